@@ -1,0 +1,1 @@
+//! The FUSE wire format: structures, opcodes and flags, parsed without panics.

@@ -1,0 +1,1 @@
+//! A kernel in a box: drives a FUSE server over the wire without a mount.

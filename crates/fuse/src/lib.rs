@@ -1,0 +1,1 @@
+//! A framework for file systems in user space at kernel speed.

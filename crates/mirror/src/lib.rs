@@ -1,0 +1,1 @@
+//! A directory shown again through FUSE, its file data passed through in the kernel.
