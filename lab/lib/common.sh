@@ -1,0 +1,19 @@
+# Shared by the lab's host-side scripts: paths, messages, the exit status of the lab itself.
+# shellcheck shell=bash
+
+# As with timeout(1): statuses below 124 belong to the guest's command.
+readonly EXIT_TIMEOUT=124
+readonly EXIT_LAB=125
+
+LAB=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+REPO=$(cd "$LAB/.." && pwd)
+LAB_CACHE=${LAB_CACHE:-$LAB/cache}
+# getcap, mkfs.ext4 and depmod live in sbin, which is not on a plain user's path.
+PATH=$PATH:/usr/sbin:/sbin
+
+say() { printf 'lab: %s\n' "$*" >&2; }
+
+die() {
+    say "$*"
+    exit "$EXIT_LAB"
+}
