@@ -1,0 +1,139 @@
+//! Mounting and unmounting by the set-user-id helper `fusermount3`.
+
+use std::ffi::OsString;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg,
+    socketpair,
+};
+
+use super::options::{Atime, MountOptions};
+use super::target::Target;
+use super::{MountError, MountMethod, MountPoint, Mounted};
+
+/// Asks the helper to mount; it opens `/dev/fuse` and sends the descriptor back through a socket.
+pub(super) fn attach(opts: &MountOptions, target: &Target) -> Result<Mounted, MountError> {
+    if opts.blkdev.is_some() {
+        return Err(MountError::option("blkdev", "a block device can be mounted by root only"));
+    }
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .map_err(|errno| failed(&target.path, &io::Error::from(errno).to_string()))?;
+    // The socket goes over as standard input: an inherited descriptor that needs no code after fork.
+    let mut command = Command::new("fusermount3");
+    command
+        .env("_FUSE_COMMFD", "0")
+        .stdin(theirs)
+        .arg("-o")
+        .arg(option_string(opts))
+        .arg("--")
+        .arg(&target.path);
+    let output = run(&mut command, &target.path)?;
+    drop(command);
+    if !output.status.success() {
+        return Err(classify(&target.path, &output));
+    }
+    let device = receive_fd(&ours).map_err(|error| failed(&target.path, &error.to_string()))?;
+    let mount = MountPoint::find(&target.path)?;
+    Ok(Mounted { device, mount, method: MountMethod::Fusermount })
+}
+
+/// Asks the helper to unmount. It checks that the mount is the caller's, but goes by path.
+pub(super) fn unmount(path: &Path, lazy: bool) -> Result<(), MountError> {
+    let mut command = Command::new("fusermount3");
+    command.stdin(Stdio::null()).arg("-u");
+    if lazy {
+        command.arg("-z");
+    }
+    let output = run(command.arg("--").arg(path), path)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    if String::from_utf8_lossy(&output.stderr).contains("busy") {
+        return Err(MountError::Busy(path.to_owned()));
+    }
+    Err(classify(path, &output))
+}
+
+fn run(command: &mut Command, path: &Path) -> Result<Output, MountError> {
+    // Messages are recognised, so they must not be translated.
+    command.env("LC_ALL", "C").stdout(Stdio::null()).stderr(Stdio::piped()).output().map_err(|error| {
+        match error.kind() {
+            io::ErrorKind::NotFound => MountError::NoHelper,
+            _ => failed(path, &error.to_string()),
+        }
+    })
+}
+
+fn option_string(opts: &MountOptions) -> OsString {
+    let mut parts: Vec<Vec<u8>> = Vec::new();
+    let mut word = |on: bool, word: &str| {
+        if on {
+            parts.push(word.into());
+        }
+    };
+    word(true, if opts.read_only { "ro" } else { "rw" });
+    word(opts.nosuid, "nosuid");
+    word(opts.nodev, "nodev");
+    word(opts.noexec, "noexec");
+    word(opts.atime == Atime::Never, "noatime");
+    word(opts.atime == Atime::Strict, "strictatime");
+    word(opts.nodiratime, "nodiratime");
+    word(opts.lazytime, "lazytime");
+    word(opts.sync, "sync");
+    word(opts.dirsync, "dirsync");
+    word(true, &format!("rootmode={:o}", opts.root.mode()));
+    let (values, words) = opts.fuse_keys();
+    for (key, value) in values {
+        word(true, &format!("{key}={value}"));
+    }
+    for key in words {
+        word(true, key);
+    }
+    if let Some(subtype) = &opts.subtype {
+        word(true, &format!("subtype={subtype}"));
+    }
+    let mut fsname = b"fsname=".to_vec();
+    for byte in opts.fsname.as_bytes() {
+        if matches!(byte, b',' | b'\\') {
+            fsname.push(b'\\');
+        }
+        fsname.push(*byte);
+    }
+    parts.push(fsname);
+    OsString::from_vec(parts.join(&b','))
+}
+
+fn receive_fd(socket: impl AsFd) -> io::Result<OwnedFd> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    // The helper has ended, so its message is there or never comes.
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, flags)?;
+    control
+        .drain()
+        .find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        })
+        .ok_or_else(|| io::Error::other("it sent no /dev/fuse"))
+}
+
+fn classify(path: &Path, output: &Output) -> MountError {
+    let message = String::from_utf8_lossy(&output.stderr);
+    if message.contains("user_allow_other") {
+        return MountError::AllowOther;
+    }
+    let line = message.lines().next().unwrap_or_default().trim_start_matches("fusermount3: ").trim();
+    if line.is_empty() { failed(path, &output.status.to_string()) } else { failed(path, line) }
+}
+
+fn failed(path: &Path, message: &str) -> MountError {
+    MountError::Helper { path: path.to_owned(), message: message.to_owned() }
+}

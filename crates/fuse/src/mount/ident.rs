@@ -1,0 +1,87 @@
+//! Which mount is at a path, asked without a request to its server.
+
+use std::fmt;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statx};
+use rustix::io::Errno;
+
+use super::sys;
+
+/// `STATX_MNT_ID_UNIQUE` (Linux 6.8).
+const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+/// The identity of a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MountId {
+    /// Never given to another mount until the machine restarts (Linux 6.8).
+    Unique(u64),
+    /// May be given to another mount after an unmount; compared together with the device.
+    Reusable(u64),
+}
+
+/// The device number of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Dev {
+    /// 0 for a plain FUSE mount, the disk's for fuseblk.
+    pub major: u32,
+    /// The minor number.
+    pub minor: u32,
+}
+
+impl fmt::Display for Dev {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+/// What is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub id: MountId,
+    /// The id that `/proc/self/mountinfo` shows.
+    pub old_id: u64,
+    pub dev: Dev,
+    /// Whether the path is where the mount starts.
+    pub is_root: bool,
+}
+
+/// Looks at the topmost mount at `name` under `dir`; an empty name means `dir` itself.
+///
+/// The last component is not followed if it is a symbolic link. No request goes to a FUSE server for the last
+/// component, so this works on dead and on hung mounts.
+pub(super) fn look(dir: impl AsFd, name: &Path) -> Result<Seen, Errno> {
+    let dir = dir.as_fd();
+    let flags =
+        AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
+    // FUSE answers a request for *nothing* even to a user whom the mount does not let in.
+    let plain = statx(dir, name, flags, StatxFlags::empty())?;
+    let dev = Dev { major: plain.stx_dev_major, minor: plain.stx_dev_minor };
+    let old_id = plain.stx_mnt_id;
+    let unique = match statx(dir, name, flags, MNT_ID_UNIQUE) {
+        Ok(st) if st.stx_mask & MNT_ID_UNIQUE.bits() != 0 => Some(st.stx_mnt_id),
+        Ok(_) => None,
+        Err(_) => unique_of(old_id),
+    };
+    Ok(Seen {
+        id: unique.map_or(MountId::Reusable(old_id), MountId::Unique),
+        old_id,
+        dev,
+        is_root: plain.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+    })
+}
+
+/// The unique id that belongs to a reusable one, by walking the list of mounts.
+fn unique_of(old: u64) -> Option<u64> {
+    let mut ids = [0; 64];
+    let mut after = 0;
+    loop {
+        let count = sys::list_mounts(after, &mut ids).ok()?;
+        let page = ids.get(..count)?;
+        if let Some(id) = page.iter().find(|id| sys::old_mount_id(**id).is_ok_and(|o| u64::from(o) == old)) {
+            return Some(*id);
+        }
+        after = *page.last()?;
+    }
+}

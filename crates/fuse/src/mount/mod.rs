@@ -1,0 +1,175 @@
+//! Mounting, finding and unmounting FUSE file systems.
+//!
+//! [`prepare`] picks a way to mount and [`Detached::attach`] makes the file system reachable. [`mount`] does
+//! both. A [`MountPoint`] then names the mount by its id, not by its path, because a path may be covered by
+//! another mount or reused after an unmount.
+//!
+//! Three ways are tried, in this order:
+//!
+//! 1. `fsopen`/`fsmount`/`move_mount` (Linux 5.2): INIT can be answered before anybody sees the mount;
+//! 2. `mount(2)`, for kernels and sandboxes without the first;
+//! 3. the set-user-id helper `fusermount3`, for unprivileged users.
+
+pub mod bdi;
+mod classic;
+mod connection;
+mod error;
+mod fsopen;
+mod helper;
+mod ident;
+mod info;
+mod options;
+mod parse;
+mod point;
+pub(crate) mod sys;
+mod target;
+mod unmount;
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+pub use error::MountError;
+pub use ident::{Dev, MountId};
+pub use info::{MountInfo, fuse_mounts};
+pub use options::{Atime, MountOptions, RootKind};
+pub use point::MountPoint;
+pub use unmount::Unmount;
+
+use target::Target;
+
+/// How a file system was (or is to be) mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MountMethod {
+    /// `fsopen`, `fsmount`, `move_mount`.
+    Fsopen,
+    /// `mount(2)`.
+    Classic,
+    /// The helper `fusermount3`.
+    Fusermount,
+}
+
+impl fmt::Display for MountMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MountMethod::Fsopen => "fsopen",
+            MountMethod::Classic => "mount(2)",
+            MountMethod::Fusermount => "fusermount3",
+        })
+    }
+}
+
+/// A mounted file system and the device its requests come from.
+#[derive(Debug)]
+pub struct Mounted {
+    /// The open `/dev/fuse` of this mount. Closing the last copy kills the mount.
+    pub device: OwnedFd,
+    /// Where and which mount it is.
+    pub mount: MountPoint,
+    /// How it was mounted.
+    pub method: MountMethod,
+}
+
+/// A file system that is not yet reachable by any path; dropping it leaves nothing behind.
+#[derive(Debug)]
+pub struct Detached {
+    opts: MountOptions,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Fsopen(fsopen::Ready),
+    Classic(OwnedFd),
+    Fusermount,
+}
+
+/// Picks the way to mount and does all of it that needs no mount point.
+///
+/// # Errors
+///
+/// No `/dev/fuse`, options that the kernel refuses, or no way to mount at all.
+pub fn prepare(opts: &MountOptions) -> Result<Detached, MountError> {
+    opts.check()?;
+    let kind = match opts.method {
+        Some(MountMethod::Fsopen) => Kind::Fsopen(fsopen::ready(opts, sys::open_device()?)?),
+        Some(MountMethod::Classic) => Kind::Classic(sys::open_device()?),
+        Some(MountMethod::Fusermount) => Kind::Fusermount,
+        None => pick(opts)?,
+    };
+    Ok(Detached { opts: opts.clone(), kind })
+}
+
+fn pick(opts: &MountOptions) -> Result<Kind, MountError> {
+    let device = match sys::open_device() {
+        Ok(device) => device,
+        // The helper opens the device with its own privileges.
+        Err(MountError::DeviceDenied) => return Ok(Kind::Fusermount),
+        Err(other) => return Err(other),
+    };
+    // A connection takes a device file once, even if the mount fails later on: each try opens its own.
+    match fsopen::ready(opts, device) {
+        Ok(ready) => Ok(Kind::Fsopen(ready)),
+        Err(e) if e.is_missing_call() || e.is_permission() => Ok(Kind::Classic(sys::open_device()?)),
+        Err(e) => Err(e),
+    }
+}
+
+impl Detached {
+    /// The device, if its INIT request is there to be answered before [`attach`](Self::attach).
+    ///
+    /// `None` means that the mount point and the connection come up together, in `attach`, and that the first
+    /// request can be read only after it. A server that wants the mount to answer from its first moment
+    /// duplicates this device (`try_clone_to_owned`), answers INIT, then attaches.
+    pub fn device(&self) -> Option<BorrowedFd<'_>> {
+        match &self.kind {
+            Kind::Fsopen(ready) => Some(ready.device.as_fd()),
+            Kind::Classic(_) | Kind::Fusermount => None,
+        }
+    }
+
+    /// The identity of the mount, where it is known before attaching.
+    pub fn id(&self) -> Option<(MountId, Dev)> {
+        match &self.kind {
+            Kind::Fsopen(ready) => Some((ready.seen.id, ready.seen.dev)),
+            Kind::Classic(_) | Kind::Fusermount => None,
+        }
+    }
+
+    /// The method that `attach` will try first.
+    pub fn method(&self) -> MountMethod {
+        match &self.kind {
+            Kind::Fsopen(_) => MountMethod::Fsopen,
+            Kind::Classic(_) => MountMethod::Classic,
+            Kind::Fusermount => MountMethod::Fusermount,
+        }
+    }
+
+    /// Makes the file system reachable at `mountpoint`.
+    ///
+    /// # Errors
+    ///
+    /// The mount point is missing, of the wrong kind or holds a dead mount; or no method was permitted.
+    pub fn attach(self, mountpoint: &Path) -> Result<Mounted, MountError> {
+        let Detached { opts, kind } = self;
+        let target = Target::open(mountpoint, opts.root)?;
+        let forced = opts.method.is_some();
+        match kind {
+            Kind::Fsopen(ready) => fsopen::attach(ready, &target),
+            Kind::Classic(device) => match classic::attach(&opts, device, &target) {
+                Err(e) if e.is_permission() && !forced => helper::attach(&opts, &target),
+                done => done,
+            },
+            Kind::Fusermount => helper::attach(&opts, &target),
+        }
+    }
+}
+
+/// Mounts at `mountpoint`: [`prepare`] and [`Detached::attach`] in one.
+///
+/// # Errors
+///
+/// Those of the two steps.
+pub fn mount(mountpoint: &Path, opts: &MountOptions) -> Result<Mounted, MountError> {
+    prepare(opts)?.attach(mountpoint)
+}

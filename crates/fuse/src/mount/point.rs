@@ -1,0 +1,107 @@
+//! A FUSE mount, known by its id.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::CWD;
+use rustix::io::Errno;
+
+use super::ident::{self, Seen};
+use super::{Dev, MountError, MountId, MountInfo, info, sys};
+
+/// A FUSE mount: its id, its device and the path it was found at.
+///
+/// It holds no file descriptor of the mount, since even an `O_PATH` one makes every unmount fail as busy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountPoint {
+    path: PathBuf,
+    seen: Seen,
+}
+
+impl MountPoint {
+    pub(super) fn new(path: PathBuf, seen: Seen) -> Self {
+        MountPoint { path, seen }
+    }
+
+    /// A mount point as another process described it; nothing is checked here.
+    pub(crate) fn from_parts(path: PathBuf, id: MountId, old_id: u64, dev: Dev) -> Self {
+        MountPoint { path, seen: Seen { id, old_id, dev, is_root: true } }
+    }
+
+    /// The FUSE mount on top at `path`, dead or alive, without a request to its server.
+    ///
+    /// Mounts that are *above* it in the path are walked through as usual.
+    ///
+    /// # Errors
+    ///
+    /// [`MountError::NotMounted`], [`MountError::NotFuse`], or the path cannot be walked.
+    pub fn find(path: &Path) -> Result<Self, MountError> {
+        Ok(Self::find_with_info(path)?.0)
+    }
+
+    /// As [`find`](Self::find), with the line of the mount table.
+    ///
+    /// # Errors
+    ///
+    /// Those of `find`.
+    pub fn find_with_info(path: &Path) -> Result<(Self, MountInfo), MountError> {
+        let path = physical(path)?;
+        let seen = ident::look(CWD, &path)
+            .map_err(|errno| MountError::Unreachable { path: path.clone(), error: errno.into() })?;
+        let line = info::read()?.into_iter().find(|line| line.id == seen.old_id);
+        match line {
+            Some(line) if !seen.is_root || line.dev != seen.dev => Err(MountError::NotMounted(path)),
+            Some(line) if !line.is_fuse() => Err(MountError::NotFuse { path, kind: line.fstype }),
+            Some(line) => Ok((Self::new(path, seen), line)),
+            None => Err(MountError::NotMounted(path)),
+        }
+    }
+
+    /// Where the mount was when it was found: absolute, without symbolic links.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The id of the mount.
+    pub fn id(&self) -> MountId {
+        self.seen.id
+    }
+
+    /// The id that `/proc/self/mountinfo` shows.
+    pub fn old_id(&self) -> u64 {
+        self.seen.old_id
+    }
+
+    /// The device number of the file system, `st_dev` of its files.
+    pub fn dev(&self) -> Dev {
+        self.seen.dev
+    }
+
+    /// Whether this very mount is still attached in our namespace, wherever and however covered.
+    pub fn is_mounted(&self) -> bool {
+        if let MountId::Unique(id) = self.seen.id {
+            match sys::old_mount_id(id) {
+                Ok(_) => return true,
+                Err(Errno::NOENT) => return false,
+                // A sandbox without the call: ask the table.
+                Err(_) => {}
+            }
+        }
+        info::read()
+            .is_ok_and(|lines| lines.iter().any(|l| l.id == self.seen.old_id && l.dev == self.seen.dev))
+    }
+
+    pub(super) fn is(&self, seen: &Seen) -> bool {
+        self.seen.id == seen.id && self.seen.dev == seen.dev
+    }
+}
+
+/// The path without symbolic links, `.` and `..`.
+///
+/// Resolving reads links, which sends no request to a mount at the end of the path.
+pub(super) fn physical(path: &Path) -> Result<PathBuf, MountError> {
+    std::fs::canonicalize(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => MountError::Missing(path.to_owned()),
+        _ => MountError::Unreachable { path: path.to_owned(), error },
+    })
+}

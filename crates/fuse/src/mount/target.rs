@@ -1,0 +1,42 @@
+//! The place to mount on, checked before anything is mounted.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, open, statx};
+use rustix::io::Errno;
+
+use super::{MountError, RootKind, point};
+
+/// An existing file or directory to mount on.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub path: PathBuf,
+    /// Pins the place, so that what was checked is what is mounted on.
+    pub fd: OwnedFd,
+}
+
+impl Target {
+    pub fn open(path: &Path, root: RootKind) -> Result<Self, MountError> {
+        let path = point::physical(path)?;
+        let unreachable = |errno: Errno| MountError::Unreachable { path: path.clone(), error: errno.into() };
+        let fd = open(&path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+            .map_err(unreachable)?;
+        // Not by the fd: as soon as a server is gone, its cached attributes must not make it look alive.
+        match statx(CWD, &path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC, StatxFlags::TYPE) {
+            Ok(st) => {
+                let is_dir = FileType::from_raw_mode(st.stx_mode.into()).is_dir();
+                match root {
+                    RootKind::Directory if !is_dir => return Err(MountError::NotDirectory(path)),
+                    RootKind::File if is_dir => return Err(MountError::IsDirectory(path)),
+                    _ => {}
+                }
+            }
+            Err(Errno::NOTCONN | Errno::CONNABORTED) => return Err(MountError::Dead(path)),
+            // Another user's mount, which does not let even root in: mounting over it is still fine.
+            Err(Errno::ACCESS) => {}
+            Err(errno) => return Err(unreachable(errno)),
+        }
+        Ok(Target { path, fd })
+    }
+}

@@ -1,0 +1,84 @@
+//! Unmounting this mount and no other.
+
+use std::ffi::OsString;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use super::{MountError, MountPoint, helper, ident};
+
+/// How to unmount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unmount {
+    /// Only if nobody uses it.
+    #[default]
+    Normal,
+    /// Takes it out of the tree now; it ends when its last user does.
+    Lazy,
+    /// Aborts the connection, so that requests that wait fail, then unmounts if nobody uses it.
+    Force,
+}
+
+impl MountPoint {
+    /// Unmounts this mount.
+    ///
+    /// `umount2` goes by path, and a descriptor of the mount itself would make it busy. So the *parent* directory
+    /// is opened, the mount on top of the name in it is compared with ours, and that name under that
+    /// directory is unmounted. A rename above the mount point does no harm. What remains: a mount made on
+    /// top of ours between the comparison and the call would be unmounted instead. That takes a privileged
+    /// process and a few microseconds, and it is reported as [`MountError::Raced`].
+    ///
+    /// # Errors
+    ///
+    /// [`MountError::Busy`], [`MountError::Covered`], [`MountError::NotMounted`], and a lack of permission.
+    pub fn unmount(&self, how: Unmount) -> Result<(), MountError> {
+        let path = self.path();
+        let failed = |errno| MountError::Unmount { path: path.to_owned(), errno };
+        let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(failed(Errno::INVAL));
+        };
+        let parent = match open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(parent) => parent,
+            Err(_) if !self.is_mounted() => return Err(MountError::NotMounted(path.to_owned())),
+            Err(errno) => return Err(failed(errno)),
+        };
+        let top = ident::look(&parent, Path::new(name));
+        if !top.is_ok_and(|top| self.is(&top)) {
+            return Err(match self.is_mounted() {
+                true => MountError::Covered(path.to_owned()),
+                false => MountError::NotMounted(path.to_owned()),
+            });
+        }
+
+        let mut by_parent = OsString::from(format!("/proc/self/fd/{}/", parent.as_raw_fd()));
+        by_parent.push(name);
+        let flags = UnmountFlags::NOFOLLOW
+            | match how {
+                Unmount::Normal => UnmountFlags::empty(),
+                Unmount::Lazy => UnmountFlags::DETACH,
+                Unmount::Force => UnmountFlags::FORCE,
+            };
+        let done = match rustix::mount::unmount(by_parent.as_bytes(), flags) {
+            // Without /proc the path must do.
+            Err(Errno::NOENT) if !Path::new("/proc/self/fd").exists() => rustix::mount::unmount(path, flags),
+            done => done,
+        };
+        match done {
+            Ok(()) => {}
+            Err(Errno::PERM) => {
+                if how == Unmount::Force {
+                    self.abort()?;
+                }
+                helper::unmount(path, how == Unmount::Lazy)?;
+            }
+            Err(Errno::INVAL | Errno::NOENT) => return Err(MountError::NotMounted(path.to_owned())),
+            Err(Errno::BUSY) => return Err(MountError::Busy(path.to_owned())),
+            Err(errno) => return Err(failed(errno)),
+        }
+        if self.is_mounted() { Err(MountError::Raced(path.to_owned())) } else { Ok(()) }
+    }
+}
