@@ -1,1 +1,44 @@
-//! The FUSE wire format: structures, opcodes and flags, parsed without panics.
+//! The FUSE wire format, protocol 7.45: structures, opcodes and flags, parsed without panics.
+//!
+//! This crate has no I/O and no policy. It turns the bytes that the kernel sends into a [`Request`], and gives
+//! what is needed to build replies, notifications and (for a mock kernel or a fuzzer) requests.
+//!
+//! - Structures carry the kernel's names without the `fuse_` prefix, and the kernel's field names. Their sizes and
+//!   offsets are checked against the kernel's header when the crate is compiled.
+//! - Parsing is total: any byte string gives a [`Request`] or a [`ParseError`]. It allocates nothing; small structures
+//!   are copied out, names and data are borrowed. The input needs no alignment.
+//! - All numbers are in the byte order of the machine, as the protocol has it.
+#![forbid(unsafe_code)]
+
+pub mod build;
+pub mod consts;
+mod cursor;
+pub mod dirent;
+mod error;
+mod ext;
+mod flags;
+mod layout;
+mod list;
+mod name;
+mod notify_code;
+mod opcode;
+mod operation;
+mod parse;
+mod request;
+mod structs;
+
+pub use build::dir::DirBuilder;
+pub use build::ext::ExtBuilder;
+pub use build::notify;
+pub use build::request::RequestBuilder;
+pub use error::{ParseError, What};
+pub use ext::{Extensions, SecurityContext, SecurityContexts, SupplementaryGroups};
+pub use flags::*;
+pub use list::{ForgetItems, Items, MappingItems};
+pub use name::Name;
+pub use notify_code::NotifyCode;
+pub use opcode::Opcode;
+pub use operation::Operation;
+pub use parse::ParseContext;
+pub use request::Request;
+pub use structs::*;

@@ -1,0 +1,86 @@
+//! Replies to READDIR and READDIRPLUS.
+
+use zerocopy::IntoBytes;
+
+use crate::{Dirent, Direntplus, EntryOut};
+
+/// Collects directory records up to a size.
+///
+/// A listing is either of plain records or of those with entries; the caller keeps to one of them.
+#[derive(Debug, Clone)]
+pub struct DirBuilder {
+    bytes: Vec<u8>,
+    capacity: usize,
+}
+
+impl DirBuilder {
+    /// An empty listing of at most `capacity` bytes, which is the `size` of the request.
+    #[must_use]
+    pub const fn new(capacity: usize) -> Self {
+        Self { bytes: Vec::new(), capacity }
+    }
+
+    /// Adds a plain record: inode number, cookie of the position behind it, type (`DT_...`), name.
+    ///
+    /// Returns `false`, and adds nothing, when the record does not fit any more. A name that makes the kernel refuse
+    /// the whole listing (empty, with a slash, above 4095 bytes) is left out and counts as added, so that one damaged
+    /// entry does not hide the others.
+    pub fn push(&mut self, ino: u64, off: u64, typ: u32, name: &[u8]) -> bool {
+        self.record(&[], Dirent { ino, off, namelen: name.len() as u32, r#type: typ }, name)
+    }
+
+    /// Adds a record with an entry. As soon as it is sent, and unless the node id is 0, it counts as a lookup.
+    ///
+    /// Returns as [`Self::push`] does.
+    pub fn push_plus(&mut self, entry: &EntryOut, ino: u64, off: u64, typ: u32, name: &[u8]) -> bool {
+        self.record(entry.as_bytes(), Dirent { ino, off, namelen: name.len() as u32, r#type: typ }, name)
+    }
+
+    fn record(&mut self, entry: &[u8], dirent: Dirent, name: &[u8]) -> bool {
+        const LONGEST: usize = 4095;
+        if name.is_empty() || name.len() > LONGEST || name.contains(&b'/') {
+            return true;
+        }
+        let size = (entry.len() + size_of::<Dirent>() + name.len()).next_multiple_of(8);
+        let end = self.bytes.len() + size;
+        if end > self.capacity {
+            return false;
+        }
+        self.bytes.extend_from_slice(entry);
+        self.bytes.extend_from_slice(dirent.as_bytes());
+        self.bytes.extend_from_slice(name);
+        self.bytes.resize(end, 0);
+        true
+    }
+
+    /// Whether a record for a name of `len` bytes fits, with an entry if `plus`. Ask before a lookup is counted.
+    #[must_use]
+    pub const fn fits(&self, len: usize, plus: bool) -> bool {
+        let head = if plus { size_of::<Direntplus>() } else { size_of::<Dirent>() };
+        self.bytes.len().saturating_add(head).saturating_add(len).saturating_add(7) & !7 <= self.capacity
+    }
+
+    /// Whether nothing was added. An empty reply ends the directory.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The payload of the reply.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The payload of the reply.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// Starts anew with another capacity, keeping the memory.
+    pub fn reset(&mut self, capacity: usize) {
+        self.bytes.clear();
+        self.capacity = capacity;
+    }
+}

@@ -1,0 +1,104 @@
+//! Reads the parts of a request one after the other.
+
+use std::ffi::CStr;
+
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use crate::{Name, ParseError, What, consts};
+
+/// The bytes not yet read.
+pub(crate) struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// A structure, copied out, so that alignment does not matter.
+    pub(crate) fn take<T: FromBytes>(&mut self, what: What) -> Result<T, ParseError> {
+        let short = ParseError::TooShort { what, want: size_of::<T>(), got: self.0.len() };
+        let (value, rest) = T::read_from_prefix(self.0).map_err(|_| short)?;
+        self.0 = rest;
+        Ok(value)
+    }
+
+    /// The argument of the operation.
+    pub(crate) fn arg<T: FromBytes>(&mut self) -> Result<T, ParseError> {
+        self.take(What::Argument)
+    }
+
+    /// The first `len` bytes of an argument that old kernels send in a shorter form; the rest of it is zero.
+    pub(crate) fn short_arg<T: FromZeros + FromBytes + IntoBytes>(
+        &mut self,
+        len: usize,
+    ) -> Result<T, ParseError> {
+        let short = ParseError::TooShort { what: What::Argument, want: len, got: self.0.len() };
+        let (head, rest) = self.0.split_at_checked(len).ok_or(short)?;
+        let mut value = T::new_zeroed();
+        for (to, from) in value.as_mut_bytes().iter_mut().zip(head) {
+            *to = *from;
+        }
+        self.0 = rest;
+        Ok(value)
+    }
+
+    /// A string up to its NUL.
+    pub(crate) fn cstr(&mut self, what: What, max: usize) -> Result<&'a CStr, ParseError> {
+        let string = CStr::from_bytes_until_nul(self.0).map_err(|_| ParseError::MissingNul { what })?;
+        let len = string.count_bytes();
+        if len > max {
+            return Err(ParseError::TooLong { what, len, max });
+        }
+        self.0 = self.0.get(len + 1..).unwrap_or_default();
+        Ok(string)
+    }
+
+    /// A name, `.` and `..` included.
+    pub(crate) fn any_name(&mut self, what: What) -> Result<Name<'a>, ParseError> {
+        Name::checked(self.cstr(what, consts::NAME_MAX)?, what)
+    }
+
+    /// A name other than `.` and `..`.
+    pub(crate) fn name(&mut self, what: What) -> Result<Name<'a>, ParseError> {
+        let name = self.any_name(what)?;
+        if name.is_dot() || name.is_dotdot() {
+            return Err(ParseError::Dots { what });
+        }
+        Ok(name)
+    }
+
+    /// The name of an extended attribute.
+    pub(crate) fn xattr_name(&mut self) -> Result<&'a CStr, ParseError> {
+        let name = self.cstr(What::XattrName, consts::XATTR_NAME_MAX)?;
+        if name.is_empty() {
+            return Err(ParseError::Empty { what: What::XattrName });
+        }
+        Ok(name)
+    }
+
+    /// All that is left, which must be just `len` bytes.
+    pub(crate) fn rest(&mut self, what: What, len: u64) -> Result<&'a [u8], ParseError> {
+        if self.0.len() as u64 != len {
+            return Err(ParseError::Mismatch { what, want: len, got: self.0.len() });
+        }
+        Ok(std::mem::take(&mut self.0))
+    }
+
+    /// Drops what is left.
+    pub(crate) fn skip(&mut self) {
+        self.0 = &[];
+    }
+
+    /// Number of bytes left.
+    pub(crate) const fn left(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Checks that nothing is left.
+    pub(crate) const fn finish(self) -> Result<(), ParseError> {
+        match self.0.len() {
+            0 => Ok(()),
+            left => Err(ParseError::Trailing { left }),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Why a request could not be parsed.
+
+use std::fmt;
+
+use crate::Opcode;
+
+const EINVAL: i32 = 22;
+const ERANGE: i32 = 34;
+const ENAMETOOLONG: i32 = 36;
+const ENOSYS: i32 = 38;
+
+/// Part of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum What {
+    /// [`crate::InHeader`].
+    Header,
+    /// The fixed structure behind the header.
+    Argument,
+    /// A name of a directory entry.
+    Name,
+    /// The second name of a rename.
+    NewName,
+    /// The target of a symbolic link.
+    Target,
+    /// The name of an extended attribute.
+    XattrName,
+    /// The data at the end.
+    Data,
+    /// The list of items at the end.
+    Items,
+    /// An extension.
+    Extension,
+    /// A security context in an extension.
+    SecurityContext,
+    /// The list of supplementary groups in an extension.
+    Groups,
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Header => "header",
+            Self::Argument => "argument",
+            Self::Name => "name",
+            Self::NewName => "new name",
+            Self::Target => "link target",
+            Self::XattrName => "attribute name",
+            Self::Data => "data",
+            Self::Items => "items",
+            Self::Extension => "extension",
+            Self::SecurityContext => "security context",
+            Self::Groups => "supplementary groups",
+        })
+    }
+}
+
+/// Why bytes are not a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum ParseError {
+    /// The bytes end within a part.
+    #[error("{what} too short: {got} bytes where {want} are needed")]
+    TooShort {
+        /// The part.
+        what: What,
+        /// Bytes needed.
+        want: usize,
+        /// Bytes there.
+        got: usize,
+    },
+    /// The length in the header is not that of the message.
+    #[error("header says {header} bytes, message has {got}")]
+    Length {
+        /// Length in the header.
+        header: u32,
+        /// Length of the message.
+        got: usize,
+    },
+    /// No such opcode.
+    #[error("unknown opcode {0}")]
+    UnknownOpcode(u32),
+    /// Another opcode than the one asked for.
+    #[error("{got} where {want} was expected")]
+    WrongOpcode {
+        /// The opcode expected.
+        want: Opcode,
+        /// The opcode found.
+        got: Opcode,
+    },
+    /// A string does not end.
+    #[error("{what} has no NUL")]
+    MissingNul {
+        /// The part.
+        what: What,
+    },
+    /// An empty string where one is needed.
+    #[error("{what} is empty")]
+    Empty {
+        /// The part.
+        what: What,
+    },
+    /// A slash in a name.
+    #[error("{what} holds a slash")]
+    Slash {
+        /// The part.
+        what: What,
+    },
+    /// `.` or `..` where a real name is needed.
+    #[error("{what} is `.` or `..`")]
+    Dots {
+        /// The part.
+        what: What,
+    },
+    /// A string above its limit.
+    #[error("{what} of {len} bytes is longer than {max}")]
+    TooLong {
+        /// The part.
+        what: What,
+        /// Its length in bytes, without the NUL.
+        len: usize,
+        /// The limit in bytes.
+        max: usize,
+    },
+    /// A size or count in the argument does not fit what follows.
+    #[error("{what}: {want} bytes announced, {got} there")]
+    Mismatch {
+        /// The part.
+        what: What,
+        /// Bytes announced.
+        want: u64,
+        /// Bytes there.
+        got: usize,
+    },
+    /// Bytes left over behind the last part.
+    #[error("{left} bytes left over")]
+    Trailing {
+        /// Number of bytes.
+        left: usize,
+    },
+}
+
+impl ParseError {
+    /// The errno to answer the request with: ENOSYS for an unknown opcode (which the kernel may remember),
+    /// ENAMETOOLONG and ERANGE for long names, else EINVAL.
+    #[must_use]
+    pub const fn errno(&self) -> i32 {
+        match self {
+            Self::UnknownOpcode(_) => ENOSYS,
+            Self::TooLong { what: What::XattrName, .. } => ERANGE,
+            Self::TooLong { .. } => ENAMETOOLONG,
+            _ => EINVAL,
+        }
+    }
+}

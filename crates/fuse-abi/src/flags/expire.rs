@@ -1,0 +1,10 @@
+use bitflags::bitflags;
+
+bitflags! {
+    /// Flags of [`crate::NotifyInvalEntryOut`].
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+    pub struct ExpireFlags: u32 {
+        /// Look the name up again before its next use, but leave it (and mounts below) in place (7.38).
+        const EXPIRE_ONLY = 1 << 0;
+    }
+}

@@ -1,0 +1,10 @@
+use bitflags::bitflags;
+
+bitflags! {
+    /// Flags of [`crate::ReadIn`].
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+    pub struct ReadFlags: u32 {
+        /// `lock_owner` holds.
+        const LOCKOWNER = 1 << 1;
+    }
+}

@@ -1,0 +1,78 @@
+//! Names of directory entries.
+
+use std::ffi::{CStr, OsStr};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::{ParseError, What, consts};
+
+/// A name of a directory entry: not empty, no slash, no NUL, at most [`consts::NAME_MAX`] bytes, else any bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name<'a>(&'a CStr);
+
+impl<'a> Name<'a> {
+    /// Checks a string.
+    ///
+    /// # Errors
+    /// [`ParseError::Empty`], [`ParseError::Slash`] or [`ParseError::TooLong`].
+    pub fn new(name: &'a CStr) -> Result<Self, ParseError> {
+        let len = name.count_bytes();
+        if len > consts::NAME_MAX {
+            return Err(ParseError::TooLong { what: What::Name, len, max: consts::NAME_MAX });
+        }
+        Self::checked(name, What::Name)
+    }
+
+    /// Checks a string whose length is known to be fine.
+    pub(crate) fn checked(name: &'a CStr, what: What) -> Result<Self, ParseError> {
+        if name.is_empty() {
+            return Err(ParseError::Empty { what });
+        }
+        if name.to_bytes().contains(&b'/') {
+            return Err(ParseError::Slash { what });
+        }
+        Ok(Self(name))
+    }
+
+    /// As a C string.
+    #[must_use]
+    pub const fn as_cstr(self) -> &'a CStr {
+        self.0
+    }
+
+    /// The bytes, without the NUL.
+    #[must_use]
+    pub const fn as_bytes(self) -> &'a [u8] {
+        self.0.to_bytes()
+    }
+
+    /// As an [`OsStr`].
+    #[must_use]
+    pub fn as_os_str(self) -> &'a OsStr {
+        OsStr::from_bytes(self.as_bytes())
+    }
+
+    /// Whether it is `.`, which only a lookup for NFS or a file handle has.
+    #[must_use]
+    pub const fn is_dot(self) -> bool {
+        matches!(self.as_bytes(), b".")
+    }
+
+    /// Whether it is `..`, which only a lookup for NFS or a file handle has.
+    #[must_use]
+    pub const fn is_dotdot(self) -> bool {
+        matches!(self.as_bytes(), b"..")
+    }
+}
+
+impl fmt::Debug for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", String::from_utf8_lossy(self.as_bytes()))
+    }
+}
+
+impl AsRef<OsStr> for Name<'_> {
+    fn as_ref(&self) -> &OsStr {
+        self.as_os_str()
+    }
+}

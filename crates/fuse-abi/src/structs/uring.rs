@@ -1,0 +1,63 @@
+//! The io_uring transport (7.42).
+
+use zerocopy::FromZeros as _;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+wire! {
+    /// The ring's own part of [`UringReqHeader`].
+    pub struct UringEntInOut {
+        /// [`crate::consts::URING_ENT_ZERO_COPY`] or nothing.
+        pub flags: u64,
+        /// Id to give back in [`UringCmdReq::commit_id`] with the reply.
+        pub commit_id: u64,
+        /// Bytes used in the payload buffer.
+        pub payload_sz: u32,
+        /// Zero; with a buffer pool (7.46) the offset of the payload in the pool, bytes.
+        pub padding: u32,
+        /// Zero.
+        pub reserved: u64,
+    }
+
+    /// What the 80-byte command area of the submission entry holds.
+    pub struct UringCmdReq {
+        /// Zero so far.
+        pub flags: u64,
+        /// Id from [`UringEntInOut::commit_id`].
+        pub commit_id: u64,
+        /// Queue, which is a CPU number.
+        pub qid: u16,
+        /// Zero.
+        pub padding: [u8; 6],
+    }
+
+    /// The command area of 7.46 for [`crate::consts::IO_URING_CMD_ADD_BUFPOOL`]. For the register command the two low
+    /// bytes of `uaddr` are the slot that takes the pages of a zero-copy request.
+    pub struct UringBufpoolReq {
+        /// The common part.
+        pub cmd: UringCmdReq,
+        /// Address of the pool.
+        pub uaddr: u64,
+        /// Length of the pool in bytes.
+        pub len: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
+}
+
+/// The header buffer of a ring entry: request in, reply out.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+pub struct UringReqHeader {
+    /// [`crate::InHeader`] of the request; [`crate::OutHeader`] of the reply.
+    pub in_out: [u8; 128],
+    /// First argument of the request.
+    pub op_in: [u8; 128],
+    /// The ring's own part.
+    pub ring_ent_in_out: UringEntInOut,
+}
+
+impl Default for UringReqHeader {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
