@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::mount::MountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{getgid, getuid};
 
 use super::options::{Atime, MountOptions};
@@ -40,7 +40,9 @@ pub(super) fn attach(opts: &MountOptions, device: OwnedFd, target: &Target) -> R
             _ => MountError::kernel(METHOD, format!("mount on {}", target.path.display()), errno),
         },
     )?;
-    let mount = MountPoint::find(&target.path)?;
+    let mount = MountPoint::find(&target.path).inspect_err(|_| {
+        let _ = rustix::mount::unmount(&target.path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+    })?;
     Ok(Mounted { device, mount, method: METHOD })
 }
 

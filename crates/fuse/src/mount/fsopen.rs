@@ -10,7 +10,7 @@ use rustix::mount::{
 };
 use rustix::process::{getgid, getuid};
 
-use super::ident::{self, Seen};
+use super::ident::{self, Mark};
 use super::options::{Atime, MountOptions};
 use super::target::Target;
 use super::{MountError, MountMethod, MountPoint, Mounted};
@@ -22,7 +22,7 @@ const METHOD: MountMethod = MountMethod::Fsopen;
 pub(super) struct Ready {
     pub device: OwnedFd,
     mount: OwnedFd,
-    pub seen: Seen,
+    pub mark: Mark,
 }
 
 pub(super) fn ready(opts: &MountOptions, device: OwnedFd) -> Result<Ready, MountError> {
@@ -33,8 +33,8 @@ pub(super) fn ready(opts: &MountOptions, device: OwnedFd) -> Result<Ready, Mount
     configure(opts, &device, fs.as_fd())?;
     let mount = fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes(opts))
         .map_err(|errno| explain("fsmount", errno, fs.as_fd()))?;
-    let seen = ident::look(&mount, Path::new("")).map_err(|errno| explain("statx", errno, fs.as_fd()))?;
-    Ok(Ready { device, mount, seen })
+    let mark = ident::look(&mount, Path::new("")).map_err(|errno| explain("statx", errno, fs.as_fd()))?.mark;
+    Ok(Ready { device, mount, mark })
 }
 
 fn configure(opts: &MountOptions, device: &OwnedFd, fs: BorrowedFd<'_>) -> Result<(), MountError> {
@@ -91,13 +91,13 @@ fn attributes(opts: &MountOptions) -> MountAttrFlags {
 }
 
 pub(super) fn attach(ready: Ready, target: &Target) -> Result<Mounted, MountError> {
-    let Ready { device, mount, seen } = ready;
+    let Ready { device, mount, mark } = ready;
     // Onto the checked file itself, not onto whatever has its path by now.
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(&mount, "", &target.fd, "", flags).map_err(|errno| {
         MountError::kernel(METHOD, format!("move_mount to {}", target.path.display()), errno)
     })?;
-    let point = MountPoint::new(target.path.clone(), Seen { is_root: true, ..seen });
+    let point = MountPoint::new(target.path.clone(), mark);
     Ok(Mounted { device, mount: point, method: METHOD })
 }
 

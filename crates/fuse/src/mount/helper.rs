@@ -38,8 +38,12 @@ pub(super) fn attach(opts: &MountOptions, target: &Target) -> Result<Mounted, Mo
     if !output.status.success() {
         return Err(classify(&target.path, &output));
     }
-    let device = receive_fd(&ours).map_err(|error| failed(&target.path, &error.to_string()))?;
-    let mount = MountPoint::find(&target.path)?;
+    let (device, mount) = receive_fd(&ours)
+        .map_err(|error| failed(&target.path, &error.to_string()))
+        .and_then(|device| Ok((device, MountPoint::find(&target.path)?)))
+        .inspect_err(|_| {
+            let _ = unmount(&target.path, true);
+        })?;
     Ok(Mounted { device, mount, method: MountMethod::Fusermount })
 }
 

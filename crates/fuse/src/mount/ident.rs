@@ -36,13 +36,19 @@ impl fmt::Display for Dev {
     }
 }
 
-/// What is at a path.
+/// All that tells one mount from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(crate) struct Mark {
     pub id: MountId,
     /// The id that `/proc/self/mountinfo` shows.
     pub old_id: u64,
     pub dev: Dev,
+}
+
+/// What is at a path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub mark: Mark,
     /// Whether the path is where the mount starts.
     pub is_root: bool,
 }
@@ -64,12 +70,9 @@ pub(super) fn look(dir: impl AsFd, name: &Path) -> Result<Seen, Errno> {
         Ok(_) => None,
         Err(_) => unique_of(old_id),
     };
-    Ok(Seen {
-        id: unique.map_or(MountId::Reusable(old_id), MountId::Unique),
-        old_id,
-        dev,
-        is_root: plain.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
-    })
+    let id = unique.map_or(MountId::Reusable(old_id), MountId::Unique);
+    let is_root = plain.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+    Ok(Seen { mark: Mark { id, old_id, dev }, is_root })
 }
 
 /// The unique id that belongs to a reusable one, by walking the list of mounts.

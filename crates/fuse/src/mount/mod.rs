@@ -23,6 +23,8 @@ mod parse;
 mod point;
 pub(crate) mod sys;
 mod target;
+#[cfg(test)]
+pub(crate) mod tests;
 mod unmount;
 
 use std::fmt;
@@ -30,6 +32,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 pub use error::MountError;
+pub(crate) use ident::Mark;
 pub use ident::{Dev, MountId};
 pub use info::{MountInfo, fuse_mounts};
 pub use options::{Atime, MountOptions, RootKind};
@@ -129,9 +132,9 @@ impl Detached {
     }
 
     /// The identity of the mount, where it is known before attaching.
-    pub fn id(&self) -> Option<(MountId, Dev)> {
+    pub(crate) fn mark(&self) -> Option<Mark> {
         match &self.kind {
-            Kind::Fsopen(ready) => Some((ready.seen.id, ready.seen.dev)),
+            Kind::Fsopen(ready) => Some(ready.mark),
             Kind::Classic(_) | Kind::Fusermount => None,
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::CWD;
 use rustix::io::Errno;
 
-use super::ident::{self, Seen};
+use super::ident::{self, Mark, Seen};
 use super::{Dev, MountError, MountId, MountInfo, info, sys};
 
 /// A FUSE mount: its id, its device and the path it was found at.
@@ -15,17 +15,13 @@ use super::{Dev, MountError, MountId, MountInfo, info, sys};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountPoint {
     path: PathBuf,
-    seen: Seen,
+    mark: Mark,
 }
 
 impl MountPoint {
-    pub(super) fn new(path: PathBuf, seen: Seen) -> Self {
-        MountPoint { path, seen }
-    }
-
-    /// A mount point as another process described it; nothing is checked here.
-    pub(crate) fn from_parts(path: PathBuf, id: MountId, old_id: u64, dev: Dev) -> Self {
-        MountPoint { path, seen: Seen { id, old_id, dev, is_root: true } }
+    /// A mount known by other means; nothing is checked here.
+    pub(crate) fn new(path: PathBuf, mark: Mark) -> Self {
+        MountPoint { path, mark }
     }
 
     /// The FUSE mount on top at `path`, dead or alive, without a request to its server.
@@ -45,14 +41,12 @@ impl MountPoint {
     ///
     /// Those of `find`.
     pub fn find_with_info(path: &Path) -> Result<(Self, MountInfo), MountError> {
-        let path = physical(path)?;
-        let seen = ident::look(CWD, &path)
-            .map_err(|errno| MountError::Unreachable { path: path.clone(), error: errno.into() })?;
-        let line = info::read()?.into_iter().find(|line| line.id == seen.old_id);
+        let (path, seen) = Self::look(path)?;
+        let line = info::read()?.into_iter().find(|line| line.id == seen.mark.old_id);
         match line {
-            Some(line) if !seen.is_root || line.dev != seen.dev => Err(MountError::NotMounted(path)),
+            Some(line) if !seen.is_root || line.dev != seen.mark.dev => Err(MountError::NotMounted(path)),
             Some(line) if !line.is_fuse() => Err(MountError::NotFuse { path, kind: line.fstype }),
-            Some(line) => Ok((Self::new(path, seen), line)),
+            Some(line) => Ok((Self::new(path, seen.mark), line)),
             None => Err(MountError::NotMounted(path)),
         }
     }
@@ -64,22 +58,26 @@ impl MountPoint {
 
     /// The id of the mount.
     pub fn id(&self) -> MountId {
-        self.seen.id
+        self.mark.id
     }
 
     /// The id that `/proc/self/mountinfo` shows.
     pub fn old_id(&self) -> u64 {
-        self.seen.old_id
+        self.mark.old_id
     }
 
     /// The device number of the file system, `st_dev` of its files.
     pub fn dev(&self) -> Dev {
-        self.seen.dev
+        self.mark.dev
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        self.mark
     }
 
     /// Whether this very mount is still attached in our namespace, wherever and however covered.
     pub fn is_mounted(&self) -> bool {
-        if let MountId::Unique(id) = self.seen.id {
+        if let MountId::Unique(id) = self.mark.id {
             match sys::old_mount_id(id) {
                 Ok(_) => return true,
                 Err(Errno::NOENT) => return false,
@@ -88,11 +86,24 @@ impl MountPoint {
             }
         }
         info::read()
-            .is_ok_and(|lines| lines.iter().any(|l| l.id == self.seen.old_id && l.dev == self.seen.dev))
+            .is_ok_and(|lines| lines.iter().any(|l| l.id == self.mark.old_id && l.dev == self.mark.dev))
+    }
+
+    /// What is on top at a path, FUSE or not.
+    pub(crate) fn top(path: &Path) -> Result<Self, MountError> {
+        let (path, seen) = Self::look(path)?;
+        Ok(Self::new(path, seen.mark))
+    }
+
+    fn look(path: &Path) -> Result<(PathBuf, Seen), MountError> {
+        let path = physical(path)?;
+        let seen = ident::look(CWD, &path)
+            .map_err(|errno| MountError::Unreachable { path: path.clone(), error: errno.into() })?;
+        Ok((path, seen))
     }
 
     pub(super) fn is(&self, seen: &Seen) -> bool {
-        self.seen.id == seen.id && self.seen.dev == seen.dev
+        self.mark.id == seen.mark.id && self.mark.dev == seen.mark.dev
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -89,19 +91,17 @@ pub(crate) fn ignore_signal(signal: libc::c_int) {
     unsafe { libc::signal(signal, libc::SIG_IGN) };
 }
 
-/// Closes every file descriptor from 3 on but `keep`.
-///
-/// # Safety
-///
-/// Nobody in the process may own a descriptor in that range and use it afterwards.
-pub(crate) unsafe fn close_others(keep: &OwnedFd) {
-    let keep = keep.as_raw_fd() as libc::c_uint;
-    for (first, last) in [(3, keep.saturating_sub(1)), (keep.max(2) + 1, libc::c_uint::MAX)] {
-        if first <= last {
-            // SAFETY: the caller's promise.
-            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0 as libc::c_uint) };
-        }
-    }
+/// Makes the program that `command` starts inherit nothing but its standard streams.
+pub(crate) fn close_all_on_exec(command: &mut Command) {
+    let close = || {
+        // Only marks them, because the standard library still reports a failed exec through one of them. A
+        // kernel without the call (before 5.11) leaves the marks that every open here sets anyway.
+        // SAFETY: integers only; nothing is closed before exec.
+        unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+        Ok(())
+    };
+    // SAFETY: between fork and exec it makes one system call and touches no memory of the parent.
+    unsafe { command.pre_exec(close) };
 }
 
 fn last_errno() -> Errno {

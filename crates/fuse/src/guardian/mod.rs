@@ -1,0 +1,168 @@
+//! A small process that outlives the server, so that no dead mount is left behind even by SIGKILL.
+//!
+//! The server tells it about a mount *before* the mount becomes visible, and again when it was taken away in
+//! good order. They share a socket pair; when the server's end closes and mounts are still on the list, the
+//! server has died, and the guardian aborts their connections and unmounts them lazily, by mount id.
+//!
+//! What it cannot help against: being killed together with the server (`kill -9` to a whole control group),
+//! and copies of the mount in other mount namespaces, which stay there but fail at once.
+
+mod process;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, shutdown, socketpair,
+};
+
+pub use process::main;
+
+use crate::mount::{Detached, MountError, MountPoint, sys};
+use wire::Message;
+
+/// How long a fresh guardian may take to get ready.
+const START: Duration = Duration::from_secs(5);
+
+/// Why a guardian is not there.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GuardianError {
+    /// It could not be started.
+    #[error("cannot start the guardian process: {0}")]
+    Start(io::Error),
+    /// It started, but did not get ready within five seconds.
+    #[error("the guardian process did not get ready: check that /proc/self/exe can be executed")]
+    NotReady,
+    /// It does not take messages any more.
+    #[error(
+        "the guardian process is gone ({0}): a killed server would leave a dead mount; restart the server"
+    )]
+    Gone(Errno),
+    /// The mount point cannot be described to it.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+}
+
+/// The server's side of a guardian.
+///
+/// Dropping it while mounts are watched has the same effect as the server's death: they are unmounted.
+#[derive(Debug)]
+pub struct Guardian {
+    socket: OwnedFd,
+    child: Child,
+    next: AtomicU32,
+}
+
+/// A mount that a [`Guardian`] watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use = "a watch that is never released ends in an unmount"]
+pub struct Watch(u32);
+
+impl Guardian {
+    /// Starts a guardian by `command`, which must call [`main`] as the first thing it does.
+    ///
+    /// Usually that is `/proc/self/exe` with a hidden argument. The guardian talks over its standard input;
+    /// of the server's other descriptors it keeps only standard error, for its log. Start it after the server
+    /// has gone into the background, or that standard error is the terminal's.
+    ///
+    /// # Errors
+    ///
+    /// The command cannot be executed, or does not get ready within five seconds.
+    pub fn spawn(mut command: Command) -> Result<Self, GuardianError> {
+        let (socket, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(|errno| GuardianError::Start(errno.into()))?;
+        command.stdin(theirs).stdout(Stdio::null());
+        // A copy of `/dev/fuse` in the guardian would keep the mount of a dead server waiting for ever.
+        sys::close_all_on_exec(&mut command);
+        let child = command.spawn().map_err(GuardianError::Start)?;
+        // Closes our copy of the guardian's end, so that its death is noticed.
+        drop(command);
+        let mut guardian = Guardian { socket, child, next: AtomicU32::new(0) };
+        if let Err(error) = guardian.wait_ready() {
+            // It may be any program, one that never looks at its standard input.
+            let _ = guardian.child.kill();
+            return Err(error);
+        }
+        Ok(guardian)
+    }
+
+    fn wait_ready(&self) -> Result<(), GuardianError> {
+        let timeout = Timespec { tv_sec: START.as_secs() as i64, tv_nsec: 0 };
+        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+        let ready = retry_on_intr(|| poll(&mut fds, Some(&timeout))).unwrap_or(0);
+        let mut byte = [0; wire::READY.len()];
+        if ready == 1 && recv(&self.socket, &mut byte, RecvFlags::DONTWAIT).is_ok() && byte == *wire::READY {
+            return Ok(());
+        }
+        Err(GuardianError::NotReady)
+    }
+
+    /// The process id of the guardian.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Watches a mount that is about to be attached at `mountpoint`. Call it before
+    /// [`Detached::attach`], and [`confirm`](Self::confirm) after.
+    ///
+    /// # Errors
+    ///
+    /// The mount point cannot be looked at, or the guardian is gone.
+    pub fn watch(&self, detached: &Detached, mountpoint: &Path) -> Result<Watch, GuardianError> {
+        let watch = Watch(self.next.fetch_add(1, Ordering::Relaxed));
+        let top = MountPoint::top(mountpoint)?;
+        let path = top.path().to_owned();
+        let message = match detached.mark() {
+            Some(mark) => Message::Mounted { token: watch.0, mark, path },
+            None => Message::Pending { token: watch.0, before: top.mark(), path },
+        };
+        self.send(&message)?;
+        Ok(watch)
+    }
+
+    /// Tells which mount it became.
+    ///
+    /// # Errors
+    ///
+    /// The guardian is gone.
+    pub fn confirm(&self, watch: Watch, mount: &MountPoint) -> Result<(), GuardianError> {
+        let path = mount.path().to_owned();
+        self.send(&Message::Mounted { token: watch.0, mark: mount.mark(), path })
+    }
+
+    /// Ends a watch: the mount was taken away in good order, or never came to be.
+    ///
+    /// # Errors
+    ///
+    /// The guardian is gone.
+    pub fn release(&self, watch: Watch) -> Result<(), GuardianError> {
+        self.send(&Message::Release { token: watch.0 })
+    }
+
+    fn send(&self, message: &Message) -> Result<(), GuardianError> {
+        // What is in the socket's buffer is read even if the server dies right after this.
+        retry_on_intr(|| send(&self.socket, &message.encode(), SendFlags::NOSIGNAL))
+            .map(drop)
+            .map_err(GuardianError::Gone)
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        // A child of ours may hold a copy of the socket; shutting down ends all copies.
+        let _ = shutdown(&self.socket, rustix::net::Shutdown::Both);
+        // It ends by itself. If it is not our child any more, since the server forked, there is nothing to wait for.
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,191 @@
+//! A server is killed; the guardian does its work, and only that.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::mount::tests::{Place, answer_init, can_mount, my_role, role};
+use crate::mount::{MountMethod, MountOptions, MountPoint, prepare};
+
+const GUARDIAN: &str = concat!(module_path!(), "::play_the_guardian");
+const SERVER: &str = concat!(module_path!(), "::play_the_server");
+
+/// The two other processes of these tests are this program again.
+#[test]
+fn play_the_guardian() {
+    if my_role().is_some() {
+        let _ = main();
+    }
+}
+
+#[test]
+fn play_the_server() {
+    let Some(role_name) = my_role() else { return };
+    let path = PathBuf::from(std::env::var_os("SHUNT_TEST_PLACE").unwrap());
+    // A descriptor that every child inherits, as a careless program has them.
+    let careless = rustix::io::dup(std::io::stderr()).unwrap();
+    rustix::io::fcntl_setfd(&careless, rustix::io::FdFlags::empty()).unwrap();
+
+    let guardian = Guardian::spawn(role(GUARDIAN, "guardian")).unwrap();
+    let method = if role_name == "pending" { MountMethod::Classic } else { MountMethod::Fsopen };
+    let detached = prepare(&MountOptions::new().method(method)).unwrap();
+    let watch = guardian.watch(&detached, &path).unwrap();
+    let say = |what: &str| {
+        println!("\n{what} {}", guardian.pid());
+        std::io::stdout().flush().unwrap();
+        std::thread::sleep(Duration::from_secs(60));
+    };
+    if role_name == "before" {
+        return say("ready");
+    }
+    let mounted = detached.attach(&path).unwrap();
+    answer_init(&mounted.device);
+    match role_name.as_str() {
+        "pending" => {}
+        "released" => guardian.release(watch).unwrap(),
+        _ => guardian.confirm(watch, &mounted.mount).unwrap(),
+    }
+    say("ready");
+}
+
+struct Server {
+    child: Child,
+    guardian: u32,
+}
+
+impl Server {
+    fn start(name: &str, place: &Place) -> Self {
+        let mut command = role(SERVER, name);
+        command.env("SHUNT_TEST_PLACE", place.path()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let guardian = lines
+            .find_map(|line| line.unwrap().strip_prefix("ready ").map(|pid| pid.parse().unwrap()))
+            .expect("the server gets ready");
+        Server { child, guardian }
+    }
+
+    /// SIGKILL; returns how long the guardian lived on, one second at most.
+    fn kill(mut self) -> Duration {
+        self.child.kill().unwrap();
+        let start = Instant::now();
+        self.child.wait().unwrap();
+        while alive(self.guardian) {
+            assert!(start.elapsed() < Duration::from_secs(1), "the guardian takes too long");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        start.elapsed()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Not a zombie either, which nobody but the machine's init can reap.
+fn alive(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or_default().starts_with('Z'))
+}
+
+#[test]
+fn a_killed_server_leaves_no_mount() {
+    if my_role().is_some() || !can_mount() {
+        return;
+    }
+    for name in ["confirmed", "pending"] {
+        let place = Place::new();
+        let server = Server::start(name, &place);
+        assert!(place.line().is_some());
+        server.kill();
+        assert!(place.line().is_none(), "{name}");
+        assert!(std::fs::read_dir(place.path()).is_ok());
+    }
+}
+
+#[test]
+fn who_waits_for_a_killed_server_gets_an_error() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let server = Server::start("confirmed", &place);
+    let mount = MountPoint::find(&place.path()).unwrap();
+    let path = place.path();
+    let user = std::thread::spawn(move || std::fs::read_dir(path).map(drop).unwrap_err().raw_os_error());
+    while mount.waiting().unwrap() == 0 {
+        std::thread::yield_now();
+    }
+    server.kill();
+    assert!(matches!(user.join().unwrap(), Some(libc::ECONNABORTED | libc::ENOTCONN)));
+}
+
+#[test]
+fn a_released_mount_is_left_alone() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    Server::start("released", &place).kill();
+    assert!(place.line().is_some(), "dead, but not the guardian's business");
+}
+
+#[test]
+fn a_server_killed_before_it_mounts_leaves_others_alone() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let server = Server::start("before", &place);
+    let other = crate::mount::mount(&place.path(), &MountOptions::new()).unwrap();
+    server.kill();
+    assert!(other.mount.is_mounted());
+}
+
+#[test]
+fn the_guardian_is_hard_to_end_and_holds_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let server = Server::start("confirmed", &place);
+    let proc = PathBuf::from(format!("/proc/{}", server.guardian));
+    for signal in ["INT", "TERM", "HUP"] {
+        let sent = Command::new("kill").args(["-s", signal, &server.guardian.to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+    let mut fds: Vec<_> =
+        std::fs::read_dir(proc.join("fd")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    fds.sort();
+    assert_eq!(fds, ["0", "1", "2"]);
+    assert_eq!(std::fs::read_link(proc.join("cwd")).unwrap(), Path::new("/"));
+    server.kill();
+    assert!(place.line().is_none());
+}
+
+#[test]
+fn a_dropped_guardian_cleans_up_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let guardian = Guardian::spawn(role(GUARDIAN, "guardian")).unwrap();
+    let detached = prepare(&MountOptions::new()).unwrap();
+    let watch = guardian.watch(&detached, &place.path()).unwrap();
+    let mounted = detached.attach(&place.path()).unwrap();
+    guardian.confirm(watch, &mounted.mount).unwrap();
+    drop(guardian);
+    assert!(!mounted.mount.is_mounted());
+}
+
+#[test]
+fn a_program_that_is_no_guardian_is_noticed() {
+    let error = Guardian::spawn(Command::new("true")).unwrap_err();
+    assert!(matches!(error, GuardianError::NotReady));
+    assert!(matches!(Guardian::spawn(Command::new("/no/such/program")), Err(GuardianError::Start(_))));
+}

@@ -1,0 +1,263 @@
+//! Every way to mount, with the options as the mount table shows them.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use super::super::*;
+use super::{Place, answer_init, as_role, can_mount, found, line_of, my_role, skip};
+
+fn everything() -> MountOptions {
+    let mut opts = MountOptions::new().fsname("/a dir,with comma").subtype("shunt.test").max_read(65536);
+    let unknown = opts
+        .apply_str("ro,nosuid,nodev,noexec,noatime,nodiratime,sync,dirsync,allow_other,default_permissions")
+        .unwrap();
+    assert!(unknown.is_empty());
+    opts
+}
+
+fn check_everything(line: &MountInfo) {
+    assert_eq!(line.fstype, "fuse.shunt.test");
+    assert_eq!(line.source, "/a dir,with comma");
+    let has = |all: &str, one: &str| assert!(all.split(',').any(|o| o == one), "{one} in {line:?}");
+    for option in ["ro", "nosuid", "nodev", "noexec", "noatime", "nodiratime"] {
+        has(&line.options, option);
+    }
+    for option in [
+        "ro",
+        "sync",
+        "dirsync",
+        "user_id=0",
+        "group_id=0",
+        "allow_other",
+        "default_permissions",
+        "max_read=65536",
+    ] {
+        has(&line.super_options, option);
+    }
+}
+
+#[test]
+fn every_method_sets_every_option() {
+    if !can_mount() {
+        return;
+    }
+    for method in [MountMethod::Fsopen, MountMethod::Classic, MountMethod::Fusermount] {
+        let place = Place::new();
+        let mounted = match mount(&place.path(), &everything().method(method)) {
+            Err(MountError::NoHelper) => {
+                skip("no fusermount3");
+                continue;
+            }
+            done => done.unwrap(),
+        };
+        assert_eq!(mounted.method, method);
+        check_everything(&place.line().unwrap());
+        assert!(found(&mounted.mount) && mounted.mount.is_mounted());
+        assert!(fuse_mounts().unwrap().iter().any(|line| line.id == mounted.mount.old_id()));
+        mounted.mount.unmount(Unmount::Normal).unwrap();
+        assert!(place.line().is_none() && !mounted.mount.is_mounted());
+    }
+}
+
+#[test]
+fn defaults_and_strictatime() {
+    if !can_mount() {
+        return;
+    }
+    for method in [MountMethod::Fsopen, MountMethod::Classic] {
+        let place = Place::new();
+        let opts = MountOptions::new().method(method);
+        let first = mount(&place.path(), &opts).unwrap();
+        let line = place.line().unwrap();
+        assert_eq!((line.fstype.as_str(), line.options.as_str()), ("fuse", "rw,nosuid,nodev,relatime"));
+        assert_eq!(
+            (line.source.to_str(), line.super_options.as_str()),
+            (Some("shunt"), "rw,user_id=0,group_id=0")
+        );
+        first.mount.unmount(Unmount::Normal).unwrap();
+
+        let _second = mount(&place.path(), &opts.atime(Atime::Strict).nosuid(false).nodev(false)).unwrap();
+        // Strict is what the table shows as nothing.
+        assert_eq!(place.line().unwrap().options, "rw");
+    }
+}
+
+#[test]
+fn init_is_answered_before_anybody_sees_the_mount() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let detached = prepare(&MountOptions::new()).unwrap();
+    assert_eq!(detached.method(), MountMethod::Fsopen);
+    answer_init(detached.device().expect("fsopen gives it early"));
+    assert!(place.line().is_none());
+    let mark = detached.mark().unwrap();
+    let mounted = detached.attach(&place.path()).unwrap();
+    assert_eq!(mounted.mount.mark(), mark, "the id is known before");
+    assert!(found(&mounted.mount));
+    assert_eq!(mounted.mount.waiting().unwrap(), 0);
+}
+
+#[test]
+fn a_file_system_whose_root_is_a_file() {
+    if !can_mount() {
+        return;
+    }
+    for method in [MountMethod::Fsopen, MountMethod::Classic] {
+        let place = Place::new();
+        let file = place.outer().join("file");
+        std::fs::write(&file, "").unwrap();
+        let mounted = mount(&file, &MountOptions::new().root(RootKind::File).method(method)).unwrap();
+        assert!(line_of(&file).is_some() && found(&mounted.mount));
+        mounted.mount.unmount(Unmount::Normal).unwrap();
+        assert!(line_of(&file).is_none());
+    }
+}
+
+/// A loop device over a sparse file; gone at the end.
+struct Loop(String);
+
+impl Loop {
+    fn new(place: &Place) -> Option<Self> {
+        let image = place.outer().join("image");
+        std::fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
+        let made = Command::new("losetup").args(["-f", "--show"]).arg(&image).output().ok()?;
+        made.status.success().then(|| Loop(String::from_utf8(made.stdout).unwrap().trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_block_device_is_mounted_as_fuseblk() {
+    if !can_mount() {
+        return;
+    }
+    let dir = Place::new();
+    let Some(device) = Loop::new(&dir) else {
+        skip("no loop device");
+        return;
+    };
+    for method in [MountMethod::Fsopen, MountMethod::Classic] {
+        let place = Place::new();
+        let opts = MountOptions::new().blkdev(&device.0).blksize(1024).subtype("shunt.ext4").method(method);
+        let mounted = mount(&place.path(), &opts).unwrap();
+        let line = place.line().unwrap();
+        assert_eq!(
+            (line.fstype.as_str(), line.source.to_str()),
+            ("fuseblk.shunt.ext4", Some(device.0.as_str()))
+        );
+        assert!(line.super_options.contains("blksize=1024"), "{line:?}");
+        assert_eq!(mounted.mount.waiting().unwrap(), 1, "the control directory of {:?}", mounted.mount.dev());
+        let report = bdi::BdiTuning { read_ahead_kb: Some(256), ..Default::default() }.apply(&mounted.mount);
+        assert_eq!(report.set, [("read_ahead_kb", 256)], "{report:?}");
+        mounted.mount.unmount(Unmount::Normal).unwrap();
+    }
+}
+
+#[test]
+fn writers_are_let_loose() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted = mount(&place.path(), &MountOptions::new()).unwrap();
+    let tuning =
+        bdi::BdiTuning { max_ratio: Some(100), strict_limit: Some(false), read_ahead_kb: Some(1024) };
+    let report = tuning.apply(&mounted.mount);
+    assert!(report.refused.is_empty(), "{report:?}");
+    let value = |file: &str| {
+        std::fs::read_to_string(format!("/sys/class/bdi/{}/{file}", mounted.mount.dev()))
+            .unwrap()
+            .trim()
+            .to_owned()
+    };
+    assert_eq!(
+        (value("max_ratio"), value("strict_limit"), value("read_ahead_kb")),
+        ("100".into(), "0".into(), "1024".into())
+    );
+    let refused = bdi::BdiTuning { max_ratio: Some(101), ..Default::default() }.apply(&mounted.mount);
+    assert_eq!((refused.set.len(), refused.refused.len()), (0, 1));
+}
+
+/// An unprivileged user mounts through the helper, root finds and removes it; and what the helper refuses.
+#[test]
+fn an_unprivileged_user_mounts_by_fusermount3() {
+    if let Some(role) = my_role() {
+        return unprivileged(&role);
+    }
+    if !can_mount() {
+        return;
+    }
+    if Command::new("fusermount3").arg("-V").stdout(Stdio::null()).status().is_err() {
+        skip("no fusermount3");
+        return;
+    }
+    let place = Place::new();
+    std::os::unix::fs::chown(place.path(), Some(65534), Some(65534)).unwrap();
+    let mode: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(place.outer(), mode).unwrap();
+    // The build directory may be closed to others.
+    let exe = place.outer().join("exe");
+    std::fs::copy("/proc/self/exe", &exe).unwrap();
+    for role in ["stay", "leave", "other"] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&exe);
+        as_role(&mut command, concat!(module_path!(), "::an_unprivileged_user_mounts_by_fusermount3"), role);
+        command.env("SHUNT_TEST_PLACE", place.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        if role == "stay" {
+            assert!(lines.any(|line| line.unwrap() == "mounted"));
+            let line = place.line().unwrap();
+            assert_eq!(line.fstype, "fuse.shunt.test");
+            assert!(
+                line.options.contains("nosuid,nodev,noexec") && line.super_options.contains("user_id=65534")
+            );
+            // Root is not let in, and still finds which mount it is.
+            assert!(std::fs::metadata(place.path()).is_err());
+            let mount = MountPoint::find(&place.path()).unwrap();
+            assert!(matches!(mount.id(), MountId::Unique(_)));
+            mount.unmount(Unmount::Normal).unwrap();
+        }
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success(), "{role}: {:?}", lines.collect::<Vec<_>>());
+        assert!(place.line().is_none());
+    }
+}
+
+fn unprivileged(role: &str) {
+    let path = std::path::PathBuf::from(std::env::var_os("SHUNT_TEST_PLACE").unwrap());
+    let mut opts = MountOptions::new().fsname("a,b").subtype("shunt.test").noexec(true);
+    if role == "other" {
+        opts = opts.allow_other(true);
+        match mount(&path, &opts) {
+            Err(MountError::AllowOther) => {}
+            Ok(mounted) => mounted.mount.unmount(Unmount::Normal).unwrap(),
+            Err(other) => panic!("{other}"),
+        }
+        return;
+    }
+    let detached = prepare(&opts).unwrap();
+    let mounted = detached.attach(&path).unwrap();
+    assert_eq!(mounted.method, MountMethod::Fusermount);
+    assert!(found(&mounted.mount));
+    match role {
+        "stay" => {
+            println!("\nmounted");
+            std::io::stdin().read_line(&mut String::new()).unwrap();
+        }
+        _ => {
+            let busy = rustix::fs::open(&path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+            assert!(matches!(mounted.mount.unmount(Unmount::Normal), Err(MountError::Busy(_))));
+            mounted.mount.unmount(Unmount::Lazy).unwrap();
+            drop(busy);
+            assert!(!mounted.mount.is_mounted());
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Unmounting takes away the mount meant and no other.
+
+use rustix::fs::{Mode, OFlags, open};
+
+use super::super::*;
+use super::{Place, answer_init, can_mount, found, kill};
+
+fn new_mount(place: &Place) -> Mounted {
+    mount(&place.path(), &MountOptions::new()).unwrap()
+}
+
+#[test]
+fn a_covered_mount_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let below = new_mount(&place);
+    answer_init(&below.device);
+    // Attached without a look at the mount point, which nobody serves here.
+    rustix::mount::mount("none", place.path(), "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
+    for how in [Unmount::Normal, Unmount::Lazy, Unmount::Force] {
+        assert!(matches!(below.mount.unmount(how), Err(MountError::Covered(_))));
+    }
+    assert!(below.mount.is_mounted());
+    assert_eq!(place.line().unwrap().fstype, "tmpfs");
+    assert!(matches!(MountPoint::find(&place.path()), Err(MountError::NotFuse { .. })));
+
+    rustix::mount::unmount(place.path(), rustix::mount::UnmountFlags::empty()).unwrap();
+    below.mount.unmount(Unmount::Normal).unwrap();
+}
+
+#[test]
+fn the_next_mount_at_the_same_path_is_another() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let first = new_mount(&place);
+    first.mount.unmount(Unmount::Normal).unwrap();
+    drop(first.device);
+    let second = new_mount(&place);
+    assert_ne!(first.mount.id(), second.mount.id());
+    assert!(matches!(first.mount.unmount(Unmount::Lazy), Err(MountError::NotMounted(_))));
+    assert!(second.mount.is_mounted() && found(&second.mount) && !found(&first.mount));
+}
+
+#[test]
+fn a_dead_mount_is_found_and_removed() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    kill(new_mount(&place).device);
+    assert_eq!(std::fs::metadata(place.path()).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
+    let link = place.outer().join("link");
+    std::os::unix::fs::symlink("mnt", &link).unwrap();
+    let mount = MountPoint::find(&link).unwrap();
+    assert_eq!(mount.path(), place.path().canonicalize().unwrap());
+    mount.unmount(Unmount::Normal).unwrap();
+    assert!(place.line().is_none());
+}
+
+#[test]
+fn a_hung_mount_is_found_without_a_request() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted = new_mount(&place);
+    answer_init(&mounted.device);
+    assert!(found(&mounted.mount));
+    assert_eq!(mounted.mount.waiting().unwrap(), 0);
+}
+
+#[test]
+fn busy_lazy_and_force() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted = new_mount(&place);
+    let user = open(place.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let error = mounted.mount.unmount(Unmount::Normal).unwrap_err();
+    assert!(matches!(error, MountError::Busy(_)) && error.to_string().contains("fuser -vm"));
+    assert!(matches!(mounted.mount.unmount(Unmount::Force), Err(MountError::Busy(_))));
+    // Force has ended the connection all the same.
+    assert_eq!(rustix::io::read(&mounted.device, &mut [0; 1 << 14]), Err(rustix::io::Errno::NODEV));
+    mounted.mount.unmount(Unmount::Lazy).unwrap();
+    assert!(!mounted.mount.is_mounted() && place.line().is_none());
+    drop(user);
+}
+
+#[test]
+fn a_rename_above_the_mount_point_leads_to_no_other_mount() {
+    if !can_mount() {
+        return;
+    }
+    let outer = Place::new();
+    let dir = outer.outer().join("dir");
+    std::fs::create_dir_all(dir.join("mnt")).unwrap();
+    let mounted = mount(&dir.join("mnt"), &MountOptions::new()).unwrap();
+    std::fs::rename(&dir, outer.outer().join("moved")).unwrap();
+    std::fs::create_dir_all(dir.join("mnt")).unwrap();
+    let other = mount(&dir.join("mnt"), &MountOptions::new()).unwrap();
+    assert!(matches!(mounted.mount.unmount(Unmount::Normal), Err(MountError::Covered(_))));
+    assert!(other.mount.is_mounted());
+}
+
+#[test]
+fn abort_ends_waiting_requests() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted = new_mount(&place);
+    answer_init(&mounted.device);
+    let path = place.path();
+    let user = std::thread::spawn(move || std::fs::metadata(path).unwrap_err().raw_os_error());
+    while mounted.mount.waiting().unwrap() == 0 {
+        std::thread::yield_now();
+    }
+    mounted.mount.abort().unwrap();
+    assert!(matches!(user.join().unwrap(), Some(libc::ECONNABORTED | libc::ENOTCONN)));
+}
