@@ -1,0 +1,128 @@
+//! fio, one job at a time.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::cgroup::MemoryGroup;
+use crate::model::Sample;
+use crate::stage::Stage;
+
+/// The file every job works on.
+pub const FILE: &str = "data";
+
+/// The four patterns of seed and issue.
+pub const PATTERNS: [&str; 4] = ["read", "write", "randread", "randwrite"];
+
+/// One job.
+#[derive(Debug, Clone, Copy)]
+pub struct Job<'a> {
+    /// `read`, `write`, `randread` or `randwrite`.
+    pub pattern: &'a str,
+    /// Bytes per request.
+    pub block: u32,
+    /// The file's name in the stage.
+    pub file: &'a str,
+    /// Bytes of the file.
+    pub size: u64,
+    /// An end after so many seconds; the file is gone through again until then if `repeat`.
+    pub seconds: u32,
+    /// Go through the file again until time is up.
+    pub repeat: bool,
+    /// libaio with `O_DIRECT` at this depth, instead of plain calls.
+    pub aio_depth: Option<u32>,
+    /// Write back to the disk on close.
+    pub fsync_on_close: bool,
+    /// The limit that the page cache counts against.
+    pub group: Option<&'a MemoryGroup>,
+}
+
+#[derive(Deserialize)]
+struct Report {
+    jobs: Vec<Part>,
+}
+
+#[derive(Deserialize)]
+struct Part {
+    read: Direction,
+    write: Direction,
+}
+
+#[derive(Deserialize)]
+struct Direction {
+    io_bytes: u64,
+    runtime: u64,
+}
+
+impl Job<'_> {
+    /// Runs it on the stage's file and gives MiB/s.
+    ///
+    /// # Errors
+    /// When fio fails.
+    pub fn run(&self, stage: &Stage) -> Result<Sample> {
+        let before = stage.requests();
+        let start = Instant::now();
+        let output = crate::job::run(&mut self.command(&stage.root))?;
+        let seconds = start.elapsed().as_secs_f64();
+        let requests = before.zip(stage.requests()).map(|(before, after)| after.saturating_sub(before));
+        // Some versions print a warning before the report.
+        let json = output.iter().position(|byte| *byte == b'{').context("fio gave no report")?;
+        let report: Report = serde_json::from_slice(&output[json..]).context("fio's report")?;
+        let part = report.jobs.first().context("fio ran no job")?;
+        let bytes = part.read.io_bytes + part.write.io_bytes;
+        let milliseconds = (part.read.runtime + part.write.runtime).max(1);
+        let rate = bytes as f64 / f64::from(1 << 20) / (milliseconds as f64 / 1e3);
+        Ok(Sample { value: rate, seconds, requests })
+    }
+
+    fn command(&self, root: &Path) -> Command {
+        let mut command = match self.group {
+            Some(group) => {
+                let mut shell = Command::new("sh");
+                shell.args(["-ec", "echo $$ > \"$0\"; exec fio \"$@\""]).arg(group.procs());
+                shell
+            }
+            None => Command::new("fio"),
+        };
+        command.arg(format!("--filename={}", root.join(self.file).display()));
+        command.args(["--name=job", "--output-format=json", "--randseed=0", "--fallocate=none"]);
+        // Whoever wants a cold cache drops it; fio must not.
+        command.args(["--invalidate=0", "--overwrite=1", "--thread"]);
+        command.arg(format!("--rw={}", self.pattern));
+        command.arg(format!("--bs={}", self.block));
+        command.arg(format!("--size={}", self.size));
+        command.arg(format!("--runtime={}", self.seconds));
+        command.args(self.repeat.then_some("--time_based"));
+        command.args(self.fsync_on_close.then_some("--fsync_on_close=1"));
+        match self.aio_depth {
+            Some(depth) => {
+                command.args(["--ioengine=libaio", "--direct=1"]).arg(format!("--iodepth={depth}"))
+            }
+            None => command.arg("--ioengine=psync"),
+        };
+        command
+    }
+}
+
+/// Fills the file with bytes that are not zeros, and leaves it in the page cache.
+///
+/// # Errors
+/// When the space does not suffice.
+pub fn lay_out(source: &Path, name: &str, size: u64) -> Result<()> {
+    let block: Vec<u8> =
+        (0..1_u32 << 18).flat_map(|at| at.wrapping_mul(2_654_435_761).to_ne_bytes()).collect();
+    let mut file = File::create(source.join(name))?;
+    let mut left = size;
+    while left > 0 {
+        crate::job::check()?;
+        let part = left.min(block.len() as u64);
+        file.write_all(&block[..usize::try_from(part)?])?;
+        left -= part;
+    }
+    Ok(file.sync_all()?)
+}

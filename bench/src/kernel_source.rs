@@ -1,0 +1,88 @@
+//! The kernel's source: real files in real numbers, from a Debian package.
+
+use std::fs::{self, File};
+use std::io::{BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::bench::Bench;
+use crate::progress::say;
+use crate::{job, tar};
+
+const PACKAGE: &str = "linux-source-6.12";
+
+/// The whole source as an uncompressed archive, about 87,000 files.
+///
+/// # Errors
+/// When the package cannot be downloaded or unpacked.
+pub fn whole(bench: &Bench) -> Result<PathBuf> {
+    made(bench, "linux.tar", |to| {
+        let package = package(&bench.cache())?;
+        say(format_args!("unpacking {}", package.display()));
+        let script = format!(
+            "dpkg-deb --fsys-tarfile \"$1\" | tar -xO ./usr/src/{PACKAGE}.tar.xz | xz -dc -T0 > \"$2\""
+        );
+        job::shell(Path::new("/"), &script, &[package.as_os_str(), to.as_os_str()])?;
+        Ok(())
+    })
+}
+
+/// The first `files` files of the source, in the order of the archive.
+///
+/// # Errors
+/// As [`whole`].
+pub fn first(bench: &Bench, files: u64) -> Result<PathBuf> {
+    let whole = whole(bench)?;
+    made(bench, &format!("linux-{files}.tar"), |to| {
+        let passed = tar::cut(BufReader::new(File::open(&whole)?), BufWriter::new(File::create(to)?), files)?;
+        if passed != files {
+            bail!("the kernel's source has only {passed} files");
+        }
+        Ok(())
+    })
+}
+
+/// `files` small files in an archive.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn generated(bench: &Bench, files: u64) -> Result<PathBuf> {
+    made(bench, &format!("generated-{files}.tar"), |to| {
+        let mut writer = BufWriter::new(File::create(to)?);
+        tar::generate(&mut writer, files, b"one small file\n")?;
+        Ok(writer.flush()?)
+    })
+}
+
+/// A file of the cache, made once and read into memory now.
+fn made(bench: &Bench, name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+    let path = bench.cache().join(name);
+    if !path.exists() {
+        let part = path.with_extension("part");
+        make(&part).with_context(|| format!("make {}", path.display()))?;
+        fs::rename(&part, &path)?;
+    }
+    std::io::copy(&mut File::open(&path)?, &mut std::io::sink())?;
+    Ok(path)
+}
+
+fn package(cache: &Path) -> Result<PathBuf> {
+    let find = || -> Result<Option<PathBuf>> {
+        for entry in fs::read_dir(cache)? {
+            let name = entry?.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with(&format!("{PACKAGE}_")) && name.ends_with(".deb") {
+                return Ok(Some(cache.join(&*name)));
+            }
+        }
+        Ok(None)
+    };
+    if let Some(package) = find()? {
+        return Ok(package);
+    }
+    say(format_args!("downloading {PACKAGE} (about 150 MB)"));
+    job::run(Command::new("apt-get").args(["download", PACKAGE]).current_dir(cache))?;
+    find()?.context("apt-get downloaded no package")
+}

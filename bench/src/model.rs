@@ -1,0 +1,242 @@
+//! Results: rows of a workload, one series per peer, and the bars they are judged by.
+
+use serde::Serialize;
+
+/// What a value counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unit {
+    /// Wall-clock seconds; less is better.
+    Seconds,
+    /// Mebibytes per second; more is better.
+    MebibytesPerSecond,
+    /// Requests per million writes; less is better.
+    PerMillion,
+    /// Bytes of daemon memory per inode; less is better.
+    BytesPerInode,
+    /// A plain count; less is better.
+    Count,
+}
+
+impl Unit {
+    /// How the unit is printed.
+    pub fn symbol(self) -> &'static str {
+        match self {
+            Self::Seconds => "s",
+            Self::MebibytesPerSecond => "MiB/s",
+            Self::PerMillion => "per million",
+            Self::BytesPerInode => "bytes/inode",
+            Self::Count => "",
+        }
+    }
+
+    /// A value with as many digits as tell something.
+    pub fn format(self, value: f64) -> String {
+        match self {
+            Self::Seconds => format!("{value:.3}"),
+            Self::MebibytesPerSecond | Self::BytesPerInode if value < 100.0 => format!("{value:.1}"),
+            _ => format!("{value:.0}"),
+        }
+    }
+}
+
+/// One run of one peer.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    /// In the row's unit.
+    pub value: f64,
+    /// How long it took; the floor is set against it.
+    pub seconds: f64,
+    /// Requests the daemon saw meanwhile.
+    pub requests: Option<u64>,
+}
+
+/// All runs of one peer.
+#[derive(Debug, Clone, Serialize)]
+pub struct Series {
+    /// The peer's name.
+    pub peer: String,
+    /// One value per round, in the row's unit.
+    pub values: Vec<f64>,
+    /// Median of the wall-clock seconds.
+    pub seconds: Option<f64>,
+    /// Median of the requests the daemon saw.
+    pub requests: Option<u64>,
+    /// Requests times the cheapest empty round trip of this run, in seconds.
+    pub floor_seconds: Option<f64>,
+    /// Why it has no (more) values.
+    pub error: Option<String>,
+    #[serde(skip)]
+    samples: Vec<Sample>,
+}
+
+impl Series {
+    /// The middle value.
+    pub fn median(&self) -> Option<f64> {
+        median(&self.values)
+    }
+
+    /// Smallest and largest value.
+    pub fn range(&self) -> Option<(f64, f64)> {
+        let least = self.values.iter().copied().reduce(f64::min)?;
+        Some((least, self.values.iter().copied().reduce(f64::max)?))
+    }
+}
+
+/// One thing measured on every peer.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The workload's name.
+    pub workload: String,
+    /// What of the workload, such as `randread`.
+    pub case: String,
+    /// Of all values.
+    pub unit: Unit,
+    /// Native first.
+    pub series: Vec<Series>,
+    /// How it is judged.
+    pub bars: Vec<Bar>,
+}
+
+/// A bar and how the row stands to it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Bar {
+    /// The bar in words, such as `>= 0.80 native`.
+    pub text: String,
+    /// What was measured; none when a peer is missing.
+    pub value: Option<f64>,
+    /// Whether it holds; none when a peer is missing.
+    pub pass: Option<bool>,
+}
+
+impl Row {
+    /// An empty row.
+    pub fn new(workload: &str, case: &str, unit: Unit) -> Self {
+        Self { workload: workload.into(), case: case.into(), unit, series: Vec::new(), bars: Vec::new() }
+    }
+
+    /// Adds what one peer did, or why it could not.
+    pub fn record(&mut self, peer: &str, result: Result<Sample, String>) {
+        let at = self.series.iter().position(|series| series.peer == peer).unwrap_or_else(|| {
+            self.series.push(Series {
+                peer: peer.into(),
+                values: Vec::new(),
+                seconds: None,
+                requests: None,
+                floor_seconds: None,
+                error: None,
+                samples: Vec::new(),
+            });
+            self.series.len() - 1
+        });
+        let series = &mut self.series[at];
+        match result {
+            Ok(sample) => {
+                series.values.push(sample.value);
+                series.samples.push(sample);
+            }
+            Err(why) => series.error = Some(why),
+        }
+    }
+
+    /// Computes medians and floors once all samples are in.
+    pub fn finish(&mut self, round_trip: f64) {
+        for series in &mut self.series {
+            let seconds: Vec<f64> = series.samples.iter().map(|sample| sample.seconds).collect();
+            series.seconds = median(&seconds);
+            let mut requests: Vec<u64> = series.samples.iter().filter_map(|sample| sample.requests).collect();
+            requests.sort_unstable();
+            series.requests = requests.get(requests.len() / 2).copied();
+            series.floor_seconds = series.requests.map(|count| count as f64 * round_trip);
+        }
+    }
+
+    /// The middle value of a peer that did not fail.
+    pub fn value(&self, peer: &str) -> Option<f64> {
+        let series = self.series.iter().find(|series| series.peer == peer)?;
+        if series.error.is_some() { None } else { series.median() }
+    }
+
+    /// `peer` over `other`, in the row's unit.
+    pub fn ratio(&self, peer: &str, other: &str) -> Option<f64> {
+        Some(self.value(peer)? / self.value(other)?)
+    }
+
+    /// Bar: `peer` has at least `least` times the value of `other`.
+    pub fn at_least(&mut self, peer: &str, least: f64, other: &str) {
+        let value = self.ratio(peer, other);
+        let text = format!("{peer} >= {least:.2} {other}");
+        self.bars.push(Bar { text, value, pass: value.map(|value| value >= least) });
+    }
+
+    /// Bar: `peer` has at most `most` times the value of `other`.
+    pub fn at_most(&mut self, peer: &str, most: f64, other: &str) {
+        let value = self.ratio(peer, other);
+        let text = format!("{peer} <= {most:.2} {other}");
+        self.bars.push(Bar { text, value, pass: value.map(|value| value <= most) });
+    }
+
+    /// Bar: the value of `peer` itself is at most `most`.
+    pub fn limit(&mut self, peer: &str, most: f64) {
+        let value = self.value(peer);
+        let text = format!("{peer} <= {most} {}", self.unit.symbol()).trim_end().to_owned();
+        self.bars.push(Bar { text, value, pass: value.map(|value| value <= most) });
+    }
+
+    /// Bar: `peer` does it at all.
+    pub fn works(&mut self, peer: &str) {
+        let series = self.series.iter().find(|series| series.peer == peer);
+        let pass = series.map(|series| series.error.is_none() && !series.values.is_empty());
+        let value = pass.map(f64::from);
+        self.bars.push(Bar { text: format!("{peer} works"), value, pass });
+    }
+}
+
+/// The middle of `values`; the mean of the two middle ones when their number is even.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(value: f64) -> Sample {
+        Sample { value, seconds: 1.0, requests: Some(1000) }
+    }
+
+    #[test]
+    fn median_of_odd_even_and_none() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0]), Some(2.5));
+        assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn a_missing_or_failed_peer_decides_no_bar() {
+        let mut row = Row::new("w", "c", Unit::Seconds);
+        row.record("native", Ok(sample(1.0)));
+        row.at_most("shunt", 1.15, "native");
+        row.record("shunt", Err("did not mount".into()));
+        row.at_most("shunt", 1.15, "native");
+        row.works("shunt");
+        assert_eq!(row.bars[0].pass, None);
+        assert_eq!(row.bars[1].pass, None);
+        assert_eq!(row.bars[2].pass, Some(false));
+    }
+
+    #[test]
+    fn the_floor_is_requests_times_the_round_trip() {
+        let mut row = Row::new("w", "c", Unit::Seconds);
+        row.record("shunt", Ok(sample(1.0)));
+        row.finish(20e-6);
+        assert!((row.series[0].floor_seconds.unwrap() - 0.02).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,107 @@
+//! Who is measured: the native directory, the peers, and Shunt.
+
+mod fuser;
+mod start;
+mod uring;
+
+use std::fmt;
+use std::path::PathBuf;
+
+pub use fuser::{FILE_SIZE as FUSER_FILE_SIZE, SERVED as FUSER_FILE, install as install_fuser};
+
+/// The program behind a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// The source directory itself.
+    Native,
+    /// Debian's `bindfs`.
+    Bindfs,
+    /// The passthrough example of the crate `fuser`; serves one read-only file.
+    Fuser,
+    /// libfuse's `passthrough_hp`.
+    Libfuse,
+    /// The binary under test.
+    Shunt,
+}
+
+/// A program and how it is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Which program.
+    pub program: Program,
+    /// Over io_uring instead of reading `/dev/fuse`.
+    pub uring: bool,
+    /// File data goes through the daemon although the kernel could pass it through.
+    pub daemon_data: bool,
+}
+
+impl Peer {
+    const fn of(program: Program) -> Self {
+        Self { program, uring: false, daemon_data: false }
+    }
+
+    /// The source directory.
+    pub const NATIVE: Self = Self::of(Program::Native);
+    /// Debian's `bindfs`.
+    pub const BINDFS: Self = Self::of(Program::Bindfs);
+    /// fuser's example.
+    pub const FUSER: Self = Self::of(Program::Fuser);
+    /// libfuse's example.
+    pub const LIBFUSE: Self = Self::of(Program::Libfuse);
+    /// libfuse's example over io_uring.
+    pub const LIBFUSE_URING: Self = Self { uring: true, ..Self::LIBFUSE };
+    /// libfuse's example, data through the daemon.
+    pub const LIBFUSE_DAEMON: Self = Self { daemon_data: true, ..Self::LIBFUSE };
+    /// libfuse's example, data through the daemon over io_uring.
+    pub const LIBFUSE_URING_DAEMON: Self = Self { daemon_data: true, ..Self::LIBFUSE_URING };
+    /// Shunt as a user gets it.
+    pub const SHUNT: Self = Self::of(Program::Shunt);
+    /// Shunt, data through the daemon.
+    pub const SHUNT_DAEMON: Self = Self { daemon_data: true, ..Self::SHUNT };
+
+    /// The peer's name in tables; also a file name.
+    pub fn name(self) -> String {
+        let base = match self.program {
+            Program::Native => "native",
+            Program::Bindfs => "bindfs",
+            Program::Fuser => "fuser",
+            Program::Libfuse => "libfuse",
+            Program::Shunt => "shunt",
+        };
+        let uring = if self.uring { "-uring" } else { "" };
+        let data = if self.daemon_data { "-nopt" } else { "" };
+        format!("{base}{uring}{data}")
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+/// The programs found on this machine.
+#[derive(Debug, Default)]
+pub struct Programs {
+    /// Debian's `bindfs`.
+    pub bindfs: Option<PathBuf>,
+    /// fuser's example.
+    pub fuser: Option<PathBuf>,
+    /// libfuse's example.
+    pub libfuse: Option<PathBuf>,
+    /// The binary under test.
+    pub shunt: Option<PathBuf>,
+}
+
+impl Programs {
+    /// The binary of a program; none for native and for what is not there.
+    pub fn path(&self, program: Program) -> Option<&PathBuf> {
+        match program {
+            Program::Native => None,
+            Program::Bindfs => self.bindfs.as_ref(),
+            Program::Fuser => self.fuser.as_ref(),
+            Program::Libfuse => self.libfuse.as_ref(),
+            Program::Shunt => self.shunt.as_ref(),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! How each peer is started: in the foreground, so that its process is ours to end.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::uring::UringSwitch;
+use super::{Peer, Program, Programs};
+use crate::mounted::Mounted;
+
+impl Programs {
+    /// Mounts `source` at `at`. The daemon may open at most `descriptors` files, when given.
+    ///
+    /// # Errors
+    /// When the program is missing or does not mount.
+    pub fn start(&self, peer: Peer, source: &Path, at: &Path, descriptors: Option<u32>) -> Result<Mounted> {
+        let program = self.path(peer.program).with_context(|| format!("{peer} is not there"))?;
+        let mut words: Vec<OsString> = vec![program.into()];
+        let mut push = |text: &str| words.push(text.into());
+        match peer.program {
+            Program::Native => {}
+            Program::Fuser => return super::fuser::start(program, source, at),
+            Program::Bindfs => push("-f"),
+            Program::Libfuse => {
+                push("--foreground");
+                if peer.daemon_data {
+                    push("--nopassthrough");
+                }
+                if peer.uring {
+                    push("-oio_uring");
+                }
+            }
+            Program::Shunt => {
+                ["mirror", "--cache", "exclusive"].into_iter().for_each(&mut push);
+                if peer.daemon_data {
+                    ["--passthrough", "off"].into_iter().for_each(&mut push);
+                }
+                if peer.uring {
+                    ["--transport", "uring"].into_iter().for_each(&mut push);
+                }
+            }
+        }
+        words.extend([source.into(), at.into()]);
+        let _uring = peer.uring.then(UringSwitch::on).transpose()?;
+        Mounted::start(&mut guarded(&words, descriptors), at)
+    }
+}
+
+/// A command that ends with this process, even when that is killed, and has its own limit of descriptors.
+pub(super) fn guarded(words: &[OsString], descriptors: Option<u32>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "TERM", "--"]);
+    if let Some(limit) = descriptors {
+        command.args(["prlimit", &format!("--nofile={limit}:{limit}"), "--"]);
+    }
+    command.args(words);
+    command
+}

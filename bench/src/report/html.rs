@@ -1,0 +1,136 @@
+//! The page: one file, no external resource.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::{Line, Results, mark};
+use crate::model::{Row, Series};
+
+const STYLE: &str = "
+:root{--ink:#1c2430;--soft:#667085;--line:#e4e7ec;--paper:#fff;--bar:#98a2b3;--ours:#1570ef;--native:#475467;
+--good:#067647;--bad:#b42318}
+@media(prefers-color-scheme:dark){:root{--ink:#e6e9ef;--soft:#98a2b3;--line:#344054;--paper:#101828;
+--bar:#667085;--ours:#53b1fd;--native:#d0d5dd;--good:#47cd89;--bad:#f97066}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:62rem;margin:2rem auto;
+padding:0 1rem}
+h1{font-size:1.7rem;margin-bottom:.2rem}h2{margin:2.5rem 0 .5rem;border-bottom:1px solid var(--line)}
+h3{margin:1.5rem 0 .3rem;font-size:1rem}p,td,th{color:inherit}.soft{color:var(--soft)}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.86rem}
+th{font-weight:500;color:var(--soft)}th,td{text-align:right;padding:.15rem .5rem;border-bottom:1px solid var(--line)}
+th:first-child,td:first-child{text-align:left}svg{display:block;width:100%;height:auto;margin:.3rem 0}
+svg text{fill:var(--ink);font:12px system-ui,sans-serif}svg .value{fill:var(--soft)}
+.mark{font-weight:600}.PASS{color:var(--good)}.FAIL{color:var(--bad)}ul{padding-left:1.2rem;margin:.4rem 0}
+.error{color:var(--bad)}";
+
+/// Writes the page.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write(results: &Results, to: &Path) -> Result<()> {
+    fs::write(to, page(results)).with_context(|| format!("write {}", to.display()))
+}
+
+fn page(results: &Results) -> String {
+    let mut page = String::from("<!doctype html><html lang=en><meta charset=utf-8>");
+    page += "<meta name=viewport content=\"width=device-width\"><title>Shunt: measurements</title>";
+    let trip = &results.round_trip;
+    let cross = trip.cross_core_us.map_or("-".into(), |us| format!("{us:.1}"));
+    // Writing to a string cannot fail.
+    let _ = write!(
+        page,
+        "<style>{STYLE}</style><h1>Shunt: measurements</h1><p class=soft>{} &middot; Linux {}</p>\
+         <p>Peers ran in turn within each round; values are medians. The empty round trip in this run: \
+         {:.1} &micro;s on one core, {cross} &micro;s across cores, {:.1} &micro;s unpinned. The floor of a line \
+         is its requests times the cheapest of these.</p><p><b>{}</b></p>",
+        escape(&results.processor),
+        escape(&results.kernel),
+        trip.same_core_us,
+        trip.unpinned_us,
+        results.verdict(),
+    );
+    if results.quick {
+        page += "<p class=error>A quick run: it checks the harness and measures nothing.</p>";
+    }
+    for failure in &results.failures {
+        let _ = write!(page, "<p class=error>Did not run: {}</p>", escape(failure));
+    }
+    let mut workload = "";
+    for row in &results.rows {
+        if row.workload != workload {
+            workload = &row.workload;
+            let _ = write!(page, "<h2>{}</h2>", escape(workload));
+        }
+        section(&mut page, row);
+    }
+    page
+}
+
+fn section(page: &mut String, row: &Row) {
+    let _ = write!(page, "<h3>{}</h3>", escape(&row.case));
+    plot(page, row);
+    *page += "<table><tr><th>peer<th>median<th>min..max<th>&times; native<th>requests<th>floor";
+    for series in &row.series {
+        let line = Line::of(row, series);
+        let _ = write!(
+            page,
+            "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
+            line.peer, line.value, line.range, line.ratio, line.requests, line.floor
+        );
+        if let Some(error) = &series.error {
+            let _ = write!(page, "<tr><td colspan=6 class=error>{}", escape(error));
+        }
+    }
+    *page += "</table><ul>";
+    for bar in &row.bars {
+        let value = bar.value.map_or("-".into(), |value| format!("{value:.2}"));
+        let mark = mark(bar.pass);
+        let _ = write!(page, "<li>{}: {value} <span class=\"mark {mark}\">{mark}</span>", escape(&bar.text));
+    }
+    *page += "</ul>";
+}
+
+/// A bar per peer, with a thin line from its least to its largest value.
+fn plot(page: &mut String, row: &Row) {
+    const LEFT: f64 = 150.0;
+    const WIDTH: f64 = 640.0;
+    const STEP: usize = 24;
+    let drawn: Vec<&Series> = row.series.iter().filter(|series| !series.values.is_empty()).collect();
+    let most = drawn.iter().filter_map(|series| series.range()).map(|range| range.1).fold(0.0, f64::max);
+    if most <= 0.0 {
+        return;
+    }
+    let _ = write!(page, "<svg viewBox=\"0 0 900 {}\" role=img>", drawn.len() * STEP);
+    for (at, series) in drawn.iter().enumerate() {
+        let (Some(median), Some((least, largest))) = (series.median(), series.range()) else { continue };
+        let x = |value: f64| LEFT + value.max(0.0) / most * WIDTH;
+        let top = at * STEP + 4;
+        let colour = match series.peer.as_str() {
+            "native" => "native",
+            name if name.starts_with("shunt") => "ours",
+            _ => "bar",
+        };
+        let _ = write!(
+            page,
+            "<text x=142 y={text} text-anchor=end>{peer}</text>\
+             <rect x={LEFT} y={top} width=\"{width:.1}\" height=16 rx=2 fill=\"var(--{colour})\"/>\
+             <path d=\"M{from:.1} {middle}H{to:.1}\" stroke=\"var(--ink)\" stroke-width=1.5 />\
+             <text class=value x=\"{label:.1}\" y={text}>{value}</text>",
+            text = top + 13,
+            peer = escape(&series.peer),
+            width = x(median) - LEFT,
+            from = x(least),
+            middle = top + 8,
+            to = x(largest),
+            label = x(largest) + 8.0,
+            value = Line::of(row, series).value,
+        );
+    }
+    *page += "</svg>";
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

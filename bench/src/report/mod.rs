@@ -1,0 +1,111 @@
+//! What comes out: a table, a file of figures, a page with plots.
+
+pub mod html;
+pub mod table;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::bench::Bench;
+use crate::model::{Row, Series, Unit};
+use crate::process;
+use crate::roundtrip::RoundTrip;
+
+/// All of a run.
+#[derive(Debug, Serialize)]
+pub struct Results {
+    /// A check of the harness, not a measurement.
+    pub quick: bool,
+    /// The running kernel.
+    pub kernel: String,
+    /// Its processor.
+    pub processor: String,
+    /// The empty round trip of this run.
+    pub round_trip: RoundTrip,
+    /// Every row so far.
+    pub rows: Vec<Row>,
+    /// Workloads that could not run at all.
+    pub failures: Vec<String>,
+}
+
+impl Results {
+    /// Nothing measured yet.
+    pub fn new(bench: &Bench) -> Self {
+        Self {
+            quick: bench.quick,
+            kernel: process::kernel(),
+            processor: process::processor(),
+            round_trip: bench.round_trip.clone(),
+            rows: Vec::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    /// Writes the figures as JSON.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn save(&self, to: &Path) -> Result<()> {
+        fs::write(to, serde_json::to_vec_pretty(self)?).with_context(|| format!("write {}", to.display()))
+    }
+
+    /// How many bars passed, failed and could not be judged.
+    pub fn verdict(&self) -> String {
+        let count =
+            |state| self.rows.iter().flat_map(|row| &row.bars).filter(|bar| bar.pass == state).count();
+        let (passed, failed, open) = (count(Some(true)), count(Some(false)), count(None));
+        let broken = self.failures.len();
+        format!("bars: {passed} passed, {failed} failed, {open} not judged; {broken} workloads did not run")
+    }
+
+    /// Whether every bar was judged and holds.
+    pub fn all_pass(&self) -> bool {
+        let bars = || self.rows.iter().flat_map(|row| &row.bars);
+        self.failures.is_empty() && bars().all(|bar| bar.pass == Some(true))
+    }
+}
+
+/// One peer's line of a row, as text.
+struct Line {
+    peer: String,
+    value: String,
+    range: String,
+    ratio: String,
+    requests: String,
+    floor: String,
+}
+
+impl Line {
+    fn of(row: &Row, series: &Series) -> Self {
+        let none = || "-".to_owned();
+        let number = |value| row.unit.format(value);
+        let comparable = matches!(row.unit, Unit::Seconds | Unit::MebibytesPerSecond);
+        let ratio = row.ratio(&series.peer, "native").filter(|_| comparable);
+        let range = series.range().filter(|_| series.values.len() > 1);
+        Self {
+            peer: series.peer.clone(),
+            value: series
+                .median()
+                .map_or_else(none, |value| format!("{} {}", number(value), row.unit.symbol())),
+            range: range.map_or_else(none, |(least, most)| format!("{}..{}", number(least), number(most))),
+            ratio: ratio.map_or_else(none, |ratio| format!("{ratio:.2}")),
+            requests: series.requests.map_or_else(none, |count| count.to_string()),
+            floor: series
+                .floor_seconds
+                .zip(series.seconds)
+                .map_or_else(none, |(floor, seconds)| format!("{floor:.3} of {seconds:.3} s")),
+        }
+    }
+}
+
+/// `PASS`, `FAIL` or why neither.
+fn mark(pass: Option<bool>) -> &'static str {
+    match pass {
+        Some(true) => "PASS",
+        Some(false) => "FAIL",
+        None => "not judged: a peer is missing",
+    }
+}

@@ -1,0 +1,29 @@
+//! The table on stdout.
+
+use super::{Line, mark};
+use crate::model::Row;
+
+/// Prints the rows of one workload.
+pub fn print(rows: &[Row]) {
+    for row in rows {
+        println!("\n{} / {}", row.workload, row.case);
+        println!(
+            "  {:<20} {:>18} {:>20} {:>9} {:>11}  floor (requests x empty round trip)",
+            "", "median", "min..max", "x native", "requests"
+        );
+        for series in &row.series {
+            let line = Line::of(row, series);
+            println!(
+                "  {:<20} {:>18} {:>20} {:>9} {:>11}  {}",
+                line.peer, line.value, line.range, line.ratio, line.requests, line.floor
+            );
+            if let Some(error) = &series.error {
+                println!("  {:<20} {error}", "");
+            }
+        }
+        for bar in &row.bars {
+            let value = bar.value.map_or("-".into(), |value| format!("{value:.2}"));
+            println!("  bar: {}: {value} {}", bar.text, mark(bar.pass));
+        }
+    }
+}

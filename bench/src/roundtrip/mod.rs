@@ -1,0 +1,90 @@
+//! The empty round trip: what one request costs when nobody does any work.
+//!
+//! A server without a library, in a process of its own, answers GETATTR with a timeout of zero; the
+//! client calls `fstat` in a loop. Requests times this is a floor that no daemon on `/dev/fuse` can
+//! go below.
+
+mod server;
+mod wire;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::CpuSet;
+use serde::Serialize;
+
+use crate::mounted::Mounted;
+pub use server::serve;
+
+/// Microseconds per empty request.
+#[derive(Debug, Clone, Serialize)]
+pub struct RoundTrip {
+    /// Client and server on one core.
+    pub same_core_us: f64,
+    /// Client and server on two cores; none on a machine with one.
+    pub cross_core_us: Option<f64>,
+    /// Where the scheduler puts them.
+    pub unpinned_us: f64,
+}
+
+impl RoundTrip {
+    /// Measures all three on a mount at `at`.
+    ///
+    /// # Errors
+    /// Without root or `/dev/fuse`.
+    pub fn measure(at: &Path, quick: bool) -> Result<Self> {
+        let batches = if quick { 20 } else { 100 };
+        let two = std::thread::available_parallelism()?.get() > 1;
+        Ok(Self {
+            same_core_us: one(at, Some((0, 0)), batches)?,
+            cross_core_us: if two { Some(one(at, Some((0, 1)), batches)?) } else { None },
+            unpinned_us: one(at, None, batches)?,
+        })
+    }
+
+    /// The cheapest of the three, in seconds: what the floor is computed with.
+    pub fn least(&self) -> f64 {
+        self.same_core_us.min(self.unpinned_us).min(self.cross_core_us.unwrap_or(f64::MAX)) / 1e6
+    }
+}
+
+/// Client and server core, or wherever the scheduler likes.
+fn one(at: &Path, cores: Option<(usize, usize)>, batches: usize) -> Result<f64> {
+    const BATCH: u32 = 500;
+    let mut server = Command::new(std::env::current_exe()?);
+    server.arg("--answer").arg(at);
+    if let Some((_, core)) = cores {
+        server.arg("--core").arg(core.to_string());
+    }
+    let mounted = Mounted::start(&mut server, at)?;
+    let before = rustix::thread::sched_getaffinity(None)?;
+    if let Some((core, _)) = cores {
+        pin(core)?;
+    }
+    let times = || -> Result<Vec<f64>> {
+        let root = rustix::fs::open(at, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        let mut times = Vec::with_capacity(batches);
+        for _ in 0..batches {
+            crate::job::check()?;
+            let start = Instant::now();
+            for _ in 0..BATCH {
+                rustix::fs::fstat(&root)?;
+            }
+            times.push(start.elapsed().as_secs_f64() * 1e6 / f64::from(BATCH));
+        }
+        Ok(times)
+    };
+    let times = times();
+    rustix::thread::sched_setaffinity(None, &before)?;
+    mounted.end()?;
+    crate::model::median(&times?).context("no batch ran")
+}
+
+fn pin(core: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core);
+    rustix::thread::sched_setaffinity(None, &set).context("pin to a core")
+}

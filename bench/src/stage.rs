@@ -1,0 +1,110 @@
+//! A peer with a source directory of its own, mounted and counted.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use crate::bench::{Bench, Ground};
+use crate::model::Sample;
+use crate::mounted::Mounted;
+use crate::peer::{Peer, Program};
+use crate::requests::Counter;
+
+/// Unmounts and removes the source on drop.
+#[derive(Debug)]
+pub struct Stage {
+    /// Who.
+    pub peer: Peer,
+    /// The directory that is shown again.
+    pub source: PathBuf,
+    /// Where the work is done: the mount point, or the source itself for native.
+    pub root: PathBuf,
+    // Before the source is removed it must be unmounted: `Drop` takes it out first.
+    mounted: Option<Mounted>,
+    counter: Option<Counter>,
+}
+
+/// How to set a stage.
+#[derive(Clone, Copy)]
+pub struct Setting<'a> {
+    /// Tmpfs or disk.
+    pub ground: Ground,
+    /// A limit on the daemon's open files.
+    pub descriptors: Option<u32>,
+    /// Fills the source before it is mounted.
+    pub prepare: &'a dyn Fn(&Path) -> Result<()>,
+}
+
+impl Stage {
+    /// Makes and fills the source, then mounts it.
+    ///
+    /// # Errors
+    /// When the peer does not mount or the source cannot be filled.
+    pub fn set(bench: &Bench, peer: Peer, setting: Setting<'_>) -> Result<Self> {
+        let source = bench.ground(setting.ground).join(peer.name());
+        fs::create_dir_all(&source)?;
+        let mut stage = Self { peer, root: source.clone(), source, mounted: None, counter: None };
+        (setting.prepare)(&stage.source)?;
+        stage.mount(bench, setting.descriptors)?;
+        Ok(stage)
+    }
+
+    fn mount(&mut self, bench: &Bench, descriptors: Option<u32>) -> Result<()> {
+        if self.peer.program == Program::Native {
+            return Ok(());
+        }
+        let at = bench.mount_point(self.peer);
+        let mounted = bench.programs.start(self.peer, &self.source, &at, descriptors)?;
+        if let Some(points) = bench.tracepoints {
+            self.counter = Some(Counter::all(points, mounted.connection())?);
+        }
+        self.mounted = Some(mounted);
+        self.root = at;
+        Ok(())
+    }
+
+    /// Requests the daemon saw since the mount.
+    pub fn requests(&self) -> Option<u64> {
+        self.counter.as_ref()?.read().ok()
+    }
+
+    /// The daemon's process and connection; none for native.
+    pub fn daemon(&self) -> Option<&Mounted> {
+        self.mounted.as_ref()
+    }
+
+    /// Times `work` and counts its requests.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn time(&self, work: impl FnOnce(&Path) -> Result<()>) -> Result<Sample> {
+        let before = self.requests();
+        let start = Instant::now();
+        work(&self.root)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let requests = before.zip(self.requests()).map(|(before, after)| after.saturating_sub(before));
+        Ok(Sample { value: seconds, seconds, requests })
+    }
+
+    /// Unmounts, keeping the source until drop.
+    ///
+    /// # Errors
+    /// When the peer had to be unmounted by force.
+    pub fn unmount(&mut self) -> Result<()> {
+        self.counter = None;
+        self.mounted.take().map_or(Ok(()), Mounted::end).with_context(|| format!("unmount {}", self.peer))
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if let Err(error) = self.unmount() {
+            crate::progress::say(format_args!("clean up: {error:#}"));
+        }
+        if let Err(error) = fs::remove_dir_all(&self.source) {
+            crate::progress::say(format_args!("clean up {}: {error}", self.source.display()));
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! A kernel build: real work with a file system under it.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::Workload;
+use crate::bench::{Bench, Ground};
+use crate::interleave::interleave;
+use crate::model::{Row, Unit};
+use crate::peer::Peer;
+use crate::stage::Setting;
+use crate::{job, kernel_source};
+
+pub const WORKLOAD: Workload =
+    Workload { name: "build", about: "kernel tinyconfig build with two jobs; tmpfs", run };
+
+fn run(bench: &Bench) -> Result<Vec<Row>> {
+    let archive = kernel_source::whole(bench)?;
+    // The source is unpacked once per peer and cleaned before each round.
+    let unpack = |source: &Path| {
+        job::shell(source, "tar -xf \"$1\" --strip-components=1", &[archive.as_os_str()])?;
+        Ok(())
+    };
+    let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &unpack };
+    let target = OsStr::new(bench.size("all", "prepare"));
+    let peers = [Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE, Peer::LIBFUSE_URING, Peer::SHUNT];
+    let cases = [("tinyconfig-j2", Unit::Seconds)];
+    let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 3, setting, &mut |stage, _| {
+        job::shell(&stage.root, "make -s mrproper; make -s tinyconfig", &[])?;
+        let sample = stage.time(|root| {
+            job::shell(root, "make -s -j2 \"$1\"", &[target])?;
+            Ok(())
+        })?;
+        Ok(vec![("tinyconfig-j2", sample)])
+    })?;
+    rows[0].at_most("shunt", 1.15, "native");
+    Ok(rows)
+}

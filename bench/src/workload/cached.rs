@@ -1,0 +1,52 @@
+//! 4 KiB calls on a file that is in the page cache: the cost of the path, with no device in it.
+
+use anyhow::Result;
+
+use super::Workload;
+use crate::bench::{Bench, Ground};
+use crate::fio::{self, Job, PATTERNS};
+use crate::interleave::interleave;
+use crate::model::{Row, Unit};
+use crate::peer::Peer;
+use crate::stage::Setting;
+
+pub const TMPFS: Workload = Workload {
+    name: "cached-tmpfs",
+    about: "4 KiB sync fio on a cached file, tmpfs",
+    run: |bench| run(bench, "cached-tmpfs", Ground::Tmpfs),
+};
+
+pub const DISK: Workload = Workload {
+    name: "cached-disk",
+    about: "4 KiB sync fio on a cached file, disk",
+    run: |bench| run(bench, "cached-disk", Ground::Disk),
+};
+
+fn run(bench: &Bench, name: &str, ground: Ground) -> Result<Vec<Row>> {
+    let size = bench.size(512 << 20, 64 << 20);
+    let setting =
+        Setting { ground, descriptors: None, prepare: &|source| fio::lay_out(source, fio::FILE, size) };
+    let cases = PATTERNS.map(|pattern| (pattern, Unit::MebibytesPerSecond));
+    let peers = [Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT];
+    let mut rows = interleave(bench, name, &cases, &peers, 5, setting, &mut |stage, _| {
+        let job = |pattern| Job {
+            pattern,
+            block: 4096,
+            file: fio::FILE,
+            size,
+            seconds: bench.size(5, 1),
+            repeat: true,
+            aio_depth: None,
+            fsync_on_close: false,
+            group: None,
+        };
+        PATTERNS.into_iter().map(|pattern| Ok((pattern, job(pattern).run(stage)?))).collect()
+    })?;
+    for row in &mut rows {
+        row.at_least("shunt", 0.80, "native");
+        if row.case == "write" {
+            row.at_least("shunt", 5.0, "libfuse");
+        }
+    }
+    Ok(rows)
+}

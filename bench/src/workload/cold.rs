@@ -1,0 +1,69 @@
+//! A cold file on the disk that is larger than the memory its page cache may use, written back on
+//! close: plain calls, then libaio.
+
+use anyhow::Result;
+
+use super::Workload;
+use crate::bench::{Bench, Ground};
+use crate::cgroup::MemoryGroup;
+use crate::fio::{self, Job, PATTERNS};
+use crate::interleave::interleave;
+use crate::model::{Row, Unit};
+use crate::peer::Peer;
+use crate::process;
+use crate::stage::Setting;
+
+pub const SYNC: Workload = Workload {
+    name: "cold",
+    about: "4 KiB sync fio on a cold file larger than its memory, fsync on close, disk",
+    run: |bench| run(bench, "cold", None),
+};
+
+pub const AIO: Workload = Workload {
+    name: "aio",
+    about: "4 KiB libaio at depth 32 with O_DIRECT on the same file",
+    run: |bench| run(bench, "aio", Some(32)),
+};
+
+/// The ratios the passthrough series was posted with, in the order of [`PATTERNS`].
+const BARS: [f64; 4] = [0.97, 0.81, 0.76, 0.81];
+
+fn run(bench: &Bench, name: &str, aio_depth: Option<u32>) -> Result<Vec<Row>> {
+    let size: u64 = bench.size(1 << 30, 96 << 20);
+    let memory: u64 = bench.size(256 << 20, 48 << 20);
+    let group = MemoryGroup::new(memory)?;
+    let setting = Setting {
+        ground: Ground::Disk,
+        descriptors: None,
+        prepare: &|source| fio::lay_out(source, fio::FILE, size),
+    };
+    let cases = PATTERNS.map(|pattern| (pattern, Unit::MebibytesPerSecond));
+    let peers = [Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT];
+    let mut rows = interleave(bench, name, &cases, &peers, 5, setting, &mut |stage, _| {
+        // What the daemon reads on the client's behalf counts as well.
+        if let Some(daemon) = stage.daemon() {
+            group.add(daemon.pid())?;
+        }
+        let mut outcomes = Vec::new();
+        for pattern in PATTERNS {
+            process::drop_caches()?;
+            let job = Job {
+                pattern,
+                block: 4096,
+                file: fio::FILE,
+                size,
+                seconds: bench.size(20, 2),
+                repeat: false,
+                aio_depth,
+                fsync_on_close: true,
+                group: Some(&group),
+            };
+            outcomes.push((pattern, job.run(stage)?));
+        }
+        Ok(outcomes)
+    })?;
+    for (row, bar) in rows.iter_mut().zip(BARS) {
+        row.at_least("shunt", bar, "native");
+    }
+    Ok(rows)
+}

@@ -1,0 +1,56 @@
+//! File data through the daemon, for the files that cannot be passed through.
+
+use anyhow::Result;
+
+use super::Workload;
+use crate::bench::{Bench, Ground};
+use crate::fio::{self, Job};
+use crate::interleave::interleave;
+use crate::model::{Row, Unit};
+use crate::peer::Peer;
+use crate::stage::Setting;
+
+pub const WORKLOAD: Workload = Workload {
+    name: "daemon-data",
+    about: "the same four and 1 MiB sequential with data through the daemon, tmpfs",
+    run,
+};
+
+const CASES: [(&str, &str, u32); 6] = [
+    ("read", "read", 4096),
+    ("write", "write", 4096),
+    ("randread", "randread", 4096),
+    ("randwrite", "randwrite", 4096),
+    ("read-1m", "read", 1 << 20),
+    ("write-1m", "write", 1 << 20),
+];
+
+fn run(bench: &Bench) -> Result<Vec<Row>> {
+    let size = bench.size(512 << 20, 64 << 20);
+    let setting = Setting {
+        ground: Ground::Tmpfs,
+        descriptors: None,
+        prepare: &|source| fio::lay_out(source, fio::FILE, size),
+    };
+    let cases = CASES.map(|(case, ..)| (case, Unit::MebibytesPerSecond));
+    let peers =
+        [Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE_DAEMON, Peer::LIBFUSE_URING_DAEMON, Peer::SHUNT_DAEMON];
+    let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 5, setting, &mut |stage, _| {
+        let job = |pattern, block| Job {
+            pattern,
+            block,
+            file: fio::FILE,
+            size,
+            seconds: bench.size(5, 1),
+            repeat: true,
+            aio_depth: None,
+            fsync_on_close: false,
+            group: None,
+        };
+        CASES.into_iter().map(|(case, pattern, block)| Ok((case, job(pattern, block).run(stage)?))).collect()
+    })?;
+    for row in &mut rows {
+        row.at_least("shunt-nopt", 1.0, "libfuse-nopt");
+    }
+    Ok(rows)
+}

@@ -1,0 +1,32 @@
+//! Many inodes with few descriptors: a daemon that holds one per inode ends here.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::Workload;
+use crate::bench::{Bench, Ground};
+use crate::interleave::interleave;
+use crate::model::{Row, Unit};
+use crate::peer::Peer;
+use crate::stage::Setting;
+use crate::{job, kernel_source};
+
+pub const WORKLOAD: Workload =
+    Workload { name: "descriptors", about: "untar 100,000 files while the daemon may open 1024", run };
+
+fn run(bench: &Bench) -> Result<Vec<Row>> {
+    let archive = kernel_source::generated(bench, bench.size(100_000, 5_000))?;
+    let setting = Setting { ground: Ground::Tmpfs, descriptors: Some(1024), prepare: &|_| Ok(()) };
+    let cases = [("untar", Unit::Seconds)];
+    let peers = [Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT];
+    let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 1, setting, &mut |stage, _| {
+        let untar = |root: &Path| {
+            job::shell(root, "tar -xf \"$1\"", &[archive.as_os_str()])?;
+            Ok(())
+        };
+        Ok(vec![("untar", stage.time(untar)?)])
+    })?;
+    rows[0].works("shunt");
+    Ok(rows)
+}

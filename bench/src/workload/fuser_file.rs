@@ -1,0 +1,45 @@
+//! The one thing fuser's example can do: 4 KiB reads of its single, small, read-only file.
+
+use anyhow::Result;
+
+use super::Workload;
+use crate::bench::{Bench, Ground};
+use crate::fio::{self, Job};
+use crate::interleave::interleave;
+use crate::model::{Row, Unit};
+use crate::peer::{FUSER_FILE, FUSER_FILE_SIZE, Peer};
+use crate::stage::Setting;
+
+pub const WORKLOAD: Workload = Workload {
+    name: "fuser-file",
+    about: "4 KiB sync fio reads of a cached file of 120 KiB, the one that fuser's example serves",
+    run,
+};
+
+fn run(bench: &Bench) -> Result<Vec<Row>> {
+    let setting = Setting {
+        ground: Ground::Tmpfs,
+        descriptors: None,
+        prepare: &|source| fio::lay_out(source, FUSER_FILE, FUSER_FILE_SIZE),
+    };
+    let cases = [("read", Unit::MebibytesPerSecond), ("randread", Unit::MebibytesPerSecond)];
+    let peers = [Peer::NATIVE, Peer::FUSER, Peer::LIBFUSE, Peer::SHUNT];
+    let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 5, setting, &mut |stage, _| {
+        let job = |pattern| Job {
+            pattern,
+            block: 4096,
+            file: FUSER_FILE,
+            size: FUSER_FILE_SIZE / 4096 * 4096,
+            seconds: bench.size(5, 1),
+            repeat: true,
+            aio_depth: None,
+            fsync_on_close: false,
+            group: None,
+        };
+        cases.into_iter().map(|(pattern, _)| Ok((pattern, job(pattern).run(stage)?))).collect()
+    })?;
+    for row in &mut rows {
+        row.at_least("shunt", 0.80, "native");
+    }
+    Ok(rows)
+}

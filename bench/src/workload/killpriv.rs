@@ -1,0 +1,57 @@
+//! GETXATTR requests for `security.capability`: one per write unless the server took the duty over.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use super::Workload;
+use crate::bench::{Bench, Ground};
+use crate::interleave::interleave;
+use crate::model::{Row, Sample, Unit};
+use crate::peer::Peer;
+use crate::requests::{Counter, GETXATTR};
+use crate::stage::{Setting, Stage};
+
+pub const WORKLOAD: Workload =
+    Workload { name: "killpriv", about: "GETXATTR requests per million writes of 4 KiB", run };
+
+fn run(bench: &Bench) -> Result<Vec<Row>> {
+    let writes = bench.size(1_000_000, 50_000);
+    let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &|_| Ok(()) };
+    let peers = [Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT, Peer::SHUNT_DAEMON];
+    let cases = [("getxattr", Unit::PerMillion)];
+    let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 1, setting, &mut |stage, _| {
+        Ok(vec![("getxattr", count(bench, stage, writes)?)])
+    })?;
+    rows[0].limit("shunt", 0.0);
+    rows[0].limit("shunt-nopt", 0.0);
+    Ok(rows)
+}
+
+fn count(bench: &Bench, stage: &Stage, writes: u32) -> Result<Sample> {
+    let points = bench.tracepoints.context("this kernel does not count requests")?;
+    let daemon = stage.daemon().context("native has no requests")?;
+    let counter = Counter::of(points, daemon.connection(), GETXATTR)?;
+    let before = stage.requests();
+    let start = Instant::now();
+    write(&stage.root.join("written"), writes)?;
+    let seconds = start.elapsed().as_secs_f64();
+    let requests = before.zip(stage.requests()).map(|(before, after)| after - before);
+    Ok(Sample { value: counter.read()? as f64 * 1e6 / f64::from(writes), seconds, requests })
+}
+
+fn write(path: &Path, writes: u32) -> Result<()> {
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+    let block = [7; 4096];
+    for at in 0..writes {
+        if at % 1024 == 0 {
+            crate::job::check()?;
+        }
+        // Over 16 MiB again and again: the number of writes is what counts.
+        file.write_all_at(&block, u64::from(at % 4096) * 4096)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! What the daemon holds for each inode that the kernel holds.
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use super::Workload;
+use crate::bench::{Bench, Ground};
+use crate::interleave::interleave;
+use crate::model::{Row, Sample, Unit};
+use crate::peer::Peer;
+use crate::stage::{Setting, Stage};
+use crate::{job, process};
+
+pub const WORKLOAD: Workload =
+    Workload { name: "memory", about: "the daemon's memory per inode after walking 1 M files", run };
+
+const DIRECTORIES: u32 = 1000;
+
+fn run(bench: &Bench) -> Result<Vec<Row>> {
+    let files: u32 = bench.size(1_000_000, 50_000);
+    let prepare = |source: &Path| make(source, files);
+    let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &prepare };
+    let peers = [Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT];
+    let cases = [("walk", Unit::Seconds), ("rss", Unit::BytesPerInode)];
+    // A peer at a time: three trees of a million files would not fit beside each other.
+    let mut rows: Vec<Row> = cases.iter().map(|(case, unit)| Row::new(WORKLOAD.name, case, *unit)).collect();
+    for peer in peers {
+        let one = interleave(bench, WORKLOAD.name, &cases, &[peer], 1, setting, &mut |stage, _| {
+            let (walk, memory) = walk(stage)?;
+            Ok(vec![("walk", walk), ("rss", memory)])
+        })?;
+        for (row, one) in rows.iter_mut().zip(one) {
+            row.series.extend(one.series);
+        }
+    }
+    rows[1].limit("shunt", 160.0);
+    Ok(rows)
+}
+
+fn make(source: &Path, files: u32) -> Result<()> {
+    for directory in 0..DIRECTORIES {
+        job::check()?;
+        let directory = source.join(format!("directory{directory:04}"));
+        fs::create_dir(&directory)?;
+        for file in 0..files / DIRECTORIES {
+            fs::File::create(directory.join(format!("file{file:04}")))?;
+        }
+    }
+    Ok(())
+}
+
+/// Stats every name, so that the kernel holds every inode, and sees what that cost the daemon.
+fn walk(stage: &Stage) -> Result<(Sample, Sample)> {
+    let pid = stage.daemon().context("native has no daemon")?.pid();
+    let before = process::resident(pid)?;
+    let held_before = process::fuse_inodes();
+    let start = Instant::now();
+    let walk = stage.time(|root| {
+        job::shell(root, "find . -printf '%s %i\\n' | wc -l", &[])?;
+        Ok(())
+    })?;
+    let grown = process::resident(pid)?.saturating_sub(before);
+    let held = held_before.zip(process::fuse_inodes()).map(|(before, after)| after.saturating_sub(before));
+    let held = held.context("no count of FUSE inodes in /proc/slabinfo")?.max(1);
+    let seconds = start.elapsed().as_secs_f64();
+    Ok((walk, Sample { value: grown as f64 / held as f64, seconds, requests: None }))
+}

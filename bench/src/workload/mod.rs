@@ -1,0 +1,64 @@
+//! The workloads: one file each.
+
+mod build;
+mod cached;
+mod cold;
+mod daemon_data;
+mod descriptors;
+mod fuser_file;
+mod killpriv;
+mod memory;
+mod mounts;
+mod opens;
+mod tree;
+
+use anyhow::{Result, bail};
+
+use crate::bench::Bench;
+use crate::model::Row;
+
+/// One workload.
+#[derive(Debug)]
+pub struct Workload {
+    /// What `--only` matches.
+    pub name: &'static str,
+    /// One line.
+    pub about: &'static str,
+    /// Measures it on every peer.
+    pub run: fn(&Bench) -> Result<Vec<Row>>,
+}
+
+/// All, in the order in which they run.
+pub const ALL: &[Workload] = &[
+    cached::TMPFS,
+    cached::DISK,
+    fuser_file::WORKLOAD,
+    cold::SYNC,
+    cold::AIO,
+    killpriv::WORKLOAD,
+    daemon_data::WORKLOAD,
+    tree::SMALL,
+    tree::WHOLE,
+    descriptors::WORKLOAD,
+    build::WORKLOAD,
+    memory::WORKLOAD,
+    opens::WORKLOAD,
+    mounts::WORKLOAD,
+];
+
+/// Those whose name contains one of `parts`; all when there are none.
+///
+/// # Errors
+/// When a part matches nothing.
+pub fn choose(parts: &[String]) -> Result<Vec<&'static Workload>> {
+    for part in parts {
+        if !ALL.iter().any(|workload| workload.name.contains(part.as_str())) {
+            let names: Vec<&str> = ALL.iter().map(|workload| workload.name).collect();
+            bail!("no workload named {part}; there are {}", names.join(", "));
+        }
+    }
+    let wanted = |workload: &&Workload| {
+        parts.is_empty() || parts.iter().any(|part| workload.name.contains(part.as_str()))
+    };
+    Ok(ALL.iter().filter(wanted).collect())
+}

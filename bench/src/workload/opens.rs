@@ -1,0 +1,66 @@
+//! Opening and closing, again and again: nothing may pile up.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::Workload;
+use crate::bench::{Bench, Ground};
+use crate::interleave::interleave;
+use crate::model::{Row, Sample, Unit};
+use crate::peer::Peer;
+use crate::process;
+use crate::stage::{Setting, Stage};
+
+pub const WORKLOAD: Workload =
+    Workload { name: "opens", about: "100,000 open and close; the daemon's descriptors and memory", run };
+
+fn run(bench: &Bench) -> Result<Vec<Row>> {
+    let cycles = bench.size(100_000, 5_000);
+    let setting = Setting {
+        ground: Ground::Tmpfs,
+        descriptors: None,
+        prepare: &|source| Ok(fs::write(source.join("file"), "content")?),
+    };
+    let peers = [Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT];
+    let cases =
+        [("open-close", Unit::Seconds), ("descriptors-left", Unit::Count), ("kib-grown", Unit::Count)];
+    let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 1, setting, &mut |stage, _| {
+        // Caches and pools of the daemon fill once; that is no leak.
+        turn(&stage.root, 1000)?;
+        let before = state(stage)?;
+        let time = stage.time(|root| turn(root, cycles))?;
+        let mut outcomes = vec![("open-close", time.clone())];
+        if let Some(before) = before {
+            // RELEASE is sent when close has returned already.
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            let after = state(stage)?.context("the daemon is gone")?;
+            let sample = |value| Sample { value, ..time.clone() };
+            outcomes.push(("descriptors-left", sample(after.0 - before.0)));
+            outcomes.push(("kib-grown", sample((after.1 - before.1) / 1024.0)));
+        }
+        Ok(outcomes)
+    })?;
+    rows[0].works("shunt");
+    rows[1].limit("shunt", 0.0);
+    rows[2].limit("shunt", 1024.0);
+    Ok(rows)
+}
+
+fn state(stage: &Stage) -> Result<Option<(f64, f64)>> {
+    let Some(daemon) = stage.daemon() else { return Ok(None) };
+    let pid = daemon.pid();
+    Ok(Some((process::descriptors(pid)? as f64, process::resident(pid)? as f64)))
+}
+
+fn turn(root: &Path, cycles: u32) -> Result<()> {
+    let path = root.join("file");
+    for at in 0..cycles {
+        if at % 1024 == 0 {
+            crate::job::check()?;
+        }
+        drop(fs::File::open(&path).context("open")?);
+    }
+    Ok(())
+}
