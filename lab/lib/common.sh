@@ -1,5 +1,5 @@
 # Shared by the lab's host-side scripts: paths, messages, the exit status of the lab itself.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 
 # As with timeout(1): statuses below 124 belong to the guest's command.
 readonly EXIT_TIMEOUT=124

@@ -28,11 +28,17 @@ stage_file() {
     if [ -d "$src" ]; then
         mkdir -p "$dst"
         cp -a "$src/." "$dst/"
-        while IFS= read -r -d '' src; do staged+=("$src"); done < <(find "$src" -type f -perm /111 -print0)
+        stage_programs_of "$src"
     else
         cp -L --remove-destination --preserve=mode,timestamps "$src" "$dst"
         staged+=("$src")
     fi
+}
+
+# Notes the programs in directory $1, so that their libraries come along.
+stage_programs_of() {
+    local path
+    while IFS= read -r -d '' path; do staged+=("$path"); done < <(find "$1" -type f -perm /111 -print0)
 }
 
 # A program by name goes to the path it has here, one given by path goes to /usr/bin.
@@ -41,7 +47,7 @@ stage_bin() {
     case $1 in
     */*) stage_file "$1" "/usr/bin/${1##*/}" ;;
     *)
-        path=$(command -v "$1") || die "no such program: $1"
+        path=$(type -P "$1") || die "no such program: $1"
         stage_file "$path" "$path"
         ;;
     esac

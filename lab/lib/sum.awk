@@ -1,0 +1,32 @@
+# Sums the results of several test binaries; "expected" is how many there should be.
+# Wants the lines of guest/suite around libtest's own, and fails when anything did.
+
+/^lab-suite: begin / { binary = $3; said = failures = 0 }
+
+/^test .* \.\.\. FAILED$/ { list = list "failed: " binary ": " $2 "\n" }
+
+/^test result: / {
+    said = 1
+    for (i = 2; i <= NF; i++) {
+        if ($i == "passed;") passed += $(i - 1)
+        if ($i == "failed;") { failed += $(i - 1); failures += $(i - 1) }
+        if ($i == "ignored;") skipped += $(i - 1)
+    }
+}
+
+# Without a result line the binary is a test of its own, or died.
+/^lab-suite: end / {
+    ended++
+    if ($NF == 0 && !said) passed++
+    if ($NF != 0 && !failures) { failed++; list = list "failed: " $3 " ended with status " $NF "\n" }
+}
+
+END {
+    if (ended < expected) {
+        failed += expected - ended
+        list = list "failed: " expected - ended " test binaries did not finish\n"
+    }
+    printf "%s", list
+    printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
+    exit failed > 0
+}

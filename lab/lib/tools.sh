@@ -1,0 +1,51 @@
+# The programs that tests call, found on this machine. One that is missing here is missing in the
+# guest; the test that wants it says so.
+# shellcheck shell=bash disable=SC2154 # shares its variables with lab/suite
+
+readonly TOOLS=(
+    # shells and the usual tools: busybox has smaller ones, but tests look at the real ones' behaviour
+    bash basename cat chgrp chmod chown cmp comm cp cut date dd df diff dirname du env expr false find flock
+    getent grep head id install join kill link ln ls md5sum mkdir mkfifo mknod mktemp mount mountpoint mv
+    nproc nsenter od pgrep printf prlimit ps readlink realpath rm rmdir runuser sed seq setpriv sh sha256sum
+    sleep sort split stat stdbuf su sync tac tail tar tee test timeout touch tr true truncate umount uname
+    uniq unlink unshare wc which xargs xz gzip losetup fallocate
+    # file systems and what goes on top
+    fusermount3 mount.fuse3 mkfs.ext4 mke2fs e2fsck debugfs chattr lsattr mkfs.xfs
+    git rsync fio strace setfacl getfacl setfattr getfattr setcap getcap capsh quota setquota
+)
+
+# Programs that the tests' own set-up installs.
+readonly TEST_TOOLS=${SHUNT_TOOLS:-$REPO/target/tools}/bin
+
+# Appends to lab/run's arguments.
+add_tools() {
+    local tool package path
+    for tool in "${TOOLS[@]}"; do
+        # Not -v: for a name such as "test" it would answer with the shell's own.
+        ! type -P "$tool" >/dev/null || arguments+=(--bin "$tool")
+    done
+    for path in /usr/lib/git-core /usr/share/git-core; do
+        [ ! -d "$path" ] || arguments+=(--file "$path:$path")
+    done
+    if [ -d "$TEST_TOOLS" ]; then arguments+=(--file "$TEST_TOOLS:$TEST_TOOLS"); fi
+    # Where a user has the command, and where tests that know the build tree look.
+    arguments+=(--file "$SHUNT:/usr/bin/shunt" --file "$SHUNT:$SHUNT")
+    # Tests run in their package's directory, and may read files there.
+    cut -f3 "$work/tests" | sort -u >"$work/packages"
+    while IFS= read -r package; do arguments+=(--file "$package:$package"); done <"$work/packages"
+    add_compiler
+}
+
+# A C compiler, as read-only disks: it is large, and few tests call it.
+add_compiler() {
+    local tool part
+    type -P gcc >/dev/null || return 0
+    for tool in cc gcc as ld make; do
+        ! type -P "$tool" >/dev/null || arguments+=(--bin "$tool")
+    done
+    arguments+=(--share "$(dirname "$(gcc -print-libgcc-file-name)")" --share /usr/include)
+    for part in crt1.o Scrt1.o crti.o crtn.o libc.so libc_nonshared.a libm.so libmvec.so.1; do
+        part=$(gcc -print-file-name="$part")
+        [ ! -f "$part" ] || arguments+=(--file "$part:$(realpath -s "$part")")
+    done
+}
