@@ -1,1 +1,54 @@
-//! Helpers of the whole-system tests.
+//! What the whole-system tests stand on.
+//!
+//! A test body gets a [`Stage`]: a source directory and a mirror of it. With `SHUNT_TEST_NATIVE=1` the mirror is the
+//! source itself, so the same bodies run against the kernel's own file systems. That run must pass: it proves the tests.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `SHUNT_BIN` | the command under test; otherwise `target/release/shunt`, then `target/debug/shunt` |
+//! | `SHUNT_LAB` | set inside the virtual machine of `lab/`: the command is `shunt` from `PATH` |
+//! | `SHUNT_TEST_NATIVE` | run the bodies in a plain directory |
+//! | `SHUNT_TEST_EXT4` | a directory on ext4 to hold sources; otherwise one is looked for, then made on a loop device |
+//! | `CI` | `true` turns every skip into a failure |
+
+pub mod binary;
+pub mod cmd;
+pub mod dir;
+pub mod lower;
+pub mod mounts;
+pub mod peer;
+pub mod rng;
+pub mod skip;
+pub mod stage;
+pub mod sys;
+pub mod user;
+
+pub use cmd::{Ran, run, run_for, sh};
+pub use lower::Lower;
+pub use peer::Peer;
+pub use rng::Rng;
+pub use stage::{Plan, Stage};
+pub use user::User;
+
+/// Turns test bodies `fn name(stage: &Stage)` into tests, one for each place they run in.
+///
+/// `tmpfs` and `ext4` name the lower file system, with file data passed through where the kernel can. `daemon` is
+/// tmpfs with the data going through the daemon.
+#[macro_export]
+macro_rules! behaviours {
+    (on $place:ident: $($name:ident),* $(,)?) => {
+        mod $place {
+            $(
+                #[test]
+                fn $name() {
+                    $crate::stage::perform($crate::Plan::$place(), super::$name);
+                }
+            )*
+        }
+    };
+    (everywhere: $($name:ident),* $(,)?) => {
+        $crate::behaviours!(on tmpfs: $($name),*);
+        $crate::behaviours!(on ext4: $($name),*);
+        $crate::behaviours!(on daemon: $($name),*);
+    };
+}

@@ -1,0 +1,116 @@
+//! Running programs with a deadline, so that a hang is a failure and not a hung suite.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// What a program did.
+#[derive(Debug)]
+pub struct Ran {
+    /// How it ended; `None` when the deadline passed and it was killed.
+    pub status: Option<ExitStatus>,
+    /// What it wrote to standard output.
+    pub out: String,
+    /// What it wrote to standard error.
+    pub err: String,
+    /// What was run, for messages.
+    pub what: String,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Ran {
+    /// True when it ended with 0.
+    pub fn success(&self) -> bool {
+        self.status.is_some_and(|s| s.success())
+    }
+
+    /// Asserts success and gives the standard output.
+    ///
+    /// # Panics
+    /// With everything that the program said, when it failed.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert!(self.success(), "failed: {self:#?}");
+        self.out
+    }
+
+    /// Asserts an orderly failure (an exit code, no signal, no hang) and gives the standard error.
+    ///
+    /// # Panics
+    /// When it succeeded, was killed or hung.
+    #[track_caller]
+    pub fn fails(self) -> String {
+        let code = self.status.and_then(|s| s.code());
+        assert!(code.is_some_and(|c| c != 0), "should have failed with a code: {self:#?}");
+        self.err
+    }
+}
+
+/// Runs to the end, for at most 60 seconds.
+pub fn run(command: &mut Command) -> Ran {
+    run_for(60, command)
+}
+
+/// Runs to the end, for at most `seconds`.
+///
+/// # Panics
+/// When the program cannot be started at all.
+pub fn run_for(seconds: u64, command: &mut Command) -> Ran {
+    // Files, not pipes: a daemon that keeps its parent's stderr must not keep us waiting for the end of it.
+    let (mut out, mut err) = (tempfile::tempfile().expect("temp file"), tempfile::tempfile().expect("temp file"));
+    let what = format!("{command:?}");
+    let start = Instant::now();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(out.try_clone().expect("dup"))
+        .stderr(err.try_clone().expect("dup"))
+        .spawn()
+        .unwrap_or_else(|e| panic!("{what}: {e}"));
+    let deadline = start + Duration::from_secs(seconds);
+    let mut pause = Duration::from_micros(500);
+    let status = loop {
+        match child.try_wait().expect("wait") {
+            Some(status) => break Some(status),
+            None if Instant::now() > deadline => {
+                let _ = child.kill();
+                // It may be stuck in the kernel: give the kill a moment, then leave it.
+                std::thread::sleep(Duration::from_millis(200));
+                let _ = child.try_wait();
+                break None;
+            }
+            None => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(20));
+            }
+        }
+    };
+    Ran { status, out: text(&mut out), err: text(&mut err), what, took: start.elapsed() }
+}
+
+/// Runs a line of shell in a directory.
+pub fn sh(dir: &std::path::Path, line: &str) -> Ran {
+    run_for(120, Command::new("sh").arg("-euc").arg(line).current_dir(dir))
+}
+
+fn text(file: &mut File) -> String {
+    let mut bytes = Vec::new();
+    let _ = file.rewind();
+    let _ = file.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Waits until the condition holds, asking every 5 ms; false after `limit`.
+pub fn within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + limit;
+    loop {
+        if condition() {
+            return true;
+        }
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

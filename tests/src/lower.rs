@@ -1,0 +1,107 @@
+//! Where sources lie.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// The file system below a mirror.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lower {
+    /// In memory.
+    Tmpfs,
+    /// On the disk's ext4, or on one made on a loop device.
+    Ext4,
+}
+
+/// A fresh directory on a [`Lower`], with mode 0755.
+#[derive(Debug)]
+pub struct Source {
+    path: PathBuf,
+    image: bool,
+    _dir: TempDir,
+}
+
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+const EXT4_MAGIC: u64 = 0xEF53;
+
+impl Lower {
+    /// Makes a source, or says why there is none.
+    pub fn source(self) -> Result<Source, String> {
+        match self {
+            Self::Tmpfs => {
+                let base = first(&["/dev/shm", "/run", "/tmp"], TMPFS_MAGIC).ok_or("no tmpfs in /dev/shm, /run or /tmp")?;
+                Ok(Source::plain(&base))
+            }
+            Self::Ext4 => {
+                let given = std::env::var("SHUNT_TEST_EXT4").unwrap_or_default();
+                match first(&[&given, "/var/tmp", "/tmp"], EXT4_MAGIC) {
+                    Some(base) => Ok(Source::plain(&base)),
+                    None => Source::loop_ext4(),
+                }
+            }
+        }
+    }
+}
+
+impl Source {
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn plain(base: &Path) -> Self {
+        let dir = temp_dir_in(base);
+        Self { path: dir.path().to_owned(), image: false, _dir: dir }
+    }
+
+    fn loop_ext4() -> Result<Self, String> {
+        let dir = temp_dir_in(&std::env::temp_dir());
+        let (image, path) = (dir.path().join("image"), dir.path().join("ext4"));
+        std::fs::create_dir(&path).map_err(|e| e.to_string())?;
+        let file = std::fs::File::create(&image).map_err(|e| e.to_string())?;
+        file.set_len(512 << 20).map_err(|e| e.to_string())?;
+        for (program, args) in [("mkfs.ext4", vec!["-qF".as_ref(), image.as_os_str()]), (
+            "mount",
+            vec!["-oloop".as_ref(), image.as_os_str(), path.as_os_str()],
+        )] {
+            let ran = Command::new(program).args(args).output().map_err(|e| format!("no ext4: {program}: {e}"))?;
+            if !ran.status.success() {
+                return Err(format!("no ext4: {program}: {}", String::from_utf8_lossy(&ran.stderr).trim()));
+            }
+        }
+        Ok(Self { path, image: true, _dir: dir })
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        if self.image {
+            crate::mounts::detach(&self.path);
+        }
+        // What a failed test left immutable would keep the directory from going away.
+        let _ = Command::new("chattr").args(["-R", "-i", "-a"]).arg(&self.path).output();
+    }
+}
+
+/// A fresh directory that others may enter, removed when dropped.
+pub fn temp_dir() -> TempDir {
+    temp_dir_in(&std::env::temp_dir())
+}
+
+fn temp_dir_in(base: &Path) -> TempDir {
+    use std::os::unix::fs::PermissionsExt as _;
+    tempfile::Builder::new()
+        .prefix("shunt-test-")
+        .permissions(std::fs::Permissions::from_mode(0o755))
+        .tempdir_in(base)
+        .unwrap_or_else(|e| panic!("a directory in {}: {e}", base.display()))
+}
+
+fn first(places: &[&str], magic: u64) -> Option<PathBuf> {
+    places
+        .iter()
+        .filter(|p| !p.is_empty())
+        .find(|p| rustix::fs::statfs(**p).is_ok_and(|s| s.f_type as u64 == magic))
+        .map(PathBuf::from)
+}

@@ -1,0 +1,52 @@
+//! The mount table and the process table, as the kernel shows them.
+
+use std::path::Path;
+
+/// How many mounts lie on exactly this path. Asks the table only: a dead mount must not stop the question.
+pub fn count(path: &Path) -> usize {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+    let wanted = path.to_str().expect("test paths are text");
+    table.lines().filter(|line| line.split(' ').nth(4) == Some(wanted)).count()
+}
+
+/// True while the process exists and is not a zombie.
+pub fn alive(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .ok()
+        .and_then(|s| s.rsplit(')').next().and_then(|rest| rest.trim().chars().next()))
+        .is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+/// The processes whose command line names this path: a daemon and all that belongs to it.
+pub fn processes_naming(path: &Path) -> Vec<u32> {
+    let wanted = path.to_str().expect("test paths are text").as_bytes();
+    let me = std::process::id();
+    let Ok(proc) = std::fs::read_dir("/proc") else { return Vec::new() };
+    proc.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|pid| *pid != me && alive(*pid))
+        .filter(|pid| {
+            std::fs::read(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|line| line.windows(wanted.len()).any(|part| part == wanted))
+        })
+        .collect()
+}
+
+/// How many files the process has open.
+pub fn open_files(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// Detaches whatever is mounted on the path, however broken.
+pub fn detach(path: &Path) {
+    for _ in 0..8 {
+        if rustix::mount::unmount(path, rustix::mount::UnmountFlags::DETACH).is_err() {
+            return;
+        }
+    }
+}
+
+/// Sends a signal to a process; true when it was there.
+pub fn signal(pid: u32, signal: rustix::process::Signal) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::kill_process(pid, signal).is_ok())
+}

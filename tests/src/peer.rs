@@ -1,0 +1,143 @@
+//! A second process to share files with: locks, crashes and credentials are per process.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
+
+/// A child process that runs a closure and talks in single bytes.
+#[derive(Debug)]
+pub struct Peer {
+    pid: Option<Pid>,
+    link: Link,
+}
+
+/// One end of the talk.
+#[derive(Debug)]
+pub struct Link {
+    to: File,
+    from: File,
+}
+
+impl Link {
+    /// Sends a byte.
+    pub fn say(&mut self, byte: u8) {
+        self.to.write_all(&[byte]).expect("the other process is gone");
+    }
+
+    /// Waits for a byte, at most 30 seconds; `None` when there is none or the other side has ended.
+    pub fn hear(&mut self) -> Option<u8> {
+        self.hear_within(Duration::from_secs(30))
+    }
+
+    /// Waits for a byte, for at most so long.
+    pub fn hear_within(&mut self, limit: Duration) -> Option<u8> {
+        let limit = Timespec::try_from(limit).expect("a short time");
+        let ready = poll(&mut [PollFd::new(&self.from, PollFlags::IN)], Some(&limit)).expect("poll");
+        let mut byte = [0];
+        (ready > 0 && self.from.read_exact(&mut byte).is_ok()).then_some(byte[0])
+    }
+}
+
+impl Peer {
+    /// Forks and runs the closure there. It must open its own files: all but the link are closed, so that no copy keeps
+    /// another test's mount busy. It fails by panicking.
+    ///
+    /// # Panics
+    /// When there can be no new process.
+    pub fn start(work: impl FnOnce(&mut Link)) -> Self {
+        let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("pipe");
+        let ((their_from, to), (from, their_to)) = (pipe(), pipe());
+        // SAFETY: only this thread lives on in the child. It allocates (glibc makes that safe after fork), does system
+        // calls, and ends by `_exit`, so it runs no handler and drops nothing of the parent's.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+        if pid == 0 {
+            drop((to, from));
+            close_all_but(&[their_from.as_fd().as_raw_fd(), their_to.as_fd().as_raw_fd()]);
+            let mut link = Link { to: their_to.into(), from: their_from.into() };
+            let code = match catch_unwind(AssertUnwindSafe(|| work(&mut link))) {
+                Ok(()) => 0,
+                Err(why) => {
+                    let text = why.downcast_ref::<String>().map(String::as_str);
+                    let text = text.or_else(|| why.downcast_ref::<&str>().copied()).unwrap_or("?");
+                    let _ = writeln!(std::io::stderr(), "in a child process: {text}");
+                    101
+                }
+            };
+            // SAFETY: ends the process at once; nothing after it matters.
+            unsafe { libc::_exit(code) };
+        }
+        Self { pid: Pid::from_raw(pid), link: Link { to: to.into(), from: from.into() } }
+    }
+
+    /// The talk with it.
+    pub fn link(&mut self) -> &mut Link {
+        &mut self.link
+    }
+
+    /// Kills it with SIGKILL and waits for its end; false when it does not end in 10 seconds.
+    pub fn kill(mut self) -> bool {
+        let pid = self.pid.expect("running");
+        let _ = kill_process(pid, Signal::KILL);
+        self.wait(Duration::from_secs(10)).is_some()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// When it panicked, was killed, or is not done in 60 seconds.
+    #[track_caller]
+    pub fn done(self) {
+        self.done_within(Duration::from_secs(60));
+    }
+
+    /// Waits for its end, for at most so long.
+    ///
+    /// # Panics
+    /// When it panicked, was killed, or is not done by then.
+    #[track_caller]
+    pub fn done_within(mut self, limit: Duration) {
+        let status = self.wait(limit).unwrap_or_else(|| panic!("a child process did not end within {limit:?}"));
+        assert_eq!(status.exit_status(), Some(0), "a child process failed");
+    }
+
+    fn wait(&mut self, limit: Duration) -> Option<WaitStatus> {
+        let pid = self.pid?;
+        let mut ended = None;
+        crate::cmd::within(limit, || {
+            ended = waitpid(Some(pid), WaitOptions::NOHANG).expect("waitpid").map(|(_, status)| status);
+            ended.is_some()
+        });
+        if ended.is_some() {
+            self.pid = None;
+        }
+        ended
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        if let Some(pid) = self.pid {
+            let _ = kill_process(pid, Signal::KILL);
+            self.wait(Duration::from_secs(2));
+        }
+    }
+}
+
+fn close_all_but(keep: &[RawFd]) {
+    let mut keep: Vec<u32> = keep.iter().map(|fd| u32::try_from(*fd).expect("an open file")).collect();
+    keep.sort_unstable();
+    let mut first = 3;
+    for next in keep.into_iter().chain([u32::MAX]) {
+        if first < next {
+            // SAFETY: in the child, nothing owns the other files any more: what was captured is never dropped.
+            unsafe { libc::syscall(libc::SYS_close_range, first, next.saturating_sub(1), 0) };
+        }
+        first = next.saturating_add(1);
+    }
+}

@@ -1,0 +1,78 @@
+//! Tests that cannot run say so, and are counted.
+
+use std::io::Write as _;
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+static SKIPPED: AtomicUsize = AtomicUsize::new(0);
+static AT_EXIT: Once = Once::new();
+
+/// True when the bodies run in a plain directory.
+pub fn native() -> bool {
+    std::env::var_os("SHUNT_TEST_NATIVE").is_some_and(|v| v == "1")
+}
+
+/// Prints `SKIP name: reason`.
+///
+/// # Panics
+/// With `CI=true`: there, a test that cannot run is a failure.
+pub fn skip(reason: &str) {
+    note(reason);
+    assert!(!std::env::var("CI").is_ok_and(|v| v == "true"), "cannot run, and CI is set: {reason}");
+}
+
+/// As [`skip`], for a test that has no meaning in a native run: never a failure.
+pub fn only_mounted() {
+    note("needs a mount");
+}
+
+fn note(reason: &str) {
+    AT_EXIT.call_once(|| {
+        // SAFETY: the handler is a plain function that touches an atomic and writes to stderr.
+        unsafe { libc::atexit(total) };
+    });
+    SKIPPED.fetch_add(1, Ordering::Relaxed);
+    let thread = std::thread::current();
+    // Straight to stderr: libtest captures only what the print macros write.
+    let _ = writeln!(std::io::stderr(), "SKIP {}: {reason}", thread.name().unwrap_or("?"));
+}
+
+extern "C" fn total() {
+    let _ = writeln!(std::io::stderr(), "SKIPPED {}", SKIPPED.load(Ordering::Relaxed));
+}
+
+/// Leaves the test, with the reason shown, unless the condition holds.
+#[macro_export]
+macro_rules! requirement {
+    ($condition:expr, $($reason:tt)*) => {
+        if !$condition {
+            $crate::skip::skip(&format!($($reason)*));
+            return;
+        }
+    };
+}
+
+/// Leaves the test when it runs in a plain directory.
+#[macro_export]
+macro_rules! needs_mount {
+    () => {
+        if $crate::skip::native() {
+            $crate::skip::only_mounted();
+            return;
+        }
+    };
+}
+
+/// True when every one of the programs is in `PATH`.
+pub fn have(programs: &[&str]) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    programs.iter().all(|name| std::env::split_paths(&path).any(|dir| dir.join(name).exists()))
+}
+
+/// Leaves the test unless the programs are installed; `tests/setup` installs them.
+#[macro_export]
+macro_rules! needs_tools {
+    ($($name:literal),*) => {
+        $crate::requirement!($crate::skip::have(&[$($name),*]), "not installed: one of {:?} (run tests/setup)", [$($name),*]);
+    };
+}

@@ -1,0 +1,140 @@
+//! The few system calls that rustix has no safe face for.
+
+use std::fs::File;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::ptr::NonNull;
+
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
+
+/// A shared mapping of a file, unmapped when dropped.
+#[derive(Debug)]
+pub struct Shared {
+    at: NonNull<u8>,
+    len: usize,
+}
+
+impl Shared {
+    /// Maps the first `len` bytes, to read and to write.
+    pub fn new(file: &File, len: usize) -> io::Result<Self> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
+        let at = unsafe { mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, file, 0) }?;
+        Ok(Self { at: NonNull::new(at.cast()).expect("not null"), len })
+    }
+
+    /// Writes dirty pages to the file.
+    pub fn sync(&self) -> io::Result<()> {
+        // SAFETY: the range is this mapping.
+        unsafe { msync(self.at.as_ptr().cast(), self.len, MsyncFlags::SYNC) }?;
+        Ok(())
+    }
+
+    /// Reads a byte that somebody else may just have changed.
+    pub fn peek(&self, at: usize) -> u8 {
+        assert!(at < self.len);
+        // SAFETY: in bounds; volatile, because the file changes under the mapping.
+        unsafe { self.at.as_ptr().add(at).read_volatile() }
+    }
+}
+
+impl Deref for Shared {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: mapped for `len` bytes as long as self lives; the tests change the file only between accesses.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Shared {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and mapped for writing.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nobody uses it any more.
+        let _ = unsafe { munmap(self.at.as_ptr().cast(), self.len) };
+    }
+}
+
+/// A page-aligned buffer, as `O_DIRECT` wants it.
+#[derive(Debug)]
+pub struct Aligned(Vec<u8>, usize, usize);
+
+impl Aligned {
+    /// That many zero bytes.
+    pub fn new(len: usize) -> Self {
+        let store = vec![0u8; len + 4096];
+        let skip = store.as_ptr().align_offset(4096);
+        Self(store, skip, len)
+    }
+}
+
+impl Deref for Aligned {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0[self.1..self.1 + self.2]
+    }
+}
+
+impl DerefMut for Aligned {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0[self.1..self.1 + self.2]
+    }
+}
+
+/// Opens with `O_DIRECT`, for reading and writing.
+pub fn open_direct(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).custom_flags(libc::O_DIRECT).open(path)
+}
+
+/// A POSIX record lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// `F_RDLCK`
+    Shared,
+    /// `F_WRLCK`
+    Exclusive,
+    /// `F_UNLCK`
+    None,
+}
+
+impl Lock {
+    fn raw(self) -> libc::c_short {
+        (match self {
+            Self::Shared => libc::F_RDLCK,
+            Self::Exclusive => libc::F_WRLCK,
+            Self::None => libc::F_UNLCK,
+        }) as libc::c_short
+    }
+}
+
+/// Sets a lock on a range (length 0: to the end), waiting for it if asked to.
+pub fn set_lock(file: &File, lock: Lock, start: i64, len: i64, wait: bool) -> io::Result<()> {
+    fcntl(file, if wait { libc::F_SETLKW } else { libc::F_SETLK }, &mut range(lock, start, len))
+}
+
+/// Who would be in the way of an exclusive lock on the range: the pid, the start and the length.
+pub fn lock_holder(file: &File, start: i64, len: i64) -> io::Result<Option<(i32, i64, i64)>> {
+    let mut ask = range(Lock::Exclusive, start, len);
+    fcntl(file, libc::F_GETLK, &mut ask)?;
+    Ok((ask.l_type != Lock::None.raw()).then_some((ask.l_pid, ask.l_start, ask.l_len)))
+}
+
+fn range(lock: Lock, start: i64, len: i64) -> libc::flock {
+    libc::flock { l_type: lock.raw(), l_whence: libc::SEEK_SET as libc::c_short, l_start: start, l_len: len, l_pid: 0 }
+}
+
+fn fcntl(file: &File, what: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
+    // SAFETY: the file is open and the struct lives through the call.
+    match unsafe { libc::fcntl(file.as_raw_fd(), what, std::ptr::from_mut(lock)) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
