@@ -15,8 +15,10 @@ pub enum MountError {
     #[error("cannot open /dev/fuse: {0}: load the kernel module with `modprobe fuse`")]
     NoDevice(io::Error),
 
-    /// `/dev/fuse` exists but this user may not open it.
-    #[error("cannot open /dev/fuse: permission denied: run as root, or install the package fuse3")]
+    /// `/dev/fuse` exists but this user may not open it. `fusermount3` opens it as its caller, too.
+    #[error(
+        "cannot open /dev/fuse: permission denied: run as root, or let users in with `chmod 666 /dev/fuse`"
+    )]
     DeviceDenied,
 
     /// `/dev/fuse` cannot be opened for another reason.

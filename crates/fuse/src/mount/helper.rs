@@ -17,34 +17,56 @@ use super::options::{Atime, MountOptions};
 use super::target::Target;
 use super::{MountError, MountMethod, MountPoint, Mounted};
 
+/// Words that older helpers do not know. They only save work, so a mount is better without them than not at all.
+const DISPENSABLE: [&str; 3] = ["nodiratime", "lazytime", "strictatime"];
+
 /// Asks the helper to mount; it opens `/dev/fuse` and sends the descriptor back through a socket.
 pub(super) fn attach(opts: &MountOptions, target: &Target) -> Result<Mounted, MountError> {
     if opts.blkdev.is_some() {
         return Err(MountError::option("blkdev", "a block device can be mounted by root only"));
     }
+    let mut without = Vec::new();
+    let device = loop {
+        let message = match try_mount(opts, &without, target)? {
+            Ok(device) => break device,
+            Err(output) => output,
+        };
+        let text = String::from_utf8_lossy(&message.stderr);
+        let refused = DISPENSABLE
+            .into_iter()
+            .find(|word| !without.contains(word) && text.contains(&format!("unknown option '{word}'")));
+        let Some(word) = refused else {
+            return Err(classify(&target.path, &message));
+        };
+        tracing::warn!("fusermount3 does not know {word}: mounting without it");
+        without.push(word);
+    };
+    let mount = MountPoint::find(&target.path).inspect_err(|_| {
+        let _ = unmount(&target.path, true);
+    })?;
+    Ok(Mounted { device, mount, method: MountMethod::Fusermount })
+}
+
+/// One run of the helper: the device, or what it said.
+fn try_mount(
+    opts: &MountOptions,
+    without: &[&str],
+    target: &Target,
+) -> Result<Result<OwnedFd, Output>, MountError> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(|errno| failed(&target.path, &io::Error::from(errno).to_string()))?;
     // The socket goes over as standard input: an inherited descriptor that needs no code after fork.
     let mut command = Command::new("fusermount3");
-    command
-        .env("_FUSE_COMMFD", "0")
-        .stdin(theirs)
-        .arg("-o")
-        .arg(option_string(opts))
-        .arg("--")
-        .arg(&target.path);
+    command.env("_FUSE_COMMFD", "0").stdin(theirs);
+    command.arg("-o").arg(option_string(opts, without)).arg("--").arg(&target.path);
     let output = run(&mut command, &target.path)?;
-    drop(command);
     if !output.status.success() {
-        return Err(classify(&target.path, &output));
+        return Ok(Err(output));
     }
-    let (device, mount) = receive_fd(&ours)
-        .map_err(|error| failed(&target.path, &error.to_string()))
-        .and_then(|device| Ok((device, MountPoint::find(&target.path)?)))
-        .inspect_err(|_| {
-            let _ = unmount(&target.path, true);
-        })?;
-    Ok(Mounted { device, mount, method: MountMethod::Fusermount })
+    receive_fd(&ours).map(Ok).map_err(|error| {
+        let _ = unmount(&target.path, true);
+        failed(&target.path, &error.to_string())
+    })
 }
 
 /// Asks the helper to unmount. It checks that the mount is the caller's, but goes by path.
@@ -74,10 +96,10 @@ fn run(command: &mut Command, path: &Path) -> Result<Output, MountError> {
     })
 }
 
-fn option_string(opts: &MountOptions) -> OsString {
+fn option_string(opts: &MountOptions, without: &[&str]) -> OsString {
     let mut parts: Vec<Vec<u8>> = Vec::new();
     let mut word = |on: bool, word: &str| {
-        if on {
+        if on && !without.contains(&word) {
             parts.push(word.into());
         }
     };
@@ -133,6 +155,9 @@ fn classify(path: &Path, output: &Output) -> MountError {
     let message = String::from_utf8_lossy(&output.stderr);
     if message.contains("user_allow_other") {
         return MountError::AllowOther;
+    }
+    if message.contains("/dev/fuse: Permission denied") {
+        return MountError::DeviceDenied;
     }
     let line = message.lines().next().unwrap_or_default().trim_start_matches("fusermount3: ").trim();
     if line.is_empty() { failed(path, &output.status.to_string()) } else { failed(path, line) }

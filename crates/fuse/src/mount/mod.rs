@@ -106,7 +106,7 @@ pub fn prepare(opts: &MountOptions) -> Result<Detached, MountError> {
 fn pick(opts: &MountOptions) -> Result<Kind, MountError> {
     let device = match sys::open_device() {
         Ok(device) => device,
-        // The helper opens the device with its own privileges.
+        // The helper knows best whether it may.
         Err(MountError::DeviceDenied) => return Ok(Kind::Fusermount),
         Err(other) => return Err(other),
     };

@@ -172,7 +172,8 @@ impl MountOptions {
         self
     }
 
-    /// The block size of a `fuseblk` mount: a power of two from 512 to the page size, 512 by default.
+    /// The block size of a `fuseblk` mount in bytes: a power of two from 512 to the page size, 512 by default.
+    /// The mount table of newer kernels shows the page size instead.
     #[must_use]
     pub fn blksize(mut self, bytes: u32) -> Self {
         self.blksize = Some(bytes);
