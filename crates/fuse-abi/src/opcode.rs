@@ -151,7 +151,8 @@ impl Opcode {
         INDEX[self as usize] as usize
     }
 
-    /// Whether the server answers it. An answer to one of the others is refused by the kernel.
+    /// Whether the caller waits for an answer. FORGET, BATCH_FORGET and NOTIFY_REPLY never get one (the kernel refuses
+    /// it); INTERRUPT may be answered with EAGAIN, to get it again, or ENOSYS, to get none any more.
     #[must_use]
     pub const fn has_reply(self) -> bool {
         !matches!(self, Self::Forget | Self::BatchForget | Self::NotifyReply | Self::Interrupt)
