@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, open, statx};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, open, statx};
 use rustix::io::Errno;
 
 use super::{MountError, RootKind, point};
@@ -22,8 +22,9 @@ impl Target {
         let unreachable = |errno: Errno| MountError::Unreachable { path: path.clone(), error: errno.into() };
         let fd = open(&path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
             .map_err(unreachable)?;
-        // Not by the fd: as soon as a server is gone, its cached attributes must not make it look alive.
-        match statx(CWD, &path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC, StatxFlags::TYPE) {
+        // Not from the cache: the cached attributes of a mount outlive its server.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+        match statx(&fd, "", flags, StatxFlags::TYPE) {
             Ok(st) => {
                 let is_dir = FileType::from_raw_mode(st.stx_mode.into()).is_dir();
                 match root {
