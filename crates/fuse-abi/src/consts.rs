@@ -12,8 +12,8 @@ pub const UNIQUE_RESEND: u64 = 1 << 63;
 pub const INVALID_UIDGID: u32 = u32::MAX;
 /// A read of the device with a smaller buffer fails, in bytes.
 pub const MIN_READ_BUFFER: usize = 8192;
-/// Longest name that is accepted, in bytes without the NUL. The kernel's own limit was this until 6.12; later ones
-/// may send up to 4095 bytes, which no Linux file system stores, so ENAMETOOLONG is the true answer.
+/// Longest name that is accepted, in bytes without the NUL. Older kernels send no longer ones; newer ones may send up
+/// to 4095 bytes, which no Linux file system stores, so ENAMETOOLONG is the true answer.
 pub const NAME_MAX: usize = 1024;
 /// Longest name of an extended attribute, in bytes without the NUL (`XATTR_NAME_MAX`).
 pub const XATTR_NAME_MAX: usize = 255;

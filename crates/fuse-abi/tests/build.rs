@@ -13,7 +13,7 @@ fn plain_records_are_padded_to_eight_bytes() {
     assert!(dir.push(6, 2, 8, b"123456789"));
     assert!(!dir.push(7, 3, 8, b"x"), "full");
     let expected: &[u8] = b"\x05\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\x04\0\0\0a\0\0\0\0\0\0\0\
-        \x06\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x09\0\0\0\x08\0\0\0123456789\0\0\0\0\0\0\0";
+        \x06\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x09\0\0\0\x08\0\0\x00123456789\0\0\0\0\0\0\0";
     assert_eq!(dir.as_bytes(), expected);
     let names: Vec<_> = Records::new(dir.as_bytes(), false).map(|r| (r.dirent.ino, r.name)).collect();
     assert_eq!(names, [(5, &b"a"[..]), (6, b"123456789")]);

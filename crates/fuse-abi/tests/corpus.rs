@@ -14,7 +14,7 @@ use shunt_fuse_abi::*;
 const DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");
 
 /// Mutations per entry; the whole run stays within seconds without optimisation.
-const ROUNDS: u32 = 2000;
+const ROUNDS: u32 = 4000;
 
 /// Xorshift: the same numbers in every run.
 struct Random(u64);
