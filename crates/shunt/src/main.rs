@@ -1,2 +1,43 @@
-//! The command.
-fn main() {}
+//! `shunt`: file systems in user space at kernel speed.
+
+mod args;
+mod cli;
+mod cmd;
+mod control;
+mod daemon;
+mod error;
+mod helper;
+mod holders;
+mod log;
+mod ours;
+mod report;
+mod text;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use error::Result;
+
+fn main() -> ExitCode {
+    let argv: Vec<OsString> = std::env::args_os().collect();
+    match helper::translate(&argv) {
+        Ok(None) => finish(run(&argv), |code| code as u8),
+        // mount(8) wants to know whether it would work; whether the arguments are right is all that we can tell.
+        Ok(Some(call)) if call.fake => {
+            finish(cli::parse(&call.argv).map(|_| ExitCode::SUCCESS), helper::exit_code)
+        }
+        Ok(Some(call)) => finish(run(&call.argv), helper::exit_code),
+        Err(failure) => finish(Err(failure), helper::exit_code),
+    }
+}
+
+fn run(argv: &[OsString]) -> Result<ExitCode> {
+    cmd::run(cli::parse(argv)?, argv)
+}
+
+fn finish(outcome: Result<ExitCode>, number: impl Fn(error::Code) -> u8) -> ExitCode {
+    outcome.unwrap_or_else(|failure| {
+        eprintln!("shunt: {failure}");
+        ExitCode::from(number(failure.code))
+    })
+}

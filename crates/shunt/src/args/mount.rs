@@ -1,0 +1,85 @@
+//! The options that every command that mounts shares.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, ValueEnum};
+
+use super::LogArgs;
+
+/// The way requests take from the kernel to the daemon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Transport {
+    /// The best that this kernel has
+    #[default]
+    Auto,
+    /// /dev/fuse
+    Dev,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Transport::Auto => "auto",
+            Transport::Dev => "dev",
+        })
+    }
+}
+
+/// The options that every command that mounts shares.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Mount options")]
+pub struct MountArgs {
+    /// Return as soon as the mount is ready and serve in the background
+    #[arg(short, long)]
+    pub daemon: bool,
+
+    /// Refuse every change
+    #[arg(short, long)]
+    pub read_only: bool,
+
+    /// Let other users in, each with their own rights (the default for root)
+    #[arg(long)]
+    pub allow_other: bool,
+
+    /// Let in only the user who mounts
+    #[arg(long, overrides_with = "allow_other")]
+    pub no_allow_other: bool,
+
+    /// Mount options as in fstab, separated by commas: ro, suid, dev, noexec, noatime, ..., and every
+    /// option of this command without its dashes, as in `-o cache=none,threads=4`. `nosuid,nodev` are on
+    /// unless `suid` or `dev` is given. A backslash keeps a comma
+    #[arg(short, value_name = "OPTIONS", action = ArgAction::Append)]
+    pub options: Vec<String>,
+
+    /// How requests come from the kernel
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    pub transport: Transport,
+
+    /// Threads that wait for requests, 1 to 256 [default: one per core, 2 to 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: Option<u16>,
+
+    #[command(flatten)]
+    pub log: LogArgs,
+
+    /// This is the process that `--daemon` started
+    #[arg(long, hide = true)]
+    pub background: bool,
+
+    /// Where to mount
+    #[arg(value_name = "MOUNTPOINT", index = 2)]
+    pub mountpoint: PathBuf,
+}
+
+impl MountArgs {
+    /// Whether other users are let in.
+    pub fn allows_other(&self) -> bool {
+        !self.no_allow_other && (self.allow_other || rustix::process::geteuid().is_root())
+    }
+
+    /// Threads that wait for requests.
+    pub fn thread_count(&self) -> Option<usize> {
+        self.threads.map(usize::from)
+    }
+}

@@ -1,0 +1,96 @@
+//! `-o`: the options of mount(8), and every long option of the command under its name.
+
+use std::ffi::OsString;
+
+use clap::Command;
+use shunt_fuse::mount::MountOptions;
+
+use crate::error::{Result, usage};
+
+/// Options of the command that make no sense in fstab.
+const NOT_HERE: &[&str] = &["help", "version", "daemon", "background", "verbose"];
+
+/// Applies `-o` strings to `mount` and returns the others as long options of `command`.
+///
+/// # Errors
+/// An option that neither mount(8) nor the command knows, or a value that is missing or too much.
+pub fn expand(strings: &[String], mount: &mut MountOptions, command: &Command) -> Result<Vec<OsString>> {
+    let mut long = Vec::new();
+    for string in strings {
+        for option in mount.apply_str(string)? {
+            long.push(as_long_option(&option, command)?.into());
+        }
+    }
+    Ok(long)
+}
+
+fn as_long_option(option: &str, command: &Command) -> Result<String> {
+    let (key, value) = match option.split_once('=') {
+        Some((key, value)) => (key, Some(value)),
+        None => (option, None),
+    };
+    let name = key.replace('_', "-");
+    let known = command
+        .get_arguments()
+        .filter(|arg| arg.get_long() == Some(&name) && !NOT_HERE.contains(&name.as_str()))
+        .map(|arg| arg.get_action().takes_values())
+        .next();
+    match (known, value) {
+        (Some(true), Some(value)) => Ok(format!("--{name}={value}")),
+        (Some(false), None) => Ok(format!("--{name}")),
+        (Some(true), None) => Err(usage(format_args!("mount option `{key}` needs a value: write {key}=..."))),
+        (Some(false), Some(_)) => Err(usage(format_args!("mount option `{key}` takes no value"))),
+        (None, _) => Err(usage(format_args!(
+            "unknown mount option `{option}`: `shunt {} --help` lists what is known",
+            command.get_name()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Arg, ArgAction};
+
+    fn command() -> Command {
+        Command::new("mirror")
+            .arg(Arg::new("cache").long("cache"))
+            .arg(Arg::new("uid_map").long("uid-map"))
+            .arg(Arg::new("daemon").long("daemon").action(ArgAction::SetTrue))
+            .arg(Arg::new("read_only").long("read-only").action(ArgAction::SetTrue))
+    }
+
+    fn expanded(option: &str) -> Result<Vec<OsString>> {
+        expand(&[option.to_owned()], &mut MountOptions::new(), &command())
+    }
+
+    #[test]
+    fn what_mount_does_not_know_becomes_a_long_option() {
+        assert_eq!(
+            expanded("noatime,cache=timeout=3,uid_map=0:1,nofail,x-a.b=c,uid-map=5:6:7,read_only").unwrap(),
+            ["--cache=timeout=3", "--uid-map=0:1", "--uid-map=5:6:7", "--read-only"]
+        );
+    }
+
+    #[test]
+    fn the_mount_takes_its_own() {
+        let mut mount = MountOptions::new();
+        expand(&["ro".into(), "allow_other".into()], &mut mount, &command()).unwrap();
+        assert!(mount.is_read_only() && mount.is_allow_other());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (wrong, part) in [
+            ("zap", "unknown mount option `zap`"),
+            ("daemon", "unknown"),
+            ("cache", "needs a value"),
+            ("read-only=1", "takes no value"),
+            ("max_read=x", "max_read"),
+        ] {
+            let failure = expanded(wrong).unwrap_err();
+            assert!(failure.message.contains(part), "{failure}");
+            assert_eq!(failure.code, crate::error::Code::Usage);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use shunt_fuse::mount::MountOptions;
+
+use crate::args::{CacheArg, IdRule, MountArgs, PassthroughArg, expand};
+use crate::error::Result;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed, for the reason given
+  2  wrong command line
+  3  the path is not a mount of shunt
+  4  the mount is busy
+  5  not permitted
+  6  still under way after the time given";
+
+const EXAMPLES: &str = "\
+Examples:
+  shunt mirror /data /mnt/data            show /data again at /mnt/data, until Ctrl-C
+  shunt mirror --daemon /data /mnt/data   the same in the background
+  shunt list                              what is mounted
+  shunt stat /mnt/data                    which requests were answered, and how fast
+  shunt umount /mnt/data                  unmount, and wait until all is committed";
+
+const MIRROR_EXAMPLES: &str = "\
+Examples:
+  shunt mirror /data /mnt/data
+      Others may change /data as well; they are seen within a second.
+
+  shunt mirror --daemon --cache exclusive /data /mnt/data
+      Only this mount changes /data: the kernel keeps all it learns. The fastest.
+
+  shunt mirror --read-only --uid-map 0:1000 --gid-map 0:1000 /backup /mnt/backup
+      Files of root in /backup belong to user and group 1000 in the mount.
+
+  mount -t shunt.mirror /data /mnt/data -o cache=exclusive,noatime
+      The same through mount(8), after `shunt install-helpers`. In /etc/fstab:
+      /data  /mnt/data  shunt.mirror  cache=exclusive,nofail  0  0
+
+Signals: SIGTERM and SIGINT unmount and exit, users of the mount or not; a second one does not wait
+at all. SIGUSR1 writes the statistics to the log.";
+
+/// File systems in user space at kernel speed.
+#[derive(Debug, Parser)]
+#[command(name = "shunt", version, after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
+#[command(propagate_version = true, max_term_width = 100, args_override_self = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show a directory again at another place, its file data passed through in the kernel
+    ///
+    /// Prints one line once it serves: the transport, and whether data is passed through or why not.
+    #[command(after_help = MIRROR_EXAMPLES, args_override_self = true)]
+    Mirror(MirrorArgs),
+
+    /// Unmount and wait until the daemon has committed everything
+    ///
+    /// Works on dead mounts ("transport endpoint is not connected") too, and sends no request to the mount.
+    Umount(UmountArgs),
+
+    /// List the mounts of shunt
+    List(ListArgs),
+
+    /// Show what a mount was asked, how fast it answered, and what it was never asked
+    Stat(StatArgs),
+
+    /// Let mount(8), umount(8) and /etc/fstab know the type `shunt.mirror`
+    ///
+    /// Makes symbolic links to this binary, by the names that mount(8) looks for.
+    InstallHelpers(InstallHelpersArgs),
+
+    /// Print the completions of a shell
+    #[command(after_help = "Example: shunt completions bash > /etc/bash_completion.d/shunt")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+
+    /// Print the manual page, or write the pages of all commands
+    #[command(after_help = "Example: shunt man --dir /usr/local/share/man/man1")]
+    Man {
+        /// Write shunt.1, shunt-mirror.1, ... here
+        #[arg(long)]
+        dir: Option<PathBuf>,
+    },
+
+    /// Watches over a daemon and removes its mount if it dies
+    #[command(name = "__guardian", hide = true)]
+    Guardian {
+        #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
+        rest: Vec<OsString>,
+    },
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct MirrorArgs {
+    /// The directory to show
+    #[arg(value_name = "SOURCE", index = 1)]
+    pub source: PathBuf,
+
+    #[command(flatten)]
+    pub mount: MountArgs,
+
+    /// How long the kernel may believe what it knows: `timeout=SECONDS` where others change the source
+    /// too, `exclusive` (for ever) where only this mount does, `none` to ask every time
+    #[arg(long, value_name = "MODE", default_value_t)]
+    pub cache: CacheArg,
+
+    /// Whether file data goes past the daemon
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    pub passthrough: PassthroughArg,
+
+    /// Show users FROM, FROM+1, ... of the source as TO, TO+1, ...; may be repeated
+    #[arg(long, value_name = "FROM:TO[:COUNT]")]
+    pub uid_map: Vec<IdRule>,
+
+    /// The same for groups
+    #[arg(long, value_name = "FROM:TO[:COUNT]")]
+    pub gid_map: Vec<IdRule>,
+
+    /// Ask the kernel to forget inodes that nobody uses above this number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..))]
+    pub max_inodes: Option<u64>,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "A busy mount is left alone, and its users are named. --lazy takes it out of sight \
+    and serves those users to the end; --force fails their requests.")]
+pub struct UmountArgs {
+    /// Take it out of the tree now; the daemon ends with the last user
+    #[arg(short, long)]
+    pub lazy: bool,
+
+    /// Fail the requests that wait, and every later one
+    #[arg(short, long)]
+    pub force: bool,
+
+    /// Seconds to wait for the daemon's last commit, 0 for not at all [default: as long as it takes]
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u64>,
+
+    /// Where it is mounted
+    #[arg(value_name = "MOUNTPOINT", required = true)]
+    pub mountpoints: Vec<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ListArgs {
+    /// Print a JSON array of {mountpoint, source, kind, pid, transport, passthrough}
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct StatArgs {
+    /// Print JSON: {requests: {getattr: {count, p50_us, p99_us, ...}, ...}, passthrough, cache, memory, ...}
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print again every so many seconds, with what was asked since
+    #[arg(short, long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub watch: Option<u64>,
+
+    /// Where it is mounted
+    #[arg(value_name = "MOUNTPOINT")]
+    pub mountpoint: PathBuf,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct InstallHelpersArgs {
+    /// Where mount(8) looks for its helpers
+    #[arg(long, value_name = "DIR", default_value = "/sbin")]
+    pub dir: PathBuf,
+}
+
+/// A command line, its `-o` strings taken apart.
+#[derive(Debug)]
+pub struct Parsed {
+    pub command: Command,
+    /// What `-o` said to the kernel.
+    pub options: MountOptions,
+}
+
+/// Parses a command line. Help, version and usage errors are printed and end the process here.
+pub fn parse(argv: &[OsString]) -> Result<Parsed> {
+    let cli = Cli::try_parse_from(argv).unwrap_or_else(|error| error.exit());
+    with_options(cli, argv, |argv| Cli::try_parse_from(argv).unwrap_or_else(|error| error.exit()))
+}
+
+/// Parses again with the `-o` options of the command put in front, so that a long option beats its `-o` twin.
+fn with_options(cli: Cli, argv: &[OsString], again: impl Fn(Vec<OsString>) -> Cli) -> Result<Parsed> {
+    let mut options = MountOptions::new();
+    let Command::Mirror(args) = &cli.command else {
+        return Ok(Parsed { command: cli.command, options });
+    };
+    let mut command = Cli::command();
+    command.build();
+    let mirror = command.find_subcommand("mirror").expect("it was just parsed");
+    let extra = expand(&args.mount.options, &mut options, mirror)?;
+    if extra.is_empty() {
+        return Ok(Parsed { command: cli.command, options });
+    }
+    let (head, tail) = argv.split_at(argv.iter().position(|arg| arg == "mirror").map_or(1, |at| at + 1));
+    let argv = head.iter().chain(&extra).chain(tail).cloned().collect();
+    Ok(Parsed { command: again(argv).command, options })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn mirror(line: &str) -> (MirrorArgs, MountOptions) {
+        let argv: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        match parse(&argv).unwrap() {
+            Parsed { command: Command::Mirror(args), options } => (args, options),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn clap_finds_no_fault() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_shortest_mirror() {
+        let (args, options) = mirror("shunt mirror /a /b");
+        assert_eq!((args.source, args.mount.mountpoint), ("/a".into(), "/b".into()));
+        assert_eq!(args.cache, CacheArg::Timeout(Duration::from_secs(1)));
+        assert!(!options.is_read_only());
+    }
+
+    #[test]
+    fn options_of_the_command_come_through_dash_o() {
+        let (args, options) = mirror(
+            "shunt mirror -o ro,cache=exclusive,uid-map=0:1 /a /b -o threads=3,passthrough=off,log-file=/l -vv",
+        );
+        assert_eq!(args.cache, CacheArg::Exclusive);
+        assert_eq!(args.uid_map, [IdRule { from: 0, to: 1, count: 1 }]);
+        assert_eq!((args.mount.threads, args.mount.log.verbose), (Some(3), 2));
+        assert_eq!(args.passthrough, PassthroughArg::Off);
+        assert_eq!(args.mount.log.log_file, Some("/l".into()));
+        assert!(options.is_read_only());
+    }
+
+    #[test]
+    fn a_long_option_beats_dash_o() {
+        let (args, _) = mirror("shunt mirror --cache none -o cache=exclusive /a /b");
+        assert_eq!(args.cache, CacheArg::None);
+    }
+
+    #[test]
+    fn the_last_word_on_other_users() {
+        assert!(!mirror("shunt mirror --no-allow-other /a /b").0.mount.allows_other());
+        assert!(mirror("shunt mirror --allow-other /a /b").0.mount.allows_other());
+    }
+}

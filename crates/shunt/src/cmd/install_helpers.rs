@@ -1,0 +1,45 @@
+//! `shunt install-helpers`.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::cli::InstallHelpersArgs;
+use crate::error::{Code, Failure, Result, failed};
+use crate::helper::KINDS;
+
+pub fn run(args: &InstallHelpersArgs) -> Result<()> {
+    let own = std::env::current_exe()
+        .map_err(|error| failed(format_args!("cannot tell where this binary is: {error}")))?;
+    for kind in KINDS {
+        for name in [format!("mount.shunt.{kind}"), format!("umount.fuse.shunt.{kind}")] {
+            link(&own, &args.dir.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes or renews a link; what is not a link is somebody else's.
+fn link(target: &Path, path: &Path) -> Result<()> {
+    let cannot = |error: io::Error| {
+        let code = match error.kind() {
+            io::ErrorKind::PermissionDenied => Code::Privilege,
+            _ => Code::Failed,
+        };
+        let hint = "; run as root, or name another directory with --dir";
+        Failure::new(code, format_args!("cannot make the link {}: {error}{hint}", path.display()))
+    };
+    match fs::symlink_metadata(path) {
+        Ok(there) if !there.is_symlink() => {
+            return Err(failed(format_args!(
+                "{} is there already and not a link: remove it",
+                path.display()
+            )));
+        }
+        Ok(_) => fs::remove_file(path).map_err(cannot)?,
+        Err(_) => {}
+    }
+    symlink(target, path).map_err(cannot)?;
+    super::print(format!("{} -> {}\n", path.display(), target.display()))
+}

@@ -1,0 +1,44 @@
+//! The commands, a file each.
+
+mod completions;
+mod guardian;
+mod install_helpers;
+mod list;
+mod man;
+mod mirror;
+mod stat;
+mod stat_table;
+mod umount;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use crate::cli::{Command, Parsed};
+use crate::error::{Result, failed};
+
+/// Runs a parsed command; `argv` is what it was parsed from.
+pub fn run(parsed: Parsed, argv: &[OsString]) -> Result<ExitCode> {
+    match parsed.command {
+        Command::Mirror(args) => mirror::run(&args, parsed.options, argv)?,
+        Command::Umount(args) => umount::run(&args)?,
+        Command::List(args) => list::run(&args)?,
+        Command::Stat(args) => stat::run(&args)?,
+        Command::InstallHelpers(args) => install_helpers::run(&args)?,
+        Command::Completions { shell } => completions::run(shell)?,
+        Command::Man { dir } => man::run(dir.as_deref())?,
+        Command::Guardian { .. } => return Ok(guardian::run()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes to standard output. A reader that has seen enough (`| head`) is no failure.
+fn print(text: impl AsRef<[u8]>) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(failed(format_args!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,43 @@
+//! `shunt stat`.
+
+use std::time::Duration;
+
+use super::{print, stat_table};
+use crate::cli::StatArgs;
+use crate::control::{self, SocketDir, SocketName};
+use crate::error::{Result, failed};
+use crate::ours;
+use crate::report::Stat;
+
+pub fn run(args: &StatArgs) -> Result<()> {
+    let path = args.mountpoint.display();
+    let mount = ours::find(&args.mountpoint)?;
+    let dirs = SocketDir::all();
+    let silent = |error| failed(format_args!("the daemon of {path} does not answer: {error}"));
+    let peer = control::find(&dirs, &SocketName::of(&mount)).map_err(silent)?.ok_or_else(|| {
+        failed(format_args!(
+            "no daemon of this user serves {path}: ask as the user who mounted it, or remove a dead mount with \
+             `shunt umount {path}`"
+        ))
+    })?;
+    let mut before: Option<Stat> = None;
+    loop {
+        let stat = peer.stat().map_err(silent)?;
+        match args.json {
+            true if args.watch.is_some() => {
+                print(format!("{}\n", serde_json::to_string(&stat).map_err(failed)?))?
+            }
+            true => print(format!("{}\n", serde_json::to_string_pretty(&stat).map_err(failed)?))?,
+            false => print(stat_table::render(&stat, before.as_ref()))?,
+        }
+        let Some(seconds) = args.watch else { return Ok(()) };
+        if !args.json {
+            print("\n")?;
+        }
+        std::thread::sleep(Duration::from_secs(seconds));
+        before = Some(stat);
+        if !mount.is_mounted() {
+            return Ok(());
+        }
+    }
+}

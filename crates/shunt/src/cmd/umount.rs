@@ -1,0 +1,124 @@
+//! `shunt umount`: unmounts, then waits for the daemon, whose end means that all is committed.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
+use shunt_fuse::mount::{MountError, MountPoint, Unmount};
+
+use crate::cli::UmountArgs;
+use crate::control::{self, Peer, SocketDir, SocketName};
+use crate::error::{Code, Failure, Result};
+use crate::holders;
+
+pub fn run(args: &UmountArgs) -> Result<()> {
+    let mut first = None;
+    for path in &args.mountpoints {
+        if let Err(failure) = one(path, args) {
+            // The last one is told by whoever called us.
+            if let Some(earlier) = first.replace(failure) {
+                eprintln!("shunt: {earlier}");
+            }
+        }
+    }
+    first.map_or(Ok(()), Err)
+}
+
+fn one(path: &Path, args: &UmountArgs) -> Result<()> {
+    let mount = crate::ours::find(path)?;
+    let dirs = SocketDir::all();
+    // Before the unmount: after it the daemon may be gone before we could look.
+    let peer = control::find(&dirs, &SocketName::of(&mount)).ok().flatten();
+    let daemon = peer.map(Daemon::new);
+    take_away(&mount, args)?;
+    match daemon {
+        // Its last user may be hours away.
+        Some(_) if args.lazy && !args.force => Ok(()),
+        Some(daemon) => daemon.wait(&mount, args.timeout.map(Duration::from_secs)),
+        None => Ok(()),
+    }
+}
+
+fn take_away(mount: &MountPoint, args: &UmountArgs) -> Result<()> {
+    let how = match (args.force, args.lazy) {
+        (true, _) => Unmount::Force,
+        (false, true) => Unmount::Lazy,
+        (false, false) => Unmount::Normal,
+    };
+    match mount.unmount(how) {
+        // Nothing works on an aborted connection any more: no reason to keep it in sight.
+        Err(MountError::Busy(_)) if args.force => Ok(mount.unmount(Unmount::Lazy)?),
+        Err(MountError::Busy(_)) => Err(busy(mount)),
+        Err(
+            error @ MountError::Unmount { errno: rustix::io::Errno::PERM | rustix::io::Errno::ACCESS, .. },
+        ) => {
+            let hint = "only root and the user who mounted may unmount";
+            Err(Failure::new(Code::Privilege, format_args!("{error}: {hint}")))
+        }
+        done => Ok(done?),
+    }
+}
+
+fn busy(mount: &MountPoint) -> Failure {
+    let path = mount.path().display();
+    let holders: Vec<String> = holders::of(mount).iter().map(ToString::to_string).collect();
+    let who = match holders.as_slice() {
+        [] => "by a process that this user cannot see".to_owned(),
+        some => format!("by {}", some.join(", ")),
+    };
+    Failure::new(
+        Code::Busy,
+        format_args!("{path} is busy: it is used {who}; end that, or use --lazy (or --force)"),
+    )
+}
+
+/// The process that serves a mount.
+struct Daemon<'a> {
+    peer: Peer<'a>,
+    pidfd: Option<std::os::fd::OwnedFd>,
+}
+
+impl<'a> Daemon<'a> {
+    fn new(peer: Peer<'a>) -> Self {
+        let pidfd = peer.pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        Daemon { peer, pidfd }
+    }
+
+    /// Waits for its end, for ever without a limit.
+    fn wait(&self, mount: &MountPoint, limit: Option<Duration>) -> Result<()> {
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if self.ended(left.unwrap_or(Duration::from_secs(3600))) {
+                return Ok(());
+            }
+            if left.is_some_and(|left| left.is_zero()) {
+                let pid =
+                    self.peer.pid.map_or(String::new(), |pid| format!(" (pid {})", pid.as_raw_nonzero()));
+                let path = mount.path().display();
+                return Err(Failure::new(
+                    Code::Timeout,
+                    format_args!(
+                        "{path} is unmounted, but its daemon{pid} is not done yet: wait for it to end"
+                    ),
+                ));
+            }
+        }
+    }
+
+    /// Whether it ends within `time`.
+    fn ended(&self, time: Duration) -> bool {
+        let Some(pidfd) = &self.pidfd else {
+            // A daemon in another pid namespace: its socket goes when it goes.
+            let gone = !self.peer.is_there();
+            if !gone {
+                std::thread::sleep(time.min(Duration::from_millis(50)));
+            }
+            return gone;
+        };
+        let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+        // Interrupted is as good as not yet.
+        poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&time)).is_ok_and(|ready| ready > 0)
+    }
+}

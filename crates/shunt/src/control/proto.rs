@@ -1,0 +1,207 @@
+//! One line of JSON each way: `{"v":1,"ask":"stat"}` and `{"v":1,"ok":{...}}` or `{"v":1,"error":{...}}`.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::report::Entry;
+
+/// The version of the protocol. A daemon may be older or newer than the command that asks it.
+pub const VERSION: u32 = 1;
+/// The longest request, in bytes.
+pub const MAX_REQUEST: u64 = 4096;
+/// The longest reply, in bytes.
+pub const MAX_REPLY: u64 = 4 << 20;
+
+/// A question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ask {
+    /// Who are you? Answered by [`Hello`].
+    Hello,
+    /// How are you? Answered by [`Stat`](crate::report::Stat).
+    Stat,
+}
+
+/// Which mount a daemon serves.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Its line of the list.
+    #[serde(flatten)]
+    pub entry: Entry,
+    /// Why passthrough is off.
+    pub passthrough_reason: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Request {
+    v: u32,
+    ask: Ask,
+}
+
+/// Why a question was not answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// One word: `malformed`, `version`, `failed`.
+    pub code: String,
+    /// One line.
+    pub message: String,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reply {
+    /// What was asked for.
+    Ok(Value),
+    /// Why not.
+    Error(Refusal),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Versioned {
+    v: u32,
+    #[serde(flatten)]
+    reply: Reply,
+}
+
+impl Reply {
+    /// A refusal.
+    pub fn error(code: &str, message: impl ToString) -> Self {
+        Reply::Error(Refusal { code: code.to_owned(), message: message.to_string() })
+    }
+}
+
+/// Reads a request. The outer error is the connection's, the inner one is the answer to what was sent.
+pub fn read_request(stream: impl Read) -> io::Result<Result<Ask, Reply>> {
+    let Some(line) = read_line(stream, MAX_REQUEST)? else {
+        return Ok(Err(Reply::error("malformed", format_args!("no line within {MAX_REQUEST} bytes"))));
+    };
+    // The version first: the words of another version need not be ours.
+    #[derive(Deserialize)]
+    struct Version {
+        v: u32,
+    }
+    Ok(match serde_json::from_slice(&line) {
+        Ok(Version { v: VERSION }) => serde_json::from_slice::<Request>(&line)
+            .map(|request| request.ask)
+            .map_err(|error| Reply::error("malformed", error)),
+        Ok(Version { v }) => Err(Reply::error(
+            "version",
+            format_args!("the daemon speaks version {VERSION} of the control protocol, not {v}"),
+        )),
+        Err(error) => Err(Reply::error("malformed", error)),
+    })
+}
+
+/// Writes a request.
+pub fn write_request(stream: impl Write, ask: Ask) -> io::Result<()> {
+    write_line(stream, &Request { v: VERSION, ask })
+}
+
+/// Reads an answer.
+pub fn read_reply(stream: impl Read) -> io::Result<Reply> {
+    let line = read_line(stream, MAX_REPLY)?.ok_or_else(|| invalid("the reply has no end"))?;
+    let Versioned { v, reply } = serde_json::from_slice(&line)?;
+    // A daemon of another version says so in this form too.
+    match reply {
+        Reply::Ok(_) if v != VERSION => Err(invalid("the daemon speaks another version")),
+        reply => Ok(reply),
+    }
+}
+
+/// Writes an answer.
+pub fn write_reply(stream: impl Write, reply: Reply) -> io::Result<()> {
+    write_line(stream, &Versioned { v: VERSION, reply })
+}
+
+fn write_line(mut stream: impl Write, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+/// One line without its end; none if there is no end within `limit` bytes.
+fn read_line(stream: impl Read, limit: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    BufReader::new(stream.take(limit)).read_until(b'\n', &mut line)?;
+    Ok((line.pop() == Some(b'\n')).then_some(line))
+}
+
+fn invalid(message: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(request: &[u8]) -> String {
+        match read_request(request).unwrap() {
+            Err(Reply::Error(refusal)) => refusal.code,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn there_and_back() {
+        for ask in [Ask::Hello, Ask::Stat] {
+            let mut wire = Vec::new();
+            write_request(&mut wire, ask).unwrap();
+            assert_eq!(read_request(&wire[..]).unwrap(), Ok(ask));
+        }
+        for reply in [Reply::Ok(serde_json::json!({"a": [1, null]})), Reply::error("failed", "no\nluck")] {
+            let mut wire = Vec::new();
+            write_reply(&mut wire, reply.clone()).unwrap();
+            assert_eq!(read_reply(&wire[..]).unwrap(), reply);
+        }
+    }
+
+    #[test]
+    fn malformed_requests_get_an_answer() {
+        for request in [
+            &b""[..],
+            b"\n",
+            b"{\"v\":1,\"ask\":\"stat\"}",
+            b"{}\n",
+            b"null\n",
+            b"{\"v\":1}\n",
+            b"{\"v\":1,\"ask\":\"dance\"}\n",
+            b"{\"v\":-1,\"ask\":\"stat\"}\n",
+            b"{\"v\":1,\"ask\":[[[[[[\n",
+            b"\xff\xfe\x00\n",
+            &[b'['; 5000],
+            &[b"{\"v\":1,\"ask\":\"".as_slice(), &[b'x'; 8000], b"\"}\n"].concat(),
+        ] {
+            assert_eq!(code(request), "malformed", "{:?}", String::from_utf8_lossy(request));
+        }
+        assert_eq!(code(b"{\"v\":2,\"ask\":\"new\"}\n"), "version");
+    }
+
+    #[test]
+    fn every_cut_and_every_flipped_byte_is_survived() {
+        let mut wire = Vec::new();
+        write_request(&mut wire, Ask::Stat).unwrap();
+        let mut answer = Vec::new();
+        write_reply(&mut answer, Reply::error("failed", "x")).unwrap();
+        for text in [wire, answer] {
+            for at in 0..text.len() {
+                let _ = read_request(&text[..at]);
+                let _ = read_reply(&text[..at]);
+                for bit in 0..8 {
+                    let mut bent = text.clone();
+                    bent[at] ^= 1 << bit;
+                    let _ = read_request(&bent[..]);
+                    let _ = read_reply(&bent[..]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_reply_of_another_version_is_an_error() {
+        assert!(read_reply(&b"{\"v\":2,\"ok\":{}}\n"[..]).is_err());
+        assert!(read_reply(&b"{\"v\":2,\"error\":{\"code\":\"version\",\"message\":\"m\"}}\n"[..]).is_ok());
+    }
+}

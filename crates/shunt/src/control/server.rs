@@ -1,0 +1,94 @@
+//! The daemon's side: one thread, one connection at a time, little memory, short waits.
+
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::geteuid;
+use serde_json::Value;
+
+use super::credentials::of_peer;
+use super::dir::{SocketDir, SocketName};
+use super::proto::{self, Ask, Hello, Reply};
+use crate::report::Stat;
+
+/// A peer that says nothing for so long is dropped: others wait behind it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Who knows the answers.
+pub trait Provider: Send + Sync + 'static {
+    /// Which mount this is.
+    fn hello(&self) -> Hello;
+    /// How it is.
+    fn stat(&self) -> Stat;
+}
+
+/// The socket, there as long as this is.
+#[derive(Debug)]
+pub struct Control {
+    dir: SocketDir,
+    name: SocketName,
+}
+
+/// Answers questions about a mount from a thread of its own.
+///
+/// # Errors
+/// No place for the socket.
+pub fn serve(name: SocketName, provider: Arc<dyn Provider>) -> io::Result<Control> {
+    serve_in(SocketDir::own()?, name, provider)
+}
+
+pub(super) fn serve_in(dir: SocketDir, name: SocketName, provider: Arc<dyn Provider>) -> io::Result<Control> {
+    // Listening before it has its name: who finds a socket that refuses may remove it as a dead daemon's.
+    let new = format!(".new-{}", std::process::id());
+    dir.remove(&new);
+    let listener = UnixListener::bind(dir.short(&new))?;
+    dir.rename(&new, name.as_str())?;
+    thread::Builder::new().name("control".into()).spawn(move || listen(&listener, &*provider))?;
+    Ok(Control { dir, name })
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.dir.remove(self.name.as_str());
+    }
+}
+
+fn listen(listener: &UnixListener, provider: &dyn Provider) {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                if let Err(error) = answer(&stream, provider) {
+                    tracing::debug!(%error, "control connection");
+                }
+            }
+            // Out of descriptors, say: it passes.
+            Err(error) => {
+                tracing::debug!(%error, "control socket");
+                thread::sleep(Duration::from_millis(100));
+            }
+        }
+    }
+}
+
+fn answer(stream: &UnixStream, provider: &dyn Provider) -> io::Result<()> {
+    let peer = of_peer(stream)?;
+    if peer.uid != 0 && peer.uid != geteuid().as_raw() {
+        // The directory keeps others out already.
+        return Ok(());
+    }
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let reply = match proto::read_request(stream)? {
+        Ok(Ask::Hello) => ok(serde_json::to_value(provider.hello())),
+        Ok(Ask::Stat) => ok(serde_json::to_value(provider.stat())),
+        Err(refusal) => refusal,
+    };
+    proto::write_reply(stream, reply)
+}
+
+fn ok(value: serde_json::Result<Value>) -> Reply {
+    value.map_or_else(|error| Reply::error("failed", error), Reply::Ok)
+}

@@ -1,0 +1,95 @@
+//! `--daemon`: the command starts itself once more and waits until that process serves.
+//!
+//! No fork: the new process begins with one thread and nothing inherited by accident. Its standard output is a pipe
+//! to us, on which it says one thing: a digit, which is 0 or the exit code of a failure, and a line.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use crate::error::{Code, Failure, Result, failed};
+
+/// More than the one line that is expected.
+const MAX_LINE: u64 = 64 << 10;
+
+/// Starts `argv` again in the background and returns the line that it says when it serves.
+///
+/// # Errors
+/// The failure of that process, or how it ended without a word.
+pub fn launch(argv: &[OsString]) -> Result<String> {
+    let [program, command, rest @ ..] = argv else { return Err(failed("there is nothing to start")) };
+    let cannot = |error: io::Error| failed(format_args!("cannot start the daemon (/proc/self/exe): {error}"));
+    let mut child = Command::new("/proc/self/exe")
+        .arg0(program)
+        .arg(command)
+        .arg("--background")
+        .args(rest)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(cannot)?;
+    let mut said = String::new();
+    let pipe = child.stdout.take().expect("it was asked for");
+    pipe.take(MAX_LINE).read_to_string(&mut said).map_err(cannot)?;
+    match understand(&said) {
+        Some(outcome) => outcome,
+        None => {
+            let status = child.wait().map_err(cannot)?;
+            Err(failed(format_args!("the daemon ended without a word ({status}); try without --daemon")))
+        }
+    }
+}
+
+/// What the background process said; none if it said nothing of use.
+fn understand(said: &str) -> Option<Result<String>> {
+    let mut letters = said.trim_end().chars();
+    let code = letters.next()?.to_digit(10)? as u8;
+    let line = letters.as_str();
+    Some(if code == 0 { Ok(line.to_owned()) } else { Err(Failure::new(Code::from_number(code), line)) })
+}
+
+/// Tells the process that waits in [`launch`] how it went.
+pub fn report(outcome: &Result<&str>) {
+    let (code, line) = match outcome {
+        Ok(line) => (0, *line),
+        Err(failure) => (failure.code as u8, failure.message.as_str()),
+    };
+    // Nobody listens any more: then nobody wants to know.
+    let _ = writeln!(io::stdout(), "{code}{line}");
+}
+
+/// Leaves the terminal and its session, so that their end is not ours.
+pub fn leave_session() {
+    // We are never the leader of a process group: our parent is, or its shell.
+    if let Err(errno) = rustix::process::setsid() {
+        tracing::debug!(%errno, "setsid");
+    }
+    // /proc/self/exe would be shown as "exe".
+    let _ = rustix::thread::set_name(c"shunt");
+}
+
+/// Lets go of the directory and of standard output and error; to be called when all paths are resolved.
+pub fn detach() -> io::Result<()> {
+    std::env::set_current_dir("/")?;
+    let null = OpenOptions::new().write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_digit_and_a_line() {
+        assert_eq!(understand("0/m shows /s\n").unwrap().unwrap(), "/m shows /s");
+        let failure = understand("5cannot mount\n").unwrap().unwrap_err();
+        assert_eq!((failure.code, failure.message.as_str()), (Code::Privilege, "cannot mount"));
+        for nothing in ["", "\n", "x", "panicked"] {
+            assert!(understand(nothing).is_none(), "{nothing}");
+        }
+    }
+}

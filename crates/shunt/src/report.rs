@@ -1,0 +1,168 @@
+//! What a daemon says about its mount. As JSON this is a contract: fields may be added, never changed.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// One mount, as `shunt list --json` shows it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Where it is mounted. Bytes that are not UTF-8 are replaced, here and below.
+    pub mountpoint: String,
+    /// What it shows.
+    pub source: String,
+    /// The file system: `mirror`, ...
+    pub kind: String,
+    /// The process that serves it. None if nobody could be asked: it died, or belongs to another user.
+    pub pid: Option<u32>,
+    /// `dev`, ...
+    pub transport: Option<String>,
+    /// Whether file data goes past the daemon.
+    pub passthrough: Option<bool>,
+}
+
+/// Everything, as `shunt stat --json` shows it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stat {
+    /// Where it is mounted.
+    pub mountpoint: String,
+    /// What it shows.
+    pub source: String,
+    /// The file system.
+    pub kind: String,
+    /// The process that serves it.
+    pub pid: u32,
+    /// The version of that process.
+    pub version: String,
+    /// `dev`, ...
+    pub transport: String,
+    /// Seconds since it began to serve.
+    pub uptime_s: f64,
+    /// Threads of the daemon.
+    pub threads: u64,
+    /// By operation. One that was never asked for is absent.
+    pub requests: BTreeMap<String, Requests>,
+    /// Failed requests by operation; none, no entry.
+    pub errors: BTreeMap<String, u64>,
+    /// Whether and why not, and what it saved.
+    pub passthrough: Passthrough,
+    /// What the kernel may keep.
+    pub cache: Cache,
+    /// What the daemon holds.
+    pub memory: Memory,
+    /// What kernel and daemon agreed on.
+    pub negotiated: Negotiated,
+}
+
+/// The requests of one operation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Requests {
+    /// How many were answered.
+    pub count: u64,
+    /// How many of them with an error.
+    pub errors: u64,
+    /// Microseconds from reading a request to having answered it: half of them took less.
+    pub p50_us: f64,
+    /// 99 of 100 took less.
+    pub p99_us: f64,
+    /// The slowest.
+    pub max_us: f64,
+}
+
+/// Data that goes past the daemon.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Passthrough {
+    /// Whether it is on.
+    pub enabled: bool,
+    /// If not, why.
+    pub reason: Option<String>,
+    /// Opens since the start whose reads and writes never came.
+    pub opens: Option<u64>,
+    /// Files registered with the kernel now.
+    pub backing_files: Option<u64>,
+}
+
+/// The kernel's caches.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cache {
+    /// `exclusive`, `timeout=SECONDS` or `none`.
+    pub mode: String,
+    /// Operations that the kernel was told not to ask for again.
+    pub never_asked: Vec<String>,
+    /// Invalidations and other notifications sent to the kernel.
+    pub notifications: Option<u64>,
+}
+
+/// What the daemon holds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Inodes that the kernel knows.
+    pub nodes: u64,
+    /// Bytes that their table takes, where known.
+    pub node_bytes: Option<u64>,
+    /// Open files and directories.
+    pub handles: Option<u64>,
+    /// Open file descriptors of the daemon.
+    pub descriptors: u64,
+    /// Resident bytes of the daemon.
+    pub rss_bytes: u64,
+}
+
+/// What kernel and daemon agreed on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Negotiated {
+    /// `7.45`.
+    pub protocol: String,
+    /// Bytes.
+    pub max_write: u32,
+    /// Bytes.
+    pub max_readahead: u32,
+    /// Capabilities in force.
+    pub granted: Vec<String>,
+    /// Capabilities that were wanted in vain.
+    pub refused: Vec<Refused>,
+}
+
+/// A capability that was wanted in vain.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Refused {
+    /// Its name.
+    pub capability: String,
+    /// Why.
+    pub reason: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_list_has_these_keys_and_no_others() {
+        let entry = Entry {
+            mountpoint: "/b".into(),
+            source: "/a".into(),
+            kind: "mirror".into(),
+            pid: Some(7),
+            transport: Some("dev".into()),
+            passthrough: Some(true),
+        };
+        let expected = json!({"mountpoint": "/b", "source": "/a", "kind": "mirror", "pid": 7,
+            "transport": "dev", "passthrough": true});
+        assert_eq!(serde_json::to_value(&entry).unwrap(), expected);
+    }
+
+    #[test]
+    fn requests_are_by_name() {
+        let mut stat = Stat::default();
+        let answered = Requests { count: 3, errors: 1, p50_us: 2.5, p99_us: 9.0, max_us: 9.0 };
+        stat.requests.insert("getxattr".into(), answered);
+        let value = serde_json::to_value(&stat).unwrap();
+        let expected = json!({"count": 3, "errors": 1, "p50_us": 2.5, "p99_us": 9.0, "max_us": 9.0});
+        assert_eq!(value["requests"]["getxattr"], expected);
+        for key in ["passthrough", "cache", "memory", "transport", "uptime_s", "errors", "negotiated"] {
+            assert!(value.get(key).is_some(), "{key}");
+        }
+        assert_eq!(serde_json::from_value::<Stat>(value).unwrap(), stat);
+    }
+}

@@ -1,0 +1,124 @@
+//! Text for people: safe characters, aligned columns, human units.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// The text with control characters escaped: a path or a peer must not steer a terminal.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    Cow::Owned(out)
+}
+
+/// Which side of its column a cell leans on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// Rows under a heading, in columns as wide as their widest cell.
+#[derive(Debug)]
+pub struct Table {
+    columns: Vec<Align>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these columns.
+    pub fn new(columns: &[(&str, Align)]) -> Self {
+        Table {
+            columns: columns.iter().map(|(_, align)| *align).collect(),
+            rows: vec![columns.iter().map(|(name, _)| (*name).to_owned()).collect()],
+        }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().map(|cell| printable(&cell).into_owned()).collect());
+    }
+
+    /// The lines, each ended.
+    pub fn render(&self) -> String {
+        let widths: Vec<usize> = (0..self.columns.len())
+            .map(|column| {
+                self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+            })
+            .map(Option::unwrap_or_default)
+            .collect();
+        let mut out = String::new();
+        for row in &self.rows {
+            let mut line = String::new();
+            for ((cell, width), align) in row.iter().zip(&widths).zip(&self.columns) {
+                let _ = match align {
+                    Align::Left => write!(line, "{cell:<width$}  "),
+                    Align::Right => write!(line, "{cell:>width$}  "),
+                };
+            }
+            out.push_str(line.trim_end());
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// Bytes in the largest unit that leaves a number of at least one.
+pub fn bytes(count: u64) -> String {
+    let mut value = count as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if value < 1024.0 {
+            return if unit == "B" { format!("{count} B") } else { format!("{value:.1} {unit}") };
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.1} TiB")
+}
+
+/// Microseconds as time.
+pub fn micros(us: f64) -> String {
+    match us {
+        us if us < 1_000.0 => format!("{us:.1} us"),
+        us if us < 1_000_000.0 => format!("{:.1} ms", us / 1e3),
+        us => format!("{:.2} s", us / 1e6),
+    }
+}
+
+/// Seconds as `3d 04:05:06`.
+pub fn uptime(seconds: f64) -> String {
+    let seconds = seconds.max(0.0) as u64;
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let clock = format!("{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60);
+    if days > 0 { format!("{days}d {clock}") } else { clock }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(&[("NAME", Align::Left), ("N", Align::Right)]);
+        table.row(["a".into(), "100".into()]);
+        table.row(["long\tname".into(), "7".into()]);
+        assert_eq!(table.render(), "NAME          N\na           100\nlong\\tname    7\n");
+    }
+
+    #[test]
+    fn units() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(5 << 30), "5.0 GiB");
+        assert_eq!(micros(17.54), "17.5 us");
+        assert_eq!(micros(2500.0), "2.5 ms");
+        assert_eq!(uptime(3661.9), "01:01:01");
+        assert_eq!(uptime(90_061.0), "1d 01:01:01");
+    }
+}
