@@ -1,1 +1,52 @@
 //! A framework for file systems in user space at kernel speed.
+//!
+//! Implement [`FileSystem`], and [`mount()`] it:
+//!
+//! ```no_run
+//! use shunt_fuse::{Attributes, Entry, Errno, Expiry, FileSystem, Name, NodeId, Request};
+//!
+//! struct Empty;
+//!
+//! impl FileSystem for Empty {
+//!     async fn getattr(
+//!         &self,
+//!         _request: &Request<'_>,
+//!         node: NodeId,
+//!         _handle: Option<shunt_fuse::FileHandle>,
+//!     ) -> Result<(Attributes, Expiry), Errno> {
+//!         Ok((Attributes { ino: node.0, mode: 0o040_555, nlink: 2, ..Attributes::default() }, Expiry::FOREVER))
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use shunt_fuse::{Config, Profile, mount::MountOptions};
+//! let mounted =
+//!     shunt_fuse::mount(Empty, Config::new(Profile::Passthrough), "/mnt".as_ref(), &MountOptions::new())?;
+//! mounted.wait()?;
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod guardian;
+pub mod mount;
+
+mod api;
+mod cache;
+mod mounted;
+mod passthrough;
+mod privilege;
+mod session;
+mod transport;
+
+pub use api::*;
+pub use cache::{Caches, Caching, Completion};
+pub use mounted::{MountSessionError, Mounted, mount, mount_guarded};
+pub use passthrough::{Backing, Passthrough};
+pub use privilege::drop_fsetid;
+pub use rustix::io::Errno;
+pub use session::{
+    Config, Handle, Negotiated, NegotiationError, OperationStatistics, PROTOCOL, Profile, Refusal, Session,
+    Snapshot,
+};
+pub use shunt_fuse_abi::{InitFlags as Capabilities, Opcode};
+pub use transport::device::Device;

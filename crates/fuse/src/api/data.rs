@@ -1,0 +1,155 @@
+//! Bytes of files, on their way to or from the kernel.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+/// A stretch of an open file that the transport sends, without a copy where that pays.
+#[derive(Debug, Clone)]
+pub struct FileRange {
+    /// The file.
+    pub file: Arc<OwnedFd>,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; a shorter file makes a shorter reply.
+    pub length: u32,
+}
+
+/// The answer to `read`.
+#[derive(Debug, Clone)]
+pub enum Data<'a> {
+    /// Bytes that the file system holds anyway.
+    Slice(&'a [u8]),
+    /// Bytes made for this answer.
+    Owned(Vec<u8>),
+    /// Bytes of an open file.
+    File(FileRange),
+}
+
+impl From<Vec<u8>> for Data<'_> {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Owned(bytes)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Data<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Slice(bytes)
+    }
+}
+
+impl<'a> Data<'a> {
+    /// The part of `whole` that a read of `size` bytes at `offset` sees.
+    pub fn window(whole: &'a [u8], offset: u64, size: u32) -> Self {
+        let start = whole.len().min(offset.try_into().unwrap_or(usize::MAX));
+        let end = whole.len().min(start.saturating_add(size as usize));
+        Self::Slice(&whole[start..end])
+    }
+}
+
+/// What the transport left in a pipe instead of copying it.
+#[derive(Debug)]
+pub(crate) struct SplicedPayload {
+    pub(crate) pipe: crate::transport::pipe::Pipe,
+    pub(crate) length: usize,
+}
+
+#[derive(Debug)]
+pub(crate) enum WriteSource<'a> {
+    Slice(&'a [u8]),
+    Pipe(&'a SplicedPayload),
+}
+
+/// The bytes of a `write`: in memory, or still in a pipe.
+#[derive(Debug)]
+pub struct WriteData<'a> {
+    pub(crate) source: WriteSource<'a>,
+}
+
+impl<'a> WriteData<'a> {
+    pub(crate) fn slice(bytes: &'a [u8]) -> Self {
+        Self { source: WriteSource::Slice(bytes) }
+    }
+
+    pub(crate) fn pipe(payload: &'a SplicedPayload) -> Self {
+        Self { source: WriteSource::Pipe(payload) }
+    }
+
+    /// Bytes to write.
+    pub fn len(&self) -> usize {
+        match &self.source {
+            WriteSource::Slice(bytes) => bytes.len(),
+            WriteSource::Pipe(payload) => payload.length,
+        }
+    }
+
+    /// Nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes; those in a pipe are copied out.
+    ///
+    /// # Errors
+    /// EIO where the pipe does not give what the kernel announced.
+    pub fn into_bytes(self) -> Result<std::borrow::Cow<'a, [u8]>, Errno> {
+        match self.source {
+            WriteSource::Slice(bytes) => Ok(bytes.into()),
+            WriteSource::Pipe(payload) => {
+                let mut bytes = vec![0; payload.length];
+                payload.pipe.read_exact(&mut bytes)?;
+                Ok(bytes.into())
+            }
+        }
+    }
+
+    /// Writes all bytes to `file` at `offset`, by splice where they are in a pipe. Tells how many were written: fewer
+    /// than [`len`](Self::len) only where an error followed some progress (a full disk).
+    ///
+    /// # Errors
+    /// Those of `pwrite(2)` and `splice(2)` where nothing was written.
+    pub fn write_to(self, file: BorrowedFd<'_>, offset: u64) -> Result<usize, Errno> {
+        let mut done = 0;
+        match self.source {
+            WriteSource::Slice(bytes) => {
+                while done < bytes.len() {
+                    match rustix::io::pwrite(file, &bytes[done..], offset + done as u64) {
+                        Ok(0) => break,
+                        Ok(n) => done += n,
+                        Err(Errno::INTR) => {}
+                        Err(errno) if done == 0 => return Err(errno),
+                        Err(_) => break,
+                    }
+                }
+            }
+            WriteSource::Pipe(payload) => {
+                let mut position = offset;
+                while done < payload.length {
+                    let step = rustix::pipe::splice(
+                        payload.pipe.reader.as_fd(),
+                        None,
+                        file,
+                        Some(&mut position),
+                        payload.length - done,
+                        rustix::pipe::SpliceFlags::MOVE,
+                    );
+                    match step {
+                        Ok(0) => break,
+                        Ok(n) => done += n,
+                        Err(Errno::INTR) => {}
+                        // Files that cannot be spliced to (O_APPEND among them) are written by copy.
+                        Err(Errno::INVAL) if done == 0 => {
+                            return self
+                                .into_bytes()
+                                .and_then(|bytes| WriteData::slice(&bytes).write_to(file, offset));
+                        }
+                        Err(errno) if done == 0 => return Err(errno),
+                        Err(_) => break,
+                    }
+                }
+            }
+        }
+        Ok(done)
+    }
+}

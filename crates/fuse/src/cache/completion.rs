@@ -1,0 +1,94 @@
+//! Waiting for a notification.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+
+use crate::session::task::Task;
+
+#[derive(Debug)]
+struct State<T> {
+    result: Option<Result<T, Errno>>,
+    wakers: Vec<Waker>,
+}
+
+#[derive(Debug)]
+struct Inner<T> {
+    state: Mutex<State<T>>,
+    done: Condvar,
+}
+
+/// The end of a notification: a future, or something to wait for on a thread that handles no request.
+///
+/// Dropping it is fine: the notification is sent all the same.
+#[derive(Debug, Clone)]
+pub struct Completion<T = ()>(Arc<Inner<T>>);
+
+/// The side that completes.
+#[derive(Debug, Clone)]
+pub(crate) struct Completer<T = ()>(Arc<Inner<T>>);
+
+pub(crate) fn completion<T>() -> (Completer<T>, Completion<T>) {
+    let state = Mutex::new(State { result: None, wakers: Vec::new() });
+    let inner = Arc::new(Inner { state, done: Condvar::new() });
+    (Completer(inner.clone()), Completion(inner))
+}
+
+impl<T> Completer<T> {
+    pub(crate) fn complete(&self, result: Result<T, Errno>) {
+        let mut state = self.0.state.lock();
+        if state.result.is_none() {
+            state.result = Some(result);
+            self.0.done.notify_all();
+            let wakers = std::mem::take(&mut state.wakers);
+            drop(state);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+impl<T: Clone> Completion<T> {
+    /// Waits on this thread.
+    ///
+    /// # Errors
+    /// EDEADLK inside of a handler: reply first. Else the error of the notification.
+    pub fn wait(&self) -> Result<T, Errno> {
+        let mut state = self.0.state.lock();
+        loop {
+            if let Some(result) = &state.result {
+                return result.clone();
+            }
+            if Task::is_handling() {
+                return Err(Errno::DEADLK);
+            }
+            self.0.done.wait(&mut state);
+        }
+    }
+
+    /// Whether it is over.
+    pub fn is_done(&self) -> bool {
+        self.0.state.lock().result.is_some()
+    }
+}
+
+impl<T: Clone> Future for Completion<T> {
+    type Output = Result<T, Errno>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.0.state.lock();
+        if let Some(result) = &state.result {
+            return Poll::Ready(result.clone());
+        }
+        if Task::is_handling() {
+            return Poll::Ready(Err(Errno::DEADLK));
+        }
+        if !state.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+            state.wakers.push(context.waker().clone());
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,188 @@
+//! The kernel's caches under the server's control.
+//!
+//! The rule that the shape of this API keeps: **reply, then notify**. The kernel takes the lock of a directory to drop
+//! one of its names, and holds that lock while a create, unlink or rename in it waits for its reply. A server that
+//! waits for the notification before it replies waits for ever. So a notification that a handler asks for is kept until
+//! the handler's request is answered, and waiting for it inside of a handler is an error (EDEADLK), not a hang.
+
+mod completion;
+mod note;
+mod notifier;
+pub(crate) mod write_out;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+pub use completion::Completion;
+pub(crate) use note::{Note, What};
+pub(crate) use notifier::Notifier;
+
+use crate::api::{NodeId, PollHandle};
+use crate::session::Shared;
+use crate::session::task::Task;
+
+/// Whether file data may stay in the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caching {
+    /// As each open was answered.
+    Cached,
+    /// New opens are served directly. Files open already keep their descriptors, and what they bring into the cache is
+    /// dropped again after each request.
+    Uncached,
+}
+
+/// A handle on the kernel's caches.
+///
+/// Notifications of one node are sent in the order in which they were asked for; those of different nodes overtake each
+/// other, so that one busy directory holds up nobody else. What is queued already is not queued twice. A queue that
+/// outgrows [`MAX_QUEUED`](Self::MAX_QUEUED) turns into "expire every name" and one invalidation per node.
+///
+/// What the kernel did not have cached counts as done.
+#[derive(Clone)]
+pub struct Caches {
+    session: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Caches {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Caches").field("queued", &self.queued()).finish()
+    }
+}
+
+impl Caches {
+    /// Notifications of single names that may wait; beyond, all names are expired at once.
+    pub const MAX_QUEUED: usize = 65_536;
+
+    pub(crate) fn new(session: Arc<Shared>) -> Self {
+        Self { session }
+    }
+
+    fn send(&self, what: What) -> Completion {
+        let (note, completion) = Note::new(what);
+        match Task::current() {
+            Some(task) if task.belongs_to(&self.session) => task.defer(note),
+            _ => self.session.notifier.enqueue(note),
+        }
+        completion
+    }
+
+    /// Drops a name: the next use of it is a lookup. Detaches what is mounted below it.
+    ///
+    /// In an open directory this takes the directory's lock, which a running create or rename holds.
+    pub fn invalidate_entry(&self, parent: NodeId, name: &[u8]) -> Completion {
+        self.send(What::InvalidateEntry { parent, name: name.into() })
+    }
+
+    /// As `invalidate_entry`, but what is in use (open, mounted upon) stays attached until it is looked up again.
+    /// Before Linux 6.2 the same as `invalidate_entry`.
+    pub fn expire_entry(&self, parent: NodeId, name: &[u8]) -> Completion {
+        self.send(What::ExpireEntry { parent, name: name.into() })
+    }
+
+    /// A name is gone for good, as after `unlink`: watchers are told, and a directory `child` is emptied.
+    pub fn delete_entry(&self, parent: NodeId, child: NodeId, name: &[u8]) -> Completion {
+        self.send(What::DeleteEntry { parent, child, name: name.into() })
+    }
+
+    /// Drops attributes, and with a range also pages (dirty ones are written first). An open end reaches to the end
+    /// of the file.
+    ///
+    /// With the write-back cache size and mtime stay: the kernel owns them.
+    pub fn invalidate_node(&self, node: NodeId, pages: Option<Range<u64>>) -> Completion {
+        let (offset, length) = match pages {
+            None => (-1, 0),
+            Some(range) => (clamp(range.start), clamp(range.end.saturating_sub(range.start))),
+        };
+        self.send(What::InvalidateNode { node, offset, length })
+    }
+
+    /// Drops attributes and all pages of a node.
+    pub fn invalidate_node_whole(&self, node: NodeId) -> Completion {
+        self.invalidate_node(node, Some(0..0))
+    }
+
+    /// Expires every name at once.
+    ///
+    /// # Errors
+    /// The completion gives ENOSYS before Linux 6.17.
+    pub fn invalidate_all(&self) -> Completion {
+        self.send(What::ExpireAll)
+    }
+
+    /// Puts bytes into the page cache, extending the file where they reach beyond its end.
+    ///
+    /// # Errors
+    /// The completion gives ENOENT where the kernel does not know the node, NOBUFS where the queue is full.
+    pub fn store(&self, node: NodeId, offset: u64, data: Vec<u8>) -> Completion {
+        self.send(What::Store { node, offset, data })
+    }
+
+    /// Takes bytes out of the page cache: those that are there and up to date, from `offset` on.
+    ///
+    /// # Errors
+    /// The completion gives ENOENT where the kernel does not know the node, NOBUFS where the queue is full.
+    pub fn retrieve(&self, node: NodeId, offset: u64, size: u32) -> Completion<Vec<u8>> {
+        let (note, completion) = Note::retrieve(node, offset, size);
+        match Task::current() {
+            Some(task) if task.belongs_to(&self.session) => task.defer(note),
+            _ => self.session.notifier.enqueue(note),
+        }
+        completion
+    }
+
+    /// Asks the kernel to forget these nodes where nobody uses them.
+    ///
+    /// # Errors
+    /// The completion gives EINVAL before Linux 6.18.
+    pub fn prune(&self, nodes: &[NodeId]) -> Completion {
+        self.send(What::Prune { nodes: nodes.iter().map(|node| node.0).collect() })
+    }
+
+    /// Wakes those who poll.
+    pub fn poll_ready(&self, handle: PollHandle) -> Completion {
+        self.send(What::PollReady { handle: handle.0 })
+    }
+
+    /// Asks for all requests again that were read but not answered.
+    pub fn resend(&self) -> Completion {
+        self.send(What::Resend)
+    }
+
+    /// Writes dirty pages of a file to the server without dropping them. The kernel has no notification for this: the
+    /// session opens the file through its own mount, so the server sees an `open` and a `release` more.
+    ///
+    /// # Errors
+    /// The completion gives ESTALE where the kernel does not know the node, NOTCONN where the mount cannot be reached,
+    /// and errors of the writes.
+    pub fn write_out(&self, node: NodeId, range: Range<u64>) -> Completion {
+        let length = range.end.saturating_sub(range.start);
+        self.send(What::WriteOut { node, offset: range.start, length })
+    }
+
+    /// Switches a file between cached and uncached. Complete once no page of it is in the cache.
+    ///
+    /// A file whose data is passed through has no pages of its own, and stays as it is.
+    pub fn set_caching(&self, node: NodeId, caching: Caching) -> Completion {
+        self.session.modes.set_uncached(node, caching == Caching::Uncached);
+        self.invalidate_node_whole(node)
+    }
+
+    /// Notifications that wait.
+    pub fn queued(&self) -> usize {
+        self.session.notifier.queued()
+    }
+}
+
+fn clamp(bytes: u64) -> i64 {
+    bytes.min(i64::MAX as u64) as i64
+}
+
+/// An error that means "nothing to do".
+pub(crate) fn settle(result: Result<(), Errno>) -> Result<(), Errno> {
+    match result {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}

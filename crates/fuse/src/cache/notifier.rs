@@ -1,0 +1,313 @@
+//! The queue of notifications and the threads that send them.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+use shunt_fuse_abi::{ExpireFlags, notify};
+
+use super::completion::Completer;
+use super::note::Waiter;
+use super::write_out::Mountpoint;
+use super::{Caches, Note, What, settle};
+use crate::api::NodeId;
+use crate::transport::device::Device;
+
+/// Threads that send. Each can be stuck in the kernel on one directory's lock.
+const MAX_THREADS: usize = 16;
+
+#[derive(Debug, Default)]
+struct NodeQueue {
+    notes: VecDeque<Note>,
+    /// Waiters of what is queued and not yet being sent, merged: an equal notification joins them.
+    queued: HashMap<What, Vec<Waiter>>,
+    /// A thread is sending for this node now.
+    busy: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    nodes: HashMap<NodeId, NodeQueue>,
+    ready: VecDeque<NodeId>,
+    queued: usize,
+    idle: usize,
+    threads: usize,
+    closed: bool,
+}
+
+/// Sends notifications: in order per node, from several threads, from a bounded queue.
+#[derive(Debug)]
+pub(crate) struct Notifier {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    state: Mutex<State>,
+    work: Condvar,
+    device: Arc<Device>,
+    expires_names: AtomicBool,
+    can_expire_all: AtomicBool,
+    retrieves: Mutex<HashMap<u64, Completer<Vec<u8>>>>,
+    next_retrieve: AtomicU64,
+    mountpoint: OnceLock<Mountpoint>,
+    overflows: AtomicU64,
+}
+
+impl Notifier {
+    pub(crate) fn new(device: Arc<Device>) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                state: Mutex::default(),
+                work: Condvar::new(),
+                device,
+                expires_names: AtomicBool::new(false),
+                can_expire_all: AtomicBool::new(true),
+                retrieves: Mutex::default(),
+                next_retrieve: AtomicU64::new(1),
+                mountpoint: OnceLock::new(),
+                overflows: AtomicU64::new(0),
+            }),
+        }
+    }
+
+    /// The kernel knows EXPIRE_ONLY.
+    pub(crate) fn set_expires_names(&self, on: bool) {
+        self.inner.expires_names.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_mountpoint(&self, mountpoint: Mountpoint) {
+        self.inner.mountpoint.set(mountpoint).ok();
+    }
+
+    pub(crate) fn queued(&self) -> usize {
+        self.inner.state.lock().queued
+    }
+
+    /// How often the queue overflowed into "expire every name".
+    pub(crate) fn overflows(&self) -> u64 {
+        self.inner.overflows.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn enqueue(&self, note: Note) {
+        let mut state = self.inner.state.lock();
+        if state.closed {
+            drop(state);
+            note.waiter.complete(Err(Errno::NOTCONN));
+            return;
+        }
+        if state.queued >= Caches::MAX_QUEUED && !self.inner.make_room(&mut state, &note) {
+            drop(state);
+            note.waiter.complete(Err(Errno::NOBUFS));
+            return;
+        }
+        if state.push(note) {
+            self.inner.wake_or_start(&mut state);
+        }
+    }
+
+    /// Data that the kernel sends back for a retrieve.
+    pub(crate) fn retrieved(&self, unique: u64, data: &[u8]) {
+        if let Some(completer) = self.inner.retrieves.lock().remove(&unique) {
+            completer.complete(Ok(data.to_vec()));
+        }
+    }
+
+    /// The connection is gone: nothing more is sent, and nobody waits for ever.
+    pub(crate) fn close(&self) {
+        let mut state = self.inner.state.lock();
+        state.closed = true;
+        let waiters: Vec<Waiter> = state.drain(|_| true);
+        self.inner.work.notify_all();
+        drop(state);
+        for waiter in waiters {
+            waiter.complete(Err(Errno::NOTCONN));
+        }
+        for (_, completer) in self.inner.retrieves.lock().drain() {
+            completer.complete(Err(Errno::NOTCONN));
+        }
+    }
+}
+
+impl Drop for Notifier {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl State {
+    /// Queues; `false` where an equal one waits already.
+    fn push(&mut self, note: Note) -> bool {
+        let id = note.what.node();
+        let queue = self.nodes.entry(id).or_default();
+        if note.what.is_idempotent() {
+            if let Some(waiters) = queue.queued.get_mut(&note.what) {
+                waiters.push(note.waiter);
+                return false;
+            }
+            queue.queued.insert(note.what.clone(), Vec::new());
+        }
+        queue.notes.push_back(note);
+        self.queued += 1;
+        if !queue.busy && queue.notes.len() == 1 {
+            self.ready.push_back(id);
+        }
+        true
+    }
+
+    /// Takes the next notification of a node nobody sends for.
+    fn take(&mut self) -> Option<(NodeId, Note, Vec<Waiter>)> {
+        while let Some(id) = self.ready.pop_front() {
+            let Some(queue) = self.nodes.get_mut(&id) else { continue };
+            let Some(note) = queue.notes.pop_front() else { continue };
+            let joined = queue.queued.remove(&note.what).unwrap_or_default();
+            queue.busy = true;
+            self.queued -= 1;
+            return Some((id, note, joined));
+        }
+        None
+    }
+
+    fn finished(&mut self, id: NodeId) {
+        let Some(queue) = self.nodes.get_mut(&id) else { return };
+        queue.busy = false;
+        if queue.notes.is_empty() {
+            self.nodes.remove(&id);
+        } else {
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Removes what matches, and gives those who wait for it.
+    fn drain(&mut self, matches: impl Fn(&What) -> bool) -> Vec<Waiter> {
+        let mut waiters = Vec::new();
+        for queue in self.nodes.values_mut() {
+            for note in std::mem::take(&mut queue.notes) {
+                if matches(&note.what) {
+                    waiters.extend(queue.queued.remove(&note.what).unwrap_or_default());
+                    waiters.push(note.waiter);
+                    self.queued -= 1;
+                } else {
+                    queue.notes.push_back(note);
+                }
+            }
+        }
+        self.nodes.retain(|_, queue| queue.busy || !queue.notes.is_empty());
+        waiters
+    }
+}
+
+impl Inner {
+    /// The queue is full. Names become one "expire every name"; a node keeps one invalidation of the whole. Tells
+    /// whether there is room for `note` now.
+    fn make_room(&self, state: &mut State, note: &Note) -> bool {
+        if !self.can_expire_all.load(Ordering::Relaxed) {
+            // An older kernel: the queue grows, to at most one entry per name and node that the kernel knows.
+            return note.what.is_idempotent();
+        }
+        let waiters = state.drain(What::is_covered_by_expiry);
+        if waiters.is_empty() {
+            return note.what.is_idempotent();
+        }
+        self.overflows.fetch_add(1, Ordering::Relaxed);
+        tracing::info!(
+            names = waiters.len(),
+            "too many notifications at once: every name is expired instead"
+        );
+        let (expire, _) = Note::new(What::ExpireAll);
+        let first = state.push(expire);
+        if let Some(joined) = state.nodes.get_mut(&NodeId(0)).and_then(|q| q.queued.get_mut(&What::ExpireAll))
+        {
+            joined.extend(waiters);
+        }
+        if first {
+            self.work.notify_one();
+        }
+        true
+    }
+
+    fn wake_or_start(self: &Arc<Self>, state: &mut State) {
+        if state.idle > 0 {
+            self.work.notify_one();
+        } else if state.threads < MAX_THREADS {
+            let inner = self.clone();
+            let name = format!("shunt-notify-{}", state.threads);
+            if thread::Builder::new().name(name).spawn(move || inner.run()).is_ok() {
+                state.threads += 1;
+            }
+        }
+    }
+
+    fn run(&self) {
+        let mut state = self.state.lock();
+        while !state.closed {
+            let Some((id, note, joined)) = state.take() else {
+                state.idle += 1;
+                self.work.wait(&mut state);
+                state.idle -= 1;
+                continue;
+            };
+            drop(state);
+            let mut result = self.deliver(&note);
+            if note.what.is_idempotent() && !matches!(note.what, What::WriteOut { .. }) {
+                result = settle(result);
+            }
+            note.waiter.complete(result);
+            joined.iter().for_each(|waiter| waiter.complete(result));
+            state = self.state.lock();
+            state.finished(id);
+        }
+        state.threads -= 1;
+    }
+
+    fn deliver(&self, note: &Note) -> Result<(), Errno> {
+        let send = |notification: notify::Notification<'_>| self.device.notify(&notification);
+        match &note.what {
+            What::InvalidateEntry { parent, name } => {
+                send(notify::inval_entry(parent.0, name, ExpireFlags::empty()))
+            }
+            What::ExpireEntry { parent, name } => {
+                let flags = match self.expires_names.load(Ordering::Relaxed) {
+                    true => ExpireFlags::EXPIRE_ONLY,
+                    false => ExpireFlags::empty(),
+                };
+                send(notify::inval_entry(parent.0, name, flags))
+            }
+            What::DeleteEntry { parent, child, name } => send(notify::delete(parent.0, child.0, name)),
+            What::InvalidateNode { node, offset, length } => {
+                send(notify::inval_inode(node.0, *offset, *length))
+            }
+            What::ExpireAll => {
+                let result = send(notify::inc_epoch());
+                if result == Err(Errno::INVAL) {
+                    self.can_expire_all.store(false, Ordering::Relaxed);
+                    return Err(Errno::NOSYS);
+                }
+                result
+            }
+            What::Store { node, offset, data } => send(notify::store(node.0, *offset, data)),
+            What::Retrieve { node, offset, size } => {
+                let unique = self.next_retrieve.fetch_add(1, Ordering::Relaxed);
+                let Waiter::Retrieved(completer) = &note.waiter else { return Err(Errno::INVAL) };
+                self.retrieves.lock().insert(unique, completer.clone());
+                let sent = send(notify::retrieve(unique, node.0, *offset, *size));
+                if let Err(errno) = sent {
+                    self.retrieves.lock().remove(&unique);
+                    // Not "nothing to do": the caller wants data.
+                    completer.complete(Err(errno));
+                }
+                sent
+            }
+            What::Prune { nodes } => send(notify::prune(nodes)),
+            What::PollReady { handle } => send(notify::poll(*handle)),
+            What::Resend => send(notify::resend()),
+            What::WriteOut { node, offset, length } => match self.mountpoint.get() {
+                Some(mountpoint) => mountpoint.write_out(*node, *offset, *length),
+                None => Err(Errno::NOTCONN),
+            },
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! A session and its mount, brought up in the right order.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::api::FileSystem;
+use crate::guardian::{Guardian, GuardianError, Watch};
+use crate::mount::{self, MountError, MountMethod, MountOptions, MountPoint, Unmount};
+use crate::session::{Config, Handle, NegotiationError, Session};
+use crate::transport::device::Device;
+
+/// A file system that could not be brought up.
+#[derive(Debug, thiserror::Error)]
+pub enum MountSessionError {
+    /// The mount failed.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// Kernel and server did not agree.
+    #[error(transparent)]
+    Negotiation(#[from] NegotiationError),
+    /// The guardian failed.
+    #[error(transparent)]
+    Guardian(#[from] GuardianError),
+    /// A thread or descriptor could not be had.
+    #[error("cannot start serving: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// A file system that is mounted and served by threads of its own.
+#[derive(Debug)]
+pub struct Mounted {
+    mount: MountPoint,
+    method: MountMethod,
+    handle: Handle,
+    serving: JoinHandle<io::Result<()>>,
+    guard: Option<(Arc<Guardian>, Watch)>,
+}
+
+/// Mounts a file system and serves it.
+///
+/// Where the kernel can prepare a mount before it is visible (Linux 5.2), INIT is answered before anyone can reach the
+/// mount point, so that the first user meets a working file system.
+///
+/// # Errors
+/// Nothing is left mounted.
+pub fn mount<F: FileSystem>(
+    fs: impl Into<Arc<F>>,
+    config: Config,
+    mountpoint: &Path,
+    options: &MountOptions,
+) -> Result<Mounted, MountSessionError> {
+    mount_guarded(fs, config, mountpoint, options, None)
+}
+
+/// As [`mount()`], and `guardian` takes the mount away should this process be killed.
+///
+/// # Errors
+/// Nothing is left mounted.
+pub fn mount_guarded<F: FileSystem>(
+    fs: impl Into<Arc<F>>,
+    config: Config,
+    mountpoint: &Path,
+    options: &MountOptions,
+    guardian: Option<Arc<Guardian>>,
+) -> Result<Mounted, MountSessionError> {
+    let detached = mount::prepare(options)?;
+    let fs: Arc<F> = fs.into();
+    let start = |device: OwnedFd| -> Result<_, MountSessionError> {
+        let session = Session::<F>::negotiate(fs, config, Device::new(device)?)?;
+        let handle = session.handle();
+        let serving = thread::Builder::new().name("shunt-session".into()).spawn(move || session.run())?;
+        Ok((handle, serving))
+    };
+    let early = detached.device().map(|device| device.try_clone_to_owned()).transpose()?;
+    let guard = match guardian {
+        Some(guardian) => {
+            let watch = guardian.watch(&detached, mountpoint)?;
+            Some((guardian, watch))
+        }
+        None => None,
+    };
+    // A failure from here on ends the watch by itself: a mount that never came is nothing to clean up.
+    let (mounted, (handle, serving)) = match early {
+        Some(device) => {
+            let serving = start(device)?;
+            (detached.attach(mountpoint)?, serving)
+        }
+        None => {
+            let mounted = detached.attach(mountpoint)?;
+            let serving = mounted.device.try_clone().map_err(Into::into).and_then(start);
+            match serving {
+                Ok(serving) => (mounted, serving),
+                Err(error) => {
+                    mounted.mount.unmount(Unmount::Lazy).ok();
+                    return Err(error);
+                }
+            }
+        }
+    };
+    let mount::Mounted { mount, method, device } = mounted;
+    if let Some((guardian, watch)) = &guard {
+        guardian.confirm(*watch, &mount)?;
+    }
+    // The session holds the connection from here on.
+    drop(device);
+    let point = mount.clone();
+    handle.set_mountpoint(move || open_root(&point));
+    Ok(Mounted { mount, method, handle, serving, guard })
+}
+
+/// Opens the root of a mount, and nothing that has covered it since.
+fn open_root(mount: &MountPoint) -> io::Result<OwnedFd> {
+    if MountPoint::find(mount.path()).ok().map(|found| found.id()) != Some(mount.id()) {
+        return Err(io::ErrorKind::NotConnected.into());
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(mount.path(), flags, Mode::empty())?)
+}
+
+impl Mounted {
+    /// The running session.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Where it is mounted.
+    pub fn mount_point(&self) -> &MountPoint {
+        &self.mount
+    }
+
+    /// How it was mounted.
+    pub fn method(&self) -> MountMethod {
+        self.method
+    }
+
+    /// Serves until somebody unmounts it.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn wait(self) -> io::Result<()> {
+        let served =
+            self.serving.join().unwrap_or_else(|_| Err(io::Error::other("the serving thread panicked")));
+        if let Some((guardian, watch)) = self.guard {
+            guardian.release(watch).map_err(io::Error::other)?;
+        }
+        served
+    }
+
+    /// Unmounts, and waits until the last request is served.
+    ///
+    /// # Errors
+    /// Where the mount is busy it stays, and is given back with the error.
+    pub fn unmount(self, how: Unmount) -> Result<io::Result<()>, (Self, MountError)> {
+        match self.mount.unmount(how) {
+            Ok(()) => Ok(self.wait()),
+            Err(error) => Err((self, error)),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Backing files: the kernel reads and writes them itself.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::api::NodeId;
+use crate::transport::device::Device;
+
+/// A file registered with the kernel. The last clone dropped ends the registration; files that the kernel already
+/// opened on it go on.
+#[derive(Clone)]
+pub struct Backing(Arc<Registration>);
+
+struct Registration {
+    id: u32,
+    node: NodeId,
+    device: Arc<Device>,
+    registry: Weak<Registry>,
+}
+
+impl Backing {
+    /// The number that the kernel gave.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id
+    }
+}
+
+impl fmt::Debug for Backing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Backing").field(&self.0.id).finish()
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(registry) = self.registry.upgrade() {
+            let mut nodes = registry.nodes(self.node).lock();
+            // A newer registration of the same node may have taken the place already.
+            if nodes.get(&self.node).is_some_and(|held| held.strong_count() == 0) {
+                nodes.remove(&self.node);
+            }
+        }
+        if let Err(errno) = self.device.close_backing(self.id) {
+            tracing::debug!(id = self.id, %errno, "cannot close a backing file");
+        }
+    }
+}
+
+/// Shards keep opens of different files out of each other's way.
+const SHARDS: usize = 16;
+
+#[derive(Default)]
+struct Registry {
+    shards: [Mutex<HashMap<NodeId, Weak<Registration>>>; SHARDS],
+}
+
+impl Registry {
+    fn nodes(&self, node: NodeId) -> &Mutex<HashMap<NodeId, Weak<Registration>>> {
+        &self.shards[node.0 as usize % SHARDS]
+    }
+}
+
+/// Registers backing files with the kernel.
+pub struct Passthrough {
+    device: Arc<Device>,
+    registry: Arc<Registry>,
+}
+
+impl fmt::Debug for Passthrough {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Passthrough").finish_non_exhaustive()
+    }
+}
+
+impl Passthrough {
+    pub(crate) fn new(device: Arc<Device>) -> Self {
+        Self { device, registry: Arc::default() }
+    }
+
+    /// The backing file of `node`: the one in use, else `file`, now registered.
+    ///
+    /// The kernel wants all opens of an inode to share one registration. It performs I/O with the credentials of the
+    /// thread that registers: **a thread with an effective CAP_FSETID leaves setuid and setgid bits in place when an
+    /// unprivileged user writes**, so that is refused here.
+    ///
+    /// # Errors
+    /// EPERM with CAP_FSETID, or without CAP_SYS_ADMIN; ELOOP where the lower file system is stacked too deep; EINVAL
+    /// or EISDIR where `file` is not a regular file; EMFILE and ENFILE.
+    pub fn share(&self, node: NodeId, file: BorrowedFd<'_>) -> Result<Backing, Errno> {
+        let mut nodes = self.registry.nodes(node).lock();
+        if let Some(held) = nodes.get(&node).and_then(Weak::upgrade) {
+            return Ok(Backing(held));
+        }
+        if crate::privilege::has_fsetid() {
+            return Err(Errno::PERM);
+        }
+        let id = self.device.open_backing(file.as_fd())?;
+        let registration = Arc::new(Registration {
+            id,
+            node,
+            device: self.device.clone(),
+            registry: Arc::downgrade(&self.registry),
+        });
+        nodes.insert(node, Arc::downgrade(&registration));
+        Ok(Backing(registration))
+    }
+
+    /// Backing files registered now.
+    pub fn len(&self) -> usize {
+        self.registry.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    /// No backing file is registered.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

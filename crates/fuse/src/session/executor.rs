@@ -1,0 +1,49 @@
+//! Resumes handlers that waited.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+use super::task::Task;
+
+/// A few threads that poll tasks when they are woken. Started by the first task that waits; end with the session.
+#[derive(Debug)]
+pub(crate) struct Executor {
+    // Bounded by the number of waiting requests: a task is queued at most once.
+    queue: Sender<Arc<Task>>,
+    woken: Receiver<Arc<Task>>,
+    threads: AtomicUsize,
+    limit: usize,
+}
+
+impl Executor {
+    pub(crate) fn new(limit: usize) -> Self {
+        let (queue, woken) = unbounded();
+        Self { queue, woken, threads: AtomicUsize::new(0), limit }
+    }
+
+    pub(crate) fn schedule(&self, task: Arc<Task>) {
+        // A handler that blocks after it was resumed must not hold up the others: one more thread while work queues.
+        let threads = self.threads.load(Ordering::Relaxed);
+        if threads == 0 || (!self.woken.is_empty() && threads < self.limit) {
+            self.start();
+        }
+        self.queue.send(task).ok();
+    }
+
+    fn start(&self) {
+        let number = self.threads.fetch_add(1, Ordering::Relaxed);
+        let woken = self.woken.clone();
+        let started = thread::Builder::new().name(format!("shunt-task-{number}")).spawn(move || {
+            // An idle thread holds no sender, so this ends when the session drops its own.
+            while let Ok(task) = woken.recv() {
+                task.run();
+            }
+        });
+        if started.is_err() {
+            self.threads.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! INTERRUPT: the caller of a request gave up.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Poll, Waker};
+
+use parking_lot::Mutex;
+
+use super::task::Task;
+
+/// Whether the caller of one request gave up.
+#[derive(Debug, Default)]
+pub(crate) struct Interrupt {
+    set: AtomicBool,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+impl Interrupt {
+    pub(crate) fn is_set(&self) -> bool {
+        self.set.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set(&self) {
+        self.set.store(true, Ordering::Release);
+        for waker in std::mem::take(&mut *self.wakers.lock()) {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn wait(self: Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
+        poll_fn(move |context| {
+            let mut wakers = self.wakers.lock();
+            if self.is_set() {
+                return Poll::Ready(());
+            }
+            // A future polled again and again by one task leaves one waker, not many.
+            if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+                wakers.push(context.waker().clone());
+            }
+            Poll::Pending
+        })
+    }
+}
+
+/// The requests whose handlers wait, by id.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting(Mutex<HashMap<u64, Weak<Task>>>);
+
+impl Waiting {
+    pub(crate) fn insert(&self, unique: u64, task: &Arc<Task>) {
+        self.0.lock().insert(unique, Arc::downgrade(task));
+    }
+
+    pub(crate) fn remove(&self, unique: u64) {
+        self.0.lock().remove(&unique);
+    }
+
+    /// The waiting task of a request.
+    pub(crate) fn find(&self, unique: u64) -> Option<Arc<Task>> {
+        self.0.lock().get(&unique).and_then(Weak::upgrade)
+    }
+
+    /// The connection is gone: nobody waits for these answers.
+    pub(crate) fn cancel_all(&self) {
+        let tasks = std::mem::take(&mut *self.0.lock());
+        tasks.values().filter_map(Weak::upgrade).for_each(|task| task.abandon());
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+}

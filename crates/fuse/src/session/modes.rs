@@ -1,0 +1,142 @@
+//! One mode per inode: the kernel refuses (EIO) an open that mixes passthrough with cached I/O on one inode, and all
+//! passthrough opens must use one backing file. This table keeps that rule, so that file systems need not know it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use shunt_fuse_abi::{OpenOut, OpenOutFlags};
+
+use crate::api::{NodeId, Opened, Serve};
+use crate::passthrough::Backing;
+
+const SHARDS: usize = 16;
+
+#[derive(Debug)]
+struct NodeMode {
+    opens: u32,
+    /// Set while the node's opens are passed through.
+    backing: Option<Backing>,
+}
+
+/// The mode in which each open inode is served.
+///
+/// A node leaves its mode with its last RELEASE. The kernel left it a little earlier, so what the table allows the
+/// kernel allows too.
+#[derive(Debug, Default)]
+pub(crate) struct Modes {
+    shards: [Mutex<HashMap<NodeId, NodeMode>>; SHARDS],
+    uncached: Mutex<HashSet<NodeId>>,
+    uncached_count: AtomicUsize,
+}
+
+impl Modes {
+    /// Counts an open, and says how it is to be served. `plain_flush`: FLUSH may be left out where the open allows it.
+    pub(crate) fn open(&self, node: NodeId, opened: &Opened, may_skip_flush: bool) -> OpenOut {
+        let mut flags = opened.flags;
+        if !may_skip_flush {
+            flags -= OpenOutFlags::NOFLUSH;
+        }
+        let mut shard = self.shards[node.0 as usize % SHARDS].lock();
+        let mode = shard.entry(node).or_insert_with(|| NodeMode {
+            opens: 0,
+            backing: match &opened.serve {
+                Serve::Passthrough(backing) => Some(backing.clone()),
+                _ => None,
+            },
+        });
+        mode.opens += 1;
+        if matches!(opened.serve, Serve::Direct) || (mode.backing.is_none() && self.is_uncached(node)) {
+            flags |= OpenOutFlags::DIRECT_IO;
+        }
+        let mut backing_id = 0;
+        if let Some(backing) = &mode.backing {
+            flags |= OpenOutFlags::PASSTHROUGH;
+            // The kernel accepts nothing else beside PASSTHROUGH.
+            flags &= OpenOutFlags::PASSTHROUGH
+                | OpenOutFlags::DIRECT_IO
+                | OpenOutFlags::PARALLEL_DIRECT_WRITES
+                | OpenOutFlags::NOFLUSH;
+            backing_id = backing.id() as i32;
+        }
+        if flags.contains(OpenOutFlags::DIRECT_IO) {
+            flags -= OpenOutFlags::KEEP_CACHE;
+        }
+        OpenOut { fh: opened.handle.0, open_flags: flags.bits(), backing_id }
+    }
+
+    /// Counts a release. The backing file goes with the last.
+    pub(crate) fn release(&self, node: NodeId) {
+        let mut shard = self.shards[node.0 as usize % SHARDS].lock();
+        let Some(mode) = shard.get_mut(&node) else { return };
+        mode.opens -= 1;
+        if mode.opens == 0 {
+            let gone = shard.remove(&node);
+            // Its registration ends with a system call: not under the lock.
+            drop(shard);
+            drop(gone);
+        }
+    }
+
+    /// Inodes open now.
+    pub(crate) fn open_nodes(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    pub(crate) fn set_uncached(&self, node: NodeId, on: bool) {
+        let mut uncached = self.uncached.lock();
+        if on {
+            uncached.insert(node);
+        } else {
+            uncached.remove(&node);
+        }
+        self.uncached_count.store(uncached.len(), Ordering::Release);
+    }
+
+    /// Whether `set_caching` made a node uncached.
+    pub(crate) fn is_uncached(&self, node: NodeId) -> bool {
+        self.uncached_count.load(Ordering::Acquire) > 0 && self.uncached.lock().contains(&node)
+    }
+
+    /// The kernel forgot the node, and with it what was said of its caching.
+    pub(crate) fn forget(&self, node: NodeId) {
+        if self.uncached_count.load(Ordering::Acquire) > 0 {
+            self.set_uncached(node, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::FileHandle;
+
+    const NODE: NodeId = NodeId(7);
+
+    fn flags(out: OpenOut) -> OpenOutFlags {
+        OpenOutFlags::from_bits_retain(out.open_flags)
+    }
+
+    #[test]
+    fn an_uncached_node_is_opened_directly_and_back() {
+        let modes = Modes::default();
+        modes.set_uncached(NODE, true);
+        let opened = Opened::cached(FileHandle(1)).keep_cache();
+        assert_eq!(flags(modes.open(NODE, &opened, true)), OpenOutFlags::DIRECT_IO);
+        modes.set_uncached(NODE, false);
+        assert_eq!(flags(modes.open(NODE, &opened, true)), OpenOutFlags::KEEP_CACHE);
+    }
+
+    #[test]
+    fn flush_stays_where_it_ends_locks() {
+        let modes = Modes::default();
+        let opened = Opened::cached(FileHandle(1)).no_flush();
+        assert_eq!(flags(modes.open(NODE, &opened, false)), OpenOutFlags::empty());
+        assert_eq!(flags(modes.open(NODE, &opened, true)), OpenOutFlags::NOFLUSH);
+        assert_eq!(modes.open_nodes(), 1);
+        modes.release(NODE);
+        modes.release(NODE);
+        modes.release(NODE);
+        assert_eq!(modes.open_nodes(), 0);
+    }
+}

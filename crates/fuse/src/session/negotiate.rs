@@ -1,0 +1,290 @@
+//! The INIT exchange: what kernel and server agree on.
+
+use std::fmt;
+
+use shunt_fuse_abi::{InitFlags, InitIn, InitOut};
+
+use super::{Config, Profile};
+
+/// The newest protocol whose every message the framework knows.
+pub const PROTOCOL: (u32, u32) = (7, 45);
+/// Below this the kernel cannot be served (no `max_pages`, no large writes).
+const OLDEST_MINOR: u32 = 28;
+const PAGE: u32 = 4096;
+
+/// What was agreed.
+#[derive(Debug, Clone)]
+pub struct Negotiated {
+    /// Protocol version in use.
+    pub minor: u32,
+    /// Capabilities in force.
+    pub granted: InitFlags,
+    /// What was wanted and could not be had, with the reason.
+    pub refused: Vec<Refusal>,
+    /// Largest WRITE in bytes.
+    pub max_write: u32,
+    /// Bytes read ahead.
+    pub max_readahead: u32,
+    /// The profile in force.
+    pub profile: Profile,
+}
+
+impl Negotiated {
+    /// Whether a capability is in force.
+    pub fn has(&self, capability: InitFlags) -> bool {
+        self.granted.contains(capability)
+    }
+
+    /// Why a capability is not in force, if it was wanted.
+    pub fn refusal(&self, capability: InitFlags) -> Option<&Refusal> {
+        self.refused.iter().find(|refusal| refusal.capability.intersects(capability))
+    }
+}
+
+/// A capability that could not be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Which.
+    pub capability: InitFlags,
+    /// Why.
+    pub reason: &'static str,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names = self.capability.iter_names().map(|(name, _)| name);
+        write!(f, "{}", names.next().unwrap_or("?"))?;
+        names.try_for_each(|name| write!(f, "|{name}"))?;
+        write!(f, ": {}", self.reason)
+    }
+}
+
+/// A session that cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum NegotiationError {
+    /// The kernel speaks a protocol that is too old.
+    #[error("the kernel speaks FUSE {major}.{minor}, at least 7.{OLDEST_MINOR} (Linux 4.20) is needed")]
+    TooOld {
+        /// Major version of the kernel.
+        major: u32,
+        /// Minor version of the kernel.
+        minor: u32,
+    },
+    /// Something required was refused.
+    #[error("a capability that this file system needs was refused: {0}")]
+    Required(Refusal),
+    /// The connection ended before INIT.
+    #[error("no INIT came from the kernel: {0}")]
+    NoInit(#[source] std::io::Error),
+    /// The first message was something else.
+    #[error("the first message is not INIT: {0}")]
+    NotInit(String),
+    /// The file system's own start failed.
+    #[error("the file system could not start: {0}")]
+    Start(#[source] std::io::Error),
+}
+
+/// What happens at an INIT.
+pub(crate) enum Outcome {
+    /// Send this and go on.
+    Agreed(InitOut, Negotiated),
+    /// The kernel is newer than version 7: send this and wait for another INIT.
+    AskAgain(InitOut),
+}
+
+/// Who asks, as far as it decides what may be had.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Circumstances {
+    /// CAP_SYS_ADMIN in the initial user namespace, which passthrough demands.
+    pub(crate) may_register_backing_files: bool,
+    /// The device is a real `/dev/fuse`, not a mock or a virtual machine's queue.
+    pub(crate) local_device: bool,
+}
+
+/// Decides the answer to INIT.
+pub(crate) fn negotiate(
+    init: &InitIn,
+    config: &Config,
+    circumstances: Circumstances,
+) -> Result<Outcome, NegotiationError> {
+    if init.major > PROTOCOL.0 {
+        return Ok(Outcome::AskAgain(InitOut { major: PROTOCOL.0, minor: PROTOCOL.1, ..Default::default() }));
+    }
+    if init.major < PROTOCOL.0 || init.minor < OLDEST_MINOR {
+        return Err(NegotiationError::TooOld { major: init.major, minor: init.minor });
+    }
+    let mut offered = InitFlags::from_bits_retain(u64::from(init.flags));
+    if offered.contains(InitFlags::INIT_EXT) {
+        offered |= InitFlags::from_bits_retain(u64::from(init.flags2) << 32);
+    }
+
+    let mut granted = InitFlags::empty();
+    let mut refused = Vec::new();
+    for capability in config.wanted.iter() {
+        match refuse(capability, offered, config, circumstances) {
+            None => granted |= capability,
+            Some(reason) => refused.push(Refusal { capability, reason }),
+        }
+    }
+    if let Some(refusal) = refused.iter().find(|refusal| config.required.intersects(refusal.capability)) {
+        return Err(NegotiationError::Required(refusal.clone()));
+    }
+
+    let max_write = if granted.contains(InitFlags::MAX_PAGES) { config.max_write } else { 32 * PAGE };
+    let max_readahead = init.max_readahead.min(config.max_readahead);
+    let wire = granted | offered & InitFlags::INIT_EXT;
+    let out = InitOut {
+        major: PROTOCOL.0,
+        minor: PROTOCOL.1,
+        max_readahead,
+        flags: wire.bits() as u32,
+        flags2: (wire.bits() >> 32) as u32,
+        max_background: config.max_background,
+        congestion_threshold: config.max_background / 4 * 3,
+        max_write,
+        time_gran: config.time_granularity,
+        max_pages: (max_write / PAGE).min(u16::MAX.into()) as u16,
+        max_stack_depth: if granted.contains(InitFlags::PASSTHROUGH) { config.max_stack_depth } else { 0 },
+        request_timeout: match config.request_timeout {
+            Some(timeout) if granted.contains(InitFlags::REQUEST_TIMEOUT) => {
+                (timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0)).clamp(15, u16::MAX.into()) as u16
+            }
+            _ => 0,
+        },
+        ..Default::default()
+    };
+    let negotiated = Negotiated {
+        minor: init.minor.min(PROTOCOL.1),
+        granted,
+        refused,
+        max_write,
+        max_readahead,
+        profile: config.profile,
+    };
+    Ok(Outcome::Agreed(out, negotiated))
+}
+
+/// The reason why a wanted capability cannot be honoured, if there is one.
+fn refuse(
+    capability: InitFlags,
+    offered: InitFlags,
+    config: &Config,
+    circumstances: Circumstances,
+) -> Option<&'static str> {
+    let wanted = config.wanted;
+    let both = |a: InitFlags, b: InitFlags| capability == a && wanted.contains(b);
+    if !offered.contains(capability) {
+        return Some("the kernel does not offer it");
+    }
+    if capability == InitFlags::PASSTHROUGH && !circumstances.local_device {
+        return Some("backing files can be registered on /dev/fuse only");
+    }
+    if capability == InitFlags::PASSTHROUGH && !circumstances.may_register_backing_files {
+        return Some("registering backing files needs CAP_SYS_ADMIN in the initial user namespace");
+    }
+    if both(InitFlags::PASSTHROUGH, InitFlags::WRITEBACK_CACHE) {
+        return Some("passthrough and the write-back cache exclude each other");
+    }
+    if both(InitFlags::HANDLE_KILLPRIV, InitFlags::HANDLE_KILLPRIV_V2) {
+        return Some("HANDLE_KILLPRIV_V2 takes its place");
+    }
+    if both(InitFlags::EXPLICIT_INVAL_DATA, InitFlags::AUTO_INVAL_DATA) {
+        return Some("AUTO_INVAL_DATA was asked for, and the kernel honours only one");
+    }
+    if capability == InitFlags::READDIRPLUS_AUTO && !offered.contains(InitFlags::DO_READDIRPLUS) {
+        return Some("it needs DO_READDIRPLUS");
+    }
+    if capability == InitFlags::REQUEST_TIMEOUT && config.request_timeout.is_none() {
+        return Some("no timeout was given");
+    }
+    if capability == InitFlags::MAP_ALIGNMENT || capability == InitFlags::HAS_INODE_DAX {
+        return Some("DAX mappings are not served");
+    }
+    if capability == InitFlags::OVER_IO_URING {
+        return Some("this transport serves /dev/fuse");
+    }
+    if capability == InitFlags::SUBMOUNTS {
+        return Some("automatic submounts are a virtiofs feature");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: Circumstances = Circumstances { may_register_backing_files: true, local_device: true };
+
+    fn init(offered: InitFlags) -> InitIn {
+        let offered = offered | InitFlags::INIT_EXT;
+        InitIn {
+            major: 7,
+            minor: 45,
+            max_readahead: 131_072,
+            flags: offered.bits() as u32,
+            flags2: (offered.bits() >> 32) as u32,
+            ..Default::default()
+        }
+    }
+
+    fn agree(offered: InitFlags, config: &Config, who: Circumstances) -> (InitOut, Negotiated) {
+        match negotiate(&init(offered), config, who) {
+            Ok(Outcome::Agreed(out, negotiated)) => (out, negotiated),
+            Ok(Outcome::AskAgain(_)) => panic!("asked again"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn passthrough_and_writeback_exclude_each_other_with_a_reason() {
+        let config = Config::new(Profile::Passthrough).want(InitFlags::WRITEBACK_CACHE);
+        let (out, negotiated) = agree(InitFlags::all(), &config, ROOT);
+        assert!(!negotiated.has(InitFlags::PASSTHROUGH));
+        assert_eq!(out.max_stack_depth, 0);
+        assert!(negotiated.refusal(InitFlags::PASSTHROUGH).unwrap().reason.contains("exclude each other"));
+    }
+
+    #[test]
+    fn passthrough_without_the_privilege_is_refused_by_name() {
+        let who = Circumstances { may_register_backing_files: false, ..ROOT };
+        let (_, negotiated) = agree(InitFlags::all(), &Config::new(Profile::Passthrough), who);
+        let refusal = negotiated.refusal(InitFlags::PASSTHROUGH).unwrap();
+        assert!(refusal.to_string().starts_with("PASSTHROUGH: "), "{refusal}");
+        assert!(refusal.reason.contains("CAP_SYS_ADMIN"));
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_offer_is_not_taken() {
+        let config = Config::new(Profile::Passthrough).want(InitFlags::POSIX_ACL);
+        let (out, negotiated) = agree(InitFlags::all() - InitFlags::POSIX_ACL, &config, ROOT);
+        assert!(!negotiated.has(InitFlags::POSIX_ACL));
+        assert_eq!(out.flags & InitFlags::POSIX_ACL.bits() as u32, 0);
+    }
+
+    #[test]
+    fn a_required_capability_refused_ends_the_session() {
+        let config = Config::new(Profile::Passthrough).require(InitFlags::HANDLE_KILLPRIV_V2);
+        let result = negotiate(&init(InitFlags::empty()), &config, ROOT);
+        assert!(
+            matches!(result, Err(NegotiationError::Required(r)) if r.capability == InitFlags::HANDLE_KILLPRIV_V2)
+        );
+    }
+
+    #[test]
+    fn a_newer_major_version_is_asked_again_and_an_older_one_refused() {
+        let config = Config::new(Profile::Passthrough);
+        let newer = InitIn { major: 8, ..init(InitFlags::empty()) };
+        assert!(matches!(negotiate(&newer, &config, ROOT), Ok(Outcome::AskAgain(out)) if out.major == 7));
+        let older = InitIn { minor: 27, ..init(InitFlags::empty()) };
+        assert!(matches!(negotiate(&older, &config, ROOT), Err(NegotiationError::TooOld { .. })));
+    }
+
+    #[test]
+    fn a_request_timeout_is_sent_only_when_given() {
+        let (out, _) = agree(InitFlags::all(), &Config::new(Profile::Passthrough), ROOT);
+        assert_eq!(out.request_timeout, 0);
+        let config =
+            Config::new(Profile::Passthrough).request_timeout(std::time::Duration::from_millis(30_500));
+        assert_eq!(agree(InitFlags::all(), &config, ROOT).0.request_timeout, 31);
+    }
+}

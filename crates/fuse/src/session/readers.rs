@@ -1,0 +1,218 @@
+//! The threads that read requests and handle them.
+//!
+//! A few threads wait for requests, and handle what they read by themselves: no hand-over, no second wake-up. A handler
+//! that blocks takes its thread out of that; once all threads were busy with the same requests for a millisecond,
+//! another thread is added, so that blocking handlers (a slow disk) stall nobody. Threads beyond the usual number leave
+//! when they are not needed any more.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+use shunt_fuse_abi::InitFlags;
+
+use super::{Config, Handle};
+use crate::api::FileSystem;
+use crate::transport::buffer::BufferPool;
+use crate::transport::dev::{DevChannel, Receiver};
+use crate::transport::device::Device;
+
+/// All threads busy without progress for this long: one more is started.
+const STALL: Duration = Duration::from_millis(1);
+/// The watch goes on for this many ticks after all threads were busy, then sleeps.
+const WATCH_TICKS: u32 = 50;
+
+/// Who reads, and who is busy.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    usual: usize,
+    most: usize,
+    threads: AtomicUsize,
+    /// Threads that wait for a request.
+    idle: AtomicUsize,
+    /// Counts requests read: unchanged means that nobody gets anywhere.
+    progress: AtomicU64,
+    handling: Mutex<Vec<Arc<AtomicU64>>>,
+    watch: Mutex<()>,
+    watch_wanted: Condvar,
+    watch_sleeps: AtomicBool,
+    ended: AtomicBool,
+    failure: Mutex<Option<io::Error>>,
+}
+
+impl Readers {
+    pub(crate) fn new(usual: usize, most: usize) -> Self {
+        Self {
+            usual,
+            most,
+            threads: AtomicUsize::new(0),
+            idle: AtomicUsize::new(0),
+            progress: AtomicU64::new(0),
+            handling: Mutex::default(),
+            watch: Mutex::new(()),
+            watch_wanted: Condvar::new(),
+            watch_sleeps: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.load(Ordering::Relaxed)
+    }
+
+    /// Whether a thread is handling this request now.
+    pub(crate) fn is_handling(&self, unique: u64) -> bool {
+        self.handling.lock().iter().any(|current| current.load(Ordering::Acquire) == unique)
+    }
+
+    fn wake_watch(&self) {
+        if self.watch_sleeps.load(Ordering::Acquire) {
+            let _guard = self.watch.lock();
+            self.watch_wanted.notify_one();
+        }
+    }
+
+    fn end(&self, failure: Option<io::Error>) {
+        if let Some(failure) = failure {
+            self.failure.lock().get_or_insert(failure);
+        }
+        self.ended.store(true, Ordering::Release);
+        let _guard = self.watch.lock();
+        self.watch_wanted.notify_all();
+    }
+
+    /// Waits until all threads were busy with the same requests for [`STALL`]; `false` at the end of the session.
+    fn wait_for_stall(&self) -> bool {
+        let mut quiet = 0;
+        let mut seen = None;
+        let mut guard = self.watch.lock();
+        loop {
+            if self.ended.load(Ordering::Acquire) {
+                return false;
+            }
+            let progress = self.progress.load(Ordering::Relaxed);
+            if self.idle.load(Ordering::Acquire) > 0 {
+                seen = None;
+                quiet += 1;
+                if quiet > WATCH_TICKS {
+                    self.watch_sleeps.store(true, Ordering::SeqCst);
+                    // A thread that became busy before it could see the flag would not wake us.
+                    if self.idle.load(Ordering::SeqCst) > 0 {
+                        self.watch_wanted.wait(&mut guard);
+                    }
+                    self.watch_sleeps.store(false, Ordering::SeqCst);
+                    quiet = 0;
+                    continue;
+                }
+            } else {
+                quiet = 0;
+                if seen == Some(progress) {
+                    return true;
+                }
+                seen = Some(progress);
+            }
+            self.watch_wanted.wait_for(&mut guard, STALL);
+        }
+    }
+}
+
+/// Serves a session with as many threads as it takes; returns when the mount is gone.
+pub(crate) fn serve<F: FileSystem>(fs: &Arc<F>, handle: &Handle, config: &Config) -> io::Result<()> {
+    let readers = &handle.shared.readers;
+    let buffers = BufferPool::new(handle.shared.negotiated.max_write as usize + 8192);
+    thread::scope(|scope| {
+        let start = |device: Arc<Device>| -> io::Result<()> {
+            let number = readers.threads.fetch_add(1, Ordering::Relaxed);
+            let buffers = buffers.clone();
+            let spawned =
+                thread::Builder::new().name(format!("shunt-fuse-{number}")).spawn_scoped(scope, move || {
+                    let failure = read_requests(fs, handle, device, buffers);
+                    readers.threads.fetch_sub(1, Ordering::Relaxed);
+                    if let Some(failure) = failure {
+                        readers.end(failure.err());
+                    }
+                });
+            spawned.map(drop).inspect_err(|_| {
+                readers.threads.fetch_sub(1, Ordering::Relaxed);
+            })
+        };
+        start(handle.shared.device.clone())?;
+        for _ in 1..config.threads {
+            start(Arc::new(handle.shared.device.try_clone()?))?;
+        }
+        while readers.wait_for_stall() {
+            if readers.threads() >= readers.most {
+                thread::sleep(STALL);
+                continue;
+            }
+            let more = handle.shared.device.try_clone().and_then(|device| start(Arc::new(device)));
+            if let Err(error) = more {
+                tracing::warn!(%error, "cannot add a thread while all are busy");
+                thread::sleep(100 * STALL);
+            }
+        }
+        Ok::<(), io::Error>(())
+    })?;
+    match readers.failure.lock().take() {
+        Some(failure) => Err(failure),
+        None => Ok(()),
+    }
+}
+
+/// Reads and handles until the mount is gone (`Some`), or until this thread is one too many (`None`).
+fn read_requests<F: FileSystem>(
+    fs: &Arc<F>,
+    handle: &Handle,
+    device: Arc<Device>,
+    buffers: Arc<BufferPool>,
+) -> Option<io::Result<()>> {
+    let shared = &handle.shared;
+    let readers = &shared.readers;
+    if shared.negotiated.has(InitFlags::PASSTHROUGH)
+        && let Err(errno) = crate::privilege::drop_fsetid()
+    {
+        tracing::warn!(%errno, "CAP_FSETID cannot be dropped: no file will be passed through");
+    }
+    let current = Arc::new(AtomicU64::new(0));
+    readers.handling.lock().push(current.clone());
+    let is_first = Arc::ptr_eq(&device, &shared.device);
+    let channel = DevChannel::new(device.clone(), shared.pipes.clone());
+    let mut receiver = Receiver::new(device, buffers, shared.pipes.clone(), handle.negotiated().max_write);
+    let outcome = loop {
+        readers.idle.fetch_add(1, Ordering::SeqCst);
+        let received = receiver.receive();
+        if readers.idle.fetch_sub(1, Ordering::SeqCst) == 1 {
+            readers.wake_watch();
+        }
+        match received {
+            Ok((header, message)) => {
+                readers.progress.fetch_add(1, Ordering::Relaxed);
+                current.store(header.unique, Ordering::Release);
+                super::serve::serve(fs, handle, &channel, &header, message);
+                current.store(0, Ordering::Release);
+                let early = &shared.early_interrupts;
+                if !early.lock().is_empty() {
+                    early.lock().remove(&header.unique);
+                }
+            }
+            // NOENT: the request was interrupted before we got it.
+            Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
+            // Unmounted, or aborted.
+            Err(Errno::NODEV | Errno::CONNABORTED | Errno::CONNRESET | Errno::PIPE) => break Some(Ok(())),
+            Err(errno) => break Some(Err(errno.into())),
+        }
+        if !is_first
+            && readers.idle.load(Ordering::Relaxed) >= readers.usual
+            && readers.threads.load(Ordering::Relaxed) > readers.usual
+        {
+            break None;
+        }
+    };
+    readers.handling.lock().retain(|other| !Arc::ptr_eq(other, &current));
+    outcome
+}

@@ -1,0 +1,201 @@
+//! What happens to one message.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::io::Errno;
+use shunt_fuse_abi as abi;
+use shunt_fuse_abi::{InHeader, Opcode, Operation, ParseError};
+
+use super::Handle;
+use super::dispatch::{dispatch, is_cancellable, send};
+use super::interrupt::Interrupt;
+use super::task::Task;
+use crate::api::{FileSystem, NodeId, Request, SplicedPayload};
+use crate::cache::{Note, What};
+use crate::transport::Channel;
+use crate::transport::buffer::Buffer;
+
+/// A message as the transport received it.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) buffer: Buffer,
+    /// Bytes of the buffer that count.
+    pub(crate) length: usize,
+    /// The data of a WRITE that stayed in a pipe; the buffer then holds only what comes before it.
+    pub(crate) spliced: Option<SplicedPayload>,
+}
+
+impl Message {
+    fn parse(&self, context: &abi::ParseContext) -> Result<abi::Request<'_>, ParseError> {
+        let bytes = &self.buffer[..self.length];
+        if self.spliced.is_none() {
+            return abi::Request::parse(bytes, context);
+        }
+        let (header, arg) = abi::Request::parse_write_head(bytes)?;
+        Ok(abi::Request { header, operation: Operation::Write { arg, data: &[] }, ext: Default::default() })
+    }
+}
+
+/// Handles a message: answers it, or leaves it to a task that waits.
+pub(crate) fn serve<F: FileSystem>(
+    fs: &Arc<F>,
+    handle: &Handle,
+    channel: &Arc<dyn Channel>,
+    header: &InHeader,
+    message: Message,
+) {
+    match Opcode::from_raw(header.opcode) {
+        Some(Opcode::Forget | Opcode::BatchForget | Opcode::Interrupt | Opcode::NotifyReply) => {
+            serve_without_reply(fs, handle, channel, &message);
+            return;
+        }
+        Some(_) => {}
+        None => {
+            tracing::debug!(opcode = header.opcode, "an unknown operation is answered with ENOSYS");
+            channel.reply(header.unique, Err(Errno::NOSYS), &[]).ok();
+            return;
+        }
+    }
+    let interrupt = Arc::new(Interrupt::default());
+    let handling = {
+        let (fs, handle, channel) = (fs.clone(), handle.clone(), channel.clone());
+        let interrupt = interrupt.clone();
+        Box::pin(handle_request(fs, handle, channel, interrupt, message))
+    };
+    let shared = &handle.shared;
+    let unique = header.unique;
+    let task = Task::new(
+        unique,
+        is_cancellable(header.opcode),
+        channel.clone(),
+        shared.clone(),
+        interrupt,
+        handling,
+    );
+    // While the handler runs for the first time it may already become known to others through its waker; it is listed
+    // before that, so that an interrupt finds it once it waits.
+    if !task.run() {
+        shared.waiting.insert(unique, &task);
+        if task.is_answered() {
+            shared.waiting.remove(unique);
+        } else if shared.early_interrupts.lock().remove(&unique) {
+            task.interrupted();
+        }
+    }
+}
+
+async fn handle_request<F: FileSystem>(
+    fs: Arc<F>,
+    handle: Handle,
+    channel: Arc<dyn Channel>,
+    interrupt: Arc<Interrupt>,
+    message: Message,
+) {
+    let started = Instant::now();
+    let shared = &handle.shared;
+    let parsed = match message.parse(&shared.parse) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            shared.statistics.malformed();
+            tracing::warn!(%error, "a request that cannot be understood is refused");
+            if let Ok(header) = abi::Request::header(&message.buffer[..message.length]) {
+                let errno = Errno::from_raw_os_error(error.errno());
+                channel.reply(header.unique, Err(errno), &[]).ok();
+            }
+            return;
+        }
+    };
+    let opcode = parsed.operation.opcode();
+    let touched = touched_pages(&parsed);
+    let request =
+        Request { header: &parsed.header, extensions: &parsed.ext, session: &handle, interrupt: &interrupt };
+    let result = dispatch(&*fs, &request, parsed.operation, message.spliced.as_ref()).await;
+    shared.statistics.record(opcode, started.elapsed(), result.is_err());
+    tracing::trace!(operation = opcode.name(), node = request.header.nodeid, error = ?result.as_ref().err());
+    match result {
+        Ok(reply) => send(&*fs, &request, &channel, reply).await,
+        Err(errno) => {
+            channel.reply(request.header.unique, Err(errno), &[]).ok();
+        }
+    }
+    shared.waiting.remove(parsed.header.unique);
+    if let Some(what) = touched
+        && shared.modes.is_uncached(NodeId(parsed.header.nodeid))
+        && let Some(task) = Task::current()
+    {
+        task.defer(Note::new(what).0);
+    }
+    if let (Some(pipes), Some(payload)) = (&shared.pipes, message.spliced) {
+        pipes.put(payload.pipe);
+    }
+}
+
+/// The pages that a read or write leaves in the cache. On a node that was made uncached they are dropped again.
+fn touched_pages(request: &abi::Request<'_>) -> Option<What> {
+    let (offset, size) = match &request.operation {
+        Operation::Read { arg } => (arg.offset, arg.size),
+        Operation::Write { arg, .. } => (arg.offset, arg.size),
+        _ => return None,
+    };
+    let offset = i64::try_from(offset).ok()?;
+    Some(What::InvalidateNode { node: NodeId(request.header.nodeid), offset, length: size.into() })
+}
+
+/// FORGET, INTERRUPT and the data of a retrieve: nobody waits for an answer.
+fn serve_without_reply<F: FileSystem>(
+    fs: &Arc<F>,
+    handle: &Handle,
+    channel: &Arc<dyn Channel>,
+    message: &Message,
+) {
+    let started = Instant::now();
+    let shared = &handle.shared;
+    let parsed = match message.parse(&shared.parse) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            shared.statistics.malformed();
+            tracing::warn!(%error, "a message that cannot be understood is ignored");
+            return;
+        }
+    };
+    let forget = |node: u64, lookups: u64| {
+        shared.modes.forget(NodeId(node));
+        fs.forget(NodeId(node), lookups);
+    };
+    let opcode = parsed.operation.opcode();
+    match parsed.operation {
+        Operation::Forget { nlookup } => forget(parsed.header.nodeid, nlookup),
+        Operation::BatchForget { items } => items.for_each(|item| forget(item.nodeid, item.nlookup)),
+        Operation::Interrupt { unique } => {
+            if !interrupt(handle, unique) {
+                // Nobody knows the request: another thread has read it and not yet said so. The kernel asks again,
+                // or not, if the request was answered meanwhile.
+                channel.reply(parsed.header.unique, Err(Errno::AGAIN), &[]).ok();
+            }
+        }
+        Operation::NotifyReply { data, .. } => shared.notifier.retrieved(parsed.header.unique, data),
+        _ => {}
+    }
+    shared.statistics.record(opcode, started.elapsed(), false);
+}
+
+/// The caller of a request gave up. Tells whether the request is known.
+fn interrupt(handle: &Handle, unique: u64) -> bool {
+    let shared = &handle.shared;
+    if let Some(task) = shared.waiting.find(unique) {
+        task.interrupted();
+        return true;
+    }
+    if !shared.readers.is_handling(unique) {
+        return false;
+    }
+    shared.early_interrupts.lock().insert(unique);
+    // It may have begun to wait between the two looks.
+    if let Some(task) = shared.waiting.find(unique)
+        && shared.early_interrupts.lock().remove(&unique)
+    {
+        task.interrupted();
+    }
+    true
+}

@@ -1,0 +1,179 @@
+//! One request being handled: a future, polled first on the thread that read the request, and later, where it waits,
+//! on the session's own executor.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use super::Shared;
+use super::interrupt::Interrupt;
+use crate::cache::Note;
+use crate::transport::Channel;
+
+pub(crate) type Handling = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+const IDLE: u8 = 0;
+const POLLING: u8 = 1;
+const NOTIFIED: u8 = 2;
+const SCHEDULED: u8 = 3;
+
+/// A request between its arrival and its reply.
+pub(crate) struct Task {
+    /// `None` once the reply is sent. Dropping it unanswered is how a request is cancelled.
+    handling: Mutex<Option<Handling>>,
+    state: AtomicU8,
+    pub(crate) unique: u64,
+    /// Whether an interrupt cancels the request by itself.
+    cancellable: bool,
+    pub(crate) interrupt: Arc<Interrupt>,
+    channel: Arc<dyn Channel>,
+    session: Arc<Shared>,
+    /// Notifications caused by this request: they are sent once it is answered, never before.
+    after_reply: Mutex<Vec<Note>>,
+}
+
+impl std::fmt::Debug for Task {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Task").field("unique", &self.unique).finish_non_exhaustive()
+    }
+}
+
+thread_local! {
+    /// The request whose handler runs on this thread.
+    static CURRENT: RefCell<Option<Arc<Task>>> = const { RefCell::new(None) };
+}
+
+impl Task {
+    /// `handling` is given the task's interrupt, and replies before it completes.
+    pub(crate) fn new(
+        unique: u64,
+        cancellable: bool,
+        channel: Arc<dyn Channel>,
+        session: Arc<Shared>,
+        interrupt: Arc<Interrupt>,
+        handling: Handling,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            handling: Mutex::new(Some(handling)),
+            state: AtomicU8::new(IDLE),
+            unique,
+            cancellable,
+            interrupt,
+            channel,
+            session,
+            after_reply: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// The request whose handler runs on this thread, if any.
+    pub(crate) fn current() -> Option<Arc<Task>> {
+        CURRENT.with_borrow(Clone::clone)
+    }
+
+    /// Whether a handler runs on this thread.
+    pub(crate) fn is_handling() -> bool {
+        CURRENT.with_borrow(Option::is_some)
+    }
+
+    pub(crate) fn belongs_to(&self, session: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.session, session)
+    }
+
+    /// Keeps a notification until the reply is sent.
+    pub(crate) fn defer(&self, note: Note) {
+        self.after_reply.lock().push(note);
+    }
+
+    /// Polls until the request is answered or waits. Tells whether it is answered.
+    pub(crate) fn run(self: &Arc<Self>) -> bool {
+        let waker = Waker::from(self.clone());
+        let mut context = Context::from_waker(&waker);
+        loop {
+            self.state.store(POLLING, Ordering::Release);
+            let done = {
+                let mut slot = self.handling.lock();
+                let Some(handling) = slot.as_mut() else { return true };
+                let outer = CURRENT.replace(Some(self.clone()));
+                let polled = handling.as_mut().poll(&mut context);
+                CURRENT.set(outer);
+                if polled.is_ready() {
+                    *slot = None;
+                }
+                polled == Poll::Ready(())
+            };
+            if done {
+                self.release_notes();
+                return true;
+            }
+            if self.state.compare_exchange(POLLING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                return false;
+            }
+        }
+    }
+
+    /// Whether the reply is out.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.handling.lock().is_none()
+    }
+
+    /// Drops the handler without an answer: the connection is gone.
+    pub(crate) fn abandon(&self) {
+        drop(self.handling.lock().take());
+    }
+
+    /// The reply is out: what it caused may now be told to the kernel.
+    fn release_notes(&self) {
+        let notes = std::mem::take(&mut *self.after_reply.lock());
+        for note in notes {
+            self.session.notifier.enqueue(note);
+        }
+    }
+
+    /// The caller gave up: cancels the request where that is safe, else only tells the handler.
+    pub(crate) fn interrupted(self: &Arc<Self>) {
+        self.interrupt.set();
+        if !self.cancellable {
+            return;
+        }
+        let handling = self.handling.lock().take();
+        if handling.is_some() {
+            drop(handling);
+            self.session.waiting.remove(self.unique);
+            self.channel.reply(self.unique, Err(Errno::INTR), &[]).ok();
+            self.session.statistics.cancelled();
+            self.release_notes();
+        }
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        loop {
+            match self.state.load(Ordering::Acquire) {
+                IDLE => {
+                    let idle =
+                        self.state.compare_exchange(IDLE, SCHEDULED, Ordering::AcqRel, Ordering::Acquire);
+                    if idle.is_ok() {
+                        let session = self.session.clone();
+                        session.executor.schedule(self);
+                        return;
+                    }
+                }
+                POLLING => {
+                    let polling =
+                        self.state.compare_exchange(POLLING, NOTIFIED, Ordering::AcqRel, Ordering::Acquire);
+                    if polling.is_ok() {
+                        return;
+                    }
+                }
+                _ => return,
+            }
+        }
+    }
+}

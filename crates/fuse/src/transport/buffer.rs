@@ -1,0 +1,58 @@
+//! Buffers for requests, used again and again.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Idle buffers kept; more in use at once are freed afterwards.
+const KEPT: usize = 32;
+
+/// Hands out buffers of one size.
+#[derive(Debug)]
+pub(crate) struct BufferPool {
+    size: usize,
+    idle: Mutex<Vec<Box<[u8]>>>,
+}
+
+impl BufferPool {
+    pub(crate) fn new(size: usize) -> Arc<Self> {
+        Arc::new(Self { size, idle: Mutex::default() })
+    }
+
+    pub(crate) fn take(self: &Arc<Self>) -> Buffer {
+        let idle = self.idle.lock().pop();
+        // Zeroed memory that is never written stays unallocated: a large buffer for small requests costs a page.
+        let bytes = idle.unwrap_or_else(|| vec![0; self.size].into_boxed_slice());
+        Buffer { bytes, pool: self.clone() }
+    }
+}
+
+/// A buffer on loan; dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    bytes: Box<[u8]>,
+    pool: Arc<BufferPool>,
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut idle = self.pool.idle.lock();
+        if idle.len() < KEPT {
+            idle.push(std::mem::take(&mut self.bytes));
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The way back to the kernel for one request's reply.
+
+use std::io;
+
+use rustix::io::Errno;
+
+use crate::api::FileRange;
+
+/// Sends replies. A reply goes back the way its request came.
+pub(crate) trait Channel: Send + Sync {
+    /// Answers with an error, or with `parts` one after the other.
+    ///
+    /// # Errors
+    /// ENOENT where the kernel no longer waits for this reply, ENODEV where the mount is gone.
+    fn reply(&self, unique: u64, result: Result<(), Errno>, parts: &[&[u8]]) -> io::Result<()>;
+
+    /// Answers with bytes of a file. A file that ends early makes a shorter reply.
+    ///
+    /// # Errors
+    /// As [`reply`](Self::reply). An error of the file itself is sent as the reply.
+    fn reply_file(&self, unique: u64, range: &FileRange) -> io::Result<()>;
+}

@@ -1,0 +1,149 @@
+//! `/dev/fuse`, or what stands for it: a descriptor that gives one request per read and takes one reply per write.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use rustix::io::Errno;
+use shunt_fuse_abi::notify::Notification;
+use shunt_fuse_abi::{BackingMap, OutHeader};
+use zerocopy::IntoBytes;
+
+/// An open device.
+#[derive(Debug)]
+pub struct Device {
+    fd: OwnedFd,
+    kind: Kind,
+}
+
+/// What the descriptor is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// `/dev/fuse`.
+    Kernel,
+    /// A socket that keeps message boundaries: a kernel in a box.
+    Socket,
+}
+
+impl Device {
+    /// Takes a `/dev/fuse` descriptor that is bound to a mount, or a `SOCK_SEQPACKET` socket that speaks the same.
+    ///
+    /// # Errors
+    /// Those of `fstat(2)`.
+    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+        let mode = rustix::fs::fstat(&fd)?.st_mode;
+        let socket = rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::Socket;
+        Ok(Self { fd, kind: if socket { Kind::Socket } else { Kind::Kernel } })
+    }
+
+    /// A real `/dev/fuse`.
+    pub(crate) fn is_kernel(&self) -> bool {
+        self.kind == Kind::Kernel
+    }
+
+    /// Another descriptor of the same connection with a queue of its own for requests under way.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        let fd = match self.kind {
+            Kind::Socket => self.fd.try_clone()?,
+            Kind::Kernel => {
+                let fd = rustix::fs::open(
+                    "/dev/fuse",
+                    rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
+                    rustix::fs::Mode::empty(),
+                )?;
+                sys::bind_clone(fd.as_fd(), self.fd.as_raw_fd())?;
+                fd
+            }
+        };
+        Ok(Self { fd, kind: self.kind })
+    }
+
+    /// Waits for a request.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        match rustix::io::read(&self.fd, buffer) {
+            // The other end of a socket hung up: the mount is gone.
+            Ok(0) if self.kind == Kind::Socket => Err(Errno::NODEV),
+            received => received,
+        }
+    }
+
+    /// Sends one message.
+    pub(crate) fn send(&self, header: &OutHeader, parts: &[&[u8]]) -> io::Result<()> {
+        // No message has more parts than this: header, structure, name, data.
+        let mut slices = [IoSlice::new(&[]); 6];
+        slices[0] = IoSlice::new(header.as_bytes());
+        let count = 1 + parts.len();
+        for (slice, part) in slices[1..].iter_mut().zip(parts) {
+            *slice = IoSlice::new(part);
+        }
+        loop {
+            match rustix::io::writev(&self.fd, &slices[..count]) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Tells the kernel something on its own account.
+    pub(crate) fn notify(&self, notification: &Notification<'_>) -> Result<(), Errno> {
+        loop {
+            match rustix::io::writev(&self.fd, &notification.slices()) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Registers a backing file.
+    pub(crate) fn open_backing(&self, file: BorrowedFd<'_>) -> Result<u32, Errno> {
+        let map = BackingMap { fd: file.as_raw_fd(), ..Default::default() };
+        sys::backing_open(self.fd.as_fd(), &map)
+    }
+
+    /// Ends a registration.
+    pub(crate) fn close_backing(&self, id: u32) -> Result<(), Errno> {
+        sys::backing_close(self.fd.as_fd(), id)
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The device's ioctls, which no library knows.
+mod sys {
+    use super::*;
+
+    /// `FUSE_DEV_IOC_CLONE`: `_IOR(229, 0, u32)`.
+    const CLONE: libc::c_ulong = 0x8004_e500;
+    /// `FUSE_DEV_IOC_BACKING_OPEN`: `_IOW(229, 1, struct fuse_backing_map)`.
+    const BACKING_OPEN: libc::c_ulong = 0x4010_e501;
+    /// `FUSE_DEV_IOC_BACKING_CLOSE`: `_IOW(229, 2, u32)`.
+    const BACKING_CLOSE: libc::c_ulong = 0x4004_e502;
+
+    const _: () = assert!(size_of::<BackingMap>() == 16);
+
+    fn checked(result: libc::c_int) -> Result<u32, Errno> {
+        u32::try_from(result)
+            .map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    }
+
+    pub(super) fn bind_clone(fd: BorrowedFd<'_>, of: RawFd) -> Result<u32, Errno> {
+        let of = of as u32;
+        // SAFETY: the ioctl reads one u32 behind the pointer, which outlives the call.
+        checked(unsafe { libc::ioctl(fd.as_raw_fd(), CLONE, &raw const of) })
+    }
+
+    pub(super) fn backing_open(fd: BorrowedFd<'_>, map: &BackingMap) -> Result<u32, Errno> {
+        // SAFETY: the ioctl reads the 16 bytes of the structure, which outlives the call.
+        checked(unsafe { libc::ioctl(fd.as_raw_fd(), BACKING_OPEN, &raw const *map) })
+    }
+
+    pub(super) fn backing_close(fd: BorrowedFd<'_>, id: u32) -> Result<(), Errno> {
+        // SAFETY: the ioctl reads one u32 behind the pointer, which outlives the call.
+        checked(unsafe { libc::ioctl(fd.as_raw_fd(), BACKING_CLOSE, &raw const id) }).map(drop)
+    }
+}

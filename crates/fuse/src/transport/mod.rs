@@ -1,0 +1,9 @@
+//! How requests come in and replies go out. File systems never see which transport serves them.
+
+pub(crate) mod buffer;
+pub(crate) mod channel;
+pub(crate) mod dev;
+pub(crate) mod device;
+pub(crate) mod pipe;
+
+pub(crate) use channel::Channel;

@@ -1,0 +1,92 @@
+//! Pipes to splice through.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, SpliceFlags};
+
+/// An empty pipe on loan.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    pub(crate) reader: OwnedFd,
+    pub(crate) writer: OwnedFd,
+    pub(crate) capacity: usize,
+}
+
+impl Pipe {
+    fn new(capacity: usize) -> io::Result<Self> {
+        let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        // An unprivileged user may get less than asked for (fs.pipe-max-size): then only smaller messages are spliced.
+        rustix::pipe::fcntl_setpipe_size(&writer, capacity).ok();
+        let capacity = rustix::pipe::fcntl_getpipe_size(&writer)?;
+        Ok(Self { reader, writer, capacity })
+    }
+
+    pub(crate) fn read_exact(&self, mut bytes: &mut [u8]) -> Result<(), Errno> {
+        while !bytes.is_empty() {
+            match rustix::io::read(&self.reader, &mut *bytes) {
+                Ok(0) | Err(Errno::AGAIN) => return Err(Errno::IO),
+                Ok(n) => bytes = &mut bytes[n..],
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    fn drain(&self) -> bool {
+        let mut scrap = [0; 4096];
+        loop {
+            match rustix::io::read(&self.reader, &mut scrap) {
+                Err(Errno::AGAIN) => return true,
+                Ok(n) if n > 0 => {}
+                Err(Errno::INTR) => {}
+                _ => return false,
+            }
+        }
+    }
+
+    /// Splices all of `length` bytes to `to`.
+    pub(crate) fn splice_out(&self, to: impl AsFd, length: usize) -> io::Result<()> {
+        let done = rustix::pipe::splice(self.reader.as_fd(), None, to, None, length, SpliceFlags::MOVE)?;
+        if done == length { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+}
+
+/// Pipes kept for the next use.
+#[derive(Debug)]
+pub(crate) struct PipePool {
+    capacity: usize,
+    idle: Mutex<Vec<Pipe>>,
+}
+
+/// Idle pipes kept: two descriptors and up to a message of memory each.
+const KEPT: usize = 8;
+
+impl PipePool {
+    /// Makes `ready` pipes at once: large ones need a privilege that threads may drop later.
+    pub(crate) fn new(capacity: usize, ready: usize) -> Arc<Self> {
+        let idle = (0..ready).map_while(|_| Pipe::new(capacity).ok()).collect();
+        Arc::new(Self { capacity, idle: Mutex::new(idle) })
+    }
+
+    pub(crate) fn take(&self) -> io::Result<Pipe> {
+        match self.idle.lock().pop() {
+            Some(pipe) => Ok(pipe),
+            None => Pipe::new(self.capacity),
+        }
+    }
+
+    /// Takes a pipe back; what is left in it is thrown away.
+    pub(crate) fn put(&self, pipe: Pipe) {
+        if pipe.drain() {
+            let mut idle = self.idle.lock();
+            if idle.len() < KEPT {
+                idle.push(pipe);
+            }
+        }
+    }
+}
