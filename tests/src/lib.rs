@@ -37,7 +37,10 @@ pub use user::User;
 #[macro_export]
 macro_rules! behaviours {
     (on $place:ident: $($name:ident),* $(,)?) => {
-        mod $place {
+        $crate::behaviours!(on $place as $place: $($name),*);
+    };
+    (on $place:ident as $module:ident: $($name:ident),* $(,)?) => {
+        mod $module {
             $(
                 #[test]
                 fn $name() {
