@@ -1,0 +1,36 @@
+//! What the lower file system can do.
+
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+
+use super::sys::ProcPath;
+
+/// What the file system of the source can do. Asked once, of the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Features {
+    /// Extended attributes of any namespace.
+    pub xattrs: bool,
+    /// POSIX ACLs.
+    pub acls: bool,
+    /// Errors of writes are known at once, not at close: the file system is not reached over a network.
+    pub local: bool,
+}
+
+/// NFS, SMB (two), FUSE, 9P, Ceph, AFS (two): `close` may report an error there.
+const REMOTE: [i64; 8] =
+    [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x6573_5546, 0x0102_1997, 0x00c3_6400, 0x5346_414f, 0x6b41_4653];
+
+impl Features {
+    /// Asks the file system of `root`, an O_PATH descriptor.
+    pub fn of(root: impl AsFd) -> Self {
+        let path = ProcPath::new(&root);
+        let knows = |name| rustix::fs::getxattr(path.as_cstr(), name, &mut [0u8; 0]) != Err(Errno::OPNOTSUPP);
+        let magic = rustix::fs::fstatfs(&root).map_or(0, |statfs| statfs.f_type as i64);
+        Self {
+            xattrs: knows(c"user.any") || knows(c"trusted.any") || knows(c"security.capability"),
+            acls: knows(c"system.posix_acl_access"),
+            local: !REMOTE.contains(&(magic & 0xffff_ffff)),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Reading directories.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use parking_lot::Mutex;
+use rustix::fs::{FileType, SeekFrom};
+use rustix::io::Errno;
+
+use super::nodes::NodeId;
+use super::sys;
+
+/// Bytes read from the lower directory at once.
+const BUFFER: usize = 32 << 10;
+
+/// A name in a directory.
+#[derive(Debug, Clone, Copy)]
+pub struct DirEntry<'a> {
+    /// The name.
+    pub name: &'a CStr,
+    /// Inode number on the lower file system.
+    pub ino: u64,
+    /// The cookie from which a listing goes on after this entry.
+    pub next: u64,
+    /// Its kind, where the file system tells.
+    pub kind: FileType,
+}
+
+impl DirEntry<'_> {
+    /// `.` or `..`
+    pub fn is_dots(&self) -> bool {
+        matches!(self.name.to_bytes(), b"." | b"..")
+    }
+}
+
+/// Splits the first record off a buffer of `getdents64`; the number is its length.
+fn first_record(buffer: &[u8]) -> Option<(DirEntry<'_>, usize)> {
+    let (ino, rest) = buffer.split_first_chunk()?;
+    let (next, rest) = rest.split_first_chunk()?;
+    let (length, rest) = rest.split_first_chunk()?;
+    let (&kind, _) = rest.split_first()?;
+    let length = usize::from(u16::from_ne_bytes(*length));
+    let name = CStr::from_bytes_until_nul(buffer.get(19..length)?).ok()?;
+    let entry = DirEntry {
+        name,
+        ino: u64::from_ne_bytes(*ino),
+        next: u64::from_ne_bytes(*next),
+        kind: FileType::from_raw_mode(u32::from(kind) << 12),
+    };
+    Some((entry, length))
+}
+
+/// An open directory that is being listed.
+#[derive(Debug)]
+pub struct Listing {
+    dir: OwnedFd,
+    buffer: Vec<u8>,
+    /// First byte of the buffer that is not handed out yet.
+    taken: usize,
+    /// The cookie that belongs to it.
+    position: u64,
+    /// The buffer is the last.
+    ended: bool,
+}
+
+impl Listing {
+    /// Lists `dir`, which must be open for reading and at its beginning.
+    pub fn new(dir: OwnedFd) -> Self {
+        Self { dir, buffer: Vec::new(), taken: 0, position: 0, ended: false }
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    fn seek(&mut self, cookie: u64) -> Result<(), Errno> {
+        rustix::fs::seek(&self.dir, SeekFrom::Start(cookie))?;
+        self.buffer.clear();
+        self.taken = 0;
+        self.position = cookie;
+        self.ended = false;
+        Ok(())
+    }
+
+    /// Hands out entries from the cookie `from` on, until `take` refuses one or the directory ends. An entry refused
+    /// comes again. Going on where the last call ended costs no seek; from 0 the directory is read afresh.
+    ///
+    /// # Errors
+    /// Those of `lseek(2)` and `getdents64(2)`, and of `take`.
+    pub fn walk(
+        &mut self,
+        from: u64,
+        mut take: impl FnMut(BorrowedFd<'_>, DirEntry<'_>) -> Result<bool, Errno>,
+    ) -> Result<(), Errno> {
+        let fresh = self.position == 0 && self.taken == 0 && self.buffer.is_empty() && !self.ended;
+        if self.position != from || (from == 0 && !fresh) {
+            self.seek(from)?;
+        }
+        loop {
+            if self.taken == self.buffer.len() {
+                if self.ended {
+                    return Ok(());
+                }
+                self.buffer.reserve_exact(BUFFER);
+                self.taken = 0;
+                if sys::getdents(self.dir.as_fd(), &mut self.buffer)? == 0 {
+                    self.ended = true;
+                    // Most listings wait a while for the request that meets the end.
+                    self.buffer = Vec::new();
+                    return Ok(());
+                }
+            }
+            let (entry, length) = first_record(&self.buffer[self.taken..]).ok_or(Errno::IO)?;
+            let next = entry.next;
+            if !take(self.dir.as_fd(), entry)? {
+                return Ok(());
+            }
+            self.taken += length;
+            self.position = next;
+        }
+    }
+
+    fn is_at(&self, cookie: u64) -> bool {
+        self.position == cookie && cookie != 0
+    }
+}
+
+/// Listings without an open: where one stopped is found again by directory and position.
+#[derive(Debug)]
+pub struct Listings {
+    /// The one used longest ago first.
+    idle: Mutex<Vec<(NodeId, Listing)>>,
+    room: usize,
+}
+
+impl Listings {
+    /// Keeps up to `room` listings.
+    pub fn new(room: usize) -> Self {
+        Self { idle: Mutex::default(), room }
+    }
+
+    /// The listing of `node` that stands at `cookie`, if kept. Concurrent readers each have their own. The beginning
+    /// is nobody's place: a new listing starts there.
+    pub fn take(&self, node: NodeId, cookie: u64) -> Option<Listing> {
+        let mut idle = self.idle.lock();
+        let place = idle.iter().rposition(|(of, listing)| *of == node && listing.is_at(cookie))?;
+        Some(idle.remove(place).1)
+    }
+
+    /// Keeps a listing for the request that goes on from it.
+    pub fn put(&self, node: NodeId, listing: Listing) {
+        let mut idle = self.idle.lock();
+        let oldest = (idle.len() >= self.room).then(|| idle.remove(0));
+        idle.push((node, listing));
+        drop(idle);
+        // Closing a directory may take a moment: not under the lock.
+        drop(oldest);
+    }
+
+    /// Drops all listings of a directory.
+    pub fn forget(&self, node: NodeId) {
+        self.idle.lock().retain(|(of, _)| *of != node);
+    }
+
+    /// Listings kept.
+    pub fn len(&self) -> usize {
+        self.idle.lock().len()
+    }
+
+    /// No listing is kept.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn listing(path: &std::path::Path) -> Listing {
+        Listing::new(std::fs::File::open(path).unwrap().into())
+    }
+
+    /// Reads `most` entries from a cookie; tells the names and the cookie after them.
+    fn some(listing: &mut Listing, mut cookie: u64, most: usize) -> (Vec<String>, u64) {
+        let mut names = Vec::new();
+        listing
+            .walk(cookie, |_, entry| {
+                if names.len() == most {
+                    return Ok(false);
+                }
+                names.push(entry.name.to_str().unwrap().to_owned());
+                cookie = entry.next;
+                Ok(true)
+            })
+            .unwrap();
+        (names, cookie)
+    }
+
+    #[test]
+    fn parts_make_the_whole_in_any_order_of_readers() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut expected: BTreeSet<String> = [".".to_owned(), "..".to_owned()].into();
+        for number in 0..3000 {
+            let name = format!("file-with-a-name-of-some-length-{number}");
+            std::fs::write(dir.path().join(&name), "").unwrap();
+            expected.insert(name);
+        }
+        let mut listing = listing(dir.path());
+        // Two readers take turns on one listing, each from its own cookie.
+        let (mut one, mut two) = (BTreeSet::new(), BTreeSet::new());
+        let (mut at_one, mut at_two) = (0, 0);
+        loop {
+            let (names, next) = some(&mut listing, at_one, 70);
+            let ended = names.is_empty();
+            one.extend(names);
+            at_one = next;
+            let (names, next) = some(&mut listing, at_two, 90);
+            two.extend(names.iter().cloned());
+            at_two = next;
+            if ended && names.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(one, expected);
+        assert_eq!(two, expected);
+        std::fs::write(dir.path().join("late"), "").unwrap();
+        assert!(some(&mut listing, 0, usize::MAX).0.contains(&"late".to_owned()), "a rewind reads afresh");
+    }
+
+    #[test]
+    fn records_out_of_shape_are_an_error() {
+        assert!(first_record(&[]).is_none());
+        assert!(first_record(&[0; 18]).is_none());
+        assert!(first_record(&[0; 64]).is_none());
+        assert!(first_record(&[0xff; 64]).is_none());
+    }
+
+    #[test]
+    fn listings_are_found_by_place_and_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a"), "").unwrap();
+        let listings = Listings::new(4);
+        let mut one = listing(dir.path());
+        let (_, next) = some(&mut one, 0, 1);
+        listings.put(NodeId(7), one);
+        assert!(listings.take(NodeId(8), next).is_none());
+        assert!(listings.take(NodeId(7), 0).is_none());
+        assert!(listings.take(NodeId(7), next).is_some());
+        for _ in 0..10 {
+            listings.put(NodeId(7), listing(dir.path()));
+        }
+        assert_eq!(listings.len(), 4);
+        listings.forget(NodeId(7));
+        assert!(listings.is_empty());
+    }
+}

@@ -1,0 +1,207 @@
+//! The engine: a directory tree by node ids. It never mentions FUSE.
+
+pub mod component;
+pub mod credentials;
+pub mod devices;
+pub mod fd_cache;
+pub mod features;
+pub mod handle;
+pub mod idmap;
+pub mod limits;
+pub mod listing;
+pub mod mounts;
+pub mod nodes;
+pub mod open_files;
+mod ops;
+mod reach;
+pub mod source;
+mod sys;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
+use rustix::io::Errno;
+
+pub use component::Component;
+pub use credentials::Caller;
+pub use features::Features;
+pub use idmap::{IdMap, IdMaps};
+pub use nodes::NodeId;
+pub use ops::{Changes, Found, NewTime, Opening, XattrAnswer};
+
+use devices::Devices;
+use fd_cache::FdCache;
+use limits::Limits;
+use listing::{Listing, Listings};
+use mounts::Mounts;
+use nodes::{Location, Node, NodeTable};
+use open_files::{Handles, OpenFiles};
+use source::Source;
+
+/// What is asked of `statx` everywhere.
+const STAT: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
+
+/// What a [`Lower`] shows, and how.
+#[derive(Debug, Clone, Default)]
+pub struct LowerOptions {
+    /// The directory.
+    pub source: PathBuf,
+    /// Refuse every change with EROFS.
+    pub read_only: bool,
+    /// Users and groups shown under other numbers.
+    pub ids: IdMaps,
+}
+
+/// A directory tree whose inodes are named by [`NodeId`].
+///
+/// Every operation may be called from any thread, and prepares that thread first
+/// ([`enter_thread`](credentials::enter_thread)).
+pub struct Lower {
+    root: Arc<OwnedFd>,
+    attached: Option<Errno>,
+    read_only: bool,
+    ids: IdMaps,
+    features: Features,
+    limits: Limits,
+    mounts: Mounts,
+    devices: Devices,
+    nodes: NodeTable,
+    /// Directories that were looked into lately.
+    dirs: FdCache,
+    /// Inodes that lost their last name.
+    nameless: FdCache,
+    files: OpenFiles,
+    open_dirs: Handles<Mutex<Listing>>,
+    listings: Listings,
+}
+
+/// How much a [`Lower`] holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// Inodes known to the other side, the root not counted.
+    pub nodes: u64,
+    /// Bytes that their table occupies.
+    pub node_bytes: u64,
+    /// Open files.
+    pub files: u64,
+    /// Open directories: those of callers, those kept for lookups, those kept for listings.
+    pub dirs: u64,
+    /// Deleted inodes held by descriptor.
+    pub nameless: u64,
+}
+
+impl Lower {
+    /// Opens a source. Raises the soft limit of open descriptors to the hard one.
+    ///
+    /// # Errors
+    /// ENOENT, ENOTDIR, EACCES and others of `open(2)`.
+    pub fn open(options: LowerOptions) -> Result<Self, Errno> {
+        let limits = Limits::of(limits::raise_descriptor_limit());
+        let Source { root, attached } = Source::open(&options.source, options.read_only)?;
+        let root = Arc::new(root);
+        let stat = rustix::fs::statx(&root, c"", AtFlags::EMPTY_PATH, STAT)?;
+        let mounts = Mounts::default();
+        let node = Node {
+            ino: stat.stx_ino,
+            mount: mounts.index(stat.stx_mnt_id, std::os::fd::AsFd::as_fd(&root), FileType::Directory)?,
+            device: 0,
+            kind: FileType::Directory,
+            location: Location::Fd(root.clone()),
+        };
+        Ok(Self {
+            features: Features::of(&root),
+            root,
+            attached,
+            read_only: options.read_only,
+            ids: options.ids,
+            limits,
+            mounts,
+            devices: Devices::new((stat.stx_dev_major, stat.stx_dev_minor)),
+            nodes: NodeTable::new(node),
+            dirs: FdCache::new(limits.dirs),
+            nameless: FdCache::new(limits.nameless),
+            files: OpenFiles::default(),
+            open_dirs: Handles::default(),
+            listings: Listings::new(limits.listings),
+        })
+    }
+
+    /// What the file system of the source can do.
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Why the source is not seen as a private copy of its mount tree, where it is not.
+    pub fn attached(&self) -> Option<Errno> {
+        self.attached
+    }
+
+    /// Whether inodes of the source's own mount are reached by handle, so that none costs a descriptor.
+    pub fn has_handles(&self) -> bool {
+        self.mounts.fd(0).is_some()
+    }
+
+    /// Most inodes that may be known at once, where each costs a descriptor.
+    pub fn node_limit(&self) -> Option<u64> {
+        (!self.has_handles()).then_some(self.limits.nodes)
+    }
+
+    /// How much is held.
+    pub fn memory(&self) -> Memory {
+        Memory {
+            nodes: self.nodes.len(),
+            node_bytes: self.nodes.memory() as u64,
+            files: self.files.len() as u64,
+            dirs: (self.open_dirs.len() + self.dirs.len() + self.listings.len()) as u64,
+            nameless: self.nameless.len() as u64,
+        }
+    }
+
+    /// Inodes known, the root not counted.
+    pub fn node_count(&self) -> u64 {
+        self.nodes.len()
+    }
+
+    /// Up to `count` inodes that were not used lately.
+    pub fn cold_nodes(&self, count: usize) -> Vec<NodeId> {
+        self.nodes.cold(count)
+    }
+
+    /// The other side dropped `lookups` references to a node. Ids that name none are ignored.
+    pub fn forget(&self, id: NodeId, lookups: u64) {
+        let Some(node) = self.nodes.forget(id, lookups) else { return };
+        self.nameless.remove(id);
+        if node.kind == FileType::Directory {
+            self.dirs.remove(id);
+            self.listings.forget(id);
+        }
+    }
+
+    /// A stat as it is shown: inode number and owners mapped.
+    fn shown(&self, mut stat: Statx) -> Statx {
+        let device = self.devices.index((stat.stx_dev_major, stat.stx_dev_minor));
+        stat.stx_ino = Devices::shown_ino(device, stat.stx_ino);
+        stat.stx_uid = self.ids.users.show(stat.stx_uid);
+        stat.stx_gid = self.ids.groups.show(stat.stx_gid);
+        stat
+    }
+
+    /// The caller's ids as the source has them.
+    fn stored(&self, caller: Caller) -> Caller {
+        Caller {
+            uid: self.ids.users.store(caller.uid),
+            gid: self.ids.groups.store(caller.gid),
+            group: caller.group.map(|group| self.ids.groups.store(group)),
+        }
+    }
+
+    /// Before anything is changed.
+    fn writable(&self) -> Result<(), Errno> {
+        if self.read_only { Err(Errno::ROFS) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,148 @@
+//! Reading and changing attributes.
+
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, OFlags, StatVfs, Statx, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+};
+use rustix::io::Errno;
+use std::os::fd::AsFd;
+
+use super::super::credentials::KeepSetid;
+use super::super::reach::Reached;
+use super::super::sys::{self, ProcPath};
+use super::super::{Caller, Lower, NodeId, STAT};
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewTime {
+    /// The current time.
+    Now,
+    /// Seconds and nanoseconds since the epoch.
+    At(i64, u32),
+}
+
+/// Attributes to change; `None` leaves one as it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Changes {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner, as shown.
+    pub uid: Option<u32>,
+    /// Group, as shown.
+    pub gid: Option<u32>,
+    /// Size in bytes.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<NewTime>,
+    /// Last change of the contents.
+    pub mtime: Option<NewTime>,
+    /// The open file through which the caller truncates.
+    pub handle: Option<u64>,
+    /// A change of size clears setuid and setgid.
+    pub kill_setid: bool,
+}
+
+fn timespec(time: Option<NewTime>) -> Timespec {
+    match time {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(NewTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(NewTime::At(seconds, nanoseconds)) => Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() },
+    }
+}
+
+impl Lower {
+    /// Reads attributes, through an open file where one is named.
+    ///
+    /// # Errors
+    /// ESTALE, and those of `statx(2)`.
+    pub fn stat(&self, id: NodeId, handle: Option<u64>) -> Result<Statx, Errno> {
+        let reached = match handle.and_then(|handle| self.files.get_of(id, handle)) {
+            Some(file) => Reached::File(file),
+            None => self.reach(id)?,
+        };
+        let stat = rustix::fs::statx(&reached, c"", AtFlags::EMPTY_PATH, STAT)?;
+        Ok(self.shown(stat))
+    }
+
+    /// Changes attributes; tells the new ones.
+    ///
+    /// # Errors
+    /// Those of `chown(2)`, `chmod(2)`, `truncate(2)` and `utimensat(2)`. Changes made before an error stay.
+    pub fn change(&self, id: NodeId, changes: &Changes, caller: Caller) -> Result<Statx, Errno> {
+        self.writable()?;
+        let reached = match changes.handle.and_then(|handle| self.files.get_of(id, handle)) {
+            Some(file) => Reached::File(file),
+            None => self.reach(id)?,
+        };
+        if changes.uid.is_some() || changes.gid.is_some() {
+            // The kernel clears setuid, setgid of group-executables and `security.capability` here for everybody.
+            // The setgid bit alone stays for who has CAP_FSETID.
+            let _keep = KeepSetid::when(caller.keeps_setid())?;
+            let uid = changes.uid.map(|uid| Uid::from_raw(self.ids.users.store(uid)));
+            let gid = changes.gid.map(|gid| Gid::from_raw(self.ids.groups.store(gid)));
+            rustix::fs::chownat(&reached, c"", uid, gid, AtFlags::EMPTY_PATH)?;
+        }
+        if let Some(mode) = changes.mode {
+            // Whoever asks has dropped the setgid bit already where the caller may not set it.
+            let _keep = KeepSetid::when(mode & 0o2000 != 0)?;
+            chmod(&reached, mode & 0o7777)?;
+        }
+        if let Some(size) = changes.size {
+            self.truncate(id, &reached, size, changes.kill_setid)?;
+        }
+        if changes.atime.is_some() || changes.mtime.is_some() {
+            let times = Timestamps {
+                last_access: timespec(changes.atime),
+                last_modification: timespec(changes.mtime),
+            };
+            rustix::fs::utimensat(&reached, c"", &times, AtFlags::EMPTY_PATH)?;
+        }
+        let stat = rustix::fs::statx(&reached, c"", AtFlags::EMPTY_PATH, STAT)?;
+        Ok(self.shown(stat))
+    }
+
+    fn truncate(&self, id: NodeId, reached: &Reached, size: u64, kill_setid: bool) -> Result<(), Errno> {
+        let _keep = KeepSetid::when(!kill_setid)?;
+        if let Reached::File(file) = reached
+            && file.writable
+        {
+            return rustix::fs::ftruncate(file, size);
+        }
+        if let Some(file) = self.files.writable(id) {
+            return rustix::fs::ftruncate(&*file, size);
+        }
+        rustix::fs::ftruncate(self.reopen(id, OFlags::WRONLY)?, size)
+    }
+
+    /// Free space of the file system on which an inode lies.
+    ///
+    /// # Errors
+    /// ESTALE, and those of `fstatfs(2)`.
+    pub fn statvfs(&self, id: NodeId) -> Result<StatVfs, Errno> {
+        rustix::fs::fstatvfs(self.reach(id)?)
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// EINVAL where it is none.
+    pub fn readlink(&self, id: NodeId) -> Result<Vec<u8>, Errno> {
+        match rustix::fs::readlinkat(self.reach(id)?, c"", Vec::with_capacity(256)) {
+            // The kernel's word for an empty path that is no link.
+            Err(Errno::NOENT) => Err(Errno::INVAL),
+            result => Ok(result?.into_bytes()),
+        }
+    }
+}
+
+fn chmod(reached: &Reached, mode: u32) -> Result<(), Errno> {
+    if reached.is_open() {
+        return rustix::fs::fchmod(reached, Mode::from_raw_mode(mode));
+    }
+    match sys::chmod_fd(reached.as_fd(), mode) {
+        Err(Errno::NOSYS) => {
+            let path = ProcPath::new(reached);
+            rustix::fs::chmodat(CWD, path.as_cstr(), Mode::from_raw_mode(mode), AtFlags::empty())
+        }
+        result => result,
+    }
+}

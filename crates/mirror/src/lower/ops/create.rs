@@ -1,0 +1,174 @@
+//! Making names. Everything is made as the caller, so that owner, group, ACL and quota come out as they would on the
+//! lower file system itself.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::super::credentials::{AsCaller, KeepSetid};
+use super::super::open_files::OpenFile;
+use super::super::sys::ProcPath;
+use super::super::{Caller, Component, Lower, NodeId};
+use super::open::{Opening, writes};
+use super::{Found, open};
+
+const S_ISGID: u32 = 0o2000;
+
+impl Lower {
+    /// Runs `make` on a directory as the caller. `setid`: keep the setgid bit in the mode; whoever asks has checked
+    /// that the caller may set it, and the daemon is in none of the caller's groups.
+    fn as_caller<T>(
+        &self,
+        caller: Caller,
+        umask: u32,
+        setid: bool,
+        make: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let _keep = KeepSetid::when(setid)?;
+        let _caller = AsCaller::enter(self.stored(caller), umask)?;
+        make()
+    }
+
+    fn make(
+        &self,
+        parent: NodeId,
+        name: Component<'_>,
+        caller: Caller,
+        umask: u32,
+        setid: bool,
+        make: impl FnOnce(BorrowedFd<'_>, &CStr) -> Result<(), Errno>,
+    ) -> Result<Found, Errno> {
+        self.writable()?;
+        let dir = self.dir(parent)?;
+        self.as_caller(caller, umask, setid, || make(dir.as_fd(), name.as_cstr()))?;
+        self.lookup_at(dir.as_fd(), name)
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// Those of `mkdir(2)`.
+    pub fn mkdir(
+        &self,
+        parent: NodeId,
+        name: Component<'_>,
+        mode: u32,
+        umask: u32,
+        caller: Caller,
+    ) -> Result<Found, Errno> {
+        self.make(parent, name, caller, umask, mode & S_ISGID != 0, |dir, name| {
+            rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(mode & 0o7777))
+        })
+    }
+
+    /// Makes a file, pipe, socket or device.
+    ///
+    /// # Errors
+    /// Those of `mknod(2)`.
+    pub fn mknod(
+        &self,
+        parent: NodeId,
+        name: Component<'_>,
+        mode: u32,
+        device: (u32, u32),
+        umask: u32,
+        caller: Caller,
+    ) -> Result<Found, Errno> {
+        self.make(parent, name, caller, umask, mode & S_ISGID != 0, |dir, name| {
+            let kind = FileType::from_raw_mode(mode);
+            let device = rustix::fs::makedev(device.0, device.1);
+            rustix::fs::mknodat(dir, name, kind, Mode::from_raw_mode(mode & 0o7777), device)
+        })
+    }
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// Those of `symlink(2)`.
+    pub fn symlink(
+        &self,
+        parent: NodeId,
+        name: Component<'_>,
+        target: &CStr,
+        caller: Caller,
+    ) -> Result<Found, Errno> {
+        self.make(parent, name, caller, 0, false, |dir, name| rustix::fs::symlinkat(target, dir, name))
+    }
+
+    /// Makes and opens a file.
+    ///
+    /// # Errors
+    /// Those of `open(2)`. ESTALE where the name exists by now and `O_EXCL` is not among the flags: the caller's
+    /// rights on that file are nobody's but the asking side's to check, who looks the name up again.
+    pub fn create(
+        &self,
+        parent: NodeId,
+        name: Component<'_>,
+        flags: u32,
+        mode: u32,
+        umask: u32,
+        caller: Caller,
+    ) -> Result<(Found, Opening), Errno> {
+        self.writable()?;
+        let dir = self.dir(parent)?;
+        let open = open::filter(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = self.as_caller(caller, umask, mode & S_ISGID != 0, || {
+            rustix::fs::openat(&dir, name.as_cstr(), open, Mode::from_raw_mode(mode & 0o7777))
+        });
+        let exclusive = OFlags::from_bits_retain(flags).contains(OFlags::EXCL);
+        let file =
+            made.map_err(|errno| if errno == Errno::EXIST && !exclusive { Errno::STALE } else { errno })?;
+        self.opened(file, open)
+    }
+
+    /// Makes and opens a file without a name.
+    ///
+    /// # Errors
+    /// Those of `open(2)` with `O_TMPFILE`.
+    pub fn tmpfile(
+        &self,
+        parent: NodeId,
+        flags: u32,
+        mode: u32,
+        umask: u32,
+        caller: Caller,
+    ) -> Result<(Found, Opening), Errno> {
+        self.writable()?;
+        let dir = self.dir(parent)?;
+        // O_EXCL says here that the file may never get a name.
+        let exclusive = OFlags::from_bits_retain(flags) & OFlags::EXCL;
+        let open = (open::filter(flags) - OFlags::TRUNC) | exclusive | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let file = self.as_caller(caller, umask, mode & S_ISGID != 0, || {
+            rustix::fs::openat(&dir, c".", open, Mode::from_raw_mode(mode & 0o7777))
+        })?;
+        self.opened(file, open)
+    }
+
+    fn opened(&self, file: OwnedFd, flags: OFlags) -> Result<(Found, Opening), Errno> {
+        open::settle(&file, flags)?;
+        let found = self.adopt(file.as_fd())?;
+        let file = Arc::new(OpenFile { file: Arc::new(file), node: found.id, writable: writes(flags) });
+        Ok((found, Opening { handle: self.files.add(file.clone()), file }))
+    }
+
+    /// Gives an inode one more name.
+    ///
+    /// # Errors
+    /// Those of `link(2)`.
+    pub fn link(&self, id: NodeId, parent: NodeId, name: Component<'_>) -> Result<Found, Errno> {
+        self.writable()?;
+        let (from, dir) = (self.reach(id)?, self.dir(parent)?);
+        match rustix::fs::linkat(&from, c"", &dir, name.as_cstr(), AtFlags::EMPTY_PATH) {
+            // The short way wants CAP_DAC_READ_SEARCH, and says ENOENT without it.
+            Err(Errno::NOENT) => {
+                let path = ProcPath::new(&from);
+                rustix::fs::linkat(CWD, path.as_cstr(), &dir, name.as_cstr(), AtFlags::SYMLINK_FOLLOW)?;
+            }
+            result => result?,
+        }
+        self.lookup_at(dir.as_fd(), name)
+    }
+}

@@ -1,0 +1,94 @@
+//! What is done to the data of open files, reading and writing apart.
+
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::Errno;
+
+use super::super::credentials::{self, KeepSetid};
+use super::super::{Caller, Lower};
+
+impl Lower {
+    /// Runs a write. `kill_setid`: setuid and setgid are cleared, as the kernel does for writers without CAP_FSETID.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn writing<T>(&self, kill_setid: bool, write: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        credentials::enter_thread()?;
+        let _keep = KeepSetid::when(!kill_setid)?;
+        write()
+    }
+
+    /// `fallocate(2)`.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub fn fallocate(
+        &self,
+        handle: u64,
+        mode: u32,
+        offset: u64,
+        length: u64,
+        caller: Caller,
+    ) -> Result<(), Errno> {
+        let file = self.files.get(handle)?;
+        self.writing(!caller.keeps_setid(), || {
+            rustix::fs::fallocate(&*file, FallocateFlags::from_bits_retain(mode), offset, length)
+        })
+    }
+
+    /// `lseek(2)` for SEEK_DATA (`hole` unset) and SEEK_HOLE.
+    ///
+    /// # Errors
+    /// ENXIO beyond the end.
+    pub fn seek(&self, handle: u64, offset: u64, hole: bool) -> Result<u64, Errno> {
+        let file = self.files.get(handle)?;
+        rustix::fs::seek(&*file, if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) })
+    }
+
+    /// `copy_file_range(2)` between (handle, offset) and (handle, offset).
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub fn copy(
+        &self,
+        from: (u64, u64),
+        to: (u64, u64),
+        length: usize,
+        caller: Caller,
+    ) -> Result<usize, Errno> {
+        let (source, target) = (self.files.get(from.0)?, self.files.get(to.0)?);
+        let (mut start, mut end) = (from.1, to.1);
+        self.writing(!caller.keeps_setid(), || {
+            rustix::fs::copy_file_range(&*source, Some(&mut start), &*target, Some(&mut end), length)
+        })
+    }
+
+    /// `fsync(2)` or `fdatasync(2)`.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub fn sync(&self, handle: u64, data_only: bool) -> Result<(), Errno> {
+        let file = self.files.get(handle)?;
+        if data_only { rustix::fs::fdatasync(&*file) } else { rustix::fs::fsync(&*file) }
+    }
+
+    /// What closing a descriptor does on file systems that report errors there.
+    ///
+    /// # Errors
+    /// Those of `close(2)`.
+    pub fn flush(&self, handle: u64) -> Result<(), Errno> {
+        let copy = rustix::io::dup(&*self.files.get(handle)?)?;
+        super::super::sys::close(copy)
+    }
+
+    /// `syncfs(2)` of every file system shown.
+    ///
+    /// # Errors
+    /// The first error; the others are synced all the same.
+    pub fn sync_all(&self) -> Result<(), Errno> {
+        let mut fds = self.mounts.fds();
+        if fds.is_empty() {
+            fds.push(self.reopen(super::super::NodeId::ROOT, rustix::fs::OFlags::RDONLY)?.into());
+        }
+        fds.iter().map(rustix::fs::syncfs).fold(Ok(()), Result::and)
+    }
+}

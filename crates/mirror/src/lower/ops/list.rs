@@ -1,0 +1,86 @@
+//! Directories: opened or not.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+
+use super::super::devices::Devices;
+use super::super::listing::{DirEntry, Listing};
+use super::super::{Lower, NodeId};
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+
+impl Lower {
+    /// Opens a directory for listing; tells its handle.
+    ///
+    /// # Errors
+    /// Those of `open(2)`.
+    pub fn open_dir(&self, id: NodeId) -> Result<u64, Errno> {
+        let listing = Listing::new(self.reopen(id, DIRECTORY)?);
+        Ok(self.open_dirs.add(Arc::new(Mutex::new(listing))))
+    }
+
+    /// Ends the handle of a directory.
+    pub fn close_dir(&self, handle: u64) {
+        self.open_dirs.remove(handle);
+    }
+
+    /// Lists a directory from a cookie on (0: from the beginning), by handle, or without one.
+    ///
+    /// `take` gets the open directory and an entry with its inode number as shown; it answers `false` where it has no
+    /// room for the entry, which then comes again next time.
+    ///
+    /// # Errors
+    /// EBADF, ENOTDIR, ESTALE, those of `getdents64(2)`, and those of `take`.
+    pub fn list(
+        &self,
+        id: NodeId,
+        handle: Option<u64>,
+        from: u64,
+        mut take: impl FnMut(BorrowedFd<'_>, DirEntry<'_>) -> Result<bool, Errno>,
+    ) -> Result<(), Errno> {
+        let node = self.nodes.get(id)?;
+        if node.kind != FileType::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        let mut take = |dir: BorrowedFd<'_>, mut entry: DirEntry<'_>| {
+            // What lies above the root is not shown: it is its own parent.
+            let ino = if id == NodeId::ROOT && entry.name == c".." { node.ino } else { entry.ino };
+            entry.ino = Devices::shown_ino(node.device, ino);
+            take(dir, entry)
+        };
+        if let Some(handle) = handle {
+            return self.open_dirs.get(handle)?.lock().walk(from, take);
+        }
+        let mut listing = match self.listings.take(id, from) {
+            Some(listing) => listing,
+            None => Listing::new(self.reopen(id, DIRECTORY)?),
+        };
+        let mut any = false;
+        listing.walk(from, |dir, entry| {
+            any = true;
+            take(dir, entry)
+        })?;
+        // Nothing left is the end: nobody will go on from here.
+        if any {
+            self.listings.put(id, listing);
+        }
+        Ok(())
+    }
+
+    /// `fsync(2)` of a directory.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub fn sync_dir(&self, id: NodeId, handle: Option<u64>, data_only: bool) -> Result<(), Errno> {
+        let sync =
+            |dir: BorrowedFd<'_>| if data_only { rustix::fs::fdatasync(dir) } else { rustix::fs::fsync(dir) };
+        match handle {
+            Some(handle) => sync(self.open_dirs.get(handle)?.lock().dir()),
+            None => sync(std::os::fd::AsFd::as_fd(&self.reopen(id, DIRECTORY)?)),
+        }
+    }
+}

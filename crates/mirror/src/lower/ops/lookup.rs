@@ -1,0 +1,94 @@
+//! Finding names.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx};
+use rustix::io::Errno;
+
+use super::super::handle::FileHandle;
+use super::super::nodes::{Location, Node};
+use super::super::sys::ProcPath;
+use super::super::{Component, Lower, NodeId, STAT};
+
+/// An inode found. It counts as one lookup, which [`Lower::forget`] takes back.
+#[derive(Debug, Clone, Copy)]
+pub struct Found {
+    /// Its id.
+    pub id: NodeId,
+    /// Its attributes as shown.
+    pub stat: Statx,
+}
+
+impl Lower {
+    /// Finds a name in a directory.
+    ///
+    /// # Errors
+    /// ENOENT, and others of `open(2)`; EXDEV at a mount point where the source is not a private copy.
+    pub fn lookup(&self, parent: NodeId, name: Component<'_>) -> Result<Found, Errno> {
+        let dir = self.dir(parent)?;
+        self.lookup_at(dir.as_fd(), name)
+    }
+
+    /// Finds a name in an open directory.
+    ///
+    /// # Errors
+    /// As [`lookup`](Self::lookup).
+    pub fn lookup_at(&self, dir: BorrowedFd<'_>, name: Component<'_>) -> Result<Found, Errno> {
+        let fd = self.open_child(dir, name)?;
+        let (node, stat) = self.identify(fd.as_fd())?;
+        let node = match node {
+            Identity::Handle(node) => node,
+            Identity::Descriptor(make) => make(Arc::new(fd)),
+        };
+        Ok(Found { id: self.nodes.acquire(node)?, stat: self.shown(stat) })
+    }
+
+    /// The node of a file that is open for data.
+    pub(super) fn adopt(&self, file: BorrowedFd<'_>) -> Result<Found, Errno> {
+        let (node, stat) = self.identify(file)?;
+        let node = match node {
+            Identity::Handle(node) => node,
+            Identity::Descriptor(make) => make(Arc::new(reopen_path(file)?)),
+        };
+        Ok(Found { id: self.nodes.acquire(node)?, stat: self.shown(stat) })
+    }
+
+    /// The id under which an open file is known, if it is.
+    pub(super) fn known(&self, file: BorrowedFd<'_>) -> Option<NodeId> {
+        match self.identify(file).ok()?.0 {
+            Identity::Handle(node) => self.nodes.find(&node),
+            // Held open by its node.
+            Identity::Descriptor(_) => None,
+        }
+    }
+
+    fn identify(&self, fd: BorrowedFd<'_>) -> Result<(Identity, Statx), Errno> {
+        let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, STAT)?;
+        let kind = FileType::from_raw_mode(stat.stx_mode.into());
+        let mount = self.mounts.index(stat.stx_mnt_id, fd, kind)?;
+        let device = self.devices.index((stat.stx_dev_major, stat.stx_dev_minor));
+        let ino = stat.stx_ino;
+        let node = move |location| Node { ino, mount, device, kind, location };
+        if self.mounts.fd(mount).is_some() {
+            match FileHandle::of(fd) {
+                Ok(handle) => return Ok((Identity::Handle(node(Location::Handle(handle))), stat)),
+                // Some inodes of a file system may have none.
+                Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok((Identity::Descriptor(Box::new(move |fd| node(Location::Fd(fd)))), stat))
+    }
+}
+
+enum Identity {
+    /// Complete.
+    Handle(Node),
+    /// Complete with an O_PATH descriptor.
+    Descriptor(Box<dyn FnOnce(Arc<OwnedFd>) -> Node>),
+}
+
+fn reopen_path(file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(CWD, ProcPath::new(file).as_cstr(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+}

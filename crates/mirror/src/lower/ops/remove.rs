@@ -1,0 +1,83 @@
+//! Taking names away, and changing them.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, RenameFlags, StatxFlags};
+use rustix::io::Errno;
+
+use super::super::{Component, Lower, NodeId};
+
+impl Lower {
+    /// Removes a name that is not a directory.
+    ///
+    /// # Errors
+    /// Those of `unlink(2)`.
+    pub fn unlink(&self, parent: NodeId, name: Component<'_>) -> Result<(), Errno> {
+        self.remove(parent, name, AtFlags::empty())
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// Those of `rmdir(2)`.
+    pub fn rmdir(&self, parent: NodeId, name: Component<'_>) -> Result<(), Errno> {
+        self.remove(parent, name, AtFlags::REMOVEDIR)
+    }
+
+    fn remove(&self, parent: NodeId, name: Component<'_>, flags: AtFlags) -> Result<(), Errno> {
+        self.writable()?;
+        let dir = self.dir(parent)?;
+        let victim = self.before_loss(dir.as_fd(), name);
+        rustix::fs::unlinkat(&dir, name.as_cstr(), flags)?;
+        self.after_loss(victim);
+        Ok(())
+    }
+
+    /// Renames; `flags` are those of `renameat2(2)`.
+    ///
+    /// # Errors
+    /// Those of `renameat2(2)`.
+    pub fn rename(
+        &self,
+        parent: NodeId,
+        name: Component<'_>,
+        new_parent: NodeId,
+        new_name: Component<'_>,
+        flags: u32,
+    ) -> Result<(), Errno> {
+        self.writable()?;
+        let (from, to) = (self.dir(parent)?, self.dir(new_parent)?);
+        let flags = RenameFlags::from_bits_retain(flags);
+        let keeps = flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE);
+        let victim = if keeps { None } else { self.before_loss(to.as_fd(), new_name) };
+        rustix::fs::renameat_with(&from, name.as_cstr(), &to, new_name.as_cstr(), flags)?;
+        self.after_loss(victim);
+        Ok(())
+    }
+
+    /// Holds the inode behind a name that is about to go. A handle stops working with the last name, but somebody may
+    /// still be in the directory, or have the file open O_PATH, which nobody tells us of.
+    fn before_loss(&self, dir: BorrowedFd<'_>, name: Component<'_>) -> Option<OwnedFd> {
+        if !self.has_handles() {
+            // Each inode is held open by its node.
+            return None;
+        }
+        self.open_child(dir, name).ok()
+    }
+
+    /// Keeps it while the other side knows it, if that was the last name.
+    fn after_loss(&self, victim: Option<OwnedFd>) {
+        let Some(fd) = victim else { return };
+        let links = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK | StatxFlags::TYPE);
+        if links.is_ok_and(|stat| stat.stx_nlink == 0)
+            && let Some(id) = self.known(fd.as_fd())
+        {
+            self.nameless.put(id, Arc::new(fd));
+            // A FORGET in between would leave it open with nobody to let go of it.
+            if self.nodes.get(id).is_err() {
+                self.nameless.remove(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The directory shown, as the engine sees it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::OpenTreeFlags;
+
+use super::sys;
+
+/// The root of what is shown.
+#[derive(Debug)]
+pub struct Source {
+    /// O_PATH descriptor of the directory.
+    pub root: OwnedFd,
+    /// Why the view is not a private copy of the mount tree, where it is not.
+    pub attached: Option<Errno>,
+}
+
+impl Source {
+    /// Opens the directory at `path`.
+    ///
+    /// With CAP_SYS_ADMIN the mount tree below it is cloned, detached and private. What is mounted later is not seen
+    /// in it, not even on the directory itself, so the daemon never calls itself. Mounts that are there already are
+    /// shown. Without the privilege only the file system of the directory itself is shown.
+    ///
+    /// # Errors
+    /// ENOENT, ENOTDIR, EACCES as from `open(2)`; EROFS cannot happen.
+    pub fn open(path: &Path, read_only: bool) -> Result<Self, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let plain = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        // Opening O_PATH asks for no permission on the directory itself: asked here, once, in plain words.
+        rustix::fs::openat(
+            &plain,
+            c".",
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        match detach(&plain, read_only) {
+            Ok(root) => Ok(Self { root, attached: None }),
+            Err(errno) => Ok(Self { root: plain, attached: Some(errno) }),
+        }
+    }
+}
+
+fn detach(plain: &OwnedFd, read_only: bool) -> Result<OwnedFd, Errno> {
+    // `AT_RECURSIVE` and `AT_EMPTY_PATH` belong to the same flag word.
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    let tree = rustix::mount::open_tree(plain, c"", clone)?;
+    sys::settle_mount(tree.as_fd(), read_only)?;
+    // A tree that cannot be walked is of no use: some old kernels refuse.
+    rustix::fs::statat(&tree, c".", AtFlags::empty())?;
+    Ok(tree)
+}

@@ -1,0 +1,185 @@
+//! System calls that `rustix` lacks, each behind a safe face.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+fn check(result: libc::c_long) -> Result<libc::c_long, Errno> {
+    if result >= 0 {
+        return Ok(result);
+    }
+    let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+    Err(Errno::from_raw_os_error(errno))
+}
+
+/// `MAX_HANDLE_SZ`: no file system makes larger handles.
+pub(crate) const MAX_HANDLE: usize = 128;
+
+/// `struct file_handle` with room for the largest.
+#[repr(C)]
+pub(crate) struct RawHandle {
+    len: u32,
+    kind: i32,
+    bytes: [u8; MAX_HANDLE],
+}
+
+impl RawHandle {
+    pub(crate) fn new(kind: i32, handle: &[u8]) -> Option<Self> {
+        let mut bytes = [0; MAX_HANDLE];
+        bytes.get_mut(..handle.len())?.copy_from_slice(handle);
+        Some(Self { len: handle.len() as u32, kind, bytes })
+    }
+
+    pub(crate) fn kind(&self) -> i32 {
+        self.kind
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..MAX_HANDLE.min(self.len as usize)]
+    }
+}
+
+/// `name_to_handle_at(2)` of an open file (O_PATH will do).
+pub(crate) fn name_to_handle(fd: BorrowedFd<'_>) -> Result<RawHandle, Errno> {
+    let mut handle = RawHandle { len: MAX_HANDLE as u32, kind: 0, bytes: [0; MAX_HANDLE] };
+    let mut mount_id: libc::c_int = 0;
+    // SAFETY: `handle` has the layout of `struct file_handle`, followed by the room that `len` states; both
+    // pointers live through the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_name_to_handle_at,
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            &raw mut handle,
+            &raw mut mount_id,
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    check(result)?;
+    Ok(handle)
+}
+
+/// `open_by_handle_at(2)`. `mount` is any open file (not O_PATH) of the mount.
+pub(crate) fn open_by_handle(
+    mount: BorrowedFd<'_>,
+    handle: &RawHandle,
+    flags: OFlags,
+) -> Result<OwnedFd, Errno> {
+    let flags = (flags | OFlags::CLOEXEC).bits() as libc::c_int;
+    // SAFETY: `handle` has the layout of `struct file_handle`, and `len` never exceeds the room behind it.
+    let fd = check(unsafe {
+        libc::syscall(libc::SYS_open_by_handle_at, mount.as_raw_fd(), &raw const *handle, flags)
+    })?;
+    // SAFETY: the kernel just gave us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// `getdents64(2)` into the spare room of `buffer`, which is emptied first. Nothing read is the end.
+pub(crate) fn getdents(dir: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<usize, Errno> {
+    buffer.clear();
+    let spare: &mut [MaybeUninit<u8>] = buffer.spare_capacity_mut();
+    let room = spare.len().min(i32::MAX as usize);
+    // SAFETY: the kernel writes at most `room` bytes behind the pointer.
+    let got =
+        check(unsafe { libc::syscall(libc::SYS_getdents64, dir.as_raw_fd(), spare.as_mut_ptr(), room) })?;
+    // SAFETY: the kernel wrote this many bytes.
+    unsafe { buffer.set_len(got as usize) };
+    Ok(got as usize)
+}
+
+/// Makes a detached mount tree private, and read-only where asked.
+pub(crate) fn settle_mount(tree: BorrowedFd<'_>, read_only: bool) -> Result<(), Errno> {
+    let attributes = libc::mount_attr {
+        attr_set: if read_only { libc::MOUNT_ATTR_RDONLY } else { 0 },
+        attr_clr: 0,
+        propagation: libc::MS_PRIVATE,
+        userns_fd: 0,
+    };
+    // SAFETY: `attributes` is a `struct mount_attr` of the stated size.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    check(result).map(drop)
+}
+
+/// Sets this thread's file-system user id. `false` where the kernel did not take it.
+pub(crate) fn set_fsuid(uid: u32) -> bool {
+    // SAFETY: these calls take numbers only. An invalid id (-1) changes nothing and tells the id in force.
+    unsafe {
+        libc::syscall(libc::SYS_setfsuid, uid);
+        libc::syscall(libc::SYS_setfsuid, u32::MAX) as u32 == uid
+    }
+}
+
+/// Sets this thread's file-system group id. `false` where the kernel did not take it.
+pub(crate) fn set_fsgid(gid: u32) -> bool {
+    // SAFETY: as in `set_fsuid`.
+    unsafe {
+        libc::syscall(libc::SYS_setfsgid, gid);
+        libc::syscall(libc::SYS_setfsgid, u32::MAX) as u32 == gid
+    }
+}
+
+/// Gives this thread a working directory, root and umask of its own.
+pub(crate) fn unshare_fs() -> Result<(), Errno> {
+    // SAFETY: only what CLONE_FS covers is unshared; no descriptor changes its meaning.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FS) }
+}
+
+/// `fchmodat2(2)` of an open file, O_PATH too. Linux 6.6 and later.
+pub(crate) fn chmod_fd(fd: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
+    const SYS_FCHMODAT2: libc::c_long = 452;
+    // SAFETY: the path is a C string; the rest are numbers.
+    let result = unsafe {
+        libc::syscall(SYS_FCHMODAT2, fd.as_raw_fd(), c"".as_ptr(), mode as libc::c_uint, libc::AT_EMPTY_PATH)
+    };
+    check(result).map(drop)
+}
+
+/// Largest argument of an ioctl that is passed on (`struct fsxattr` has 28 bytes).
+pub(crate) const IOCTL_ROOM: usize = 32;
+
+/// An ioctl whose argument is a buffer of at most [`IOCTL_ROOM`] bytes; `command` must be one of those.
+pub(crate) fn ioctl_buffer(
+    fd: BorrowedFd<'_>,
+    command: u32,
+    buffer: &mut [u64; IOCTL_ROOM / 8],
+) -> Result<i32, Errno> {
+    // SAFETY: the caller passes only commands whose argument fits into the buffer, which is aligned for all.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), command as libc::Ioctl, buffer.as_mut_ptr()) };
+    check(result.into()).map(|result| result as i32)
+}
+
+/// The path of an open file under `/proc`, for calls that know only paths. Leads to the very inode, even a symlink's.
+pub(crate) struct ProcPath([u8; 32]);
+
+impl ProcPath {
+    pub(crate) fn new(fd: impl AsFd) -> Self {
+        use std::io::Write;
+        let mut path = [0; 32];
+        // "/proc/self/fd/" and ten digits: always fits, and leaves a NUL.
+        let _ = write!(&mut path[..31], "/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+        Self(path)
+    }
+
+    pub(crate) fn as_cstr(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")
+    }
+}
+
+/// Closes a descriptor and tells what `close(2)` said.
+pub(crate) fn close(fd: OwnedFd) -> Result<(), Errno> {
+    use std::os::fd::IntoRawFd;
+    // SAFETY: the descriptor is ours, and nobody uses it afterwards: it is closed whatever the answer.
+    check(unsafe { libc::close(fd.into_raw_fd()) }.into()).map(drop)
+}
