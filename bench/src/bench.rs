@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::area::{self, Tmpfs};
 use crate::cli::Args;
@@ -141,7 +141,7 @@ fn prepare(args: &Args) -> Result<Bench> {
         .inspect_err(|error| say(format_args!("requests are not counted: {error:#}")))
         .ok();
     say("measuring the empty round trip");
-    let round_trip = RoundTrip::measure(&out.join("mnt/empty"), args.quick)?;
+    let round_trip = RoundTrip::measure(&out.join("mnt/empty"), args.quick, tracepoints)?;
     say(format_args!(
         "empty round trip: {:.1} us on one core, {} us across cores, {:.1} us unpinned; {}",
         round_trip.same_core_us,
@@ -172,8 +172,13 @@ fn lock(out: &Path) -> Result<fs::File> {
 /// Peers that hold a descriptor per inode shall fail for their own limits, not for ours.
 fn raise_descriptors() -> Result<()> {
     let most: u64 = fs::read_to_string("/proc/sys/fs/nr_open")?.trim().parse()?;
-    setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: Some(most) })
-        .context("raise the limit of open files")
+    if setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: Some(most) }).is_ok() {
+        return Ok(());
+    }
+    // Without CAP_SYS_RESOURCE the hard limit stays.
+    let hard = getrlimit(Resource::Nofile).maximum;
+    say(format_args!("daemons may open {} files: the limit cannot be raised here", hard.unwrap_or(most)));
+    setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }).context("raise the open files")
 }
 
 fn find_programs(args: &Args, out: &Path) -> Result<Programs> {

@@ -37,6 +37,11 @@ pub fn interleave(
         }
         Ok(())
     };
+    for row in &mut rows {
+        for peer in bench.present(peers) {
+            row.seat(&peer.name());
+        }
+    }
     let mut stages = Vec::new();
     for peer in bench.present(peers) {
         match Stage::set(bench, peer, setting) {

@@ -69,14 +69,14 @@ pub fn check() -> Result<()> {
 /// the last lines it wrote to standard error.
 pub fn run(command: &mut Command) -> Result<Vec<u8>> {
     check()?;
-    let name = format!("{command:?}");
-    let output = output(command).with_context(|| format!("run {name}"))?;
+    let name = command.get_program().to_owned();
+    let output = output(command).with_context(|| format!("run {}", name.display()))?;
     check()?;
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         let lines: Vec<&str> = stderr.lines().collect();
         let tail = lines[lines.len().saturating_sub(3)..].join(" | ");
-        bail!("{}: {}: {tail}", short(&name), output.status);
+        bail!("{}, {}: {}", name.display(), output.status, tail.chars().take(400).collect::<String>());
     }
     Ok(output.stdout)
 }
@@ -105,12 +105,4 @@ fn output(command: &mut Command) -> Result<Output> {
 
 fn set_running(job: Option<Running>) {
     *RUNNING.lock().expect("no panic while locked") = job;
-}
-
-fn short(name: &str) -> String {
-    let mut text: String = name.chars().take(160).collect();
-    if text.len() < name.len() {
-        text.push_str("...");
-    }
-    text
 }

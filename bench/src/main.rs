@@ -18,6 +18,7 @@ mod report;
 mod requests;
 mod roundtrip;
 mod stage;
+mod stat;
 mod tar;
 mod workload;
 

@@ -52,7 +52,7 @@ pub struct Sample {
 }
 
 /// All runs of one peer.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Series {
     /// The peer's name.
     pub peer: String,
@@ -96,6 +96,8 @@ pub struct Row {
     pub series: Vec<Series>,
     /// How it is judged.
     pub bars: Vec<Bar>,
+    /// What a reader should know besides.
+    pub notes: Vec<String>,
 }
 
 /// A bar and how the row stands to it.
@@ -112,24 +114,28 @@ pub struct Bar {
 impl Row {
     /// An empty row.
     pub fn new(workload: &str, case: &str, unit: Unit) -> Self {
-        Self { workload: workload.into(), case: case.into(), unit, series: Vec::new(), bars: Vec::new() }
+        Self {
+            workload: workload.into(),
+            case: case.into(),
+            unit,
+            series: Vec::new(),
+            bars: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Gives a peer its place among the series, before anybody has done anything.
+    pub fn seat(&mut self, peer: &str) -> &mut Series {
+        let at = self.series.iter().position(|series| series.peer == peer).unwrap_or_else(|| {
+            self.series.push(Series { peer: peer.into(), ..Series::default() });
+            self.series.len() - 1
+        });
+        &mut self.series[at]
     }
 
     /// Adds what one peer did, or why it could not.
     pub fn record(&mut self, peer: &str, result: Result<Sample, String>) {
-        let at = self.series.iter().position(|series| series.peer == peer).unwrap_or_else(|| {
-            self.series.push(Series {
-                peer: peer.into(),
-                values: Vec::new(),
-                seconds: None,
-                requests: None,
-                floor_seconds: None,
-                error: None,
-                samples: Vec::new(),
-            });
-            self.series.len() - 1
-        });
-        let series = &mut self.series[at];
+        let series = self.seat(peer);
         match result {
             Ok(sample) => {
                 series.values.push(sample.value);

@@ -73,7 +73,6 @@ impl Mounted {
     pub fn start(command: &mut Command, at: &Path) -> Result<Self> {
         fs::create_dir_all(at)?;
         let log = at.with_extension("log");
-        let name = format!("{command:?}");
         let file = fs::File::create(&log)?;
         // A group of its own: Ctrl-C ends the work first, then the guards unmount.
         let daemon = command
@@ -82,20 +81,20 @@ impl Mounted {
             .stderr(file)
             .process_group(0)
             .spawn()
-            .with_context(|| format!("start {name}"))?;
+            .context("start the daemon")?;
         let mut mounted = Self { at: at.to_owned(), daemon, connection: 0 };
         let start = Instant::now();
         loop {
             let entry = table().into_iter().rev().find(|entry| entry.at == at);
             if let Some(connection) = entry.and_then(|entry| entry.fuse_connection()) {
                 mounted.connection = connection;
-                fs::metadata(at).with_context(|| format!("{name} does not answer"))?;
+                fs::metadata(at).context("the mount does not answer")?;
                 return Ok(mounted);
             }
             let ended = mounted.daemon.try_wait()?;
             if ended.is_some() || start.elapsed() > PATIENCE {
                 let said = fs::read_to_string(&log).unwrap_or_default();
-                bail!("{name} did not mount: {}", said.lines().last().unwrap_or("it said nothing"));
+                bail!("did not mount: {}", said.lines().last().unwrap_or("it said nothing"));
             }
             crate::job::check()?;
             sleep(Duration::from_millis(2));

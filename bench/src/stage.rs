@@ -11,6 +11,7 @@ use crate::model::Sample;
 use crate::mounted::Mounted;
 use crate::peer::{Peer, Program};
 use crate::requests::Counter;
+use crate::stat::Stat;
 
 /// Unmounts and removes the source on drop.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub struct Stage {
     // Before the source is removed it must be unmounted: `Drop` takes it out first.
     mounted: Option<Mounted>,
     counter: Option<Counter>,
+    shunt: Option<PathBuf>,
 }
 
 /// How to set a stage.
@@ -45,7 +47,8 @@ impl Stage {
     pub fn set(bench: &Bench, peer: Peer, setting: Setting<'_>) -> Result<Self> {
         let source = bench.ground(setting.ground).join(peer.name());
         fs::create_dir_all(&source)?;
-        let mut stage = Self { peer, root: source.clone(), source, mounted: None, counter: None };
+        let mut stage =
+            Self { peer, root: source.clone(), source, mounted: None, counter: None, shunt: None };
         (setting.prepare)(&stage.source)?;
         stage.mount(bench, setting.descriptors)?;
         Ok(stage)
@@ -62,12 +65,34 @@ impl Stage {
         }
         self.mounted = Some(mounted);
         self.root = at;
+        self.shunt = bench.programs.shunt.clone().filter(|_| self.peer.program == Program::Shunt);
         Ok(())
     }
 
-    /// Requests the daemon saw since the mount.
+    /// Requests the daemon saw since the mount: by the kernel's count, else by Shunt's own.
     pub fn requests(&self) -> Option<u64> {
-        self.counter.as_ref()?.read().ok()
+        match &self.counter {
+            Some(counter) => counter.read().ok(),
+            None => self.stat().ok().map(|stat| stat.total()),
+        }
+    }
+
+    /// What Shunt says of this mount.
+    ///
+    /// # Errors
+    /// On every other peer, and when the daemon does not answer.
+    pub fn stat(&self) -> Result<Stat> {
+        let shunt = self.shunt.as_ref().context("only Shunt keeps statistics")?;
+        Stat::read(shunt, &self.root)
+    }
+
+    /// The serving process; Shunt's own word first, as its command may have forked.
+    ///
+    /// # Errors
+    /// On native, which has none.
+    pub fn daemon_pid(&self) -> Result<u32> {
+        let started = self.mounted.as_ref().context("native has no daemon")?.pid();
+        Ok(self.stat().ok().and_then(|stat| stat.pid).unwrap_or(started))
     }
 
     /// The daemon's process and connection; none for native.

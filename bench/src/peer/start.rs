@@ -29,7 +29,7 @@ impl Programs {
                     push("--nopassthrough");
                 }
                 if peer.uring {
-                    push("-oio_uring");
+                    ["-o", "io_uring"].into_iter().for_each(&mut push);
                 }
             }
             Program::Shunt => {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{Line, Results, mark};
+use super::{Line, Results, mark, shown};
 use crate::model::{Row, Series};
 
 const STYLE: &str = "
@@ -72,7 +72,7 @@ fn section(page: &mut String, row: &Row) {
     let _ = write!(page, "<h3>{}</h3>", escape(&row.case));
     plot(page, row);
     *page += "<table><tr><th>peer<th>median<th>min..max<th>&times; native<th>requests<th>floor";
-    for series in &row.series {
+    for series in shown(row) {
         let line = Line::of(row, series);
         let _ = write!(
             page,
@@ -84,6 +84,9 @@ fn section(page: &mut String, row: &Row) {
         }
     }
     *page += "</table><ul>";
+    for note in &row.notes {
+        let _ = write!(page, "<li class=soft>{}", escape(note));
+    }
     for bar in &row.bars {
         let value = bar.value.map_or("-".into(), |value| format!("{value:.2}"));
         let mark = mark(bar.pass);

@@ -101,11 +101,16 @@ impl Line {
     }
 }
 
+/// The series that have something to show.
+fn shown(row: &Row) -> impl Iterator<Item = &Series> {
+    row.series.iter().filter(|series| !series.values.is_empty() || series.error.is_some())
+}
+
 /// `PASS`, `FAIL` or why neither.
 fn mark(pass: Option<bool>) -> &'static str {
     match pass {
         Some(true) => "PASS",
         Some(false) => "FAIL",
-        None => "not judged: a peer is missing",
+        None => "not judged: a peer is missing or failed",
     }
 }

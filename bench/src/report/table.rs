@@ -1,6 +1,6 @@
 //! The table on stdout.
 
-use super::{Line, mark};
+use super::{Line, mark, shown};
 use crate::model::Row;
 
 /// Prints the rows of one workload.
@@ -11,7 +11,7 @@ pub fn print(rows: &[Row]) {
             "  {:<20} {:>18} {:>20} {:>9} {:>11}  floor (requests x empty round trip)",
             "", "median", "min..max", "x native", "requests"
         );
-        for series in &row.series {
+        for series in shown(row) {
             let line = Line::of(row, series);
             println!(
                 "  {:<20} {:>18} {:>20} {:>9} {:>11}  {}",
@@ -20,6 +20,9 @@ pub fn print(rows: &[Row]) {
             if let Some(error) = &series.error {
                 println!("  {:<20} {error}", "");
             }
+        }
+        for note in &row.notes {
+            println!("  {note}");
         }
         for bar in &row.bars {
             let value = bar.value.map_or("-".into(), |value| format!("{value:.2}"));

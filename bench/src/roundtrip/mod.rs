@@ -11,12 +11,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::CpuSet;
 use serde::Serialize;
 
 use crate::mounted::Mounted;
+use crate::requests::{Counter, Tracepoints};
 pub use server::serve;
 
 /// Microseconds per empty request.
@@ -34,14 +35,14 @@ impl RoundTrip {
     /// Measures all three on a mount at `at`.
     ///
     /// # Errors
-    /// Without root or `/dev/fuse`.
-    pub fn measure(at: &Path, quick: bool) -> Result<Self> {
+    /// Without root or `/dev/fuse`, and when calls turn out not to have reached the server.
+    pub fn measure(at: &Path, quick: bool, points: Option<Tracepoints>) -> Result<Self> {
         let batches = if quick { 20 } else { 100 };
         let two = std::thread::available_parallelism()?.get() > 1;
         Ok(Self {
-            same_core_us: one(at, Some((0, 0)), batches)?,
-            cross_core_us: if two { Some(one(at, Some((0, 1)), batches)?) } else { None },
-            unpinned_us: one(at, None, batches)?,
+            same_core_us: one(at, Some((0, 0)), batches, points)?,
+            cross_core_us: if two { Some(one(at, Some((0, 1)), batches, points)?) } else { None },
+            unpinned_us: one(at, None, batches, points)?,
         })
     }
 
@@ -52,7 +53,7 @@ impl RoundTrip {
 }
 
 /// Client and server core, or wherever the scheduler likes.
-fn one(at: &Path, cores: Option<(usize, usize)>, batches: usize) -> Result<f64> {
+fn one(at: &Path, cores: Option<(usize, usize)>, batches: usize, points: Option<Tracepoints>) -> Result<f64> {
     const BATCH: u32 = 500;
     let mut server = Command::new(std::env::current_exe()?);
     server.arg("--answer").arg(at);
@@ -60,6 +61,7 @@ fn one(at: &Path, cores: Option<(usize, usize)>, batches: usize) -> Result<f64> 
         server.arg("--core").arg(core.to_string());
     }
     let mounted = Mounted::start(&mut server, at)?;
+    let counter = points.map(|points| Counter::all(points, mounted.connection())).transpose()?;
     let before = rustix::thread::sched_getaffinity(None)?;
     if let Some((core, _)) = cores {
         pin(core)?;
@@ -79,7 +81,12 @@ fn one(at: &Path, cores: Option<(usize, usize)>, batches: usize) -> Result<f64> 
     };
     let times = times();
     rustix::thread::sched_setaffinity(None, &before)?;
+    let served = counter.map(|counter| counter.read()).transpose()?;
     mounted.end()?;
+    let asked = batches as u64 * u64::from(BATCH);
+    if served.is_some_and(|served| served < asked) {
+        bail!("only {served:?} of {asked} calls reached the empty server: the round trip means nothing");
+    }
     crate::model::median(&times?).context("no batch ran")
 }
 

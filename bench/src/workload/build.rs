@@ -18,9 +18,9 @@ pub const WORKLOAD: Workload =
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let archive = kernel_source::whole(bench)?;
-    // The source is unpacked once per peer and cleaned before each round.
+    // The source is unpacked once per peer; each round builds into a directory of its own beside it.
     let unpack = |source: &Path| {
-        job::shell(source, "tar -xf \"$1\" --strip-components=1", &[archive.as_os_str()])?;
+        job::shell(source, "mkdir src; tar -xf \"$1\" -C src --strip-components=1", &[archive.as_os_str()])?;
         Ok(())
     };
     let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &unpack };
@@ -28,11 +28,12 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     let peers = [Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE, Peer::LIBFUSE_URING, Peer::SHUNT];
     let cases = [("tinyconfig-j2", Unit::Seconds)];
     let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 3, setting, &mut |stage, _| {
-        job::shell(&stage.root, "make -s mrproper; make -s tinyconfig", &[])?;
+        job::shell(&stage.root, "mkdir out; make -s -C src O=../out tinyconfig", &[])?;
         let sample = stage.time(|root| {
-            job::shell(root, "make -s -j2 \"$1\"", &[target])?;
+            job::shell(root, "make -s -C src O=../out -j2 \"$1\"", &[target])?;
             Ok(())
         })?;
+        job::shell(&stage.root, "rm -rf out", &[])?;
         Ok(vec![("tinyconfig-j2", sample)])
     })?;
     rows[0].at_most("shunt", 1.15, "native");

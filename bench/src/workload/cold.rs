@@ -41,8 +41,8 @@ fn run(bench: &Bench, name: &str, aio_depth: Option<u32>) -> Result<Vec<Row>> {
     let peers = [Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT];
     let mut rows = interleave(bench, name, &cases, &peers, 5, setting, &mut |stage, _| {
         // What the daemon reads on the client's behalf counts as well.
-        if let Some(daemon) = stage.daemon() {
-            group.add(daemon.pid())?;
+        if stage.daemon().is_some() {
+            group.add(stage.daemon_pid()?)?;
         }
         let mut outcomes = Vec::new();
         for pattern in PATTERNS {

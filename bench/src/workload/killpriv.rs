@@ -40,7 +40,9 @@ fn count(bench: &Bench, stage: &Stage, writes: u32) -> Result<Sample> {
     write(&stage.root.join("written"), writes)?;
     let seconds = start.elapsed().as_secs_f64();
     let requests = before.zip(stage.requests()).map(|(before, after)| after - before);
-    Ok(Sample { value: counter.read()? as f64 * 1e6 / f64::from(writes), seconds, requests })
+    // Two independent counts; the larger one is believed.
+    let own = stage.stat().map_or(0, |stat| stat.count("getxattr"));
+    Ok(Sample { value: counter.read()?.max(own) as f64 * 1e6 / f64::from(writes), seconds, requests })
 }
 
 fn write(path: &Path, writes: u32) -> Result<()> {

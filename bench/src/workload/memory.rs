@@ -25,17 +25,22 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &prepare };
     let peers = [Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT];
     let cases = [("walk", Unit::Seconds), ("rss", Unit::BytesPerInode)];
+    let mut notes = Vec::new();
     // A peer at a time: three trees of a million files would not fit beside each other.
     let mut rows: Vec<Row> = cases.iter().map(|(case, unit)| Row::new(WORKLOAD.name, case, *unit)).collect();
     for peer in peers {
         let one = interleave(bench, WORKLOAD.name, &cases, &[peer], 1, setting, &mut |stage, _| {
             let (walk, memory) = walk(stage)?;
+            if let Ok(stat) = stage.stat() {
+                notes.push(format!("{} says: {}", stage.peer, stat.memory));
+            }
             Ok(vec![("walk", walk), ("rss", memory)])
         })?;
         for (row, one) in rows.iter_mut().zip(one) {
             row.series.extend(one.series);
         }
     }
+    rows[1].notes = notes;
     rows[1].limit("shunt", 160.0);
     Ok(rows)
 }
@@ -54,7 +59,7 @@ fn make(source: &Path, files: u32) -> Result<()> {
 
 /// Stats every name, so that the kernel holds every inode, and sees what that cost the daemon.
 fn walk(stage: &Stage) -> Result<(Sample, Sample)> {
-    let pid = stage.daemon().context("native has no daemon")?.pid();
+    let pid = stage.daemon_pid()?;
     let before = process::resident(pid)?;
     let held_before = process::fuse_inodes();
     let start = Instant::now();

@@ -49,8 +49,10 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
 }
 
 fn state(stage: &Stage) -> Result<Option<(f64, f64)>> {
-    let Some(daemon) = stage.daemon() else { return Ok(None) };
-    let pid = daemon.pid();
+    if stage.daemon().is_none() {
+        return Ok(None);
+    }
+    let pid = stage.daemon_pid()?;
     Ok(Some((process::descriptors(pid)? as f64, process::resident(pid)? as f64)))
 }
 

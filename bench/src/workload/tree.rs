@@ -26,7 +26,8 @@ const STEPS: [(&str, &str); 5] = [
     ("untar", "mkdir tree; tar -xf \"$1\" -C tree"),
     ("find", "find tree -printf '%p %s %m %i\\n' > /dev/null"),
     ("read", "find tree -type f -print0 | xargs -0 cat > /dev/null"),
-    ("git-add", "cd tree; git init -q; git -c gc.auto=0 add -A"),
+    // Forced: the .gitignore of Debian's source excludes everything.
+    ("git-add", "cd tree; git init -q; git -c gc.auto=0 add -A --force"),
     ("rm", "rm -rf tree"),
 ];
 
