@@ -33,8 +33,9 @@ fn note(reason: &str) {
     });
     SKIPPED.fetch_add(1, Ordering::Relaxed);
     let thread = std::thread::current();
-    // Straight to stderr: libtest captures only what the print macros write.
-    let _ = writeln!(std::io::stderr(), "SKIP {}: {reason}", thread.name().unwrap_or("?"));
+    // Straight to stderr: libtest captures only what the print macros write. In one piece, because others write, too.
+    let line = format!("\nSKIP {}: {reason}\n", thread.name().unwrap_or("?"));
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 extern "C" fn total() {

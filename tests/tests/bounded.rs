@@ -1,0 +1,111 @@
+//! Nothing in the daemon grows with the number of names.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use shunt_tests::cmd::within;
+use shunt_tests::{Plan, Stage, mounts, needs_mount, run_for, stage};
+
+fn make(base: &Path, many: usize) {
+    for n in 0..many {
+        if n % 500 == 0 {
+            fs::create_dir(base.join(format!("d{}", n / 500))).unwrap();
+        }
+        File::create(base.join(format!("d{}/f{n}", n / 500))).unwrap_or_else(|e| panic!("file {n}: {e}"));
+    }
+}
+
+fn memory_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Twenty times more files than the daemon may have open.
+fn few_open_files(plan: Plan) {
+    stage::perform(plan.open_files(1024).patience(120), |s| {
+        make(s.mnt(), 20_000);
+        let listed = run_for(60, Command::new("find").arg(s.mnt()).args(["-type", "f", "-printf", "%i %s\n"])).ok();
+        assert_eq!(listed.lines().count(), 20_000);
+        for n in (0..20_000).step_by(97) {
+            fs::write(s.path(format!("d{}/f{n}", n / 500)), b"x").unwrap();
+            assert_eq!(fs::metadata(s.path(format!("d{}/f{n}", n / 500))).unwrap().len(), 1);
+        }
+        if s.mounted() {
+            let fds = mounts::open_files(s.pid());
+            assert!(fds < 500, "the daemon holds {fds} files open while the kernel knows 20,000 inodes");
+        }
+    });
+}
+
+#[test]
+fn twenty_thousand_files_with_1024_descriptors_on_tmpfs() {
+    few_open_files(Plan::tmpfs());
+}
+
+#[test]
+fn twenty_thousand_files_with_1024_descriptors_on_ext4() {
+    few_open_files(Plan::ext4());
+}
+
+/// The kernel would keep every inode it ever saw; the limit makes it let go.
+#[test]
+fn max_inodes_is_kept() {
+    needs_mount!();
+    stage::perform(Plan::tmpfs().args(&["--max-inodes", "5000", "--cache", "exclusive"]).patience(120), |s| {
+        make(s.src(), 50_000);
+        let walked = run_for(60, Command::new("find").arg(s.mnt()).args(["-printf", "%i %s\n"])).ok();
+        assert_eq!(walked.lines().count(), 50_000 + 100 + 1);
+        // Forgets come with a delay; a look at the root gives the daemon reasons to go on.
+        let count = || inodes(s);
+        let near = within(Duration::from_secs(5), || count() <= 7500);
+        assert!(near, "{} inodes after a walk of 50,000, with a limit of 5,000: {}", count(), s.stat());
+        // What was let go is found again.
+        assert!(s.path("d3/f1600").exists());
+    });
+}
+
+/// How many inodes the daemon knows, by whatever name `stat` calls them.
+fn inodes(s: &Stage) -> u64 {
+    fn find(v: &serde_json::Value) -> Option<u64> {
+        let map = v.as_object()?;
+        let wanted = ["inodes", "nodes", "live_nodes", "nodes_live"];
+        wanted.iter().find_map(|k| map.get(*k)?.as_u64()).or_else(|| map.values().find_map(find))
+    }
+    let stat = s.stat();
+    find(&stat).unwrap_or_else(|| panic!("stat --json says nowhere how many inodes there are: {stat}"))
+}
+
+#[test]
+fn forgotten_inodes_give_their_memory_back() {
+    needs_mount!();
+    stage::perform(Plan::tmpfs().args(&["--cache", "exclusive"]).patience(120), |s| {
+        make(s.src(), 20_000);
+        let before = memory_kib(s.pid());
+        run_for(60, Command::new("find").arg(s.mnt()).args(["-size", "+1"])).ok();
+        let walked = inodes(s);
+        assert!(walked >= 20_000, "{walked}");
+        let each = (memory_kib(s.pid()) - before) * 1024 / walked;
+        assert!(each < 1024, "{each} bytes per inode");
+        fs::remove_dir_all(s.mnt()).unwrap_err();
+        assert!(within(Duration::from_secs(5), || inodes(s) < 100), "{} inodes after everything was removed", inodes(s));
+    });
+}
+
+/// One directory listing of many names needs no memory of its size in one piece, and many listings leak nothing.
+#[test]
+fn repeated_walks_do_not_grow() {
+    needs_mount!();
+    stage::perform(Plan::tmpfs().args(&["--cache", "none"]).patience(120), |s| {
+        make(s.src(), 5000);
+        let walk = || run_for(60, Command::new("find").arg(s.mnt()).args(["-size", "+1"])).ok();
+        (0..3).for_each(|_| drop(walk()));
+        let (memory, fds) = (memory_kib(s.pid()), mounts::open_files(s.pid()));
+        (0..10).for_each(|_| drop(walk()));
+        let (memory_now, fds_now) = (memory_kib(s.pid()), mounts::open_files(s.pid()));
+        assert!(memory_now < memory + 4096, "{memory} KiB, then {memory_now} KiB");
+        assert!(fds_now <= fds + 4, "{fds} open files, then {fds_now}");
+    });
+}

@@ -1,0 +1,132 @@
+//! What the kernel may remember, in each cache mode.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use shunt_tests::{Plan, Stage, needs_mount, run, stage};
+
+fn tree(s: &Stage) {
+    for d in 0..20 {
+        fs::create_dir(s.lower(format!("d{d}"))).unwrap();
+        for f in 0..20 {
+            fs::write(s.lower(format!("d{d}/f{f}")), b"x").unwrap();
+        }
+        symlink("f0", s.lower(format!("d{d}/l"))).unwrap();
+    }
+}
+
+fn walk(s: &Stage) -> usize {
+    run(Command::new("find").arg(s.mnt()).args(["-printf", "%p %s %m %T@\n"])).ok().lines().count()
+}
+
+/// Only the mirror changes the source: what was seen once is never asked again.
+#[test]
+fn exclusive_asks_once() {
+    needs_mount!();
+    stage::perform(Plan::tmpfs().args(&["--cache", "exclusive"]), |s| {
+        tree(s);
+        assert_eq!(walk(s), 1 + 20 * 22);
+        let before = s.stat();
+        std::thread::sleep(Duration::from_millis(1500));
+        assert_eq!(walk(s), 1 + 20 * 22);
+        (0..20).for_each(|d| drop(fs::read_link(s.path(format!("d{d}/l"))).unwrap()));
+        let links = s.requests("readlink");
+        (0..20).for_each(|d| drop(fs::read_link(s.path(format!("d{d}/l"))).unwrap()));
+        let after = s.stat();
+        for name in ["lookup", "getattr", "statx"] {
+            let count = |v: &serde_json::Value| v["requests"][name]["count"].as_u64().unwrap_or(0);
+            assert_eq!(count(&after) - count(&before), 0, "the second walk sent {name} requests");
+        }
+        assert_eq!(s.requests("readlink") - links, 0, "links are remembered");
+    });
+}
+
+/// Names that are not there are remembered as well, and forgotten when they come.
+#[test]
+fn exclusive_remembers_absence() {
+    needs_mount!();
+    stage::perform(Plan::tmpfs().args(&["--cache", "exclusive"]), |s| {
+        assert!(fs::metadata(s.path("none")).is_err());
+        let before = s.requests("lookup");
+        (0..100).for_each(|_| assert!(fs::metadata(s.path("none")).is_err()));
+        assert!(s.requests("lookup") - before <= 1);
+        fs::write(s.path("none"), b"x").unwrap();
+        assert_eq!(fs::metadata(s.path("none")).unwrap().len(), 1);
+        fs::rename(s.path("none"), s.path("other")).unwrap();
+        assert!(fs::metadata(s.path("none")).is_err());
+        assert!(fs::metadata(s.path("other")).is_ok());
+    });
+}
+
+/// A change in the source is there after the time given, and the old state until then is no error.
+#[test]
+fn timeout_shows_changes_after_its_time() {
+    needs_mount!();
+    stage::perform(Plan::tmpfs().args(&["--cache", "timeout=1"]), |s| {
+        fs::write(s.lower("f"), b"one").unwrap();
+        assert_eq!(fs::metadata(s.path("f")).unwrap().len(), 3);
+        assert!(!s.path("g").exists());
+        let start = Instant::now();
+        fs::write(s.lower("f"), b"longer").unwrap();
+        fs::write(s.lower("g"), b"").unwrap();
+        let before = s.requests("getattr") + s.requests("lookup");
+        (0..50).for_each(|_| drop(fs::metadata(s.path("f"))));
+        if start.elapsed() < Duration::from_millis(900) {
+            let asked = s.requests("getattr") + s.requests("lookup") - before;
+            assert!(asked <= 2, "{asked} requests within the second");
+        }
+        let seen = || fs::metadata(s.path("f")).unwrap().len() == 6 && s.path("g").exists();
+        assert!(shunt_tests::cmd::within(Duration::from_millis(1900), seen));
+        fs::remove_file(s.lower("f")).unwrap();
+        std::thread::sleep(Duration::from_millis(1100));
+        assert!(!s.path("f").exists());
+    });
+}
+
+/// Nothing is remembered: each look sees the source as it is.
+#[test]
+fn none_shows_changes_at_once() {
+    needs_mount!();
+    for passthrough in ["auto", "off"] {
+        stage::perform(Plan::tmpfs().args(&["--cache", "none", "--passthrough", passthrough]), |s| {
+            for n in 0..50usize {
+                fs::write(s.lower("f"), vec![n as u8; n + 1]).unwrap();
+                assert_eq!(fs::metadata(s.path("f")).unwrap().len(), n as u64 + 1);
+                assert!(fs::read(s.path("f")).unwrap() == vec![n as u8; n + 1], "old contents, round {n}, {passthrough}");
+                fs::rename(s.lower("f"), s.lower("g")).unwrap();
+                assert!(!s.path("f").exists() && s.path("g").exists());
+                assert_eq!(fs::read_dir(s.mnt()).unwrap().count(), 1);
+                fs::remove_file(s.lower("g")).unwrap();
+                assert!(!s.path("g").exists());
+                fs::create_dir(s.lower("x")).unwrap();
+                assert!(s.path("x").is_dir());
+                fs::remove_dir(s.lower("x")).unwrap();
+                fs::write(s.lower("x"), b"").unwrap();
+                assert!(s.path("x").is_file(), "a name that was a directory is a file now");
+                fs::remove_file(s.lower("x")).unwrap();
+            }
+        });
+    }
+}
+
+/// A name that comes to mean another file below must not show the old file's data, whatever is cached.
+#[test]
+fn a_replaced_file_is_another_file() {
+    needs_mount!();
+    for passthrough in ["auto", "off"] {
+        stage::perform(Plan::tmpfs().args(&["--cache", "timeout=0.1", "--passthrough", passthrough]), |s| {
+            fs::write(s.lower("f"), b"old old old").unwrap();
+            let held = fs::File::open(s.path("f")).unwrap();
+            assert_eq!(fs::read(s.path("f")).unwrap(), b"old old old");
+            fs::write(s.lower("new"), b"new").unwrap();
+            fs::rename(s.lower("new"), s.lower("f")).unwrap();
+            std::thread::sleep(Duration::from_millis(250));
+            assert_eq!(fs::read(s.path("f")).unwrap(), b"new");
+            let mut old = [0; 11];
+            std::os::unix::fs::FileExt::read_exact_at(&held, &mut old, 0).unwrap();
+            assert_eq!(&old, b"old old old");
+        });
+    }
+}
