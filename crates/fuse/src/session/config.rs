@@ -29,6 +29,7 @@ pub struct Config {
     pub(crate) threads: usize,
     pub(crate) max_threads: usize,
     pub(crate) splice: bool,
+    pub(crate) wakeful: bool,
 }
 
 /// Asked for in every profile: each makes something faster or more correct and promises nothing that the framework
@@ -74,6 +75,7 @@ impl Config {
             threads: cores.clamp(2, 8),
             max_threads: 64.max(2 * cores),
             splice: true,
+            wakeful: true,
         }
     }
 
@@ -147,6 +149,13 @@ impl Config {
     /// Whether data may move by splice (on by default).
     pub fn splice(mut self, on: bool) -> Self {
         self.splice = on;
+        self
+    }
+
+    /// Whether idle processors poll instead of sleeping while requests flow (on by default, where `/dev/cpu_dma_latency`
+    /// may be opened). The kernel's and the server's wake-ups are most of a round trip.
+    pub fn wakeful(mut self, on: bool) -> Self {
+        self.wakeful = on;
         self
     }
 

@@ -4,6 +4,7 @@ mod config;
 mod dispatch;
 mod executor;
 pub(crate) mod interrupt;
+mod latency;
 mod modes;
 mod negotiate;
 mod readers;
@@ -126,6 +127,11 @@ impl Handle {
     /// Threads that read requests.
     pub fn threads(&self) -> usize {
         self.shared.readers.threads()
+    }
+
+    /// Bursts of requests for which processors were kept awake; see [`Config::wakeful`].
+    pub fn wakeful_bursts(&self) -> u64 {
+        self.shared.readers.bursts()
     }
 
     /// Inodes that are open.

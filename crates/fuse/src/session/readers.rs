@@ -1,7 +1,7 @@
 //! The threads that read requests and handle them.
 //!
 //! A few threads wait for requests, and handle what they read by themselves: no hand-over, no second wake-up. A handler
-//! that blocks takes its thread out of that; once all threads were busy with the same requests for a millisecond,
+//! that blocks takes its thread out of that; once all threads were busy with the same requests for two milliseconds,
 //! another thread is added, so that blocking handlers (a slow disk) stall nobody. Threads beyond the usual number leave
 //! when they are not needed any more.
 
@@ -15,15 +15,16 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use shunt_fuse_abi::InitFlags;
 
+use super::latency::WakefulProcessors;
 use super::{Config, Handle};
 use crate::api::FileSystem;
 use crate::transport::buffer::BufferPool;
 use crate::transport::dev::{DevChannel, Receiver};
 use crate::transport::device::Device;
 
-/// All threads busy without progress for this long: one more is started.
-const STALL: Duration = Duration::from_millis(1);
-/// The watch goes on for this many ticks after all threads were busy, then sleeps.
+/// How often the watch looks. All threads busy without progress for this long: one more is started.
+const TICK: Duration = Duration::from_millis(2);
+/// Ticks without a request after which the watch sleeps.
 const WATCH_TICKS: u32 = 50;
 
 /// Who reads, and who is busy.
@@ -42,6 +43,7 @@ pub(crate) struct Readers {
     watch_sleeps: AtomicBool,
     ended: AtomicBool,
     failure: Mutex<Option<io::Error>>,
+    bursts: AtomicU64,
 }
 
 impl Readers {
@@ -58,6 +60,7 @@ impl Readers {
             watch_sleeps: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             failure: Mutex::new(None),
+            bursts: AtomicU64::new(0),
         }
     }
 
@@ -71,7 +74,7 @@ impl Readers {
     }
 
     fn wake_watch(&self) {
-        if self.watch_sleeps.load(Ordering::Acquire) {
+        if self.watch_sleeps.load(Ordering::SeqCst) {
             let _guard = self.watch.lock();
             self.watch_wanted.notify_one();
         }
@@ -86,37 +89,46 @@ impl Readers {
         self.watch_wanted.notify_all();
     }
 
-    /// Waits until all threads were busy with the same requests for [`STALL`]; `false` at the end of the session.
-    fn wait_for_stall(&self) -> bool {
+    /// Bursts of requests for which processors were kept awake.
+    pub(crate) fn bursts(&self) -> u64 {
+        self.bursts.load(Ordering::Relaxed)
+    }
+
+    /// Waits until all threads were busy with the same requests for a [`TICK`]; `false` at the end of the session.
+    fn wait_for_stall(&self, processors: &mut WakefulProcessors) -> bool {
         let mut quiet = 0;
-        let mut seen = None;
+        let mut stuck = false;
+        let mut last = self.progress.load(Ordering::Relaxed);
         let mut guard = self.watch.lock();
         loop {
             if self.ended.load(Ordering::Acquire) {
                 return false;
             }
             let progress = self.progress.load(Ordering::Relaxed);
-            if self.idle.load(Ordering::Acquire) > 0 {
-                seen = None;
-                quiet += 1;
-                if quiet > WATCH_TICKS {
-                    self.watch_sleeps.store(true, Ordering::SeqCst);
-                    // A thread that became busy before it could see the flag would not wake us.
-                    if self.idle.load(Ordering::SeqCst) > 0 {
-                        self.watch_wanted.wait(&mut guard);
-                    }
-                    self.watch_sleeps.store(false, Ordering::SeqCst);
-                    quiet = 0;
-                    continue;
-                }
-            } else {
-                quiet = 0;
-                if seen == Some(progress) {
+            let requests = progress.wrapping_sub(last);
+            last = progress;
+            processors.tick(requests, &self.bursts);
+            if self.idle.load(Ordering::Acquire) == 0 {
+                if stuck && requests == 0 {
                     return true;
                 }
-                seen = Some(progress);
+                stuck = true;
+                quiet = 0;
+            } else {
+                stuck = false;
+                quiet = if requests == 0 { quiet + 1 } else { 0 };
             }
-            self.watch_wanted.wait_for(&mut guard, STALL);
+            if quiet > WATCH_TICKS {
+                self.watch_sleeps.store(true, Ordering::SeqCst);
+                // A request that came before the flag could be seen would not wake us.
+                if self.progress.load(Ordering::SeqCst) == progress && !self.ended.load(Ordering::SeqCst) {
+                    self.watch_wanted.wait(&mut guard);
+                }
+                self.watch_sleeps.store(false, Ordering::SeqCst);
+                quiet = 0;
+            } else {
+                self.watch_wanted.wait_for(&mut guard, TICK);
+            }
         }
     }
 }
@@ -145,15 +157,16 @@ pub(crate) fn serve<F: FileSystem>(fs: &Arc<F>, handle: &Handle, config: &Config
         for _ in 1..config.threads {
             start(Arc::new(handle.shared.device.try_clone()?))?;
         }
-        while readers.wait_for_stall() {
+        let mut processors = WakefulProcessors::new(config.wakeful);
+        while readers.wait_for_stall(&mut processors) {
             if readers.threads() >= readers.most {
-                thread::sleep(STALL);
+                thread::sleep(TICK);
                 continue;
             }
             let more = handle.shared.device.try_clone().and_then(|device| start(Arc::new(device)));
             if let Err(error) = more {
                 tracing::warn!(%error, "cannot add a thread while all are busy");
-                thread::sleep(100 * STALL);
+                thread::sleep(50 * TICK);
             }
         }
         Ok::<(), io::Error>(())
@@ -184,14 +197,13 @@ fn read_requests<F: FileSystem>(
     let channel = DevChannel::new(device.clone(), shared.pipes.clone());
     let mut receiver = Receiver::new(device, buffers, shared.pipes.clone(), handle.negotiated().max_write);
     let outcome = loop {
-        readers.idle.fetch_add(1, Ordering::SeqCst);
+        readers.idle.fetch_add(1, Ordering::AcqRel);
         let received = receiver.receive();
-        if readers.idle.fetch_sub(1, Ordering::SeqCst) == 1 {
-            readers.wake_watch();
-        }
+        readers.idle.fetch_sub(1, Ordering::AcqRel);
         match received {
             Ok((header, message)) => {
-                readers.progress.fetch_add(1, Ordering::Relaxed);
+                readers.progress.fetch_add(1, Ordering::SeqCst);
+                readers.wake_watch();
                 current.store(header.unique, Ordering::Release);
                 super::serve::serve(fs, handle, &channel, &header, message);
                 current.store(0, Ordering::Release);
