@@ -15,22 +15,28 @@ pub struct Features {
     pub acls: bool,
     /// Errors of writes are known at once, not at close: the file system is not reached over a network.
     pub local: bool,
+    /// The file system lies on others (overlay, eCryptfs).
+    pub stacked: bool,
 }
 
 /// NFS, SMB (two), FUSE, 9P, Ceph, AFS (two): `close` may report an error there.
 const REMOTE: [i64; 8] =
     [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x6573_5546, 0x0102_1997, 0x00c3_6400, 0x5346_414f, 0x6b41_4653];
 
+/// Overlay, eCryptfs.
+const STACKED: [i64; 2] = [0x794c_7630, 0xf15f];
+
 impl Features {
     /// Asks the file system of `root`, an O_PATH descriptor.
     pub fn of(root: impl AsFd) -> Self {
         let path = ProcPath::new(&root);
         let knows = |name| rustix::fs::getxattr(path.as_cstr(), name, &mut [0u8; 0]) != Err(Errno::OPNOTSUPP);
-        let magic = rustix::fs::fstatfs(&root).map_or(0, |statfs| statfs.f_type as i64);
+        let magic = rustix::fs::fstatfs(&root).map_or(0, |statfs| statfs.f_type);
         Self {
             xattrs: knows(c"user.any") || knows(c"trusted.any") || knows(c"security.capability"),
             acls: knows(c"system.posix_acl_access"),
             local: !REMOTE.contains(&(magic & 0xffff_ffff)),
+            stacked: STACKED.contains(&magic),
         }
     }
 }

@@ -76,7 +76,7 @@ impl Mounts {
 
 /// Opens a file of the mount, and opens it once more by its handle, to see that both work.
 fn probe(fd: BorrowedFd<'_>, kind: FileType) -> Result<OwnedFd, Errno> {
-    let magic = rustix::fs::fstatfs(fd)?.f_type as i64;
+    let magic = rustix::fs::fstatfs(fd)?.f_type;
     if STALE_HANDLES.contains(&magic) {
         return Err(Errno::OPNOTSUPP);
     }

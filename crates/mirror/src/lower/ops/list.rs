@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 
 use super::super::devices::Devices;
@@ -50,6 +50,11 @@ impl Lower {
             // What lies above the root is not shown: it is its own parent.
             let ino = if id == NodeId::ROOT && entry.name == c".." { node.ino } else { entry.ino };
             entry.ino = Devices::shown_ino(node.device, ino);
+            if entry.kind == FileType::Unknown
+                && let Ok(stat) = rustix::fs::statat(dir, entry.name, AtFlags::SYMLINK_NOFOLLOW)
+            {
+                entry.kind = FileType::from_raw_mode(stat.st_mode);
+            }
             take(dir, entry)
         };
         if let Some(handle) = handle {

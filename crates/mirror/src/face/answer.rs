@@ -1,0 +1,76 @@
+//! Answers that several operations share.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{StatVfs, Statx};
+use shunt_fuse::{
+    Attributes, Capabilities, Entry, Errno, Expiry, FileHandle, NodeId, Opened, Request, StatFs,
+};
+
+use super::attributes;
+use crate::lower::{Found, Opening};
+use crate::{CacheMode, Mirror};
+
+impl Mirror {
+    pub(super) fn entry(&self, request: &Request<'_>, found: Found) -> Entry {
+        self.pruner.check(&self.lower, request.session());
+        let (attributes, attributes_expiry) = self.expiring(&found.stat);
+        let entry = Entry::new(NodeId(found.id.0), attributes, self.cache.names());
+        Entry { attributes_expiry, ..entry }
+    }
+
+    pub(super) fn expiring(&self, stat: &Statx) -> (Attributes, Expiry) {
+        let attributes = attributes(stat);
+        (attributes, self.cache.attributes(&attributes))
+    }
+
+    /// How an open file is served: by the kernel from the lower file where that works, else through the page cache.
+    pub(super) fn opened(&self, request: &Request<'_>, opening: Opening) -> Opened {
+        let handle = FileHandle(opening.handle);
+        let backing = request.session().passthrough().and_then(|passthrough| {
+            let shared = passthrough.share(NodeId(opening.file.node.0), opening.file.as_fd());
+            if let Err(errno) = &shared {
+                self.passthrough_failed.call_once(|| {
+                    tracing::warn!(%errno, source = %self.source.display(), "data goes through the daemon");
+                });
+            }
+            shared.ok()
+        });
+        let opened = match backing {
+            Some(backing) => Opened::passthrough(handle, backing),
+            None if self.cache == CacheMode::Exclusive => Opened::cached(handle).keep_cache(),
+            None => Opened::cached(handle),
+        };
+        // A local file system has nothing to report at close.
+        if self.lower.features().local { opened.no_flush() } else { opened }
+    }
+
+    /// Directories are listed without being opened.
+    pub(super) fn lists_unopened(&self, request: &Request<'_>) -> bool {
+        self.cache == CacheMode::Exclusive
+            && request.session().negotiated().has(Capabilities::NO_OPENDIR_SUPPORT)
+    }
+
+    pub(super) fn dir_handle(&self, request: &Request<'_>, handle: FileHandle) -> Option<u64> {
+        (!self.lists_unopened(request)).then_some(handle.0)
+    }
+
+    /// ENOSYS, which the kernel remembers, where the file system has no extended attributes at all.
+    pub(super) fn has_xattrs(&self) -> Result<(), Errno> {
+        if self.lower.features().xattrs { Ok(()) } else { Err(Errno::NOSYS) }
+    }
+}
+
+pub(super) fn statfs(statvfs: &StatVfs) -> StatFs {
+    let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    StatFs {
+        blocks: statvfs.f_blocks,
+        bfree: statvfs.f_bfree,
+        bavail: statvfs.f_bavail,
+        files: statvfs.f_files,
+        ffree: statvfs.f_ffree,
+        bsize: narrow(statvfs.f_bsize),
+        namelen: narrow(statvfs.f_namemax),
+        frsize: narrow(statvfs.f_frsize),
+    }
+}

@@ -1,0 +1,98 @@
+//! Between the engine's words and those of FUSE.
+
+use rustix::fs::{Statx, StatxTimestamp};
+use shunt_fuse::{
+    Attributes, Errno, FileType, Name, NodeId, Request, SetAttributes, SetTime, Timestamp, XattrReply,
+};
+
+use crate::lower::{self, Caller, Changes, Component, NewTime, XattrAnswer};
+
+pub(super) fn id(node: NodeId) -> lower::NodeId {
+    lower::NodeId(node.0)
+}
+
+pub(super) fn component(name: Name<'_>) -> Result<Component<'_>, Errno> {
+    Component::new(name.as_cstr())
+}
+
+pub(super) fn caller(request: &Request<'_>) -> Caller {
+    Caller { uid: request.uid(), gid: request.gid(), group: request.supplementary_groups().next() }
+}
+
+fn timestamp(time: StatxTimestamp) -> Timestamp {
+    Timestamp::new(time.tv_sec, time.tv_nsec)
+}
+
+pub(super) fn attributes(stat: &Statx) -> Attributes {
+    const BTIME: u32 = rustix::fs::StatxFlags::BTIME.bits();
+    Attributes {
+        ino: stat.stx_ino,
+        size: stat.stx_size,
+        blocks: stat.stx_blocks,
+        atime: timestamp(stat.stx_atime),
+        mtime: timestamp(stat.stx_mtime),
+        ctime: timestamp(stat.stx_ctime),
+        btime: (stat.stx_mask & BTIME != 0).then(|| timestamp(stat.stx_btime)),
+        mode: stat.stx_mode.into(),
+        nlink: stat.stx_nlink,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        rdev: encode_device(stat.stx_rdev_major, stat.stx_rdev_minor),
+        blksize: stat.stx_blksize,
+        statx_attributes: stat.stx_attributes.bits(),
+        statx_attributes_mask: stat.stx_attributes_mask.bits(),
+    }
+}
+
+/// The kernel's 32-bit form: minor's low 8 bits, 12 bits of major, the rest of minor.
+fn encode_device(major: u32, minor: u32) -> u32 {
+    minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12
+}
+
+pub(super) fn decode_device(device: u32) -> (u32, u32) {
+    (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00)
+}
+
+/// A kind that the engine does not know is not shown: the engine asks until it knows.
+pub(super) fn kind(kind: rustix::fs::FileType) -> FileType {
+    FileType::from_mode(kind.as_raw_mode()).unwrap_or(FileType::Regular)
+}
+
+fn new_time(time: SetTime) -> NewTime {
+    match time {
+        SetTime::Now => NewTime::Now,
+        SetTime::At(time) => NewTime::At(time.seconds, time.nanoseconds),
+    }
+}
+
+pub(super) fn changes(set: &SetAttributes) -> Changes {
+    Changes {
+        mode: set.mode,
+        uid: set.uid,
+        gid: set.gid,
+        size: set.size,
+        atime: set.atime.map(new_time),
+        mtime: set.mtime.map(new_time),
+        handle: set.handle.map(|handle| handle.0),
+        kill_setid: set.kill_suidgid,
+    }
+}
+
+pub(super) fn xattr(answer: XattrAnswer) -> XattrReply {
+    match answer {
+        XattrAnswer::Size(size) => XattrReply::Size(size as u32),
+        XattrAnswer::Bytes(bytes) => XattrReply::Bytes(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_survive() {
+        for device in [(0, 0), (8, 1), (259, 0x12345), (0xfff, 0xfffff)] {
+            assert_eq!(decode_device(encode_device(device.0, device.1)), device);
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The thin face: each request is translated, and the engine does it.
+
+mod answer;
+mod convert;
+
+use std::ffi::CStr;
+use std::os::fd::AsFd;
+
+use shunt_fuse::{
+    Attributes, CopyRange, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno,
+    Expiry, Fallocate, FileHandle, FileRange, FileSystem, IoctlArgs, IoctlReply, LockOwner, Name, NewNode,
+    NodeId, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameFlags, Request, SetAttributes, StatFs, StatxReply,
+    Whence, WriteArgs, WriteData, XattrReply, XattrSet,
+};
+
+use crate::lower::Component;
+use crate::{CacheMode, Mirror};
+use convert::{attributes, caller, component, id};
+
+impl FileSystem for Mirror {
+    fn forget(&self, node: NodeId, lookups: u64) {
+        self.lower.forget(id(node), lookups);
+    }
+
+    async fn lookup(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
+        match self.lower.lookup(id(parent), component(name)?) {
+            Ok(found) => Ok(self.entry(request, found)),
+            // Nobody else makes names: absent until we make it.
+            Err(Errno::NOENT) if self.cache == CacheMode::Exclusive => Ok(Entry::absent(Expiry::FOREVER)),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    async fn getattr(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        handle: Option<FileHandle>,
+    ) -> Result<(Attributes, Expiry), Errno> {
+        Ok(self.expiring(&self.lower.stat(id(node), handle.map(|handle| handle.0))?))
+    }
+
+    async fn statx(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        handle: Option<FileHandle>,
+        _mask: u32,
+    ) -> Result<StatxReply, Errno> {
+        let (attributes, expiry) = self.expiring(&self.lower.stat(id(node), handle.map(|handle| handle.0))?);
+        Ok(StatxReply { attributes, expiry })
+    }
+
+    async fn setattr(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        set: &SetAttributes,
+    ) -> Result<(Attributes, Expiry), Errno> {
+        Ok(self.expiring(&self.lower.change(id(node), &convert::changes(set), caller(request))?))
+    }
+
+    async fn readlink(&self, _request: &Request<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
+        self.lower.readlink(id(node))
+    }
+
+    async fn symlink(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        target: &CStr,
+    ) -> Result<Entry, Errno> {
+        let found = self.lower.symlink(id(parent), component(name)?, target, caller(request))?;
+        Ok(self.entry(request, found))
+    }
+
+    async fn mknod(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new: NewNode,
+    ) -> Result<Entry, Errno> {
+        let device = convert::decode_device(new.rdev);
+        let name = component(name)?;
+        let found = self.lower.mknod(id(parent), name, new.mode, device, new.umask, caller(request))?;
+        Ok(self.entry(request, found))
+    }
+
+    async fn mkdir(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new: NewNode,
+    ) -> Result<Entry, Errno> {
+        let found = self.lower.mkdir(id(parent), component(name)?, new.mode, new.umask, caller(request))?;
+        Ok(self.entry(request, found))
+    }
+
+    async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        self.lower.unlink(id(parent), component(name)?)
+    }
+
+    async fn rmdir(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        self.lower.rmdir(id(parent), component(name)?)
+    }
+
+    async fn rename(
+        &self,
+        _request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new_parent: NodeId,
+        new_name: Name<'_>,
+        flags: RenameFlags,
+    ) -> Result<(), Errno> {
+        self.lower.rename(id(parent), component(name)?, id(new_parent), component(new_name)?, flags.bits())
+    }
+
+    async fn link(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        new_parent: NodeId,
+        new_name: Name<'_>,
+    ) -> Result<Entry, Errno> {
+        let found = self.lower.link(id(node), id(new_parent), component(new_name)?)?;
+        Ok(self.entry(request, found))
+    }
+
+    async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
+        Ok(self.opened(request, self.lower.open_file(id(node), args.flags, args.kill_suidgid)?))
+    }
+
+    async fn create(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        args: CreateArgs,
+    ) -> Result<Created, Errno> {
+        let CreateArgs { flags, mode, umask, .. } = args;
+        let (found, opening) =
+            self.lower.create(id(parent), component(name)?, flags, mode, umask, caller(request))?;
+        Ok(Created { entry: self.entry(request, found), opened: self.opened(request, opening) })
+    }
+
+    async fn tmpfile(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        args: CreateArgs,
+    ) -> Result<Created, Errno> {
+        let CreateArgs { flags, mode, umask, .. } = args;
+        let (found, opening) = self.lower.tmpfile(id(parent), flags, mode, umask, caller(request))?;
+        Ok(Created { entry: self.entry(request, found), opened: self.opened(request, opening) })
+    }
+
+    async fn read(&self, _request: &Request<'_>, _node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
+        let file = self.lower.file(args.handle.0)?.file.clone();
+        Ok(Data::File(FileRange { file, offset: args.offset, length: args.size }))
+    }
+
+    async fn write(
+        &self,
+        _request: &Request<'_>,
+        _node: NodeId,
+        args: WriteArgs,
+        data: WriteData<'_>,
+    ) -> Result<usize, Errno> {
+        let file = self.lower.file(args.handle.0)?;
+        self.lower.writing(args.kill_suidgid, || data.write_to(file.as_fd(), args.offset))
+    }
+
+    async fn flush(
+        &self,
+        _request: &Request<'_>,
+        _node: NodeId,
+        handle: FileHandle,
+        _owner: LockOwner,
+    ) -> Result<(), Errno> {
+        self.lower.flush(handle.0)
+    }
+
+    async fn release(&self, _request: &Request<'_>, _node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
+        self.lower.close(args.handle.0);
+        Ok(())
+    }
+
+    async fn fsync(
+        &self,
+        _request: &Request<'_>,
+        _node: NodeId,
+        handle: FileHandle,
+        data_only: bool,
+    ) -> Result<(), Errno> {
+        self.lower.sync(handle.0, data_only)
+    }
+
+    async fn opendir(&self, request: &Request<'_>, node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
+        if self.lists_unopened(request) {
+            // Remembered: directories are never opened or released again, and listings are cached.
+            return Err(Errno::NOSYS);
+        }
+        Ok(Opened::cached(FileHandle(self.lower.open_dir(id(node))?)))
+    }
+
+    async fn readdir(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        offset: u64,
+        out: &mut DirectoryBuffer,
+    ) -> Result<(), Errno> {
+        let handle = self.dir_handle(request, handle);
+        self.lower.list(id(node), handle, offset, |_, entry| {
+            Ok(out.push(entry.name.to_bytes(), entry.ino, convert::kind(entry.kind), entry.next))
+        })
+    }
+
+    async fn readdirplus(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        offset: u64,
+        out: &mut DirectoryPlusBuffer,
+    ) -> Result<(), Errno> {
+        let handle = self.dir_handle(request, handle);
+        self.lower.list(id(node), handle, offset, |dir, entry| {
+            let name = entry.name.to_bytes();
+            if !out.has_room_for(name) {
+                return Ok(false);
+            }
+            let found = match entry.is_dots() {
+                true => None,
+                // What cannot be looked up is listed by name: the one who asks for it gets the error.
+                false => self.lower.lookup_at(dir, Component::new(entry.name)?).ok(),
+            };
+            let Some(found) = found else {
+                return Ok(out.push_name(name, entry.ino, convert::kind(entry.kind), entry.next));
+            };
+            let taken = out.push(name, &self.entry(request, found), entry.next);
+            if !taken {
+                self.lower.forget(found.id, 1);
+            }
+            Ok(taken)
+        })
+    }
+
+    async fn releasedir(&self, request: &Request<'_>, _node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
+        if let Some(handle) = self.dir_handle(request, args.handle) {
+            self.lower.close_dir(handle);
+        }
+        Ok(())
+    }
+
+    async fn fsyncdir(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        data_only: bool,
+    ) -> Result<(), Errno> {
+        self.lower.sync_dir(id(node), self.dir_handle(request, handle), data_only)
+    }
+
+    async fn statfs(&self, _request: &Request<'_>, node: NodeId) -> Result<StatFs, Errno> {
+        Ok(answer::statfs(&self.lower.statvfs(id(node))?))
+    }
+
+    async fn setxattr(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        name: &CStr,
+        value: &[u8],
+        set: XattrSet,
+    ) -> Result<(), Errno> {
+        self.has_xattrs()?;
+        self.lower.setxattr(id(node), name, value, set.flags, set.acl_kill_sgid)
+    }
+
+    async fn getxattr(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        name: &CStr,
+        size: u32,
+    ) -> Result<XattrReply, Errno> {
+        self.has_xattrs()?;
+        Ok(convert::xattr(self.lower.getxattr(id(node), name, size as usize)?))
+    }
+
+    async fn listxattr(&self, request: &Request<'_>, node: NodeId, size: u32) -> Result<XattrReply, Errno> {
+        self.has_xattrs()?;
+        Ok(convert::xattr(self.lower.listxattr(id(node), size as usize, caller(request))?))
+    }
+
+    async fn removexattr(&self, _request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
+        self.has_xattrs()?;
+        self.lower.removexattr(id(node), name)
+    }
+
+    async fn ioctl(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        args: IoctlArgs<'_>,
+    ) -> Result<IoctlReply, Errno> {
+        let handle = (!args.directory).then_some(args.handle.0);
+        let (result, data) =
+            self.lower.ioctl(id(node), handle, args.command, args.data, args.out_size as usize)?;
+        Ok(IoctlReply { result, data })
+    }
+
+    async fn fallocate(&self, request: &Request<'_>, _node: NodeId, args: Fallocate) -> Result<(), Errno> {
+        let Fallocate { handle, offset, length, mode } = args;
+        self.lower.fallocate(handle.0, mode, offset, length, caller(request))
+    }
+
+    async fn lseek(
+        &self,
+        _request: &Request<'_>,
+        _node: NodeId,
+        handle: FileHandle,
+        offset: u64,
+        whence: Whence,
+    ) -> Result<u64, Errno> {
+        self.lower.seek(handle.0, offset, whence == Whence::Hole)
+    }
+
+    async fn copy_file_range(
+        &self,
+        request: &Request<'_>,
+        _node_in: NodeId,
+        _node_out: NodeId,
+        range: CopyRange,
+    ) -> Result<usize, Errno> {
+        let from = (range.handle_in.0, range.offset_in);
+        let to = (range.handle_out.0, range.offset_out);
+        let length = usize::try_from(range.length).unwrap_or(usize::MAX);
+        self.lower.copy(from, to, length, caller(request))
+    }
+
+    async fn syncfs(&self, _request: &Request<'_>) -> Result<(), Errno> {
+        self.lower.sync_all()
+    }
+}

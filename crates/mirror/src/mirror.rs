@@ -1,0 +1,136 @@
+//! The file system: an engine, and how it is to be cached.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Once;
+
+use shunt_fuse::{Capabilities, Config, Profile};
+
+use crate::lower::{IdMaps, Lower, LowerOptions, Memory};
+use crate::prune::Pruner;
+use crate::{CacheMode, MirrorError, MirrorOptions, PassthroughMode};
+
+/// A directory, ready to be served.
+pub struct Mirror {
+    pub(crate) lower: Lower,
+    pub(crate) source: PathBuf,
+    pub(crate) cache: CacheMode,
+    pub(crate) passthrough: PassthroughMode,
+    pub(crate) pruner: Pruner,
+    /// Said once, not at every open.
+    pub(crate) passthrough_failed: Once,
+}
+
+impl Mirror {
+    /// Opens the source.
+    ///
+    /// # Errors
+    /// [`MirrorError`]; each is one line that says what to do.
+    pub fn open(options: MirrorOptions) -> Result<Self, MirrorError> {
+        let MirrorOptions { source, cache, read_only, uid_map, gid_map, max_inodes, passthrough } = options;
+        let ids = IdMaps { users: uid_map, groups: gid_map };
+        let lower = Lower::open(LowerOptions { source: source.clone(), read_only, ids })
+            .map_err(|errno| MirrorError::new(source.clone(), errno))?;
+        let most = max_inodes.into_iter().chain(lower.node_limit()).min();
+        Ok(Self {
+            lower,
+            source,
+            cache,
+            passthrough,
+            pruner: Pruner::new(most),
+            passthrough_failed: Once::new(),
+        })
+    }
+
+    /// What a session for this file system asks of the kernel.
+    ///
+    /// The mount must have `default_permissions`: the kernel checks permissions, the daemon does not.
+    pub fn config(&self) -> Config {
+        let features = self.lower.features();
+        let mut wanted = Capabilities::HANDLE_KILLPRIV_V2
+            | Capabilities::ATOMIC_O_TRUNC
+            | Capabilities::DONT_MASK
+            | Capabilities::CACHE_SYMLINKS;
+        if features.acls {
+            wanted |= Capabilities::POSIX_ACL;
+        }
+        if self.cache != CacheMode::Exclusive {
+            // Somebody else may write: pages are dropped when the modification time moved.
+            wanted |= Capabilities::AUTO_INVAL_DATA;
+        }
+        let mut config = Config::new(Profile::Passthrough).want(wanted);
+        if self.passthrough == PassthroughMode::Off {
+            config = config.without(Capabilities::PASSTHROUGH);
+        }
+        if features.stacked {
+            config = config.max_stack_depth(2);
+        }
+        config
+    }
+
+    /// How the source is shown.
+    pub fn describe(&self) -> Description {
+        Description {
+            source: self.source.clone(),
+            private_view: self.lower.attached().is_none(),
+            file_handles: self.lower.has_handles(),
+            xattrs: self.lower.features().xattrs,
+            acls: self.lower.features().acls,
+            max_inodes: self.pruner.most(),
+        }
+    }
+
+    /// How much is held.
+    pub fn memory(&self) -> Memory {
+        self.lower.memory()
+    }
+}
+
+impl fmt::Debug for Mirror {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mirror")
+            .field("source", &self.source)
+            .field("cache", &self.cache)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How a source is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    /// The directory.
+    pub source: PathBuf,
+    /// Seen through a private copy of the mount tree: mounts below it are shown, and it may be mounted over itself.
+    pub private_view: bool,
+    /// Inodes cost no descriptor.
+    pub file_handles: bool,
+    /// Extended attributes are passed on.
+    pub xattrs: bool,
+    /// POSIX ACLs are in force.
+    pub acls: bool,
+    /// Inodes that the kernel is to hold at most.
+    pub max_inodes: Option<u64>,
+}
+
+impl fmt::Display for Description {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.source.display())?;
+        write!(
+            f,
+            ", {}",
+            if self.file_handles { "inodes by file handle" } else { "one descriptor per inode" }
+        )?;
+        if !self.private_view {
+            write!(f, ", without the mounts below it")?;
+        }
+        if !self.xattrs {
+            write!(f, ", no extended attributes")?;
+        } else if !self.acls {
+            write!(f, ", no ACLs")?;
+        }
+        if let Some(most) = self.max_inodes {
+            write!(f, ", at most {most} inodes")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+//! What is mirrored, and how.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use shunt_fuse::{Attributes, Expiry, FileType};
+
+use crate::lower::IdMap;
+
+/// How long the kernel may use what it was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheMode {
+    /// Only this mount changes the source: names (absent ones too), attributes and listings are cached for ever.
+    Exclusive,
+    /// Others may change the source; their changes are seen after this time.
+    Timeout(Duration),
+    /// Everything is asked for every time.
+    None,
+}
+
+impl Default for CacheMode {
+    /// One second, as FUSE file systems do.
+    fn default() -> Self {
+        Self::Timeout(Duration::from_secs(1))
+    }
+}
+
+impl CacheMode {
+    /// How long names may be cached.
+    pub(crate) fn names(self) -> Expiry {
+        match self {
+            Self::Exclusive => Expiry::FOREVER,
+            Self::Timeout(time) => Expiry::after(time),
+            Self::None => Expiry::NEVER_CACHED,
+        }
+    }
+
+    /// How long these attributes may be cached.
+    ///
+    /// Not at all where they carry setuid or setgid: a write clears these bits on the lower file, and the kernel,
+    /// which passes the write by, goes on with the bits that it cached. It would run the program with them.
+    pub(crate) fn attributes(self, attributes: &Attributes) -> Expiry {
+        let setid = attributes.mode & 0o6000 != 0 && attributes.file_type() == FileType::Regular;
+        if setid { Expiry::NEVER_CACHED } else { self.names() }
+    }
+}
+
+/// Whether the kernel reads and writes the lower files itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PassthroughMode {
+    /// Where it can.
+    #[default]
+    Auto,
+    /// Never: all data goes through the daemon.
+    Off,
+}
+
+/// What is mirrored, and how.
+#[derive(Debug, Clone, Default)]
+pub struct MirrorOptions {
+    /// The directory shown.
+    pub source: PathBuf,
+    /// How long the kernel may use what it was told.
+    pub cache: CacheMode,
+    /// Refuse changes with EROFS.
+    pub read_only: bool,
+    /// Users shown under other numbers.
+    pub uid_map: IdMap,
+    /// Groups shown under other numbers.
+    pub gid_map: IdMap,
+    /// Inodes that the kernel is to hold at most; those not used lately are asked back. Inodes in use stay.
+    pub max_inodes: Option<u64>,
+    /// Whether the kernel reads and writes the lower files itself.
+    pub passthrough: PassthroughMode,
+}
+
+impl MirrorOptions {
+    /// The defaults, for a source.
+    pub fn new(source: impl Into<PathBuf>) -> Self {
+        Self { source: source.into(), ..Self::default() }
+    }
+}
