@@ -17,13 +17,17 @@ pub fn shunt() -> PathBuf {
     let mut places: Vec<PathBuf> =
         ["target/release/shunt", "target/debug/shunt"].iter().map(|p| root().join(p)).collect();
     // A test executable lives in <profile>/deps/, the command in <profile>/.
-    if let Some(profile) = std::env::current_exe().ok().as_deref().and_then(Path::parent).and_then(Path::parent) {
+    if let Some(profile) =
+        std::env::current_exe().ok().as_deref().and_then(Path::parent).and_then(Path::parent)
+    {
         places.push(profile.join("shunt"));
     }
     places
         .iter()
         .find(|p| p.exists())
-        .unwrap_or_else(|| panic!("no shunt in {places:?}: run `cargo build --release -p shunt`, or set SHUNT_BIN"))
+        .unwrap_or_else(|| {
+            panic!("no shunt in {places:?}: run `cargo build --release -p shunt`, or set SHUNT_BIN")
+        })
         .clone()
 }
 
@@ -45,6 +49,7 @@ pub fn tool(name: &str) -> Option<PathBuf> {
 
 /// The repository.
 pub fn root() -> PathBuf {
-    let here = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    let here = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
     here.parent().expect("tests/ is in the repository").to_owned()
 }

@@ -59,7 +59,8 @@ pub fn run(command: &mut Command) -> Ran {
 /// When the program cannot be started at all.
 pub fn run_for(seconds: u64, command: &mut Command) -> Ran {
     // Files, not pipes: a daemon that keeps its parent's stderr must not keep us waiting for the end of it.
-    let (mut out, mut err) = (tempfile::tempfile().expect("temp file"), tempfile::tempfile().expect("temp file"));
+    let (mut out, mut err) =
+        (tempfile::tempfile().expect("temp file"), tempfile::tempfile().expect("temp file"));
     let what = format!("{command:?}");
     let start = Instant::now();
     let mut child = command

@@ -30,7 +30,8 @@ impl Lower {
     pub fn source(self) -> Result<Source, String> {
         match self {
             Self::Tmpfs => {
-                let base = first(&["/dev/shm", "/run", "/tmp"], TMPFS_MAGIC).ok_or("no tmpfs in /dev/shm, /run or /tmp")?;
+                let base = first(&["/dev/shm", "/run", "/tmp"], TMPFS_MAGIC)
+                    .ok_or("no tmpfs in /dev/shm, /run or /tmp")?;
                 Ok(Source::plain(&base))
             }
             Self::Ext4 => {
@@ -61,11 +62,12 @@ impl Source {
         std::fs::create_dir(&path).map_err(|e| e.to_string())?;
         let file = std::fs::File::create(&image).map_err(|e| e.to_string())?;
         file.set_len(512 << 20).map_err(|e| e.to_string())?;
-        for (program, args) in [("mkfs.ext4", vec!["-qF".as_ref(), image.as_os_str()]), (
-            "mount",
-            vec!["-oloop".as_ref(), image.as_os_str(), path.as_os_str()],
-        )] {
-            let ran = Command::new(program).args(args).output().map_err(|e| format!("no ext4: {program}: {e}"))?;
+        for (program, args) in [
+            ("mkfs.ext4", vec!["-qF".as_ref(), image.as_os_str()]),
+            ("mount", vec!["-oloop".as_ref(), image.as_os_str(), path.as_os_str()]),
+        ] {
+            let ran =
+                Command::new(program).args(args).output().map_err(|e| format!("no ext4: {program}: {e}"))?;
             if !ran.status.success() {
                 return Err(format!("no ext4: {program}: {}", String::from_utf8_lossy(&ran.stderr).trim()));
             }

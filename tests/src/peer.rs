@@ -102,7 +102,8 @@ impl Peer {
     /// When it panicked, was killed, or is not done by then.
     #[track_caller]
     pub fn done_within(mut self, limit: Duration) {
-        let status = self.wait(limit).unwrap_or_else(|| panic!("a child process did not end within {limit:?}"));
+        let status =
+            self.wait(limit).unwrap_or_else(|| panic!("a child process did not end within {limit:?}"));
         assert_eq!(status.exit_status(), Some(0), "a child process failed");
     }
 

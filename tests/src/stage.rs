@@ -26,7 +26,13 @@ pub struct Plan {
 impl Plan {
     /// On tmpfs, data passed through.
     pub fn tmpfs() -> Self {
-        Self { lower: Lower::Tmpfs, args: Vec::new(), files: None, patience: Duration::from_secs(60), mounted: true }
+        Self {
+            lower: Lower::Tmpfs,
+            args: Vec::new(),
+            files: None,
+            patience: Duration::from_secs(60),
+            mounted: true,
+        }
     }
 
     /// On ext4, data passed through.
@@ -248,7 +254,8 @@ impl Stage {
             self.pid = None;
             return Ok(());
         }
-        let state = format!("mounts {}, daemon alive {:?}", mounts::count(&self.mnt), self.pid.map(mounts::alive));
+        let state =
+            format!("mounts {}, daemon alive {:?}", mounts::count(&self.mnt), self.pid.map(mounts::alive));
         if let Some(pid) = self.pid.take() {
             mounts::signal(pid, rustix::process::Signal::KILL);
         }

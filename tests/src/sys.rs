@@ -128,7 +128,13 @@ pub fn lock_holder(file: &File, start: i64, len: i64) -> io::Result<Option<(i32,
 }
 
 fn range(lock: Lock, start: i64, len: i64) -> libc::flock {
-    libc::flock { l_type: lock.raw(), l_whence: libc::SEEK_SET as libc::c_short, l_start: start, l_len: len, l_pid: 0 }
+    libc::flock {
+        l_type: lock.raw(),
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: start,
+        l_len: len,
+        l_pid: 0,
+    }
 }
 
 fn fcntl(file: &File, what: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {

@@ -27,7 +27,8 @@ fn memory_kib(pid: u32) -> u64 {
 fn few_open_files(plan: Plan) {
     stage::perform(plan.open_files(1024).patience(120), |s| {
         make(s.mnt(), 20_000);
-        let listed = run_for(60, Command::new("find").arg(s.mnt()).args(["-type", "f", "-printf", "%i %s\n"])).ok();
+        let listed =
+            run_for(60, Command::new("find").arg(s.mnt()).args(["-type", "f", "-printf", "%i %s\n"])).ok();
         assert_eq!(listed.lines().count(), 20_000);
         for n in (0..20_000).step_by(97) {
             fs::write(s.path(format!("d{}/f{n}", n / 500)), b"x").unwrap();
@@ -54,17 +55,20 @@ fn twenty_thousand_files_with_1024_descriptors_on_ext4() {
 #[test]
 fn max_inodes_is_kept() {
     needs_mount!();
-    stage::perform(Plan::tmpfs().args(&["--max-inodes", "5000", "--cache", "exclusive"]).patience(120), |s| {
-        make(s.src(), 50_000);
-        let walked = run_for(60, Command::new("find").arg(s.mnt()).args(["-printf", "%i %s\n"])).ok();
-        assert_eq!(walked.lines().count(), 50_000 + 100 + 1);
-        // Forgets come with a delay; a look at the root gives the daemon reasons to go on.
-        let count = || inodes(s);
-        let near = within(Duration::from_secs(5), || count() <= 7500);
-        assert!(near, "{} inodes after a walk of 50,000, with a limit of 5,000: {}", count(), s.stat());
-        // What was let go is found again.
-        assert!(s.path("d3/f1600").exists());
-    });
+    stage::perform(
+        Plan::tmpfs().args(&["--max-inodes", "5000", "--cache", "exclusive"]).patience(120),
+        |s| {
+            make(s.src(), 50_000);
+            let walked = run_for(60, Command::new("find").arg(s.mnt()).args(["-printf", "%i %s\n"])).ok();
+            assert_eq!(walked.lines().count(), 50_000 + 100 + 1);
+            // Forgets come with a delay; a look at the root gives the daemon reasons to go on.
+            let count = || inodes(s);
+            let near = within(Duration::from_secs(5), || count() <= 7500);
+            assert!(near, "{} inodes after a walk of 50,000, with a limit of 5,000: {}", count(), s.stat());
+            // What was let go is found again.
+            assert!(s.path("d3/f1600").exists());
+        },
+    );
 }
 
 /// How many inodes the daemon knows, by whatever name `stat` calls them.
@@ -90,7 +94,11 @@ fn forgotten_inodes_give_their_memory_back() {
         let each = (memory_kib(s.pid()) - before) * 1024 / walked;
         assert!(each < 1024, "{each} bytes per inode");
         fs::remove_dir_all(s.mnt()).unwrap_err();
-        assert!(within(Duration::from_secs(5), || inodes(s) < 100), "{} inodes after everything was removed", inodes(s));
+        assert!(
+            within(Duration::from_secs(5), || inodes(s) < 100),
+            "{} inodes after everything was removed",
+            inodes(s)
+        );
     });
 }
 

@@ -94,7 +94,10 @@ fn none_shows_changes_at_once() {
             for n in 0..50usize {
                 fs::write(s.lower("f"), vec![n as u8; n + 1]).unwrap();
                 assert_eq!(fs::metadata(s.path("f")).unwrap().len(), n as u64 + 1);
-                assert!(fs::read(s.path("f")).unwrap() == vec![n as u8; n + 1], "old contents, round {n}, {passthrough}");
+                assert!(
+                    fs::read(s.path("f")).unwrap() == vec![n as u8; n + 1],
+                    "old contents, round {n}, {passthrough}"
+                );
                 fs::rename(s.lower("f"), s.lower("g")).unwrap();
                 assert!(!s.path("f").exists() && s.path("g").exists());
                 assert_eq!(fs::read_dir(s.mnt()).unwrap().count(), 1);

@@ -4,7 +4,9 @@ use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, copy_file_range, fallocate, linkat, open, seek};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, Mode, OFlags, copy_file_range, fallocate, linkat, open, seek,
+};
 use rustix::io::Errno;
 use shunt_tests::sys::{Aligned, Shared, open_direct};
 use shunt_tests::{Lower, Peer, Rng, Stage};
@@ -372,7 +374,13 @@ fn sync_calls(s: &Stage) {
     let d = File::open(s.mnt()).unwrap();
     d.sync_all().unwrap();
     rustix::fs::syncfs(&d).unwrap();
-    File::options().write(true).custom_flags(libc::O_SYNC).open(s.path("f")).unwrap().write_all(b"y").unwrap();
+    File::options()
+        .write(true)
+        .custom_flags(libc::O_SYNC)
+        .open(s.path("f"))
+        .unwrap()
+        .write_all(b"y")
+        .unwrap();
     assert_eq!(fs::read(s.lower("f")).unwrap(), b"y");
 }
 
@@ -397,7 +405,8 @@ fn sendfile_and_splice(s: &Stage) {
 fn vectored_and_positioned(s: &Stage) {
     use rustix::io::{preadv, pwritev};
     let f = rw(s, "f");
-    let parts = [std::io::IoSlice::new(b"one "), std::io::IoSlice::new(b"two "), std::io::IoSlice::new(b"three")];
+    let parts =
+        [std::io::IoSlice::new(b"one "), std::io::IoSlice::new(b"two "), std::io::IoSlice::new(b"three")];
     assert_eq!(pwritev(&f, &parts, 10).unwrap(), 13);
     let (mut a, mut b) = ([0; 6], [0; 7]);
     let mut into = [std::io::IoSliceMut::new(&mut a), std::io::IoSliceMut::new(&mut b)];

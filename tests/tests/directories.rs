@@ -20,7 +20,8 @@ fn listing_is_complete_and_typed(s: &Stage) {
     symlink("x", s.path("link")).unwrap();
     let mode = rustix::fs::Mode::RWXU;
     rustix::fs::mknodat(rustix::fs::CWD, s.path("pipe"), FileType::Fifo, mode, 0).unwrap();
-    let kinds: HashMap<_, _> = list(s.mnt()).into_iter().map(|e| (e.name.into_string().unwrap(), e.kind)).collect();
+    let kinds: HashMap<_, _> =
+        list(s.mnt()).into_iter().map(|e| (e.name.into_string().unwrap(), e.kind)).collect();
     assert_eq!(kinds.len(), 4);
     assert_eq!(kinds["file"], FileType::RegularFile);
     assert_eq!(kinds["dir"], FileType::Directory);
@@ -79,7 +80,8 @@ fn positions_are_stable(s: &Stage) {
     let other = File::open(s.mnt()).unwrap();
     let gone = all.iter().take(400).rposition(|e| e.name != "." && e.name != "..").unwrap();
     fs::remove_file(s.mnt().join(&all[gone].name)).unwrap();
-    let names = |entries: &[shunt_tests::dir::Entry]| entries.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
+    let names =
+        |entries: &[shunt_tests::dir::Entry]| entries.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&list_from(&other, all[700].next)), names(&all[701..]));
 }
 
@@ -91,7 +93,11 @@ fn rewind_sees_new_entries(s: &Stage) {
     assert_eq!(list_from(&dir, 0).len(), 4);
     fs::remove_file(s.path("a")).unwrap();
     fs::rename(s.path("b"), s.path("c")).unwrap();
-    let names: Vec<_> = list_from(&dir, 0).into_iter().map(|e| e.name).filter(|n| !n.as_encoded_bytes().starts_with(b".")).collect();
+    let names: Vec<_> = list_from(&dir, 0)
+        .into_iter()
+        .map(|e| e.name)
+        .filter(|n| !n.as_encoded_bytes().starts_with(b"."))
+        .collect();
     assert_eq!(names, ["c"]);
 }
 

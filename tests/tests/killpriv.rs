@@ -36,7 +36,11 @@ fn dangerous(s: &Stage) -> PathBuf {
 fn expect(s: &Stage, mode: u32) {
     let seen = |p: PathBuf| fs::metadata(p).unwrap().mode() & 0o7777;
     let (below, above) = (seen(s.lower("f")), seen(s.path("f")));
-    assert_eq!((below, above), (mode, mode), "left {below:o} in the source, {above:o} in the mirror; want {mode:o}");
+    assert_eq!(
+        (below, above),
+        (mode, mode),
+        "left {below:o} in the source, {above:o} in the mirror; want {mode:o}"
+    );
 }
 
 fn stranger() -> User {
@@ -131,7 +135,8 @@ fn copy_file_range_clears(s: &Stage) {
     fs::write(s.path("from"), vec![2; 8192]).unwrap();
     fs::set_permissions(s.path("from"), Permissions::from_mode(0o644)).unwrap();
     stranger().run(|| {
-        let (from, to) = (File::open(s.path("from")).unwrap(), File::options().write(true).open(&path).unwrap());
+        let (from, to) =
+            (File::open(s.path("from")).unwrap(), File::options().write(true).open(&path).unwrap());
         rustix::fs::copy_file_range(&from, None, &to, None, 8192).unwrap();
     });
     expect(s, 0o777);

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use shunt_tests::cmd::within;
-use shunt_tests::{Peer, Plan, Stage, User, binary, mounts, needs_mount, requirement, run, run_for, sh, stage};
+use shunt_tests::{
+    Peer, Plan, Stage, User, binary, mounts, needs_mount, requirement, run, run_for, sh, stage,
+};
 
 const SOON: Duration = Duration::from_secs(2);
 
@@ -257,7 +259,9 @@ fn bad_input_gives_one_clear_line() {
     one_line(&umount, "not");
     let stat = run(binary::command(&["stat", "--json"]).arg(s.mnt())).fails();
     one_line(&stat, "not");
-    for bad in [["--cache", "sometimes"], ["--uid-map", "a:b"], ["--max-inodes", "-1"], ["--passthrough", "maybe"]] {
+    for bad in
+        [["--cache", "sometimes"], ["--uid-map", "a:b"], ["--max-inodes", "-1"], ["--passthrough", "maybe"]]
+    {
         assert!(mirror(src, s.mnt(), &bad).contains(bad[1]), "{bad:?}");
     }
     assert_eq!(mounts::count(s.mnt()), 0);
@@ -270,8 +274,10 @@ fn unprivileged_mounts() {
     needs_mount!();
     let Some(s) = unmounted() else { return };
     requirement!(shunt_tests::skip::have(&["fusermount3"]), "no fusermount3");
-    requirement!(User::new(1001).run(|| File::options().read(true).write(true).open("/dev/fuse").is_ok()),
-        "/dev/fuse is closed to users");
+    requirement!(
+        User::new(1001).run(|| File::options().read(true).write(true).open("/dev/fuse").is_ok()),
+        "/dev/fuse is closed to users"
+    );
     for dir in [s.src(), s.mnt()] {
         std::os::unix::fs::chown(dir, Some(1001), Some(1001)).unwrap();
     }
@@ -352,7 +358,9 @@ fn list_and_stat_are_contracts() {
         // Asking must not count as using: no request of its own reaches the mount.
         let before = s.stat()["requests"].clone();
         let after = s.stat()["requests"].clone();
-        let count = |v: &serde_json::Value| v["getattr"]["count"].as_u64().unwrap_or(0) + v["lookup"]["count"].as_u64().unwrap_or(0);
+        let count = |v: &serde_json::Value| {
+            v["getattr"]["count"].as_u64().unwrap_or(0) + v["lookup"]["count"].as_u64().unwrap_or(0)
+        };
         assert_eq!(count(&before), count(&after));
     });
 }
@@ -377,7 +385,10 @@ fn the_mount_helper() {
     let gone = within(SOON, || mounts::count(s.mnt()) == 0 && mounts::processes_naming(s.mnt()).is_empty());
     mounts::detach(s.mnt());
     // mount(8) passes options of its own; `nofail` and the x- ones are for others to read.
-    let odd = sh(s.aside(), &format!("mount -t shunt.mirror {src} {mnt} -o rw,nofail,x-systemd.automount,noatime,nodev"));
+    let odd = sh(
+        s.aside(),
+        &format!("mount -t shunt.mirror {src} {mnt} -o rw,nofail,x-systemd.automount,noatime,nodev"),
+    );
     let odd_away = sh(s.aside(), &format!("umount {mnt}"));
     mounts::detach(s.mnt());
     if ours {
@@ -408,7 +419,11 @@ fn two_hundred_mounts() {
         let umounted = within(Duration::from_secs(3), || s.umount().success());
         assert!(umounted && mounts::count(s.mnt()) == 0, "round {round}");
     }
-    assert!(within(SOON, || mounts::processes_naming(s.mnt()).is_empty()), "{:?}", mounts::processes_naming(s.mnt()));
+    assert!(
+        within(SOON, || mounts::processes_naming(s.mnt()).is_empty()),
+        "{:?}",
+        mounts::processes_naming(s.mnt())
+    );
     assert!(mounts::open_files(std::process::id()) <= mine + 8);
     assert!(sockets() <= sockets_before + 4, "{} then {} in /run/shunt", sockets_before, sockets());
     assert!(start.elapsed() < Duration::from_secs(100), "{:?}", start.elapsed());

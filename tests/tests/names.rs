@@ -98,7 +98,8 @@ fn rename_replaces(s: &Stage) {
 fn rename_noreplace(s: &Stage) {
     fs::write(s.path("a"), b"a").unwrap();
     fs::write(s.path("b"), b"b").unwrap();
-    let rename = |from: &str, to: &str| renameat_with(CWD, s.path(from), CWD, s.path(to), RenameFlags::NOREPLACE);
+    let rename =
+        |from: &str, to: &str| renameat_with(CWD, s.path(from), CWD, s.path(to), RenameFlags::NOREPLACE);
     assert_eq!(rename("a", "b"), Err(Errno::EXIST));
     assert_eq!(fs::read(s.path("b")).unwrap(), b"b");
     rename("a", "c").unwrap();
@@ -133,7 +134,8 @@ fn rename_directories(s: &Stage) {
     fs::create_dir_all(s.path("full/x")).unwrap();
     fs::create_dir(s.path("empty")).unwrap();
     fs::write(s.path("f"), b"").unwrap();
-    let code = |from: &str, to: &str| fs::rename(s.path(from), s.path(to)).map_err(|e| e.raw_os_error().unwrap());
+    let code =
+        |from: &str, to: &str| fs::rename(s.path(from), s.path(to)).map_err(|e| e.raw_os_error().unwrap());
     assert_eq!(code("a", "a/b/c/d"), Err(libc::EINVAL));
     assert!(matches!(code("a", "full"), Err(libc::ENOTEMPTY | libc::EEXIST)));
     assert_eq!(code("a", "f"), Err(libc::ENOTDIR));
@@ -290,14 +292,19 @@ fn names_too_long(s: &Stage) {
         rustix::fs::mkdirat(&dir, name.as_str(), Mode::RWXU).unwrap();
         dir = rustix::fs::openat(&dir, name.as_str(), rustix::fs::OFlags::DIRECTORY, Mode::empty()).unwrap();
     }
-    let file = rustix::fs::openat(&dir, "f", rustix::fs::OFlags::CREATE | rustix::fs::OFlags::RDWR, Mode::RWXU).unwrap();
+    let file =
+        rustix::fs::openat(&dir, "f", rustix::fs::OFlags::CREATE | rustix::fs::OFlags::RDWR, Mode::RWXU)
+            .unwrap();
     rustix::io::write(&file, b"deep").unwrap();
     assert_eq!(rustix::fs::statat(&dir, "f", rustix::fs::AtFlags::empty()).unwrap().st_size, 4);
 }
 
 fn statfs_is_the_sources(s: &Stage) {
     let (m, l) = (rustix::fs::statvfs(s.mnt()).unwrap(), rustix::fs::statvfs(s.src()).unwrap());
-    assert_eq!((m.f_blocks, m.f_bsize, m.f_files, m.f_namemax), (l.f_blocks, l.f_bsize, l.f_files, l.f_namemax));
+    assert_eq!(
+        (m.f_blocks, m.f_bsize, m.f_files, m.f_namemax),
+        (l.f_blocks, l.f_bsize, l.f_files, l.f_namemax)
+    );
     assert!(m.f_bavail.abs_diff(l.f_bavail) * m.f_bsize < 1 << 30);
 }
 

@@ -93,7 +93,9 @@ fn open_and_close_in_all_orders(s: &Stage) {
                 3 => options.read(true).write(true).custom_flags(libc::O_DIRECT),
                 _ => options.read(true).write(true).custom_flags(libc::O_DSYNC),
             };
-            open.push(options.open(s.path("f")).unwrap_or_else(|e| panic!("step {step}, {} open: {e}", open.len())));
+            open.push(
+                options.open(s.path("f")).unwrap_or_else(|e| panic!("step {step}, {} open: {e}", open.len())),
+            );
         } else if !open.is_empty() {
             let mut file = open.swap_remove(rng.below(open.len()));
             let mut block = Aligned::new(4096);
@@ -120,7 +122,9 @@ fn reopened_after_rename_and_unlink(s: &Stage) {
 
 fn many_files_open_at_once(s: &Stage) {
     let mut files: Vec<File> = (0..500)
-        .map(|n| File::options().read(true).write(true).create_new(true).open(s.path(format!("{n}"))).unwrap())
+        .map(|n| {
+            File::options().read(true).write(true).create_new(true).open(s.path(format!("{n}"))).unwrap()
+        })
         .collect();
     for (n, file) in files.iter_mut().enumerate() {
         file.write_all(format!("file {n}").as_bytes()).unwrap();
@@ -208,6 +212,10 @@ fn opens_leak_nothing() {
             fs::write(s.path(format!("g{}", n % 50)), b"y").unwrap();
             assert_eq!(fs::read(s.path("f")).unwrap(), b"x");
         }
-        assert!(shunt_tests::cmd::within(std::time::Duration::from_secs(2), || fds() <= before + 5), "{before} {}", fds());
+        assert!(
+            shunt_tests::cmd::within(std::time::Duration::from_secs(2), || fds() <= before + 5),
+            "{before} {}",
+            fds()
+        );
     });
 }

@@ -2,7 +2,9 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown, symlink};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown, symlink,
+};
 use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, Mode, accessat};
@@ -86,14 +88,17 @@ fn owner_of_new_files(s: &Stage) {
         fs::write(dir.join("f"), b"").unwrap();
         fs::create_dir(dir.join("d")).unwrap();
         symlink("x", dir.join("l")).unwrap();
-        rustix::fs::mknodat(CWD, dir.join("p"), rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+        rustix::fs::mknodat(CWD, dir.join("p"), rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o644), 0)
+            .unwrap();
         std::os::unix::net::UnixListener::bind(dir.join("s")).unwrap();
-        rustix::fs::open(&dir, rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR, Mode::RWXU).map(|f| {
-            let m = rustix::fs::fstat(&f).unwrap();
-            assert_eq!((m.st_uid, m.st_gid), (1001, 1005));
-        })
-        .unwrap();
-        let device = rustix::fs::mknodat(CWD, dir.join("c"), rustix::fs::FileType::CharacterDevice, Mode::RWXU, 0x103);
+        rustix::fs::open(&dir, rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR, Mode::RWXU)
+            .map(|f| {
+                let m = rustix::fs::fstat(&f).unwrap();
+                assert_eq!((m.st_uid, m.st_gid), (1001, 1005));
+            })
+            .unwrap();
+        let device =
+            rustix::fs::mknodat(CWD, dir.join("c"), rustix::fs::FileType::CharacterDevice, Mode::RWXU, 0x103);
         assert_eq!(device, Err(rustix::io::Errno::PERM));
     });
     for name in ["f", "d", "l", "p", "s"] {
@@ -107,16 +112,23 @@ fn owner_of_new_files(s: &Stage) {
 fn umask_applies(s: &Stage) {
     let dir = open_dir(s, "d", 1001, 0o755);
     let mode = |name: &str| fs::metadata(dir.join(name)).unwrap().mode() & 0o7777;
-    for (umask, file, directory) in [(0o022, 0o644, 0o755), (0o077, 0o600, 0o700), (0, 0o666, 0o777), (0o137, 0o640, 0o640)] {
+    for (umask, file, directory) in
+        [(0o022, 0o644, 0o755), (0o077, 0o600, 0o700), (0, 0o666, 0o777), (0o137, 0o640, 0o640)]
+    {
         User::new(1001).umask(umask).run(|| {
             fs::write(dir.join(format!("f{umask:o}")), b"").unwrap();
             fs::DirBuilder::new().mode(0o777).create(dir.join(format!("d{umask:o}"))).unwrap();
         });
-        assert_eq!((mode(&format!("f{umask:o}")), mode(&format!("d{umask:o}"))), (file, directory), "umask {umask:o}");
+        assert_eq!(
+            (mode(&format!("f{umask:o}")), mode(&format!("d{umask:o}"))),
+            (file, directory),
+            "umask {umask:o}"
+        );
     }
     // A file may be made with a mode that its maker could not open.
     User::new(1001).run(|| {
-        let mut f = File::options().write(true).create_new(true).mode(0o000).open(dir.join("closed")).unwrap();
+        let mut f =
+            File::options().write(true).create_new(true).mode(0o000).open(dir.join("closed")).unwrap();
         f.write_all(b"x").unwrap();
     });
     assert_eq!(mode("closed"), 0);
@@ -346,7 +358,11 @@ fn ids_are_mapped() {
         assert!(User::new(1001).run(|| fs::read(s.path("f")).is_err()));
         User::new(2001).run(|| fs::write(s.path("new"), b"").unwrap());
         let l = fs::metadata(s.lower("new")).unwrap();
-        assert_eq!((l.uid(), l.gid()), (1001, 1001), "what the mapped user makes belongs to the real one below");
+        assert_eq!(
+            (l.uid(), l.gid()),
+            (1001, 1001),
+            "what the mapped user makes belongs to the real one below"
+        );
         chown(s.path("f"), None, Some(2005)).unwrap();
         assert_eq!(fs::metadata(s.lower("f")).unwrap().gid(), 1005);
     });

@@ -35,7 +35,8 @@ fn nanoseconds_are_kept(s: &Stage) {
     assert_eq!(times(&s.path("d")), (a, m));
     let f = File::options().write(true).open(s.path("f")).unwrap();
     let time = |(tv_sec, tv_nsec)| Timespec { tv_sec, tv_nsec };
-    rustix::fs::futimens(&f, &Timestamps { last_access: time((7, 8)), last_modification: time((9, 10)) }).unwrap();
+    rustix::fs::futimens(&f, &Timestamps { last_access: time((7, 8)), last_modification: time((9, 10)) })
+        .unwrap();
     assert_eq!(times(&s.path("f")), ((7, 8), (9, 10)));
 }
 
@@ -57,7 +58,8 @@ fn omit_and_now(s: &Stage) {
 fn birth_time(s: &Stage) {
     fs::write(s.path("f"), b"").unwrap();
     set(&s.path("f"), (100, 1), (200, 2), AtFlags::empty()).unwrap();
-    let ask = |p: &Path| statx(CWD, p, AtFlags::empty(), StatxFlags::BASIC_STATS | StatxFlags::BTIME).unwrap();
+    let ask =
+        |p: &Path| statx(CWD, p, AtFlags::empty(), StatxFlags::BASIC_STATS | StatxFlags::BTIME).unwrap();
     let (m, l) = (ask(&s.path("f")), ask(&s.lower("f")));
     assert!(m.stx_mask & StatxFlags::BTIME.bits() != 0, "no birth time");
     assert_eq!((m.stx_btime.tv_sec, m.stx_btime.tv_nsec), (l.stx_btime.tv_sec, l.stx_btime.tv_nsec));

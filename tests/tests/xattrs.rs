@@ -4,7 +4,10 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::Path;
 
-use rustix::fs::{XattrFlags, getxattr, getxattr_query, lgetxattr, listxattr, listxattr_query, lremovexattr, lsetxattr, removexattr, setxattr};
+use rustix::fs::{
+    XattrFlags, getxattr, getxattr_query, lgetxattr, listxattr, listxattr_query, lremovexattr, lsetxattr,
+    removexattr, setxattr,
+};
 use rustix::io::Errno;
 use shunt_tests::{Stage, User, needs_tools, sh};
 
@@ -26,8 +29,11 @@ const NET_RAW: &[u8] = &[1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
 fn names(path: &Path) -> Vec<String> {
     let mut list = vec![0; 65536];
     let len = listxattr(path, &mut list).unwrap();
-    let mut names: Vec<_> =
-        list[..len].split(|b| *b == 0).filter(|n| !n.is_empty()).map(|n| String::from_utf8_lossy(n).into()).collect();
+    let mut names: Vec<_> = list[..len]
+        .split(|b| *b == 0)
+        .filter(|n| !n.is_empty())
+        .map(|n| String::from_utf8_lossy(n).into())
+        .collect();
     names.sort();
     names
 }
@@ -142,7 +148,11 @@ fn acl_set_and_get(s: &Stage) {
     let want = "user::rw-\nuser:1001:rw-\ngroup::r--\ngroup:1002:r--\nmask::rw-\nother::---\n\n";
     assert_eq!(sh(s.mnt(), "getfacl -cn f").ok(), want);
     assert_eq!(sh(s.src(), "getfacl -cn f").ok(), want);
-    assert_eq!(fs::metadata(s.path("f")).unwrap().mode() & 0o777, 0o660, "the mask shows as the group's mode");
+    assert_eq!(
+        fs::metadata(s.path("f")).unwrap().mode() & 0o777,
+        0o660,
+        "the mask shows as the group's mode"
+    );
     sh(s.mnt(), "setfacl -b f").ok();
     assert_eq!(sh(s.mnt(), "getfacl -cn f").ok(), "user::rw-\ngroup::r--\nother::---\n\n");
     assert_eq!(fs::metadata(s.path("f")).unwrap().mode() & 0o777, 0o640);
