@@ -1,0 +1,45 @@
+# One word per thing a person does.
+
+TIME ?= 30m
+CARGO ?= cargo
+
+.PHONY: help build demo test bench lab fuzz lint install docs clean
+
+help:
+	@echo "make demo     mirror this repository: native against mirrored speed, and what the daemon saw"
+	@echo "make test     every test: units, the wire, real mounts, suites of others, the lab's short part"
+	@echo "make bench    all published numbers, beside their peers; writes bench/report.html"
+	@echo "make lab      the mount tests on Debian's stock 6.12 kernel, in QEMU"
+	@echo "make fuzz     fuzz the wire and the session for TIME=$(TIME)"
+	@echo "make lint     formatting and clippy"
+	@echo "make install  the command, its mount helpers, completions and man pages, under PREFIX=/usr/local"
+
+build:
+	@$(CARGO) build --release -p shunt
+
+demo:
+	@scripts/demo
+
+test:
+	@scripts/test
+
+bench: build
+	@bench/setup
+	@$(CARGO) run --release -q -p shunt-bench -- --shunt target/release/shunt $(BENCH)
+
+lab:
+	@tests/setup
+	@lab/suite
+
+fuzz:
+	@scripts/fuzz $(TIME)
+
+lint:
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+
+install: build
+	@scripts/install
+
+clean:
+	@$(CARGO) clean
