@@ -30,7 +30,7 @@ impl Features {
     /// Asks the file system of `root`, an O_PATH descriptor.
     pub fn of(root: impl AsFd) -> Self {
         let path = ProcPath::new(&root);
-        let knows = |name| rustix::fs::getxattr(path.as_cstr(), name, &mut [0u8; 0]) != Err(Errno::OPNOTSUPP);
+        let knows = |name| rustix::fs::getxattr_query(path.as_cstr(), name) != Err(Errno::OPNOTSUPP);
         let magic = rustix::fs::fstatfs(&root).map_or(0, |statfs| statfs.f_type);
         Self {
             xattrs: knows(c"user.any") || knows(c"trusted.any") || knows(c"security.capability"),

@@ -170,15 +170,15 @@ impl NodeTable {
 
     /// Up to `count` nodes that were not used since the last call went by them (second chance).
     pub fn cold(&self, count: usize) -> Vec<NodeId> {
-        let mut cold = Vec::with_capacity(count);
-        // Twice around at most: the first pass may only clear marks.
-        for _ in 0..2 * SHARDS {
-            if cold.len() >= count {
+        let mut cold = Vec::new();
+        let share = count.div_ceil(SHARDS);
+        for round in 0..2 * SHARDS {
+            // The first time around may only have cleared marks.
+            if cold.len() >= count || (round == SHARDS && !cold.is_empty()) {
                 break;
             }
             let number = self.hand.fetch_add(1, Ordering::Relaxed) as usize % SHARDS;
-            let share = (count / SHARDS).max(1).min(count - cold.len());
-            let found = self.shards[number].lock().cold(share);
+            let found = self.shards[number].lock().cold(share.min(count - cold.len()));
             cold.extend(found.into_iter().map(|(local, generation)| NodeId::new(number, local, generation)));
         }
         cold

@@ -38,11 +38,10 @@ impl Lower {
         let path = ProcPath::new(&reached);
         let mut value = Vec::new();
         if room == 0 {
-            let none = &mut [0u8; 0];
             let size = if reached.is_open() {
-                rustix::fs::fgetxattr(&reached, name, none)?
+                rustix::fs::fgetxattr_query(&reached, name)?
             } else {
-                rustix::fs::getxattr(path.as_cstr(), name, none)?
+                rustix::fs::getxattr_query(path.as_cstr(), name)?
             };
             return Ok(XattrAnswer::Size(size));
         }
