@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use shunt_fuse::mount::MountOptions;
 
-use crate::args::{CacheArg, IdRule, MountArgs, PassthroughArg, expand};
+use crate::args::{CacheArg, MountArgs, PassthroughArg, expand, ids};
 use crate::error::Result;
 
 const EXIT_CODES: &str = "\
@@ -107,9 +107,6 @@ pub struct MirrorArgs {
     #[arg(value_name = "SOURCE", index = 1)]
     pub source: PathBuf,
 
-    #[command(flatten)]
-    pub mount: MountArgs,
-
     /// How long the kernel may believe what it knows: `timeout=SECONDS` where others change the source
     /// too, `exclusive` (for ever) where only this mount does, `none` to ask every time
     #[arg(long, value_name = "MODE", default_value_t)]
@@ -120,16 +117,19 @@ pub struct MirrorArgs {
     pub passthrough: PassthroughArg,
 
     /// Show users FROM, FROM+1, ... of the source as TO, TO+1, ...; may be repeated
-    #[arg(long, value_name = "FROM:TO[:COUNT]")]
-    pub uid_map: Vec<IdRule>,
+    #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = ids::rule)]
+    pub uid_map: Vec<String>,
 
     /// The same for groups
-    #[arg(long, value_name = "FROM:TO[:COUNT]")]
-    pub gid_map: Vec<IdRule>,
+    #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = ids::rule)]
+    pub gid_map: Vec<String>,
 
     /// Ask the kernel to forget inodes that nobody uses above this number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..))]
     pub max_inodes: Option<u64>,
+
+    #[command(flatten)]
+    pub mount: MountArgs,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -182,36 +182,24 @@ pub struct InstallHelpersArgs {
     pub dir: PathBuf,
 }
 
-/// A command line, its `-o` strings taken apart.
-#[derive(Debug)]
-pub struct Parsed {
-    pub command: Command,
-    /// What `-o` said to the kernel.
-    pub options: MountOptions,
-}
-
 /// Parses a command line. Help, version and usage errors are printed and end the process here.
-pub fn parse(argv: &[OsString]) -> Result<Parsed> {
+///
+/// # Errors
+/// A wrong `-o`.
+pub fn parse(argv: &[OsString]) -> Result<Command> {
     let cli = Cli::try_parse_from(argv).unwrap_or_else(|error| error.exit());
-    with_options(cli, argv, |argv| Cli::try_parse_from(argv).unwrap_or_else(|error| error.exit()))
-}
-
-/// Parses again with the `-o` options of the command put in front, so that a long option beats its `-o` twin.
-fn with_options(cli: Cli, argv: &[OsString], again: impl Fn(Vec<OsString>) -> Cli) -> Result<Parsed> {
-    let mut options = MountOptions::new();
-    let Command::Mirror(args) = &cli.command else {
-        return Ok(Parsed { command: cli.command, options });
-    };
+    let Command::Mirror(args) = &cli.command else { return Ok(cli.command) };
     let mut command = Cli::command();
     command.build();
     let mirror = command.find_subcommand("mirror").expect("it was just parsed");
-    let extra = expand(&args.mount.options, &mut options, mirror)?;
+    let extra = expand(&args.mount.options, &mut MountOptions::new(), mirror)?;
     if extra.is_empty() {
-        return Ok(Parsed { command: cli.command, options });
+        return Ok(cli.command);
     }
-    let (head, tail) = argv.split_at(argv.iter().position(|arg| arg == "mirror").map_or(1, |at| at + 1));
-    let argv = head.iter().chain(&extra).chain(tail).cloned().collect();
-    Ok(Parsed { command: again(argv).command, options })
+    // In front of the others, so that a long option beats its twin in -o: the last one counts.
+    let (head, tail) = argv.split_at(argv.len().min(2));
+    let argv = head.iter().chain(&extra).chain(tail);
+    Ok(Cli::try_parse_from(argv).unwrap_or_else(|error| error.exit()).command)
 }
 
 #[cfg(test)]
@@ -223,7 +211,10 @@ mod tests {
     fn mirror(line: &str) -> (MirrorArgs, MountOptions) {
         let argv: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         match parse(&argv).unwrap() {
-            Parsed { command: Command::Mirror(args), options } => (args, options),
+            Command::Mirror(args) => {
+                let options = args.mount.mount_options(MountOptions::new()).unwrap();
+                (args, options)
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -247,7 +238,7 @@ mod tests {
             "shunt mirror -o ro,cache=exclusive,uid-map=0:1 /a /b -o threads=3,passthrough=off,log-file=/l -vv",
         );
         assert_eq!(args.cache, CacheArg::Exclusive);
-        assert_eq!(args.uid_map, [IdRule { from: 0, to: 1, count: 1 }]);
+        assert_eq!(args.uid_map, ["0:1"]);
         assert_eq!((args.mount.threads, args.mount.log.verbose), (Some(3), 2));
         assert_eq!(args.passthrough, PassthroughArg::Off);
         assert_eq!(args.mount.log.log_file, Some("/l".into()));
@@ -262,7 +253,9 @@ mod tests {
 
     #[test]
     fn the_last_word_on_other_users() {
-        assert!(!mirror("shunt mirror --no-allow-other /a /b").0.mount.allows_other());
-        assert!(mirror("shunt mirror --allow-other /a /b").0.mount.allows_other());
+        assert!(!mirror("shunt mirror --no-allow-other -o allow_other /a /b").1.is_allow_other());
+        assert!(mirror("shunt mirror --allow-other /a /b").1.is_allow_other());
+        let root = rustix::process::geteuid().is_root();
+        assert_eq!(mirror("shunt mirror /a /b").1.is_allow_other(), root);
     }
 }

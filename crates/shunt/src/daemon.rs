@@ -7,9 +7,11 @@ use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
+use crate::args::LogArgs;
 use crate::error::{Code, Failure, Result, failed};
+use crate::log;
 
 /// More than the one line that is expected.
 const MAX_LINE: u64 = 64 << 10;
@@ -50,33 +52,40 @@ fn understand(said: &str) -> Option<Result<String>> {
     Some(if code == 0 { Ok(line.to_owned()) } else { Err(Failure::new(Code::from_number(code), line)) })
 }
 
-/// Tells the process that waits in [`launch`] how it went.
-pub fn report(outcome: &Result<&str>) {
-    let (code, line) = match outcome {
-        Ok(line) => (0, *line),
-        Err(failure) => (failure.code as u8, failure.message.as_str()),
-    };
-    // Nobody listens any more: then nobody wants to know.
-    let _ = writeln!(io::stdout(), "{code}{line}");
-}
-
-/// Leaves the terminal and its session, so that their end is not ours.
-pub fn leave_session() {
-    // We are never the leader of a process group: our parent is, or its shell.
+/// The process that [`launch`] started: runs `serve`, which is to call [`ready`] and go on.
+pub fn run(log: &LogArgs, serve: impl FnOnce() -> Result<()>) -> ExitCode {
+    // We lead no process group: whoever started us does, or its shell.
     if let Err(errno) = rustix::process::setsid() {
         tracing::debug!(%errno, "setsid");
     }
     // /proc/self/exe would be shown as "exe".
     let _ = rustix::thread::set_name(c"shunt");
+    let Err(failure) = log::start(log).and_then(|()| serve()) else { return ExitCode::SUCCESS };
+    if log.log_file.is_some() {
+        tracing::error!("{failure}");
+    }
+    // After `ready` this goes to /dev/null.
+    say(failure.code as u8, &failure.message);
+    ExitCode::from(failure.code as u8)
 }
 
-/// Lets go of the directory and of standard output and error; to be called when all paths are resolved.
-pub fn detach() -> io::Result<()> {
+/// Tells the process that waits in [`launch`] that we serve, and lets go of the directory and of standard output and
+/// error. All paths are resolved by now.
+///
+/// # Errors
+/// No /dev/null.
+pub fn ready(line: &str) -> io::Result<()> {
     std::env::set_current_dir("/")?;
     let null = OpenOptions::new().write(true).open("/dev/null")?;
+    say(0, line);
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
     Ok(())
+}
+
+fn say(code: u8, line: &str) {
+    // Nobody listens any more: then nobody wants to know.
+    let _ = writeln!(io::stdout(), "{code}{line}");
 }
 
 #[cfg(test)]

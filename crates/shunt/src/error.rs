@@ -4,6 +4,8 @@ use std::fmt;
 
 use shunt_fuse::mount::MountError;
 
+use crate::text;
+
 /// The exit codes of every command. They are a contract, written down in `shunt --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -49,8 +51,8 @@ impl Failure {
     /// A failure with this code and line.
     pub fn new(code: Code, message: impl fmt::Display) -> Self {
         // A path may hold any byte but NUL; a line stays a line.
-        let message = crate::text::printable(&message.to_string()).into_owned();
-        Failure { code, message }
+        let message = message.to_string();
+        Failure { code, message: text::without_numbers(&text::printable(&message)) }
     }
 
     /// Says in front what was being done.

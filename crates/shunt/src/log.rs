@@ -35,15 +35,18 @@ pub fn start(args: &LogArgs) -> Result<()> {
     Ok(())
 }
 
+/// What was asked for by a signal is logged at any level.
+pub const STATISTICS: &str = "statistics";
+
 /// Everybody's warnings, and more of our own with each -v.
 fn filter(verbose: u8) -> EnvFilter {
     let own = match verbose {
-        0 => return from_environment("warn"),
+        0 => "warn",
         1 => "info",
         2 => "debug",
         _ => "trace",
     };
-    from_environment(&format!("warn,shunt={own},shunt_fuse={own},shunt_mirror={own}"))
+    from_environment(&format!("warn,{STATISTICS}=info,shunt={own},shunt_fuse={own},shunt_mirror={own}"))
 }
 
 fn from_environment(default: &str) -> EnvFilter {

@@ -11,9 +11,11 @@ mod holders;
 mod log;
 mod ours;
 mod report;
+mod serve;
 mod text;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
 use error::Result;
@@ -37,7 +39,8 @@ fn run(argv: &[OsString]) -> Result<ExitCode> {
 
 fn finish(outcome: Result<ExitCode>, number: impl Fn(error::Code) -> u8) -> ExitCode {
     outcome.unwrap_or_else(|failure| {
-        eprintln!("shunt: {failure}");
+        // A closed standard error is no reason to panic.
+        let _ = writeln!(std::io::stderr(), "shunt: {failure}");
         ExitCode::from(number(failure.code))
     })
 }

@@ -38,12 +38,18 @@ pub struct Stat {
     pub transport: String,
     /// Seconds since it began to serve.
     pub uptime_s: f64,
-    /// Threads of the daemon.
+    /// Threads that wait for requests.
     pub threads: u64,
+    /// Requests that wait in the daemon now.
+    pub waiting: u64,
+    /// Requests given up by their callers.
+    pub cancelled: u64,
     /// By operation. One that was never asked for is absent.
     pub requests: BTreeMap<String, Requests>,
     /// Failed requests by operation; none, no entry.
     pub errors: BTreeMap<String, u64>,
+    /// Operations that the kernel never asked for.
+    pub never_asked: Vec<String>,
     /// Whether and why not, and what it saved.
     pub passthrough: Passthrough,
     /// What the kernel may keep.
@@ -77,9 +83,9 @@ pub struct Passthrough {
     /// If not, why.
     pub reason: Option<String>,
     /// Opens since the start whose reads and writes never came.
-    pub opens: Option<u64>,
+    pub opens: u64,
     /// Files registered with the kernel now.
-    pub backing_files: Option<u64>,
+    pub backing_files: u64,
 }
 
 /// The kernel's caches.
@@ -87,10 +93,8 @@ pub struct Passthrough {
 pub struct Cache {
     /// `exclusive`, `timeout=SECONDS` or `none`.
     pub mode: String,
-    /// Operations that the kernel was told not to ask for again.
-    pub never_asked: Vec<String>,
-    /// Invalidations and other notifications sent to the kernel.
-    pub notifications: Option<u64>,
+    /// How often so many notifications were due that every name was expired instead.
+    pub overflows: u64,
 }
 
 /// What the daemon holds.
@@ -100,8 +104,8 @@ pub struct Memory {
     pub nodes: u64,
     /// Bytes that their table takes, where known.
     pub node_bytes: Option<u64>,
-    /// Open files and directories.
-    pub handles: Option<u64>,
+    /// Inodes that are open.
+    pub open_nodes: u64,
     /// Open file descriptors of the daemon.
     pub descriptors: u64,
     /// Resident bytes of the daemon.

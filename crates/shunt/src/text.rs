@@ -15,6 +15,19 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The text without the numbers that the standard library puts behind an error's words: ` (os error 2)`.
+pub fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.bytes().all(|b| b.is_ascii_digit()) => out.push_str(rest),
+            _ => out.extend([" (os error ", part]),
+        }
+    }
+    out
+}
+
 /// Which side of its column a cell leans on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
@@ -108,6 +121,12 @@ mod tests {
         table.row(["a".into(), "100".into()]);
         table.row(["long\tname".into(), "7".into()]);
         assert_eq!(table.render(), "NAME          N\na           100\nlong\\tname    7\n");
+    }
+
+    #[test]
+    fn numbers_of_errors_go() {
+        let text = "cannot open /a: Permission denied (os error 13); run as root (os error x)";
+        assert_eq!(without_numbers(text), "cannot open /a: Permission denied; run as root (os error x)");
     }
 
     #[test]

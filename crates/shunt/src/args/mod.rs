@@ -1,15 +1,14 @@
 //! What command lines are made of.
 
 mod cache;
-mod ids;
+pub mod ids;
 mod log;
 mod mount;
 mod options;
 mod passthrough;
 
 pub use cache::CacheArg;
-pub use ids::IdRule;
 pub use log::LogArgs;
-pub use mount::{MountArgs, Transport};
+pub use mount::MountArgs;
 pub use options::expand;
 pub use passthrough::PassthroughArg;

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 
+use shunt_fuse::mount::MountOptions;
+
 use super::LogArgs;
+use crate::error::Result;
 
 /// The way requests take from the kernel to the daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -68,18 +71,27 @@ pub struct MountArgs {
     pub background: bool,
 
     /// Where to mount
-    #[arg(value_name = "MOUNTPOINT", index = 2)]
+    #[arg(value_name = "MOUNTPOINT", index = 2, help_heading = None)]
     pub mountpoint: PathBuf,
 }
 
 impl MountArgs {
-    /// Whether other users are let in.
-    pub fn allows_other(&self) -> bool {
-        !self.no_allow_other && (self.allow_other || rustix::process::geteuid().is_root())
-    }
-
-    /// Threads that wait for requests.
-    pub fn thread_count(&self) -> Option<usize> {
-        self.threads.map(usize::from)
+    /// What the kernel is told: `base`, then these options.
+    ///
+    /// # Errors
+    /// A wrong `-o`.
+    pub fn mount_options(&self, base: MountOptions) -> Result<MountOptions> {
+        let mut options = base.allow_other(self.allow_other || rustix::process::geteuid().is_root());
+        for string in &self.options {
+            // What mount(8) does not know has been applied to the command line already.
+            options.apply_str(string)?;
+        }
+        if self.no_allow_other {
+            options = options.allow_other(false);
+        }
+        if self.read_only {
+            options = options.read_only(true);
+        }
+        Ok(options)
     }
 }

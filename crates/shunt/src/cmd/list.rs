@@ -1,6 +1,7 @@
 //! `shunt list`.
 
 use std::collections::HashMap;
+use std::io::{self, Write};
 
 use shunt_fuse::mount::{MountInfo, fuse_mounts};
 
@@ -10,7 +11,7 @@ use crate::control::{self, SocketDir};
 use crate::error::{Result, failed};
 use crate::ours;
 use crate::report::Entry;
-use crate::text::{Align, Table};
+use crate::text::{Align, Table, printable};
 
 pub fn run(args: &ListArgs) -> Result<()> {
     let entries = entries()?;
@@ -39,7 +40,10 @@ fn entries() -> Result<Vec<Entry>> {
             match peer.hello() {
                 // A mount can be moved: the table knows where it is now.
                 Ok(hello) => entry = Entry { mountpoint: entry.mountpoint, ..hello.entry },
-                Err(error) => eprintln!("shunt: the daemon of {} does not answer: {error}", entry.mountpoint),
+                Err(error) => {
+                    let line = format!("the daemon of {} does not answer: {error}", entry.mountpoint);
+                    let _ = writeln!(io::stderr(), "shunt: {}", printable(&line));
+                }
             }
         }
         entries.push(entry);

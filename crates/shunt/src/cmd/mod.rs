@@ -14,13 +14,13 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use crate::cli::{Command, Parsed};
+use crate::cli::Command;
 use crate::error::{Result, failed};
 
-/// Runs a parsed command; `argv` is what it was parsed from.
-pub fn run(parsed: Parsed, argv: &[OsString]) -> Result<ExitCode> {
-    match parsed.command {
-        Command::Mirror(args) => mirror::run(&args, parsed.options, argv)?,
+/// Runs a command; `argv` is what it was parsed from.
+pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
+    match command {
+        Command::Mirror(args) => return mirror::run(&args, argv),
         Command::Umount(args) => umount::run(&args)?,
         Command::List(args) => list::run(&args)?,
         Command::Stat(args) => stat::run(&args)?,

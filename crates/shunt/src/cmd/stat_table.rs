@@ -5,6 +5,21 @@ use std::fmt::Write as _;
 use crate::report::Stat;
 use crate::text::{Align, Table, bytes, micros, printable, uptime};
 
+/// What programs do all the time: worth a word if it never reached the daemon.
+const COMMON: &[&str] = &[
+    "lookup",
+    "getattr",
+    "open",
+    "read",
+    "write",
+    "flush",
+    "release",
+    "getxattr",
+    "opendir",
+    "readdir",
+    "readdirplus",
+];
+
 /// The whole page; with an earlier one, also what was asked per second since.
 pub fn render(stat: &Stat, before: Option<&Stat>) -> String {
     let mut out = head(stat);
@@ -47,28 +62,26 @@ fn head(stat: &Stat) -> String {
         (false, Some(reason)) => format!("off: {reason}"),
         (false, None) => "off".to_owned(),
     };
-    if let Some(opens) = passthrough.opens.filter(|_| passthrough.enabled) {
-        let _ = write!(text, ", {opens} opens whose reads and writes never came");
-    }
-    if let Some(files) = passthrough.backing_files.filter(|_| passthrough.enabled) {
-        let _ = write!(text, ", {files} files registered now");
+    if passthrough.enabled {
+        let (opens, files) = (passthrough.opens, passthrough.backing_files);
+        let _ =
+            write!(text, ", {opens} opens whose reads and writes never came, {files} files registered now");
     }
     lines.push(("passthrough", text));
     let mut text = stat.cache.mode.clone();
-    if let Some(sent) = stat.cache.notifications {
-        let _ = write!(text, ", {sent} notifications");
-    }
-    if !stat.cache.never_asked.is_empty() {
-        let _ = write!(text, ", not asked any more: {}", stat.cache.never_asked.join(" "));
+    if stat.cache.overflows > 0 {
+        let _ = write!(text, ", all names expired {} times", stat.cache.overflows);
     }
     lines.push(("cache", text));
+    let never: Vec<&str> = COMMON.iter().copied().filter(|name| !stat.requests.contains_key(*name)).collect();
+    if !never.is_empty() {
+        lines.push(("never asked", never.join(" ")));
+    }
     let mut text = format!("{} inodes", memory.nodes);
     if let Some(size) = memory.node_bytes {
         let _ = write!(text, " in {}", bytes(size));
     }
-    if let Some(handles) = memory.handles {
-        let _ = write!(text, ", {handles} open");
-    }
+    let _ = write!(text, ", {} of them open", memory.open_nodes);
     let _ = write!(text, ", {} descriptors, {} resident", memory.descriptors, bytes(memory.rss_bytes));
     lines.push(("memory", text));
     lines.iter().fold(String::new(), |mut out, (name, text)| {

@@ -1,5 +1,6 @@
 //! `shunt umount`: unmounts, then waits for the daemon, whose end means that all is committed.
 
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ pub fn run(args: &UmountArgs) -> Result<()> {
         if let Err(failure) = one(path, args) {
             // The last one is told by whoever called us.
             if let Some(earlier) = first.replace(failure) {
-                eprintln!("shunt: {earlier}");
+                let _ = writeln!(io::stderr(), "shunt: {earlier}");
             }
         }
     }

@@ -9,4 +9,4 @@ mod server;
 pub use client::{Peer, find, survey};
 pub use dir::{SocketDir, SocketName};
 pub use proto::Hello;
-pub use server::{Control, Provider, serve};
+pub use server::{Provider, serve};

@@ -1,0 +1,175 @@
+//! What a daemon knows about itself.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use shunt_fuse::{Capabilities, Handle, Mounted, Opcode, Snapshot};
+
+use super::{Held, Service, process};
+use crate::control::{Hello, Provider};
+use crate::report::{Cache, Entry, Memory, Negotiated, Passthrough, Refused, Requests, Stat};
+
+/// What a daemon knows about itself.
+pub struct Facts {
+    mountpoint: String,
+    source: String,
+    kind: &'static str,
+    cache: String,
+    passthrough_off: Option<String>,
+    since: Instant,
+    handle: Handle,
+    held: Box<dyn Fn() -> Held + Send + Sync>,
+}
+
+impl Facts {
+    pub fn new<F>(
+        service: &Service<F>,
+        mounted: &Mounted,
+        held: Box<dyn Fn() -> Held + Send + Sync>,
+    ) -> Self {
+        Facts {
+            mountpoint: mounted.mount_point().path().to_string_lossy().into_owned(),
+            source: service.source.to_string_lossy().into_owned(),
+            kind: service.kind,
+            cache: service.cache.clone(),
+            passthrough_off: service.passthrough_off.clone(),
+            since: Instant::now(),
+            handle: mounted.handle().clone(),
+            held,
+        }
+    }
+
+    /// What is served and how, in one line.
+    pub fn line(&self) -> String {
+        let transport = self.transport();
+        let mut line =
+            format!("{} shows {} (transport {transport}, passthrough ", self.mountpoint, self.source);
+        match self.no_passthrough() {
+            None => line.push_str("on"),
+            Some(reason) => {
+                let _ = write!(line, "off: {reason}");
+            }
+        }
+        let _ = write!(line, ", cache {})", self.cache);
+        crate::text::printable(&line).into_owned()
+    }
+
+    fn transport(&self) -> &'static str {
+        "dev"
+    }
+
+    /// Why file data comes through the daemon; none if it does not.
+    fn no_passthrough(&self) -> Option<String> {
+        if let Some(wish) = &self.passthrough_off {
+            return Some(wish.clone());
+        }
+        if self.handle.passthrough().is_some() {
+            return None;
+        }
+        let refusal = self.handle.negotiated().refusal(Capabilities::PASSTHROUGH);
+        Some(refusal.map_or("not asked for", |refusal| refusal.reason).to_owned())
+    }
+
+    fn passthrough(&self, figures: &Snapshot) -> Passthrough {
+        let reason = self.no_passthrough();
+        Passthrough {
+            enabled: reason.is_none(),
+            reason,
+            opens: figures.passthrough_opens,
+            backing_files: self.handle.passthrough().map_or(0, |files| files.len() as u64),
+        }
+    }
+
+    fn memory(&self) -> Memory {
+        let held = (self.held)();
+        Memory {
+            nodes: held.nodes,
+            node_bytes: held.bytes,
+            open_nodes: self.handle.open_nodes() as u64,
+            descriptors: process::descriptors(),
+            rss_bytes: process::resident_bytes(),
+        }
+    }
+
+    fn negotiated(&self) -> Negotiated {
+        let agreed = self.handle.negotiated();
+        let refused = agreed.refused.iter().map(|refusal| Refused {
+            capability: names(refusal.capability).join("|"),
+            reason: refusal.reason.to_owned(),
+        });
+        Negotiated {
+            protocol: format!("7.{}", agreed.minor),
+            max_write: agreed.max_write,
+            max_readahead: agreed.max_readahead,
+            granted: names(agreed.granted),
+            refused: refused.collect(),
+        }
+    }
+}
+
+impl Provider for Facts {
+    fn hello(&self) -> Hello {
+        let passthrough_reason = self.no_passthrough();
+        let entry = Entry {
+            mountpoint: self.mountpoint.clone(),
+            source: self.source.clone(),
+            kind: self.kind.to_owned(),
+            pid: Some(std::process::id()),
+            transport: Some(self.transport().to_owned()),
+            passthrough: Some(passthrough_reason.is_none()),
+        };
+        Hello { entry, passthrough_reason }
+    }
+
+    fn stat(&self) -> Stat {
+        let figures = self.handle.statistics();
+        let requests = requests(&figures);
+        Stat {
+            mountpoint: self.mountpoint.clone(),
+            source: self.source.clone(),
+            kind: self.kind.to_owned(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            transport: self.transport().to_owned(),
+            uptime_s: self.since.elapsed().as_secs_f64(),
+            threads: self.handle.threads() as u64,
+            waiting: self.handle.waiting_requests() as u64,
+            cancelled: figures.cancelled,
+            errors: requests
+                .iter()
+                .filter(|(_, requests)| requests.errors > 0)
+                .map(|(name, requests)| (name.clone(), requests.errors))
+                .collect(),
+            never_asked: Opcode::ALL
+                .iter()
+                .map(|opcode| opcode.name().to_owned())
+                .filter(|name| !requests.contains_key(name))
+                .collect(),
+            requests,
+            passthrough: self.passthrough(&figures),
+            cache: Cache { mode: self.cache.clone(), overflows: self.handle.notification_overflows() },
+            memory: self.memory(),
+            negotiated: self.negotiated(),
+        }
+    }
+}
+
+fn requests(figures: &Snapshot) -> BTreeMap<String, Requests> {
+    let micros = |time: Duration| (time.as_nanos() as f64) / 1e3;
+    let of_one = figures.operations.iter().map(|operation| {
+        let requests = Requests {
+            count: operation.count,
+            errors: operation.errors,
+            p50_us: micros(operation.p50),
+            p99_us: micros(operation.p99),
+            max_us: micros(operation.slowest),
+        };
+        (operation.opcode.name().to_owned(), requests)
+    });
+    of_one.collect()
+}
+
+fn names(capabilities: Capabilities) -> Vec<String> {
+    capabilities.iter_names().map(|(name, _)| name.to_owned()).collect()
+}
