@@ -102,6 +102,17 @@ fn text(file: &mut File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Asserts that a program complained as it should: in one line, with this word in it, and no backtrace.
+///
+/// # Panics
+/// When it did not.
+#[track_caller]
+pub fn one_line(err: &str, word: &str) {
+    assert_eq!(err.trim_end().lines().count(), 1, "one line, please: {err:?}");
+    assert!(err.to_lowercase().contains(word), "no word of {word:?} in {err:?}");
+    assert!(!err.contains("panicked") && !err.contains("RUST_BACKTRACE"), "{err:?}");
+}
+
 /// Waits until the condition holds, asking every 5 ms; false after `limit`.
 pub fn within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + limit;

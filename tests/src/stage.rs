@@ -69,6 +69,11 @@ impl Plan {
         self
     }
 
+    /// As [`Plan::set`]; where that cannot be, the test is skipped.
+    pub fn set_or_skip(&self) -> Option<Stage> {
+        self.set().map_err(|reason| skip::skip(&reason)).ok()
+    }
+
     /// Sets the stage, or says why that cannot be.
     ///
     /// # Panics
@@ -96,9 +101,8 @@ impl Plan {
 
 /// Runs a body on a stage, or skips when the stage cannot be had.
 pub fn perform(plan: Plan, body: impl FnOnce(&Stage)) {
-    match plan.set() {
-        Ok(stage) => body(&stage),
-        Err(reason) => skip::skip(&reason),
+    if let Some(stage) = plan.set_or_skip() {
+        body(&stage);
     }
 }
 

@@ -266,7 +266,7 @@ fn names_are_bytes(s: &Stage) {
     fs::write(s.path(&name), b"x").unwrap();
     assert_eq!(fs::read(s.lower(&name)).unwrap(), b"x");
     let listed: Vec<_> = fs::read_dir(s.mnt()).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(listed, [name.clone()]);
+    assert_eq!(listed, std::slice::from_ref(&name));
     let other = OsString::from_vec(vec![0xfe; 255]);
     fs::rename(s.path(&name), s.path(&other)).unwrap();
     fs::create_dir(s.path(&name)).unwrap();
