@@ -1,0 +1,69 @@
+//! What the tests on real mounts stand on: a file system in memory that does what a script says, a stage that mounts
+//! it and always takes it away again, and a watchdog that makes a hang a failure.
+//!
+//! Without root or `/dev/fuse` a test prints `SKIP name: reason`; with `CI=true` that is a failure.
+
+#![allow(dead_code, unused_imports, reason = "each test binary uses a part of this")]
+
+pub mod child;
+pub mod fs;
+pub mod locks;
+pub mod script;
+pub mod stage;
+pub mod sys;
+pub mod tree;
+pub mod watchdog;
+
+pub use fs::TestFs;
+pub use script::{Behaviour, Call, Gate, Log};
+pub use stage::{Plan, Stage, run, run_with, skip};
+pub use tree::{Content, Node, OpenAs};
+
+use std::time::{Duration, Instant};
+
+/// Waits until the condition holds.
+///
+/// # Panics
+/// After ten seconds.
+#[track_caller]
+pub fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < end, "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// How long a call takes.
+pub fn timed<R>(call: impl FnOnce() -> R) -> (Duration, R) {
+    let start = Instant::now();
+    let result = call();
+    (start.elapsed(), result)
+}
+
+/// Bytes that differ everywhere and from seed to seed.
+pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        bytes.extend(rng.next().to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// Xorshift: the same numbers every run.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}

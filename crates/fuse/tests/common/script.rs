@@ -1,0 +1,126 @@
+//! What the test file system is told to do, and what it remembers.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use shunt_fuse::{Errno, NodeId, Opcode};
+
+/// What to do with a request before it is served as usual.
+pub enum Behaviour {
+    Go,
+    Fail(Errno),
+    /// Block the thread.
+    Block(Duration),
+    /// Wait, giving the thread back.
+    Wait(Gate),
+    /// Wait until the caller gives up, then fail with EINTR.
+    UntilInterrupted,
+}
+
+/// One request as it arrived.
+#[derive(Debug, Clone)]
+pub struct Call {
+    pub op: Opcode,
+    pub node: NodeId,
+    /// The (first) name in the request, or of an attribute.
+    pub name: Vec<u8>,
+    /// The arguments as `Debug` shows them.
+    pub args: String,
+    pub uid: u32,
+    pub gid: u32,
+    pub pid: u32,
+    pub groups: Vec<u32>,
+}
+
+impl Call {
+    pub fn has(&self, text: &str) -> bool {
+        self.args.contains(text)
+    }
+}
+
+/// Remembered calls: the newest ones, and the number of all.
+const KEPT: usize = 4096;
+
+#[derive(Default)]
+pub struct Log {
+    calls: Mutex<VecDeque<Call>>,
+}
+
+impl Log {
+    pub fn add(&self, call: Call) {
+        let mut calls = self.calls.lock();
+        if calls.len() == KEPT {
+            calls.pop_front();
+        }
+        calls.push_back(call);
+    }
+
+    pub fn of(&self, op: Opcode) -> Vec<Call> {
+        self.calls.lock().iter().filter(|call| call.op == op).cloned().collect()
+    }
+
+    /// The newest call of an operation.
+    #[track_caller]
+    pub fn last(&self, op: Opcode) -> Call {
+        self.of(op).pop().unwrap_or_else(|| panic!("no {} came", op.name()))
+    }
+
+    pub fn count(&self, op: Opcode) -> usize {
+        self.calls.lock().iter().filter(|call| call.op == op).count()
+    }
+
+    pub fn clear(&self) {
+        self.calls.lock().clear();
+    }
+}
+
+/// A door for handlers, shut at first.
+#[derive(Clone, Default)]
+pub struct Gate(Arc<Door>);
+
+#[derive(Default)]
+struct Door {
+    state: Mutex<(bool, Vec<Waker>)>,
+    arrived: AtomicUsize,
+}
+
+impl Gate {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn open(&self) {
+        let wakers = {
+            let mut state = self.0.state.lock();
+            state.0 = true;
+            std::mem::take(&mut state.1)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// How many handlers came to the door.
+    pub fn arrived(&self) -> usize {
+        self.0.arrived.load(Ordering::SeqCst)
+    }
+
+    pub fn pass(&self) -> impl Future<Output = ()> + Send + 'static {
+        let door = self.0.clone();
+        let mut first = true;
+        poll_fn(move |context| {
+            let mut state = door.state.lock();
+            if state.0 {
+                return Poll::Ready(());
+            }
+            state.1.push(context.waker().clone());
+            if std::mem::take(&mut first) {
+                door.arrived.fetch_add(1, Ordering::SeqCst);
+            }
+            Poll::Pending
+        })
+    }
+}

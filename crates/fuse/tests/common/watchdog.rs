@@ -1,0 +1,63 @@
+//! A hang becomes a failure: the connection is aborted, which ends every wait in the kernel for its server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use shunt_fuse::mount::{MountPoint, Unmount};
+
+/// After an abort every call returns at once; a test that goes on for so long hangs elsewhere.
+const GRACE: Duration = Duration::from_secs(20);
+
+#[derive(Default)]
+struct State {
+    done: bool,
+    bitten: bool,
+    points: Vec<MountPoint>,
+}
+
+#[derive(Clone, Default)]
+pub struct Watchdog(Arc<(Mutex<State>, Condvar)>);
+
+impl Watchdog {
+    pub fn start(timeout: Duration) -> Self {
+        let dog = Self::default();
+        let watching = dog.clone();
+        let test = std::thread::current().name().unwrap_or("?").to_owned();
+        std::thread::spawn(move || watching.watch(timeout, &test));
+        dog
+    }
+
+    /// Another mount to abort when time is over.
+    pub fn guard(&self, point: &MountPoint) {
+        self.0.0.lock().points.push(point.clone());
+    }
+
+    /// Ends the watch. Tells whether time was over before.
+    pub fn end(&self) -> bool {
+        let mut state = self.0.0.lock();
+        state.done = true;
+        self.0.1.notify_all();
+        state.bitten
+    }
+
+    fn watch(&self, timeout: Duration, test: &str) {
+        let (state, changed) = &*self.0;
+        let mut state = state.lock();
+        if !changed.wait_while_for(&mut state, |state| !state.done, timeout).timed_out() {
+            return;
+        }
+        state.bitten = true;
+        eprintln!("TIMEOUT {test}: aborting its connections");
+        for point in &state.points {
+            point.abort().ok();
+        }
+        if changed.wait_while_for(&mut state, |state| !state.done, GRACE).timed_out() {
+            eprintln!("HANG {test}: goes on after the abort");
+            for point in &state.points {
+                point.unmount(Unmount::Lazy).ok();
+            }
+            std::process::exit(101);
+        }
+    }
+}
