@@ -1,7 +1,5 @@
 //! Rounds: every peer does the work once per round, so that a noisy minute hits all of them.
 
-use std::collections::HashMap;
-
 use anyhow::Result;
 
 use crate::bench::Bench;
@@ -11,8 +9,8 @@ use crate::peer::Peer;
 use crate::progress::say;
 use crate::stage::{Setting, Stage};
 
-/// What one case of one round gave.
-pub type Outcome = (&'static str, Sample);
+/// What one case of one round gave. A case may be left out.
+pub type Outcome = (&'static str, Result<Sample>);
 
 /// Sets a stage per peer and runs `work` on each, `rounds` times. A peer that fails is left out from
 /// then on and its reason kept.
@@ -29,14 +27,6 @@ pub fn interleave(
     work: &mut dyn FnMut(&Stage, u32) -> Result<Vec<Outcome>>,
 ) -> Result<Vec<Row>> {
     let mut rows: Vec<Row> = cases.iter().map(|(case, unit)| Row::new(workload, case, *unit)).collect();
-    let fail = |rows: &mut Vec<Row>, peer: Peer, error: &anyhow::Error| -> Result<()> {
-        job::check()?;
-        say(format_args!("{workload}: {peer}: {error:#}"));
-        for row in rows {
-            row.record(&peer.name(), Err(format!("{error:#}")));
-        }
-        Ok(())
-    };
     for row in &mut rows {
         for peer in bench.present(peers) {
             row.seat(&peer.name());
@@ -50,30 +40,50 @@ pub fn interleave(
         }
     }
     for round in 0..bench.rounds(rounds) {
-        let mut failed = Vec::new();
-        for (at, stage) in stages.iter().enumerate() {
+        let mut going_on = Vec::with_capacity(stages.len());
+        for stage in stages {
             say(format_args!("{workload}: round {}: {}", round + 1, stage.peer));
-            match work(stage, round) {
+            let outcomes = work(&stage, round);
+            job::check()?;
+            match outcomes {
                 Ok(outcomes) => {
-                    let mut outcomes: HashMap<_, _> = outcomes.into_iter().collect();
-                    for row in &mut rows {
-                        if let Some(sample) = outcomes.remove(row.case.as_str()) {
-                            row.record(&stage.peer.name(), Ok(sample));
-                        }
+                    if record(&mut rows, stage.peer, outcomes) {
+                        going_on.push(stage);
                     }
                 }
-                Err(error) => {
-                    fail(&mut rows, stage.peer, &error)?;
-                    failed.push(at);
-                }
+                Err(error) => fail(&mut rows, stage.peer, &error)?,
             }
         }
-        for at in failed.into_iter().rev() {
-            drop(stages.remove(at));
-        }
+        stages = going_on;
     }
     for row in &mut rows {
         row.finish(bench.round_trip.least());
     }
     Ok(rows)
+}
+
+/// Every row of a peer fails for one reason.
+fn fail(rows: &mut [Row], peer: Peer, error: &anyhow::Error) -> Result<()> {
+    job::check()?;
+    say(format_args!("{peer}: {error:#}"));
+    for row in rows {
+        row.record(&peer.name(), Err(format!("{error:#}")));
+    }
+    Ok(())
+}
+
+/// Records each case; false when one failed.
+fn record(rows: &mut [Row], peer: Peer, outcomes: Vec<Outcome>) -> bool {
+    let mut good = true;
+    for (case, result) in outcomes {
+        let result = result.map_err(|error| format!("{error:#}"));
+        if let Err(error) = &result {
+            say(format_args!("{peer}: {case}: {error}"));
+            good = false;
+        }
+        if let Some(row) = rows.iter_mut().find(|row| row.case == case) {
+            row.record(&peer.name(), result);
+        }
+    }
+    good
 }

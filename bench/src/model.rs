@@ -109,6 +109,17 @@ pub struct Bar {
     pub value: Option<f64>,
     /// Whether it holds; none when a peer is missing.
     pub pass: Option<bool>,
+    /// Where native itself stands against the same peer: no daemon can be better.
+    pub native: Option<f64>,
+}
+
+impl Bar {
+    /// What was measured, in words.
+    pub fn measured(&self) -> String {
+        let value = self.value.map_or("-".into(), |value| format!("{value:.2}"));
+        let native = self.native.map_or(String::new(), |native| format!(" (native itself {native:.2})"));
+        format!("{value}{native}")
+    }
 }
 
 impl Row {
@@ -168,25 +179,31 @@ impl Row {
         Some(self.value(peer)? / self.value(other)?)
     }
 
+    fn native_against(&self, other: &str) -> Option<f64> {
+        self.ratio("native", other).filter(|_| other != "native")
+    }
+
     /// Bar: `peer` has at least `least` times the value of `other`.
     pub fn at_least(&mut self, peer: &str, least: f64, other: &str) {
         let value = self.ratio(peer, other);
         let text = format!("{peer} >= {least:.2} {other}");
-        self.bars.push(Bar { text, value, pass: value.map(|value| value >= least) });
+        let native = self.native_against(other);
+        self.bars.push(Bar { text, value, pass: value.map(|value| value >= least), native });
     }
 
     /// Bar: `peer` has at most `most` times the value of `other`.
     pub fn at_most(&mut self, peer: &str, most: f64, other: &str) {
         let value = self.ratio(peer, other);
         let text = format!("{peer} <= {most:.2} {other}");
-        self.bars.push(Bar { text, value, pass: value.map(|value| value <= most) });
+        let native = self.native_against(other);
+        self.bars.push(Bar { text, value, pass: value.map(|value| value <= most), native });
     }
 
     /// Bar: the value of `peer` itself is at most `most`.
     pub fn limit(&mut self, peer: &str, most: f64) {
         let value = self.value(peer);
         let text = format!("{peer} <= {most} {}", self.unit.symbol()).trim_end().to_owned();
-        self.bars.push(Bar { text, value, pass: value.map(|value| value <= most) });
+        self.bars.push(Bar { text, value, pass: value.map(|value| value <= most), native: None });
     }
 
     /// Bar: `peer` does it at all.
@@ -194,7 +211,7 @@ impl Row {
         let series = self.series.iter().find(|series| series.peer == peer);
         let pass = series.map(|series| series.error.is_none() && !series.values.is_empty());
         let value = pass.map(f64::from);
-        self.bars.push(Bar { text: format!("{peer} works"), value, pass });
+        self.bars.push(Bar { text: format!("{peer} works"), value, pass, native: None });
     }
 }
 

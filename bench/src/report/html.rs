@@ -88,9 +88,13 @@ fn section(page: &mut String, row: &Row) {
         let _ = write!(page, "<li class=soft>{}", escape(note));
     }
     for bar in &row.bars {
-        let value = bar.value.map_or("-".into(), |value| format!("{value:.2}"));
         let mark = mark(bar.pass);
-        let _ = write!(page, "<li>{}: {value} <span class=\"mark {mark}\">{mark}</span>", escape(&bar.text));
+        let _ = write!(
+            page,
+            "<li>{}: {} <span class=\"mark {mark}\">{mark}</span>",
+            escape(&bar.text),
+            bar.measured()
+        );
     }
     *page += "</ul>";
 }

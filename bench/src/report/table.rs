@@ -25,8 +25,7 @@ pub fn print(rows: &[Row]) {
             println!("  {note}");
         }
         for bar in &row.bars {
-            let value = bar.value.map_or("-".into(), |value| format!("{value:.2}"));
-            println!("  bar: {}: {value} {}", bar.text, mark(bar.pass));
+            println!("  bar: {}: {} {}", bar.text, bar.measured(), mark(bar.pass));
         }
     }
 }

@@ -34,7 +34,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
             Ok(())
         })?;
         job::shell(&stage.root, "rm -rf out", &[])?;
-        Ok(vec![("tinyconfig-j2", sample)])
+        Ok(vec![("tinyconfig-j2", Ok(sample))])
     })?;
     rows[0].at_most("shunt", 1.15, "native");
     Ok(rows)

@@ -40,7 +40,7 @@ fn run(bench: &Bench, name: &str, ground: Ground) -> Result<Vec<Row>> {
             fsync_on_close: false,
             group: None,
         };
-        PATTERNS.into_iter().map(|pattern| Ok((pattern, job(pattern).run(stage)?))).collect()
+        Ok(PATTERNS.into_iter().map(|pattern| (pattern, job(pattern).run(stage))).collect())
     })?;
     for row in &mut rows {
         row.at_least("shunt", 0.80, "native");

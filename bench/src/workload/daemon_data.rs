@@ -47,7 +47,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
             fsync_on_close: false,
             group: None,
         };
-        CASES.into_iter().map(|(case, pattern, block)| Ok((case, job(pattern, block).run(stage)?))).collect()
+        Ok(CASES.into_iter().map(|(case, pattern, block)| (case, job(pattern, block).run(stage))).collect())
     })?;
     for row in &mut rows {
         row.at_least("shunt-nopt", 1.0, "libfuse-nopt");

@@ -36,7 +36,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
             fsync_on_close: false,
             group: None,
         };
-        cases.into_iter().map(|(pattern, _)| Ok((pattern, job(pattern).run(stage)?))).collect()
+        Ok(cases.into_iter().map(|(pattern, _)| (pattern, job(pattern).run(stage))).collect())
     })?;
     for row in &mut rows {
         row.at_least("shunt", 0.80, "native");

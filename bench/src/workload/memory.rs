@@ -34,7 +34,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
             if let Ok(stat) = stage.stat() {
                 notes.push(format!("{} says: {}", stage.peer, stat.memory));
             }
-            Ok(vec![("walk", walk), ("rss", memory)])
+            Ok(vec![("walk", Ok(walk)), ("rss", Ok(memory))])
         })?;
         for (row, one) in rows.iter_mut().zip(one) {
             row.series.extend(one.series);

@@ -31,12 +31,12 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         turn(&stage.root, 1000)?;
         let before = state(stage)?;
         let time = stage.time(|root| turn(root, cycles))?;
-        let mut outcomes = vec![("open-close", time.clone())];
+        let mut outcomes = vec![("open-close", Ok(time.clone()))];
         if let Some(before) = before {
             // RELEASE is sent when close has returned already.
             std::thread::sleep(std::time::Duration::from_millis(200));
             let after = state(stage)?.context("the daemon is gone")?;
-            let sample = |value| Sample { value, ..time.clone() };
+            let sample = |value| Ok(Sample { value, ..time.clone() });
             outcomes.push(("descriptors-left", sample(after.0 - before.0)));
             outcomes.push(("kib-grown", sample((after.1 - before.1) / 1024.0)));
         }
