@@ -1,7 +1,7 @@
 //! The command line: what it says, what it promises to other programs, and what it refuses.
 
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 

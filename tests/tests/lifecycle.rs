@@ -1,7 +1,7 @@
 //! Coming up, going away, and being killed.
 
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
