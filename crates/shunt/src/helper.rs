@@ -87,7 +87,8 @@ fn mount(kind: Option<&str>, args: &[OsString]) -> Result<Call> {
         let known = KINDS.join(", shunt.");
         return Err(usage(format_args!("unknown type shunt.{kind}: there is shunt.{known}")));
     }
-    let mut argv: Vec<OsString> = vec!["shunt".into(), kind.into(), "--daemon".into()];
+    // mount(8) leaves out what is its default, and says nosuid and nodev where users may mount.
+    let mut argv: Vec<OsString> = ["shunt", &kind, "--daemon", "-o", "suid,dev"].map(OsString::from).into();
     argv.extend(extra);
     for option in options {
         argv.extend(["-o".into(), option]);
@@ -165,13 +166,13 @@ mod tests {
 
     #[test]
     fn mount_calls() {
-        becomes("/sbin/mount.shunt.mirror /a /b", "shunt mirror --daemon -- /a /b");
+        becomes("/sbin/mount.shunt.mirror /a /b", "shunt mirror --daemon -o suid,dev -- /a /b");
         becomes(
             "mount.shunt.mirror /a /b -o rw,cache=none -v",
-            "shunt mirror --daemon -v -o rw,cache=none -- /a /b",
+            "shunt mirror --daemon -o suid,dev -v -o rw,cache=none -- /a /b",
         );
-        becomes("mount.shunt /a /b -t shunt.mirror -sn", "shunt mirror --daemon -- /a /b");
-        becomes("mount.fuse.shunt.mirror /a /b -oro", "shunt mirror --daemon -o ro -- /a /b");
+        becomes("mount.shunt /a /b -t shunt.mirror -sn", "shunt mirror --daemon -o suid,dev -- /a /b");
+        becomes("mount.fuse.shunt.mirror /a /b -oro", "shunt mirror --daemon -o suid,dev -o ro -- /a /b");
     }
 
     #[test]

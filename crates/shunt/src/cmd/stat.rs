@@ -11,7 +11,7 @@ use crate::report::Stat;
 
 pub fn run(args: &StatArgs) -> Result<()> {
     let path = args.mountpoint.display();
-    let mount = ours::find(&args.mountpoint)?;
+    let (mount, _) = ours::find(&args.mountpoint)?;
     let dirs = SocketDir::all();
     let silent = |error| failed(format_args!("the daemon of {path} does not answer: {error}"));
     let peer = control::find(&dirs, &SocketName::of(&mount)).map_err(silent)?.ok_or_else(|| {

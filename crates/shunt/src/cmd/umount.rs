@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
-use shunt_fuse::mount::{MountError, MountPoint, Unmount};
+use shunt_fuse::mount::{MountError, MountInfo, MountPoint, Unmount};
 
 use crate::cli::UmountArgs;
 use crate::control::{self, Peer, SocketDir, SocketName};
 use crate::error::{Code, Failure, Result};
-use crate::holders;
+use crate::{holders, ours};
 
 pub fn run(args: &UmountArgs) -> Result<()> {
     let mut first = None;
@@ -27,12 +27,12 @@ pub fn run(args: &UmountArgs) -> Result<()> {
 }
 
 fn one(path: &Path, args: &UmountArgs) -> Result<()> {
-    let mount = crate::ours::find(path)?;
+    let (mount, info) = ours::find(path)?;
     let dirs = SocketDir::all();
     // Before the unmount: after it the daemon may be gone before we could look.
     let peer = control::find(&dirs, &SocketName::of(&mount)).ok().flatten();
     let daemon = peer.map(Daemon::new);
-    take_away(&mount, args)?;
+    take_away(&mount, args).map_err(|failure| not_permitted(&mount, &info).unwrap_or(failure))?;
     match daemon {
         // Its last user may be hours away.
         Some(_) if args.lazy && !args.force => Ok(()),
@@ -51,14 +51,19 @@ fn take_away(mount: &MountPoint, args: &UmountArgs) -> Result<()> {
         // Nothing works on an aborted connection any more: no reason to keep it in sight.
         Err(MountError::Busy(_)) if args.force => Ok(mount.unmount(Unmount::Lazy)?),
         Err(MountError::Busy(_)) => Err(busy(mount)),
-        Err(
-            error @ MountError::Unmount { errno: rustix::io::Errno::PERM | rustix::io::Errno::ACCESS, .. },
-        ) => {
-            let hint = "only root and the user who mounted may unmount";
-            Err(Failure::new(Code::Privilege, format_args!("{error}: {hint}")))
-        }
         done => Ok(done?),
     }
+}
+
+/// The plain reason of a failure where it is somebody else's mount.
+fn not_permitted(mount: &MountPoint, info: &MountInfo) -> Option<Failure> {
+    let me = rustix::process::geteuid();
+    let owner = ours::owner(info).filter(|owner| !me.is_root() && *owner != me.as_raw())?;
+    let path = mount.path().display();
+    Some(Failure::new(
+        Code::Privilege,
+        format_args!("{path} was mounted by user {owner}: unmount it as that user or as root"),
+    ))
 }
 
 fn busy(mount: &MountPoint) -> Failure {

@@ -76,14 +76,25 @@ impl<'a> Peer<'a> {
         connect(self.dir, &self.name).is_ok()
     }
 
+    fn stuck(&self) -> io::Error {
+        let pid = self.pid.map_or(String::new(), |pid| format!(", pid {},", pid.as_raw_nonzero()));
+        let seconds = PATIENCE.as_secs();
+        io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("nothing for {seconds} seconds: the process{pid} is stopped or stuck"),
+        )
+    }
+
     fn ask<T: DeserializeOwned>(&self, ask: Ask) -> io::Result<T> {
         let stream = connect(self.dir, &self.name)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        proto::write_request(&stream, ask)?;
-        match proto::read_reply(&stream)? {
-            Reply::Ok(value) => Ok(serde_json::from_value(value)?),
-            Reply::Error(refusal) => Err(io::Error::other(refusal.message)),
+        let reply = proto::write_request(&stream, ask).and_then(|()| proto::read_reply(&stream));
+        match reply {
+            Ok(Reply::Ok(value)) => Ok(serde_json::from_value(value)?),
+            Ok(Reply::Error(refusal)) => Err(io::Error::other(refusal.message)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(self.stuck()),
+            Err(error) => Err(error),
         }
     }
 }

@@ -143,6 +143,7 @@ impl Provider for Facts {
                 .collect(),
             never_asked: Opcode::ALL
                 .iter()
+                .filter(|opcode| is_for_programs(**opcode))
                 .map(|opcode| opcode.name().to_owned())
                 .filter(|name| !requests.contains_key(name))
                 .collect(),
@@ -153,6 +154,12 @@ impl Provider for Facts {
             negotiated: self.negotiated(),
         }
     }
+}
+
+/// Whether a program can cause it; the others are between kernel and daemon.
+fn is_for_programs(opcode: Opcode) -> bool {
+    use Opcode::*;
+    opcode.has_reply() && !matches!(opcode, Init | Destroy | Setupmapping | Removemapping)
 }
 
 fn requests(figures: &Snapshot) -> BTreeMap<String, Requests> {

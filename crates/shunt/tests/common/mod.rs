@@ -70,8 +70,8 @@ impl Scene {
     /// The line of the list that is ours.
     pub fn listed(&self) -> Option<Value> {
         let list = json(&succeeds(shunt(["list", "--json"])));
-        let entries = list.as_array().expect("an array").iter();
-        entries.cloned().find(|entry| entry["mountpoint"] == self.mountpoint().to_str().unwrap())
+        let mut entries = list.as_array().expect("an array").iter();
+        entries.find(|entry| entry["mountpoint"] == self.mountpoint().to_str().unwrap()).cloned()
     }
 
     pub fn is_mounted(&self) -> bool {
