@@ -63,7 +63,6 @@ fn needs_root() -> bool {
     !privileged()
 }
 
-/// The suite's own threads keep their rights: each test that serves does so on a thread of its own.
 fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().mode() & 0o7777
 }
