@@ -21,9 +21,13 @@ const MAX_THREADS: usize = 16;
 
 #[derive(Debug, Default)]
 struct NodeQueue {
-    notes: VecDeque<Note>,
+    /// Each with the generation it belongs to.
+    notes: VecDeque<(u64, Note)>,
     /// Waiters of what is queued and not yet being sent, merged: an equal notification joins them.
-    queued: HashMap<What, Vec<Waiter>>,
+    queued: HashMap<(u64, What), Vec<Waiter>>,
+    /// Goes up with each notification that is no repeat of another. Across one nothing is merged: an invalidation
+    /// asked for after a store must be sent after it.
+    generation: u64,
     /// A thread is sending for this node now.
     busy: bool,
 }
@@ -33,6 +37,8 @@ struct State {
     nodes: HashMap<NodeId, NodeQueue>,
     ready: VecDeque<NodeId>,
     queued: usize,
+    /// Room is not looked for again before the queue is this long: there was none to be found.
+    search_from: usize,
     idle: usize,
     threads: usize,
     closed: bool,
@@ -79,6 +85,11 @@ impl Notifier {
         self.inner.expires_names.store(on, Ordering::Relaxed);
     }
 
+    /// The kernel knows INC_EPOCH. Otherwise names must not be given up for it.
+    pub(crate) fn set_expires_all(&self, on: bool) {
+        self.inner.can_expire_all.store(on, Ordering::Relaxed);
+    }
+
     pub(crate) fn set_mountpoint(&self, mountpoint: Mountpoint) {
         self.inner.mountpoint.set(mountpoint).ok();
     }
@@ -99,12 +110,16 @@ impl Notifier {
             note.waiter.complete(Err(Errno::NOTCONN));
             return;
         }
-        if state.queued >= Caches::MAX_QUEUED && !self.inner.make_room(&mut state, &note) {
+        if state.queued >= Caches::MAX_QUEUED.max(state.search_from) {
+            self.inner.make_room(&mut state);
+        }
+        // What cannot be merged is refused. What can grows the queue to one entry per node or name at most.
+        if state.queued >= Caches::MAX_QUEUED && !note.what.is_idempotent() {
             drop(state);
             note.waiter.complete(Err(Errno::NOBUFS));
             return;
         }
-        if state.push(note) {
+        if state.push(note, Vec::new()) {
             self.inner.wake_or_start(&mut state);
         }
     }
@@ -139,18 +154,22 @@ impl Drop for Notifier {
 }
 
 impl State {
-    /// Queues; `false` where an equal one waits already.
-    fn push(&mut self, note: Note) -> bool {
+    /// Queues, and with it those who wait for the same; `false` where an equal one waits already.
+    fn push(&mut self, note: Note, joined: Vec<Waiter>) -> bool {
         let id = note.what.node();
         let queue = self.nodes.entry(id).or_default();
         if note.what.is_idempotent() {
-            if let Some(waiters) = queue.queued.get_mut(&note.what) {
+            let key = (queue.generation, note.what.clone());
+            if let Some(waiters) = queue.queued.get_mut(&key) {
                 waiters.push(note.waiter);
+                waiters.extend(joined);
                 return false;
             }
-            queue.queued.insert(note.what.clone(), Vec::new());
+            queue.queued.insert(key, joined);
+        } else {
+            queue.generation += 1;
         }
-        queue.notes.push_back(note);
+        queue.notes.push_back((queue.generation, note));
         self.queued += 1;
         if !queue.busy && queue.notes.len() == 1 {
             self.ready.push_back(id);
@@ -162,10 +181,17 @@ impl State {
     fn take(&mut self) -> Option<(NodeId, Note, Vec<Waiter>)> {
         while let Some(id) = self.ready.pop_front() {
             let Some(queue) = self.nodes.get_mut(&id) else { continue };
-            let Some(note) = queue.notes.pop_front() else { continue };
-            let joined = queue.queued.remove(&note.what).unwrap_or_default();
+            // Listed twice, as a queue is that was drained and filled again: `finished` lists it once more.
+            if queue.busy {
+                continue;
+            }
+            let Some((generation, note)) = queue.notes.pop_front() else { continue };
+            let joined = queue.queued.remove(&(generation, note.what.clone())).unwrap_or_default();
             queue.busy = true;
             self.queued -= 1;
+            if self.queued == 0 {
+                self.search_from = 0;
+            }
             return Some((id, note, joined));
         }
         None
@@ -185,48 +211,67 @@ impl State {
     fn drain(&mut self, matches: impl Fn(&What) -> bool) -> Vec<Waiter> {
         let mut waiters = Vec::new();
         for queue in self.nodes.values_mut() {
-            for note in std::mem::take(&mut queue.notes) {
-                if matches(&note.what) {
-                    waiters.extend(queue.queued.remove(&note.what).unwrap_or_default());
-                    waiters.push(note.waiter);
-                    self.queued -= 1;
-                } else {
-                    queue.notes.push_back(note);
-                }
-            }
+            self.queued -= queue.drain(&matches, &mut waiters);
         }
         self.nodes.retain(|_, queue| queue.busy || !queue.notes.is_empty());
         waiters
     }
+
+    /// Where several ranges of a node wait, puts one invalidation of the whole in their place.
+    fn merge_ranges(&mut self) {
+        let is_range = |what: &What| matches!(what, What::InvalidateNode { .. });
+        let mut merged = Vec::new();
+        for (id, queue) in &mut self.nodes {
+            if queue.notes.iter().filter(|(_, note)| is_range(&note.what)).nth(1).is_some() {
+                let mut waiters = Vec::new();
+                self.queued -= queue.drain(is_range, &mut waiters);
+                merged.push((*id, waiters));
+            }
+        }
+        for (node, waiters) in merged {
+            self.push(Note::new(What::InvalidateNode { node, offset: 0, length: 0 }).0, waiters);
+        }
+    }
+}
+
+impl NodeQueue {
+    /// Removes what matches; tells how many.
+    fn drain(&mut self, matches: impl Fn(&What) -> bool, waiters: &mut Vec<Waiter>) -> usize {
+        let before = self.notes.len();
+        for (generation, note) in std::mem::take(&mut self.notes) {
+            if matches(&note.what) {
+                waiters.extend(self.queued.remove(&(generation, note.what)).unwrap_or_default());
+                waiters.push(note.waiter);
+            } else {
+                self.notes.push_back((generation, note));
+            }
+        }
+        before - self.notes.len()
+    }
 }
 
 impl Inner {
-    /// The queue is full. Names become one "expire every name"; a node keeps one invalidation of the whole. Tells
-    /// whether there is room for `note` now.
-    fn make_room(&self, state: &mut State, note: &Note) -> bool {
-        if !self.can_expire_all.load(Ordering::Relaxed) {
-            // An older kernel: the queue grows, to at most one entry per name and node that the kernel knows.
-            return note.what.is_idempotent();
+    /// The queue is full. Names become one "expire every name"; the ranges of a node become one invalidation of the
+    /// whole.
+    fn make_room(&self, state: &mut State) {
+        // An older kernel: names stay.
+        if self.can_expire_all.load(Ordering::Relaxed) {
+            let waiters = state.drain(What::is_covered_by_expiry);
+            if !waiters.is_empty() {
+                self.overflows.fetch_add(1, Ordering::Relaxed);
+                tracing::info!(
+                    names = waiters.len(),
+                    "too many notifications at once: every name is expired instead"
+                );
+                if state.push(Note::new(What::ExpireAll).0, waiters) {
+                    self.work.notify_one();
+                }
+            }
         }
-        let waiters = state.drain(What::is_covered_by_expiry);
-        if waiters.is_empty() {
-            return note.what.is_idempotent();
+        if state.queued >= Caches::MAX_QUEUED {
+            state.merge_ranges();
         }
-        self.overflows.fetch_add(1, Ordering::Relaxed);
-        tracing::info!(
-            names = waiters.len(),
-            "too many notifications at once: every name is expired instead"
-        );
-        let (expire, _) = Note::new(What::ExpireAll);
-        let first = state.push(expire);
-        if let Some(joined) = state.nodes.get_mut(&NodeId(0)).and_then(|q| q.queued.get_mut(&What::ExpireAll))
-        {
-            joined.extend(waiters);
-        }
-        if first {
-            self.work.notify_one();
-        }
-        true
+        state.search_from = state.queued + Caches::MAX_QUEUED / 4;
     }
 
     fn wake_or_start(self: &Arc<Self>, state: &mut State) {

@@ -72,7 +72,7 @@ impl Config {
             time_granularity: 1,
             max_stack_depth: 1,
             request_timeout: None,
-            threads: cores.clamp(2, 8),
+            threads: cores.clamp(1, 8),
             max_threads: 64.max(2 * cores),
             splice: true,
             wakeful: true,
@@ -139,7 +139,8 @@ impl Config {
         self
     }
 
-    /// Threads that wait for requests. More are added while all are busy, up to `most`.
+    /// Threads that read requests: one at first, up to `usual` (one per processor by default, 8 at most) as the load
+    /// grows, up to `most` while handlers block.
     pub fn threads(mut self, usual: usize, most: usize) -> Self {
         self.threads = usual.clamp(1, 256);
         self.max_threads = most.clamp(self.threads, 1024);

@@ -5,6 +5,7 @@ mod dispatch;
 mod executor;
 pub(crate) mod interrupt;
 mod latency;
+mod load;
 mod modes;
 mod negotiate;
 mod readers;
@@ -184,6 +185,7 @@ impl<F: FileSystem> Session<F> {
             .then(|| PipePool::new(config.max_write as usize + 2 * 4096, 2));
         let notifier = Notifier::new(device.clone());
         notifier.set_expires_names(has(InitFlags::HAS_EXPIRE_ONLY));
+        notifier.set_expires_all(negotiated.minor >= 44);
         let shared = Arc::new(Shared {
             parse: ParseContext { setxattr_ext: has(InitFlags::SETXATTR_EXT), minor: negotiated.minor },
             statistics: Statistics::default(),

@@ -1,6 +1,6 @@
 //! The threads that read requests and handle them.
 //!
-//! A few threads wait for requests, and handle what they read by themselves: no hand-over, no second wake-up. A handler
+//! They handle what they read by themselves: no hand-over, no second wake-up. Their number follows the load. A handler
 //! that blocks takes its thread out of that; once all threads were busy with the same requests for two milliseconds,
 //! another thread is added, so that blocking handlers (a slow disk) stall nobody. Threads beyond the usual number leave
 //! when they are not needed any more.
@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use shunt_fuse_abi::InitFlags;
 
 use super::latency::WakefulProcessors;
+use super::load::{Load, Wish};
 use super::{Config, Handle};
 use crate::api::FileSystem;
 use crate::transport::buffer::BufferPool;
@@ -43,6 +44,8 @@ pub(crate) struct Readers {
     watch_sleeps: AtomicBool,
     ended: AtomicBool,
     failure: Mutex<Option<io::Error>>,
+    /// Threads that are to leave after their next request.
+    surplus: AtomicUsize,
     bursts: AtomicU64,
 }
 
@@ -60,6 +63,7 @@ impl Readers {
             watch_sleeps: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             failure: Mutex::new(None),
+            surplus: AtomicUsize::new(0),
             bursts: AtomicU64::new(0),
         }
     }
@@ -94,8 +98,15 @@ impl Readers {
         self.bursts.load(Ordering::Relaxed)
     }
 
-    /// Waits until all threads were busy with the same requests for a [`TICK`]; `false` at the end of the session.
-    fn wait_for_stall(&self, processors: &mut WakefulProcessors) -> bool {
+    /// Whether the calling thread is to leave.
+    fn is_surplus(&self) -> bool {
+        self.surplus.load(Ordering::Relaxed) > 0
+            && self.surplus.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
+    }
+
+    /// Waits until one more thread is wanted: all were busy most of the time, or busy with the same requests for a
+    /// [`TICK`]. `false` at the end of the session.
+    fn wait_for_need(&self, load: &mut Load, processors: &mut WakefulProcessors) -> bool {
         let mut quiet = 0;
         let mut stuck = false;
         let mut last = self.progress.load(Ordering::Relaxed);
@@ -108,15 +119,16 @@ impl Readers {
             let requests = progress.wrapping_sub(last);
             last = progress;
             processors.tick(requests, &self.bursts);
-            if self.idle.load(Ordering::Acquire) == 0 {
-                if stuck && requests == 0 {
-                    return true;
-                }
-                stuck = true;
-                quiet = 0;
-            } else {
-                stuck = false;
-                quiet = if requests == 0 { quiet + 1 } else { 0 };
+            let idle = self.idle.load(Ordering::Acquire);
+            if stuck && idle == 0 && requests == 0 {
+                return true;
+            }
+            stuck = idle == 0;
+            quiet = if requests == 0 && idle > 0 { quiet + 1 } else { 0 };
+            match load.look(idle) {
+                Wish::OneMore if self.threads() < self.usual => return true,
+                Wish::OneLess if self.threads() > 1 => self.surplus.store(1, Ordering::Release),
+                _ => {}
             }
             if quiet > WATCH_TICKS {
                 self.watch_sleeps.store(true, Ordering::SeqCst);
@@ -154,11 +166,10 @@ pub(crate) fn serve<F: FileSystem>(fs: &Arc<F>, handle: &Handle, config: &Config
             })
         };
         start(handle.shared.device.clone())?;
-        for _ in 1..config.threads {
-            start(Arc::new(handle.shared.device.try_clone()?))?;
-        }
+        let mut load = Load::default();
         let mut processors = WakefulProcessors::new(config.wakeful);
-        while readers.wait_for_stall(&mut processors) {
+        while readers.wait_for_need(&mut load, &mut processors) {
+            readers.surplus.store(0, Ordering::Release);
             if readers.threads() >= readers.most {
                 thread::sleep(TICK);
                 continue;
@@ -218,10 +229,7 @@ fn read_requests<F: FileSystem>(
             Err(Errno::NODEV | Errno::CONNABORTED | Errno::CONNRESET | Errno::PIPE) => break Some(Ok(())),
             Err(errno) => break Some(Err(errno.into())),
         }
-        if !is_first
-            && readers.idle.load(Ordering::Relaxed) >= readers.usual
-            && readers.threads.load(Ordering::Relaxed) > readers.usual
-        {
+        if !is_first && readers.is_surplus() {
             break None;
         }
     };

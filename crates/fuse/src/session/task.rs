@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -100,8 +101,14 @@ impl Task {
                 let mut slot = self.handling.lock();
                 let Some(handling) = slot.as_mut() else { return true };
                 let outer = CURRENT.replace(Some(self.clone()));
-                let polled = handling.as_mut().poll(&mut context);
+                // A bug in one handler must not take the others' thread, nor leave its caller waiting for ever.
+                let polled = catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(&mut context)));
                 CURRENT.set(outer);
+                let polled = polled.unwrap_or_else(|_| {
+                    tracing::error!(request = self.unique, "a handler panicked: its caller gets EIO");
+                    self.channel.reply(self.unique, Err(Errno::IO), &[]).ok();
+                    Poll::Ready(())
+                });
                 if polled.is_ready() {
                     *slot = None;
                 }
