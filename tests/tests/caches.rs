@@ -22,24 +22,34 @@ fn walk(s: &Stage) -> usize {
 }
 
 /// Only the mirror changes the source: what was seen once is never asked again.
+///
+/// With one exception that is the kernel's: reading a directory makes its access time uncertain, so the next walk asks
+/// for each directory's attributes once more. From then on the listing itself comes from the cache.
 #[test]
 fn exclusive_asks_once() {
     needs_mount!();
     stage::perform(Plan::tmpfs().args(&["--cache", "exclusive"]), |s| {
         tree(s);
+        let read_links = || (0..20).for_each(|d| drop(fs::read_link(s.path(format!("d{d}/l"))).unwrap()));
+        let count = |name: &str| s.requests(name);
+        let all = || ["lookup", "getattr", "statx", "readlink", "readdir", "readdirplus"].map(count);
         assert_eq!(walk(s), 1 + 20 * 22);
-        let before = s.stat();
+        let [lookups, getattrs, ..] = all();
         std::thread::sleep(Duration::from_millis(1500));
         assert_eq!(walk(s), 1 + 20 * 22);
-        (0..20).for_each(|d| drop(fs::read_link(s.path(format!("d{d}/l"))).unwrap()));
-        let links = s.requests("readlink");
-        (0..20).for_each(|d| drop(fs::read_link(s.path(format!("d{d}/l"))).unwrap()));
-        let after = s.stat();
-        for name in ["lookup", "getattr", "statx"] {
-            let count = |v: &serde_json::Value| v["requests"][name]["count"].as_u64().unwrap_or(0);
-            assert_eq!(count(&after) - count(&before), 0, "the second walk sent {name} requests");
-        }
-        assert_eq!(s.requests("readlink") - links, 0, "links are remembered");
+        assert_eq!(count("lookup"), lookups, "the second walk looked names up");
+        assert!(count("getattr") - getattrs <= 21, "more than one request for each directory");
+        let before = all();
+        assert_eq!(walk(s), 1 + 20 * 22);
+        assert_eq!(
+            all(),
+            before,
+            "(lookup, getattr, statx, readlink, readdir, readdirplus) of the third walk"
+        );
+        read_links();
+        let links = count("readlink");
+        read_links();
+        assert_eq!(count("readlink"), links, "symbolic links are remembered");
     });
 }
 

@@ -1,13 +1,13 @@
 //! The command line: what it says, what it promises to other programs, and what it refuses.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use shunt_tests::cmd::{one_line, within};
-use shunt_tests::{Plan, User, binary, mounts, needs_mount, requirement, run, run_for, sh, stage};
+use shunt_tests::{Peer, Plan, User, binary, mounts, needs_mount, needs_tools, run, run_for, sh, stage};
 
 const SOON: Duration = Duration::from_secs(2);
 
@@ -40,38 +40,56 @@ fn bad_input_gives_one_clear_line() {
     assert!(within(SOON, || mounts::processes_naming(s.mnt()).is_empty()));
 }
 
-/// A user without privilege mounts by way of fusermount3, or hears why not.
+/// A user without privilege mounts by way of fusermount3.
 #[test]
 fn unprivileged_mounts() {
+    // fusermount3 wants a user with a name.
+    const NOBODY: u32 = 65534;
     needs_mount!();
+    needs_tools!("fusermount3");
     let Some(s) = Plan::tmpfs().unmounted().set_or_skip() else { return };
-    requirement!(shunt_tests::skip::have(&["fusermount3"]), "no fusermount3");
-    requirement!(
-        User::new(1001).run(|| File::options().read(true).write(true).open("/dev/fuse").is_ok()),
-        "/dev/fuse is closed to users"
-    );
-    for dir in [s.src(), s.mnt()] {
-        std::os::unix::fs::chown(dir, Some(1001), Some(1001)).unwrap();
+    for dir in [s.src(), s.mnt(), s.aside()] {
+        std::os::unix::fs::chown(dir, Some(NOBODY), Some(NOBODY)).unwrap();
     }
-    let command = || {
-        let mut c = binary::command(&["mirror", "--daemon"]);
-        c.arg(s.src()).arg(s.mnt()).env("XDG_RUNTIME_DIR", s.aside());
-        c
-    };
-    let ran = User::new(1001).run(|| run_for(20, &mut command()));
-    if !ran.success() {
-        one_line(&ran.err, "");
-        assert_eq!(mounts::count(s.mnt()), 0);
-        return;
-    }
-    let used = User::new(1001).run(|| {
-        fs::write(s.path("f"), b"mine")?;
-        fs::read(s.lower("f"))
-    });
-    let ran = User::new(1001).run(|| run_for(20, binary::command(&["umount"]).arg(s.mnt())));
-    mounts::detach(s.mnt());
-    assert_eq!(used.unwrap(), b"mine");
-    ran.ok();
+    // Everything in a mount table of its own, where /dev/fuse is open to all, as it is on an ordinary machine.
+    Peer::start(|_| {
+        let shell = |line: &str| run(Command::new("sh").args(["-euc", line]));
+        // SAFETY: the child has one thread; its mounts are its own from here on.
+        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }
+            .expect("own mount table");
+        let node = s.aside().join("fuse");
+        shell(&format!(
+            "mount --make-rprivate /; mknod -m 666 {0} c 10 229; mount --bind {0} /dev/fuse",
+            node.display()
+        ))
+        .ok();
+        let user = User::new(NOBODY);
+        let shunt = |args: &[&str]| {
+            let mut command = binary::command(args);
+            command.env("XDG_RUNTIME_DIR", s.aside());
+            command
+        };
+        user.run(|| {
+            run_for(20, shunt(&["mirror", "--daemon"]).arg(s.src()).arg(s.mnt())).ok();
+            assert_eq!(mounts::count(s.mnt()), 1);
+            fs::write(s.path("f"), b"mine").unwrap();
+            assert_eq!(fs::read(s.lower("f")).unwrap(), b"mine");
+            let list = run(&mut shunt(&["list", "--json"])).ok();
+            assert!(list.contains(s.mnt().to_str().unwrap()), "{list}");
+            // Nobody else comes in, root neither, and the refusal to be asked is one clear line.
+            run_for(20, shunt(&["umount"]).arg(s.mnt())).ok();
+            assert_eq!(mounts::count(s.mnt()), 0);
+            let allow =
+                run_for(20, shunt(&["mirror", "--daemon", "--allow-other"]).arg(s.src()).arg(s.mnt()));
+            if allow.success() {
+                run_for(20, shunt(&["umount"]).arg(s.mnt())).ok();
+            } else {
+                one_line(&allow.err, "allow");
+            }
+        });
+        assert!(within(SOON, || mounts::processes_naming(s.mnt()).is_empty()));
+    })
+    .done();
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use shunt_tests::{Plan, binary, requirement, run_for, stage};
+use shunt_tests::{Lower, Plan, Stage, binary, requirement, run_for, stage};
 
 /// Names in `pjdfstest.exclude`.
 ///
@@ -25,36 +25,42 @@ fn excluded() -> Vec<String> {
 fn pjdfstest(plan: Plan) {
     let tool = binary::tool("pjdfstest");
     requirement!(tool.is_some(), "no pjdfstest (run tests/setup)");
+    let tool = tool.unwrap();
     stage::perform(plan.patience(180), |s| {
-        // A directory of another file system, for the cases about EXDEV.
-        let elsewhere =
-            if s.on() == shunt_tests::Lower::Tmpfs { Path::new("/var/tmp") } else { Path::new("/dev/shm") };
-        let failures: Vec<_> = if s.mounted() { excluded() } else { Vec::new() };
-        // Remounting read-only is for a mount of our own; in a native run it would be the machine's.
-        let config = format!(
-            "[features]\nposix_fallocate = {{}}\nrename_ctime = {{}}\nutime_now = {{}}\nutimensat = {{}}\n\
-             stat_st_birthtime = {{}}\nsecondary_fs = {elsewhere:?}\n\
-             [settings]\nnaptime = 0.02\nallow_remount = {}\nexpected_failures = {failures:?}\n\
-             [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n",
-            s.mounted()
-        );
-        let file = s.aside().join("pjdfstest.toml");
-        fs::write(&file, config).unwrap();
         fs::set_permissions(s.src(), fs::Permissions::from_mode(0o777)).unwrap();
-        let ran = run_for(170, Command::new(tool.unwrap()).arg("-c").arg(file).arg("-p").arg(s.mnt()));
-        let said: Vec<_> = ran.out.lines().collect();
-        let summary = said.iter().rev().find(|l| l.contains("passed")).copied().unwrap_or("no summary");
-        let bad: Vec<_> = said
-            .iter()
-            .enumerate()
-            .filter(|(_, l)| l.contains(" FAILED") || l.contains(" failed") || l.contains("success"))
-            .flat_map(|(n, _)| said[n..(n + 3).min(said.len())].iter())
-            .collect();
-        assert!(ran.success() && summary.contains("Summary: 0 failed"), "{summary}\n{bad:#?}\n{}", ran.err);
-        let passed = summary.split(", ").find_map(|p| p.strip_suffix(" passed")?.parse().ok()).unwrap_or(0);
-        assert!(passed > 370, "{summary}: the suite did not really run");
-        println!("{summary}");
+        assert!(cases(s, &tool, &[], false) >= 380, "the suite did not really run");
+        // Remounting read-only is for a mount of our own; in a native run it would be the machine's. It has a run of its
+        // own, because in a full one the suite itself keeps a removed file open, and no file system can be remounted so.
+        if s.mounted() {
+            assert!(cases(s, &tool, &["erofs"], true) >= 13);
+        }
     });
+}
+
+/// Runs the cases that match; gives how many passed.
+fn cases(s: &Stage, tool: &Path, patterns: &[&str], remount: bool) -> u32 {
+    // A directory of another file system, for the cases about EXDEV.
+    let elsewhere = if s.on() == Lower::Tmpfs { "/var/tmp" } else { "/dev/shm" };
+    let failures = if s.mounted() { excluded() } else { Vec::new() };
+    let config = format!(
+        "[features]\nposix_fallocate = {{}}\nrename_ctime = {{}}\nutime_now = {{}}\nutimensat = {{}}\n\
+         stat_st_birthtime = {{}}\n\
+         [settings]\nnaptime = 0.02\nallow_remount = {remount}\nexpected_failures = {failures:?}\n\
+         [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n"
+    );
+    let file = s.aside().join("pjdfstest.toml");
+    fs::write(&file, config).unwrap();
+    let mut command = Command::new(tool);
+    command.arg("-c").arg(file).arg("-p").arg(s.mnt()).args(["-s", elsewhere, "--"]).args(patterns);
+    let ran = run_for(120, &mut command);
+    let said: Vec<_> = ran.out.lines().collect();
+    let summary = said.iter().rev().find(|l| l.contains("passed")).copied().unwrap_or("no summary");
+    // A case that is not fine is followed by an indented line that says why.
+    let bad: Vec<_> =
+        said.windows(2).filter(|w| w[1].starts_with('\t') && !w[0].ends_with("skipped")).collect();
+    assert!(ran.success() && summary.contains("Summary: 0 failed"), "{summary}\n{bad:#?}\n{}", ran.err);
+    println!("{summary}");
+    summary.split(", ").find_map(|p| p.strip_suffix(" passed")?.parse().ok()).unwrap_or(0)
 }
 
 #[test]
