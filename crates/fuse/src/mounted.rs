@@ -155,10 +155,10 @@ impl Mounted {
     ///
     /// # Errors
     /// Where the mount is busy it stays, and is given back with the error.
-    pub fn unmount(self, how: Unmount) -> Result<io::Result<()>, (Self, MountError)> {
+    pub fn unmount(self, how: Unmount) -> Result<io::Result<()>, Box<(Self, MountError)>> {
         match self.mount.unmount(how) {
             Ok(()) => Ok(self.wait()),
-            Err(error) => Err((self, error)),
+            Err(error) => Err(Box::new((self, error))),
         }
     }
 }

@@ -19,6 +19,7 @@ use super::latency::WakefulProcessors;
 use super::load::{Load, Wish};
 use super::{Config, Handle};
 use crate::api::FileSystem;
+use crate::transport::Channel;
 use crate::transport::buffer::BufferPool;
 use crate::transport::dev::{DevChannel, Receiver};
 use crate::transport::device::Device;
@@ -205,7 +206,7 @@ fn read_requests<F: FileSystem>(
     let current = Arc::new(AtomicU64::new(0));
     readers.handling.lock().push(current.clone());
     let is_first = Arc::ptr_eq(&device, &shared.device);
-    let channel = DevChannel::new(device.clone(), shared.pipes.clone());
+    let channel: Arc<dyn Channel> = Arc::new(DevChannel::new(device.clone(), shared.pipes.clone()));
     let mut receiver = Receiver::new(device, buffers, shared.pipes.clone(), handle.negotiated().max_write);
     let outcome = loop {
         readers.idle.fetch_add(1, Ordering::AcqRel);

@@ -167,12 +167,11 @@ fn serve_without_reply<F: FileSystem>(
     match parsed.operation {
         Operation::Forget { nlookup } => forget(parsed.header.nodeid, nlookup),
         Operation::BatchForget { items } => items.for_each(|item| forget(item.nodeid, item.nlookup)),
-        Operation::Interrupt { unique } => {
-            if !interrupt(handle, unique) {
-                // Nobody knows the request: another thread has read it and not yet said so. The kernel asks again,
-                // or not, if the request was answered meanwhile.
-                channel.reply(parsed.header.unique, Err(Errno::AGAIN), &[]).ok();
-            }
+        Operation::Interrupt { unique } if interrupt(handle, unique) => {}
+        // Nobody knows the request: another thread has read it and not yet said so. The kernel asks again, or not, if
+        // the request was answered meanwhile.
+        Operation::Interrupt { .. } => {
+            channel.reply(parsed.header.unique, Err(Errno::AGAIN), &[]).ok();
         }
         Operation::NotifyReply { data, .. } => shared.notifier.retrieved(parsed.header.unique, data),
         _ => {}

@@ -110,8 +110,8 @@ thread_local! {
 }
 
 impl DevChannel {
-    pub(crate) fn new(device: Arc<Device>, pipes: Option<Arc<PipePool>>) -> Arc<dyn Channel> {
-        Arc::new(Self { device, pipes })
+    pub(crate) fn new(device: Arc<Device>, pipes: Option<Arc<PipePool>>) -> Self {
+        Self { device, pipes }
     }
 
     fn reply_by_copy(&self, unique: u64, range: &FileRange) -> io::Result<()> {
