@@ -56,7 +56,7 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if let Some(mounted) = self.mounted.take() {
-            mounted.unmount(Unmount::Lazy).map_err(|(_, error)| error).unwrap().unwrap();
+            mounted.unmount(Unmount::Lazy).map_err(|failed| failed.1).unwrap().unwrap();
         }
     }
 }
@@ -161,7 +161,7 @@ fn a_directory_mounted_over_itself_is_served() {
     let over = shunt_fuse::mount(mirror, config, &source, &MountOptions::new()).unwrap();
     assert_eq!(fs::read(source.join("f")).unwrap(), b"x");
     fs::write(source.join("g"), "y").unwrap();
-    over.unmount(Unmount::Lazy).map_err(|(_, error)| error).unwrap().unwrap();
+    over.unmount(Unmount::Lazy).map_err(|failed| failed.1).unwrap().unwrap();
     assert_eq!(fs::read(source.join("g")).unwrap(), b"y");
     assert_eq!(fs::read(mount.at("g")).unwrap(), b"y");
 }
