@@ -143,7 +143,7 @@ impl TestFs {
             Behaviour::Go => {}
             Behaviour::Fail(errno) => return Err(errno),
             Behaviour::Block(time) => std::thread::sleep(time),
-            Behaviour::Wait(gate) => gate.pass().await,
+            Behaviour::Wait(door) => door.pass().await,
             Behaviour::UntilInterrupted => {
                 request.interrupted().await;
                 assert!(request.is_interrupted());
@@ -166,13 +166,7 @@ impl TestFs {
         Ok(Entry::new(node, attributes, *self.expiry.lock()))
     }
 
-    fn make(
-        &self,
-        request: &Request<'_>,
-        parent: NodeId,
-        name: &[u8],
-        mode: u32,
-    ) -> Result<NodeId, Errno> {
+    fn make(&self, request: &Request<'_>, parent: NodeId, name: &[u8], mode: u32) -> Result<NodeId, Errno> {
         let mut tree = self.tree.lock();
         if tree.child(parent, name).is_ok() {
             return Err(Errno::EXIST);
@@ -470,7 +464,12 @@ impl FileSystem for TestFs {
         Ok(Created { entry, opened })
     }
 
-    async fn tmpfile(&self, request: &Request<'_>, parent: NodeId, args: CreateArgs) -> Result<Created, Errno> {
+    async fn tmpfile(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        args: CreateArgs,
+    ) -> Result<Created, Errno> {
         self.begin(request, Opcode::Tmpfile, b"", format!("{parent} {args:?}")).await?;
         let mode = FileType::Regular.mode() | args.mode & 0o7777;
         let entry = {

@@ -56,8 +56,7 @@ impl Locks {
 
     /// Sets a lock; whole ranges of one owner replace each other, which is all that the tests need.
     pub async fn set(&self, node: NodeId, args: LockArgs) -> Result<(), Errno> {
-        let mine =
-            move |h: &Held| h.node == node && h.owner == args.owner && h.kind == args.kind;
+        let mine = move |h: &Held| h.node == node && h.owner == args.owner && h.kind == args.kind;
         if args.range.kind == LockType::Unlock {
             self.change(|held| held.retain(|h| !mine(h)));
             return Ok(());

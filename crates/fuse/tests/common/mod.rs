@@ -67,3 +67,11 @@ impl Rng {
         self.next() % limit
     }
 }
+
+/// Compares bytes; a difference is told by its place, not by all of them.
+#[track_caller]
+pub fn assert_same(found: &[u8], wanted: &[u8], what: &str) {
+    assert_eq!(found.len(), wanted.len(), "{what}: length");
+    let differs = found.iter().zip(wanted).position(|(a, b)| a != b);
+    assert_eq!(differs, None, "{what}: first difference");
+}

@@ -17,7 +17,7 @@ pub enum Behaviour {
     /// Block the thread.
     Block(Duration),
     /// Wait, giving the thread back.
-    Wait(Gate),
+    Wait(Door),
     /// Wait until the caller gives up, then fail with EINTR.
     UntilInterrupted,
 }
@@ -79,12 +79,16 @@ impl Log {
     }
 }
 
-/// A door for handlers, shut at first.
+/// A gate for handlers, shut until it is opened or dropped: a test that fails must not leave anybody waiting.
+#[derive(Default)]
+pub struct Gate(Door);
+
+/// The way through a gate.
 #[derive(Clone, Default)]
-pub struct Gate(Arc<Door>);
+pub struct Door(Arc<Leaf>);
 
 #[derive(Default)]
-struct Door {
+struct Leaf {
     state: Mutex<(bool, Vec<Waker>)>,
     arrived: AtomicUsize,
 }
@@ -94,31 +98,54 @@ impl Gate {
         Self::default()
     }
 
+    /// All requests of this operation wait here from now on.
+    pub fn before(fs: &super::TestFs, op: Opcode) -> Self {
+        let gate = Self::new();
+        let door = gate.door();
+        fs.script(move |call| match call.op == op {
+            true => Behaviour::Wait(door.clone()),
+            false => Behaviour::Go,
+        });
+        gate
+    }
+
+    pub fn door(&self) -> Door {
+        self.0.clone()
+    }
+
     pub fn open(&self) {
         let wakers = {
-            let mut state = self.0.state.lock();
+            let mut state = self.0.0.state.lock();
             state.0 = true;
             std::mem::take(&mut state.1)
         };
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// How many handlers came to the door.
+    /// How many handlers came so far and found it shut.
     pub fn arrived(&self) -> usize {
-        self.0.arrived.load(Ordering::SeqCst)
+        self.0.0.arrived.load(Ordering::SeqCst)
     }
+}
 
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.open();
+    }
+}
+
+impl Door {
     pub fn pass(&self) -> impl Future<Output = ()> + Send + 'static {
-        let door = self.0.clone();
+        let leaf = self.0.clone();
         let mut first = true;
         poll_fn(move |context| {
-            let mut state = door.state.lock();
+            let mut state = leaf.state.lock();
             if state.0 {
                 return Poll::Ready(());
             }
             state.1.push(context.waker().clone());
             if std::mem::take(&mut first) {
-                door.arrived.fetch_add(1, Ordering::SeqCst);
+                leaf.arrived.fetch_add(1, Ordering::SeqCst);
             }
             Poll::Pending
         })

@@ -130,7 +130,8 @@ pub fn run_with(plan: Plan, fs: TestFs, body: impl FnOnce(&Stage)) {
     let watchdog = Watchdog::start(plan.timeout);
     let place = Place::new();
     let fs = Arc::new(fs);
-    let mounted = shunt_fuse::mount::<TestFs>(fs.clone(), plan.config, &place.path(), &plan.options).expect("mount");
+    let mounted =
+        shunt_fuse::mount::<TestFs>(fs.clone(), plan.config, &place.path(), &plan.options).expect("mount");
     let point = mounted.mount_point().clone();
     watchdog.guard(&point);
     let stage = Stage {
@@ -165,8 +166,10 @@ pub fn unmount(mut mounted: Mounted) {
     loop {
         match mounted.unmount(Unmount::Normal) {
             Ok(served) => return served.expect("the session ends well"),
-            Err((back, MountError::Busy(_))) if Instant::now() < end => mounted = back,
-            Err((_, error)) => panic!("{error}"),
+            Err(failed) => match *failed {
+                (back, MountError::Busy(_)) if Instant::now() < end => mounted = back,
+                (_, error) => panic!("{error}"),
+            },
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -42,7 +42,11 @@ impl Mapping {
         let at = unsafe {
             libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
         };
-        if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self { at: at.cast(), length }) }
+        if at == libc::MAP_FAILED {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(Self { at: at.cast(), length })
+        }
     }
 
     pub fn get(&self, index: usize) -> u8 {
@@ -104,10 +108,7 @@ pub fn as_user<R: Send>(uid: u32, gid: u32, groups: &[u32], call: impl FnOnce() 
 }
 
 /// Runs a call on a thread of its own with these capabilities out of the effective set.
-pub fn without<R: Send>(
-    capabilities: rustix::thread::CapabilitySet,
-    call: impl FnOnce() -> R + Send,
-) -> R {
+pub fn without<R: Send>(capabilities: rustix::thread::CapabilitySet, call: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| {
         scope
             .spawn(|| {
