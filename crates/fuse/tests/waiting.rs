@@ -1,0 +1,136 @@
+//! Handlers that wait, and handlers that block, hold up nobody else.
+
+mod common;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use common::{Behaviour, Gate, OpenAs, Plan, TestFs, eventually, run_with, timed};
+use shunt_fuse::{Expiry, Opcode};
+
+const REQUESTS: usize = 20;
+
+/// Files that are served directly, and attributes that nobody may cache.
+fn files() -> TestFs {
+    let fs = TestFs::new();
+    *fs.expiry.lock() = Expiry::NEVER_CACHED;
+    for n in 0..REQUESTS {
+        let node = fs.add_file(&format!("f{n}"), b"bytes");
+        fs.set_open(node, OpenAs::Direct);
+    }
+    fs.add_file("quick", b"");
+    fs
+}
+
+fn read(file: &File) -> [u8; 5] {
+    let mut bytes = [0; 5];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// The best of a few: the machine may be busy with others.
+fn fastest_stat(stage: &common::Stage) -> Duration {
+    (0..5).map(|_| timed(|| fs::metadata(stage.path("quick")).unwrap()).0).min().unwrap()
+}
+
+#[test]
+fn handlers_that_wait_take_no_thread() {
+    run_with(Plan::passthrough().config(|config| config.threads(2, 2)), files(), |stage| {
+        let gate = Gate::before(&stage.fs, Opcode::Read);
+        let files: Vec<File> =
+            (0..REQUESTS).map(|n| File::open(stage.path(&format!("f{n}"))).unwrap()).collect();
+        std::thread::scope(|scope| {
+            let readers: Vec<_> = files.iter().map(|file| scope.spawn(|| read(file))).collect();
+            eventually("all wait", || gate.arrived() == REQUESTS);
+            assert_eq!(stage.handle.waiting_requests(), REQUESTS);
+            let time = fastest_stat(stage);
+            assert!(time < Duration::from_millis(50), "{time:?}");
+            assert_eq!(stage.handle.threads(), 2);
+            gate.open();
+            for reader in readers {
+                assert_eq!(&reader.join().unwrap(), b"bytes");
+            }
+        });
+        assert_eq!(stage.handle.waiting_requests(), 0);
+    });
+}
+
+#[test]
+fn handlers_that_block_get_more_threads_which_leave_again() {
+    run_with(Plan::passthrough().config(|config| config.threads(2, 64)), files(), |stage| {
+        stage.fs.script(|call| match call.op {
+            Opcode::Read => Behaviour::Block(Duration::from_millis(300)),
+            _ => Behaviour::Go,
+        });
+        let files: Vec<File> =
+            (0..REQUESTS).map(|n| File::open(stage.path(&format!("f{n}"))).unwrap()).collect();
+        assert_eq!(stage.handle.threads(), 2);
+        let (time, quickest) = timed(|| {
+            std::thread::scope(|scope| {
+                for file in &files {
+                    scope.spawn(|| assert_eq!(&read(file), b"bytes"));
+                }
+                eventually("all block", || stage.fs.log.count(Opcode::Read) == REQUESTS);
+                assert!(stage.handle.threads() > REQUESTS);
+                fastest_stat(stage)
+            })
+        });
+        assert!(quickest < Duration::from_millis(50), "{quickest:?}");
+        assert!(time < Duration::from_millis(2000), "one after the other would take 6 s, not {time:?}");
+        // A thread notices that it is one too many after its next request.
+        eventually("the threads leave", || {
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        (0..20).for_each(|_| drop(fs::metadata(stage.path("quick"))));
+                    });
+                }
+            });
+            stage.handle.threads() <= 3
+        });
+    });
+}
+
+#[test]
+fn a_session_with_all_its_threads_blocked_goes_on_when_they_are_free() {
+    run_with(Plan::passthrough().config(|config| config.threads(1, 4)), files(), |stage| {
+        stage.fs.script(|call| match call.op {
+            Opcode::Read => Behaviour::Block(Duration::from_millis(20)),
+            _ => Behaviour::Go,
+        });
+        let files: Vec<File> =
+            (0..REQUESTS).map(|n| File::open(stage.path(&format!("f{n}"))).unwrap()).collect();
+        std::thread::scope(|scope| {
+            for file in &files {
+                scope.spawn(|| (0..5).for_each(|_| assert_eq!(&read(file), b"bytes")));
+            }
+        });
+        assert!(stage.handle.threads() <= 4);
+    });
+}
+
+#[test]
+fn handlers_that_block_after_they_waited_hold_up_nobody() {
+    run_with(Plan::passthrough(), files(), |stage| {
+        let gate = Gate::new();
+        let door = gate.door();
+        stage.fs.script(move |call| match call.op {
+            Opcode::Open => Behaviour::Wait(door.clone()),
+            Opcode::Read => Behaviour::Block(Duration::from_millis(200)),
+            _ => Behaviour::Go,
+        });
+        std::thread::scope(|scope| {
+            for n in 0..REQUESTS {
+                scope.spawn(move || {
+                    let file = File::open(stage.path(&format!("f{n}"))).unwrap();
+                    assert_eq!(&read(&file), b"bytes");
+                });
+            }
+            eventually("all wait", || gate.arrived() == REQUESTS);
+            gate.open();
+            let time = fastest_stat(stage);
+            assert!(time < Duration::from_millis(50), "{time:?}");
+        });
+    });
+}
