@@ -1,1 +1,45 @@
-//! A kernel in a box: drives a FUSE server over the wire without a mount.
+//! A kernel in a box: it speaks the FUSE wire to any server over a socket, so that protocol tests, property tests and
+//! fuzzing need no mount and no privilege.
+//!
+//! ```
+//! use shunt_fuse::{Config, Profile};
+//! use shunt_fuse_mock::{Served, memfs::MemFs};
+//!
+//! let kernel = Served::new(MemFs::new(), Config::new(Profile::Passthrough));
+//! let made = kernel.create(1, "hello", 0o644).unwrap();
+//! assert_eq!(kernel.write(&made.file, 0, b"world").unwrap(), 5);
+//! assert_eq!(kernel.read(&made.file, 0, 100).unwrap(), b"world");
+//! kernel.release(made.file).unwrap();
+//! kernel.finish();
+//! ```
+//!
+//! What is modelled: INIT, requests out of order, INTERRUPT with its EAGAIN, the inode cache with its lookup counts and
+//! FORGET, I/O modes of open files, stored pages, and the checks that the kernel makes on every reply. A broken rule is
+//! a violation, kept as one line; [`MockKernel::finish`] fails on the first.
+//!
+//! What is not: `/dev/fuse`'s ioctls (so no passthrough), splice, and the errors that a write of a reply or a
+//! notification can return: a socket takes everything, until [`MockKernel::refuse_replies`] makes it take nothing.
+//! A RESEND is recorded, not acted upon.
+
+#![forbid(unsafe_code)]
+
+pub mod memfs;
+
+mod calls;
+mod check;
+mod icache;
+mod kernel;
+mod notification;
+mod offer;
+mod pending;
+mod served;
+mod wire;
+
+pub use calls::{Caller, DirEntry, Made, OpenFile};
+pub use check::Expected;
+pub use icache::{Held, NodeCache};
+pub use kernel::{Event, MockKernel, TIMEOUT};
+pub use notification::Notification;
+pub use offer::Offer;
+pub use pending::Pending;
+pub use served::Served;

@@ -1,0 +1,177 @@
+//! The rules for replies: those that the kernel enforces, per operation.
+
+use shunt_fuse_abi as abi;
+use shunt_fuse_abi::dirent::Records;
+use shunt_fuse_abi::{Attr, AttrOut, EntryOut, Opcode, OpenOut, Operation};
+use zerocopy::FromBytes;
+
+use crate::icache::{NodeCache, attr_fault};
+
+/// Bytes behind the header of a good reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Length {
+    Exactly(usize),
+    Between(usize, usize),
+}
+
+/// What the kernel knows of a request under way, and needs to judge its reply.
+#[derive(Debug, Clone, Copy)]
+pub struct Expected {
+    /// The operation.
+    pub opcode: Opcode,
+    /// The node in the header.
+    pub node: u64,
+    length: Length,
+    /// Type of the inode to be made.
+    made: Option<u32>,
+    /// Most that a WRITE or a copy may say.
+    most: u64,
+    /// The open file that ends.
+    closes: u32,
+}
+
+impl Expected {
+    /// For a request of `operation` on `node`.
+    #[must_use]
+    pub fn of(node: u64, operation: &Operation<'_>) -> Self {
+        use Operation as Op;
+        let size = |size: u32| Length::Between(0, size as usize);
+        let xattr = |wanted: u32| if wanted == 0 { Length::Exactly(8) } else { size(wanted) };
+        let (mut made, mut most) = (None, u64::MAX);
+        let length = match operation {
+            Op::Lookup { .. } => Length::Exactly(128),
+            Op::Symlink { .. } => {
+                made = Some(libc::S_IFLNK);
+                Length::Exactly(128)
+            }
+            Op::Mknod { arg, .. } => {
+                made = Some(if arg.mode & libc::S_IFMT == 0 { libc::S_IFREG } else { arg.mode });
+                Length::Exactly(128)
+            }
+            Op::Mkdir { .. } => {
+                made = Some(libc::S_IFDIR);
+                Length::Exactly(128)
+            }
+            Op::Link { .. } => {
+                made = Some(0);
+                Length::Exactly(128)
+            }
+            Op::Create { .. } | Op::Tmpfile { .. } => {
+                made = Some(libc::S_IFREG);
+                Length::Exactly(144)
+            }
+            Op::Getattr { .. } | Op::Setattr { .. } => Length::Exactly(104),
+            Op::Statx { .. } => Length::Exactly(288),
+            Op::Readlink => size(4095),
+            Op::Open { .. } | Op::Opendir { .. } => Length::Exactly(16),
+            Op::Read { arg } | Op::Readdir { arg } | Op::Readdirplus { arg } => size(arg.size),
+            Op::Write { arg, .. } => {
+                most = arg.size.into();
+                Length::Exactly(8)
+            }
+            Op::CopyFileRange { arg } | Op::CopyFileRange64 { arg } => {
+                most = arg.len;
+                Length::Exactly(8)
+            }
+            Op::Statfs => Length::Exactly(80),
+            Op::Getxattr { arg, .. } | Op::Listxattr { arg } => xattr(arg.size),
+            Op::Getlk { .. } => Length::Exactly(24),
+            Op::Bmap { .. } | Op::Poll { .. } | Op::Lseek { .. } => Length::Exactly(8),
+            Op::Ioctl { arg, .. } => Length::Between(16, 16 + arg.out_size as usize),
+            Op::Init { .. } => Length::Between(8, 64),
+            _ => Length::Exactly(0),
+        };
+        Self { opcode: operation.opcode(), node, length, made, most, closes: 0 }
+    }
+
+    /// For a RELEASE of a file that was opened with these flags of the reply.
+    #[must_use]
+    pub fn closing(self, open_flags: u32) -> Self {
+        Self { closes: open_flags, ..self }
+    }
+
+    /// Judges the payload of a good reply and books what it brings.
+    ///
+    /// # Errors
+    /// The broken rule.
+    pub(crate) fn judge(&self, payload: &[u8], cache: &mut NodeCache) -> Result<(), String> {
+        let fits = match self.length {
+            Length::Exactly(length) => payload.len() == length,
+            Length::Between(least, most) => (least..=most).contains(&payload.len()),
+        };
+        if !fits {
+            return Err(format!("{} bytes where {:?} are due", payload.len(), self.length));
+        }
+        match self.opcode {
+            Opcode::Lookup | Opcode::Symlink | Opcode::Mknod | Opcode::Mkdir | Opcode::Link => {
+                cache.introduce(&take::<EntryOut>(payload).0, self.made)
+            }
+            Opcode::Create | Opcode::Tmpfile => {
+                let (entry, rest) = take::<EntryOut>(payload);
+                cache.introduce(&entry, self.made)?;
+                cache.open(entry.nodeid, &take::<OpenOut>(rest).0)
+            }
+            Opcode::Getattr | Opcode::Setattr => cache.refresh(self.node, &take::<AttrOut>(payload).0.attr),
+            Opcode::Statx => {
+                let stat = take::<abi::StatxOut>(payload).0.stat;
+                cache.refresh(self.node, &Attr { mode: stat.mode.into(), size: stat.size, ..Attr::default() })
+            }
+            Opcode::Open => cache.open(self.node, &take::<OpenOut>(payload).0),
+            Opcode::Readlink if payload.is_empty() || payload.contains(&0) => {
+                Err("a target that is empty or holds a NUL".into())
+            }
+            Opcode::Write | Opcode::CopyFileRange => {
+                at_most(take::<abi::WriteOut>(payload).0.size.into(), self.most)
+            }
+            Opcode::CopyFileRange64 => {
+                at_most(take::<abi::CopyFileRangeOut>(payload).0.bytes_copied, self.most)
+            }
+            Opcode::Lseek => at_most(take::<abi::LseekOut>(payload).0.offset, i64::MAX as u64),
+            Opcode::Readdir => listing(payload, false, cache),
+            Opcode::Readdirplus => listing(payload, true, cache),
+            _ => Ok(()),
+        }
+    }
+
+    /// The request is over, well or not.
+    pub(crate) fn over(&self, cache: &mut NodeCache) {
+        if self.opcode == Opcode::Release {
+            cache.close(self.node, self.closes);
+        }
+    }
+}
+
+/// The structure at the front; the length was checked before.
+fn take<T: FromBytes>(payload: &[u8]) -> (T, &[u8]) {
+    T::read_from_prefix(payload).unwrap_or_else(|_| panic!("the length was checked"))
+}
+
+fn at_most(said: u64, most: u64) -> Result<(), String> {
+    if said <= most { Ok(()) } else { Err(format!("{said} where {most} was asked for")) }
+}
+
+fn listing(payload: &[u8], plus: bool, cache: &mut NodeCache) -> Result<(), String> {
+    let mut records = Records::new(payload, plus);
+    for record in &mut records {
+        if record.name.is_empty() || record.name.len() > 4095 || record.name.contains(&b'/') {
+            return Err(format!("a record named {:?}", String::from_utf8_lossy(record.name)));
+        }
+        // The kernel goes on from this position: 0 would start over for ever.
+        if record.dirent.off == 0 {
+            return Err("a record whose next position is 0".into());
+        }
+        if let Some(entry) = record.entry
+            && entry.nodeid != 0
+            && !matches!(record.name, b"." | b"..")
+        {
+            if let Some(fault) = attr_fault(&entry.attr) {
+                return Err(fault);
+            }
+            cache.introduce(&entry, None)?;
+        }
+    }
+    match records.rest() {
+        [] => Ok(()),
+        rest => Err(format!("{} bytes behind the last record", rest.len())),
+    }
+}

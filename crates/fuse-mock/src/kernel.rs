@@ -1,0 +1,501 @@
+//! The kernel's side of a connection.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use parking_lot::{Condvar, Mutex};
+use shunt_fuse::Errno;
+use shunt_fuse_abi as abi;
+use shunt_fuse_abi::{InHeader, InitFlags, InitOut, Operation, OutHeader, RequestBuilder};
+use zerocopy::FromBytes;
+
+use crate::calls::Caller;
+use crate::check::Expected;
+use crate::icache::NodeCache;
+use crate::notification::Notification;
+use crate::offer::Offer;
+use crate::pending::Pending;
+use crate::wire;
+
+/// A server that is silent for this long hangs.
+pub const TIMEOUT: Duration = Duration::from_secs(20);
+/// Uniques of requests are even; that of an INTERRUPT is the request's, with this bit.
+const INTERRUPT: u64 = 1;
+/// Violations kept.
+const KEPT: usize = 100;
+
+/// Something that came from the server, in the order in which it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A reply.
+    Reply {
+        /// Id of the request.
+        unique: u64,
+        /// Its error, negated as on the wire, or 0.
+        error: i32,
+    },
+    /// An INTERRUPT is wanted again (EAGAIN).
+    InterruptAgain {
+        /// Id of the request to be interrupted.
+        unique: u64,
+    },
+    /// A notification.
+    Notification(Notification),
+}
+
+struct Flight {
+    expected: Expected,
+    reply: Sender<Result<Vec<u8>, Errno>>,
+}
+
+#[derive(Default)]
+struct State {
+    flights: HashMap<u64, Flight>,
+    /// Ids of messages sent raw: replies to them are kept raw.
+    raw: HashSet<u64>,
+    cache: NodeCache,
+    pages: HashMap<u64, Vec<u8>>,
+    events: Vec<Event>,
+    violations: Vec<String>,
+    negotiated: InitFlags,
+    ignores_interrupts: bool,
+    paused: bool,
+    gone: bool,
+}
+
+impl State {
+    fn violation(&mut self, what: String) {
+        if self.violations.len() < KEPT {
+            self.violations.push(what);
+        }
+    }
+}
+
+pub(crate) struct Inner {
+    socket: OwnedFd,
+    state: Mutex<State>,
+    changed: Condvar,
+    next: AtomicU64,
+    caller: Mutex<Caller>,
+    /// Messages that the receiving thread sends: it must not wait for a server that waits for it.
+    outbox: Sender<Vec<u8>>,
+    raw: (Sender<Vec<u8>>, Receiver<Vec<u8>>),
+}
+
+/// A kernel that talks to one server.
+pub struct MockKernel {
+    pub(crate) inner: Arc<Inner>,
+    threads: Vec<JoinHandle<()>>,
+    served: Receiver<thread::Result<()>>,
+}
+
+impl std::fmt::Debug for MockKernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.inner.state.lock();
+        f.debug_struct("MockKernel")
+            .field("under_way", &state.flights.len())
+            .field("held", &state.cache.len())
+            .field("violations", &state.violations)
+            .finish_non_exhaustive()
+    }
+}
+
+impl MockKernel {
+    /// Starts `server` on a thread of its own, with its end of the connection. INIT is not sent yet.
+    ///
+    /// # Panics
+    /// Where sockets or threads cannot be had.
+    pub fn start(server: impl FnOnce(OwnedFd) + Send + 'static) -> Self {
+        let (ours, theirs) = wire::pair(TIMEOUT).expect("a pair of sockets");
+        let (outbox, letters) = unbounded::<Vec<u8>>();
+        let inner = Arc::new(Inner {
+            socket: ours,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            next: AtomicU64::new(2),
+            caller: Mutex::default(),
+            outbox,
+            raw: unbounded(),
+        });
+        let (done, served) = bounded(1);
+        thread::spawn(move || {
+            let server = std::panic::AssertUnwindSafe(move || server(theirs));
+            done.send(std::panic::catch_unwind(server)).ok();
+        });
+        let receiving = inner.clone();
+        let sending = inner.clone();
+        let threads = vec![
+            thread::spawn(move || receiving.receive()),
+            thread::spawn(move || {
+                // An empty message ends the thread.
+                for letter in letters.iter().take_while(|letter| !letter.is_empty()) {
+                    wire::send(&sending.socket, &letter).ok();
+                }
+            }),
+        ];
+        Self { inner, threads, served }
+    }
+
+    /// Sends INIT and checks the answer. Asked for an older major version, it offers that, as a kernel does.
+    ///
+    /// # Errors
+    /// The server's errno; NOTCONN where it hung up.
+    ///
+    /// # Panics
+    /// Where the server does not answer.
+    pub fn init(&self, offer: &Offer) -> Result<InitOut, Errno> {
+        let payload = self.submit(0, &Operation::Init { arg: offer.wire() }).wait()?;
+        let mut whole = [0; size_of::<InitOut>()];
+        whole[..payload.len()].copy_from_slice(&payload);
+        let out = InitOut::read_from_bytes(&whole).expect("the size is right");
+        if offer.major > out.major {
+            return self.init(&Offer { major: out.major, minor: out.minor, ..*offer });
+        }
+        let mut state = self.inner.state.lock();
+        state.negotiated = out.init_flags();
+        offer.faults(&out).into_iter().for_each(|fault| state.violation(fault));
+        Ok(out)
+    }
+
+    /// What was negotiated.
+    pub fn negotiated(&self) -> InitFlags {
+        self.inner.state.lock().negotiated
+    }
+
+    /// Who calls from now on.
+    pub fn set_caller(&self, caller: Caller) {
+        *self.inner.caller.lock() = caller;
+    }
+
+    /// Sends a request.
+    ///
+    /// # Panics
+    /// Where the server stopped reading.
+    pub fn submit(&self, node: u64, operation: &Operation<'_>) -> Pending {
+        self.submit_expecting(node, operation, Expected::of(node, operation))
+    }
+
+    pub(crate) fn submit_expecting(
+        &self,
+        node: u64,
+        operation: &Operation<'_>,
+        expected: Expected,
+    ) -> Pending {
+        let unique = self.inner.next.fetch_add(2, Ordering::Relaxed);
+        let caller = *self.inner.caller.lock();
+        let (sender, reply) = bounded(1);
+        let message = {
+            let mut state = self.inner.state.lock();
+            if state.gone {
+                sender.send(Err(Errno::NOTCONN)).ok();
+            } else if operation.opcode().has_reply() {
+                state.flights.insert(unique, Flight { expected, reply: sender });
+            } else {
+                sender.send(Ok(Vec::new())).ok();
+            }
+            RequestBuilder::new(unique, node)
+                .caller(caller.uid, caller.gid, caller.pid)
+                .setxattr_ext(state.negotiated.contains(InitFlags::SETXATTR_EXT))
+                .build(operation)
+        };
+        self.post(&message);
+        Pending { unique, what: operation.opcode().name(), reply }
+    }
+
+    /// Sends a request and waits for the answer.
+    ///
+    /// # Errors
+    /// As [`Pending::wait`].
+    pub fn call(&self, node: u64, operation: &Operation<'_>) -> Result<Vec<u8>, Errno> {
+        self.submit(node, operation).wait()
+    }
+
+    fn post(&self, message: &[u8]) {
+        match wire::send(&self.inner.socket, message) {
+            Err(Errno::AGAIN) => panic!("the server does not read"),
+            // Gone: whoever waits is told by the receiving thread.
+            _ => {}
+        }
+    }
+
+    /// Interrupts a request: its caller got a signal. Asks again for as long as the server says EAGAIN and the request
+    /// is under way.
+    pub fn interrupt(&self, unique: u64) {
+        if !self.inner.state.lock().ignores_interrupts {
+            self.post(&interrupt_message(unique));
+        }
+    }
+
+    /// Requests not answered yet.
+    pub fn under_way(&self) -> usize {
+        self.inner.state.lock().flights.len()
+    }
+
+    /// Sends bytes as they are. The reply, if one comes, is for [`recv_raw`](Self::recv_raw).
+    ///
+    /// An empty message looks like the end of the connection, so it is not sent.
+    pub fn send_raw(&self, message: &[u8]) {
+        if let Ok((header, _)) = InHeader::read_from_prefix(message) {
+            self.inner.state.lock().raw.insert(header.unique);
+        }
+        if !message.is_empty() {
+            self.post(message);
+        }
+    }
+
+    /// The next reply to a raw message.
+    pub fn recv_raw(&self, time: Duration) -> Option<Vec<u8>> {
+        self.inner.raw.1.recv_timeout(time).ok()
+    }
+
+    /// An id that no request has.
+    pub fn fresh_unique(&self) -> u64 {
+        self.inner.next.fetch_add(2, Ordering::Relaxed)
+    }
+
+    /// Looks at the inodes that the kernel holds.
+    pub fn nodes<R>(&self, look: impl FnOnce(&NodeCache) -> R) -> R {
+        look(&self.inner.state.lock().cache)
+    }
+
+    /// Drops one inode from the cache and tells the server. No request on it may be under way.
+    pub fn forget(&self, node: u64) {
+        let lookups = self.inner.state.lock().cache.evict(node);
+        if let Some(nlookup) = lookups {
+            self.submit(node, &Operation::Forget { nlookup });
+        }
+    }
+
+    /// Drops all inodes, in batches, as memory pressure does.
+    pub fn forget_all(&self) {
+        let all = self.inner.state.lock().cache.evict_all();
+        for batch in all.chunks(512) {
+            let items: Vec<_> =
+                batch.iter().map(|&(nodeid, nlookup)| abi::ForgetOne { nodeid, nlookup }).collect();
+            self.submit(0, &Operation::BatchForget { items: abi::Items::new(&items) });
+        }
+    }
+
+    /// Puts bytes into the page cache of a node, for RETRIEVE.
+    pub fn set_pages(&self, node: u64, bytes: &[u8]) {
+        self.inner.state.lock().pages.insert(node, bytes.to_vec());
+    }
+
+    /// The page cache of a node, as STORE filled it.
+    pub fn pages(&self, node: u64) -> Vec<u8> {
+        self.inner.state.lock().pages.get(&node).cloned().unwrap_or_default()
+    }
+
+    /// What came so far; it is not kept any longer.
+    pub fn take_events(&self) -> Vec<Event> {
+        std::mem::take(&mut self.inner.state.lock().events)
+    }
+
+    /// The notifications that came so far; no event is kept any longer.
+    pub fn take_notifications(&self) -> Vec<Notification> {
+        let only = |event| if let Event::Notification(it) = event { Some(it) } else { None };
+        self.take_events().into_iter().filter_map(only).collect()
+    }
+
+    /// Waits until `wanted` holds of what came so far; `false` after `time`.
+    pub fn wait_events(&self, time: Duration, wanted: impl Fn(&[Event]) -> bool) -> bool {
+        let end = Instant::now() + time;
+        let mut state = self.inner.state.lock();
+        while !wanted(&state.events) {
+            if self.inner.changed.wait_until(&mut state, end).timed_out() {
+                return wanted(&state.events);
+            }
+        }
+        true
+    }
+
+    /// Stops taking what the server sends: its writes will wait once the socket is full.
+    pub fn pause(&self) {
+        self.inner.state.lock().paused = true;
+    }
+
+    /// Goes on after [`pause`](Self::pause).
+    pub fn resume(&self) {
+        self.inner.state.lock().paused = false;
+        self.inner.changed.notify_all();
+    }
+
+    /// Takes no reply any more (the server's writes fail with EPIPE), while requests still reach the server.
+    pub fn refuse_replies(&self) {
+        wire::shut(&self.inner.socket, false);
+    }
+
+    /// The rules broken so far; they no longer fail the test.
+    pub fn take_violations(&self) -> Vec<String> {
+        std::mem::take(&mut self.inner.state.lock().violations)
+    }
+
+    /// Aborts the connection.
+    pub fn hang_up(&self) {
+        self.resume();
+        wire::shut(&self.inner.socket, true);
+    }
+
+    /// Waits for the end of the server.
+    ///
+    /// # Panics
+    /// Where it goes on for [`TIMEOUT`], or where it panicked.
+    pub fn wait_server(&self) {
+        match self.served.recv_timeout(TIMEOUT) {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => panic!("the server panicked"),
+            Err(_) => panic!("the server goes on after the connection ended"),
+        }
+    }
+
+    /// Hangs up, waits for the server, and fails on the first broken rule.
+    ///
+    /// # Panics
+    /// See above.
+    pub fn finish(self) {
+        self.hang_up();
+        self.wait_server();
+        if let Some(first) = self.take_violations().first() {
+            panic!("the server broke a rule: {first}");
+        }
+    }
+}
+
+impl Drop for MockKernel {
+    fn drop(&mut self) {
+        self.hang_up();
+        self.inner.outbox.send(Vec::new()).ok();
+        for thread in self.threads.drain(..) {
+            thread.join().ok();
+        }
+    }
+}
+
+fn interrupt_message(unique: u64) -> Vec<u8> {
+    RequestBuilder::new(unique | INTERRUPT, 0).build(&Operation::Interrupt { unique })
+}
+
+impl Inner {
+    fn receive(&self) {
+        let mut buffer = vec![0; wire::LARGEST];
+        while let Some(message) = wire::receive(&self.socket, &mut buffer) {
+            let mut state = self.state.lock();
+            while state.paused {
+                self.changed.wait(&mut state);
+            }
+            self.take(&mut state, message);
+            drop(state);
+            self.changed.notify_all();
+        }
+        let mut state = self.state.lock();
+        state.gone = true;
+        for (_, flight) in state.flights.drain() {
+            flight.reply.send(Err(Errno::NOTCONN)).ok();
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// One write of the server.
+    fn take(&self, state: &mut State, message: &[u8]) {
+        let Ok((header, payload)) = OutHeader::read_from_prefix(message) else {
+            return state.violation(format!("a write of {} bytes", message.len()));
+        };
+        if header.len as usize != message.len() {
+            return state.violation(format!("{header:?} in a write of {} bytes", message.len()));
+        }
+        if header.unique == 0 {
+            return self.take_notification(state, header.error, payload);
+        }
+        if header.error > 0 || header.error <= -512 {
+            return state.violation(format!("unique {}: error {}", header.unique, header.error));
+        }
+        if header.error != 0 && !payload.is_empty() {
+            return state.violation(format!(
+                "unique {}: an error with {} bytes",
+                header.unique,
+                payload.len()
+            ));
+        }
+        if header.unique & INTERRUPT != 0 {
+            return self.take_interrupt_reply(state, &header);
+        }
+        if state.raw.remove(&header.unique) {
+            self.raw.0.send(message.to_vec()).ok();
+            return;
+        }
+        let Some(flight) = state.flights.remove(&header.unique) else {
+            return state.violation(format!("a reply to unique {}, which is not under way", header.unique));
+        };
+        state.events.push(Event::Reply { unique: header.unique, error: header.error });
+        let expected = flight.expected;
+        let judged = match header.error {
+            0 => expected.judge(payload, &mut state.cache),
+            _ => Ok(()),
+        };
+        expected.over(&mut state.cache);
+        let answer = match (judged, header.error) {
+            (Ok(()), 0) => Ok(payload.to_vec()),
+            (Ok(()), error) => Err(Errno::from_raw_os_error(-error)),
+            (Err(fault), _) => {
+                state.violation(format!("{} on node {}: {fault}", expected.opcode, expected.node));
+                Err(Errno::IO)
+            }
+        };
+        flight.reply.send(answer).ok();
+    }
+
+    fn take_interrupt_reply(&self, state: &mut State, header: &OutHeader) {
+        let unique = header.unique & !INTERRUPT;
+        match -header.error {
+            libc::ENOSYS => state.ignores_interrupts = true,
+            libc::EAGAIN => {
+                state.events.push(Event::InterruptAgain { unique });
+                if state.flights.contains_key(&unique) {
+                    self.outbox.send(interrupt_message(unique)).ok();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn take_notification(&self, state: &mut State, code: i32, body: &[u8]) {
+        let notification = match Notification::parse(code, body) {
+            Ok(notification) => notification,
+            Err(fault) => return state.violation(format!("notification: {fault}")),
+        };
+        match &notification {
+            Notification::Store { node, offset, data } => store(state, *node, *offset, data),
+            Notification::Retrieve { unique, node, offset, size } => {
+                let pages = state.pages.get(node).map_or(&[][..], Vec::as_slice);
+                let start = pages.len().min(usize::try_from(*offset).unwrap_or(usize::MAX));
+                let end = pages.len().min(start.saturating_add(*size as usize));
+                let data = &pages[start..end];
+                let arg =
+                    abi::NotifyRetrieveIn { offset: *offset, size: data.len() as u32, ..Default::default() };
+                let reply = RequestBuilder::new(*unique, *node).build(&Operation::NotifyReply { arg, data });
+                self.outbox.send(reply).ok();
+            }
+            _ => {}
+        }
+        state.events.push(Event::Notification(notification));
+    }
+}
+
+/// Pages beyond this are not modelled.
+const MOST_PAGES: u64 = 16 << 20;
+
+fn store(state: &mut State, node: u64, offset: u64, data: &[u8]) {
+    let end = offset.saturating_add(data.len() as u64);
+    if end > MOST_PAGES {
+        return state.violation(format!("store: up to {end} on node {node}"));
+    }
+    let pages = state.pages.entry(node).or_default();
+    pages.resize(pages.len().max(end as usize), 0);
+    pages[offset as usize..end as usize].copy_from_slice(data);
+}

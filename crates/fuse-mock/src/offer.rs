@@ -1,0 +1,90 @@
+//! What a kernel offers in INIT, and the rules for the answer.
+
+use shunt_fuse_abi::{InitFlags, InitIn, InitOut};
+
+/// A kernel's side of the negotiation.
+#[derive(Debug, Clone, Copy)]
+pub struct Offer {
+    /// Major version.
+    pub major: u32,
+    /// Minor version.
+    pub minor: u32,
+    /// Largest read-ahead in bytes.
+    pub max_readahead: u32,
+    /// Capabilities; those above bit 31 travel with `INIT_EXT`.
+    pub flags: InitFlags,
+}
+
+impl Default for Offer {
+    /// Linux 6.18: 7.45 with everything.
+    fn default() -> Self {
+        Self { major: 7, minor: 45, max_readahead: 128 << 10, flags: Self::everything() }
+    }
+}
+
+impl Offer {
+    /// All capabilities that a kernel offers. `INIT_RESERVED` it never does.
+    #[must_use]
+    pub fn everything() -> InitFlags {
+        InitFlags::all() - InitFlags::INIT_RESERVED
+    }
+
+    /// An offer of this minor version.
+    #[must_use]
+    pub fn minor(minor: u32) -> Self {
+        Self { minor, ..Self::default() }
+    }
+
+    /// The same with these capabilities only.
+    #[must_use]
+    pub fn with(self, flags: InitFlags) -> Self {
+        Self { flags, ..self }
+    }
+
+    pub(crate) fn wire(&self) -> InitIn {
+        let mut init = InitIn {
+            major: self.major,
+            minor: self.minor,
+            max_readahead: self.max_readahead,
+            ..InitIn::default()
+        };
+        init.set_init_flags(self.flags);
+        init
+    }
+
+    /// What the kernel would not accept, or would quietly not do, in an answer to this offer.
+    pub(crate) fn faults(&self, out: &InitOut) -> Vec<String> {
+        let mut faults = Vec::new();
+        let mut fault = |wrong: bool, what: String| {
+            if wrong {
+                faults.push(format!("INIT: {what}"));
+            }
+        };
+        let taken = out.init_flags();
+        let unoffered = taken - self.flags - InitFlags::INIT_EXT;
+        fault(!unoffered.is_empty(), format!("took what was not offered: {unoffered:?}"));
+        fault(
+            taken.contains(InitFlags::PASSTHROUGH | InitFlags::WRITEBACK_CACHE),
+            "passthrough and write-back cache exclude each other".into(),
+        );
+        fault(
+            taken.contains(InitFlags::PASSTHROUGH) && !(1..=2).contains(&out.max_stack_depth),
+            format!("passthrough with max_stack_depth {}", out.max_stack_depth),
+        );
+        fault(!(1..=1_000_000_000).contains(&out.time_gran), format!("time_gran {}", out.time_gran));
+        fault(out.max_write < 4096, format!("max_write {}", out.max_write));
+        fault(
+            out.congestion_threshold > out.max_background,
+            format!("congestion at {} of {}", out.congestion_threshold, out.max_background),
+        );
+        fault(
+            out.max_readahead > self.max_readahead,
+            format!("max_readahead {} of {}", out.max_readahead, self.max_readahead),
+        );
+        fault(
+            taken.contains(InitFlags::READDIRPLUS_AUTO) && !taken.contains(InitFlags::DO_READDIRPLUS),
+            "READDIRPLUS_AUTO without DO_READDIRPLUS".into(),
+        );
+        faults
+    }
+}
