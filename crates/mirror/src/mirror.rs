@@ -50,7 +50,9 @@ impl Mirror {
         let mut wanted = Capabilities::HANDLE_KILLPRIV_V2
             | Capabilities::ATOMIC_O_TRUNC
             | Capabilities::DONT_MASK
-            | Capabilities::CACHE_SYMLINKS;
+            | Capabilities::CACHE_SYMLINKS
+            | Capabilities::DO_READDIRPLUS
+            | Capabilities::READDIRPLUS_AUTO;
         if features.acls {
             wanted |= Capabilities::POSIX_ACL;
         }

@@ -235,7 +235,9 @@ impl FileSystem for Mirror {
             if !out.has_room_for(name) {
                 return Ok(false);
             }
-            let found = match entry.is_dots() {
+            let found = match entry.is_dots() || (entry.held && self.cache == CacheMode::Exclusive) {
+                // What the kernel holds for ever it need not be told again: after a first walk a listing costs no
+                // lookups.
                 true => None,
                 // What cannot be looked up is listed by name: the one who asks for it gets the error.
                 false => self.lower.lookup_at(dir, Component::new(entry.name)?).ok(),

@@ -20,6 +20,8 @@ pub struct DirEntry<'a> {
     pub name: &'a CStr,
     /// Inode number on the lower file system.
     pub ino: u64,
+    /// The other side holds the inode already.
+    pub held: bool,
     /// The cookie from which a listing goes on after this entry.
     pub next: u64,
     /// Its kind, where the file system tells.
@@ -44,6 +46,7 @@ fn first_record(buffer: &[u8]) -> Option<(DirEntry<'_>, usize)> {
     let entry = DirEntry {
         name,
         ino: u64::from_ne_bytes(*ino),
+        held: false,
         next: u64::from_ne_bytes(*next),
         kind: FileType::from_raw_mode(u32::from(kind) << 12),
     };

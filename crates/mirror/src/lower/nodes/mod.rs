@@ -103,8 +103,12 @@ impl NodeTable {
     }
 
     fn hash(&self, node: &Node) -> u64 {
+        self.hash_of(node.mount, node.ino)
+    }
+
+    fn hash_of(&self, mount: u16, ino: u64) -> u64 {
         use std::hash::BuildHasher;
-        self.hasher.hash_one((node.mount, node.ino))
+        self.hasher.hash_one((mount, ino))
     }
 
     /// The id of the node of this inode, made where there is none. Counts one lookup.
@@ -128,6 +132,12 @@ impl NodeTable {
         let number = shard_of(hash);
         let (local, generation) = self.shards[number].lock().find(hash, node)?;
         Some(NodeId::new(number, local, generation))
+    }
+
+    /// Whether a node of this inode number is held: the other side likely knows it, and need not be told again.
+    pub fn holds(&self, mount: u16, ino: u64) -> bool {
+        let hash = self.hash_of(mount, ino);
+        self.shards[shard_of(hash)].lock().holds(hash, mount, ino)
     }
 
     /// The node of an id.

@@ -153,6 +153,12 @@ impl Shard {
         Some((local, self.slot(local)?.generation))
     }
 
+    /// Whether a node of this inode number is held, of whatever generation.
+    pub(super) fn holds(&self, hash: u64, mount: u16, ino: u64) -> bool {
+        let same = |&local: &u32| self.slot(local).is_some_and(|slot| slot.ino == ino && slot.mount == mount);
+        self.index.find(hash, same).is_some()
+    }
+
     /// Finds or adds a node; tells slot, generation, and whether it was added.
     pub(super) fn acquire(
         &mut self,
