@@ -27,7 +27,7 @@ fn children_of_other_tests() {
         "lock" => {
             let file = File::options().read(true).write(true).open(path).unwrap();
             child::tell("open");
-            drop(sys::posix_lock(&file, libc::F_SETLKW, libc::F_WRLCK));
+            let _ = sys::posix_lock(&file, libc::F_SETLKW, libc::F_WRLCK);
         }
         "mkdir" => {
             child::tell("ready");
@@ -59,9 +59,10 @@ fn wait_for_handler(stage: &Stage, op: Opcode) {
 }
 
 #[test]
-fn a_killed_reader_returns_at_once() {
+fn a_killed_reader_returns_at_once_and_its_handler_is_dropped() {
     run(Plan::passthrough(), |stage| {
-        stage.fs.add_file("x", b"bytes");
+        let node = stage.fs.add_file("x", b"bytes");
+        stage.fs.set_open(node, common::OpenAs::Direct);
         let gate = common::Gate::before(&stage.fs, Opcode::Read);
         let mut reader = child::start("read", &stage.path("x"));
         assert_eq!(reader.hear(), "open");
@@ -77,6 +78,25 @@ fn a_killed_reader_returns_at_once() {
         let mut bytes = [0; 5];
         File::open(stage.path("x")).unwrap().read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!(&bytes, b"bytes", "others are served as before");
+    });
+}
+
+#[test]
+fn a_killed_reader_of_the_page_cache_returns_at_once() {
+    // Read-ahead belongs to nobody: the kernel sends no INTERRUPT, and the pages are filled all the same.
+    run(Plan::passthrough(), |stage| {
+        stage.fs.add_file("x", b"bytes");
+        let gate = common::Gate::before(&stage.fs, Opcode::Read);
+        let mut reader = child::start("read", &stage.path("x"));
+        assert_eq!(reader.hear(), "open");
+        wait_for_handler(stage, Opcode::Read);
+        let (time, _) = timed(|| {
+            reader.signal(Signal::KILL);
+            reader.wait()
+        });
+        assert!(time < AT_ONCE, "{time:?}");
+        gate.open();
+        assert_eq!(std::fs::read(stage.path("x")).unwrap(), b"bytes");
     });
 }
 

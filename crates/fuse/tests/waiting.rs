@@ -46,7 +46,7 @@ fn handlers_that_wait_take_no_thread() {
             assert_eq!(stage.handle.waiting_requests(), REQUESTS);
             let time = fastest_stat(stage);
             assert!(time < Duration::from_millis(50), "{time:?}");
-            assert_eq!(stage.handle.threads(), 2);
+            assert!(stage.handle.threads() <= 2);
             gate.open();
             for reader in readers {
                 assert_eq!(&reader.join().unwrap(), b"bytes");
@@ -65,14 +65,14 @@ fn handlers_that_block_get_more_threads_which_leave_again() {
         });
         let files: Vec<File> =
             (0..REQUESTS).map(|n| File::open(stage.path(&format!("f{n}"))).unwrap()).collect();
-        assert_eq!(stage.handle.threads(), 2);
+        assert!(stage.handle.threads() <= 2);
         let (time, quickest) = timed(|| {
             std::thread::scope(|scope| {
                 for file in &files {
                     scope.spawn(|| assert_eq!(&read(file), b"bytes"));
                 }
                 eventually("all block", || stage.fs.log.count(Opcode::Read) == REQUESTS);
-                assert!(stage.handle.threads() > REQUESTS);
+                eventually("one more thread for others", || stage.handle.threads() > REQUESTS);
                 fastest_stat(stage)
             })
         });

@@ -49,6 +49,21 @@ impl Mapping {
         }
     }
 
+    /// Zeroed memory that begins with a page.
+    pub fn anonymous(length: usize) -> Self {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: as in `new`.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        Self { at: at.cast(), length }
+    }
+
+    /// The bytes of a mapping that nobody else changes.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the whole mapping, for as long as it lives.
+        unsafe { std::slice::from_raw_parts(self.at, self.length) }
+    }
+
     pub fn get(&self, index: usize) -> u8 {
         assert!(index < self.length);
         // SAFETY: within the mapping.
