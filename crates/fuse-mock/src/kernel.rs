@@ -29,7 +29,7 @@ const INTERRUPT: u64 = 1;
 /// Violations kept.
 const KEPT: usize = 100;
 
-/// Something that came from the server, in the order in which it came.
+/// Something that came from the server behind its answer to INIT, in the order in which it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A reply.
@@ -432,8 +432,10 @@ impl Inner {
         let Some(flight) = state.flights.remove(&header.unique) else {
             return state.violation(format!("a reply to unique {}, which is not under way", header.unique));
         };
-        state.events.push(Event::Reply { unique: header.unique, error: header.error });
         let expected = flight.expected;
+        if expected.opcode != abi::Opcode::Init {
+            state.events.push(Event::Reply { unique: header.unique, error: header.error });
+        }
         let judged = match header.error {
             0 => expected.judge(payload, &mut state.cache),
             _ => Ok(()),

@@ -224,7 +224,7 @@ impl Walk {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_node_is_introduced_and_forgotten_once(steps in prop::collection::vec(step(), 1..120)) {

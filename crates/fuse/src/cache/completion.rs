@@ -39,6 +39,11 @@ pub(crate) fn completion<T>() -> (Completer<T>, Completion<T>) {
 }
 
 impl<T> Completer<T> {
+    /// Whether somebody still holds the other side.
+    pub(crate) fn is_awaited(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     pub(crate) fn complete(&self, result: Result<T, Errno>) {
         let mut state = self.0.state.lock();
         if state.result.is_none() {

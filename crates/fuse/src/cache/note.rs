@@ -55,6 +55,13 @@ pub(crate) enum Waiter {
 }
 
 impl Waiter {
+    pub(crate) fn is_awaited(&self) -> bool {
+        match self {
+            Self::Done(completer) => completer.is_awaited(),
+            Self::Retrieved(completer) => completer.is_awaited(),
+        }
+    }
+
     /// Ends it. A retrieve that was sent well goes on waiting for its data.
     pub(crate) fn complete(&self, result: Result<(), Errno>) {
         match (self, result) {

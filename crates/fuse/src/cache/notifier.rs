@@ -163,6 +163,10 @@ impl State {
             if let Some(waiters) = queue.queued.get_mut(&key) {
                 waiters.push(note.waiter);
                 waiters.extend(joined);
+                // Completions are mostly dropped at once: what nobody awaits must not pile up here.
+                if waiters.len() >= 64 && waiters.len().is_power_of_two() {
+                    waiters.retain(Waiter::is_awaited);
+                }
                 return false;
             }
             queue.queued.insert(key, joined);
@@ -214,6 +218,9 @@ impl State {
             self.queued -= queue.drain(&matches, &mut waiters);
         }
         self.nodes.retain(|_, queue| queue.busy || !queue.notes.is_empty());
+        let nodes = &self.nodes;
+        self.ready.retain(|id| nodes.get(id).is_some_and(|queue| !queue.notes.is_empty()));
+        waiters.retain(Waiter::is_awaited);
         waiters
     }
 

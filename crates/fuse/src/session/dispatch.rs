@@ -18,6 +18,7 @@ pub(crate) enum Reply<'a> {
     Attributes(abi::AttrOut),
     Statx(abi::StatxOut),
     Opened { node: NodeId, opened: Opened },
+    OpenedDirectory { node: NodeId, opened: Opened },
     Created { entry: abi::EntryOut, opened: Opened },
     Written(usize),
     CopiedWide(usize),
@@ -265,9 +266,7 @@ pub(crate) async fn dispatch<'a, F: FileSystem>(
             Reply::Empty
         }
         Operation::Opendir { arg } => {
-            let opened = fs.opendir(request, node, open_args(&arg)).await?;
-            let out = abi::OpenOut { fh: opened.handle.0, open_flags: opened.flags.bits(), backing_id: 0 };
-            Reply::Bytes(out.as_bytes().to_vec())
+            Reply::OpenedDirectory { node, opened: fs.opendir(request, node, open_args(&arg)).await? }
         }
         Operation::Readdir { arg } => {
             let mut out = DirectoryBuffer::new(arg.size.min(LARGEST_LISTING));
@@ -431,6 +430,10 @@ pub(crate) async fn send<F: FileSystem>(
             let out = session.shared.open_reply(*node, opened);
             answer(&[out.as_bytes()])
         }
+        Reply::OpenedDirectory { opened, .. } => {
+            let out = abi::OpenOut { fh: opened.handle.0, open_flags: opened.flags.bits(), backing_id: 0 };
+            answer(&[out.as_bytes()])
+        }
         Reply::Created { entry, opened } => {
             let out = session.shared.open_reply(NodeId(entry.nodeid), opened);
             answer(&[entry.as_bytes(), out.as_bytes()])
@@ -473,6 +476,10 @@ async fn undo<F: FileSystem>(fs: &F, request: &Request<'_>, reply: Reply<'_>) {
     match reply {
         Reply::Entry(entry) if entry.nodeid != 0 => fs.forget(NodeId(entry.nodeid), 1),
         Reply::Opened { node, opened } => close(node, &opened).await,
+        Reply::OpenedDirectory { node, opened } => {
+            let args = ReleaseArgs { handle: opened.handle, flags: 0, flock_owner: None };
+            fs.releasedir(request, node, args).await.ok();
+        }
         Reply::Created { entry, opened } => {
             close(NodeId(entry.nodeid), &opened).await;
             fs.forget(NodeId(entry.nodeid), 1);

@@ -200,7 +200,10 @@ fn refuse(
     if capability == InitFlags::MAP_ALIGNMENT || capability == InitFlags::HAS_INODE_DAX {
         return Some("DAX mappings are not served");
     }
-    if capability == InitFlags::OVER_IO_URING {
+    if capability == InitFlags::INIT_RESERVED || !InitFlags::all().contains(capability) {
+        return Some("nobody knows what it means");
+    }
+    if capability.intersects(InitFlags::OVER_IO_URING | InitFlags::HAS_IO_URING_BUFPOOL) {
         return Some("this transport serves /dev/fuse");
     }
     if capability == InitFlags::SUBMOUNTS {

@@ -90,6 +90,8 @@ impl Device {
             match rustix::io::writev(&self.fd, &notification.slices()) {
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
+                // A socket whose other end hung up.
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(Errno::NOTCONN),
                 Err(errno) => return Err(errno),
             }
         }
