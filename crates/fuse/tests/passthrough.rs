@@ -45,7 +45,8 @@ fn nothing_came(stage: &Stage) {
 #[test]
 fn reads_and_writes_reach_the_backing_file_alone() {
     run(Plan::passthrough(), |stage| {
-        for (name, backing) in [("memory", memfd(&pattern(SIZE, 1))), ("disk", on_disk(stage, "b", &pattern(SIZE, 1)))]
+        for (name, backing) in
+            [("memory", memfd(&pattern(SIZE, 1))), ("disk", on_disk(stage, "b", &pattern(SIZE, 1)))]
         {
             let node = add(stage, name, backing);
             let file = open(stage, name);
@@ -130,7 +131,8 @@ mod aio {
             assert_eq!(libc::syscall(libc::SYS_io_setup, count, &raw mut context), 0);
             assert_eq!(libc::syscall(libc::SYS_io_submit, context, count, pointers.as_mut_ptr()), count);
             let nothing = std::ptr::null::<libc::timespec>();
-            let got = libc::syscall(libc::SYS_io_getevents, context, count, count, events.as_mut_ptr(), nothing);
+            let got =
+                libc::syscall(libc::SYS_io_getevents, context, count, count, events.as_mut_ptr(), nothing);
             assert_eq!(got, count);
             libc::syscall(libc::SYS_io_destroy, context);
         }
@@ -153,9 +155,8 @@ fn asynchronous_io_reaches_the_backing_file_alone() {
             .custom_flags(libc::O_DIRECT)
             .open(stage.path("x"))
             .unwrap();
-        let mut pages: Vec<Page> = (0..DEPTH)
-            .map(|n| Page(pattern(4096, n as u64 + 1).try_into().unwrap()))
-            .collect();
+        let mut pages: Vec<Page> =
+            (0..DEPTH).map(|n| Page(pattern(4096, n as u64 + 1).try_into().unwrap())).collect();
         let mut all = |opcode| {
             let mut blocks: Vec<aio::Block> = pages
                 .iter_mut()
@@ -198,7 +199,8 @@ fn one_inode_is_opened_in_every_order_of_modes() {
                         stage.fs.set_open(node, mode);
                         let file = open(stage, "x");
                         let mut bytes = vec![0; 8192];
-                        file.read_exact_at(&mut bytes, 0).unwrap_or_else(|e| panic!("{a:?} {b:?} {c:?}: {e}"));
+                        file.read_exact_at(&mut bytes, 0)
+                            .unwrap_or_else(|e| panic!("{a:?} {b:?} {c:?}: {e}"));
                         assert_same(&bytes, &pattern(8192, 1), "read");
                         file
                     });
@@ -223,7 +225,8 @@ fn opens_of_all_modes_at_once_never_fail() {
                     let mut rng = Rng(seed * 7919);
                     let mut held = Vec::new();
                     for _ in 0..400 {
-                        let mode = [OpenAs::Cached, OpenAs::Direct, OpenAs::Passthrough][rng.below(3) as usize];
+                        let mode =
+                            [OpenAs::Cached, OpenAs::Direct, OpenAs::Passthrough][rng.below(3) as usize];
                         stage.fs.set_open(node, mode);
                         held.push(open(stage, "x"));
                         let mut bytes = [0; 100];
@@ -293,8 +296,9 @@ fn only_regular_files_are_taken() {
         let (pipe, _writer) = rustix::pipe::pipe().unwrap();
         let device: OwnedFd = File::open("/dev/null").unwrap().into();
         for (what, fd) in [("a directory", directory), ("a pipe", pipe), ("a device", device)] {
-            let shared =
-                sys::without(CapabilitySet::FSETID, || stage.passthrough().share(NodeId(77), fd.as_fd()).map(drop));
+            let shared = sys::without(CapabilitySet::FSETID, || {
+                stage.passthrough().share(NodeId(77), fd.as_fd()).map(drop)
+            });
             assert!(shared.is_err(), "{what}");
         }
         if let Some(block) = block_device() {

@@ -5,6 +5,7 @@
 
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part of this")]
 
+pub mod block;
 pub mod child;
 pub mod fs;
 pub mod locks;

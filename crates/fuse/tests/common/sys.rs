@@ -51,7 +51,8 @@ impl Mapping {
 
     /// Zeroed memory that begins with a page.
     pub fn anonymous(length: usize) -> Self {
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: as in `new`.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
         assert_ne!(at, libc::MAP_FAILED);
