@@ -211,7 +211,7 @@ impl State {
         }
     }
 
-    /// Removes what matches, and gives those who wait for it.
+    /// Removes what matches, and gives those who still wait for it.
     fn drain(&mut self, matches: impl Fn(&What) -> bool) -> Vec<Waiter> {
         let mut waiters = Vec::new();
         for queue in self.nodes.values_mut() {
@@ -263,13 +263,12 @@ impl Inner {
     fn make_room(&self, state: &mut State) {
         // An older kernel: names stay.
         if self.can_expire_all.load(Ordering::Relaxed) {
+            let before = state.queued;
             let waiters = state.drain(What::is_covered_by_expiry);
-            if !waiters.is_empty() {
+            let names = before - state.queued;
+            if names > 0 {
                 self.overflows.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(
-                    names = waiters.len(),
-                    "too many notifications at once: every name is expired instead"
-                );
+                tracing::info!(names, "too many notifications at once: every name is expired instead");
                 if state.push(Note::new(What::ExpireAll).0, waiters) {
                     self.work.notify_one();
                 }
