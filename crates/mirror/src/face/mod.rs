@@ -165,13 +165,13 @@ impl FileSystem for Mirror {
 
     async fn write(
         &self,
-        _request: &Request<'_>,
+        request: &Request<'_>,
         _node: NodeId,
         args: WriteArgs,
         data: WriteData<'_>,
     ) -> Result<usize, Errno> {
         let file = self.lower.file(args.handle.0)?;
-        self.lower.writing(args.kill_suidgid, || data.write_to(file.as_fd(), args.offset))
+        self.lower.writing(args.kill_suidgid, caller(request), || data.write_to(file.as_fd(), args.offset))
     }
 
     async fn flush(

@@ -158,6 +158,37 @@ impl Drop for AsCaller {
     }
 }
 
+/// While this lives, the thread counts as a member of the caller's group: setgid without group execution stays when a
+/// member writes.
+#[derive(Debug)]
+pub struct AsMember {
+    /// The thread's own group, where it was changed.
+    own: Option<u32>,
+    thread_bound: PhantomData<*const ()>,
+}
+
+impl AsMember {
+    /// Joins the caller's group, where the thread may.
+    ///
+    /// # Errors
+    /// Those of [`enter_thread`].
+    pub fn enter(caller: Caller) -> Result<Self, Errno> {
+        let thread = thread()?;
+        let joins = thread.privileged && caller.gid != thread.gid && caller.gid != u32::MAX;
+        let own = (joins && sys::set_fsgid(caller.gid)).then_some(thread.gid);
+        Ok(Self { own, thread_bound: PhantomData })
+    }
+}
+
+impl Drop for AsMember {
+    fn drop(&mut self) {
+        if self.own.is_some_and(|gid| !sys::set_fsgid(gid)) {
+            // As above.
+            std::process::abort();
+        }
+    }
+}
+
 /// While this lives, setuid and setgid bits stay where the kernel would clear them: the caller may do that.
 #[derive(Debug)]
 pub struct KeepSetid {

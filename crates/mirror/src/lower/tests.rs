@@ -260,7 +260,11 @@ fn writes_clear_setuid_unless_told_otherwise() {
     let found = shown.look(c"f").unwrap();
     let opening = lower.open_file(found.id, 2, false).unwrap();
     let write = |kill| {
-        lower.writing(kill, || rustix::io::pwrite(opening.file.as_fd(), b"x", 0)).unwrap();
+        lower
+            .writing(kill, Caller { uid: 1000, gid: 1000, group: None }, || {
+                rustix::io::pwrite(opening.file.as_fd(), b"x", 0)
+            })
+            .unwrap();
         mode(&path)
     };
     assert_eq!(write(false), 0o6777, "root's own write");
@@ -314,7 +318,11 @@ fn writes_clear_file_capabilities() {
     set();
     assert!(has());
     let opening = lower.open_file(found.id, 2, false).unwrap();
-    lower.writing(true, || rustix::io::pwrite(opening.file.as_fd(), b"x", 0)).unwrap();
+    lower
+        .writing(true, Caller { uid: 1000, gid: 1000, group: None }, || {
+            rustix::io::pwrite(opening.file.as_fd(), b"x", 0)
+        })
+        .unwrap();
     assert!(!has(), "write");
     set();
     lower.change(found.id, &Changes { gid: Some(3), ..Changes::default() }, Caller::ROOT).unwrap();

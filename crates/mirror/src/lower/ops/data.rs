@@ -3,17 +3,26 @@
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::super::credentials::{self, KeepSetid};
+use super::super::credentials::{AsMember, KeepSetid};
 use super::super::{Caller, Lower};
 
 impl Lower {
-    /// Runs a write. `kill_setid`: setuid and setgid are cleared, as the kernel does for writers without CAP_FSETID.
+    /// Runs a write of `caller`. `kill_setid`: setuid and setgid are cleared, as the kernel does for writers without
+    /// CAP_FSETID.
     ///
     /// # Errors
     /// Those of `write`.
-    pub fn writing<T>(&self, kill_setid: bool, write: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-        credentials::enter_thread()?;
-        let _keep = KeepSetid::when(!kill_setid)?;
+    pub fn writing<T>(
+        &self,
+        kill_setid: bool,
+        caller: Caller,
+        write: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        if kill_setid {
+            let _member = AsMember::enter(caller)?;
+            return write();
+        }
+        let _keep = KeepSetid::when(true)?;
         write()
     }
 
@@ -30,7 +39,7 @@ impl Lower {
         caller: Caller,
     ) -> Result<(), Errno> {
         let file = self.files.get(handle)?;
-        self.writing(!caller.keeps_setid(), || {
+        self.writing(!caller.keeps_setid(), caller, || {
             rustix::fs::fallocate(&*file, FallocateFlags::from_bits_retain(mode), offset, length)
         })
     }
@@ -57,7 +66,7 @@ impl Lower {
     ) -> Result<usize, Errno> {
         let (source, target) = (self.files.get(from.0)?, self.files.get(to.0)?);
         let (mut start, mut end) = (from.1, to.1);
-        self.writing(!caller.keeps_setid(), || {
+        self.writing(!caller.keeps_setid(), caller, || {
             rustix::fs::copy_file_range(&*source, Some(&mut start), &*target, Some(&mut end), length)
         })
     }
