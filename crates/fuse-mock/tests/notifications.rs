@@ -239,7 +239,7 @@ fn too_many_names_become_one_expiry_in_bounded_memory() {
     kernel.resume();
     completion.wait().unwrap();
     until("the queue is empty", || caches.queued() == 0);
-    assert!(kernel.wait_events(SOON, |events| events.contains(&Event::Notification(Notification::IncEpoch))));
+    until("names expire", || kernel.take_notifications().contains(&Notification::IncEpoch));
     kernel.finish();
 }
 
