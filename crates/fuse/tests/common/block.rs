@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const SET_FD: libc::c_ulong = 0x4c00;
 const CLEAR_FD: libc::c_ulong = 0x4c01;
@@ -17,6 +18,9 @@ pub struct Loop {
 impl Loop {
     /// `None` where the machine has no loop devices.
     pub fn over(file: &Path) -> Option<Self> {
+        if !Path::new("/dev/loop-control").exists() {
+            Command::new("modprobe").arg("loop").status().ok();
+        }
         let control = File::options().read(true).write(true).open("/dev/loop-control").ok()?;
         let backing = File::options().read(true).write(true).open(file).unwrap();
         // Somebody else may take the free one first.
