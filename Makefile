@@ -3,7 +3,7 @@
 TIME ?= 30m
 CARGO ?= cargo
 
-.PHONY: help build demo test bench lab fuzz lint install docs clean
+.PHONY: help build demo test bench lab fuzz lint install uninstall clean
 
 help:
 	@echo "make demo     mirror this repository: native against mirrored speed, and what the daemon saw"
@@ -13,6 +13,7 @@ help:
 	@echo "make fuzz     fuzz the wire and the session for TIME=$(TIME)"
 	@echo "make lint     formatting and clippy"
 	@echo "make install  the command, its mount helpers, completions and man pages, under PREFIX=/usr/local"
+	@echo "make uninstall  removes them"
 
 build:
 	@$(CARGO) build --release -p shunt
@@ -40,6 +41,9 @@ lint:
 
 install: build
 	@scripts/install
+
+uninstall:
+	@scripts/install --uninstall
 
 clean:
 	@$(CARGO) clean

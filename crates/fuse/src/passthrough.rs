@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -69,6 +70,8 @@ impl Registry {
 pub struct Passthrough {
     device: Arc<Device>,
     registry: Arc<Registry>,
+    /// Errno of the last registration if it failed, else 0.
+    refusal: AtomicI32,
 }
 
 impl fmt::Debug for Passthrough {
@@ -79,7 +82,7 @@ impl fmt::Debug for Passthrough {
 
 impl Passthrough {
     pub(crate) fn new(device: Arc<Device>) -> Self {
-        Self { device, registry: Arc::default() }
+        Self { device, registry: Arc::default(), refusal: AtomicI32::new(0) }
     }
 
     /// The backing file of `node`: the one in use, else `file`, now registered.
@@ -99,7 +102,9 @@ impl Passthrough {
         if crate::privilege::has_fsetid() {
             return Err(Errno::PERM);
         }
-        let id = self.device.open_backing(file.as_fd())?;
+        let opened = self.device.open_backing(file.as_fd());
+        self.refusal.store(opened.map_or_else(Errno::raw_os_error, |_| 0), Ordering::Relaxed);
+        let id = opened?;
         let registration = Arc::new(Registration {
             id,
             node,
@@ -108,6 +113,14 @@ impl Passthrough {
         });
         nodes.insert(node, Arc::downgrade(&registration));
         Ok(Backing(registration))
+    }
+
+    /// Why the kernel refused the last registration, if it did: ELOOP where the lower file system is stacked too deep.
+    pub fn refusal(&self) -> Option<Errno> {
+        match self.refusal.load(Ordering::Relaxed) {
+            0 => None,
+            errno => Some(Errno::from_raw_os_error(errno)),
+        }
     }
 
     /// Backing files registered now.

@@ -106,7 +106,7 @@ impl Caches {
     /// Expires every name at once.
     ///
     /// # Errors
-    /// The completion gives ENOSYS before Linux 6.17.
+    /// The completion gives ENOSYS before protocol 7.44.
     pub fn invalidate_all(&self) -> Completion {
         self.send(What::ExpireAll)
     }

@@ -16,12 +16,14 @@ pub(crate) struct Executor {
     woken: Receiver<Arc<Task>>,
     threads: AtomicUsize,
     limit: usize,
+    /// Threads give up CAP_FSETID, as those that read requests do: handlers may register backing files.
+    drops_fsetid: bool,
 }
 
 impl Executor {
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize, drops_fsetid: bool) -> Self {
         let (queue, woken) = unbounded();
-        Self { queue, woken, threads: AtomicUsize::new(0), limit }
+        Self { queue, woken, threads: AtomicUsize::new(0), limit, drops_fsetid }
     }
 
     pub(crate) fn schedule(&self, task: Arc<Task>) {
@@ -35,8 +37,11 @@ impl Executor {
 
     fn start(&self) {
         let number = self.threads.fetch_add(1, Ordering::Relaxed);
-        let woken = self.woken.clone();
+        let (woken, drops_fsetid) = (self.woken.clone(), self.drops_fsetid);
         let started = thread::Builder::new().name(format!("shunt-task-{number}")).spawn(move || {
+            if drops_fsetid {
+                crate::privilege::drop_fsetid().ok();
+            }
             // An idle thread holds no sender, so this ends when the session drops its own.
             while let Ok(task) = woken.recv() {
                 task.run();

@@ -191,7 +191,7 @@ impl<F: FileSystem> Session<F> {
             statistics: Statistics::default(),
             waiting: Waiting::default(),
             early_interrupts: Mutex::default(),
-            executor: Executor::new(config.max_threads),
+            executor: Executor::new(config.max_threads, has(InitFlags::PASSTHROUGH)),
             notifier,
             modes: Modes::default(),
             readers: Readers::new(config.threads, config.max_threads),

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 
 use shunt_fuse::{
     Attributes, CopyRange, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno,
-    Expiry, Fallocate, FileHandle, FileRange, FileSystem, IoctlArgs, IoctlReply, LockOwner, Name, NewNode,
+    Expiry, Fallocate, FileHandle, FileRange, FileSystem, Handle, drop_fsetid, IoctlArgs, IoctlReply, LockOwner, Name, NewNode,
     NodeId, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameFlags, Request, SetAttributes, StatFs, StatxReply,
     Whence, WriteArgs, WriteData, XattrReply, XattrSet,
 };
@@ -18,6 +18,22 @@ use crate::{CacheMode, Mirror};
 use convert::{attributes, caller, component, id};
 
 impl FileSystem for Mirror {
+    fn start(&self, session: &Handle) -> std::io::Result<()> {
+        if let Some(passthrough) = session.passthrough()
+            && let Some(nameless) = self.lower.nameless_file()
+        {
+            // The kernel tells only at a registration whether it accepts files of the source: tried once, on a thread
+            // of its own that can give up CAP_FSETID. What came of it is in `Passthrough::refusal`.
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    drop_fsetid().ok();
+                    passthrough.share(NodeId(0), nameless.as_fd()).ok();
+                });
+            });
+        }
+        Ok(())
+    }
+
     fn forget(&self, node: NodeId, lookups: u64) {
         self.lower.forget(id(node), lookups);
     }

@@ -15,7 +15,7 @@ pub struct Features {
     pub acls: bool,
     /// Errors of writes are known at once, not at close: the file system is not reached over a network.
     pub local: bool,
-    /// The file system lies on others (overlay, eCryptfs).
+    /// The file system lies on others (overlay, eCryptfs, FUSE).
     pub stacked: bool,
 }
 
@@ -23,8 +23,8 @@ pub struct Features {
 const REMOTE: [i64; 8] =
     [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x6573_5546, 0x0102_1997, 0x00c3_6400, 0x5346_414f, 0x6b41_4653];
 
-/// Overlay, eCryptfs.
-const STACKED: [i64; 2] = [0x794c_7630, 0xf15f];
+/// Overlay, eCryptfs, FUSE (which may pass through itself).
+const STACKED: [i64; 3] = [0x794c_7630, 0xf15f, 0x6573_5546];
 
 impl Features {
     /// Asks the file system of `root`, an O_PATH descriptor.

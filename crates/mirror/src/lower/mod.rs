@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, FileType, Statx, StatxFlags};
 use rustix::io::Errno;
 
 pub use component::Component;
@@ -96,6 +96,12 @@ pub struct Memory {
 }
 
 impl Lower {
+    /// A file without a name in the source, to try things on, where one can be had.
+    pub fn nameless_file(&self) -> Option<OwnedFd> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        rustix::fs::openat(&*self.root, c".", flags, Mode::RUSR | Mode::WUSR).ok()
+    }
+
     /// Opens a source. Raises the soft limit of open descriptors to the hard one.
     ///
     /// # Errors

@@ -59,7 +59,7 @@ pub struct MountArgs {
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub transport: Transport,
 
-    /// Threads that wait for requests, 1 to 256 [default: one per core, 2 to 8]
+    /// Most threads that read requests while none blocks, 1 to 256 [default: one per core, at most 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
 

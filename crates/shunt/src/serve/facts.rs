@@ -64,8 +64,12 @@ impl Facts {
         if let Some(wish) = &self.passthrough_off {
             return Some(wish.clone());
         }
-        if self.handle.passthrough().is_some() {
-            return None;
+        if let Some(passthrough) = self.handle.passthrough() {
+            let none_yet = self.handle.statistics().passthrough_opens == 0;
+            return passthrough.refusal().filter(|_| none_yet).map(|errno| match errno {
+                shunt_fuse::Errno::LOOP => "the source lies on too many stacked file systems".to_owned(),
+                errno => format!("the kernel refuses backing files of the source ({errno})"),
+            });
         }
         let refusal = self.handle.negotiated().refusal(Capabilities::PASSTHROUGH);
         Some(refusal.map_or("not asked for", |refusal| refusal.reason).to_owned())
