@@ -40,6 +40,18 @@ impl<'a> From<&'a [u8]> for Data<'a> {
 }
 
 impl<'a> Data<'a> {
+    /// No more than `size` bytes: the kernel refuses a longer answer.
+    pub(crate) fn cut(self, size: u32) -> Self {
+        match self {
+            Self::Slice(bytes) => Self::Slice(&bytes[..bytes.len().min(size as usize)]),
+            Self::Owned(mut bytes) => {
+                bytes.truncate(size as usize);
+                Self::Owned(bytes)
+            }
+            Self::File(range) => Self::File(FileRange { length: range.length.min(size), ..range }),
+        }
+    }
+
     /// The part of `whole` that a read of `size` bytes at `offset` sees.
     pub fn window(whole: &'a [u8], offset: u64, size: u32) -> Self {
         let start = whole.len().min(offset.try_into().unwrap_or(usize::MAX));

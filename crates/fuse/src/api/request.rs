@@ -77,7 +77,8 @@ impl Request<'_> {
 
     /// Whether the caller gave up.
     pub fn is_interrupted(&self) -> bool {
-        self.interrupt.is_set()
+        // Until the handler first waits, the interrupt is kept beside it.
+        self.interrupt.is_set() || self.session.shared.early_interrupts.lock().contains(&self.header.unique)
     }
 }
 

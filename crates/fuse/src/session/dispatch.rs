@@ -241,7 +241,7 @@ pub(crate) async fn dispatch<'a, F: FileSystem>(
         }
         Operation::Create { arg, name } => created(fs.create(request, node, name, create_args(&arg)).await?),
         Operation::Tmpfile { arg } => created(fs.tmpfile(request, node, create_args(&arg)).await?),
-        Operation::Read { arg } => Reply::Data(fs.read(request, node, read_args(&arg)).await?),
+        Operation::Read { arg } => Reply::Data(fs.read(request, node, read_args(&arg)).await?.cut(arg.size)),
         Operation::Write { arg, data } => {
             let data = match spliced {
                 Some(payload) => WriteData::pipe(payload),
