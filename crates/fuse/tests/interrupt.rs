@@ -150,7 +150,7 @@ fn an_operation_that_changes_something_is_told_and_decides_by_itself() {
             maker.wait()
         });
         assert!(time < AT_ONCE, "{time:?}");
-        assert_eq!(stage.handle.waiting_requests(), 0);
+        eventually("nobody waits any more", || stage.handle.waiting_requests() == 0);
         assert_eq!(stage.handle.statistics().cancelled, 0, "it answered by itself");
         stage.fs.no_script();
         assert!(!stage.path("d").exists());

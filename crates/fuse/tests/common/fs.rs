@@ -143,6 +143,7 @@ impl TestFs {
             Behaviour::Go => {}
             Behaviour::Fail(errno) => return Err(errno),
             Behaviour::Block(time) => std::thread::sleep(time),
+            Behaviour::BlockUntil(door) => door.block(),
             Behaviour::Wait(door) => door.pass().await,
             Behaviour::UntilInterrupted => {
                 request.interrupted().await;

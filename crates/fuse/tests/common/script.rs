@@ -16,6 +16,8 @@ pub enum Behaviour {
     Fail(Errno),
     /// Block the thread.
     Block(Duration),
+    /// Block the thread until the gate is opened.
+    BlockUntil(Door),
     /// Wait, giving the thread back.
     Wait(Door),
     /// Wait until the caller gives up, then fail with EINTR.
@@ -135,6 +137,14 @@ impl Drop for Gate {
 }
 
 impl Door {
+    /// As a slow disk would: the thread does nothing else.
+    pub fn block(&self) {
+        self.0.arrived.fetch_add(1, Ordering::SeqCst);
+        while !self.0.state.lock().0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     pub fn pass(&self) -> impl Future<Output = ()> + Send + 'static {
         let leaf = self.0.clone();
         let mut first = true;
