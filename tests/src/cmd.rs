@@ -53,7 +53,7 @@ pub fn run(command: &mut Command) -> Ran {
     run_for(60, command)
 }
 
-/// Runs to the end, for at most `seconds`.
+/// Runs to the end, for at most `seconds` in the pace of the machine ([`pace`](crate::pace)).
 ///
 /// # Panics
 /// When the program cannot be started at all.
@@ -69,7 +69,7 @@ pub fn run_for(seconds: u64, command: &mut Command) -> Ran {
         .stderr(err.try_clone().expect("dup"))
         .spawn()
         .unwrap_or_else(|e| panic!("{what}: {e}"));
-    let deadline = start + Duration::from_secs(seconds);
+    let deadline = start + crate::pace::seconds(seconds);
     let mut pause = Duration::from_micros(500);
     let status = loop {
         match child.try_wait().expect("wait") {
@@ -113,9 +113,9 @@ pub fn one_line(err: &str, word: &str) {
     assert!(!err.contains("panicked") && !err.contains("RUST_BACKTRACE"), "{err:?}");
 }
 
-/// Waits until the condition holds, asking every 5 ms; false after `limit`.
+/// Waits until the condition holds, asking every 5 ms; false after `limit` in the pace of the machine.
 pub fn within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + limit;
+    let deadline = Instant::now() + crate::pace::limit(limit);
     loop {
         if condition() {
             return true;

@@ -6,7 +6,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `SHUNT_BIN` | the command under test; otherwise `target/release/shunt`, then `target/debug/shunt` |
-//! | `SHUNT_LAB` | set inside the virtual machine of `lab/`: the command is `shunt` from `PATH` |
+//! | `SHUNT_LAB` | set inside the virtual machine of `lab/`: the command is `shunt` from `PATH`, time limits are longer |
 //! | `SHUNT_TEST_NATIVE` | run the bodies in a plain directory |
 //! | `SHUNT_TEST_EXT4` | a directory on ext4 to hold sources; otherwise one is looked for, then made on a loop device |
 //! | `CI` | `true` turns every skip into a failure |
@@ -16,6 +16,7 @@ pub mod cmd;
 pub mod dir;
 pub mod lower;
 pub mod mounts;
+pub mod pace;
 pub mod peer;
 pub mod rng;
 pub mod skip;

@@ -31,7 +31,7 @@ impl Link {
 
     /// Waits for a byte, at most 30 seconds; `None` when there is none or the other side has ended.
     pub fn hear(&mut self) -> Option<u8> {
-        self.hear_within(Duration::from_secs(30))
+        self.hear_within(crate::pace::seconds(30))
     }
 
     /// Waits for a byte, for at most so long.

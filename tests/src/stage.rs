@@ -289,7 +289,7 @@ impl Watchdog {
     fn new(pid: u32, mnt: PathBuf, patience: Duration) -> Self {
         let (stop, stopped) = mpsc::channel();
         std::thread::spawn(move || {
-            if stopped.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if stopped.recv_timeout(crate::pace::limit(patience)) == Err(mpsc::RecvTimeoutError::Timeout) {
                 eprintln!("{}: no end after {patience:?}, killing the daemon {pid}", mnt.display());
                 mounts::signal(pid, rustix::process::Signal::KILL);
                 std::thread::sleep(Duration::from_secs(2));

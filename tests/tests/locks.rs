@@ -213,7 +213,7 @@ fn a_killed_waiter_returns(s: &Stage) {
     for waiter in waiters {
         assert!(waiter.kill(), "a process that waits for a lock cannot be killed");
     }
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < shunt_tests::pace::seconds(5));
     // And what they waited for is nobody's when it is given back.
     set_lock(&f, Lock::None, 0, 0, false).unwrap();
     Peer::start(|_| set_lock(&rw(&path), Lock::Exclusive, 0, 0, false).unwrap()).done();

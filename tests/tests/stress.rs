@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use shunt_tests::{Peer, Plan, Rng, Stage, mounts, needs_mount, stage};
+use shunt_tests::{Peer, Plan, Rng, Stage, mounts, needs_mount, pace, stage};
 
 /// What one process knows to be so: every file it was told is written, and every directory.
 #[derive(Default)]
@@ -239,7 +239,7 @@ fn killed(plan: Plan, seed: u64) {
         for peer in peers {
             peer.done_within(Duration::from_secs(5));
         }
-        assert!(start.elapsed() < Duration::from_secs(5), "somebody hung: {:?}", start.elapsed());
+        assert!(start.elapsed() < pace::seconds(5), "somebody hung: {:?}", start.elapsed());
         assert!(s.gone(Duration::from_secs(2)), "mounts left: {}", mounts::count(s.mnt()));
     });
 }
@@ -251,7 +251,7 @@ fn worker(s: &Stage, n: u64, seed: u64) -> Peer {
         fs::create_dir(&base).unwrap();
         let (mut model, mut rng) = (Model::default(), Rng::new(seed * 1000 + n));
         link.say(1);
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + pace::seconds(20);
         let error = loop {
             match model.step(&base, &mut rng) {
                 Ok(()) => assert!(Instant::now() < deadline, "the mount was killed, but goes on"),
