@@ -1,8 +1,8 @@
 # Builds what lab/suite packs.
 # shellcheck shell=bash disable=SC2034,SC2154 # shares its variables with lab/suite
 
-# Packages whose tests use a real mount.
-readonly TEST_PACKAGES=(shunt-tests shunt-fuse)
+# Where the packages are whose tests use a real mount.
+readonly TEST_DIRECTORIES=(tests crates/fuse)
 
 # From cargo's messages on standard input, prints "directory-name <tab> executable <tab> directory" for
 # the artifacts whose profile says test=$1; the directory is the package's, its last part goes into the
@@ -18,12 +18,16 @@ artifacts() {
 
 # Sets SHUNT to the command, and writes the wanted test binaries to $work/tests.
 build_all() {
-    local packages=() package name
-    for package in "${TEST_PACKAGES[@]}"; do packages+=(-p "$package"); done
+    local manifests name
+    # Their manifests tell the packages apart in cargo's messages.
+    manifests=$(printf '|%s' "${TEST_DIRECTORIES[@]}")
     cd "$REPO" || die "cannot enter $REPO"
     SHUNT=$(cargo build --release -p shunt --message-format=json | artifacts false | cut -f2 | grep '/shunt$') ||
         die "the command does not build"
-    cargo test --no-run --message-format=json "${packages[@]}" | artifacts true | sort >"$work/built" ||
+    # The whole workspace, as in "cargo test --workspace": with fewer packages cargo would choose other features
+    # for their dependencies, and compile those once more.
+    cargo test --no-run --workspace --message-format=json |
+        grep -E "\"manifest_path\":\"$REPO/(${manifests#|})/Cargo.toml\"" | artifacts true | sort >"$work/built" ||
         die "the tests do not build"
     : >"$work/tests"
     if ((${#only[@]})); then
