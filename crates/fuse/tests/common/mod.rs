@@ -35,6 +35,29 @@ pub fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
+/// How much slower than a machine of its own this one is: the lab emulates its processors.
+pub fn slowness() -> u32 {
+    if std::env::var_os("SHUNT_LAB").is_some() { 20 } else { 1 }
+}
+
+/// Waits until every notification is sent, however many there are.
+///
+/// # Panics
+/// After ten seconds in which none was.
+#[track_caller]
+pub fn drained(stage: &Stage) {
+    let (mut left, mut since) = (usize::MAX, Instant::now());
+    loop {
+        let now = stage.caches().queued();
+        match () {
+            () if now == 0 => return,
+            () if now < left => (left, since) = (now, Instant::now()),
+            () => assert!(since.elapsed() < Duration::from_secs(10), "{left} notifications are stuck"),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// How long a call takes.
 pub fn timed<R>(call: impl FnOnce() -> R) -> (Duration, R) {
     let start = Instant::now();

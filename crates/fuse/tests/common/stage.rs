@@ -127,7 +127,7 @@ pub fn run_with(plan: Plan, fs: TestFs, body: impl FnOnce(&Stage)) {
     if !can_mount() {
         return;
     }
-    let watchdog = Watchdog::start(plan.timeout);
+    let watchdog = Watchdog::start(plan.timeout * super::slowness().min(5));
     let place = Place::new();
     let fs = Arc::new(fs);
     let mounted =
