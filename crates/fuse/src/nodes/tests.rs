@@ -1,0 +1,274 @@
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::*;
+
+/// An inode number that may be reused, and ballast to the size that just fits a cache line.
+#[derive(Debug, Clone, PartialEq)]
+struct Inode {
+    number: u64,
+    life: u32,
+    ballast: [u32; 5],
+    more: Box<[u8]>,
+}
+
+impl TableNode for Inode {
+    type Key = u64;
+
+    fn key(&self) -> u64 {
+        self.number
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.life == other.life
+    }
+
+    fn heap(&self) -> usize {
+        self.more.len()
+    }
+}
+
+fn inode(number: u64, life: u32) -> Inode {
+    Inode { number, life, ballast: [0; 5], more: Box::default() }
+}
+
+fn table() -> NodeTable<Inode> {
+    NodeTable::new(inode(2, 0))
+}
+
+/// A small generator of its own, so that a failure repeats.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+#[test]
+fn agrees_with_a_model_over_random_lookups_and_forgets() {
+    let table = table();
+    let mut random = Random(0x5eed);
+    let mut ids: HashMap<(u64, u32), (NodeId, u64)> = HashMap::new();
+    let mut dead: Vec<NodeId> = Vec::new();
+    for _ in 0..200_000 {
+        let key = (random.below(500), random.below(3) as u32);
+        match random.below(4) {
+            0 | 1 => {
+                let id = table.acquire(inode(key.0, key.1)).unwrap();
+                let entry = ids.entry(key).or_insert((id, 0));
+                assert_eq!(entry.0, id, "one inode, one id");
+                entry.1 += 1;
+            }
+            2 => {
+                if let Some((id, lookups)) = ids.get_mut(&key) {
+                    let part = 1 + random.below(*lookups);
+                    let gone = table.forget(*id, part);
+                    *lookups -= part;
+                    assert_eq!(gone, (*lookups == 0).then(|| inode(key.0, key.1)));
+                    if *lookups == 0 {
+                        dead.push(*id);
+                        ids.remove(&key);
+                    }
+                }
+            }
+            _ => {
+                assert_eq!(table.find(&inode(key.0, key.1)), ids.get(&key).map(|held| held.0));
+                assert_eq!(table.holds(&key.0), (0..3).any(|life| ids.contains_key(&(key.0, life))));
+            }
+        }
+        assert_eq!(table.len(), ids.len() as u64);
+    }
+    for (key, (id, _)) in &ids {
+        assert_eq!(table.get(*id), Ok(inode(key.0, key.1)));
+    }
+    for id in dead {
+        assert_eq!(table.get(id), Err(Errno::STALE), "an id is never used again");
+    }
+}
+
+#[test]
+fn ids_from_nowhere_are_stale() {
+    let table = table();
+    table.acquire(inode(5, 0)).unwrap();
+    let mut random = Random(77);
+    for id in [0, 2, u64::MAX, u64::MAX - 1, 1 << 32, 1 << 63]
+        .into_iter()
+        .chain((0..1000).map(|_| random.below(u64::MAX)))
+    {
+        let id = NodeId(id);
+        assert!(table.get(id).is_err());
+        assert!(table.forget(id, u64::MAX).is_none());
+    }
+    assert_eq!(table.len(), 1);
+}
+
+#[test]
+fn ids_say_where_a_node_is() {
+    for (shard, local, generation) in [(0, 0, 1), (31, 0, 0), (7, 5, 9), (31, u32::MAX >> 5, u32::MAX - 1)] {
+        let place = Place { local, generation };
+        assert_eq!(parts(id(shard, place)), Some((shard, place)));
+    }
+    assert_eq!(id(0, Place { local: 0, generation: 0 }), NodeId::ROOT);
+}
+
+#[test]
+fn the_root_is_never_forgotten() {
+    let table = table();
+    assert!(table.forget(NodeId::ROOT, u64::MAX).is_none());
+    assert_eq!(table.get(NodeId::ROOT).unwrap().number, 2);
+    // Not even an inode equal to it takes its id.
+    assert_ne!(table.acquire(inode(2, 0)).unwrap(), NodeId::ROOT);
+}
+
+#[test]
+fn a_reused_inode_number_is_another_node() {
+    let table = table();
+    let first = table.acquire(inode(9, 1)).unwrap();
+    let second = table.acquire(inode(9, 2)).unwrap();
+    assert_ne!(first, second);
+}
+
+#[test]
+fn more_forgets_than_lookups_end_a_node_once() {
+    let table = table();
+    let id = table.acquire(inode(9, 1)).unwrap();
+    assert!(table.forget(id, 0).is_none());
+    assert!(table.forget(id, u64::MAX).is_some());
+    assert!(table.forget(id, 1).is_none());
+    assert!(table.is_empty());
+}
+
+#[test]
+fn a_slot_with_its_lives_used_up_retires() {
+    let mut shard = Shard::default();
+    let hash = |inode: &Inode| inode.number;
+    let acquire = |shard: &mut Shard<Inode>| shard.acquire(7, &mut Some(inode(7, 0)), hash).unwrap();
+    let first = acquire(&mut shard);
+    assert!(shard.forget(first, 1, hash).is_some());
+    shard.age(first.local);
+    let last = acquire(&mut shard);
+    assert_eq!(last, Place { local: first.local, generation: u32::MAX - 1 });
+    assert!(shard.forget(last, 1, hash).is_some());
+    assert!(shard.get(last).is_none());
+    let next = acquire(&mut shard);
+    assert_ne!(next.local, first.local);
+    assert!(shard.get(Place { local: first.local, generation: u32::MAX }).is_none());
+}
+
+#[test]
+fn a_million_nodes_stay_within_the_memory_budget() {
+    const { assert!(NodeTable::<Inode>::SLOT > 56 && NodeTable::<Inode>::SLOT <= 64) };
+    let table = table();
+    let nodes = 1_000_000;
+    let ids: Vec<_> = (0..nodes).map(|number| table.acquire(inode(100 + number, 7)).unwrap()).collect();
+    let full = table.memory();
+    let per_node = full as u64 / nodes;
+    assert!(per_node <= 110, "{per_node} bytes per node");
+    println!("{per_node} bytes per node");
+    // Other nodes use the same memory again.
+    ids.into_iter().for_each(|id| drop(table.forget(id, 1)));
+    assert!(table.is_empty());
+    for number in 0..nodes {
+        table.acquire(inode(number, 8)).unwrap();
+    }
+    assert!(table.memory() <= full + full / 8, "{} bytes after {full}", table.memory());
+}
+
+#[test]
+fn what_nodes_hold_counts_as_memory() {
+    let table = table();
+    let empty = table.memory();
+    let one = Inode { more: vec![0; 1 << 20].into(), ..inode(3, 0) };
+    let id = table.acquire(one.clone()).unwrap();
+    // Not twice.
+    table.acquire(one).unwrap();
+    let (full, more) = (table.memory(), 1 << 20);
+    assert!(full > empty + more && full < empty + 2 * more);
+    table.forget(id, 2).unwrap();
+    assert_eq!(table.memory(), full - more);
+}
+
+#[test]
+fn cold_nodes_are_those_not_used() {
+    let table = table();
+    let ids: Vec<_> = (0..1000).map(|number| table.acquire(inode(100 + number, 0)).unwrap()).collect();
+    assert_eq!(table.cold(100_000).len(), 1000, "marks are cleared once around");
+    let (hot, cold) = ids.split_at(500);
+    for id in hot {
+        table.get(*id).unwrap();
+    }
+    let mut chosen = table.cold(400);
+    chosen.sort();
+    chosen.dedup();
+    assert!(chosen.len() >= 300);
+    assert!(chosen.iter().all(|id| cold.contains(id)));
+}
+
+#[test]
+fn threads_agree_on_ids_and_counts() {
+    let table = table();
+    std::thread::scope(|scope| {
+        for seed in 1..5 {
+            let table = &table;
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                for _ in 0..50_000 {
+                    let wanted = inode(random.below(64), 0);
+                    let id = table.acquire(wanted.clone()).unwrap();
+                    assert_eq!(table.get(id), Ok(wanted), "held while it is ours");
+                    assert!(table.len() <= 64);
+                    table.forget(id, 1);
+                }
+            });
+        }
+    });
+    assert!(table.is_empty());
+}
+
+thread_local! {
+    static TABLE: Cell<Option<&'static NodeTable<Arc<Child>>>> = const { Cell::new(None) };
+}
+
+/// Gives its parent back when dropped.
+struct Child {
+    number: u64,
+    parent: Option<NodeId>,
+}
+
+impl TableNode for Child {
+    type Key = u64;
+
+    fn key(&self) -> u64 {
+        self.number
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if let (Some(table), Some(parent)) = (TABLE.get(), self.parent) {
+            table.forget(parent, 1);
+        }
+    }
+}
+
+#[test]
+fn dropping_a_node_may_call_the_table() {
+    let table = Box::leak(Box::new(NodeTable::new(Arc::new(Child { number: 0, parent: None }))));
+    TABLE.set(Some(table));
+    let child = |number, parent| Arc::new(Child { number, parent });
+    let parent = table.acquire(child(1, None)).unwrap();
+    let kept = table.acquire(child(2, Some(parent))).unwrap();
+    // The same again: what the table has no use for is dropped, and names a node of the same part of the table.
+    table.acquire(child(1, None)).unwrap();
+    assert_eq!(table.acquire(child(2, Some(kept))).unwrap(), kept);
+    assert_eq!(table.len(), 2);
+    drop(table.forget(kept, 1));
+    assert_eq!(table.len(), 1);
+    assert!(table.forget(parent, 1).is_some());
+    assert!(table.is_empty());
+}
