@@ -72,11 +72,15 @@ fn attributes((attributes, expiry): (Attributes, Expiry)) -> Reply<'static> {
     })
 }
 
-fn xattr(reply: XattrReply) -> Reply<'static> {
-    match reply {
+/// The kernel makes EIO of bytes that it did not ask for.
+fn xattr(reply: XattrReply, asked: u32) -> Result<Reply<'static>, Errno> {
+    Ok(match reply {
         XattrReply::Size(size) => Reply::Size(size),
-        XattrReply::Bytes(bytes) => Reply::Bytes(bytes),
-    }
+        XattrReply::Bytes(bytes) => match XattrReply::fit(bytes, asked)? {
+            XattrReply::Size(size) => Reply::Size(size),
+            XattrReply::Bytes(bytes) => Reply::Bytes(bytes),
+        },
+    })
 }
 
 fn created(created: Created) -> Reply<'static> {
@@ -311,8 +315,10 @@ pub(crate) async fn dispatch<'a, F: FileSystem>(
             fs.setxattr(request, node, name, value, XattrSet { flags: arg.flags, acl_kill_sgid }).await?;
             Reply::Empty
         }
-        Operation::Getxattr { arg, name } => xattr(fs.getxattr(request, node, name, arg.size).await?),
-        Operation::Listxattr { arg } => xattr(fs.listxattr(request, node, arg.size).await?),
+        Operation::Getxattr { arg, name } => {
+            xattr(fs.getxattr(request, node, name, arg.size).await?, arg.size)?
+        }
+        Operation::Listxattr { arg } => xattr(fs.listxattr(request, node, arg.size).await?, arg.size)?,
         Operation::Removexattr { name } => {
             fs.removexattr(request, node, name).await?;
             Reply::Empty

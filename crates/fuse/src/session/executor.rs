@@ -15,6 +15,8 @@ pub(crate) struct Executor {
     queue: Sender<Arc<Task>>,
     woken: Receiver<Arc<Task>>,
     threads: AtomicUsize,
+    /// Threads that wait for a task.
+    idle: Arc<AtomicUsize>,
     limit: usize,
     /// Threads give up CAP_FSETID, as those that read requests do: handlers may register backing files.
     drops_fsetid: bool,
@@ -23,13 +25,13 @@ pub(crate) struct Executor {
 impl Executor {
     pub(crate) fn new(limit: usize, drops_fsetid: bool) -> Self {
         let (queue, woken) = unbounded();
-        Self { queue, woken, threads: AtomicUsize::new(0), limit, drops_fsetid }
+        Self { queue, woken, threads: AtomicUsize::new(0), idle: Arc::default(), limit, drops_fsetid }
     }
 
     pub(crate) fn schedule(&self, task: Arc<Task>) {
         // A handler that blocks after it was resumed must not hold up the others: one more thread while work queues.
         let threads = self.threads.load(Ordering::Relaxed);
-        if threads == 0 || (!self.woken.is_empty() && threads < self.limit) {
+        if self.woken.len() >= self.idle.load(Ordering::Acquire) && threads < self.limit {
             self.start();
         }
         self.queue.send(task).ok();
@@ -37,13 +39,17 @@ impl Executor {
 
     fn start(&self) {
         let number = self.threads.fetch_add(1, Ordering::Relaxed);
-        let (woken, drops_fsetid) = (self.woken.clone(), self.drops_fsetid);
+        let (woken, idle, drops_fsetid) = (self.woken.clone(), self.idle.clone(), self.drops_fsetid);
         let started = thread::Builder::new().name(format!("shunt-task-{number}")).spawn(move || {
             if drops_fsetid {
                 crate::privilege::drop_fsetid().ok();
             }
             // An idle thread holds no sender, so this ends when the session drops its own.
-            while let Ok(task) = woken.recv() {
+            loop {
+                idle.fetch_add(1, Ordering::AcqRel);
+                let task = woken.recv();
+                idle.fetch_sub(1, Ordering::AcqRel);
+                let Ok(task) = task else { break };
                 task.run();
             }
         });

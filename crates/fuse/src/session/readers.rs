@@ -128,7 +128,10 @@ impl Readers {
             quiet = if requests == 0 && idle > 0 { quiet + 1 } else { 0 };
             match load.look(idle) {
                 Wish::OneMore if self.threads() < self.usual => return true,
-                Wish::OneLess if self.threads() > 1 => self.surplus.store(1, Ordering::Release),
+                Wish::OneLess if self.threads() > 1 => {
+                    let surplus = self.threads().saturating_sub(self.usual).max(1);
+                    self.surplus.store(surplus, Ordering::Release);
+                }
                 _ => {}
             }
             if quiet > WATCH_TICKS {

@@ -196,5 +196,9 @@ fn interrupt(handle: &Handle, unique: u64) -> bool {
     {
         task.interrupted();
     }
+    // Or it may have ended, and nobody else would take the id out again.
+    if !shared.readers.is_handling(unique) && shared.waiting.find(unique).is_none() {
+        shared.early_interrupts.lock().remove(&unique);
+    }
     true
 }

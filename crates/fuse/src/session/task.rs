@@ -119,14 +119,18 @@ impl Task {
                 return true;
             }
             if self.state.compare_exchange(POLLING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                return false;
+                if self.interrupt.is_set() {
+                    // The interrupt came while the handler ran, and found it busy.
+                    self.cancel();
+                }
+                return self.is_answered();
             }
         }
     }
 
-    /// Whether the reply is out.
+    /// Whether the reply is out. A task that is being polled is not: it takes itself off the list of those that wait.
     pub(crate) fn is_answered(&self) -> bool {
-        self.handling.lock().is_none()
+        self.handling.try_lock().is_some_and(|handling| handling.is_none())
     }
 
     /// Drops the handler without an answer: the connection is gone.
@@ -143,12 +147,18 @@ impl Task {
     }
 
     /// The caller gave up: cancels the request where that is safe, else only tells the handler.
-    pub(crate) fn interrupted(self: &Arc<Self>) {
+    pub(crate) fn interrupted(&self) {
         self.interrupt.set();
+        self.cancel();
+    }
+
+    /// Drops a waiting handler that changes nothing, and answers EINTR. One that runs is left alone: it may block, and
+    /// `run` looks again once it waits.
+    fn cancel(&self) {
         if !self.cancellable {
             return;
         }
-        let handling = self.handling.lock().take();
+        let handling = self.handling.try_lock().and_then(|mut handling| handling.take());
         if handling.is_some() {
             drop(handling);
             self.session.waiting.remove(self.unique);
