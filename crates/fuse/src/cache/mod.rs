@@ -81,7 +81,9 @@ impl Caches {
         self.send(What::ExpireEntry { parent, name: name.into() })
     }
 
-    /// A name is gone for good, as after `unlink`: watchers are told, and a directory `child` is emptied.
+    /// A name is gone for good, as after `unlink`. Who watches the object itself is told (IN_DELETE_SELF); who watches
+    /// the directory is not, by no kernel since Linux 5.3. A name that no longer stands for `child`, or that is mounted
+    /// upon, is left alone.
     pub fn delete_entry(&self, parent: NodeId, child: NodeId, name: &[u8]) -> Completion {
         self.send(What::DeleteEntry { parent, child, name: name.into() })
     }
@@ -103,7 +105,8 @@ impl Caches {
         self.invalidate_node(node, Some(0..0))
     }
 
-    /// Expires every name at once.
+    /// Expires every name at once. What is mounted below a name is detached at the next lookup of that name, as by
+    /// `invalidate_entry`.
     ///
     /// # Errors
     /// The completion gives ENOSYS before protocol 7.44.
