@@ -1,6 +1,6 @@
 //! A directory shown again through FUSE, its file data passed through in the kernel.
 //!
-//! [`lower`] is the engine: a directory tree by node ids, which knows nothing of FUSE. [`Mirror`] is its thin face.
+//! [`lower`] is the engine: a directory tree by node ids, which knows nothing of requests. [`Mirror`] is its thin face.
 //!
 //! ```no_run
 //! use shunt_mirror::{CacheMode, Mirror, MirrorOptions};

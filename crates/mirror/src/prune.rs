@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use shunt_fuse::{Handle, NodeId};
+use shunt_fuse::Handle;
 
 use crate::lower::Lower;
 
@@ -47,7 +47,7 @@ impl Pruner {
             return;
         }
         let batch = (count - most + most / 16).min(BATCH) as usize;
-        let cold: Vec<_> = lower.cold_nodes(batch).into_iter().map(|id| NodeId(id.0)).collect();
+        let cold = lower.cold_nodes(batch);
         tracing::debug!(count, most, asked = cold.len(), "asking for inodes back");
         session.caches().prune(&cold);
     }

@@ -46,11 +46,11 @@ fn parts(id: NodeId) -> Option<(usize, Place)> {
 /// |---|---|
 /// | every `Entry` handed out: lookup, create, mkdir, link, readdirplus, ... | [`acquire`](Self::acquire) |
 /// | every request that names a node | [`get`](Self::get) |
-/// | forget; an `Entry` that found no room in a listing | [`forget`](Self::forget) |
+/// | forget; an `Entry` that is not handed out after all | [`forget`](Self::forget) |
 /// | more nodes than there should be | [`cold`](Self::cold), then [`Caches::prune`](crate::Caches::prune) |
 ///
 /// - An inode has one id at a time, and an id names one inode ever: its upper 32 bits count the lives of a slot. An id
-///   out of date, or made up, is ESTALE and never another inode.
+///   out of date, or made up, is ESTALE and never another inode. The lowest 5 bits are spread evenly.
 /// - A node costs [`SLOT`](Self::SLOT) bytes, 6 to 12 in the index, and its own [`heap`](TableNode::heap). Memory grows
 ///   in small chunks with the most nodes that were ever held at once, and is reused, not returned.
 /// - Any thread may call at any time: the table is made of 32 parts, each with a lock of its own that is held for a

@@ -3,9 +3,7 @@
 use std::os::fd::AsFd;
 
 use rustix::fs::{StatVfs, Statx};
-use shunt_fuse::{
-    Attributes, Capabilities, Entry, Errno, Expiry, FileHandle, NodeId, Opened, Request, StatFs,
-};
+use shunt_fuse::{Attributes, Capabilities, Entry, Errno, Expiry, FileHandle, Opened, Request, StatFs};
 
 use super::attributes;
 use crate::lower::{Found, Opening};
@@ -15,7 +13,7 @@ impl Mirror {
     pub(super) fn entry(&self, request: &Request<'_>, found: Found) -> Entry {
         self.pruner.check(&self.lower, request.session());
         let (attributes, attributes_expiry) = self.expiring(&found.stat);
-        let entry = Entry::new(NodeId(found.id.0), attributes, self.cache.names());
+        let entry = Entry::new(found.id, attributes, self.cache.names());
         Entry { attributes_expiry, ..entry }
     }
 
@@ -28,7 +26,7 @@ impl Mirror {
     pub(super) fn opened(&self, request: &Request<'_>, opening: Opening) -> Opened {
         let handle = FileHandle(opening.handle);
         let backing = request.session().passthrough().and_then(|passthrough| {
-            let shared = passthrough.share(NodeId(opening.file.node.0), opening.file.as_fd());
+            let shared = passthrough.share(opening.file.node, opening.file.as_fd());
             if let Err(errno) = &shared {
                 self.passthrough_failed.call_once(|| {
                     tracing::warn!(%errno, source = %self.source.display(), "data goes through the daemon");

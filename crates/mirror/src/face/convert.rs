@@ -1,15 +1,9 @@
 //! Between the engine's words and those of FUSE.
 
 use rustix::fs::{Statx, StatxTimestamp};
-use shunt_fuse::{
-    Attributes, Errno, FileType, Name, NodeId, Request, SetAttributes, SetTime, Timestamp, XattrReply,
-};
+use shunt_fuse::{Attributes, Errno, FileType, Name, Request, SetAttributes, SetTime, Timestamp, XattrReply};
 
-use crate::lower::{self, Caller, Changes, Component, NewTime, XattrAnswer};
-
-pub(super) fn id(node: NodeId) -> lower::NodeId {
-    lower::NodeId(node.0)
-}
+use crate::lower::{Caller, Changes, Component, NewTime, XattrAnswer};
 
 pub(super) fn component(name: Name<'_>) -> Result<Component<'_>, Errno> {
     Component::new(name.as_cstr())

@@ -8,14 +8,14 @@ use std::os::fd::AsFd;
 
 use shunt_fuse::{
     Attributes, CopyRange, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno,
-    Expiry, Fallocate, FileHandle, FileRange, FileSystem, Handle, drop_fsetid, IoctlArgs, IoctlReply, LockOwner, Name, NewNode,
-    NodeId, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameFlags, Request, SetAttributes, StatFs, StatxReply,
-    Whence, WriteArgs, WriteData, XattrReply, XattrSet,
+    Expiry, Fallocate, FileHandle, FileRange, FileSystem, Handle, IoctlArgs, IoctlReply, LockOwner, Name,
+    NewNode, NodeId, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameFlags, Request, SetAttributes, StatFs,
+    StatxReply, Whence, WriteArgs, WriteData, XattrReply, XattrSet, drop_fsetid,
 };
 
 use crate::lower::Component;
 use crate::{CacheMode, Mirror};
-use convert::{attributes, caller, component, id};
+use convert::{attributes, caller, component};
 
 impl FileSystem for Mirror {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
@@ -35,11 +35,11 @@ impl FileSystem for Mirror {
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
-        self.lower.forget(id(node), lookups);
+        self.lower.forget(node, lookups);
     }
 
     async fn lookup(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
-        match self.lower.lookup(id(parent), component(name)?) {
+        match self.lower.lookup(parent, component(name)?) {
             Ok(found) => Ok(self.entry(request, found)),
             // Nobody else makes names: absent until we make it.
             Err(Errno::NOENT) if self.cache == CacheMode::Exclusive => Ok(Entry::absent(Expiry::FOREVER)),
@@ -53,7 +53,7 @@ impl FileSystem for Mirror {
         node: NodeId,
         handle: Option<FileHandle>,
     ) -> Result<(Attributes, Expiry), Errno> {
-        Ok(self.expiring(&self.lower.stat(id(node), handle.map(|handle| handle.0))?))
+        Ok(self.expiring(&self.lower.stat(node, handle.map(|handle| handle.0))?))
     }
 
     async fn statx(
@@ -63,7 +63,7 @@ impl FileSystem for Mirror {
         handle: Option<FileHandle>,
         _mask: u32,
     ) -> Result<StatxReply, Errno> {
-        let (attributes, expiry) = self.expiring(&self.lower.stat(id(node), handle.map(|handle| handle.0))?);
+        let (attributes, expiry) = self.expiring(&self.lower.stat(node, handle.map(|handle| handle.0))?);
         Ok(StatxReply { attributes, expiry })
     }
 
@@ -73,11 +73,11 @@ impl FileSystem for Mirror {
         node: NodeId,
         set: &SetAttributes,
     ) -> Result<(Attributes, Expiry), Errno> {
-        Ok(self.expiring(&self.lower.change(id(node), &convert::changes(set), caller(request))?))
+        Ok(self.expiring(&self.lower.change(node, &convert::changes(set), caller(request))?))
     }
 
     async fn readlink(&self, _request: &Request<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
-        self.lower.readlink(id(node))
+        self.lower.readlink(node)
     }
 
     async fn symlink(
@@ -87,7 +87,7 @@ impl FileSystem for Mirror {
         name: Name<'_>,
         target: &CStr,
     ) -> Result<Entry, Errno> {
-        let found = self.lower.symlink(id(parent), component(name)?, target, caller(request))?;
+        let found = self.lower.symlink(parent, component(name)?, target, caller(request))?;
         Ok(self.entry(request, found))
     }
 
@@ -100,7 +100,7 @@ impl FileSystem for Mirror {
     ) -> Result<Entry, Errno> {
         let device = convert::decode_device(new.rdev);
         let name = component(name)?;
-        let found = self.lower.mknod(id(parent), name, new.mode, device, new.umask, caller(request))?;
+        let found = self.lower.mknod(parent, name, new.mode, device, new.umask, caller(request))?;
         Ok(self.entry(request, found))
     }
 
@@ -111,16 +111,16 @@ impl FileSystem for Mirror {
         name: Name<'_>,
         new: NewNode,
     ) -> Result<Entry, Errno> {
-        let found = self.lower.mkdir(id(parent), component(name)?, new.mode, new.umask, caller(request))?;
+        let found = self.lower.mkdir(parent, component(name)?, new.mode, new.umask, caller(request))?;
         Ok(self.entry(request, found))
     }
 
     async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        self.lower.unlink(id(parent), component(name)?)
+        self.lower.unlink(parent, component(name)?)
     }
 
     async fn rmdir(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        self.lower.rmdir(id(parent), component(name)?)
+        self.lower.rmdir(parent, component(name)?)
     }
 
     async fn rename(
@@ -132,7 +132,7 @@ impl FileSystem for Mirror {
         new_name: Name<'_>,
         flags: RenameFlags,
     ) -> Result<(), Errno> {
-        self.lower.rename(id(parent), component(name)?, id(new_parent), component(new_name)?, flags.bits())
+        self.lower.rename(parent, component(name)?, new_parent, component(new_name)?, flags.bits())
     }
 
     async fn link(
@@ -142,12 +142,12 @@ impl FileSystem for Mirror {
         new_parent: NodeId,
         new_name: Name<'_>,
     ) -> Result<Entry, Errno> {
-        let found = self.lower.link(id(node), id(new_parent), component(new_name)?)?;
+        let found = self.lower.link(node, new_parent, component(new_name)?)?;
         Ok(self.entry(request, found))
     }
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
-        Ok(self.opened(request, self.lower.open_file(id(node), args.flags, args.kill_suidgid)?))
+        Ok(self.opened(request, self.lower.open_file(node, args.flags, args.kill_suidgid)?))
     }
 
     async fn create(
@@ -159,7 +159,7 @@ impl FileSystem for Mirror {
     ) -> Result<Created, Errno> {
         let CreateArgs { flags, mode, umask, .. } = args;
         let (found, opening) =
-            self.lower.create(id(parent), component(name)?, flags, mode, umask, caller(request))?;
+            self.lower.create(parent, component(name)?, flags, mode, umask, caller(request))?;
         Ok(Created { entry: self.entry(request, found), opened: self.opened(request, opening) })
     }
 
@@ -170,7 +170,7 @@ impl FileSystem for Mirror {
         args: CreateArgs,
     ) -> Result<Created, Errno> {
         let CreateArgs { flags, mode, umask, .. } = args;
-        let (found, opening) = self.lower.tmpfile(id(parent), flags, mode, umask, caller(request))?;
+        let (found, opening) = self.lower.tmpfile(parent, flags, mode, umask, caller(request))?;
         Ok(Created { entry: self.entry(request, found), opened: self.opened(request, opening) })
     }
 
@@ -220,7 +220,7 @@ impl FileSystem for Mirror {
             // Remembered: directories are never opened or released again, and listings are cached.
             return Err(Errno::NOSYS);
         }
-        Ok(Opened::cached(FileHandle(self.lower.open_dir(id(node))?)))
+        Ok(Opened::cached(FileHandle(self.lower.open_dir(node)?)))
     }
 
     async fn readdir(
@@ -232,7 +232,7 @@ impl FileSystem for Mirror {
         out: &mut DirectoryBuffer,
     ) -> Result<(), Errno> {
         let handle = self.dir_handle(request, handle);
-        self.lower.list(id(node), handle, offset, |_, entry| {
+        self.lower.list(node, handle, offset, |_, entry| {
             Ok(out.push(entry.name.to_bytes(), entry.ino, convert::kind(entry.kind), entry.next))
         })
     }
@@ -246,7 +246,7 @@ impl FileSystem for Mirror {
         out: &mut DirectoryPlusBuffer,
     ) -> Result<(), Errno> {
         let handle = self.dir_handle(request, handle);
-        self.lower.list(id(node), handle, offset, |dir, entry| {
+        self.lower.list(node, handle, offset, |dir, entry| {
             let name = entry.name.to_bytes();
             if !out.has_room_for(name) {
                 return Ok(false);
@@ -283,11 +283,11 @@ impl FileSystem for Mirror {
         handle: FileHandle,
         data_only: bool,
     ) -> Result<(), Errno> {
-        self.lower.sync_dir(id(node), self.dir_handle(request, handle), data_only)
+        self.lower.sync_dir(node, self.dir_handle(request, handle), data_only)
     }
 
     async fn statfs(&self, _request: &Request<'_>, node: NodeId) -> Result<StatFs, Errno> {
-        Ok(answer::statfs(&self.lower.statvfs(id(node))?))
+        Ok(answer::statfs(&self.lower.statvfs(node)?))
     }
 
     async fn setxattr(
@@ -299,7 +299,7 @@ impl FileSystem for Mirror {
         set: XattrSet,
     ) -> Result<(), Errno> {
         self.has_xattrs()?;
-        self.lower.setxattr(id(node), name, value, set.flags, set.acl_kill_sgid)
+        self.lower.setxattr(node, name, value, set.flags, set.acl_kill_sgid)
     }
 
     async fn getxattr(
@@ -310,17 +310,17 @@ impl FileSystem for Mirror {
         size: u32,
     ) -> Result<XattrReply, Errno> {
         self.has_xattrs()?;
-        Ok(convert::xattr(self.lower.getxattr(id(node), name, size as usize)?))
+        Ok(convert::xattr(self.lower.getxattr(node, name, size as usize)?))
     }
 
     async fn listxattr(&self, request: &Request<'_>, node: NodeId, size: u32) -> Result<XattrReply, Errno> {
         self.has_xattrs()?;
-        Ok(convert::xattr(self.lower.listxattr(id(node), size as usize, caller(request))?))
+        Ok(convert::xattr(self.lower.listxattr(node, size as usize, caller(request))?))
     }
 
     async fn removexattr(&self, _request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
         self.has_xattrs()?;
-        self.lower.removexattr(id(node), name)
+        self.lower.removexattr(node, name)
     }
 
     async fn ioctl(
@@ -331,7 +331,7 @@ impl FileSystem for Mirror {
     ) -> Result<IoctlReply, Errno> {
         let handle = (!args.directory).then_some(args.handle.0);
         let (result, data) =
-            self.lower.ioctl(id(node), handle, args.command, args.data, args.out_size as usize)?;
+            self.lower.ioctl(node, handle, args.command, args.data, args.out_size as usize)?;
         Ok(IoctlReply { result, data })
     }
 

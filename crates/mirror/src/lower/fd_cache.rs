@@ -5,8 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-
-use super::nodes::NodeId;
+use shunt_fuse::NodeId;
 
 struct Entry {
     node: NodeId,

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use parking_lot::Mutex;
 use rustix::fs::{FileType, SeekFrom};
 use rustix::io::Errno;
+use shunt_fuse::NodeId;
 
-use super::nodes::NodeId;
 use super::sys;
 
 /// Bytes read from the lower directory at once.

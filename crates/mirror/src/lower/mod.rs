@@ -1,4 +1,4 @@
-//! The engine: a directory tree by node ids. It never mentions FUSE.
+//! The engine: a directory tree by node ids. It knows no requests, sessions or caches.
 
 pub mod component;
 pub mod credentials;
@@ -10,7 +10,7 @@ pub mod idmap;
 pub mod limits;
 pub mod listing;
 pub mod mounts;
-pub mod nodes;
+pub mod node;
 pub mod open_files;
 mod ops;
 mod reach;
@@ -24,14 +24,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, Mode, OFlags, FileType, Statx, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
+use shunt_fuse::{NodeId, NodeTable};
 
 pub use component::Component;
 pub use credentials::Caller;
 pub use features::Features;
 pub use idmap::{IdMap, IdMaps};
-pub use nodes::NodeId;
 pub use ops::{Changes, Found, NewTime, Opening, XattrAnswer};
 
 use devices::Devices;
@@ -39,7 +39,7 @@ use fd_cache::FdCache;
 use limits::Limits;
 use listing::{Listing, Listings};
 use mounts::Mounts;
-use nodes::{Location, Node, NodeTable};
+use node::{Location, Node};
 use open_files::{Handles, OpenFiles};
 use source::Source;
 
@@ -70,7 +70,7 @@ pub struct Lower {
     limits: Limits,
     mounts: Mounts,
     devices: Devices,
-    nodes: NodeTable,
+    nodes: NodeTable<Node>,
     /// Directories that were looked into lately.
     dirs: FdCache,
     /// Inodes that lost their last name.

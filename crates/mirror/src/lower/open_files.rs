@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
+use shunt_fuse::NodeId;
 use slab::Slab;
-
-use super::nodes::NodeId;
 
 /// An open file.
 #[derive(Debug)]

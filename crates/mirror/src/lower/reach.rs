@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use shunt_fuse::NodeId;
 
-use super::nodes::Location;
+use super::node::Location;
 use super::open_files::OpenFile;
 use super::sys::ProcPath;
-use super::{Component, Lower, NodeId, credentials};
+use super::{Component, Lower, credentials};
 
 /// A descriptor of an inode, good for `stat` and the like.
 pub(super) enum Reached {

@@ -4,12 +4,13 @@ use rustix::fs::{
     AtFlags, CWD, Gid, Mode, OFlags, StatVfs, Statx, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
 };
 use rustix::io::Errno;
+use shunt_fuse::NodeId;
 use std::os::fd::AsFd;
 
 use super::super::credentials::KeepSetid;
 use super::super::reach::Reached;
 use super::super::sys::{self, ProcPath};
-use super::super::{Caller, Lower, NodeId, STAT};
+use super::super::{Caller, Lower, STAT};
 
 /// A time to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

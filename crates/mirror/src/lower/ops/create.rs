@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use shunt_fuse::NodeId;
 
 use super::super::credentials::{AsCaller, KeepSetid};
 use super::super::open_files::OpenFile;
 use super::super::sys::ProcPath;
-use super::super::{Caller, Component, Lower, NodeId};
+use super::super::{Caller, Component, Lower};
 use super::open::{Opening, writes};
 use super::{Found, open};
 

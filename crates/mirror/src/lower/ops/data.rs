@@ -96,7 +96,7 @@ impl Lower {
     pub fn sync_all(&self) -> Result<(), Errno> {
         let mut fds = self.mounts.fds();
         if fds.is_empty() {
-            fds.push(self.reopen(super::super::NodeId::ROOT, rustix::fs::OFlags::RDONLY)?.into());
+            fds.push(self.reopen(shunt_fuse::NodeId::ROOT, rustix::fs::OFlags::RDONLY)?.into());
         }
         fds.iter().map(rustix::fs::syncfs).fold(Ok(()), Result::and)
     }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FileType, OFlags};
 use rustix::io::Errno;
+use shunt_fuse::NodeId;
 
+use super::super::Lower;
 use super::super::devices::Devices;
 use super::super::listing::{DirEntry, Listing};
-use super::super::{Lower, NodeId};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
@@ -49,7 +50,7 @@ impl Lower {
         let mut take = |dir: BorrowedFd<'_>, mut entry: DirEntry<'_>| {
             // What lies above the root is not shown: it is its own parent.
             let ino = if id == NodeId::ROOT && entry.name == c".." { node.ino } else { entry.ino };
-            entry.held = self.nodes.holds(node.mount, entry.ino);
+            entry.held = self.nodes.holds(&(node.mount, entry.ino));
             entry.ino = Devices::shown_ino(node.device, ino);
             if entry.kind == FileType::Unknown
                 && let Ok(stat) = rustix::fs::statat(dir, entry.name, AtFlags::SYMLINK_NOFOLLOW)

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx};
 use rustix::io::Errno;
+use shunt_fuse::NodeId;
 
 use super::super::handle::FileHandle;
-use super::super::nodes::{Location, Node};
+use super::super::node::{Location, Node};
 use super::super::sys::ProcPath;
-use super::super::{Component, Lower, NodeId, STAT};
+use super::super::{Component, Lower, STAT};
 
 /// An inode found. It counts as one lookup, which [`Lower::forget`] takes back.
 #[derive(Debug, Clone, Copy)]

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
+use shunt_fuse::NodeId;
 
+use super::super::Lower;
 use super::super::credentials::KeepSetid;
 use super::super::open_files::OpenFile;
-use super::super::{Lower, NodeId};
 
 /// A file opened for a caller.
 #[derive(Debug)]

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, RenameFlags, StatxFlags};
 use rustix::io::Errno;
+use shunt_fuse::NodeId;
 
-use super::super::{Component, Lower, NodeId};
+use super::super::{Component, Lower};
 
 impl Lower {
     /// Removes a name that is not a directory.

@@ -4,8 +4,9 @@ use std::os::fd::AsFd;
 
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
+use shunt_fuse::NodeId;
 
-use super::super::{Lower, NodeId, sys};
+use super::super::{Lower, sys};
 
 /// Commands passed on: number, bytes of the argument, whether it changes something.
 ///

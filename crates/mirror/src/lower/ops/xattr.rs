@@ -6,10 +6,11 @@ use std::os::fd::AsFd;
 use rustix::buffer::spare_capacity;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
+use shunt_fuse::NodeId;
 
 use super::super::credentials::KeepSetid;
 use super::super::sys::ProcPath;
-use super::super::{Caller, Lower, NodeId};
+use super::super::{Caller, Lower};
 
 /// `XATTR_SIZE_MAX` and `XATTR_LIST_MAX`.
 const LARGEST: usize = 65_536;
