@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use common::sys::memfd;
-use common::{Content, OpenAs, Plan, Rng, Stage, TestFs, assert_same, pattern, run_with};
+use common::{Content, OpenAs, Plan, Rng, Stage, TestFs, assert_same, pattern, run_with, slowness};
 use shunt_fuse::{NodeId, Opcode};
 
 const SIZE: usize = 3 << 20;
@@ -41,7 +41,7 @@ fn read_all_over(stage: &Stage, whole: &[u8]) {
     let file = File::open(stage.path("x")).unwrap();
     let mut rng = Rng(11);
     let limits = [1, 4096, 64 << 10, 128 << 10, 1 << 20, whole.len() as u64 + 5000];
-    for n in 0..120 {
+    for n in 0..120 / slowness() as usize {
         let limit = limits[n % limits.len()];
         let length = (limit - 1 + rng.below(3)) as usize;
         let offset = rng.below(whole.len() as u64 + 9000);
@@ -122,7 +122,7 @@ fn write_all_over(stage: &Stage, node: NodeId) {
     let file = open(stage);
     let mut model = vec![0; SIZE];
     let mut rng = Rng(5);
-    for n in 0..150 {
+    for n in 0..150 / slowness() as usize {
         // Runs of large ones, which are received by splice, with small ones in between.
         let largest = [1 << 20, 1 << 20, 1 << 20, 200 << 10, 130 << 10, 4096][n % 6];
         let length = 1 + rng.below(largest) as usize;
