@@ -16,7 +16,8 @@ artifacts() {
         done
 }
 
-# Sets SHUNT to the command, and writes the wanted test binaries to $work/tests.
+# Sets SHUNT to the command, and writes the wanted test binaries to $work/tests: what artifacts() prints,
+# and the filters of their own that $select gives them.
 build_all() {
     local manifests name
     # Their manifests tell the packages apart in cargo's messages.
@@ -30,7 +31,13 @@ build_all() {
         grep -E "\"manifest_path\":\"$REPO/(${manifests#|})/Cargo.toml\"" | artifacts true | sort >"$work/built" ||
         die "the tests do not build"
     : >"$work/tests"
-    if ((${#only[@]})); then
+    if [ -n "$select" ]; then
+        sed 's/#.*//' "$select" | while read -r name filters; do
+            [ -z "$name" ] || awk -F '\t' -v OFS='\t' -v name="$name" -v filters="$filters" '
+                $1 == name { print $0, filters; found = 1 }
+                END { exit !found }' "$work/built" >>"$work/tests" || die "$select: no test binary $name"
+        done
+    elif ((${#only[@]})); then
         for name in "${only[@]}"; do awk -F '\t' -v name="$name" '$1 == name' "$work/built" >>"$work/tests"; done
     else
         cp "$work/built" "$work/tests"
