@@ -50,3 +50,22 @@ pub fn signal(pid: u32, signal: rustix::process::Signal) -> bool {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::kill_process(pid, signal).is_ok())
 }
+
+/// Stops a process, and waits until each of its threads has stopped: a thread woken by the signal alone may still take
+/// a request on its way.
+///
+/// # Panics
+/// When that takes longer than ten seconds.
+pub fn stop(pid: u32) {
+    assert!(signal(pid, rustix::process::Signal::STOP), "{pid} cannot be stopped");
+    let stopped = |task: std::io::Result<std::fs::DirEntry>| {
+        let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));
+        stat.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T")))
+    };
+    let all = || std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|mut tasks| tasks.all(stopped));
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while !all() {
+        assert!(std::time::Instant::now() < end, "the threads of {pid} do not stop");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}

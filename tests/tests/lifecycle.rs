@@ -262,7 +262,7 @@ fn waiting_readers_can_be_killed() {
         std::thread::sleep(Duration::from_millis(100));
         assert!(peer.kill());
         // A stopped daemon answers nobody; its caller can be killed none the less.
-        assert!(mounts::signal(s.pid(), Signal::STOP));
+        mounts::stop(s.pid());
         let mut peer = Peer::start(|link| {
             link.say(1);
             drop(fs::metadata(path.with_file_name("never seen")));
