@@ -33,7 +33,15 @@ add_tools() {
     # Tests run in their package's directory, and may read files there.
     cut -f3 "$work/tests" | sort -u >"$work/packages"
     while IFS= read -r package; do arguments+=(--file "$package:$package"); done <"$work/packages"
+    add_repository
     add_compiler
+}
+
+# The newest commit of this repository, for the tests that clone it.
+add_repository() {
+    local clone=$work/repository
+    git -c safe.directory='*' clone --quiet --no-checkout --depth 1 "file://$REPO" "$clone" 2>/dev/null || return 0
+    arguments+=(--file "$clone/.git:$REPO/.git")
 }
 
 # A C compiler, as read-only disks: it is large, and few tests call it.
