@@ -144,3 +144,10 @@ fn fcntl(file: &File, what: libc::c_int, lock: &mut libc::flock) -> io::Result<(
         _ => Ok(()),
     }
 }
+
+/// True when the running kernel is this version or newer.
+pub fn kernel_has(major: u32, minor: u32) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
+}

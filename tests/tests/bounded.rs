@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use shunt_tests::cmd::within;
+use shunt_tests::sys::kernel_has;
 use shunt_tests::{Plan, Stage, mounts, needs_mount, run_for, stage};
 
 fn make(base: &Path, many: usize) {
@@ -51,7 +52,8 @@ fn twenty_thousand_files_with_1024_descriptors_on_ext4() {
     few_open_files(Plan::ext4());
 }
 
-/// The kernel would keep every inode it ever saw; the limit makes it let go.
+/// The kernel would keep every inode it ever saw; the limit makes it let go. Before Linux 6.18 it cannot be asked to,
+/// and then everything else must be as usual.
 #[test]
 fn max_inodes_is_kept() {
     needs_mount!();
@@ -63,7 +65,7 @@ fn max_inodes_is_kept() {
             assert_eq!(walked.lines().count(), 50_000 + 100 + 1);
             // Forgets come with a delay; a look at the root gives the daemon reasons to go on.
             let count = || inodes(s);
-            let near = within(Duration::from_secs(5), || count() <= 7500);
+            let near = !kernel_has(6, 18) || within(Duration::from_secs(5), || count() <= 7500);
             assert!(near, "{} inodes after a walk of 50,000, with a limit of 5,000: {}", count(), s.stat());
             // What was let go is found again.
             assert!(s.path("d3/f1600").exists());
