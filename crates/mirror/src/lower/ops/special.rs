@@ -10,14 +10,17 @@ use super::super::{Lower, sys};
 
 /// Commands passed on: number, bytes of the argument, whether it changes something.
 ///
-/// The flag commands are declared with a `long` and carry an `int`; 32-bit programs use the numbers that say so.
-const PASSED: [(u32, u32, usize, bool); 6] = [
-    (0x8008_6601, 0x8008_6601, 4, false),  // FS_IOC_GETFLAGS
-    (0x8004_6601, 0x8008_6601, 4, false),  // FS_IOC32_GETFLAGS
-    (0x4008_6602, 0x4008_6602, 4, true),   // FS_IOC_SETFLAGS
-    (0x4004_6602, 0x4008_6602, 4, true),   // FS_IOC32_SETFLAGS
-    (0x801c_581f, 0x801c_581f, 28, false), // FS_IOC_FSGETXATTR
-    (0x401c_5820, 0x401c_5820, 28, true),  // FS_IOC_FSSETXATTR
+/// Only numbers that the kernel never hands through unseen: for these it asks itself, after it has checked that the
+/// caller owns the inode and may set what is set. The daemon could not check that, as it has all rights. The numbers that
+/// 32-bit programs use for the flag commands are not among them: the kernel translates them where such a program
+/// issues them, and passes them on unchecked where another one does.
+///
+/// The flag commands are declared with a `long` and carry an `int`.
+const PASSED: [(u32, usize, bool); 4] = [
+    (0x8008_6601, 4, false),  // FS_IOC_GETFLAGS
+    (0x4008_6602, 4, true),   // FS_IOC_SETFLAGS
+    (0x801c_581f, 28, false), // FS_IOC_FSGETXATTR
+    (0x401c_5820, 28, true),  // FS_IOC_FSSETXATTR
 ];
 
 impl Lower {
@@ -34,12 +37,13 @@ impl Lower {
         data: &[u8],
         room: usize,
     ) -> Result<(i32, Vec<u8>), Errno> {
-        let &(_, command, size, changes) =
+        let &(command, size, changes) =
             PASSED.iter().find(|passed| passed.0 == command).ok_or(Errno::NOTTY)?;
         if changes {
             self.writable()?;
-            if data.len() < size {
-                return Err(Errno::INVAL);
+            // The kernel's own question has this size exactly; a caller's would have that of the declared type.
+            if data.len() != size {
+                return Err(Errno::NOTTY);
             }
         }
         let mut buffer = [0u64; sys::IOCTL_ROOM / 8];
