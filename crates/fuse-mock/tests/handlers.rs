@@ -9,7 +9,6 @@ use common::{read, serve, until, write};
 use proptest::prelude::*;
 use shunt_fuse::Errno;
 use shunt_fuse_abi::Operation;
-use shunt_fuse_mock::Event;
 
 const NOT_YET: Duration = Duration::from_millis(50);
 
@@ -62,16 +61,34 @@ fn an_interrupt_right_behind_its_request_finds_it() {
     kernel.finish();
 }
 
+/// Two threads read: the one with the interrupt can be faster than the one with the request.
 #[test]
-fn an_interrupt_of_what_nobody_knows_is_wanted_again() {
+fn an_interrupt_that_overtakes_its_request_finds_it() {
+    let kernel = serve(2, 4);
+    for round in 0..50 {
+        let before = read(&kernel, 2 * round);
+        let unique = before.unique() + 2;
+        kernel.interrupt(unique);
+        let interrupts = || kernel.session().statistics().count(shunt_fuse::Opcode::Interrupt);
+        until("the interrupt is read", || interrupts() == 2 * round + 1);
+        let overtaken = read(&kernel, 2 * round + 1);
+        assert_eq!(overtaken.unique(), unique);
+        assert_eq!(overtaken.wait(), Err(Errno::INTR));
+        kernel.interrupt(before.unique());
+        assert_eq!(before.wait(), Err(Errno::INTR));
+        until("the interrupt is read", || interrupts() == 2 * round + 2);
+    }
+    kernel.finish();
+}
+
+#[test]
+fn an_interrupt_of_what_is_answered_already_harms_nobody() {
     let kernel = serve(2, 4);
     kernel.interrupt(999_998);
-    let again = |events: &[Event]| events.contains(&Event::InterruptAgain { unique: 999_998 });
-    assert!(kernel.wait_events(Duration::from_secs(10), again));
     let answered = kernel.submit(1, &Operation::Statfs);
     let unique = answered.unique();
     answered.wait().unwrap();
-    kernel.interrupt(unique);
+    (0..3000).for_each(|_| kernel.interrupt(unique));
     kernel.getattr(1).unwrap();
     kernel.finish();
 }

@@ -103,8 +103,11 @@ pub fn mount_guarded<F: FileSystem>(
         }
     };
     let mount::Mounted { mount, method, device } = mounted;
-    if let Some((guardian, watch)) = &guard {
-        guardian.confirm(*watch, &mount)?;
+    if let Some((guardian, watch)) = &guard
+        && let Err(error) = guardian.confirm(*watch, &mount)
+    {
+        mount.unmount(Unmount::Lazy).ok();
+        return Err(error.into());
     }
     // The session holds the connection from here on.
     drop(device);

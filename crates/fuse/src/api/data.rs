@@ -164,4 +164,25 @@ impl<'a> WriteData<'a> {
         }
         Ok(done)
     }
+
+    /// Writes all bytes to the end of `file`, wherever that is by now; `file` need not be open with O_APPEND. The count
+    /// is as for [`write_to`](Self::write_to).
+    ///
+    /// # Errors
+    /// Those of `pwritev2(2)` where nothing was written.
+    pub fn append_to(self, file: BorrowedFd<'_>) -> Result<usize, Errno> {
+        let bytes = self.into_bytes()?;
+        let mut done = 0;
+        while done < bytes.len() {
+            let rest = [std::io::IoSlice::new(&bytes[done..])];
+            match rustix::io::pwritev2(file, &rest, 0, rustix::io::ReadWriteFlags::APPEND) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
 }

@@ -78,7 +78,7 @@ impl Request<'_> {
     /// Whether the caller gave up.
     pub fn is_interrupted(&self) -> bool {
         // Until the handler first waits, the interrupt is kept beside it.
-        self.interrupt.is_set() || self.session.shared.early_interrupts.lock().contains(&self.header.unique)
+        self.interrupt.is_set() || self.session.shared.early_interrupts.contains(self.header.unique)
     }
 }
 

@@ -1,6 +1,6 @@
 //! INTERRUPT: the caller of a request gave up.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -44,12 +44,54 @@ impl Interrupt {
     }
 }
 
+/// Interrupts of requests that nobody knew to wait: their handlers have not shown yet whether they wait, or are done.
+///
+/// Answering EAGAIN, so that the kernel asks again, does not help: the kernel looks for the request among those of the
+/// descriptor to which that answer is written, and another thread reads through another one.
+#[derive(Debug, Default)]
+pub(crate) struct EarlyInterrupts {
+    /// The newest; ids of requests that were done already drop out at the other end.
+    ids: Mutex<VecDeque<u64>>,
+    any: AtomicBool,
+}
+
+/// More requests than can be between two steps of their threads.
+const EARLY: usize = 1024;
+
+impl EarlyInterrupts {
+    pub(crate) fn insert(&self, unique: u64) {
+        let mut ids = self.ids.lock();
+        if ids.len() == EARLY {
+            ids.pop_front();
+        }
+        ids.push_back(unique);
+        self.any.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn contains(&self, unique: u64) -> bool {
+        self.any.load(Ordering::SeqCst) && self.ids.lock().contains(&unique)
+    }
+
+    /// Takes an id out; tells whether it was there.
+    pub(crate) fn remove(&self, unique: u64) -> bool {
+        if !self.any.load(Ordering::SeqCst) {
+            return false;
+        }
+        let mut ids = self.ids.lock();
+        let place = ids.iter().position(|&id| id == unique);
+        let found = place.and_then(|place| ids.remove(place)).is_some();
+        self.any.store(!ids.is_empty(), Ordering::SeqCst);
+        found
+    }
+}
+
 /// The requests whose handlers wait, by id.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting(Mutex<HashMap<u64, Weak<Task>>>);
 
 impl Waiting {
     pub(crate) fn insert(&self, unique: u64, task: &Arc<Task>) {
+        task.list();
         self.0.lock().insert(unique, Arc::downgrade(task));
     }
 

@@ -15,12 +15,10 @@ pub(crate) mod task;
 
 pub(crate) use serve::Message;
 
-use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
 use rustix::io::Errno;
 use shunt_fuse_abi as abi;
 use shunt_fuse_abi::{InitFlags, OutHeader, ParseContext};
@@ -37,7 +35,7 @@ use crate::passthrough::Passthrough;
 use crate::transport::device::Device;
 use crate::transport::pipe::PipePool;
 use executor::Executor;
-use interrupt::Waiting;
+use interrupt::{EarlyInterrupts, Waiting};
 use modes::Modes;
 use negotiate::{Circumstances, Outcome, negotiate};
 use readers::Readers;
@@ -52,7 +50,7 @@ pub(crate) struct Shared {
     pub(crate) statistics: Statistics,
     pub(crate) waiting: Waiting,
     /// Interrupts of requests whose handlers have not yet shown whether they wait.
-    pub(crate) early_interrupts: Mutex<HashSet<u64>>,
+    pub(crate) early_interrupts: EarlyInterrupts,
     pub(crate) executor: Executor,
     pub(crate) notifier: Notifier,
     pub(crate) modes: Modes,
@@ -190,7 +188,7 @@ impl<F: FileSystem> Session<F> {
             parse: ParseContext { setxattr_ext: has(InitFlags::SETXATTR_EXT), minor: negotiated.minor },
             statistics: Statistics::default(),
             waiting: Waiting::default(),
-            early_interrupts: Mutex::default(),
+            early_interrupts: EarlyInterrupts::default(),
             executor: Executor::new(config.max_threads, has(InitFlags::PASSTHROUGH)),
             notifier,
             modes: Modes::default(),

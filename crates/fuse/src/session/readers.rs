@@ -6,6 +6,7 @@
 //! when they are not needed any more.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -39,7 +40,6 @@ pub(crate) struct Readers {
     idle: AtomicUsize,
     /// Counts requests read: unchanged means that nobody gets anywhere.
     progress: AtomicU64,
-    handling: Mutex<Vec<Arc<AtomicU64>>>,
     watch: Mutex<()>,
     watch_wanted: Condvar,
     watch_sleeps: AtomicBool,
@@ -58,7 +58,6 @@ impl Readers {
             threads: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
-            handling: Mutex::default(),
             watch: Mutex::new(()),
             watch_wanted: Condvar::new(),
             watch_sleeps: AtomicBool::new(false),
@@ -71,11 +70,6 @@ impl Readers {
 
     pub(crate) fn threads(&self) -> usize {
         self.threads.load(Ordering::Relaxed)
-    }
-
-    /// Whether a thread is handling this request now.
-    pub(crate) fn is_handling(&self, unique: u64) -> bool {
-        self.handling.lock().iter().any(|current| current.load(Ordering::Acquire) == unique)
     }
 
     fn wake_watch(&self) {
@@ -206,12 +200,10 @@ fn read_requests<F: FileSystem>(
     {
         tracing::warn!(%errno, "CAP_FSETID cannot be dropped: no file will be passed through");
     }
-    let current = Arc::new(AtomicU64::new(0));
-    readers.handling.lock().push(current.clone());
     let is_first = Arc::ptr_eq(&device, &shared.device);
     let channel: Arc<dyn Channel> = Arc::new(DevChannel::new(device.clone(), shared.pipes.clone()));
     let mut receiver = Receiver::new(device, buffers, shared.pipes.clone(), handle.negotiated().max_write);
-    let outcome = loop {
+    loop {
         readers.idle.fetch_add(1, Ordering::AcqRel);
         let received = receiver.receive();
         readers.idle.fetch_sub(1, Ordering::AcqRel);
@@ -219,24 +211,27 @@ fn read_requests<F: FileSystem>(
             Ok((header, message)) => {
                 readers.progress.fetch_add(1, Ordering::SeqCst);
                 readers.wake_watch();
-                current.store(header.unique, Ordering::Release);
-                super::serve::serve(fs, handle, &channel, &header, message);
-                current.store(0, Ordering::Release);
-                let early = &shared.early_interrupts;
-                if !early.lock().is_empty() {
-                    early.lock().remove(&header.unique);
+                // Handlers are caught where they run; this is for calls that have no reply (FORGET).
+                let served = catch_unwind(AssertUnwindSafe(|| {
+                    super::serve::serve(fs, handle, &channel, &header, message);
+                }));
+                if served.is_err() {
+                    tracing::error!(request = header.unique, "a call without a reply panicked");
                 }
             }
             // NOENT: the request was interrupted before we got it.
             Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
             // Unmounted, or aborted.
-            Err(Errno::NODEV | Errno::CONNABORTED | Errno::CONNRESET | Errno::PIPE) => break Some(Ok(())),
-            Err(errno) => break Some(Err(errno.into())),
+            Err(Errno::NODEV | Errno::CONNABORTED | Errno::CONNRESET | Errno::PIPE) => return Some(Ok(())),
+            // The kernel had no memory, or no descriptor, for this one: it passes.
+            Err(errno @ (Errno::NOMEM | Errno::NOBUFS | Errno::MFILE | Errno::NFILE | Errno::IO)) => {
+                tracing::warn!(%errno, "a request could not be received");
+                thread::sleep(50 * TICK);
+            }
+            Err(errno) => return Some(Err(errno.into())),
         }
         if !is_first && readers.is_surplus() {
-            break None;
+            return None;
         }
-    };
-    readers.handling.lock().retain(|other| !Arc::ptr_eq(other, &current));
-    outcome
+    }
 }

@@ -47,7 +47,7 @@ pub(crate) fn serve<F: FileSystem>(
 ) {
     match Opcode::from_raw(header.opcode) {
         Some(Opcode::Forget | Opcode::BatchForget | Opcode::Interrupt | Opcode::NotifyReply) => {
-            serve_without_reply(fs, handle, channel, &message);
+            serve_without_reply(fs, handle, &message);
             return;
         }
         Some(_) => {}
@@ -73,15 +73,16 @@ pub(crate) fn serve<F: FileSystem>(
         interrupt,
         handling,
     );
-    // While the handler runs for the first time it may already become known to others through its waker; it is listed
-    // before that, so that an interrupt finds it once it waits.
-    if !task.run() {
+    let answered = task.run() || {
+        // Its waker may have had it resumed, and answered, elsewhere before it is on the list.
         shared.waiting.insert(unique, &task);
-        if task.is_answered() {
-            shared.waiting.remove(unique);
-        } else if shared.early_interrupts.lock().remove(&unique) {
-            task.interrupted();
-        }
+        task.is_answered()
+    };
+    if shared.early_interrupts.remove(unique) && !answered {
+        task.interrupted();
+    }
+    if answered {
+        task.unlist();
     }
 }
 
@@ -119,7 +120,6 @@ async fn handle_request<F: FileSystem>(
             channel.reply(request.header.unique, Err(errno), &[]).ok();
         }
     }
-    shared.waiting.remove(parsed.header.unique);
     if let Some(what) = touched
         && shared.modes.is_uncached(NodeId(parsed.header.nodeid))
         && let Some(task) = Task::current()
@@ -143,12 +143,7 @@ fn touched_pages(request: &abi::Request<'_>) -> Option<What> {
 }
 
 /// FORGET, INTERRUPT and the data of a retrieve: nobody waits for an answer.
-fn serve_without_reply<F: FileSystem>(
-    fs: &Arc<F>,
-    handle: &Handle,
-    channel: &Arc<dyn Channel>,
-    message: &Message,
-) {
+fn serve_without_reply<F: FileSystem>(fs: &Arc<F>, handle: &Handle, message: &Message) {
     let started = Instant::now();
     let shared = &handle.shared;
     let parsed = match message.parse(&shared.parse) {
@@ -167,38 +162,25 @@ fn serve_without_reply<F: FileSystem>(
     match parsed.operation {
         Operation::Forget { nlookup } => forget(parsed.header.nodeid, nlookup),
         Operation::BatchForget { items } => items.for_each(|item| forget(item.nodeid, item.nlookup)),
-        Operation::Interrupt { unique } if interrupt(handle, unique) => {}
-        // Nobody knows the request: another thread has read it and not yet said so. The kernel asks again, or not, if
-        // the request was answered meanwhile.
-        Operation::Interrupt { .. } => {
-            channel.reply(parsed.header.unique, Err(Errno::AGAIN), &[]).ok();
-        }
+        Operation::Interrupt { unique } => interrupt(handle, unique),
         Operation::NotifyReply { data, .. } => shared.notifier.retrieved(parsed.header.unique, data),
         _ => {}
     }
     shared.statistics.record(opcode, started.elapsed(), false);
 }
 
-/// The caller of a request gave up. Tells whether the request is known.
-fn interrupt(handle: &Handle, unique: u64) -> bool {
+/// The caller of a request gave up.
+fn interrupt(handle: &Handle, unique: u64) {
     let shared = &handle.shared;
     if let Some(task) = shared.waiting.find(unique) {
         task.interrupted();
-        return true;
+        return;
     }
-    if !shared.readers.is_handling(unique) {
-        return false;
-    }
-    shared.early_interrupts.lock().insert(unique);
-    // It may have begun to wait between the two looks.
+    shared.early_interrupts.insert(unique);
+    // It may have begun to wait between the two steps.
     if let Some(task) = shared.waiting.find(unique)
-        && shared.early_interrupts.lock().remove(&unique)
+        && shared.early_interrupts.remove(unique)
     {
         task.interrupted();
     }
-    // Or it may have ended, and nobody else would take the id out again.
-    if !shared.readers.is_handling(unique) && shared.waiting.find(unique).is_none() {
-        shared.early_interrupts.lock().remove(&unique);
-    }
-    true
 }

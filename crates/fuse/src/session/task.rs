@@ -6,7 +6,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
 use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
@@ -29,6 +29,8 @@ pub(crate) struct Task {
     /// `None` once the reply is sent. Dropping it unanswered is how a request is cancelled.
     handling: Mutex<Option<Handling>>,
     state: AtomicU8,
+    /// On the list of those that wait.
+    listed: AtomicBool,
     pub(crate) unique: u64,
     /// Whether an interrupt cancels the request by itself.
     cancellable: bool,
@@ -63,6 +65,7 @@ impl Task {
         Arc::new(Self {
             handling: Mutex::new(Some(handling)),
             state: AtomicU8::new(IDLE),
+            listed: AtomicBool::new(false),
             unique,
             cancellable,
             interrupt,
@@ -115,10 +118,15 @@ impl Task {
                 polled == Poll::Ready(())
             };
             if done {
+                // Pairs with the fence in `is_answered`: either the list is seen here, or the answer there.
+                fence(Ordering::SeqCst);
+                self.unlist();
                 self.release_notes();
                 return true;
             }
             if self.state.compare_exchange(POLLING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                // Pairs with the fence in `cancel`.
+                fence(Ordering::SeqCst);
                 if self.interrupt.is_set() {
                     // The interrupt came while the handler ran, and found it busy.
                     self.cancel();
@@ -128,8 +136,21 @@ impl Task {
         }
     }
 
+    /// Says that the task is about to be on the list of those that wait.
+    pub(crate) fn list(&self) {
+        self.listed.store(true, Ordering::SeqCst);
+    }
+
+    /// Takes the task off the list of those that wait.
+    pub(crate) fn unlist(&self) {
+        if self.listed.swap(false, Ordering::SeqCst) {
+            self.session.waiting.remove(self.unique);
+        }
+    }
+
     /// Whether the reply is out. A task that is being polled is not: it takes itself off the list of those that wait.
     pub(crate) fn is_answered(&self) -> bool {
+        fence(Ordering::SeqCst);
         self.handling.try_lock().is_some_and(|handling| handling.is_none())
     }
 
@@ -158,10 +179,11 @@ impl Task {
         if !self.cancellable {
             return;
         }
+        fence(Ordering::SeqCst);
         let handling = self.handling.try_lock().and_then(|mut handling| handling.take());
         if handling.is_some() {
             drop(handling);
-            self.session.waiting.remove(self.unique);
+            self.unlist();
             self.channel.reply(self.unique, Err(Errno::INTR), &[]).ok();
             self.session.statistics.cancelled();
             self.release_notes();

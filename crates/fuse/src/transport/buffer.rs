@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 /// Idle buffers kept; more in use at once are freed afterwards.
-const KEPT: usize = 32;
+const KEPT: usize = 8;
 
 /// Hands out buffers of one size.
 #[derive(Debug)]
