@@ -1,13 +1,12 @@
 //! `shunt list`.
 
-use std::collections::HashMap;
 use std::io::{self, Write};
 
 use shunt_fuse::mount::{MountInfo, fuse_mounts};
 
 use super::print;
 use crate::cli::ListArgs;
-use crate::control::{self, SocketDir};
+use crate::control::{self, Answer};
 use crate::error::{Result, failed};
 use crate::ours;
 use crate::report::Entry;
@@ -27,28 +26,31 @@ pub fn run(args: &ListArgs) -> Result<()> {
 
 /// The mounts of this namespace, in the order in which they were made.
 fn entries() -> Result<Vec<Entry>> {
-    let dirs = SocketDir::all();
-    // A daemon whose mount was taken out of the tree still serves its last users, but there is no mount to list.
-    let mut daemons: HashMap<String, _> =
-        control::survey(&dirs).into_iter().map(|(name, peer)| (name.device().to_owned(), peer)).collect();
-    let mut entries = Vec::new();
-    for info in fuse_mounts()? {
-        let Some(kind) = ours::kind(&info) else { continue };
-        let mut entry = from_table(&info, kind);
-        if let Some(peer) = daemons.remove(&info.dev.to_string()) {
-            entry.pid = peer.pid.map(|pid| pid.as_raw_nonzero().get() as u32);
-            match peer.hello() {
-                // A mount can be moved: the table knows where it is now.
-                Ok(hello) => entry = Entry { mountpoint: entry.mountpoint, ..hello.entry },
-                Err(error) => {
-                    let line = format!("the daemon of {} does not answer: {error}", entry.mountpoint);
-                    let _ = writeln!(io::stderr(), "shunt: {}", printable(&line));
-                }
-            }
+    let mut mounts = fuse_mounts()?;
+    mounts.retain(|info| ours::kind(info).is_some());
+    // A mount without an owner there is none of; it would be nobody's.
+    let asked: Vec<_> = mounts
+        .iter()
+        .map(|info| control::Mount { dev: info.dev, owner: ours::owner(info).unwrap_or(u32::MAX) })
+        .collect();
+    let answers = control::survey(&asked);
+    Ok(mounts.iter().zip(answers).map(|(info, answer)| entry(info, answer)).collect())
+}
+
+fn entry(info: &MountInfo, answer: Answer) -> Entry {
+    let entry = from_table(info, ours::kind(info).unwrap_or_default());
+    match answer {
+        Answer::Nobody => entry,
+        // Where it is (a mount can be moved), what it shows and its kind are the kernel's to tell.
+        Answer::Hello(hello) => {
+            Entry { mountpoint: entry.mountpoint, source: entry.source, kind: entry.kind, ..hello.entry }
         }
-        entries.push(entry);
+        Answer::Silent(pid, error) => {
+            let line = format!("the daemon of {} does not answer: {error}", entry.mountpoint);
+            let _ = writeln!(io::stderr(), "shunt: {}", printable(&line));
+            Entry { pid: pid.map(|pid| pid.as_raw_nonzero().get() as u32), ..entry }
+        }
     }
-    Ok(entries)
 }
 
 /// What the mount table alone tells.

@@ -11,8 +11,8 @@ use crate::report::Stat;
 
 pub fn run(args: &StatArgs) -> Result<()> {
     let path = args.mountpoint.display();
-    let (mount, _) = ours::find(&args.mountpoint)?;
-    let dirs = SocketDir::all();
+    let (mount, info) = ours::find(&args.mountpoint)?;
+    let dirs = ours::owner(&info).map(SocketDir::of).unwrap_or_default();
     let silent = |error| failed(format_args!("the daemon of {path} does not answer: {error}"));
     let peer = control::find(&dirs, &SocketName::of(&mount)).map_err(silent)?.ok_or_else(|| {
         failed(format_args!(

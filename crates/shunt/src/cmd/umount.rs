@@ -28,7 +28,7 @@ pub fn run(args: &UmountArgs) -> Result<()> {
 
 fn one(path: &Path, args: &UmountArgs) -> Result<()> {
     let (mount, info) = ours::find(path)?;
-    let dirs = SocketDir::all();
+    let dirs = ours::owner(&info).map(SocketDir::of).unwrap_or_default();
     // Before the unmount: after it the daemon may be gone before we could look.
     let peer = control::find(&dirs, &SocketName::of(&mount)).ok().flatten();
     let daemon = peer.map(Daemon::new);

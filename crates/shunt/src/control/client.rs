@@ -1,19 +1,20 @@
 //! The side of `list`, `stat` and `umount`.
 
 use std::io;
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 use serde::de::DeserializeOwned;
 
-use super::credentials::of_peer;
 use super::dir::{SocketDir, SocketName};
 use super::proto::{self, Ask, Hello, Reply};
+use super::stream::Stream;
 use crate::report::Stat;
 
+/// A daemon that does not take a call for so long is stopped or stuck, or its backlog was filled on purpose.
+const TO_CONNECT: Duration = Duration::from_secs(1);
 /// A daemon that does not answer for so long is stopped or stuck.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TO_ANSWER: Duration = Duration::from_secs(5);
 
 /// A daemon.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub struct Peer<'a> {
 }
 
 /// Whether a daemon is behind a socket.
-enum Knock<'a> {
+pub(super) enum Knock<'a> {
     There(Peer<'a>),
     /// The daemon died: nobody will ever listen there again.
     Dead,
@@ -33,17 +34,9 @@ enum Knock<'a> {
 }
 
 impl<'a> Peer<'a> {
-    fn knock(dir: &'a SocketDir, name: SocketName) -> Knock<'a> {
-        let peer = connect(dir, &name).and_then(|stream| {
-            // Credentials of the moment when the daemon began to listen: the daemon's own.
-            let credentials = of_peer(&stream)?;
-            if credentials.uid != dir.owner {
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, "somebody else listens"));
-            }
-            Ok(credentials.pid)
-        });
-        match peer {
-            Ok(pid) => Knock::There(Peer { dir, name, pid }),
+    pub(super) fn knock(dir: &'a SocketDir, name: SocketName, deadline: Instant) -> Knock<'a> {
+        match Stream::connect(dir, &name, deadline) {
+            Ok(stream) => Knock::There(Peer { dir, name, pid: stream.pid }),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 dir.remove(name.as_str());
                 Knock::Dead
@@ -55,9 +48,9 @@ impl<'a> Peer<'a> {
     /// Asks which mount it serves.
     ///
     /// # Errors
-    /// It does not answer, or not in terms that we know.
-    pub fn hello(&self) -> io::Result<Hello> {
-        let mut hello: Hello = self.ask(Ask::Hello)?;
+    /// It does not answer in time, or not in terms that we know.
+    pub fn hello(&self, deadline: Instant) -> io::Result<Hello> {
+        let mut hello: Hello = self.ask(Ask::Hello, deadline)?;
         // The kernel's word, in the terms of our own pid namespace.
         hello.entry.pid = self.pid.map(|pid| pid.as_raw_nonzero().get() as u32);
         Ok(hello)
@@ -66,51 +59,48 @@ impl<'a> Peer<'a> {
     /// Asks for everything.
     ///
     /// # Errors
-    /// It does not answer, or not in terms that we know.
+    /// It does not answer within five seconds, or not in terms that we know.
     pub fn stat(&self) -> io::Result<Stat> {
-        self.ask(Ask::Stat)
+        self.ask(Ask::Stat, Instant::now() + TO_ANSWER)
     }
 
-    /// Whether somebody still listens.
+    /// Whether somebody still listens. Takes a second at most.
     pub fn is_there(&self) -> bool {
-        connect(self.dir, &self.name).is_ok()
+        match Stream::connect(self.dir, &self.name, Instant::now() + TO_CONNECT) {
+            Ok(_) => true,
+            Err(error) => error.kind() == io::ErrorKind::TimedOut,
+        }
     }
 
-    fn stuck(&self) -> io::Error {
-        let pid = self.pid.map_or(String::new(), |pid| format!(", pid {},", pid.as_raw_nonzero()));
-        let seconds = PATIENCE.as_secs();
-        io::Error::new(
-            io::ErrorKind::TimedOut,
-            format!("nothing for {seconds} seconds: the process{pid} is stopped or stuck"),
-        )
+    fn ask<T: DeserializeOwned>(&self, ask: Ask, deadline: Instant) -> io::Result<T> {
+        let mut stream = Stream::connect(self.dir, &self.name, deadline).map_err(|e| self.stuck(e))?;
+        let reply = proto::write_request(&mut stream, ask).and_then(|()| proto::read_reply(&mut stream));
+        match reply.map_err(|error| self.stuck(error))? {
+            Reply::Ok(value) => Ok(serde_json::from_value(value)?),
+            Reply::Error(refusal) => Err(io::Error::other(refusal.message)),
+        }
     }
 
-    fn ask<T: DeserializeOwned>(&self, ask: Ask) -> io::Result<T> {
-        let stream = connect(self.dir, &self.name)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let reply = proto::write_request(&stream, ask).and_then(|()| proto::read_reply(&stream));
-        match reply {
-            Ok(Reply::Ok(value)) => Ok(serde_json::from_value(value)?),
-            Ok(Reply::Error(refusal)) => Err(io::Error::other(refusal.message)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(self.stuck()),
-            Err(error) => Err(error),
+    /// Names the process that is at fault.
+    fn stuck(&self, error: io::Error) -> io::Error {
+        match self.pid {
+            Some(pid) if error.kind() == io::ErrorKind::TimedOut => io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("nothing in time: the process, pid {}, is stopped or stuck", pid.as_raw_nonzero()),
+            ),
+            _ => error,
         }
     }
 }
 
-fn connect(dir: &SocketDir, name: &SocketName) -> io::Result<UnixStream> {
-    UnixStream::connect(dir.short(name.as_str()))
-}
-
-/// The daemon that serves a mount.
+/// The daemon that serves a mount, in directories of the mount's owner ([`SocketDir::of`]).
 ///
 /// # Errors
-/// None if there is no socket of a live daemon; an error if there is one and it cannot be reached.
+/// None if there is no socket of a live daemon; an error if there is one and it cannot be reached within a second.
 pub fn find<'a>(dirs: &'a [SocketDir], name: &SocketName) -> io::Result<Option<Peer<'a>>> {
     let mut trouble = None;
     for dir in dirs {
-        match Peer::knock(dir, name.clone()) {
+        match Peer::knock(dir, name.clone(), Instant::now() + TO_CONNECT) {
             Knock::There(peer) => return Ok(Some(peer)),
             Knock::Dead => {}
             Knock::Silent(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -120,34 +110,19 @@ pub fn find<'a>(dirs: &'a [SocketDir], name: &SocketName) -> io::Result<Option<P
     trouble.map_or(Ok(None), Err)
 }
 
-/// All daemons that this user may ask. Sockets of dead ones are removed on the way.
-pub fn survey(dirs: &[SocketDir]) -> Vec<(SocketName, Peer<'_>)> {
-    let mut peers = Vec::new();
-    for dir in dirs {
-        for name in dir.names() {
-            match Peer::knock(dir, name.clone()) {
-                Knock::There(peer) => peers.push((name, peer)),
-                Knock::Dead => {}
-                Knock::Silent(error) => {
-                    tracing::warn!("cannot ask {}/{name}: {error}", dir.path.display());
-                }
-            }
-        }
-    }
-    peers
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io::{Read, Write};
-    use std::os::unix::net::UnixListener;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::path::Path;
     use std::sync::Arc;
 
     use super::super::server::{Provider, serve_in};
     use super::*;
     use crate::report::Entry;
 
-    struct Fixed;
+    /// A daemon that always says the same.
+    pub struct Fixed;
 
     impl Provider for Fixed {
         fn hello(&self) -> Hello {
@@ -160,8 +135,20 @@ mod tests {
         }
     }
 
-    fn name(text: &str) -> SocketName {
+    /// A socket whose backlog is full, and what fills it.
+    pub fn deaf(path: &Path) -> impl Sized + use<> {
+        let listener = UnixListener::bind(path).unwrap();
+        // No room but for one.
+        rustix::net::listen(&listener, 0).unwrap();
+        (UnixStream::connect(path).unwrap(), listener)
+    }
+
+    pub fn name(text: &str) -> SocketName {
         SocketName::recognise(text.as_ref()).unwrap()
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + TO_ANSWER
     }
 
     #[test]
@@ -172,14 +159,12 @@ mod tests {
         let control = serve_in(SocketDir::of_test(temp.path()), name.clone(), Arc::new(Fixed)).unwrap();
 
         let peer = find(&dirs, &name).unwrap().unwrap();
-        assert_eq!(peer.hello().unwrap().entry.mountpoint, "/m");
-        assert_eq!(peer.hello().unwrap().entry.pid, Some(std::process::id()));
+        assert_eq!(peer.hello(soon()).unwrap().entry.mountpoint, "/m");
+        assert_eq!(peer.hello(soon()).unwrap().entry.pid, Some(std::process::id()));
         assert_eq!(peer.stat().unwrap(), Fixed.stat());
-        assert_eq!(survey(&dirs).len(), 1);
 
         drop(control);
         assert!(find(&dirs, &name).unwrap().is_none());
-        assert!(survey(&dirs).is_empty());
     }
 
     #[test]
@@ -189,9 +174,9 @@ mod tests {
         let name = name("0:1-3.sock");
         let _control = serve_in(SocketDir::of_test(temp.path()), name.clone(), Arc::new(Fixed)).unwrap();
         for nonsense in [&b"\n"[..], b"{\"v\":9}\n", &[0; 9000], b""] {
-            let mut stream = connect(&dirs[0], &name).unwrap();
+            let mut stream = Stream::connect(&dirs[0], &name, soon()).unwrap();
             let _ = stream.write_all(nonsense);
-            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let _ = stream.end();
             let mut reply = Vec::new();
             let _ = stream.read_to_end(&mut reply);
         }
@@ -199,13 +184,44 @@ mod tests {
     }
 
     #[test]
-    fn sockets_of_the_dead_are_cleared_away() {
+    fn a_full_backlog_does_not_hang() {
         let temp = tempfile::tempdir().unwrap();
         let dirs = [SocketDir::of_test(temp.path())];
-        drop(UnixListener::bind(temp.path().join("0:1-4.sock")).unwrap());
-        std::fs::write(temp.path().join("note.txt"), "not ours").unwrap();
-        assert!(survey(&dirs).is_empty());
-        assert!(!temp.path().join("0:1-4.sock").exists());
-        assert!(temp.path().join("note.txt").exists());
+        let _deaf = deaf(&temp.path().join("0:1-5.sock"));
+        let begun = Instant::now();
+        let error = find(&dirs, &name("0:1-5.sock")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(begun.elapsed() < 3 * TO_CONNECT, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn an_answer_in_drops_does_not_hang() {
+        let temp = tempfile::tempdir().unwrap();
+        let dirs = [SocketDir::of_test(temp.path())];
+        let listener = UnixListener::bind(temp.path().join("0:1-6.sock")).unwrap();
+        std::thread::spawn(move || {
+            let Ok((_, _)) = listener.accept() else { return };
+            let Ok((mut stream, _)) = listener.accept() else { return };
+            while stream.write_all(b" ").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let peer = find(&dirs, &name("0:1-6.sock")).unwrap().unwrap();
+        let error = peer.hello(Instant::now() + Duration::from_millis(300)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn links_and_files_are_not_asked() {
+        let temp = tempfile::tempdir().unwrap();
+        let dirs = [SocketDir::of_test(temp.path())];
+        let name = name("0:1-7.sock");
+        let _listener = UnixListener::bind(temp.path().join("other")).unwrap();
+        std::os::unix::fs::symlink("other", temp.path().join("0:1-7.sock")).unwrap();
+        assert!(find(&dirs, &name).is_err());
+        std::fs::remove_file(temp.path().join("0:1-7.sock")).unwrap();
+        std::fs::write(temp.path().join("0:1-7.sock"), "").unwrap();
+        assert!(find(&dirs, &name).is_err());
+        assert!(temp.path().join("0:1-7.sock").exists());
     }
 }

@@ -1,15 +1,18 @@
 //! Where control sockets live: one directory per user, in which nobody else can put or open anything.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::process::geteuid;
-use shunt_fuse::mount::{MountId, MountPoint};
+use shunt_fuse::mount::{Dev, MountId, MountPoint, fuse_mounts};
+
+/// As many entries of a directory are looked at: its owner may be out to keep us busy.
+const MOST: usize = 10_000;
 
 const SUFFIX: &str = ".sock";
 
@@ -77,22 +80,30 @@ impl SocketDir {
         Self::open(&path, geteuid().as_raw())
     }
 
-    /// All in which daemons may listen that this user may ask: the user's own; for root, everybody's.
-    pub fn all() -> Vec<Self> {
+    /// Those in which this user's daemons may listen, as far as we may ask: our own; for root, everybody's.
+    pub fn of(owner: u32) -> Vec<Self> {
         let me = geteuid();
-        let mut dirs: Vec<_> =
-            own_paths().iter().filter_map(|path| Self::open(path, me.as_raw()).ok()).collect();
-        if me.is_root() {
-            let of_users = users("/run/user", "", "shunt").chain(users("/tmp", "shunt-", ""));
-            dirs.extend(of_users.filter_map(|(path, user)| Self::open(&path, user).ok()));
-        }
-        dirs
+        let paths = match owner {
+            owner if owner == me.as_raw() => own_paths(),
+            owner if me.is_root() => usual_paths(owner),
+            _ => return Vec::new(),
+        };
+        paths.iter().filter_map(|path| Self::open(path, owner).ok()).collect()
     }
 
     /// Opens a directory, unless it is not `owner`'s own. Links are not followed: `/tmp` is everybody's.
     fn open(path: &Path, owner: u32) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(path, flags, Mode::empty())?;
+        let at = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        // Step by step: whoever mounted a file system over one of them could let us wait for ever.
+        let parent = rustix::fs::open(parent, at, Mode::empty())?;
+        refuse_fuse(&parent)?;
+        let place = rustix::fs::openat(&parent, name, at | OFlags::NOFOLLOW, Mode::empty())?;
+        refuse_fuse(&place)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&place, ".", flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&fd)?;
         if stat.st_uid != owner || stat.st_mode & 0o077 != 0 {
             return Err(io::Error::new(
@@ -101,6 +112,21 @@ impl SocketDir {
             ));
         }
         Ok(SocketDir { fd, path: path.to_owned(), owner })
+    }
+
+    /// A socket in here, as something to connect to.
+    ///
+    /// # Errors
+    /// It is not there, or it is a link or another thing that is not a socket.
+    pub(super) fn socket(&self, name: &SocketName) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let socket = rustix::fs::openat(&self.fd, name.as_str(), flags, Mode::empty())?;
+        let mode = rustix::fs::fstat(&socket)?.st_mode;
+        if FileType::from_raw_mode(mode) != FileType::Socket {
+            let line = format!("{}/{name} is not a socket", self.path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, line));
+        }
+        Ok(socket)
     }
 
     /// A path to a name in here that fits the 107 bytes of a socket address, whatever the path of the directory.
@@ -117,11 +143,12 @@ impl SocketDir {
         let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
     }
 
-    /// The sockets in here.
+    /// The sockets in here, a bounded number of them.
     pub(super) fn names(&self) -> Vec<SocketName> {
         let Ok(entries) = rustix::fs::Dir::read_from(&self.fd) else { return Vec::new() };
         let names = entries
             .flatten()
+            .take(MOST)
             .filter_map(|entry| SocketName::recognise(OsStr::from_bytes(entry.file_name().to_bytes())));
         let mut names: Vec<_> = names.collect();
         names.sort_by(|a, b| a.0.cmp(&b.0));
@@ -129,35 +156,46 @@ impl SocketDir {
     }
 }
 
-/// Where this user's daemons listen; the first is for new ones. The others are there because a daemon may have
-/// been started with another environment.
+/// Where our daemons listen; the first is for new ones. The others are there because a daemon may have been started
+/// with another environment.
 fn own_paths() -> Vec<PathBuf> {
     let me = geteuid();
+    let mut paths = usual_paths(me.as_raw());
     if me.is_root() {
-        return vec!["/run/shunt".into()];
+        return paths;
     }
-    let me = me.as_raw();
-    let tmp = PathBuf::from(format!("/tmp/shunt-{me}"));
-    let usual = PathBuf::from(format!("/run/user/{me}/shunt"));
-    let mut paths = match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
-        Some(dir) if dir.is_absolute() && dir.is_dir() => vec![dir.join("shunt"), tmp, usual],
-        _ => vec![tmp, usual],
-    };
-    if paths.len() == 3 && paths[0] == paths[2] {
-        paths.pop();
+    if let Some(dir) = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)
+        && dir.is_absolute()
+        && dir.is_dir()
+    {
+        let first = dir.join("shunt");
+        paths.retain(|path| *path != first);
+        paths.insert(0, first);
     }
     paths
 }
 
-/// `PARENT/PREFIX<uid>/REST` of every uid that is there.
-fn users(parent: &str, prefix: &'static str, rest: &'static str) -> impl Iterator<Item = (PathBuf, u32)> {
-    let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
-    entries.filter_map(move |entry| {
-        let name: OsString = entry.file_name();
-        let user: u32 = name.to_str()?.strip_prefix(prefix)?.parse().ok()?;
-        let path = if rest.is_empty() { entry.path() } else { entry.path().join(rest) };
-        Some((path, user))
-    })
+/// Where a user's daemons listen by default.
+fn usual_paths(user: u32) -> Vec<PathBuf> {
+    match user {
+        0 => vec!["/run/shunt".into()],
+        user => vec![format!("/tmp/shunt-{user}").into(), format!("/run/user/{user}/shunt").into()],
+    }
+}
+
+/// Fails for a directory that a FUSE server answers for, without asking that server.
+fn refuse_fuse(dir: impl AsFd) -> io::Result<()> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(dir, "", flags, StatxFlags::empty())?;
+    let mounts = fuse_mounts().map_err(io::Error::other)?;
+    let on_fuse = |dev: Dev| dev.major == stat.stx_dev_major && dev.minor == stat.stx_dev_minor;
+    if mounts.iter().any(|mount| on_fuse(mount.dev)) {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "a FUSE file system is no place for sockets",
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

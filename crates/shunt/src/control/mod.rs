@@ -5,8 +5,11 @@ mod credentials;
 mod dir;
 mod proto;
 mod server;
+mod stream;
+mod survey;
 
-pub use client::{Peer, find, survey};
+pub use client::{Peer, find};
 pub use dir::{SocketDir, SocketName};
 pub use proto::Hello;
 pub use server::{Provider, serve};
+pub use survey::{Answer, Mount, survey};

@@ -1,0 +1,89 @@
+//! A connection to a daemon: with nobody but the owner of the socket's directory, and until a deadline at most.
+//!
+//! Root asks the daemons of all users, so each of them may be hostile: it may forge a socket, swap it for a link, take
+//! no calls, or answer one byte a second.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::Pid;
+
+use super::credentials::of_peer;
+use super::dir::{SocketDir, SocketName};
+
+/// A connection.
+#[derive(Debug)]
+pub struct Stream {
+    stream: UnixStream,
+    deadline: Instant,
+    /// The daemon's process, as the kernel tells; none if it lives in a pid namespace that we cannot see.
+    pub pid: Option<Pid>,
+}
+
+impl Stream {
+    /// Connects.
+    ///
+    /// # Errors
+    /// `ConnectionRefused` if the daemon died, `TimedOut` if it takes no calls, `PermissionDenied` if somebody else than
+    /// the directory's owner listens, and no socket there.
+    pub fn connect(dir: &SocketDir, name: &SocketName, deadline: Instant) -> io::Result<Self> {
+        let socket = dir.socket(name)?;
+        let ours =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // A full backlog makes connect wait, and no longer than this.
+        set_socket_timeout(&ours, Timeout::Send, Some(left(deadline)?))?;
+        // By descriptor: what the name stands for may change after it was looked at.
+        let address = SocketAddrUnix::new(format!("/proc/self/fd/{}", socket.as_fd().as_raw_fd()))?;
+        rustix::io::retry_on_intr(|| rustix::net::connect(&ours, &address))
+            .map_err(|errno| if errno == rustix::io::Errno::AGAIN { silent() } else { errno.into() })?;
+        let stream = UnixStream::from(ours);
+        // Those of the moment when the daemon began to listen: its own.
+        let peer = of_peer(&stream)?;
+        if peer.uid != dir.owner {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "somebody else listens"));
+        }
+        Ok(Stream { stream, deadline, pid: peer.pid })
+    }
+
+    /// Says nothing more.
+    #[cfg(test)]
+    pub fn end(&self) -> io::Result<()> {
+        self.stream.shutdown(std::net::Shutdown::Write)
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(left(self.deadline)?))?;
+        self.stream.read(buffer).map_err(in_time)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(left(self.deadline)?))?;
+        self.stream.write(buffer).map_err(in_time)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The time until then. Not zero, which would mean for ever.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(silent()) } else { Ok(left.max(Duration::from_millis(1))) }
+}
+
+fn in_time(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock { silent() } else { error }
+}
+
+fn silent() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "nothing in time: the process is stopped or stuck")
+}
