@@ -2,6 +2,7 @@
 
 mod answer;
 mod convert;
+mod lease;
 
 use std::ffi::CStr;
 use std::os::fd::AsFd;
@@ -16,6 +17,10 @@ use shunt_fuse::{
 use crate::lower::Component;
 use crate::{CacheMode, Mirror};
 use convert::{attributes, caller, component};
+use lease::past_leases;
+
+const O_APPEND: u32 = rustix::fs::OFlags::APPEND.bits();
+const O_NONBLOCK: u32 = rustix::fs::OFlags::NONBLOCK.bits();
 
 impl FileSystem for Mirror {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
@@ -73,7 +78,9 @@ impl FileSystem for Mirror {
         node: NodeId,
         set: &SetAttributes,
     ) -> Result<(Attributes, Expiry), Errno> {
-        Ok(self.expiring(&self.lower.change(node, &convert::changes(set), caller(request))?))
+        let changes = convert::changes(set);
+        let stat = past_leases(request, || self.lower.change(node, &changes, caller(request))).await?;
+        Ok(self.expiring(&stat))
     }
 
     async fn readlink(&self, _request: &Request<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
@@ -147,7 +154,10 @@ impl FileSystem for Mirror {
     }
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
-        Ok(self.opened(request, self.lower.open_file(node, args.flags, args.kill_suidgid)?))
+        let open = || self.lower.open_file(node, args.flags, args.kill_suidgid, caller(request));
+        // Who asked not to wait does not.
+        let opening = if args.flags & O_NONBLOCK != 0 { open()? } else { past_leases(request, open).await? };
+        Ok(self.opened(request, opening))
     }
 
     async fn create(
@@ -187,7 +197,12 @@ impl FileSystem for Mirror {
         data: WriteData<'_>,
     ) -> Result<usize, Errno> {
         let file = self.lower.file(args.handle.0)?;
-        self.lower.writing(args.kill_suidgid, caller(request), || data.write_to(file.as_fd(), args.offset))
+        // The kernel computed the offset from a size that others may have moved below. Pages of the cache have their place.
+        let appends = args.flags & O_APPEND != 0 && !args.from_cache;
+        self.lower.writing(args.kill_suidgid, caller(request), || match appends {
+            true => data.append_to(file.as_fd()),
+            false => data.write_to(file.as_fd(), args.offset),
+        })
     }
 
     async fn flush(
@@ -325,19 +340,19 @@ impl FileSystem for Mirror {
 
     async fn ioctl(
         &self,
-        _request: &Request<'_>,
+        request: &Request<'_>,
         node: NodeId,
         args: IoctlArgs<'_>,
     ) -> Result<IoctlReply, Errno> {
         let handle = (!args.directory).then_some(args.handle.0);
-        let (result, data) =
-            self.lower.ioctl(node, handle, args.command, args.data, args.out_size as usize)?;
+        let ioctl = || self.lower.ioctl(node, handle, args.command, args.data, args.out_size as usize);
+        let (result, data) = past_leases(request, ioctl).await?;
         Ok(IoctlReply { result, data })
     }
 
     async fn fallocate(&self, request: &Request<'_>, _node: NodeId, args: Fallocate) -> Result<(), Errno> {
         let Fallocate { handle, offset, length, mode } = args;
-        self.lower.fallocate(handle.0, mode, offset, length, caller(request))
+        self.lower.fallocate(handle.0, mode, offset, length, caller(request), || request.is_interrupted())
     }
 
     async fn lseek(
@@ -358,6 +373,9 @@ impl FileSystem for Mirror {
         _node_out: NodeId,
         range: CopyRange,
     ) -> Result<usize, Errno> {
+        if request.is_interrupted() {
+            return Err(Errno::INTR);
+        }
         let from = (range.handle_in.0, range.offset_in);
         let to = (range.handle_out.0, range.offset_out);
         let length = usize::try_from(range.length).unwrap_or(usize::MAX);

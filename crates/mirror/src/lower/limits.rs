@@ -13,13 +13,28 @@ pub struct Limits {
     pub nameless: usize,
     /// Inodes held by descriptor, where handles do not work.
     pub nodes: u64,
+    descriptors: u64,
 }
 
 impl Limits {
     /// The shares of a limit.
     pub fn of(descriptors: u64) -> Self {
         let part = |share: u64, most: u64| (descriptors / share).clamp(8, most) as usize;
-        Self { dirs: part(4, 1024), listings: part(16, 64), nameless: part(8, 4096), nodes: descriptors / 2 }
+        Self {
+            dirs: part(4, 1024),
+            listings: part(16, 64),
+            nameless: part(8, 4096),
+            nodes: descriptors / 2,
+            descriptors,
+        }
+    }
+
+    /// Files and directories that callers may have open: what the shares leave, less a reserve of an eighth (64 at
+    /// least) for the daemon itself and for what is opened for the length of a request.
+    pub fn open(&self, handles: bool) -> usize {
+        let shares = if handles { (self.dirs + self.nameless) as u64 } else { self.nodes };
+        let kept = shares + self.listings as u64 + (self.descriptors / 8).max(64);
+        self.descriptors.saturating_sub(kept).max(8) as usize
     }
 }
 

@@ -96,8 +96,11 @@ pub struct Memory {
 }
 
 impl Lower {
-    /// A file without a name in the source, to try things on, where one can be had.
+    /// A file without a name in the source, to try things on, where one can be had and nothing is read-only.
     pub fn nameless_file(&self) -> Option<OwnedFd> {
+        if self.read_only {
+            return None;
+        }
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         rustix::fs::openat(&*self.root, c".", flags, Mode::RUSR | Mode::WUSR).ok()
     }

@@ -131,7 +131,7 @@ fn symbolic_links_lead_nowhere() {
     assert_eq!(FileType::from_raw_mode(link.stat.stx_mode.into()), FileType::Symlink);
     assert_eq!(shown.lower.readlink(link.id).unwrap(), b"/etc");
     assert_eq!(shown.lower.lookup(link.id, component(c"passwd")).unwrap_err(), Errno::NOTDIR);
-    assert!(shown.lower.open_file(link.id, 0, false).is_err());
+    assert!(shown.lower.open_file(link.id, 0, false, USER).is_err());
     assert!(shown.lower.open_dir(link.id).is_err());
     assert_eq!(
         shown.lower.mkdir(link.id, component(c"made"), 0o755, 0, Caller::ROOT).unwrap_err(),
@@ -182,7 +182,7 @@ fn forged_ids_and_handles_are_errors() {
     for id in [0, 2, 3, 33, 1 << 20, 1 << 32 | 1, u64::MAX, u64::MAX - 1].map(NodeId) {
         assert_eq!(lower.stat(id, None).unwrap_err(), Errno::STALE);
         assert_eq!(lower.lookup(id, component(c"x")).unwrap_err(), Errno::STALE);
-        assert_eq!(lower.open_file(id, 0, false).unwrap_err(), Errno::STALE);
+        assert_eq!(lower.open_file(id, 0, false, USER).unwrap_err(), Errno::STALE);
         assert_eq!(lower.list(id, None, 0, |_, _| Ok(true)).unwrap_err(), Errno::STALE);
         assert_eq!(lower.readlink(id).unwrap_err(), Errno::STALE);
         lower.forget(id, u64::MAX);
@@ -258,7 +258,7 @@ fn writes_clear_setuid_unless_told_otherwise() {
     };
     setuid();
     let found = shown.look(c"f").unwrap();
-    let opening = lower.open_file(found.id, 2, false).unwrap();
+    let opening = lower.open_file(found.id, 2, false, USER).unwrap();
     let write = |kill| {
         lower
             .writing(kill, Caller { uid: 1000, gid: 1000, group: None }, || {
@@ -281,14 +281,14 @@ fn writes_clear_setuid_unless_told_otherwise() {
     let open = |kill| {
         setuid();
         let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::TRUNC;
-        lower.close(lower.open_file(found.id, flags.bits(), kill).unwrap().handle);
+        lower.close(lower.open_file(found.id, flags.bits(), kill, USER).unwrap().handle);
         mode(&path)
     };
     assert_eq!((open(false), open(true)), (0o6777, 0o777));
 
     let fallocate = |caller| {
         setuid();
-        lower.fallocate(opening.handle, 0, 0, 100, caller).unwrap();
+        lower.fallocate(opening.handle, 0, 0, 100, caller, || false).unwrap();
         mode(&path)
     };
     assert_eq!((fallocate(Caller::ROOT), fallocate(USER)), (0o6777, 0o777));
@@ -317,7 +317,7 @@ fn writes_clear_file_capabilities() {
     let set = || lower.setxattr(found.id, name, &capability, 0, false).unwrap();
     set();
     assert!(has());
-    let opening = lower.open_file(found.id, 2, false).unwrap();
+    let opening = lower.open_file(found.id, 2, false, USER).unwrap();
     lower
         .writing(true, Caller { uid: 1000, gid: 1000, group: None }, || {
             rustix::io::pwrite(opening.file.as_fd(), b"x", 0)
@@ -340,7 +340,7 @@ fn files_without_a_name_stay_reachable_while_open_and_while_known() {
     lower.unlink(NodeId::ROOT, component(c"f")).unwrap();
     assert_eq!(lower.stat(found.id, None).unwrap().stx_nlink, 0);
     lower.change(found.id, &Changes { size: Some(9), ..Changes::default() }, Caller::ROOT).unwrap();
-    let again = lower.open_file(found.id, 0, false).unwrap();
+    let again = lower.open_file(found.id, 0, false, USER).unwrap();
     lower.close(opening.handle);
     lower.close(again.handle);
     assert_eq!(lower.stat(found.id, None).unwrap().stx_size, 9, "known, and somebody may hold it O_PATH");
@@ -420,7 +420,7 @@ fn a_race_to_create_is_decided_by_the_asking_side() {
 fn only_regular_files_are_opened() {
     let shown = Shown::new();
     let pipe = shown.lower.mknod(NodeId::ROOT, component(c"p"), 0o010644, (0, 0), 0, Caller::ROOT).unwrap();
-    assert_eq!(shown.lower.open_file(pipe.id, 0, false).unwrap_err(), Errno::NXIO);
+    assert_eq!(shown.lower.open_file(pipe.id, 0, false, USER).unwrap_err(), Errno::NXIO);
 }
 
 #[test]
@@ -485,7 +485,7 @@ fn extended_attributes_of_all_kinds_of_inodes() {
     let user = lower.setxattr(link, c"user.x", b"", 0, false).unwrap_err();
     assert_eq!(user, Errno::PERM, "as on any file system");
     // And through an open file.
-    let opening = lower.open_file(file, 0, false).unwrap();
+    let opening = lower.open_file(file, 0, false, USER).unwrap();
     lower.setxattr(file, c"user.x", b"y", 0, false).unwrap();
     assert_eq!(lower.getxattr(file, c"user.x", 9).unwrap(), XattrAnswer::Bytes(b"y".to_vec()));
     lower.removexattr(file, c"user.x").unwrap();
@@ -515,8 +515,8 @@ fn a_read_only_view_changes_nothing() {
     std::fs::write(shown.path("f"), "").unwrap();
     let found = shown.look(c"f").unwrap();
     let lower = &shown.lower;
-    assert_eq!(lower.open_file(found.id, 1, false).unwrap_err(), Errno::ROFS);
-    assert!(lower.open_file(found.id, 0, false).is_ok());
+    assert_eq!(lower.open_file(found.id, 1, false, USER).unwrap_err(), Errno::ROFS);
+    assert!(lower.open_file(found.id, 0, false, USER).is_ok());
     let mkdir = lower.mkdir(NodeId::ROOT, component(c"d"), 0o755, 0, Caller::ROOT);
     assert_eq!(mkdir.unwrap_err(), Errno::ROFS);
     assert_eq!(lower.unlink(NodeId::ROOT, component(c"f")).unwrap_err(), Errno::ROFS);
@@ -565,7 +565,7 @@ fn inodes_are_held_by_descriptor_where_handles_do_not_work() {
     assert!(lower.node_limit().is_some());
     let found = lower.lookup(NodeId::ROOT, component(c"status")).unwrap();
     assert!(lower.stat(found.id, None).is_ok());
-    let opening = lower.open_file(found.id, 0, false).unwrap();
+    let opening = lower.open_file(found.id, 0, false, USER).unwrap();
     let mut bytes = [0; 5];
     rustix::io::pread(opening.file.as_fd(), &mut bytes, 0).unwrap();
     assert_eq!(&bytes, b"Name:");

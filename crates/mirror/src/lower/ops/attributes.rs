@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use shunt_fuse::NodeId;
 use std::os::fd::AsFd;
 
-use super::super::credentials::KeepSetid;
+use super::super::credentials::{AsMember, KeepSetid};
 use super::super::reach::Reached;
 use super::super::sys::{self, ProcPath};
 use super::super::{Caller, Lower, STAT};
@@ -67,7 +67,8 @@ impl Lower {
     /// Changes attributes; tells the new ones.
     ///
     /// # Errors
-    /// Those of `chown(2)`, `chmod(2)`, `truncate(2)` and `utimensat(2)`. Changes made before an error stay.
+    /// Those of `chown(2)`, `chmod(2)`, `truncate(2)` and `utimensat(2)`; EWOULDBLOCK while somebody holds a lease on
+    /// a file to truncate: all is to be asked again then. Changes made before an error stay.
     pub fn change(&self, id: NodeId, changes: &Changes, caller: Caller) -> Result<Statx, Errno> {
         self.writable()?;
         let reached = match changes.handle.and_then(|handle| self.files.get_of(id, handle)) {
@@ -88,7 +89,7 @@ impl Lower {
             chmod(&reached, mode & 0o7777)?;
         }
         if let Some(size) = changes.size {
-            self.truncate(id, &reached, size, changes.kill_setid)?;
+            self.truncate(id, &reached, size, changes.kill_setid, caller)?;
         }
         if changes.atime.is_some() || changes.mtime.is_some() {
             let times = Timestamps {
@@ -101,8 +102,16 @@ impl Lower {
         Ok(self.shown(stat))
     }
 
-    fn truncate(&self, id: NodeId, reached: &Reached, size: u64, kill_setid: bool) -> Result<(), Errno> {
+    fn truncate(
+        &self,
+        id: NodeId,
+        reached: &Reached,
+        size: u64,
+        kill_setid: bool,
+        caller: Caller,
+    ) -> Result<(), Errno> {
         let _keep = KeepSetid::when(!kill_setid)?;
+        let _member = kill_setid.then(|| AsMember::enter(self.stored(caller))).transpose()?;
         if let Reached::File(file) = reached
             && file.writable
         {
@@ -111,7 +120,7 @@ impl Lower {
         if let Some(file) = self.files.writable(id) {
             return rustix::fs::ftruncate(&*file, size);
         }
-        rustix::fs::ftruncate(self.reopen(id, OFlags::WRONLY)?, size)
+        rustix::fs::ftruncate(self.reopen(id, OFlags::WRONLY | OFlags::NONBLOCK)?, size)
     }
 
     /// Free space of the file system on which an inode lies.

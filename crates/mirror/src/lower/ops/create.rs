@@ -114,6 +114,7 @@ impl Lower {
         caller: Caller,
     ) -> Result<(Found, Opening), Errno> {
         self.writable()?;
+        self.room_for_open()?;
         let dir = self.dir(parent)?;
         let open = open::filter(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = self.as_caller(caller, umask, mode & S_ISGID != 0, || {
@@ -138,6 +139,7 @@ impl Lower {
         caller: Caller,
     ) -> Result<(Found, Opening), Errno> {
         self.writable()?;
+        self.room_for_open()?;
         let dir = self.dir(parent)?;
         // O_EXCL says here that the file may never get a name.
         let exclusive = OFlags::from_bits_retain(flags) & OFlags::EXCL;

@@ -1,10 +1,18 @@
 //! What is done to the data of open files, reading and writing apart.
 
+use std::os::fd::AsFd;
+
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::super::credentials::{AsMember, KeepSetid};
 use super::super::{Caller, Lower};
+
+/// Most bytes of one copy. The kernel copies on with the next request, between which the caller can be killed.
+const COPY: usize = 16 << 20;
+
+/// Bytes reserved, emptied or zeroed at once; between two of these the caller can be killed.
+const STEP: u64 = 1 << 30;
 
 impl Lower {
     /// Runs a write of `caller`. `kill_setid`: setuid and setgid are cleared, as the kernel does for writers without
@@ -19,17 +27,17 @@ impl Lower {
         write: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         if kill_setid {
-            let _member = AsMember::enter(caller)?;
+            let _member = AsMember::enter(self.stored(caller))?;
             return write();
         }
         let _keep = KeepSetid::when(true)?;
         write()
     }
 
-    /// `fallocate(2)`.
+    /// `fallocate(2)`, in steps, where that is the same; `gave_up` is asked before each.
     ///
     /// # Errors
-    /// Those of the call.
+    /// Those of the call, and EINTR.
     pub fn fallocate(
         &self,
         handle: u64,
@@ -37,11 +45,32 @@ impl Lower {
         offset: u64,
         length: u64,
         caller: Caller,
+        gave_up: impl Fn() -> bool,
     ) -> Result<(), Errno> {
         let file = self.files.get(handle)?;
+        let mode = FallocateFlags::from_bits_retain(mode);
+        let moves = FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE;
+        let step = if mode.intersects(moves) || self.lacks_room(&*file, length) { length } else { STEP };
         self.writing(!caller.keeps_setid(), caller, || {
-            rustix::fs::fallocate(&*file, FallocateFlags::from_bits_retain(mode), offset, length)
+            let (mut offset, mut left) = (offset, length);
+            loop {
+                if gave_up() {
+                    return Err(Errno::INTR);
+                }
+                let now = left.min(step);
+                rustix::fs::fallocate(&*file, mode, offset, now)?;
+                left -= now;
+                if left == 0 {
+                    return Ok(());
+                }
+                offset = offset.checked_add(now).ok_or(Errno::FBIG)?;
+            }
         })
+    }
+
+    /// Whether a reservation may fail as a whole: in steps it would fill the file system before it does.
+    fn lacks_room(&self, file: impl AsFd, length: u64) -> bool {
+        rustix::fs::fstatvfs(file).is_ok_and(|free| free.f_bavail.saturating_mul(free.f_frsize) < length)
     }
 
     /// `lseek(2)` for SEEK_DATA (`hole` unset) and SEEK_HOLE.
@@ -53,7 +82,7 @@ impl Lower {
         rustix::fs::seek(&*file, if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) })
     }
 
-    /// `copy_file_range(2)` between (handle, offset) and (handle, offset).
+    /// `copy_file_range(2)` between (handle, offset) and (handle, offset), of 16 MiB at most.
     ///
     /// # Errors
     /// Those of the call.
@@ -67,6 +96,7 @@ impl Lower {
         let (source, target) = (self.files.get(from.0)?, self.files.get(to.0)?);
         let (mut start, mut end) = (from.1, to.1);
         self.writing(!caller.keeps_setid(), caller, || {
+            let length = length.min(COPY);
             rustix::fs::copy_file_range(&*source, Some(&mut start), &*target, Some(&mut end), length)
         })
     }

@@ -18,8 +18,9 @@ impl Lower {
     /// Opens a directory for listing; tells its handle.
     ///
     /// # Errors
-    /// Those of `open(2)`.
+    /// Those of `open(2)`; ENFILE where callers have as many files open as they may.
     pub fn open_dir(&self, id: NodeId) -> Result<u64, Errno> {
+        self.room_for_open()?;
         let listing = Listing::new(self.reopen(id, DIRECTORY)?);
         Ok(self.open_dirs.add(Arc::new(Mutex::new(listing))))
     }

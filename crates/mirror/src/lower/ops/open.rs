@@ -7,9 +7,9 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use shunt_fuse::NodeId;
 
-use super::super::Lower;
-use super::super::credentials::KeepSetid;
+use super::super::credentials::{AsMember, KeepSetid};
 use super::super::open_files::OpenFile;
+use super::super::{Caller, Lower};
 
 /// A file opened for a caller.
 #[derive(Debug)]
@@ -31,8 +31,11 @@ const PASSED: OFlags = OFlags::RWMODE
     .union(OFlags::NONBLOCK);
 
 /// The flags to open the lower file with.
+///
+/// Never to wait: somebody may hold a lease on the file, and a thread that waited for it would be one less for all
+/// others. EWOULDBLOCK says that the lease is being broken; asking again later is how to wait.
 pub(super) fn filter(flags: u32) -> OFlags {
-    OFlags::from_bits_retain(flags) & PASSED
+    (OFlags::from_bits_retain(flags) & PASSED) | OFlags::NONBLOCK
 }
 
 /// Whether a file opened so can be written.
@@ -40,12 +43,16 @@ pub(super) fn writes(flags: OFlags) -> bool {
     flags.intersects(OFlags::WRONLY | OFlags::RDWR)
 }
 
-/// The lower file system has judged O_DIRECT. The daemon's own I/O does without it: its buffers are not aligned.
+/// The lower file system has judged the flags; the daemon's own I/O does without most of them. O_DIRECT: its buffers
+/// are not aligned. O_APPEND: what comes from the page cache goes where it was, and a caller may give the flag up;
+/// each write says whether it appends. O_NONBLOCK was ours.
 pub(super) fn settle(file: &OwnedFd, flags: OFlags) -> Result<(), Errno> {
-    if flags.contains(OFlags::DIRECT) {
-        rustix::fs::fcntl_setfl(file, rustix::fs::fcntl_getfl(file)? - OFlags::DIRECT)?;
+    let rest = flags & OFlags::NOATIME;
+    match rustix::fs::fcntl_setfl(file, rest) {
+        // Files that can only be appended to.
+        Err(Errno::PERM) => rustix::fs::fcntl_setfl(file, rest | flags & OFlags::APPEND),
+        result => result,
     }
-    Ok(())
 }
 
 impl Lower {
@@ -53,8 +60,16 @@ impl Lower {
     /// systems, immutable and append-only files, running programs. `kill_setid`: O_TRUNC clears setuid and setgid.
     ///
     /// # Errors
-    /// Those of `open(2)`; ENXIO for what is not a regular file, which opens without our help.
-    pub fn open_file(&self, id: NodeId, flags: u32, kill_setid: bool) -> Result<Opening, Errno> {
+    /// Those of `open(2)`; EWOULDBLOCK while somebody holds a lease on the file; ENFILE where callers have as many
+    /// files open as they may; ENXIO for what is not a regular file, which opens without our help.
+    pub fn open_file(
+        &self,
+        id: NodeId,
+        flags: u32,
+        kill_setid: bool,
+        caller: Caller,
+    ) -> Result<Opening, Errno> {
+        self.room_for_open()?;
         if self.nodes.get(id)?.kind != FileType::RegularFile {
             return Err(Errno::NXIO);
         }
@@ -63,12 +78,24 @@ impl Lower {
             self.writable()?;
         }
         let file = {
-            let _keep = KeepSetid::when(flags.contains(OFlags::TRUNC) && !kill_setid)?;
+            let truncates = flags.contains(OFlags::TRUNC);
+            let _keep = KeepSetid::when(truncates && !kill_setid)?;
+            let _member =
+                (truncates && kill_setid).then(|| AsMember::enter(self.stored(caller))).transpose()?;
             self.reopen(id, flags)?
         };
         settle(&file, flags)?;
         let file = Arc::new(OpenFile { file: Arc::new(file), node: id, writable: writes(flags) });
         Ok(Opening { handle: self.files.add(file.clone()), file })
+    }
+
+    /// Callers' files may not use up the descriptors that everybody's lookups need.
+    ///
+    /// # Errors
+    /// ENFILE.
+    pub(super) fn room_for_open(&self) -> Result<(), Errno> {
+        let open = self.files.len() + self.open_dirs.len();
+        if open < self.limits.open(self.has_handles()) { Ok(()) } else { Err(Errno::NFILE) }
     }
 
     /// The open file of a handle.

@@ -28,7 +28,7 @@ impl Lower {
     /// `room` bytes.
     ///
     /// # Errors
-    /// ENOTTY for commands that are not passed on, and those of the lower file system.
+    /// ENOTTY for commands that are not passed on, EWOULDBLOCK while somebody holds a lease on the file, and those of the lower file system.
     pub fn ioctl(
         &self,
         id: NodeId,
@@ -57,7 +57,7 @@ impl Lower {
             None => {
                 let flags = match self.nodes.get(id)?.kind {
                     FileType::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
-                    FileType::RegularFile => OFlags::RDONLY,
+                    FileType::RegularFile => OFlags::RDONLY | OFlags::NONBLOCK,
                     _ => return Err(Errno::NOTTY),
                 };
                 sys::ioctl_buffer(self.reopen(id, flags)?.as_fd(), command, &mut buffer)?

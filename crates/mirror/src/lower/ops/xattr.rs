@@ -25,7 +25,13 @@ pub enum XattrAnswer {
 }
 
 fn is_acl(name: &CStr) -> bool {
-    name.to_bytes().starts_with(b"system.posix_acl_")
+    matches!(name.to_bytes(), b"system.posix_acl_access" | b"system.posix_acl_default")
+}
+
+/// Attributes that are commands to the file system, whose rules for callers are its own: the daemon's rights would stand
+/// in for the caller's.
+fn is_command(name: &CStr) -> bool {
+    name.to_bytes().starts_with(b"system.") && !is_acl(name)
 }
 
 impl Lower {
@@ -61,7 +67,7 @@ impl Lower {
     /// Sets an attribute. `kill_setgid`: an ACL is set by somebody outside of the file's group.
     ///
     /// # Errors
-    /// Those of `setxattr(2)`.
+    /// Those of `setxattr(2)`; EOPNOTSUPP for `system.` other than ACLs.
     pub fn setxattr(
         &self,
         id: NodeId,
@@ -71,6 +77,9 @@ impl Lower {
         kill_setgid: bool,
     ) -> Result<(), Errno> {
         self.writable()?;
+        if is_command(name) {
+            return Err(Errno::OPNOTSUPP);
+        }
         let reached = self.reach(id)?;
         let flags = XattrFlags::from_bits_retain(flags);
         let mut mapped;
@@ -131,6 +140,9 @@ impl Lower {
     /// Those of `removexattr(2)`.
     pub fn removexattr(&self, id: NodeId, name: &CStr) -> Result<(), Errno> {
         self.writable()?;
+        if is_command(name) {
+            return Err(Errno::OPNOTSUPP);
+        }
         let reached = self.reach(id)?;
         if reached.is_open() {
             rustix::fs::fremovexattr(&reached, name)
