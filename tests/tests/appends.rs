@@ -1,0 +1,63 @@
+//! O_APPEND: what is appended, and what has its place all the same.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use shunt_tests::sys::Shared;
+use shunt_tests::{Plan, Stage, needs_mount, stage};
+
+shunt_tests::behaviours! { everywhere: a_mapping_of_an_appending_file_stays_in_place, appends_meet_the_end }
+shunt_tests::behaviours! { on daemon as given_up: an_append_flag_can_be_given_up }
+
+fn appending(s: &Stage, name: &str) -> File {
+    File::options().read(true).append(true).open(s.path(name)).unwrap()
+}
+
+fn a_mapping_of_an_appending_file_stays_in_place(s: &Stage) {
+    fs::write(s.lower("f"), [b'0'; 8192]).unwrap();
+    let file = appending(s, "f");
+    let mut map = Shared::new(&file, 8192).unwrap();
+    map[..4].copy_from_slice(b"page");
+    map.sync().unwrap();
+    drop(map);
+    file.sync_all().unwrap();
+    let seen = fs::read(s.lower("f")).unwrap();
+    assert_eq!((seen.len(), &seen[..6]), (8192, &b"page00"[..]));
+}
+
+fn appends_meet_the_end(s: &Stage) {
+    fs::write(s.lower("f"), b"one").unwrap();
+    let mut file = appending(s, "f");
+    file.write_all(b"two").unwrap();
+    // On Linux the offset of an append does not count.
+    file.write_all_at(b"three", 0).unwrap();
+    assert_eq!(fs::read(s.lower("f")).unwrap(), b"onetwothree");
+}
+
+/// With data passed through the kernel's backing file keeps the flag.
+fn an_append_flag_can_be_given_up(s: &Stage) {
+    fs::write(s.lower("f"), b"0000").unwrap();
+    let file = appending(s, "f");
+    fcntl_setfl(&file, fcntl_getfl(&file).unwrap() - OFlags::APPEND).unwrap();
+    file.write_all_at(b"AB", 0).unwrap();
+    assert_eq!(fs::read(s.lower("f")).unwrap(), b"AB00");
+    fcntl_setfl(&file, OFlags::APPEND).unwrap();
+    file.write_all_at(b"CD", 0).unwrap();
+    assert_eq!(fs::read(s.lower("f")).unwrap(), b"AB00CD");
+}
+
+/// The source grows behind the kernel's back: nothing is overwritten.
+#[test]
+fn appends_do_not_overwrite_what_others_append() {
+    needs_mount!();
+    stage::perform(Plan::daemon().args(&["--cache", "timeout=60"]), |s| {
+        fs::write(s.lower("f"), b"one").unwrap();
+        let mut file = appending(s, "f");
+        file.metadata().unwrap();
+        File::options().append(true).open(s.lower("f")).unwrap().write_all(b"two").unwrap();
+        file.write_all(b"three").unwrap();
+        assert_eq!(fs::read(s.lower("f")).unwrap(), b"onetwothree");
+    });
+}
