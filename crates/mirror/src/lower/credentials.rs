@@ -18,7 +18,7 @@ use super::sys;
 ///
 /// FSETID: with it, writes leave setuid and setgid bits in place. The kernel performs I/O on backing files with the
 /// rights of the thread that registered them, so this holds for data that the daemon never sees. SYS_RESOURCE: with
-/// it, quotas and reserved blocks do not bind.
+/// it, quotas do not bind. (Blocks that ext4 reserves for root bind nobody here: they go by the user id.)
 const DROPPED: CapabilitySet = CapabilitySet::FSETID.union(CapabilitySet::SYS_RESOURCE);
 
 /// What it takes to act as somebody else and still open every file.
