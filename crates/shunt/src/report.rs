@@ -40,6 +40,9 @@ pub struct Stat {
     pub uptime_s: f64,
     /// Threads that wait for requests.
     pub threads: u64,
+    /// Bursts of requests during which idle processors polled.
+    #[serde(default)]
+    pub wakeful_bursts: u64,
     /// Requests that wait in the daemon now.
     pub waiting: u64,
     /// Requests given up by their callers.

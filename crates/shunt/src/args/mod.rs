@@ -6,9 +6,11 @@ mod log;
 mod mount;
 mod options;
 mod passthrough;
+mod wakeful;
 
 pub use cache::CacheArg;
 pub use log::LogArgs;
 pub use mount::MountArgs;
 pub use options::expand;
 pub use passthrough::PassthroughArg;
+pub use wakeful::WakefulArg;

@@ -7,7 +7,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use shunt_fuse::mount::MountOptions;
 
-use super::LogArgs;
+use super::{LogArgs, WakefulArg};
 use crate::error::Result;
 
 /// The way requests take from the kernel to the daemon.
@@ -62,6 +62,10 @@ pub struct MountArgs {
     /// Most threads that read requests while none blocks, 1 to 256 [default: one per core, at most 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
+
+    /// Whether idle processors poll while requests flow
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    pub wakeful: WakefulArg,
 
     #[command(flatten)]
     pub log: LogArgs,

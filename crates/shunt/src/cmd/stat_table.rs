@@ -41,11 +41,12 @@ fn head(stat: &Stat) -> String {
     lines.push((
         "daemon",
         format!(
-            "pid {}, shunt {}, {} threads, up {}",
+            "pid {}, shunt {}, {} threads, up {}, processors kept awake {} times",
             stat.pid,
             stat.version,
             stat.threads,
-            uptime(stat.uptime_s)
+            uptime(stat.uptime_s),
+            stat.wakeful_bursts
         ),
     ));
     lines.push((

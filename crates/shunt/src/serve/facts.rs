@@ -138,6 +138,7 @@ impl Provider for Facts {
             transport: self.transport().to_owned(),
             uptime_s: self.since.elapsed().as_secs_f64(),
             threads: self.handle.threads() as u64,
+            wakeful_bursts: self.handle.wakeful_bursts(),
             waiting: self.handle.waiting_requests() as u64,
             cancelled: figures.cancelled,
             errors: requests

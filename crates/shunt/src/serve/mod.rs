@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use shunt_fuse::guardian::{Guardian, GuardianError};
-use shunt_fuse::mount::{MountError, MountOptions};
+use shunt_fuse::mount::{MountError, MountOptions, Unmount};
 use shunt_fuse::{Config, FileSystem, MountSessionError, Mounted};
 
-use crate::args::MountArgs;
+use crate::args::{MountArgs, WakefulArg};
 use crate::control::{self, SocketName};
 use crate::daemon;
 use crate::error::{Failure, Result, failed};
@@ -68,15 +68,21 @@ pub fn serve<F: FileSystem>(service: Service<F>, args: &MountArgs) -> Result<()>
             "no control socket: `shunt stat` and `shunt umount` cannot reach this daemon: {error}"
         );
     }
-    signals.watch(mounted.mount_point().clone(), facts.clone())?;
-    announce(args, &facts.line())?;
+    let announced = signals
+        .watch(mounted.mount_point().clone(), facts.clone())
+        .and_then(|()| announce(args, &facts.line()));
+    if let Err(failure) = announced {
+        // Nobody knows of this mount: it goes as it came.
+        mounted.mount_point().unmount(Unmount::Lazy).ok();
+        return Err(failure);
+    }
 
     let served = mounted.wait();
     served.map_err(|error| failed(format_args!("stopped serving {}: {error}", args.mountpoint.display())))
 }
 
 fn mount<F: FileSystem>(service: &Service<F>, args: &MountArgs, options: &MountOptions) -> Result<Mounted> {
-    let mut config = service.config.clone();
+    let mut config = service.config.clone().wakeful(args.wakeful == WakefulArg::Auto);
     if let Some(threads) = args.threads {
         let threads = usize::from(threads);
         config = config.threads(threads, threads.max(64));
