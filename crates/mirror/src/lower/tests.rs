@@ -602,3 +602,49 @@ fn what_is_mounted_later_is_not_seen() {
         });
     });
 }
+
+/// Setgid without group execution marks no program: it stays when a member of the group, as the source has it, writes.
+#[test]
+fn members_keep_setgid_without_execution() {
+    if needs_root() {
+        return;
+    }
+    let ids = IdMaps { groups: "2345:50".parse().unwrap(), ..IdMaps::default() };
+    let shown = Shown::with(LowerOptions { ids, ..LowerOptions::default() });
+    let lower = &shown.lower;
+    let path = shown.path("f");
+    std::fs::write(&path, "data").unwrap();
+    std::os::unix::fs::chown(&path, Some(1), Some(2345)).unwrap();
+    let found = shown.look(c"f").unwrap();
+    let (member, other) = (Caller { gid: 50, ..USER }, Caller { gid: 60, ..USER });
+    for (caller, kept) in [(member, 0o2000), (other, 0)] {
+        let marked = || {
+            let _keep = credentials::KeepSetid::when(true).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o2766)).unwrap();
+        };
+        let setgid = || mode(&path) & 0o2000;
+        marked();
+        let changes = Changes { size: Some(2), kill_setid: true, ..Changes::default() };
+        lower.change(found.id, &changes, caller).unwrap();
+        assert_eq!(setgid(), kept, "truncate");
+        marked();
+        let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::TRUNC;
+        let opening = lower.open_file(found.id, flags.bits(), true, caller).unwrap();
+        assert_eq!(setgid(), kept, "O_TRUNC");
+        marked();
+        lower.writing(true, caller, || rustix::io::pwrite(opening.file.as_fd(), b"x", 0)).unwrap();
+        assert_eq!(setgid(), kept, "write");
+        lower.close(opening.handle);
+    }
+}
+
+#[test]
+fn commands_in_the_dress_of_attributes_are_refused() {
+    let shown = Shown::new();
+    std::fs::write(shown.path("f"), "").unwrap();
+    let id = shown.look(c"f").unwrap().id;
+    for name in [c"system.nfs4_acl", c"system.data", c"system.posix_acl_"] {
+        assert_eq!(shown.lower.setxattr(id, name, b"x", 0, false).unwrap_err(), Errno::OPNOTSUPP);
+        assert_eq!(shown.lower.removexattr(id, name).unwrap_err(), Errno::OPNOTSUPP);
+    }
+}
