@@ -54,6 +54,32 @@ fn exclusive_asks_once() {
 }
 
 /// Names that are not there are remembered as well, and forgotten when they come.
+/// A mapping outlives the descriptor, and nobody is told of what is stored there.
+#[test]
+fn exclusive_sees_what_a_mapping_wrote() {
+    needs_mount!();
+    stage::perform(Plan::tmpfs().args(&["--cache", "exclusive"]), |s| {
+        let mtime = |path: &std::path::Path| fs::metadata(path).unwrap().modified().unwrap();
+        // One made in the mount, and one that the kernel knows before it is opened.
+        fs::write(s.lower("old"), [0; 4096]).unwrap();
+        for name in ["old", "new"] {
+            let path = s.path(name);
+            let known = mtime(&s.path("old"));
+            let file = fs::File::options().read(true).write(true).create(true).open(&path).unwrap();
+            file.set_len(4096).unwrap();
+            let mut mapping = shunt_tests::sys::Shared::new(&file, 4096).unwrap();
+            drop(file);
+            let before = mtime(&path).max(known);
+            std::thread::sleep(Duration::from_millis(1200));
+            mapping[0] = 7;
+            mapping.sync().unwrap();
+            std::thread::sleep(Duration::from_millis(1200));
+            assert!(mtime(&path) > before, "{name}: {:?}", mtime(&path));
+            assert_eq!(mtime(&path), mtime(&s.lower(name)));
+        }
+    });
+}
+
 #[test]
 fn exclusive_remembers_absence() {
     needs_mount!();

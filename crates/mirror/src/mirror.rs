@@ -6,6 +6,7 @@ use std::sync::Once;
 
 use shunt_fuse::{Capabilities, Config, Profile};
 
+use crate::face::mappable::Mappable;
 use crate::lower::{IdMaps, Lower, LowerOptions, Memory};
 use crate::prune::Pruner;
 use crate::{CacheMode, MirrorError, MirrorOptions, PassthroughMode};
@@ -17,6 +18,7 @@ pub struct Mirror {
     pub(crate) cache: CacheMode,
     pub(crate) passthrough: PassthroughMode,
     pub(crate) pruner: Pruner,
+    pub(crate) mappable: Mappable,
     /// Said once, not at every open.
     pub(crate) passthrough_failed: Once,
 }
@@ -38,6 +40,7 @@ impl Mirror {
             cache,
             passthrough,
             pruner: Pruner::new(most),
+            mappable: Mappable::default(),
             passthrough_failed: Once::new(),
         })
     }

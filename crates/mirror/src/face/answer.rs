@@ -2,8 +2,10 @@
 
 use std::os::fd::AsFd;
 
-use rustix::fs::{StatVfs, Statx};
-use shunt_fuse::{Attributes, Capabilities, Entry, Errno, Expiry, FileHandle, Opened, Request, StatFs};
+use rustix::fs::{OFlags, StatVfs, Statx};
+use shunt_fuse::{
+    Attributes, Capabilities, Entry, Errno, Expiry, FileHandle, NodeId, Opened, Request, StatFs,
+};
 
 use super::attributes;
 use crate::lower::{Found, Opening};
@@ -12,21 +14,23 @@ use crate::{CacheMode, Mirror};
 impl Mirror {
     pub(super) fn entry(&self, request: &Request<'_>, found: Found) -> Entry {
         self.pruner.check(&self.lower, request.session());
-        let (attributes, attributes_expiry) = self.expiring(&found.stat);
+        let (attributes, attributes_expiry) = self.expiring(found.id, &found.stat);
         let entry = Entry::new(found.id, attributes, self.cache.names());
         Entry { attributes_expiry, ..entry }
     }
 
-    pub(super) fn expiring(&self, stat: &Statx) -> (Attributes, Expiry) {
+    pub(super) fn expiring(&self, node: NodeId, stat: &Statx) -> (Attributes, Expiry) {
         let attributes = attributes(stat);
-        (attributes, self.cache.attributes(&attributes))
+        (attributes, self.mappable.limit(node, self.cache.attributes(&attributes)))
     }
 
     /// How an open file is served: by the kernel from the lower file where that works, else through the page cache.
-    pub(super) fn opened(&self, request: &Request<'_>, opening: Opening) -> Opened {
+    /// `flags` are the caller's.
+    pub(super) fn opened(&self, request: &Request<'_>, opening: Opening, flags: u32) -> Opened {
+        let node = opening.file.node;
         let handle = FileHandle(opening.handle);
         let backing = request.session().passthrough().and_then(|passthrough| {
-            let shared = passthrough.share(opening.file.node, opening.file.as_fd());
+            let shared = passthrough.share(node, opening.file.as_fd());
             if let Err(errno) = &shared {
                 self.passthrough_failed.call_once(|| {
                     tracing::warn!(%errno, source = %self.source.display(), "data goes through the daemon");
@@ -35,7 +39,16 @@ impl Mirror {
             shared.ok()
         });
         let opened = match backing {
-            Some(backing) => Opened::passthrough(handle, backing),
+            Some(backing) => {
+                let flags = OFlags::from_bits_retain(flags);
+                let made = flags.intersects(OFlags::CREATE | OFlags::TMPFILE);
+                let maps = self.cache == CacheMode::Exclusive && flags & OFlags::RWMODE == OFlags::RDWR;
+                if maps && self.mappable.note(node) && !made {
+                    // What the kernel believes already it believes for ever.
+                    request.session().caches().invalidate_node(node, None);
+                }
+                Opened::passthrough(handle, backing)
+            }
             None if self.cache == CacheMode::Exclusive => Opened::cached(handle).keep_cache(),
             None => Opened::cached(handle),
         };

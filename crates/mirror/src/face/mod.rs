@@ -3,6 +3,7 @@
 mod answer;
 mod convert;
 mod lease;
+pub(crate) mod mappable;
 
 use std::ffi::CStr;
 use std::os::fd::AsFd;
@@ -41,6 +42,7 @@ impl FileSystem for Mirror {
 
     fn forget(&self, node: NodeId, lookups: u64) {
         self.lower.forget(node, lookups);
+        self.mappable.forget(node, || self.lower.holds(node));
     }
 
     async fn lookup(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
@@ -58,7 +60,7 @@ impl FileSystem for Mirror {
         node: NodeId,
         handle: Option<FileHandle>,
     ) -> Result<(Attributes, Expiry), Errno> {
-        Ok(self.expiring(&self.lower.stat(node, handle.map(|handle| handle.0))?))
+        Ok(self.expiring(node, &self.lower.stat(node, handle.map(|handle| handle.0))?))
     }
 
     async fn statx(
@@ -68,7 +70,8 @@ impl FileSystem for Mirror {
         handle: Option<FileHandle>,
         _mask: u32,
     ) -> Result<StatxReply, Errno> {
-        let (attributes, expiry) = self.expiring(&self.lower.stat(node, handle.map(|handle| handle.0))?);
+        let stat = self.lower.stat(node, handle.map(|handle| handle.0))?;
+        let (attributes, expiry) = self.expiring(node, &stat);
         Ok(StatxReply { attributes, expiry })
     }
 
@@ -80,7 +83,7 @@ impl FileSystem for Mirror {
     ) -> Result<(Attributes, Expiry), Errno> {
         let changes = convert::changes(set);
         let stat = past_leases(request, || self.lower.change(node, &changes, caller(request))).await?;
-        Ok(self.expiring(&stat))
+        Ok(self.expiring(node, &stat))
     }
 
     async fn readlink(&self, _request: &Request<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
@@ -157,7 +160,7 @@ impl FileSystem for Mirror {
         let open = || self.lower.open_file(node, args.flags, args.kill_suidgid, caller(request));
         // Who asked not to wait does not.
         let opening = if args.flags & O_NONBLOCK != 0 { open()? } else { past_leases(request, open).await? };
-        Ok(self.opened(request, opening))
+        Ok(self.opened(request, opening, args.flags))
     }
 
     async fn create(
@@ -170,7 +173,9 @@ impl FileSystem for Mirror {
         let CreateArgs { flags, mode, umask, .. } = args;
         let (found, opening) =
             self.lower.create(parent, component(name)?, flags, mode, umask, caller(request))?;
-        Ok(Created { entry: self.entry(request, found), opened: self.opened(request, opening) })
+        // The open first: it decides how long the attributes of the entry are believed.
+        let opened = self.opened(request, opening, flags);
+        Ok(Created { entry: self.entry(request, found), opened })
     }
 
     async fn tmpfile(
@@ -181,7 +186,9 @@ impl FileSystem for Mirror {
     ) -> Result<Created, Errno> {
         let CreateArgs { flags, mode, umask, .. } = args;
         let (found, opening) = self.lower.tmpfile(parent, flags, mode, umask, caller(request))?;
-        Ok(Created { entry: self.entry(request, found), opened: self.opened(request, opening) })
+        // The open first: it decides how long the attributes of the entry are believed.
+        let opened = self.opened(request, opening, flags);
+        Ok(Created { entry: self.entry(request, found), opened })
     }
 
     async fn read(&self, _request: &Request<'_>, _node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {

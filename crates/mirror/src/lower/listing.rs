@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rustix::fs::{FileType, SeekFrom};
@@ -12,6 +13,9 @@ use super::sys;
 
 /// Bytes read from the lower directory at once.
 const BUFFER: usize = 32 << 10;
+
+/// No cookie: forces a seek.
+const NOWHERE: u64 = u64::MAX;
 
 /// A name in a directory.
 #[derive(Debug, Clone, Copy)]
@@ -64,12 +68,14 @@ pub struct Listing {
     position: u64,
     /// The buffer is the last.
     ended: bool,
+    /// Changes of the directory's names that the buffer knows of.
+    epoch: u64,
 }
 
 impl Listing {
     /// Lists `dir`, which must be open for reading and at its beginning.
     pub fn new(dir: OwnedFd) -> Self {
-        Self { dir, buffer: Vec::new(), taken: 0, position: 0, ended: false }
+        Self { dir, buffer: Vec::new(), taken: 0, position: 0, ended: false, epoch: 0 }
     }
 
     /// The directory.
@@ -124,6 +130,14 @@ impl Listing {
         }
     }
 
+    /// Gives up what was read before names changed: the next walk reads it again from its cookie.
+    fn renew(&mut self, epoch: u64) {
+        if self.epoch != epoch && !self.buffer.is_empty() {
+            self.position = NOWHERE;
+        }
+        self.epoch = epoch;
+    }
+
     fn is_at(&self, cookie: u64) -> bool {
         self.position == cookie && cookie != 0
     }
@@ -135,12 +149,16 @@ pub struct Listings {
     /// The one used longest ago first.
     idle: Mutex<Vec<(NodeId, Listing)>>,
     room: usize,
+    /// Changes of names, of all directories that share a place.
+    epochs: [AtomicU64; EPOCHS],
 }
+
+const EPOCHS: usize = 64;
 
 impl Listings {
     /// Keeps up to `room` listings.
     pub fn new(room: usize) -> Self {
-        Self { idle: Mutex::default(), room }
+        Self { idle: Mutex::default(), room, epochs: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
     /// The listing of `node` that stands at `cookie`, if kept. Concurrent readers each have their own. The beginning
@@ -148,7 +166,24 @@ impl Listings {
     pub fn take(&self, node: NodeId, cookie: u64) -> Option<Listing> {
         let mut idle = self.idle.lock();
         let place = idle.iter().rposition(|(of, listing)| *of == node && listing.is_at(cookie))?;
-        Some(idle.remove(place).1)
+        let mut listing = idle.remove(place).1;
+        drop(idle);
+        listing.renew(self.epoch(node).load(Ordering::Acquire));
+        Some(listing)
+    }
+
+    /// A new listing of `node`.
+    pub fn begin(&self, node: NodeId, dir: OwnedFd) -> Listing {
+        Listing { epoch: self.epoch(node).load(Ordering::Acquire), ..Listing::new(dir) }
+    }
+
+    /// Names of a directory changed: what was read ahead of them may be untrue.
+    pub fn changed(&self, node: NodeId) {
+        self.epoch(node).fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn epoch(&self, node: NodeId) -> &AtomicU64 {
+        &self.epochs[(node.0 ^ node.0 >> 8) as usize % EPOCHS]
     }
 
     /// Keeps a listing for the request that goes on from it.

@@ -191,6 +191,11 @@ impl Lower {
         }
     }
 
+    /// Whether the other side holds a node.
+    pub fn holds(&self, id: NodeId) -> bool {
+        self.nodes.get(id).is_ok()
+    }
+
     /// A stat as it is shown: inode number and owners mapped.
     fn shown(&self, mut stat: Statx) -> Statx {
         let device = self.devices.index((stat.stx_dev_major, stat.stx_dev_minor));

@@ -1,8 +1,8 @@
 //! The engine on a real directory, with no mount.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use tempfile::TempDir;
 
 use super::credentials::privileged;
+use super::listing::DirEntry;
 use super::*;
 
 const USER: Caller = Caller { uid: 1234, gid: 2345, group: None };
@@ -196,6 +197,41 @@ fn forged_ids_and_handles_are_errors() {
     }
     assert!(lower.stat(NodeId::ROOT, Some(9)).is_ok());
     assert!(lower.list(NodeId::ROOT, None, u64::MAX, |_, _| Ok(true)).is_err());
+}
+
+#[test]
+fn a_listing_goes_on_without_names_that_went_meanwhile() {
+    let shown = Shown::new();
+    let path = |i: u32| shown.dir.path().join(format!("{i:0>4}"));
+    (0..200).for_each(|i| std::fs::write(path(i), b"").unwrap());
+    let (mut names, mut next) = (Vec::new(), 0);
+    let mut some = |names: &mut Vec<Vec<u8>>, most: usize| {
+        let mut left = most;
+        let cookie = next;
+        let take = |_: BorrowedFd<'_>, entry: DirEntry<'_>| {
+            if left == 0 {
+                return Ok(false);
+            }
+            left -= 1;
+            names.push(entry.name.to_bytes().to_vec());
+            next = entry.next;
+            Ok(true)
+        };
+        shown.lower.list(NodeId::ROOT, None, cookie, take).unwrap();
+    };
+    some(&mut names, 50);
+    // All of the directory is read ahead by now.
+    let seen: HashSet<Vec<u8>> = names.iter().cloned().collect();
+    let all: Vec<String> = (0..200).map(|i| format!("{i:0>4}")).collect();
+    let (kept, gone): (Vec<_>, Vec<_>) = all.iter().partition(|name| seen.contains(name.as_bytes()));
+    for name in gone.iter().skip(1) {
+        let name = CString::new(name.as_str()).unwrap();
+        shown.lower.unlink(NodeId::ROOT, component(&name)).unwrap();
+    }
+    names.clear();
+    some(&mut names, 500);
+    let names: Vec<_> = names.iter().filter(|name| !matches!(&name[..], b"." | b"..")).collect();
+    assert_eq!(names, [gone[0].as_bytes()], "{} were listed before", kept.len());
 }
 
 #[test]

@@ -45,6 +45,7 @@ impl Lower {
         self.writable()?;
         let dir = self.dir(parent)?;
         self.as_caller(caller, umask, setid, || make(dir.as_fd(), name.as_cstr()))?;
+        self.listings.changed(parent);
         self.lookup_at(dir.as_fd(), name)
     }
 
@@ -123,6 +124,7 @@ impl Lower {
         let exclusive = OFlags::from_bits_retain(flags).contains(OFlags::EXCL);
         let file =
             made.map_err(|errno| if errno == Errno::EXIST && !exclusive { Errno::STALE } else { errno })?;
+        self.listings.changed(parent);
         self.opened(file, open)
     }
 
@@ -172,6 +174,7 @@ impl Lower {
             }
             result => result?,
         }
+        self.listings.changed(parent);
         self.lookup_at(dir.as_fd(), name)
     }
 }

@@ -65,7 +65,7 @@ impl Lower {
         }
         let mut listing = match self.listings.take(id, from) {
             Some(listing) => listing,
-            None => Listing::new(self.reopen(id, DIRECTORY)?),
+            None => self.listings.begin(id, self.reopen(id, DIRECTORY)?),
         };
         let mut any = false;
         listing.walk(from, |dir, entry| {

@@ -31,6 +31,7 @@ impl Lower {
         let dir = self.dir(parent)?;
         let victim = self.before_loss(dir.as_fd(), name);
         rustix::fs::unlinkat(&dir, name.as_cstr(), flags)?;
+        self.listings.changed(parent);
         self.after_loss(victim);
         Ok(())
     }
@@ -53,6 +54,8 @@ impl Lower {
         let keeps = flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE);
         let victim = if keeps { None } else { self.before_loss(to.as_fd(), new_name) };
         rustix::fs::renameat_with(&from, name.as_cstr(), &to, new_name.as_cstr(), flags)?;
+        self.listings.changed(parent);
+        self.listings.changed(new_parent);
         self.after_loss(victim);
         Ok(())
     }

@@ -1,0 +1,51 @@
+//! Files that somebody may write through a mapping.
+//!
+//! Under passthrough a shared mapping is the lower file's: what is stored there moves size and times of the lower
+//! inode, and neither kernel nor daemon hears of it, not even at close, which comes while the mapping lives on. A
+//! shared writable mapping takes a file opened for reading and writing, so the attributes of such a file are never
+//! believed for long again, however it is cached, until the kernel forgets it.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use shunt_fuse::{Expiry, NodeId};
+
+/// How long such attributes are believed.
+const BELIEVED: Expiry = Expiry::after(Duration::from_secs(1));
+
+/// Nodes that were opened for reading and writing and passed through.
+#[derive(Debug, Default)]
+pub(crate) struct Mappable {
+    nodes: Mutex<HashSet<NodeId>>,
+    any: AtomicBool,
+}
+
+impl Mappable {
+    /// Takes note of an open; tells whether it is the first of its node.
+    pub(crate) fn note(&self, node: NodeId) -> bool {
+        let mut nodes = self.nodes.lock();
+        self.any.store(true, Ordering::Release);
+        nodes.insert(node)
+    }
+
+    /// Shortens an expiry where a mapping may make it untrue.
+    pub(crate) fn limit(&self, node: NodeId, expiry: Expiry) -> Expiry {
+        if expiry > BELIEVED && self.any.load(Ordering::Acquire) && self.nodes.lock().contains(&node) {
+            return BELIEVED;
+        }
+        expiry
+    }
+
+    /// The kernel forgot the node, if it holds it no more.
+    pub(crate) fn forget(&self, node: NodeId, held: impl FnOnce() -> bool) {
+        if self.any.load(Ordering::Acquire) {
+            let mut nodes = self.nodes.lock();
+            if nodes.contains(&node) && !held() {
+                nodes.remove(&node);
+                self.any.store(!nodes.is_empty(), Ordering::Release);
+            }
+        }
+    }
+}
