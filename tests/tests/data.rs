@@ -14,7 +14,7 @@ shunt_tests::behaviours! { everywhere:
     holes_are_found, fallocate_reserves, fallocate_punches, fallocate_moves_ranges, copies_between_files,
     tmpfile_gets_a_name, big_reads_and_writes, reads_past_the_end, sparse_terabyte,
     execute_from_the_mount, sync_calls, sendfile_and_splice, vectored_and_positioned,
-    random_ops_agree_with_a_model,
+    random_ops_agree_with_a_model, a_running_program_keeps_its_text,
 }
 
 fn rw(s: &Stage, name: &str) -> File {
@@ -35,6 +35,21 @@ fn holes_are_found(s: &Stage) {
     let m = f.metadata().unwrap();
     assert!(m.blocks() * 512 < 1 << 20, "{} blocks: the hole was filled", m.blocks());
     assert_eq!(m.blocks(), fs::metadata(s.lower("f")).unwrap().blocks());
+}
+
+/// Truncating a program that runs fails, and has truncated nothing.
+fn a_running_program_keeps_its_text(s: &Stage) {
+    let program = s.path("program");
+    fs::copy("/bin/sleep", &program).unwrap();
+    let size = fs::metadata(&program).unwrap().len();
+    let mut child = std::process::Command::new(&program).arg("60").spawn().unwrap();
+    let opened = [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR]
+        .map(|mode| open(&program, mode | OFlags::TRUNC, Mode::empty()).map(drop));
+    let after = (fs::metadata(&program).unwrap().len(), fs::metadata(s.lower("program")).unwrap().len());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(opened, [Err(Errno::TXTBSY); 3]);
+    assert_eq!(after, (size, size));
 }
 
 fn fallocate_reserves(s: &Stage) {

@@ -50,8 +50,9 @@ impl Mirror {
     /// The mount must have `default_permissions`: the kernel checks permissions, the daemon does not.
     pub fn config(&self) -> Config {
         let features = self.lower.features();
+        // Not ATOMIC_O_TRUNC: with it the kernel has the file truncated by `open` before it looks whether the file is a
+        // program that runs, so ETXTBSY comes too late.
         let mut wanted = Capabilities::HANDLE_KILLPRIV_V2
-            | Capabilities::ATOMIC_O_TRUNC
             | Capabilities::DONT_MASK
             | Capabilities::CACHE_SYMLINKS
             | Capabilities::DO_READDIRPLUS
