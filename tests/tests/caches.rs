@@ -65,7 +65,8 @@ fn exclusive_sees_what_a_mapping_wrote() {
         for name in ["old", "new"] {
             let path = s.path(name);
             let known = mtime(&s.path("old"));
-            let file = fs::File::options().read(true).write(true).create(true).open(&path).unwrap();
+            let file =
+                fs::File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
             file.set_len(4096).unwrap();
             let mut mapping = shunt_tests::sys::Shared::new(&file, 4096).unwrap();
             drop(file);
