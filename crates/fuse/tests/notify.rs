@@ -8,7 +8,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
 use common::sys::Mapping;
-use common::{Gate, OpenAs, Plan, Stage, TestFs, assert_same, eventually, pattern, run, run_with, sys};
+use common::{
+    Gate, OpenAs, Plan, Stage, TestFs, assert_same, eventually, pattern, run, run_with, slowness, sys,
+};
 use rustix::io::Errno;
 use shunt_fuse::{Caching, Capabilities, Config, FileType, NodeId, Opcode, Profile};
 
@@ -188,7 +190,8 @@ fn invalidate_node_writes_pages_dirtied_through_a_mapping_first() {
             let changed = map.get(5000);
             assert_ne!(stage.fs.content(node)[5000], changed, "still dirty");
             stage.caches().invalidate_node_whole(node).wait().unwrap();
-            assert_eq!(stage.fs.content(node)[5000], changed, "written back");
+            // Before 6.16 a write-back that had begun by itself is not waited for: readers wait for it instead.
+            eventually("written back", || stage.fs.content(node)[5000] == changed);
             assert_eq!(map.get(5000), changed, "and read again");
         });
     }
@@ -359,7 +362,8 @@ fn write_out_sends_dirty_pages_and_keeps_them() {
         let file = fs::OpenOptions::new().read(true).write(true).open(stage.path("x")).unwrap();
         let bytes = pattern(65536, 6);
         file.write_all_at(&bytes, 0).unwrap();
-        assert_eq!(stage.count(Opcode::Write), 0, "the kernel collects writes");
+        // In the lab, short of memory and slow, the kernel may begin by itself.
+        assert!(stage.count(Opcode::Write) == 0 || slowness() > 1, "the kernel collects writes");
         stage.caches().write_out(node, 0..u64::MAX).wait().unwrap();
         assert!(stage.count(Opcode::Write) > 0);
         assert_same(&stage.fs.content(node), &bytes, "the server has them");
