@@ -55,12 +55,13 @@ impl Mirror {
         let mut wanted = Capabilities::HANDLE_KILLPRIV_V2
             | Capabilities::DONT_MASK
             | Capabilities::CACHE_SYMLINKS
-            | Capabilities::DO_READDIRPLUS
-            | Capabilities::READDIRPLUS_AUTO;
+            | Capabilities::DO_READDIRPLUS;
         if features.acls {
             wanted |= Capabilities::POSIX_ACL;
         }
         if self.cache != CacheMode::Exclusive {
+            // What a listing tells is soon asked for again: only where lookups follow. Kept for ever it is always worth it.
+            wanted |= Capabilities::READDIRPLUS_AUTO;
             // Somebody else may write: pages are dropped when the modification time moved.
             wanted |= Capabilities::AUTO_INVAL_DATA;
         }
