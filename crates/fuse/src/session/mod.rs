@@ -16,8 +16,8 @@ pub(crate) mod task;
 pub(crate) use serve::Message;
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 use shunt_fuse_abi as abi;
@@ -58,7 +58,6 @@ pub(crate) struct Shared {
     pub(crate) pipes: Option<Arc<PipePool>>,
     passthrough: Option<Passthrough>,
     destroyed: AtomicBool,
-    ended: OnceLock<()>,
 }
 
 impl Shared {
@@ -196,7 +195,6 @@ impl<F: FileSystem> Session<F> {
             pipes,
             passthrough: has(InitFlags::PASSTHROUGH).then(|| Passthrough::new(device.clone())),
             destroyed: AtomicBool::new(false),
-            ended: OnceLock::new(),
             negotiated,
             device,
         });
@@ -222,7 +220,6 @@ impl<F: FileSystem> Session<F> {
     pub fn run(self) -> io::Result<()> {
         let shared = &self.handle.shared;
         let result = readers::serve(&self.fs, &self.handle, &self.config);
-        shared.ended.set(()).ok();
         shared.notifier.close();
         shared.waiting.cancel_all();
         shared.destroy(|| self.fs.destroy());

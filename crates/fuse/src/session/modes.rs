@@ -31,7 +31,7 @@ pub(crate) struct Modes {
 }
 
 impl Modes {
-    /// Counts an open, and says how it is to be served. `plain_flush`: FLUSH may be left out where the open allows it.
+    /// Counts an open, and says how it is to be served. `may_skip_flush`: FLUSH may be left out where the open allows it.
     pub(crate) fn open(&self, node: NodeId, opened: &Opened, may_skip_flush: bool) -> OpenOut {
         let mut flags = opened.flags;
         if !may_skip_flush {
