@@ -16,7 +16,7 @@ fn fio(s: &Stage, options: &[&str]) {
     needs_tools!("fio");
     let file = format!("--filename={}", s.path("fio").display());
     let common = ["--name=t", "--rw=randrw", "--bs=4k", "--size=8m", "--randrepeat=1", "--verify=crc32c"];
-    let fatal = ["--verify_fatal=1", "--do_verify=1", "--output-format=terse"];
+    let fatal = ["--verify_fatal=1", "--verify_state_save=0", "--do_verify=1", "--output-format=terse"];
     let ran = run_for(90, std::process::Command::new("fio").args(common).args(fatal).arg(file).args(options));
     assert!(ran.success() && !ran.err.contains("verify:"), "{ran:#?}");
     // What fio checked through the mirror is what lies in the source.

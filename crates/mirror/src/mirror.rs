@@ -7,6 +7,7 @@ use std::sync::Once;
 use shunt_fuse::{Capabilities, Config, Profile};
 
 use crate::face::mappable::Mappable;
+use crate::face::rereads::Rereads;
 use crate::lower::{IdMaps, Lower, LowerOptions, Memory};
 use crate::prune::Pruner;
 use crate::{CacheMode, MirrorError, MirrorOptions, PassthroughMode};
@@ -19,6 +20,7 @@ pub struct Mirror {
     pub(crate) passthrough: PassthroughMode,
     pub(crate) pruner: Pruner,
     pub(crate) mappable: Mappable,
+    pub(crate) rereads: Rereads,
     /// Said once, not at every open.
     pub(crate) passthrough_failed: Once,
 }
@@ -41,6 +43,7 @@ impl Mirror {
             passthrough,
             pruner: Pruner::new(most),
             mappable: Mappable::default(),
+            rereads: Rereads::default(),
             passthrough_failed: Once::new(),
         })
     }

@@ -8,12 +8,13 @@ use shunt_fuse::{
 };
 
 use super::attributes;
+use super::rereads::SMALL;
 use crate::lower::{Found, Opening};
 use crate::{CacheMode, Mirror};
 
 impl Mirror {
-    pub(super) fn entry(&self, request: &Request<'_>, found: Found) -> Entry {
-        self.pruner.check(&self.lower, request.session());
+    pub(super) fn entry(&self, found: Found) -> Entry {
+        self.pruner.check(&self.lower);
         let (attributes, attributes_expiry) = self.expiring(found.id, &found.stat);
         let entry = Entry::new(found.id, attributes, self.cache.names());
         Entry { attributes_expiry, ..entry }
@@ -29,6 +30,11 @@ impl Mirror {
     pub(super) fn opened(&self, request: &Request<'_>, opening: Opening, flags: u32) -> Opened {
         let node = opening.file.node;
         let handle = FileHandle(opening.handle);
+        let flags = OFlags::from_bits_retain(flags);
+        if self.is_reread(node, &opening, flags) {
+            // True whatever was written past these pages: the kernel drops them when it opens a file passed through.
+            return self.closing(Opened::cached(handle).keep_cache());
+        }
         let backing = request.session().passthrough().and_then(|passthrough| {
             let shared = passthrough.share(node, opening.file.as_fd());
             if let Err(errno) = &shared {
@@ -40,7 +46,6 @@ impl Mirror {
         });
         let opened = match backing {
             Some(backing) => {
-                let flags = OFlags::from_bits_retain(flags);
                 let made = flags.intersects(OFlags::CREATE | OFlags::TMPFILE);
                 let maps = self.cache == CacheMode::Exclusive && flags & OFlags::RWMODE == OFlags::RDWR;
                 if maps && self.mappable.note(node) && !made {
@@ -52,7 +57,22 @@ impl Mirror {
             None if self.cache == CacheMode::Exclusive => Opened::cached(handle).keep_cache(),
             None => Opened::cached(handle),
         };
-        // A local file system has nothing to report at close.
+        self.closing(opened)
+    }
+
+    /// Whether a file is better read from the mount's own page cache: see [`rereads`](super::rereads).
+    fn is_reread(&self, node: NodeId, opening: &Opening, flags: OFlags) -> bool {
+        // A mapping that outlives its open may write past the cache at any time.
+        !flags.intersects(OFlags::RWMODE | OFlags::DIRECT | OFlags::TRUNC)
+            && self.cache == CacheMode::Exclusive
+            && self.lower.features().relatime
+            && self.rereads.note(node)
+            && !self.mappable.contains(node)
+            && rustix::fs::fstat(&opening.file).is_ok_and(|stat| stat.st_size.cast_unsigned() <= SMALL)
+    }
+
+    /// A local file system has nothing to report at close.
+    fn closing(&self, opened: Opened) -> Opened {
         if self.lower.features().local { opened.no_flush() } else { opened }
     }
 

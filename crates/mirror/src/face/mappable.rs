@@ -30,12 +30,14 @@ impl Mappable {
         nodes.insert(node)
     }
 
+    /// Whether a mapping may write the node past the kernel's caches.
+    pub(crate) fn contains(&self, node: NodeId) -> bool {
+        self.any.load(Ordering::Acquire) && self.nodes.lock().contains(&node)
+    }
+
     /// Shortens an expiry where a mapping may make it untrue.
     pub(crate) fn limit(&self, node: NodeId, expiry: Expiry) -> Expiry {
-        if expiry > BELIEVED && self.any.load(Ordering::Acquire) && self.nodes.lock().contains(&node) {
-            return BELIEVED;
-        }
-        expiry
+        if expiry > BELIEVED && self.contains(node) { BELIEVED } else { expiry }
     }
 
     /// The kernel forgot the node, if it holds it no more.

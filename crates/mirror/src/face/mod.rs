@@ -4,6 +4,7 @@ mod answer;
 mod convert;
 mod lease;
 pub(crate) mod mappable;
+pub(crate) mod rereads;
 
 use std::ffi::CStr;
 use std::os::fd::AsFd;
@@ -25,6 +26,7 @@ const O_NONBLOCK: u32 = rustix::fs::OFlags::NONBLOCK.bits();
 
 impl FileSystem for Mirror {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
+        self.pruner.start(session);
         if let Some(passthrough) = session.passthrough()
             && let Some(nameless) = self.lower.nameless_file()
         {
@@ -43,11 +45,16 @@ impl FileSystem for Mirror {
     fn forget(&self, node: NodeId, lookups: u64) {
         self.lower.forget(node, lookups);
         self.mappable.forget(node, || self.lower.holds(node));
+        self.pruner.check(&self.lower);
     }
 
-    async fn lookup(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
+    fn destroy(&self) {
+        self.pruner.end();
+    }
+
+    async fn lookup(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
         match self.lower.lookup(parent, component(name)?) {
-            Ok(found) => Ok(self.entry(request, found)),
+            Ok(found) => Ok(self.entry(found)),
             // Nobody else makes names: absent until we make it.
             Err(Errno::NOENT) if self.cache == CacheMode::Exclusive => Ok(Entry::absent(Expiry::FOREVER)),
             Err(errno) => Err(errno),
@@ -98,7 +105,7 @@ impl FileSystem for Mirror {
         target: &CStr,
     ) -> Result<Entry, Errno> {
         let found = self.lower.symlink(parent, component(name)?, target, caller(request))?;
-        Ok(self.entry(request, found))
+        Ok(self.entry(found))
     }
 
     async fn mknod(
@@ -111,7 +118,7 @@ impl FileSystem for Mirror {
         let device = convert::decode_device(new.rdev);
         let name = component(name)?;
         let found = self.lower.mknod(parent, name, new.mode, device, new.umask, caller(request))?;
-        Ok(self.entry(request, found))
+        Ok(self.entry(found))
     }
 
     async fn mkdir(
@@ -122,7 +129,7 @@ impl FileSystem for Mirror {
         new: NewNode,
     ) -> Result<Entry, Errno> {
         let found = self.lower.mkdir(parent, component(name)?, new.mode, new.umask, caller(request))?;
-        Ok(self.entry(request, found))
+        Ok(self.entry(found))
     }
 
     async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
@@ -147,13 +154,13 @@ impl FileSystem for Mirror {
 
     async fn link(
         &self,
-        request: &Request<'_>,
+        _request: &Request<'_>,
         node: NodeId,
         new_parent: NodeId,
         new_name: Name<'_>,
     ) -> Result<Entry, Errno> {
         let found = self.lower.link(node, new_parent, component(new_name)?)?;
-        Ok(self.entry(request, found))
+        Ok(self.entry(found))
     }
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
@@ -175,7 +182,7 @@ impl FileSystem for Mirror {
             self.lower.create(parent, component(name)?, flags, mode, umask, caller(request))?;
         // The open first: it decides how long the attributes of the entry are believed.
         let opened = self.opened(request, opening, flags);
-        Ok(Created { entry: self.entry(request, found), opened })
+        Ok(Created { entry: self.entry(found), opened })
     }
 
     async fn tmpfile(
@@ -188,7 +195,7 @@ impl FileSystem for Mirror {
         let (found, opening) = self.lower.tmpfile(parent, flags, mode, umask, caller(request))?;
         // The open first: it decides how long the attributes of the entry are believed.
         let opened = self.opened(request, opening, flags);
-        Ok(Created { entry: self.entry(request, found), opened })
+        Ok(Created { entry: self.entry(found), opened })
     }
 
     async fn read(&self, _request: &Request<'_>, _node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
@@ -283,7 +290,7 @@ impl FileSystem for Mirror {
             let Some(found) = found else {
                 return Ok(out.push_name(name, entry.ino, convert::kind(entry.kind), entry.next));
             };
-            let taken = out.push(name, &self.entry(request, found), entry.next);
+            let taken = out.push(name, &self.entry(found), entry.next);
             if !taken {
                 self.lower.forget(found.id, 1);
             }

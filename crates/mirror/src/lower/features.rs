@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 
+use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 
 use super::sys::ProcPath;
@@ -17,6 +18,8 @@ pub struct Features {
     pub local: bool,
     /// The file system lies on others (overlay, eCryptfs, FUSE).
     pub stacked: bool,
+    /// Access times are not kept exactly: the mount has `relatime` or `noatime`, or is read-only.
+    pub relatime: bool,
 }
 
 /// NFS, SMB (two), FUSE, 9P, Ceph, AFS (two): `close` may report an error there.
@@ -25,6 +28,9 @@ const REMOTE: [i64; 8] =
 
 /// Overlay, eCryptfs, FUSE (which may pass through itself).
 const STACKED: [i64; 3] = [0x794c_7630, 0xf15f, 0x6573_5546];
+
+const INEXACT: StatVfsMountFlags =
+    StatVfsMountFlags::RELATIME.union(StatVfsMountFlags::NOATIME).union(StatVfsMountFlags::RDONLY);
 
 impl Features {
     /// Asks the file system of `root`, an O_PATH descriptor.
@@ -37,6 +43,7 @@ impl Features {
             acls: knows(c"system.posix_acl_access"),
             local: !REMOTE.contains(&(magic & 0xffff_ffff)),
             stacked: STACKED.contains(&magic),
+            relatime: rustix::fs::fstatvfs(&root).is_ok_and(|statvfs| statvfs.f_flag.intersects(INEXACT)),
         }
     }
 }
