@@ -54,5 +54,6 @@ macro_rules! behaviours {
         $crate::behaviours!(on tmpfs: $($name),*);
         $crate::behaviours!(on ext4: $($name),*);
         $crate::behaviours!(on daemon: $($name),*);
+        $crate::behaviours!(on unopened: $($name),*);
     };
 }

@@ -45,6 +45,11 @@ impl Plan {
         Self::tmpfs().args(&["--passthrough", "off"])
     }
 
+    /// On tmpfs, data through the daemon, files never opened.
+    pub fn unopened() -> Self {
+        Self::daemon().args(&["--cache", "exclusive"])
+    }
+
     /// More options for `shunt mirror`.
     pub fn args(mut self, args: &[&str]) -> Self {
         self.args.extend(args.iter().map(|a| (*a).to_owned()));

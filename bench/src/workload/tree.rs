@@ -48,7 +48,8 @@ fn run(bench: &Bench, name: &str, files: Option<u64>, rounds: u32) -> Result<Vec
     let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &|_| Ok(()) };
     let timed = STEPS.iter().filter(|(.., timed)| *timed);
     let cases: Vec<_> = timed.map(|(step, ..)| (*step, Unit::Seconds)).collect();
-    let peers = [Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE, Peer::LIBFUSE_URING, Peer::SHUNT];
+    let peers =
+        [Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE, Peer::LIBFUSE_URING, Peer::SHUNT, Peer::SHUNT_DAEMON];
     let mut steps = |stage: &Stage, _| -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
         for (step, script, timed) in STEPS {

@@ -1,6 +1,7 @@
 //! Answers that several operations share.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::{OFlags, StatVfs, Statx};
 use shunt_fuse::{
@@ -8,9 +9,10 @@ use shunt_fuse::{
 };
 
 use super::attributes;
+use super::lease::past_leases;
 use super::rereads::SMALL;
 use crate::lower::{Found, Opening};
-use crate::{CacheMode, Mirror};
+use crate::{CacheMode, Mirror, PassthroughMode};
 
 impl Mirror {
     pub(super) fn entry(&self, found: Found) -> Entry {
@@ -74,6 +76,38 @@ impl Mirror {
     /// A local file system has nothing to report at close.
     fn closing(&self, opened: Opened) -> Opened {
         if self.lower.features().local { opened.no_flush() } else { opened }
+    }
+
+    /// How a file just made is served.
+    pub(super) fn made(&self, request: &Request<'_>, found: &Found, opening: Opening, flags: u32) -> Opened {
+        if self.opens_nothing(request) {
+            self.lower.keep_unopened(found, opening);
+            return self.closing(Opened::cached(FileHandle(0)).keep_cache());
+        }
+        self.opened(request, opening, flags)
+    }
+
+    /// Files are read and written without being opened: where all data goes through the mount's own page cache, only
+    /// this mount changes it, and `close` has nothing to report, an open tells the daemon nothing.
+    pub(super) fn opens_nothing(&self, request: &Request<'_>) -> bool {
+        self.cache == CacheMode::Exclusive
+            && self.passthrough == PassthroughMode::Off
+            && self.lower.features().local
+            && request.session().negotiated().has(Capabilities::NO_OPEN_SUPPORT)
+    }
+
+    /// The file that a request means.
+    pub(super) async fn file(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        write: bool,
+    ) -> Result<Arc<OwnedFd>, Errno> {
+        if self.opens_nothing(request) {
+            return past_leases(request, || self.lower.unopened_file(node, write)).await;
+        }
+        Ok(self.lower.file(handle.0)?.file.clone())
     }
 
     /// Directories are listed without being opened.

@@ -16,7 +16,7 @@ use shunt_fuse::{
     StatxReply, Whence, WriteArgs, WriteData, XattrReply, XattrSet, drop_fsetid,
 };
 
-use crate::lower::Component;
+use crate::lower::{self, Component};
 use crate::{CacheMode, Mirror};
 use convert::{attributes, caller, component};
 use lease::past_leases;
@@ -164,6 +164,10 @@ impl FileSystem for Mirror {
     }
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
+        if self.opens_nothing(request) {
+            // Remembered: files are never opened or released again, and every request names the inode alone.
+            return Err(Errno::NOSYS);
+        }
         let open = || self.lower.open_file(node, args.flags, args.kill_suidgid, caller(request));
         // Who asked not to wait does not.
         let opening = if args.flags & O_NONBLOCK != 0 { open()? } else { past_leases(request, open).await? };
@@ -181,7 +185,7 @@ impl FileSystem for Mirror {
         let (found, opening) =
             self.lower.create(parent, component(name)?, flags, mode, umask, caller(request))?;
         // The open first: it decides how long the attributes of the entry are believed.
-        let opened = self.opened(request, opening, flags);
+        let opened = self.made(request, &found, opening, flags);
         Ok(Created { entry: self.entry(found), opened })
     }
 
@@ -194,23 +198,23 @@ impl FileSystem for Mirror {
         let CreateArgs { flags, mode, umask, .. } = args;
         let (found, opening) = self.lower.tmpfile(parent, flags, mode, umask, caller(request))?;
         // The open first: it decides how long the attributes of the entry are believed.
-        let opened = self.opened(request, opening, flags);
+        let opened = self.made(request, &found, opening, flags);
         Ok(Created { entry: self.entry(found), opened })
     }
 
-    async fn read(&self, _request: &Request<'_>, _node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
-        let file = self.lower.file(args.handle.0)?.file.clone();
+    async fn read(&self, request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
+        let file = self.file(request, node, args.handle, false).await?;
         Ok(Data::File(FileRange { file, offset: args.offset, length: args.size }))
     }
 
     async fn write(
         &self,
         request: &Request<'_>,
-        _node: NodeId,
+        node: NodeId,
         args: WriteArgs,
         data: WriteData<'_>,
     ) -> Result<usize, Errno> {
-        let file = self.lower.file(args.handle.0)?;
+        let file = self.file(request, node, args.handle, true).await?;
         // The kernel computed the offset from a size that others may have moved below. Pages of the cache have their place.
         let appends = args.flags & O_APPEND != 0 && !args.from_cache;
         self.lower.writing(args.kill_suidgid, caller(request), || match appends {
@@ -221,11 +225,15 @@ impl FileSystem for Mirror {
 
     async fn flush(
         &self,
-        _request: &Request<'_>,
+        request: &Request<'_>,
         _node: NodeId,
         handle: FileHandle,
         _owner: LockOwner,
     ) -> Result<(), Errno> {
+        if self.opens_nothing(request) {
+            // Remembered. Nothing is learnt at close here, and locks are the kernel's own.
+            return Err(Errno::NOSYS);
+        }
         self.lower.flush(handle.0)
     }
 
@@ -236,12 +244,12 @@ impl FileSystem for Mirror {
 
     async fn fsync(
         &self,
-        _request: &Request<'_>,
-        _node: NodeId,
+        request: &Request<'_>,
+        node: NodeId,
         handle: FileHandle,
         data_only: bool,
     ) -> Result<(), Errno> {
-        self.lower.sync(handle.0, data_only)
+        lower::sync(self.file(request, node, handle, false).await?.as_fd(), data_only)
     }
 
     async fn opendir(&self, request: &Request<'_>, node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
@@ -364,34 +372,36 @@ impl FileSystem for Mirror {
         Ok(IoctlReply { result, data })
     }
 
-    async fn fallocate(&self, request: &Request<'_>, _node: NodeId, args: Fallocate) -> Result<(), Errno> {
+    async fn fallocate(&self, request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
         let Fallocate { handle, offset, length, mode } = args;
-        self.lower.fallocate(handle.0, mode, offset, length, caller(request), || request.is_interrupted())
+        let file = self.file(request, node, handle, true).await?;
+        self.lower.fallocate(file.as_fd(), mode, offset, length, caller(request), || request.is_interrupted())
     }
 
     async fn lseek(
         &self,
-        _request: &Request<'_>,
-        _node: NodeId,
+        request: &Request<'_>,
+        node: NodeId,
         handle: FileHandle,
         offset: u64,
         whence: Whence,
     ) -> Result<u64, Errno> {
-        self.lower.seek(handle.0, offset, whence == Whence::Hole)
+        lower::seek(self.file(request, node, handle, false).await?.as_fd(), offset, whence == Whence::Hole)
     }
 
     async fn copy_file_range(
         &self,
         request: &Request<'_>,
-        _node_in: NodeId,
-        _node_out: NodeId,
+        node_in: NodeId,
+        node_out: NodeId,
         range: CopyRange,
     ) -> Result<usize, Errno> {
         if request.is_interrupted() {
             return Err(Errno::INTR);
         }
-        let from = (range.handle_in.0, range.offset_in);
-        let to = (range.handle_out.0, range.offset_out);
+        let source = self.file(request, node_in, range.handle_in, false).await?;
+        let target = self.file(request, node_out, range.handle_out, true).await?;
+        let (from, to) = ((source.as_fd(), range.offset_in), (target.as_fd(), range.offset_out));
         let length = usize::try_from(range.length).unwrap_or(usize::MAX);
         self.lower.copy(from, to, length, caller(request))
     }

@@ -11,6 +11,8 @@ pub struct Limits {
     pub listings: usize,
     /// Inodes that lost their last name while still known.
     pub nameless: usize,
+    /// Files kept open for requests that name the inode alone.
+    pub unopened: usize,
     /// Inodes held by descriptor, where handles do not work.
     pub nodes: u64,
     descriptors: u64,
@@ -24,6 +26,7 @@ impl Limits {
             dirs: part(4, 1024),
             listings: part(16, 64),
             nameless: part(8, 4096),
+            unopened: part(8, 1024),
             nodes: descriptors / 2,
             descriptors,
         }
@@ -32,7 +35,7 @@ impl Limits {
     /// Files and directories that callers may have open: what the shares leave, less a reserve of an eighth (64 at
     /// least) for the daemon itself and for what is opened for the length of a request.
     pub fn open(&self, handles: bool) -> usize {
-        let shares = if handles { (self.dirs + self.nameless) as u64 } else { self.nodes };
+        let shares = if handles { (self.dirs + self.nameless + self.unopened) as u64 } else { self.nodes };
         let kept = shares + self.listings as u64 + (self.descriptors / 8).max(64);
         self.descriptors.saturating_sub(kept).max(8) as usize
     }

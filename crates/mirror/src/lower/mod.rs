@@ -18,6 +18,7 @@ pub mod source;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod unopened;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -32,7 +33,7 @@ pub use component::Component;
 pub use credentials::Caller;
 pub use features::Features;
 pub use idmap::{IdMap, IdMaps};
-pub use ops::{Changes, Found, NewTime, Opening, XattrAnswer};
+pub use ops::{Changes, Found, NewTime, Opening, XattrAnswer, seek, sync};
 
 use devices::Devices;
 use fd_cache::FdCache;
@@ -42,6 +43,7 @@ use mounts::Mounts;
 use node::{Location, Node};
 use open_files::{Handles, OpenFiles};
 use source::Source;
+use unopened::Unopened;
 
 /// What is asked of `statx` everywhere.
 const STAT: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
@@ -76,6 +78,7 @@ pub struct Lower {
     /// Inodes that lost their last name.
     nameless: FdCache,
     files: OpenFiles,
+    unopened: Unopened,
     open_dirs: Handles<Mutex<Listing>>,
     listings: Listings,
 }
@@ -135,6 +138,7 @@ impl Lower {
             dirs: FdCache::new(limits.dirs),
             nameless: FdCache::new(limits.nameless),
             files: OpenFiles::default(),
+            unopened: Unopened::new(limits.unopened),
             open_dirs: Handles::default(),
             listings: Listings::new(limits.listings),
         })
@@ -165,7 +169,7 @@ impl Lower {
         Memory {
             nodes: self.nodes.len(),
             node_bytes: self.nodes.memory() as u64,
-            files: self.files.len() as u64,
+            files: (self.files.len() + self.unopened.len()) as u64,
             dirs: (self.open_dirs.len() + self.dirs.len() + self.listings.len()) as u64,
             nameless: self.nameless.len() as u64,
         }
@@ -185,6 +189,7 @@ impl Lower {
     pub fn forget(&self, id: NodeId, lookups: u64) {
         let Some(node) = self.nodes.forget(id, lookups) else { return };
         self.nameless.remove(id);
+        self.unopened.forget(id);
         if node.kind == FileType::Directory {
             self.dirs.remove(id);
             self.listings.forget(id);

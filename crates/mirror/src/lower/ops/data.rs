@@ -1,6 +1,6 @@
 //! What is done to the data of open files, reading and writing apart.
 
-use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
@@ -40,17 +40,16 @@ impl Lower {
     /// Those of the call, and EINTR.
     pub fn fallocate(
         &self,
-        handle: u64,
+        file: BorrowedFd<'_>,
         mode: u32,
         offset: u64,
         length: u64,
         caller: Caller,
         gave_up: impl Fn() -> bool,
     ) -> Result<(), Errno> {
-        let file = self.files.get(handle)?;
         let mode = FallocateFlags::from_bits_retain(mode);
         let moves = FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE;
-        let step = if mode.intersects(moves) || self.lacks_room(&*file, length) { length } else { STEP };
+        let step = if mode.intersects(moves) || lacks_room(file, length) { length } else { STEP };
         self.writing(!caller.keeps_setid(), caller, || {
             let (mut offset, mut left) = (offset, length);
             loop {
@@ -58,7 +57,7 @@ impl Lower {
                     return Err(Errno::INTR);
                 }
                 let now = left.min(step);
-                rustix::fs::fallocate(&*file, mode, offset, now)?;
+                rustix::fs::fallocate(file, mode, offset, now)?;
                 left -= now;
                 if left == 0 {
                     return Ok(());
@@ -68,46 +67,22 @@ impl Lower {
         })
     }
 
-    /// Whether a reservation may fail as a whole: in steps it would fill the file system before it does.
-    fn lacks_room(&self, file: impl AsFd, length: u64) -> bool {
-        rustix::fs::fstatvfs(file).is_ok_and(|free| free.f_bavail.saturating_mul(free.f_frsize) < length)
-    }
-
-    /// `lseek(2)` for SEEK_DATA (`hole` unset) and SEEK_HOLE.
-    ///
-    /// # Errors
-    /// ENXIO beyond the end.
-    pub fn seek(&self, handle: u64, offset: u64, hole: bool) -> Result<u64, Errno> {
-        let file = self.files.get(handle)?;
-        rustix::fs::seek(&*file, if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) })
-    }
-
-    /// `copy_file_range(2)` between (handle, offset) and (handle, offset), of 16 MiB at most.
+    /// `copy_file_range(2)` between (file, offset) and (file, offset), of 16 MiB at most.
     ///
     /// # Errors
     /// Those of the call.
     pub fn copy(
         &self,
-        from: (u64, u64),
-        to: (u64, u64),
+        from: (BorrowedFd<'_>, u64),
+        to: (BorrowedFd<'_>, u64),
         length: usize,
         caller: Caller,
     ) -> Result<usize, Errno> {
-        let (source, target) = (self.files.get(from.0)?, self.files.get(to.0)?);
-        let (mut start, mut end) = (from.1, to.1);
+        let ((source, mut start), (target, mut end)) = (from, to);
         self.writing(!caller.keeps_setid(), caller, || {
             let length = length.min(COPY);
-            rustix::fs::copy_file_range(&*source, Some(&mut start), &*target, Some(&mut end), length)
+            rustix::fs::copy_file_range(source, Some(&mut start), target, Some(&mut end), length)
         })
-    }
-
-    /// `fsync(2)` or `fdatasync(2)`.
-    ///
-    /// # Errors
-    /// Those of the call.
-    pub fn sync(&self, handle: u64, data_only: bool) -> Result<(), Errno> {
-        let file = self.files.get(handle)?;
-        if data_only { rustix::fs::fdatasync(&*file) } else { rustix::fs::fsync(&*file) }
     }
 
     /// What closing a descriptor does on file systems that report errors there.
@@ -130,4 +105,25 @@ impl Lower {
         }
         fds.iter().map(rustix::fs::syncfs).fold(Ok(()), Result::and)
     }
+}
+
+/// Whether a reservation may fail as a whole: in steps it would fill the file system before it does.
+fn lacks_room(file: BorrowedFd<'_>, length: u64) -> bool {
+    rustix::fs::fstatvfs(file).is_ok_and(|free| free.f_bavail.saturating_mul(free.f_frsize) < length)
+}
+
+/// `lseek(2)` for SEEK_DATA (`hole` unset) and SEEK_HOLE.
+///
+/// # Errors
+/// ENXIO beyond the end.
+pub fn seek(file: BorrowedFd<'_>, offset: u64, hole: bool) -> Result<u64, Errno> {
+    rustix::fs::seek(file, if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) })
+}
+
+/// `fsync(2)` or `fdatasync(2)`.
+///
+/// # Errors
+/// Those of the call.
+pub fn sync(file: BorrowedFd<'_>, data_only: bool) -> Result<(), Errno> {
+    if data_only { rustix::fs::fdatasync(file) } else { rustix::fs::fsync(file) }
 }

@@ -11,6 +11,7 @@ mod special;
 mod xattr;
 
 pub use attributes::{Changes, NewTime};
+pub use data::{seek, sync};
 pub use lookup::Found;
 pub use open::Opening;
 pub use xattr::XattrAnswer;
