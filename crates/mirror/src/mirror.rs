@@ -31,9 +31,10 @@ impl Mirror {
     /// # Errors
     /// [`MirrorError`]; each is one line that says what to do.
     pub fn open(options: MirrorOptions) -> Result<Self, MirrorError> {
-        let MirrorOptions { source, cache, read_only, uid_map, gid_map, max_inodes, passthrough } = options;
+        let MirrorOptions { source, cache, read_only, uid_map, gid_map, max_inodes, passthrough, resumes } =
+            options;
         let ids = IdMaps { users: uid_map, groups: gid_map };
-        let lower = Lower::open(LowerOptions { source: source.clone(), read_only, ids })
+        let lower = Lower::open(LowerOptions { source: source.clone(), read_only, ids, resumes })
             .map_err(|errno| MirrorError::new(source.clone(), errno))?;
         let most = max_inodes.into_iter().chain(lower.node_limit()).min();
         Ok(Self {
@@ -58,6 +59,7 @@ impl Mirror {
         let mut wanted = Capabilities::HANDLE_KILLPRIV_V2
             | Capabilities::DONT_MASK
             | Capabilities::CACHE_SYMLINKS
+            | Capabilities::EXPORT_SUPPORT
             | Capabilities::DO_READDIRPLUS;
         if features.acls {
             wanted |= Capabilities::POSIX_ACL;

@@ -72,6 +72,9 @@ pub struct MirrorOptions {
     pub max_inodes: Option<u64>,
     /// Whether the kernel reads and writes the lower files itself.
     pub passthrough: PassthroughMode,
+    /// The kernel holds inodes that an earlier daemon showed it from the same source; they are found again as it asks
+    /// for them. It is believed that it was told of them: not where ids may be forged, as by a guest.
+    pub resumes: bool,
 }
 
 impl MirrorOptions {

@@ -1,6 +1,7 @@
 //! A table of the inodes that the kernel knows, for file systems that keep something about each.
 
 mod node;
+mod own;
 mod shard;
 #[cfg(test)]
 mod tests;
@@ -14,27 +15,12 @@ use parking_lot::Mutex;
 
 use crate::{Errno, NodeId};
 pub use node::TableNode;
-use shard::{Place, Shard, Slot};
-
-const SHARD_BITS: u32 = 5;
-const SHARDS: usize = 1 << SHARD_BITS;
+use own::SHARDS;
+use shard::{Shard, Slot};
 
 /// The table inside of a shard uses the low bits and the top seven.
 fn shard_of(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
-}
-
-/// Generation, slot and shard from high to low, and one more, so that the first slot of all is the root.
-fn id(shard: usize, place: Place) -> NodeId {
-    let Place { local, generation } = place;
-    NodeId((u64::from(generation) << 32 | u64::from(local) << SHARD_BITS | shard as u64) + 1)
-}
-
-/// Any number names a shard and a place, except 0; whether somebody is there is another matter.
-fn parts(id: NodeId) -> Option<(usize, Place)> {
-    let raw = id.0.checked_sub(1)?;
-    let place = Place { local: raw as u32 >> SHARD_BITS, generation: (raw >> 32) as u32 };
-    Some((raw as usize % SHARDS, place))
 }
 
 /// The inodes that the kernel knows: it gives out their ids, counts lookups, and lets go of an inode with its last one.
@@ -49,8 +35,11 @@ fn parts(id: NodeId) -> Option<(usize, Place)> {
 /// | forget; an `Entry` that is not handed out after all | [`forget`](Self::forget) |
 /// | more nodes than there should be | [`cold`](Self::cold), then [`Caches::prune`](crate::Caches::prune) |
 ///
-/// - An inode has one id at a time, and an id names one inode ever: its upper 32 bits count the lives of a slot. An id
-///   out of date, or made up, is ESTALE and never another inode. The lowest 5 bits are spread evenly.
+/// - An inode has one id at a time, and an id names one inode ever. An id out of date, or made up, is ESTALE and never
+///   another inode.
+/// - Ids are the table's choice, below 2^61, unless the node brings one along ([`TableNode::id`]): such an inode has
+///   the same id each time, and what a file system needs to find it again can be read from the id. That is what file
+///   handles that outlive FORGET take, and a daemon that goes on where another ended ([`revive`](Self::revive)).
 /// - A node costs [`SLOT`](Self::SLOT) bytes, 6 to 12 in the index, and its own [`heap`](TableNode::heap). Memory grows
 ///   in small chunks with the most nodes that were ever held at once, and is reused, not returned.
 /// - Any thread may call at any time: the table is made of 32 parts, each with a lock of its own that is held for a
@@ -152,7 +141,14 @@ impl<N> NodeTable<N> {
 impl<N: TableNode> NodeTable<N> {
     /// A table that holds `root` only.
     pub fn new(root: N) -> Self {
-        let shards: [Mutex<Shard<N>>; SHARDS] = Default::default();
+        Self::beginning_with(root, 0)
+    }
+
+    /// As [`new`](Self::new), where ids of an earlier process may still come: those that the table picks begin at an
+    /// `epoch`, best a random number, so that they are ESTALE here.
+    pub fn beginning_with(root: N, epoch: u32) -> Self {
+        let shard = |number| Mutex::new(Shard::new(number, own::life(epoch)));
+        let shards: [Mutex<Shard<N>>; SHARDS] = std::array::from_fn(shard);
         // The root's id is slot 0 of shard 0; the slot itself stays empty and out of the index.
         shards[0].lock().reserve_first();
         Self {
@@ -176,24 +172,35 @@ impl<N: TableNode> NodeTable<N> {
     /// # Errors
     /// ENFILE where slots have run out: 4 billion nodes.
     pub fn acquire(&self, node: N) -> Result<NodeId, Errno> {
+        self.add(node, 1)
+    }
+
+    /// As [`acquire`](Self::acquire), but counts no lookup: for a node that the kernel knows from an earlier process,
+    /// nobody knows how often it was told. The first FORGET that leaves no lookup counted here takes it out again; if
+    /// the kernel holds on to it all the same, the next request revives it once more.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn revive(&self, node: N) -> Result<NodeId, Errno> {
+        self.add(node, 0)
+    }
+
+    fn add(&self, node: N, lookups: u64) -> Result<NodeId, Errno> {
         let hash = self.hash(&node);
-        let number = shard_of(hash);
         let mut node = Some(node);
-        let mut shard = self.shards[number].lock();
-        let place = shard.acquire(hash, &mut node, |node| self.hash(node)).ok_or(Errno::NFILE)?;
+        let mut shard = self.shards[shard_of(hash)].lock();
+        let id = shard.acquire(hash, &mut node, lookups, |node| self.hash(node)).ok_or(Errno::NFILE)?;
         if node.is_none() {
             // Before anybody can forget it.
             self.held.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(id(number, place))
+        Ok(id)
     }
 
     /// The id of this inode's node, where there is one. Counts no lookup, so the id may be gone any moment.
     pub fn find(&self, node: &N) -> Option<NodeId> {
         let hash = self.hash(node);
-        let number = shard_of(hash);
-        let place = self.shards[number].lock().find(hash, node)?;
-        Some(id(number, place))
+        self.shards[shard_of(hash)].lock().find(hash, node)
     }
 
     /// Whether a node of this key is held: the kernel likely knows it, and need not be told again.
@@ -213,8 +220,22 @@ impl<N: TableNode> NodeTable<N> {
         if id == NodeId::ROOT {
             return Ok(self.root.clone());
         }
-        let (shard, place) = parts(id).ok_or(Errno::STALE)?;
-        self.shards[shard].lock().get(place).ok_or(Errno::STALE)
+        self.slot(id, |shard, local| shard.get(local)).ok_or(Errno::STALE)
+    }
+
+    /// Does something with the slot of an id, where there is one.
+    fn slot<T>(&self, id: NodeId, work: impl FnOnce(&mut Shard<N>, u32) -> Option<T>) -> Option<T> {
+        if own::is_own(id) {
+            let (number, place) = own::parts(id)?;
+            let mut shard = self.shards[number].lock();
+            let local = shard.placed(place)?;
+            work(&mut shard, local)
+        } else {
+            let hash = self.hasher.hash_one(N::key_of(id)?);
+            let mut shard = self.shards[shard_of(hash)].lock();
+            let local = shard.derived(hash, id)?;
+            work(&mut shard, local)
+        }
     }
 
     /// Takes lookups back. With the last the node is gone, and is handed out for cleaning up. Ids that name no node,
@@ -223,8 +244,7 @@ impl<N: TableNode> NodeTable<N> {
         if id == NodeId::ROOT {
             return None;
         }
-        let (shard, place) = parts(id)?;
-        let gone = self.shards[shard].lock().forget(place, lookups, |node| self.hash(node))?;
+        let gone = self.slot(id, |shard, local| shard.forget(local, lookups, |node| self.hash(node)))?;
         self.held.fetch_sub(1, Ordering::Relaxed);
         Some(gone)
     }
@@ -255,8 +275,7 @@ impl<N: TableNode> NodeTable<N> {
                 break;
             }
             let number = self.hand.fetch_add(1, Ordering::Relaxed) as usize % SHARDS;
-            let found = self.shards[number].lock().cold(share.min(count - cold.len()));
-            cold.extend(found.into_iter().map(|place| id(number, place)));
+            cold.extend(self.shards[number].lock().cold(share.min(count - cold.len())));
         }
         cold
     }

@@ -3,15 +3,11 @@
 use hashbrown::HashTable;
 
 use super::TableNode;
+use super::own::{self, Place};
+use crate::NodeId;
 
 /// Slots of one chunk: chunks are allocated whole, and never moved.
 const CHUNK: usize = 256;
-
-/// Slots of one shard at most.
-const MOST: usize = 1 << (u32::BITS - super::SHARD_BITS);
-
-/// A slot whose generations are used up stays empty for ever: 4 billion lives cost one slot, and no id is used twice.
-const RETIRED: u32 = u32::MAX;
 
 /// End of the list of free slots.
 const NONE: u64 = u64::MAX;
@@ -23,16 +19,14 @@ pub(super) struct Slot<N> {
     lookups: u64,
     generation: u32,
     used: bool,
-}
-
-/// A slot in its present life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) local: u32,
-    pub(super) generation: u32,
+    /// The node goes by its own id, not by that of its place.
+    derived: bool,
 }
 
 pub(super) struct Shard<N> {
+    number: usize,
+    /// Generation of the first life of every slot.
+    first: u32,
     chunks: Vec<Box<[Slot<N>]>>,
     free: u64,
     index: HashTable<u32>,
@@ -40,13 +34,12 @@ pub(super) struct Shard<N> {
     hand: u32,
 }
 
-impl<N> Default for Shard<N> {
-    fn default() -> Self {
-        Self { chunks: Vec::new(), free: NONE, index: HashTable::new(), heap: 0, hand: 0 }
-    }
-}
-
 impl<N: TableNode> Shard<N> {
+    pub(super) fn new(number: usize, first: u32) -> Self {
+        let index = HashTable::new();
+        Self { number, first, chunks: Vec::new(), free: NONE, index, heap: 0, hand: 0 }
+    }
+
     fn slot(&self, local: u32) -> Option<&Slot<N>> {
         self.chunks.get(local as usize / CHUNK).map(|chunk| &chunk[local as usize % CHUNK])
     }
@@ -55,8 +48,25 @@ impl<N: TableNode> Shard<N> {
         self.chunks.get_mut(local as usize / CHUNK).map(|chunk| &mut chunk[local as usize % CHUNK])
     }
 
-    fn living(&mut self, place: Place) -> Option<&mut Slot<N>> {
-        self.slot_mut(place.local).filter(|slot| slot.generation == place.generation && slot.node.is_some())
+    /// The slot of a node that goes by the id of its place.
+    pub(super) fn placed(&self, place: Place) -> Option<u32> {
+        let slot = self.slot(place.local)?;
+        (slot.generation == place.generation && slot.node.is_some() && !slot.derived).then_some(place.local)
+    }
+
+    /// The slot of a node that goes by its own id, of which its key has this hash.
+    pub(super) fn derived(&self, hash: u64, id: NodeId) -> Option<u32> {
+        let named =
+            |slot: &Slot<N>| slot.derived && slot.node.as_ref().is_some_and(|node| node.id() == Some(id));
+        self.index.find(hash, |&local| self.slot(local).is_some_and(named)).copied()
+    }
+
+    fn id(&self, local: u32) -> Option<NodeId> {
+        let slot = self.slot(local)?;
+        match slot.derived {
+            true => slot.node.as_ref()?.id(),
+            false => Some(own::id(self.number, Place { local, generation: slot.generation })),
+        }
     }
 
     /// Takes slot 0 out of use for ever.
@@ -69,11 +79,17 @@ impl<N: TableNode> Shard<N> {
         if self.free == NONE {
             let start = self.chunks.len() * CHUNK;
             let end = start + CHUNK;
-            if end > MOST {
+            if end > own::SLOTS {
                 return None;
             }
             let next = |local| if local + 1 < end { local as u64 + 1 } else { NONE };
-            let empty = |local| Slot { node: None, lookups: next(local), generation: 0, used: false };
+            let empty = |local| Slot {
+                node: None,
+                lookups: next(local),
+                generation: self.first,
+                used: false,
+                derived: false,
+            };
             self.chunks.push((start..end).map(empty).collect());
             self.free = start as u64;
         }
@@ -82,12 +98,15 @@ impl<N: TableNode> Shard<N> {
         Some(local)
     }
 
-    /// Finds a node.
-    pub(super) fn find(&self, hash: u64, node: &N) -> Option<Place> {
+    fn slot_of(&self, hash: u64, node: &N) -> Option<u32> {
         let key = node.key();
         let same = |held: &N| held.key() == key && held.is_same(node);
-        let &local = self.index.find(hash, |&local| self.node(local).is_some_and(same))?;
-        Some(Place { local, generation: self.slot(local)?.generation })
+        self.index.find(hash, |&local| self.node(local).is_some_and(same)).copied()
+    }
+
+    /// Finds a node.
+    pub(super) fn find(&self, hash: u64, node: &N) -> Option<NodeId> {
+        self.id(self.slot_of(hash, node)?)
     }
 
     /// Whether a node of this key is held, be it the same or not.
@@ -100,58 +119,65 @@ impl<N: TableNode> Shard<N> {
         self.slot(local)?.node.as_ref()
     }
 
-    /// Finds a node, or takes it out of `node` and adds it. What is left in there is the caller's to drop, unlocked.
+    /// Finds a node, or takes it out of `node` and adds it; counts `lookups` of it. What is left in there is the
+    /// caller's to drop, unlocked.
     pub(super) fn acquire(
         &mut self,
         hash: u64,
         node: &mut Option<N>,
+        lookups: u64,
         hasher: impl Fn(&N) -> u64,
-    ) -> Option<Place> {
-        if let Some(place) = self.find(hash, node.as_ref()?) {
-            let slot = self.slot_mut(place.local)?;
-            slot.lookups = slot.lookups.saturating_add(1);
+    ) -> Option<NodeId> {
+        let wanted = node.as_ref()?;
+        if let Some(local) = self.slot_of(hash, wanted) {
+            let slot = self.slot_mut(local)?;
+            slot.lookups = slot.lookups.saturating_add(lookups);
             slot.used = true;
-            return Some(place);
+            return self.id(local);
         }
-        let heap = node.as_ref()?.heap();
+        let heap = wanted.heap();
+        let derived = wanted.id().is_some_and(|id| !own::is_own(id) && self.derived(hash, id).is_none());
         let local = self.take_free()?;
         let slot = self.slot_mut(local)?;
         slot.node = node.take();
-        slot.lookups = 1;
+        slot.lookups = lookups;
         slot.used = true;
-        let generation = slot.generation;
+        slot.derived = derived;
         self.heap += heap;
         let chunks = &self.chunks;
         self.index.insert_unique(hash, local, |&local| rehash(chunks, local, &hasher));
-        Some(Place { local, generation })
+        self.id(local)
     }
 
     /// A copy of the node, which counts as used.
-    pub(super) fn get(&mut self, place: Place) -> Option<N>
+    pub(super) fn get(&mut self, local: u32) -> Option<N>
     where
         N: Clone,
     {
-        let slot = self.living(place)?;
+        let slot = self.slot_mut(local)?;
         slot.used = true;
         slot.node.clone()
     }
 
     /// Takes lookups back; with the last, takes the node out.
-    pub(super) fn forget(&mut self, place: Place, lookups: u64, hasher: impl Fn(&N) -> u64) -> Option<N> {
-        let free = self.free;
-        let slot = self.living(place)?;
+    pub(super) fn forget(&mut self, local: u32, lookups: u64, hasher: impl Fn(&N) -> u64) -> Option<N> {
+        let (free, first) = (self.free, self.first);
+        let slot = self.slot_mut(local)?;
         // A count too large can only be a broken peer; the node is gone either way.
         slot.lookups = slot.lookups.saturating_sub(lookups);
         if slot.lookups > 0 {
             return None;
         }
         let node = slot.node.take()?;
-        slot.generation += 1;
-        slot.lookups = free;
-        if slot.generation != RETIRED {
-            self.free = u64::from(place.local);
+        if !slot.derived {
+            slot.generation = own::next_life(slot.generation);
         }
-        if let Ok(entry) = self.index.find_entry(hasher(&node), |&local| local == place.local) {
+        slot.lookups = free;
+        // A slot whose lives are used up stays empty for ever: half a billion cost one slot, and no id is used twice.
+        if slot.derived || slot.generation != first {
+            self.free = u64::from(local);
+        }
+        if let Ok(entry) = self.index.find_entry(hasher(&node), |&other| other == local) {
             entry.remove();
         }
         self.heap = self.heap.saturating_sub(node.heap());
@@ -171,7 +197,7 @@ impl<N: TableNode> Shard<N> {
     }
 
     /// Moves the hand over the slots, clears the marks of those used, and collects up to `count` of the others.
-    pub(super) fn cold(&mut self, count: usize) -> Vec<Place> {
+    pub(super) fn cold(&mut self, count: usize) -> Vec<NodeId> {
         let slots = (self.chunks.len() * CHUNK) as u32;
         let mut cold = Vec::new();
         for _ in 0..slots {
@@ -182,7 +208,7 @@ impl<N: TableNode> Shard<N> {
             self.hand = (local + 1) % slots;
             let Some(slot) = self.slot_mut(local) else { break };
             if slot.node.is_some() && !std::mem::take(&mut slot.used) {
-                cold.push(Place { local, generation: slot.generation });
+                cold.extend(self.id(local));
             }
         }
         cold
@@ -191,7 +217,8 @@ impl<N: TableNode> Shard<N> {
     /// Ages a free slot to its last life.
     #[cfg(test)]
     pub(super) fn age(&mut self, local: u32) {
-        self.slot_mut(local).unwrap().generation = RETIRED - 1;
+        let last = own::life_before(self.first);
+        self.slot_mut(local).unwrap().generation = last;
     }
 }
 

@@ -2,6 +2,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::own::{Place, id, parts};
 use super::*;
 
 /// An inode number that may be reused, and ballast to the size that just fits a cache line.
@@ -109,9 +110,10 @@ fn ids_from_nowhere_are_stale() {
 
 #[test]
 fn ids_say_where_a_node_is() {
-    for (shard, local, generation) in [(0, 0, 1), (31, 0, 0), (7, 5, 9), (31, u32::MAX >> 5, u32::MAX - 1)] {
+    for (shard, local, generation) in [(0, 0, 1), (31, 0, 0), (7, 5, 9), (31, u32::MAX >> 5, (1 << 29) - 2)] {
         let place = Place { local, generation };
         assert_eq!(parts(id(shard, place)), Some((shard, place)));
+        assert!(own::is_own(id(shard, place)));
     }
     assert_eq!(id(0, Place { local: 0, generation: 0 }), NodeId::ROOT);
 }
@@ -145,19 +147,33 @@ fn more_forgets_than_lookups_end_a_node_once() {
 
 #[test]
 fn a_slot_with_its_lives_used_up_retires() {
-    let mut shard = Shard::default();
-    let hash = |inode: &Inode| inode.number;
-    let acquire = |shard: &mut Shard<Inode>| shard.acquire(7, &mut Some(inode(7, 0)), hash).unwrap();
-    let first = acquire(&mut shard);
-    assert!(shard.forget(first, 1, hash).is_some());
-    shard.age(first.local);
-    let last = acquire(&mut shard);
-    assert_eq!(last, Place { local: first.local, generation: u32::MAX - 1 });
-    assert!(shard.forget(last, 1, hash).is_some());
-    assert!(shard.get(last).is_none());
-    let next = acquire(&mut shard);
-    assert_ne!(next.local, first.local);
-    assert!(shard.get(Place { local: first.local, generation: u32::MAX }).is_none());
+    for first in [0, 1, 12345] {
+        let mut shard = Shard::new(3, first);
+        let hash = |inode: &Inode| inode.number;
+        let acquire = |shard: &mut Shard<Inode>| {
+            parts(shard.acquire(7, &mut Some(inode(7, 0)), 1, hash).unwrap()).unwrap()
+        };
+        let (_, begin) = acquire(&mut shard);
+        assert_eq!(begin.generation, first);
+        assert!(shard.forget(begin.local, 1, hash).is_some());
+        shard.age(begin.local);
+        let (number, last) = acquire(&mut shard);
+        assert_eq!((number, last.local, own::next_life(last.generation)), (3, begin.local, first));
+        assert!(shard.forget(last.local, 1, hash).is_some());
+        assert!(shard.placed(last).is_none());
+        let (_, next) = acquire(&mut shard);
+        assert_ne!(next.local, begin.local);
+        assert!(shard.placed(begin).is_none());
+    }
+}
+
+#[test]
+fn ids_of_an_earlier_table_are_stale() {
+    let (one, two) =
+        (NodeTable::beginning_with(inode(2, 0), 7), NodeTable::beginning_with(inode(2, 0), 1_000_000));
+    let ids: Vec<_> = (0..100).map(|number| one.acquire(inode(100 + number, 0)).unwrap()).collect();
+    (0..100).for_each(|number| drop(two.acquire(inode(100 + number, 0)).unwrap()));
+    assert!(ids.into_iter().all(|id| two.get(id) == Err(Errno::STALE)));
 }
 
 #[test]
@@ -270,5 +286,125 @@ fn dropping_a_node_may_call_the_table() {
     drop(table.forget(kept, 1));
     assert_eq!(table.len(), 1);
     assert!(table.forget(parent, 1).is_some());
+    assert!(table.is_empty());
+}
+
+/// An inode that brings its id along: number and life.
+#[derive(Debug, Clone, PartialEq)]
+struct Known {
+    number: u32,
+    life: u32,
+    /// The id does not tell lives apart.
+    vague: bool,
+}
+
+impl TableNode for Known {
+    type Key = u32;
+
+    fn key(&self) -> u32 {
+        self.number
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self == other
+    }
+
+    fn id(&self) -> Option<NodeId> {
+        // Number 0 breaks the rule that one of the highest bits is set.
+        let mark = if self.number == 0 { 0 } else { 1 << 62 };
+        let life = if self.vague { 0 } else { self.life };
+        Some(NodeId(mark | u64::from(life) << 32 | u64::from(self.number)))
+    }
+
+    fn key_of(id: NodeId) -> Option<u32> {
+        Some(id.0 as u32)
+    }
+}
+
+fn known(number: u32, life: u32) -> Known {
+    Known { number, life, vague: false }
+}
+
+#[test]
+fn a_node_that_brings_its_id_keeps_it_from_life_to_life() {
+    let table = NodeTable::new(known(2, 0));
+    let wanted = known(9, 1).id().unwrap();
+    for _ in 0..3 {
+        assert_eq!(table.get(wanted), Err(Errno::STALE));
+        assert_eq!(table.acquire(known(9, 1)), Ok(wanted));
+        assert_eq!(table.acquire(known(9, 1)), Ok(wanted));
+        assert_eq!(table.find(&known(9, 1)), Some(wanted));
+        assert_eq!(table.get(wanted), Ok(known(9, 1)));
+        assert_eq!(table.cold(0), []);
+        assert!(table.holds(&9));
+        assert_eq!(table.forget(wanted, 1), None);
+        assert_eq!(table.forget(wanted, 1), Some(known(9, 1)));
+        assert!(table.is_empty());
+    }
+}
+
+#[test]
+fn another_life_of_a_number_never_answers_to_its_id() {
+    let table = NodeTable::new(known(2, 0));
+    let (old, new) = (table.acquire(known(9, 1)).unwrap(), table.acquire(known(9, 2)).unwrap());
+    assert_ne!(old, new);
+    assert_eq!(table.forget(old, 1), Some(known(9, 1)));
+    assert_eq!(table.get(old), Err(Errno::STALE));
+    assert_eq!(table.get(new), Ok(known(9, 2)));
+}
+
+#[test]
+fn where_an_id_is_taken_or_against_the_rule_the_table_picks_one() {
+    let table = NodeTable::new(known(2, 0));
+    let vague = |life| Known { number: 9, life, vague: true };
+    let first = table.acquire(vague(1)).unwrap();
+    let second = table.acquire(vague(2)).unwrap();
+    assert_eq!(Some(first), vague(1).id());
+    assert!(own::is_own(second) && second != NodeId::ROOT);
+    assert_eq!((table.get(first), table.get(second)), (Ok(vague(1)), Ok(vague(2))));
+    table.forget(first, 1).unwrap();
+    assert_eq!(table.acquire(vague(2)), Ok(second), "it stays as long as it is held");
+    assert_eq!(table.acquire(vague(1)), Ok(first));
+    for id in [table.acquire(known(0, 0)).unwrap(), table.acquire(known(0, 7)).unwrap()] {
+        assert!(own::is_own(id) && id != NodeId::ROOT && id.0 != 0);
+        assert_eq!(table.get(id).unwrap().number, 0);
+        assert!(table.forget(id, 1).is_some());
+    }
+}
+
+#[test]
+fn a_revived_node_goes_with_the_first_forget_and_comes_again() {
+    let table = NodeTable::new(known(2, 0));
+    let id = table.revive(known(9, 1)).unwrap();
+    assert_eq!(table.revive(known(9, 1)), Ok(id));
+    assert_eq!((table.get(id), table.len()), (Ok(known(9, 1)), 1));
+    assert!(table.forget(id, 1).is_some());
+    // An answer that is still under way counts, whatever was told by another process before.
+    table.revive(known(9, 1)).unwrap();
+    table.acquire(known(9, 1)).unwrap();
+    table.acquire(known(9, 1)).unwrap();
+    assert_eq!(table.forget(id, 1), None);
+    assert!(table.forget(id, 1).is_some());
+    assert!(table.is_empty());
+}
+
+#[test]
+fn threads_that_forget_and_look_up_one_inode_agree() {
+    let table = NodeTable::new(known(2, 0));
+    std::thread::scope(|scope| {
+        for seed in 1..5 {
+            let table = &table;
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                for _ in 0..50_000 {
+                    let wanted = known(1 + random.below(8) as u32, 0);
+                    let id = table.acquire(wanted.clone()).unwrap();
+                    assert_eq!(Some(id), wanted.id());
+                    assert_eq!(table.get(id), Ok(wanted), "held while it is ours");
+                    table.forget(id, 1);
+                }
+            });
+        }
+    });
     assert!(table.is_empty());
 }

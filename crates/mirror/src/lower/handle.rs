@@ -47,7 +47,13 @@ impl FileHandle {
         Self { kind, bytes }
     }
 
-    fn as_bytes(&self) -> &[u8] {
+    /// What kind of handle the file system says it is.
+    pub(crate) fn kind(&self) -> i32 {
+        self.kind
+    }
+
+    /// What is in it.
+    pub(crate) fn bytes(&self) -> &[u8] {
         match &self.bytes {
             Bytes::Inline { len, bytes } => &bytes[..INLINE.min(usize::from(*len))],
             Bytes::Boxed(bytes) => bytes,
@@ -67,13 +73,13 @@ impl FileHandle {
     /// # Errors
     /// ESTALE where the inode is gone; EPERM without CAP_DAC_READ_SEARCH; else those of `open(2)`.
     pub fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let raw = sys::RawHandle::new(self.kind, self.as_bytes()).ok_or(Errno::STALE)?;
+        let raw = sys::RawHandle::new(self.kind, self.bytes()).ok_or(Errno::STALE)?;
         sys::open_by_handle(mount, &raw, flags)
     }
 }
 
 impl fmt::Debug for FileHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}:{:02x?}", self.kind, self.as_bytes())
+        write!(f, "{:x}:{:02x?}", self.kind, self.bytes())
     }
 }

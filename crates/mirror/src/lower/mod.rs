@@ -1,11 +1,13 @@
 //! The engine: a directory tree by node ids. It knows no requests, sessions or caches.
 
+pub mod codec;
 pub mod component;
 pub mod credentials;
 pub mod devices;
 pub mod fd_cache;
 pub mod features;
 pub mod handle;
+pub mod ident;
 pub mod idmap;
 pub mod limits;
 pub mod listing;
@@ -14,13 +16,16 @@ pub mod node;
 pub mod open_files;
 mod ops;
 mod reach;
+#[cfg(test)]
+mod reconnect_tests;
 pub mod source;
 mod sys;
 #[cfg(test)]
 mod tests;
 mod unopened;
 
-use std::os::fd::OwnedFd;
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -39,7 +44,7 @@ use devices::Devices;
 use fd_cache::FdCache;
 use limits::Limits;
 use listing::{Listing, Listings};
-use mounts::Mounts;
+use mounts::{MountKey, Mounts};
 use node::{Location, Node};
 use open_files::{Handles, OpenFiles};
 use source::Source;
@@ -55,6 +60,9 @@ pub struct LowerOptions {
     pub source: PathBuf,
     /// Refuse every change with EROFS.
     pub read_only: bool,
+    /// The other side holds ids of an earlier engine of the same source, and is believed: inodes are served whose
+    /// place below the source cannot be proved. Never where ids may be forged, as by the kernel of a guest.
+    pub resumes: bool,
     /// Users and groups shown under other numbers.
     pub ids: IdMaps,
 }
@@ -65,7 +73,11 @@ pub struct LowerOptions {
 /// ([`enter_thread`](credentials::enter_thread)).
 pub struct Lower {
     root: Arc<OwnedFd>,
+    root_ino: u64,
     attached: Option<Errno>,
+    /// The source is the root of its file system.
+    whole: bool,
+    resumes: bool,
     read_only: bool,
     ids: IdMaps,
     features: Features,
@@ -98,6 +110,11 @@ pub struct Memory {
     pub nameless: u64,
 }
 
+/// A random number: what an earlier daemon called by ids of its own is not taken for something else.
+fn epoch() -> u32 {
+    RandomState::new().hash_one(0) as u32
+}
+
 impl Lower {
     /// A file without a name in the source, to try things on, where one can be had and nothing is read-only.
     pub fn nameless_file(&self) -> Option<OwnedFd> {
@@ -114,13 +131,13 @@ impl Lower {
     /// ENOENT, ENOTDIR, EACCES and others of `open(2)`.
     pub fn open(options: LowerOptions) -> Result<Self, Errno> {
         let limits = Limits::of(limits::raise_descriptor_limit());
-        let Source { root, attached } = Source::open(&options.source, options.read_only)?;
+        let Source { root, attached, whole } = Source::open(&options.source, options.read_only)?;
         let root = Arc::new(root);
         let stat = rustix::fs::statx(&root, c"", AtFlags::EMPTY_PATH, STAT)?;
         let mounts = Mounts::default();
         let node = Node {
             ino: stat.stx_ino,
-            mount: mounts.index(stat.stx_mnt_id, std::os::fd::AsFd::as_fd(&root), FileType::Directory)?,
+            mount: mounts.index(MountKey::of(&stat), root.as_fd(), FileType::Directory, stat.stx_ino)?,
             device: 0,
             kind: FileType::Directory,
             location: Location::Fd(root.clone()),
@@ -128,13 +145,16 @@ impl Lower {
         Ok(Self {
             features: Features::of(&root),
             root,
+            root_ino: stat.stx_ino,
             attached,
+            whole,
+            resumes: options.resumes,
             read_only: options.read_only,
             ids: options.ids,
             limits,
             mounts,
             devices: Devices::new((stat.stx_dev_major, stat.stx_dev_minor)),
-            nodes: NodeTable::new(node),
+            nodes: NodeTable::beginning_with(node, epoch()),
             dirs: FdCache::new(limits.dirs),
             nameless: FdCache::new(limits.nameless),
             files: OpenFiles::default(),
@@ -156,7 +176,7 @@ impl Lower {
 
     /// Whether inodes of the source's own mount are reached by handle, so that none costs a descriptor.
     pub fn has_handles(&self) -> bool {
-        self.mounts.fd(0).is_some()
+        self.mounts.opener(0).is_some()
     }
 
     /// Most inodes that may be known at once, where each costs a descriptor.

@@ -4,11 +4,37 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Statx};
 use rustix::io::Errno;
 
+use super::codec::Codec;
 use super::handle::FileHandle;
 use super::sys::ProcPath;
+
+/// A mount, or a part of one that is a device of its own (a subvolume of btrfs).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MountKey {
+    /// Number of the mount.
+    pub id: u64,
+    /// Device, as (major, minor).
+    pub device: (u32, u32),
+}
+
+impl MountKey {
+    /// Where a file is, by what `statx` said.
+    pub fn of(stat: &Statx) -> Self {
+        Self { id: stat.stx_mnt_id, device: (stat.stx_dev_major, stat.stx_dev_minor) }
+    }
+}
+
+/// How the files of a mount are opened again.
+#[derive(Debug, Clone)]
+pub struct Opener {
+    /// An open file of the mount.
+    pub fd: Arc<OwnedFd>,
+    /// How its handles are made, where that is known.
+    pub codec: Option<Codec>,
+}
 
 /// File systems whose handles go stale while the file lives: FUSE (what its server forgot) and FAT (inodes that left
 /// the cache).
@@ -16,9 +42,9 @@ const STALE_HANDLES: [i64; 2] = [0x6573_5546, 0x4d44];
 
 #[derive(Debug, Clone)]
 struct Mount {
-    id: u64,
-    /// Open file of the mount; `None` where handles do not work.
-    fd: Option<Arc<OwnedFd>>,
+    key: MountKey,
+    /// `None` where handles do not work.
+    opener: Option<Opener>,
 }
 
 /// Mounts seen so far, each with an index that nodes keep.
@@ -28,39 +54,46 @@ pub struct Mounts {
 }
 
 impl Mounts {
-    /// The index of the mount `id`, of which `fd` is a file. A mount not seen before is tried for handles.
+    /// The index of a mount of which `fd` is a file. One not seen before is tried for handles.
     ///
     /// # Errors
     /// ENFILE with more than 65,535 mounts.
-    pub fn index(&self, id: u64, fd: BorrowedFd<'_>, kind: FileType) -> Result<u16, Errno> {
-        let position = |seen: &[Mount]| seen.iter().position(|mount| mount.id == id);
+    pub fn index(&self, key: MountKey, fd: BorrowedFd<'_>, kind: FileType, ino: u64) -> Result<u16, Errno> {
+        let position = |seen: &[Mount]| seen.iter().position(|mount| mount.key == key);
         if let Some(index) = position(&self.seen.read()) {
             return Ok(index as u16);
         }
-        let fd = probe(fd, kind).map(Arc::new);
+        let opener = probe(fd, kind, ino);
         let mut seen = self.seen.write();
         if let Some(index) = position(&seen) {
             return Ok(index as u16);
         }
         let index = u16::try_from(seen.len()).map_err(|_| Errno::NFILE)?;
-        match &fd {
-            Ok(_) => tracing::debug!(mount = id, "files are reopened by handle"),
+        match &opener {
+            Ok(Opener { codec, .. }) => {
+                tracing::debug!(mount = key.id, ?codec, "files are reopened by handle")
+            }
             Err(errno) => {
-                tracing::info!(mount = id, %errno, "no file handles here: a descriptor is held per inode")
+                tracing::info!(mount = key.id, %errno, "no file handles here: a descriptor is held per inode")
             }
         }
-        seen.push(Mount { id, fd: fd.ok() });
+        seen.push(Mount { key, opener: opener.ok() });
         Ok(index)
     }
 
-    /// The file through which handles of a mount are opened.
-    pub fn fd(&self, index: u16) -> Option<Arc<OwnedFd>> {
-        self.seen.read().get(usize::from(index))?.fd.clone()
+    /// How files of a mount are opened again, if by handle.
+    pub fn opener(&self, index: u16) -> Option<Opener> {
+        self.seen.read().get(usize::from(index))?.opener.clone()
+    }
+
+    /// Whether a file is in the mount seen first: that of the source itself.
+    pub fn is_first(&self, stat: &Statx) -> bool {
+        self.seen.read().first().is_some_and(|mount| mount.key == MountKey::of(stat))
     }
 
     /// An open file of each mount that has one.
     pub fn fds(&self) -> Vec<Arc<OwnedFd>> {
-        self.seen.read().iter().filter_map(|mount| mount.fd.clone()).collect()
+        self.seen.read().iter().filter_map(|mount| Some(mount.opener.as_ref()?.fd.clone())).collect()
     }
 
     /// Mounts seen so far.
@@ -75,7 +108,7 @@ impl Mounts {
 }
 
 /// Opens a file of the mount, and opens it once more by its handle, to see that both work.
-fn probe(fd: BorrowedFd<'_>, kind: FileType) -> Result<OwnedFd, Errno> {
+fn probe(fd: BorrowedFd<'_>, kind: FileType, ino: u64) -> Result<Opener, Errno> {
     let magic = rustix::fs::fstatfs(fd)?.f_type;
     if STALE_HANDLES.contains(&magic) {
         return Err(Errno::OPNOTSUPP);
@@ -89,5 +122,5 @@ fn probe(fd: BorrowedFd<'_>, kind: FileType) -> Result<OwnedFd, Errno> {
         _ => return Err(Errno::OPNOTSUPP),
     };
     handle.open(mount.as_fd(), OFlags::PATH)?;
-    Ok(mount)
+    Ok(Opener { fd: Arc::new(mount), codec: Codec::of(&handle, ino).map(|(codec, _)| codec) })
 }

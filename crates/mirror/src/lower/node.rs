@@ -4,14 +4,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::FileType;
-use shunt_fuse::{NodeTable, TableNode};
+use shunt_fuse::{NodeId, NodeTable, TableNode};
 
 use super::handle::FileHandle;
+use super::ident::Ident;
 
 /// How a node is reached.
 #[derive(Debug, Clone)]
 pub enum Location {
-    /// By handle: costs no descriptor.
+    /// By a handle that number and generation make: see [`Codec`](super::codec::Codec).
+    Generation(u32),
+    /// By a handle that is kept.
     Handle(FileHandle),
     /// By an O_PATH descriptor, where handles do not work.
     Fd(Arc<OwnedFd>),
@@ -45,16 +48,28 @@ impl TableNode for Node {
     /// A handle tells reuses of an inode number apart. An inode held open keeps its number.
     fn is_same(&self, other: &Self) -> bool {
         match (&self.location, &other.location) {
+            (Location::Generation(a), Location::Generation(b)) => a == b,
             (Location::Handle(a), Location::Handle(b)) => a == b,
             (Location::Fd(_), Location::Fd(_)) => true,
             _ => false,
         }
     }
 
+    fn id(&self) -> Option<NodeId> {
+        match self.location {
+            Location::Generation(generation) => Ident { mount: self.mount, ino: self.ino, generation }.id(),
+            _ => None,
+        }
+    }
+
+    fn key_of(id: NodeId) -> Option<(u16, u64)> {
+        Ident::of(id).map(|Ident { mount, ino, .. }| (mount, ino))
+    }
+
     fn heap(&self) -> usize {
         match &self.location {
             Location::Handle(handle) => handle.heap(),
-            Location::Fd(_) => 0,
+            Location::Generation(_) | Location::Fd(_) => 0,
         }
     }
 }

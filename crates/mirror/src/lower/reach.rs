@@ -4,14 +4,16 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use shunt_fuse::NodeId;
+use shunt_fuse::{NodeId, TableNode};
 
-use super::node::Location;
+use super::ident::Ident;
+use super::node::{Location, Node};
 use super::open_files::OpenFile;
+use super::ops::Identity;
 use super::sys::ProcPath;
-use super::{Component, Lower, credentials};
+use super::{Component, Lower, STAT, credentials};
 
 /// A descriptor of an inode, good for `stat` and the like.
 pub(super) enum Reached {
@@ -24,6 +26,15 @@ pub(super) enum Reached {
 }
 
 impl Reached {
+    /// A descriptor of its own, or a share of one.
+    pub(super) fn into_shared(self) -> Arc<OwnedFd> {
+        match self {
+            Self::Shared(fd) => fd,
+            Self::Own(fd) => Arc::new(fd),
+            Self::File(file) => file.file.clone(),
+        }
+    }
+
     /// Open for data, not O_PATH.
     pub(super) fn is_open(&self) -> bool {
         matches!(self, Self::File(_))
@@ -41,13 +52,65 @@ impl AsFd for Reached {
 }
 
 impl Lower {
+    /// What is kept of an inode. One that the other side knows from an earlier daemon is found again by its id, as far
+    /// as the id says enough; its lookups were counted there.
+    pub(super) fn node(&self, id: NodeId) -> Result<Node, Errno> {
+        match self.nodes.get(id) {
+            Ok(node) => Ok(node),
+            Err(_) => self.revive(id),
+        }
+    }
+
+    fn revive(&self, id: NodeId) -> Result<Node, Errno> {
+        let (node, fd) = self.find(id)?;
+        if !self.resumes {
+            let stat = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, STAT)?;
+            self.proved(&node, fd.as_fd(), &stat, false)?;
+        }
+        // A FORGET meanwhile is no harm: it takes out again what is put in here, or came too early for it.
+        self.nodes.revive(node.clone())?;
+        Ok(node)
+    }
+
+    /// The inode that an id speaks of, be it known or not, and the same inode open O_PATH.
+    ///
+    /// # Errors
+    /// ESTALE where the inode is gone, or the id is no such.
+    pub(super) fn find(&self, id: NodeId) -> Result<(Node, OwnedFd), Errno> {
+        credentials::enter_thread()?;
+        let Ident { mount, ino, generation } = Ident::of(id).ok_or(Errno::STALE)?;
+        let opener = self.mounts.opener(mount).ok_or(Errno::STALE)?;
+        let handle = opener.codec.and_then(|codec| codec.handle(ino, generation)).ok_or(Errno::STALE)?;
+        let fd = handle.open(opener.fd.as_fd(), OFlags::PATH | OFlags::NOFOLLOW)?;
+        match self.identify(fd.as_fd())?.0 {
+            Identity::Handle(node) if node.id() == Some(id) => Ok((node, fd)),
+            // Not every file system looks at the whole handle.
+            _ => Err(Errno::STALE),
+        }
+    }
+
+    /// Opens a node by its handle.
+    fn open_node(&self, node: &Node, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let opener = self.mounts.opener(node.mount).ok_or(Errno::STALE)?;
+        let mount = opener.fd.as_fd();
+        match &node.location {
+            Location::Handle(handle) => handle.open(mount, flags),
+            Location::Generation(generation) => opener
+                .codec
+                .and_then(|codec| codec.handle(node.ino, *generation))
+                .ok_or(Errno::STALE)?
+                .open(mount, flags),
+            Location::Fd(_) => Err(Errno::STALE),
+        }
+    }
+
     /// Opens an inode O_PATH, or finds it open.
     pub(super) fn reach(&self, id: NodeId) -> Result<Reached, Errno> {
         credentials::enter_thread()?;
         if id == NodeId::ROOT {
             return Ok(Reached::Shared(self.root.clone()));
         }
-        let node = self.nodes.get(id)?;
+        let node = self.node(id)?;
         if node.kind == FileType::Directory
             && let Some(fd) = self.dirs.get(id)
         {
@@ -61,10 +124,7 @@ impl Lower {
         }
         match node.location {
             Location::Fd(fd) => Ok(Reached::Shared(fd)),
-            Location::Handle(handle) => {
-                let mount = self.mounts.fd(node.mount).ok_or(Errno::STALE)?;
-                Ok(Reached::Own(handle.open(mount.as_fd(), OFlags::PATH | OFlags::NOFOLLOW)?))
-            }
+            _ => Ok(Reached::Own(self.open_node(&node, OFlags::PATH | OFlags::NOFOLLOW)?)),
         }
     }
 
@@ -77,18 +137,17 @@ impl Lower {
         if let Some(fd) = self.dirs.get(id) {
             return Ok(fd);
         }
-        let node = self.nodes.get(id)?;
+        let node = self.node(id)?;
         if node.kind != FileType::Directory {
             return Err(Errno::NOTDIR);
         }
         let fd = match node.location {
             Location::Fd(fd) => return Ok(fd),
-            Location::Handle(handle) => {
+            _ => {
                 if let Some(fd) = self.nameless.get(id) {
                     return Ok(fd);
                 }
-                let mount = self.mounts.fd(node.mount).ok_or(Errno::STALE)?;
-                Arc::new(handle.open(mount.as_fd(), OFlags::PATH | OFlags::DIRECTORY)?)
+                Arc::new(self.open_node(&node, OFlags::PATH | OFlags::DIRECTORY)?)
             }
         };
         self.dirs.put(id, fd.clone());
@@ -102,17 +161,14 @@ impl Lower {
     /// Opens an inode for data, with the flags given.
     pub(super) fn reopen(&self, id: NodeId, flags: OFlags) -> Result<OwnedFd, Errno> {
         credentials::enter_thread()?;
-        let node = self.nodes.get(id)?;
+        let node = self.node(id)?;
         let held = match node.location {
             Location::Fd(fd) => Reached::Shared(fd),
-            Location::Handle(handle) => {
-                let mount = self.mounts.fd(node.mount).ok_or(Errno::STALE)?;
-                match handle.open(mount.as_fd(), flags) {
-                    // Without a name, but perhaps still open.
-                    Err(Errno::STALE) => self.reach(id)?,
-                    result => return result,
-                }
-            }
+            _ => match self.open_node(&node, flags) {
+                // Without a name, but perhaps still open.
+                Err(Errno::STALE) => self.reach(id)?,
+                result => return result,
+            },
         };
         let flags = flags | OFlags::CLOEXEC;
         if node.kind == FileType::Directory {

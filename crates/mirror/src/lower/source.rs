@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 
@@ -16,6 +16,8 @@ pub struct Source {
     pub root: OwnedFd,
     /// Why the view is not a private copy of the mount tree, where it is not.
     pub attached: Option<Errno>,
+    /// It is the root of its file system: there is nothing else on it.
+    pub whole: bool,
 }
 
 impl Source {
@@ -37,11 +39,24 @@ impl Source {
             OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
+        let whole = is_whole(&plain);
         match detach(&plain, read_only) {
-            Ok(root) => Ok(Self { root, attached: None }),
-            Err(errno) => Ok(Self { root: plain, attached: Some(errno) }),
+            Ok(root) => Ok(Self { root, attached: None, whole }),
+            Err(errno) => Ok(Self { root: plain, attached: Some(errno), whole }),
         }
     }
+}
+
+/// Whether a directory is the root of a mount, and that the mount of a whole file system. Any doubt is a no.
+fn is_whole(dir: &OwnedFd) -> bool {
+    let Ok(stat) = rustix::fs::statx(dir, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID) else { return false };
+    // One line per mount: number, parent, device, root within the file system, ...
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let root = table.split(|&byte| byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|&byte| byte == b' ');
+        (fields.next()? == stat.stx_mnt_id.to_string().as_bytes()).then_some(fields.nth(2)?)
+    });
+    stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) && root == Some(b"/")
 }
 
 fn detach(plain: &OwnedFd, read_only: bool) -> Result<OwnedFd, Errno> {

@@ -68,6 +68,7 @@ fn options(args: &MirrorArgs) -> Result<MirrorOptions> {
             PassthroughArg::Auto => PassthroughMode::Auto,
             PassthroughArg::Off => PassthroughMode::Off,
         },
+        resumes: false,
     })
 }
 

@@ -44,7 +44,7 @@ impl Lower {
         from: u64,
         mut take: impl FnMut(BorrowedFd<'_>, DirEntry<'_>) -> Result<bool, Errno>,
     ) -> Result<(), Errno> {
-        let node = self.nodes.get(id)?;
+        let node = self.node(id)?;
         if node.kind != FileType::Directory {
             return Err(Errno::NOTDIR);
         }

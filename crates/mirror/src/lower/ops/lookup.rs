@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use shunt_fuse::NodeId;
 
 use super::super::handle::FileHandle;
+use super::super::mounts::MountKey;
 use super::super::node::{Location, Node};
 use super::super::sys::ProcPath;
 use super::super::{Component, Lower, STAT};
@@ -64,16 +65,20 @@ impl Lower {
         }
     }
 
-    fn identify(&self, fd: BorrowedFd<'_>) -> Result<(Identity, Statx), Errno> {
+    pub(in super::super) fn identify(&self, fd: BorrowedFd<'_>) -> Result<(Identity, Statx), Errno> {
         let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, STAT)?;
         let kind = FileType::from_raw_mode(stat.stx_mode.into());
-        let mount = self.mounts.index(stat.stx_mnt_id, fd, kind)?;
+        let mount = self.mounts.index(MountKey::of(&stat), fd, kind, stat.stx_ino)?;
         let device = self.devices.index((stat.stx_dev_major, stat.stx_dev_minor));
         let ino = stat.stx_ino;
         let node = move |location| Node { ino, mount, device, kind, location };
-        if self.mounts.fd(mount).is_some() {
+        if let Some(opener) = self.mounts.opener(mount) {
             match FileHandle::of(fd) {
-                Ok(handle) => return Ok((Identity::Handle(node(Location::Handle(handle))), stat)),
+                Ok(handle) => {
+                    let generation = opener.codec.and_then(|codec| codec.generation(&handle, ino));
+                    let location = generation.map_or(Location::Handle(handle), Location::Generation);
+                    return Ok((Identity::Handle(node(location)), stat));
+                }
                 // Some inodes of a file system may have none.
                 Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => {}
                 Err(errno) => return Err(errno),
@@ -83,7 +88,7 @@ impl Lower {
     }
 }
 
-enum Identity {
+pub(in super::super) enum Identity {
     /// Complete.
     Handle(Node),
     /// Complete with an O_PATH descriptor.

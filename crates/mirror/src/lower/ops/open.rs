@@ -70,7 +70,7 @@ impl Lower {
         caller: Caller,
     ) -> Result<Opening, Errno> {
         self.room_for_open()?;
-        if self.nodes.get(id)?.kind != FileType::RegularFile {
+        if self.node(id)?.kind != FileType::RegularFile {
             return Err(Errno::NXIO);
         }
         let flags = filter(flags);

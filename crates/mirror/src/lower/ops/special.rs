@@ -55,7 +55,7 @@ impl Lower {
         let result = match handle.and_then(|handle| self.files.get_of(id, handle)) {
             Some(file) => sys::ioctl_buffer(file.as_fd(), command, &mut buffer)?,
             None => {
-                let flags = match self.nodes.get(id)?.kind {
+                let flags = match self.node(id)?.kind {
                     FileType::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
                     FileType::RegularFile => OFlags::RDONLY | OFlags::NONBLOCK,
                     _ => return Err(Errno::NOTTY),

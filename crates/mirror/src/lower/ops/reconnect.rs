@@ -1,0 +1,134 @@
+//! Inodes that the other side has only a number of: from a file handle, or from the time of an earlier daemon.
+//!
+//! A number can be forged. So an inode is only found by it where its place below the source can be proved:
+//!
+//! - a directory, by the step up: through a private mount it leads nowhere (ENOENT) from what is not below the mount's
+//!   root, since the kernel looks all the way up;
+//! - all else on a file system that is shown whole: there is no other place;
+//! - all else by its name: the lower kernel tells a path where it has one, and the path is walked from the source down
+//!   to see that the very same inode is there.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
+use rustix::io::Errno;
+use shunt_fuse::{NodeId, TableNode};
+
+use super::super::node::Node;
+use super::super::sys::ProcPath;
+use super::super::{Lower, credentials};
+use super::Found;
+use super::lookup::Identity;
+
+impl Lower {
+    /// Finds an inode by its id, also one that is not known here: the lookup of `.` by which the other side makes sense
+    /// of a file handle.
+    ///
+    /// # Errors
+    /// ESTALE where the inode is gone, or cannot be shown to lie below the source.
+    pub fn reconnect(&self, id: NodeId) -> Result<Found, Errno> {
+        credentials::enter_thread()?;
+        if id == NodeId::ROOT {
+            return self.found_root();
+        }
+        let (fd, known) = match self.nodes.get(id) {
+            Ok(_) => (self.reach(id)?.into_shared(), true),
+            Err(_) => (Arc::new(self.find(id)?.1), false),
+        };
+        let (identity, stat) = self.identify(fd.as_fd())?;
+        match identity {
+            Identity::Handle(node) => {
+                // What is known was found by name, and the FORGET is under way.
+                self.proved(&node, fd.as_fd(), &stat, known)?;
+                let found = self.nodes.acquire(node)?;
+                if found != id {
+                    self.forget(found, 1);
+                    return Err(Errno::STALE);
+                }
+                Ok(Found { id, stat: self.shown(stat) })
+            }
+            Identity::Descriptor(_) => Err(Errno::STALE),
+        }
+    }
+
+    /// The directory above one: the lookup of `..`.
+    ///
+    /// # Errors
+    /// ENOTDIR; ESTALE where it is not below the source.
+    pub fn parent(&self, id: NodeId) -> Result<Found, Errno> {
+        credentials::enter_thread()?;
+        if id == NodeId::ROOT {
+            return self.found_root();
+        }
+        let node = self.node(id)?;
+        if node.kind != FileType::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        let above = self.above(self.dir(id)?.as_fd())?;
+        if self.is_root(&self.identify(above.as_fd())?.1) {
+            return self.found_root();
+        }
+        self.adopt(above.as_fd())
+    }
+
+    fn found_root(&self) -> Result<Found, Errno> {
+        Ok(Found { id: NodeId::ROOT, stat: self.stat(NodeId::ROOT, None)? })
+    }
+
+    fn is_root(&self, stat: &Statx) -> bool {
+        self.root_ino == stat.stx_ino && self.mounts.is_first(stat)
+    }
+
+    /// One step up, which must stay below the source.
+    fn above(&self, dir: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+        if self.attached.is_some() {
+            // Through a mount that others see too, the step may leave the source.
+            return Err(Errno::STALE);
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(dir, c"..", flags, Mode::empty()).map_err(|errno| match errno {
+            Errno::NOENT => Errno::STALE,
+            errno => errno,
+        })
+    }
+
+    /// See the head of this file.
+    pub(in super::super) fn proved(
+        &self,
+        node: &Node,
+        fd: BorrowedFd<'_>,
+        stat: &Statx,
+        known: bool,
+    ) -> Result<(), Errno> {
+        let lost = stat.stx_nlink == 0 || self.attached.is_some() || self.is_root(stat);
+        if lost {
+            return Err(Errno::STALE);
+        }
+        if node.kind == FileType::Directory {
+            return self.above(fd).map(drop);
+        }
+        if known || self.whole && node.mount == 0 || self.is_at_its_name(node, fd) {
+            return Ok(());
+        }
+        Err(Errno::STALE)
+    }
+
+    /// Whether the path that the lower kernel tells leads from the source to this inode.
+    fn is_at_its_name(&self, node: &Node, fd: BorrowedFd<'_>) -> bool {
+        let lookup = || {
+            let path =
+                rustix::fs::readlinkat(CWD, ProcPath::new(fd).as_cstr(), Vec::with_capacity(256)).ok()?;
+            let path = CString::new(path.into_bytes().strip_prefix(b"/")?).ok()?;
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+            let found = rustix::fs::openat2(&*self.root, path, flags, Mode::empty(), resolve).ok()?;
+            match self.identify(found.as_fd()).ok()?.0 {
+                Identity::Handle(found) => Some(found.key() == node.key() && found.is_same(node)),
+                Identity::Descriptor(_) => None,
+            }
+        };
+        lookup() == Some(true)
+    }
+}

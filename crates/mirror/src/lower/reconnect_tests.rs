@@ -1,0 +1,166 @@
+//! Ids that outlive what the engine remembers, on each file system that the machine lets us mount.
+
+use std::ffi::CStr;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::io::Errno;
+use tempfile::TempDir;
+
+use super::credentials::privileged;
+use super::ident::Ident;
+use super::*;
+
+/// Places for sources: on the disk of the machine (ext4 most often) and on a tmpfs.
+fn places() -> Vec<TempDir> {
+    if !privileged() {
+        eprintln!("skipped: needs root");
+        return Vec::new();
+    }
+    let shm = tempfile::tempdir_in("/dev/shm").unwrap();
+    vec![tempfile::tempdir().unwrap(), shm]
+}
+
+fn engine(source: &Path, resumes: bool) -> Lower {
+    Lower::open(LowerOptions { source: source.into(), resumes, ..LowerOptions::default() }).unwrap()
+}
+
+fn component(name: &CStr) -> Component<'_> {
+    Component::new(name).unwrap()
+}
+
+fn look(lower: &Lower, parent: NodeId, name: &CStr) -> NodeId {
+    lower.lookup(parent, component(name)).unwrap().id
+}
+
+/// A tree with one inode of each kind: `d/e/f`, `d/link`, `d/pipe`, and `outside` beside the source.
+fn tree(dir: &Path) -> PathBuf {
+    let source = dir.join("source");
+    std::fs::create_dir_all(source.join("d/e")).unwrap();
+    std::fs::write(source.join("d/e/f"), "inside").unwrap();
+    symlink("/etc", source.join("d/link")).unwrap();
+    assert!(Command::new("mkfifo").arg(source.join("d/pipe")).status().unwrap().success());
+    std::fs::create_dir(dir.join("outside")).unwrap();
+    std::fs::write(dir.join("outside/secret"), "outside").unwrap();
+    source
+}
+
+/// All ids of the tree, from the top.
+fn ids(lower: &Lower) -> Vec<NodeId> {
+    let d = look(lower, NodeId::ROOT, c"d");
+    let e = look(lower, d, c"e");
+    vec![d, e, look(lower, e, c"f"), look(lower, d, c"link"), look(lower, d, c"pipe")]
+}
+
+#[test]
+fn an_engine_that_replaces_another_serves_its_ids() {
+    for dir in places() {
+        let source = tree(dir.path());
+        let first = engine(&source, false);
+        let before = ids(&first);
+        let inos: Vec<_> = before.iter().map(|&id| first.stat(id, None).unwrap().stx_ino).collect();
+        drop(first);
+        let lower = engine(&source, true);
+        for (&id, &ino) in before.iter().zip(&inos) {
+            assert!(!lower.holds(id));
+            assert_eq!(lower.stat(id, None).unwrap().stx_ino, ino);
+            assert!(lower.holds(id), "remembered until FORGET");
+            lower.forget(id, 3);
+            assert!(!lower.holds(id));
+        }
+        let [d, e, f, link, pipe] = before[..] else { unreachable!() };
+        assert_eq!(look(&lower, e, c"f"), f, "the same id again");
+        lower.list(d, None, 0, |_, _| Ok(true)).unwrap();
+        assert_eq!(lower.readlink(link).unwrap(), b"/etc");
+        let opening = lower.open_file(f, 2, false, Caller::ROOT).unwrap();
+        assert_eq!(opening.file.node, f);
+        lower.close(opening.handle);
+        assert_eq!(lower.open_file(pipe, 0, false, Caller::ROOT).unwrap_err(), Errno::NXIO);
+        lower.mkdir(e, component(c"made"), 0o755, 0, Caller::ROOT).unwrap();
+        lower.rename(d, component(c"e"), NodeId::ROOT, component(c"moved"), 0).unwrap();
+        assert_eq!(look(&lower, NodeId::ROOT, c"moved"), e, "a rename changes no id");
+        assert_eq!(look(&lower, e, c"f"), f);
+    }
+}
+
+#[test]
+fn what_was_forgotten_is_found_by_its_id_and_its_place() {
+    for dir in places() {
+        let source = tree(dir.path());
+        let lower = engine(&source, false);
+        for id in ids(&lower) {
+            lower.forget(id, 1);
+            assert!(!lower.holds(id));
+            let found = lower.reconnect(id).unwrap();
+            assert_eq!(found.id, id);
+            assert!(lower.holds(id), "a lookup like any other");
+            lower.forget(id, 1);
+        }
+        assert!(lower.nodes.is_empty());
+        let [d, e, f, ..] = ids(&lower)[..] else { unreachable!() };
+        assert_eq!(lower.parent(e).unwrap().id, d);
+        assert_eq!(lower.parent(d).unwrap().id, NodeId::ROOT);
+        assert_eq!(lower.parent(NodeId::ROOT).unwrap().id, NodeId::ROOT);
+        assert_eq!(lower.reconnect(NodeId::ROOT).unwrap().id, NodeId::ROOT);
+        assert_eq!(lower.parent(f).unwrap_err(), Errno::NOTDIR);
+    }
+}
+
+#[test]
+fn deleted_inodes_are_stale_and_linked_ones_are_not() {
+    for dir in places() {
+        let source = tree(dir.path());
+        let lower = engine(&source, false);
+        let [d, e, f, ..] = ids(&lower)[..] else { unreachable!() };
+        lower.link(f, d, component(c"more")).unwrap();
+        lower.unlink(e, component(c"f")).unwrap();
+        lower.forget(f, 9);
+        assert_eq!(lower.reconnect(f).unwrap().id, f, "by its other name");
+        lower.unlink(d, component(c"more")).unwrap();
+        assert_eq!(lower.reconnect(f).unwrap_err(), Errno::STALE, "though it is still known");
+        lower.forget(f, 9);
+        assert_eq!(lower.reconnect(f).unwrap_err(), Errno::STALE);
+        lower.rmdir(d, component(c"e")).unwrap();
+        assert_eq!(lower.reconnect(e).unwrap_err(), Errno::STALE);
+        lower.forget(e, 9);
+        assert_eq!(lower.reconnect(e).unwrap_err(), Errno::STALE);
+    }
+}
+
+/// The id that an inode would have, were it below the source.
+fn forged(path: &Path) -> NodeId {
+    let file =
+        rustix::fs::openat(rustix::fs::CWD, path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()).unwrap();
+    let handle = handle::FileHandle::of(file.as_fd()).unwrap();
+    let ino = std::fs::symlink_metadata(path).unwrap().ino();
+    let (_, generation) = codec::Codec::of(&handle, ino).unwrap();
+    Ident { mount: 0, ino, generation }.id().unwrap()
+}
+
+#[test]
+fn nothing_outside_the_source_is_found_by_a_forged_id() {
+    for dir in places() {
+        let source = tree(dir.path());
+        let lower = engine(&source, false);
+        // The forger knows how: the same works inside.
+        assert_eq!(lower.reconnect(forged(&source.join("d/e/f"))).unwrap().id, ids(&lower)[2]);
+        let outside = [dir.path().to_owned(), dir.path().join("outside"), dir.path().join("outside/secret")];
+        for path in outside.iter().chain([&source]) {
+            let id = forged(path);
+            assert_eq!(lower.reconnect(id).unwrap_err(), Errno::STALE, "{}", path.display());
+            assert_eq!(lower.stat(id, None).unwrap_err(), Errno::STALE, "{}", path.display());
+            assert!(lower.open_file(id, 0, false, Caller::ROOT).is_err());
+            assert!(lower.open_dir(id).is_err());
+            assert!(lower.parent(id).is_err());
+            assert!(!lower.holds(id));
+        }
+        // What is moved out is out, once it is forgotten; its directory right away.
+        let [_, e, f, ..] = ids(&lower)[..] else { unreachable!() };
+        std::fs::rename(source.join("d/e"), dir.path().join("outside/e")).unwrap();
+        lower.forget(f, 9);
+        lower.forget(e, 9);
+        assert_eq!(lower.reconnect(e).unwrap_err(), Errno::STALE);
+        assert_eq!(lower.reconnect(f).unwrap_err(), Errno::STALE);
+    }
+}
