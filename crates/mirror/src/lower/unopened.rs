@@ -54,7 +54,7 @@ impl Lower {
         if let Some(file) = self.unopened.get(id, write) {
             return Ok(file);
         }
-        if self.nodes.get(id)?.kind != FileType::RegularFile {
+        if self.node(id)?.kind != FileType::RegularFile {
             return Err(Errno::NXIO);
         }
         if write {
