@@ -11,8 +11,6 @@ pub struct Limits {
     pub listings: usize,
     /// Inodes that lost their last name while still known.
     pub nameless: usize,
-    /// Files kept open for requests that name the inode alone.
-    pub unopened: usize,
     /// Inodes held by descriptor, where handles do not work.
     pub nodes: u64,
     descriptors: u64,
@@ -26,16 +24,20 @@ impl Limits {
             dirs: part(4, 1024),
             listings: part(16, 64),
             nameless: part(8, 4096),
-            unopened: part(8, 1024),
             nodes: descriptors / 2,
             descriptors,
         }
     }
 
+    /// Files kept open for requests that name the inode alone: who sends these opens nothing, and leaves the room.
+    pub fn unopened(&self, handles: bool) -> usize {
+        self.open(handles).min(1024)
+    }
+
     /// Files and directories that callers may have open: what the shares leave, less a reserve of an eighth (64 at
     /// least) for the daemon itself and for what is opened for the length of a request.
     pub fn open(&self, handles: bool) -> usize {
-        let shares = if handles { (self.dirs + self.nameless + self.unopened) as u64 } else { self.nodes };
+        let shares = if handles { (self.dirs + self.nameless) as u64 } else { self.nodes };
         let kept = shares + self.listings as u64 + (self.descriptors / 8).max(64);
         self.descriptors.saturating_sub(kept).max(8) as usize
     }

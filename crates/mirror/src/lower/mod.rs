@@ -142,6 +142,7 @@ impl Lower {
             kind: FileType::Directory,
             location: Location::Fd(root.clone()),
         };
+        let unopened = limits.unopened(mounts.opener(0).is_some());
         Ok(Self {
             features: Features::of(&root),
             root,
@@ -158,7 +159,7 @@ impl Lower {
             dirs: FdCache::new(limits.dirs),
             nameless: FdCache::new(limits.nameless),
             files: OpenFiles::default(),
-            unopened: Unopened::new(limits.unopened),
+            unopened: Unopened::new(unopened),
             open_dirs: Handles::default(),
             listings: Listings::new(limits.listings),
         })
