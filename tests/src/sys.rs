@@ -1,9 +1,11 @@
 //! The few system calls that rustix has no safe face for.
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, FromRawFd as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -150,4 +152,64 @@ pub fn kernel_has(major: u32, minor: u32) -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse().ok());
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
+}
+
+/// A file handle, as `name_to_handle_at(2)` gives it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle {
+    length: u32,
+    kind: i32,
+    bytes: [u32; 32],
+}
+
+impl Handle {
+    /// The handle of a path; symbolic links are not followed.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let path = CString::new(path.as_os_str().as_bytes())?;
+        let mut handle = Self { length: 128, kind: 0, bytes: [0; 32] };
+        let mut mount: libc::c_int = 0;
+        // SAFETY: the path is a C string, the handle has the room that it states, and both live through the call.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_name_to_handle_at,
+                libc::AT_FDCWD,
+                path.as_ptr(),
+                &raw mut handle,
+                &raw mut mount,
+                0,
+            )
+        };
+        if result == 0 { Ok(handle) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// A handle of a FUSE file system that nobody gave out.
+    pub fn forged(node: u64, generation: u32) -> Self {
+        let mut bytes = [0; 32];
+        bytes[..3].copy_from_slice(&[(node >> 32) as u32, node as u32, generation]);
+        Self { length: 12, kind: 0x81, bytes }
+    }
+
+    /// Node id and generation in a handle of a FUSE file system.
+    pub fn node(&self) -> (u64, u32) {
+        (u64::from(self.bytes[0]) << 32 | u64::from(self.bytes[1]), self.bytes[2])
+    }
+
+    /// What is in it, in words of 32 bits.
+    pub fn words(&self) -> &[u32] {
+        &self.bytes[..self.length as usize / 4]
+    }
+
+    /// Opens the file. `mount` is an open file of the mount; `flags` are those of `open(2)`.
+    pub fn open(&self, mount: &File, flags: i32) -> io::Result<File> {
+        let flags = flags | libc::O_CLOEXEC;
+        let handle = std::ptr::from_ref(self);
+        // SAFETY: the handle has the layout of `struct file_handle` and the bytes that it states.
+        let fd = unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount.as_raw_fd(), handle, flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call returned a new descriptor that nothing else owns.
+        Ok(unsafe { File::from_raw_fd(fd as libc::c_int) })
+    }
 }

@@ -299,7 +299,7 @@ impl FileSystem for Mirror {
                 // lookups.
                 true => None,
                 // What cannot be looked up is listed by name: the one who asks for it gets the error.
-                false => self.lower.lookup_at(dir, Component::new(entry.name)?).ok(),
+                false => self.lower.lookup_at(node, dir, Component::new(entry.name)?).ok(),
             };
             let Some(found) = found else {
                 return Ok(out.push_name(name, entry.ino, convert::kind(entry.kind), entry.next));

@@ -7,6 +7,7 @@ pub mod devices;
 pub mod fd_cache;
 pub mod features;
 pub mod handle;
+pub mod hints;
 pub mod ident;
 pub mod idmap;
 pub mod limits;
@@ -42,6 +43,7 @@ pub use ops::{Changes, Found, NewTime, Opening, XattrAnswer, seek, sync};
 
 use devices::Devices;
 use fd_cache::FdCache;
+use hints::Hints;
 use limits::Limits;
 use listing::{Listing, Listings};
 use mounts::{MountKey, Mounts};
@@ -85,6 +87,7 @@ pub struct Lower {
     mounts: Mounts,
     devices: Devices,
     nodes: NodeTable<Node>,
+    hints: Hints,
     /// Directories that were looked into lately.
     dirs: FdCache,
     /// Inodes that lost their last name.
@@ -108,6 +111,12 @@ pub struct Memory {
     pub dirs: u64,
     /// Deleted inodes held by descriptor.
     pub nameless: u64,
+}
+
+/// tmpfs has its names in the kernel's memory only: a path is told for every file.
+fn names_are_kept(root: &OwnedFd) -> bool {
+    const TMPFS: i64 = 0x0102_1994;
+    rustix::fs::fstatfs(root).is_ok_and(|statfs| statfs.f_type == TMPFS)
 }
 
 /// A random number: what an earlier daemon called by ids of its own is not taken for something else.
@@ -144,8 +153,6 @@ impl Lower {
         };
         let unopened = limits.unopened(mounts.opener(0).is_some());
         Ok(Self {
-            features: Features::of(&root),
-            root,
             root_ino: stat.stx_ino,
             attached,
             whole,
@@ -155,7 +162,10 @@ impl Lower {
             limits,
             mounts,
             devices: Devices::new((stat.stx_dev_major, stat.stx_dev_minor)),
+            hints: Hints::new(attached.is_none() && !whole && !names_are_kept(&root)),
             nodes: NodeTable::beginning_with(node, epoch()),
+            features: Features::of(&root),
+            root,
             dirs: FdCache::new(limits.dirs),
             nameless: FdCache::new(limits.nameless),
             files: OpenFiles::default(),

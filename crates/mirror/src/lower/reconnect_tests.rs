@@ -107,6 +107,40 @@ fn what_was_forgotten_is_found_by_its_id_and_its_place() {
     }
 }
 
+/// Makes the kernel drop what names it holds of nobody's use.
+fn drop_names() {
+    std::fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+}
+
+#[test]
+fn what_the_lower_kernel_forgot_too_is_found_where_it_was_seen_last() {
+    for dir in places() {
+        let source = tree(dir.path());
+        let lower = engine(&source, false);
+        let all = ids(&lower);
+        let [d, e, f, link, pipe] = all[..] else { unreachable!() };
+        lower.rename(d, component(c"link"), e, component(c"moved"), 0).unwrap();
+        lower.rename(d, component(c"e"), NodeId::ROOT, component(c"up"), 0).unwrap();
+        let (made, opening) = lower.create(d, component(c"new"), 2, 0o644, 0, Caller::ROOT).unwrap();
+        lower.close(opening.handle);
+        for id in [d, e, f, link, pipe, made.id] {
+            lower.forget(id, 9);
+            drop_names();
+            assert_eq!(lower.reconnect(id).unwrap().id, id);
+            lower.forget(id, 9);
+        }
+        // It is moved within the source behind our back, and then its directory out of it.
+        std::fs::rename(source.join("d/pipe"), source.join("pipe")).unwrap();
+        std::fs::rename(source.join("d"), dir.path().join("outside/d")).unwrap();
+        drop_names();
+        assert_eq!(lower.reconnect(made.id).unwrap_err(), Errno::STALE);
+        look(&lower, NodeId::ROOT, c"pipe");
+        lower.forget(pipe, 9);
+        drop_names();
+        assert_eq!(lower.reconnect(pipe).unwrap().id, pipe);
+    }
+}
+
 #[test]
 fn deleted_inodes_are_stale_and_linked_ones_are_not() {
     for dir in places() {

@@ -46,7 +46,7 @@ impl Lower {
         let dir = self.dir(parent)?;
         self.as_caller(caller, umask, setid, || make(dir.as_fd(), name.as_cstr()))?;
         self.listings.changed(parent);
-        self.lookup_at(dir.as_fd(), name)
+        self.lookup_at(parent, dir.as_fd(), name)
     }
 
     /// Makes a directory.
@@ -125,7 +125,9 @@ impl Lower {
         let file =
             made.map_err(|errno| if errno == Errno::EXIST && !exclusive { Errno::STALE } else { errno })?;
         self.listings.changed(parent);
-        self.opened(file, open)
+        let made = self.opened(file, open)?;
+        self.hints.note(made.0.id, parent);
+        Ok(made)
     }
 
     /// Makes and opens a file without a name.
@@ -175,6 +177,6 @@ impl Lower {
             result => result?,
         }
         self.listings.changed(parent);
-        self.lookup_at(dir.as_fd(), name)
+        self.lookup_at(parent, dir.as_fd(), name)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx};
 use rustix::io::Errno;
-use shunt_fuse::NodeId;
+use shunt_fuse::{NodeId, TableNode};
 
 use super::super::handle::FileHandle;
 use super::super::mounts::MountKey;
@@ -29,21 +29,36 @@ impl Lower {
     /// ENOENT, and others of `open(2)`; EXDEV at a mount point where the source is not a private copy.
     pub fn lookup(&self, parent: NodeId, name: Component<'_>) -> Result<Found, Errno> {
         let dir = self.dir(parent)?;
-        self.lookup_at(dir.as_fd(), name)
+        self.lookup_at(parent, dir.as_fd(), name)
     }
 
-    /// Finds a name in an open directory.
+    /// Finds a name in the open directory `dir`, which is `parent`.
     ///
     /// # Errors
     /// As [`lookup`](Self::lookup).
-    pub fn lookup_at(&self, dir: BorrowedFd<'_>, name: Component<'_>) -> Result<Found, Errno> {
+    pub fn lookup_at(
+        &self,
+        parent: NodeId,
+        dir: BorrowedFd<'_>,
+        name: Component<'_>,
+    ) -> Result<Found, Errno> {
         let fd = self.open_child(dir, name)?;
         let (node, stat) = self.identify(fd.as_fd())?;
         let node = match node {
             Identity::Handle(node) => node,
             Identity::Descriptor(make) => make(Arc::new(fd)),
         };
+        self.seen(&node, parent);
         Ok(Found { id: self.nodes.acquire(node)?, stat: self.shown(stat) })
+    }
+
+    /// Remembers where an inode is, which may have to be proved long after it is forgotten. Directories know.
+    pub(super) fn seen(&self, node: &Node, parent: NodeId) {
+        if node.kind != FileType::Directory
+            && let Some(id) = node.id()
+        {
+            self.hints.note(id, parent);
+        }
     }
 
     /// The node of a file that is open for data.

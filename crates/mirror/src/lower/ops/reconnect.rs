@@ -5,8 +5,8 @@
 //! - a directory, by the step up: through a private mount it leads nowhere (ENOENT) from what is not below the mount's
 //!   root, since the kernel looks all the way up;
 //! - all else on a file system that is shown whole: there is no other place;
-//! - all else by its name: the lower kernel tells a path where it has one, and the path is walked from the source down
-//!   to see that the very same inode is there.
+//! - all else by a name: the lower kernel tells a path where it has one, and the path is walked from the source down
+//!   to see that the very same inode is there; or it is in the directory where it was seen last.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,11 +16,18 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
 use rustix::io::Errno;
 use shunt_fuse::{NodeId, TableNode};
 
+use super::super::listing::{DirEntry, Listing};
 use super::super::node::Node;
 use super::super::sys::ProcPath;
-use super::super::{Lower, credentials};
+use super::super::{Component, Lower, credentials};
 use super::Found;
 use super::lookup::Identity;
+
+const LIST: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+fn same(one: &Node, other: &Node) -> bool {
+    one.key() == other.key() && one.is_same(other)
+}
 
 impl Lower {
     /// Finds an inode by its id, also one that is not known here: the lookup of `.` by which the other side makes sense
@@ -109,7 +116,8 @@ impl Lower {
         if node.kind == FileType::Directory {
             return self.above(fd).map(drop);
         }
-        if known || self.whole && node.mount == 0 || self.is_at_its_name(node, fd) {
+        if known || self.whole && node.mount == 0 || self.is_at_its_name(node, fd) || self.is_where_seen(node)
+        {
             return Ok(());
         }
         Err(Errno::STALE)
@@ -125,9 +133,36 @@ impl Lower {
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
             let found = rustix::fs::openat2(&*self.root, path, flags, Mode::empty(), resolve).ok()?;
             match self.identify(found.as_fd()).ok()?.0 {
-                Identity::Handle(found) => Some(found.key() == node.key() && found.is_same(node)),
+                Identity::Handle(found) => Some(same(&found, node)),
                 Identity::Descriptor(_) => None,
             }
+        };
+        lookup() == Some(true)
+    }
+
+    /// Whether the directory in which an inode was seen last still has it, and is itself below the source.
+    fn is_where_seen(&self, node: &Node) -> bool {
+        let lookup = || {
+            let parent = self.hints.parent(node.id()?)?;
+            let dir = if parent == NodeId::ROOT {
+                self.root.clone()
+            } else {
+                let (_, dir) = self.find(parent).ok()?;
+                self.above(dir.as_fd()).ok()?;
+                Arc::new(dir)
+            };
+            let mut listing = Listing::new(rustix::fs::openat(&*dir, c".", LIST, Mode::empty()).ok()?);
+            let mut there = false;
+            let look = |dir: BorrowedFd<'_>, entry: DirEntry<'_>| {
+                if entry.ino == node.ino && !entry.is_dots() {
+                    let fd = self.open_child(dir, Component::new(entry.name)?)?;
+                    there |=
+                        matches!(self.identify(fd.as_fd())?.0, Identity::Handle(found) if same(&found, node));
+                }
+                Ok(!there)
+            };
+            listing.walk(0, look).ok()?;
+            Some(there)
         };
         lookup() == Some(true)
     }

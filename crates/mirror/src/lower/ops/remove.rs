@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use shunt_fuse::NodeId;
 
 use super::super::{Component, Lower};
+use super::Identity;
 
 impl Lower {
     /// Removes a name that is not a directory.
@@ -57,7 +58,23 @@ impl Lower {
         self.listings.changed(parent);
         self.listings.changed(new_parent);
         self.after_loss(victim);
+        if parent != new_parent {
+            self.moved(to.as_fd(), new_parent, new_name);
+            if flags.contains(RenameFlags::EXCHANGE) {
+                self.moved(from.as_fd(), parent, name);
+            }
+        }
         Ok(())
+    }
+
+    /// Takes note of where an inode went.
+    fn moved(&self, to: BorrowedFd<'_>, parent: NodeId, name: Component<'_>) {
+        if self.hints.are_kept()
+            && let Ok(fd) = self.open_child(to, name)
+            && let Ok((Identity::Handle(node), _)) = self.identify(fd.as_fd())
+        {
+            self.seen(&node, parent);
+        }
     }
 
     /// Holds the inode behind a name that is about to go. A handle stops working with the last name, but somebody may

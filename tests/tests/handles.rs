@@ -1,0 +1,199 @@
+//! File handles of the mount, as NFS servers and backup programs use them.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::Path;
+use std::time::Duration;
+
+use shunt_tests::cmd::within;
+use shunt_tests::rng::Rng;
+use shunt_tests::sys::Handle;
+use shunt_tests::{Plan, Stage, needs_mount, stage};
+
+const READ: i32 = libc::O_RDONLY;
+const PATH: i32 = libc::O_PATH | libc::O_NOFOLLOW;
+
+/// On both file systems, with names and attributes cached for a second and for ever.
+fn plans() -> Vec<Plan> {
+    let cached = |plan: Plan| plan.args(&["--cache", "exclusive"]);
+    vec![Plan::tmpfs(), Plan::ext4(), cached(Plan::tmpfs()), cached(Plan::ext4())]
+}
+
+fn tree(dir: &Path) {
+    fs::create_dir_all(dir.join("a/b/c")).unwrap();
+    fs::write(dir.join("a/b/c/f"), "contents").unwrap();
+    symlink("nowhere", dir.join("a/l")).unwrap();
+}
+
+/// Makes the kernel forget what nobody uses: mirror's inodes and the lower ones.
+fn evict(s: &Stage) {
+    let known = || s.stat()["memory"]["nodes"].as_u64().unwrap();
+    fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+    // FORGETs come when they come.
+    within(Duration::from_secs(2), || known() == 0);
+}
+
+fn text(mut file: File) -> String {
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    text
+}
+
+fn is_stale<T>(result: std::io::Result<T>) -> bool {
+    result.is_err_and(|error| error.kind() == ErrorKind::StaleNetworkFileHandle)
+}
+
+#[test]
+fn handles_outlive_what_the_kernel_remembers() {
+    needs_mount!();
+    for plan in plans() {
+        stage::perform(plan, |s| {
+            tree(s.src());
+            let root = File::open(s.mnt()).unwrap();
+            let paths = ["a", "a/b", "a/b/c", "a/b/c/f", "a/l"].map(|name| s.path(name));
+            let handles =
+                paths.each_ref().map(|path| (Handle::of(path).unwrap(), fs::symlink_metadata(path).unwrap()));
+            // Deepest first: nothing that leads there is known.
+            for (handle, before) in handles.iter().rev() {
+                evict(s);
+                let lookups = s.requests("lookup");
+                let file = handle.open(&root, PATH).unwrap();
+                assert!(s.requests("lookup") > lookups, "nothing was forgotten");
+                let after = file.metadata().unwrap();
+                assert_eq!(
+                    (after.ino(), after.mode(), after.size()),
+                    (before.ino(), before.mode(), before.size())
+                );
+            }
+            evict(s);
+            assert_eq!(text(handles[3].0.open(&root, READ).unwrap()), "contents");
+            evict(s);
+            let dir = handles[2].0.open(&root, READ | libc::O_DIRECTORY).unwrap();
+            let path =
+                fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&dir))).unwrap();
+            assert_eq!(path, s.path("a/b/c"), "connected all the way up");
+            // Handles name files, not paths.
+            fs::rename(s.path("a/b/c/f"), s.path("g")).unwrap();
+            fs::rename(s.path("a/b"), s.path("b")).unwrap();
+            assert_eq!(text(handles[3].0.open(&root, READ).unwrap()), "contents");
+            evict(s);
+            assert_eq!(text(handles[3].0.open(&root, READ).unwrap()), "contents");
+            assert!(handles[2].0.open(&root, READ).is_ok());
+            fs::hard_link(s.path("g"), s.path("h")).unwrap();
+            fs::remove_file(s.path("g")).unwrap();
+            evict(s);
+            assert_eq!(text(handles[3].0.open(&root, READ).unwrap()), "contents", "by its other name");
+            let open = File::open(s.path("h")).unwrap();
+            fs::remove_file(s.path("h")).unwrap();
+            assert_eq!(text(handles[3].0.open(&root, READ).unwrap()), "contents", "while it is open");
+            drop(open);
+            drop(dir);
+            fs::remove_dir(s.path("b/c")).unwrap();
+            for (name, (handle, _)) in ["c", "f"].iter().zip(&handles[2..4]) {
+                let stale = || {
+                    // What was open is let go of a moment later.
+                    evict(s);
+                    is_stale(handle.open(&root, READ))
+                };
+                assert!(within(Duration::from_secs(5), stale), "{name} is deleted");
+            }
+            // Whoever comes next with the same number is somebody else.
+            (0..50).for_each(|i| fs::write(s.path(format!("new{i}")), "other").unwrap());
+            assert!(is_stale(handles[3].0.open(&root, READ)));
+        });
+    }
+}
+
+/// The same source mounted again has the same handles.
+#[test]
+fn handles_outlive_the_mount() {
+    needs_mount!();
+    for plan in [Plan::tmpfs(), Plan::ext4()] {
+        let Some(mut s) = plan.set_or_skip() else { continue };
+        tree(s.src());
+        let handles = ["a/b/c", "a/b/c/f"].map(|name| Handle::of(&s.path(name)).unwrap());
+        s.remount();
+        let root = File::open(s.mnt()).unwrap();
+        for handle in handles {
+            assert!(handle.open(&root, READ).is_ok());
+        }
+    }
+}
+
+/// Whoever makes handles up finds nothing that is not in the source.
+#[test]
+fn forged_handles_lead_nowhere() {
+    needs_mount!();
+    for plan in [Plan::tmpfs(), Plan::ext4()] {
+        stage::perform(plan, |s| {
+            tree(s.src());
+            let root = File::open(s.mnt()).unwrap();
+            let inside: Vec<u64> = ["", "a", "a/b", "a/b/c", "a/b/c/f", "a/l"]
+                .iter()
+                .map(|name| fs::symlink_metadata(s.lower(name)).unwrap().ino())
+                .collect();
+            let try_out = |node: u64, generation: u32| {
+                if let Ok(file) = Handle::forged(node, generation).open(&root, PATH) {
+                    let ino = file.metadata().unwrap().ino();
+                    assert!(inside.contains(&ino), "{node:#x} led to inode {ino}, which is outside");
+                }
+            };
+            let (known, generation) = Handle::of(&s.path("a/b/c/f")).unwrap().node();
+            // Around what is known, bit by bit.
+            for bit in 0..64 {
+                try_out(known ^ 1 << bit, generation);
+                try_out(1 << bit, generation);
+                try_out(u64::MAX >> bit, generation);
+                try_out(known, generation ^ 1 << (bit % 32));
+            }
+            // Numbers near by are those of neighbours, outside too; what generation they have is guessed.
+            for step in 0..2000u64 {
+                for node in [known.wrapping_add(step), known.wrapping_sub(step), 1 << 63 | step, step] {
+                    try_out(node, generation);
+                    try_out(node, 0);
+                }
+            }
+            // What is beside the source, with the generation as it is.
+            let beside = tempfile::NamedTempFile::new_in(s.src().parent().unwrap()).unwrap();
+            let aside = beside.path();
+            let ino = fs::metadata(aside).unwrap().ino();
+            let lower = Handle::of(aside).unwrap();
+            for &word in lower.words() {
+                let node = 1 << 63 | u64::from(word) << 31 | ino & 0x7fff_ffff;
+                assert!(is_stale(Handle::forged(node, 0).open(&root, PATH)), "{node:#x}");
+                try_out(node, word);
+            }
+            let mut rng = Rng::new(0x5eed);
+            for _ in 0..20_000 {
+                let mut word = || u64::from_ne_bytes(rng.bytes(8).try_into().unwrap());
+                try_out(word(), word() as u32);
+                try_out(1 << 63 | word(), 0);
+            }
+            assert_eq!(fs::read(s.path("a/b/c/f")).unwrap(), b"contents", "the mirror is well");
+        });
+    }
+}
+
+/// What a listing told is not asked for again: a path below listed directories costs no lookup.
+#[test]
+fn listed_names_cost_no_lookup() {
+    needs_mount!();
+    stage::perform(Plan::ext4().args(&["--cache", "exclusive"]), |s| {
+        for d in 0..10 {
+            fs::create_dir_all(s.lower(format!("d{d}/e"))).unwrap();
+            (0..20).for_each(|f| fs::write(s.lower(format!("d{d}/e/f{f}")), "x").unwrap());
+        }
+        let before = s.requests("lookup");
+        let list =
+            |path: &Path| fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+        for d in list(s.mnt()) {
+            for e in list(&d) {
+                for f in list(&e) {
+                    assert_eq!(fs::metadata(f).unwrap().len(), 1);
+                }
+            }
+        }
+        assert_eq!(s.requests("lookup"), before);
+    });
+}
