@@ -4,12 +4,20 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use shunt_tests::cmd::within;
 use shunt_tests::rng::Rng;
 use shunt_tests::sys::Handle;
 use shunt_tests::{Plan, Stage, needs_mount, stage};
+
+/// Dropping caches strikes the whole machine, and so the other tests here.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 const READ: i32 = libc::O_RDONLY;
 const PATH: i32 = libc::O_PATH | libc::O_NOFOLLOW;
@@ -47,6 +55,7 @@ fn is_stale<T>(result: std::io::Result<T>) -> bool {
 #[test]
 fn handles_outlive_what_the_kernel_remembers() {
     needs_mount!();
+    let _alone = alone();
     for plan in plans() {
         stage::perform(plan, |s| {
             tree(s.src());
@@ -109,6 +118,7 @@ fn handles_outlive_what_the_kernel_remembers() {
 #[test]
 fn handles_outlive_the_mount() {
     needs_mount!();
+    let _alone = alone();
     for plan in [Plan::tmpfs(), Plan::ext4()] {
         let Some(mut s) = plan.set_or_skip() else { continue };
         tree(s.src());
@@ -125,6 +135,7 @@ fn handles_outlive_the_mount() {
 #[test]
 fn forged_handles_lead_nowhere() {
     needs_mount!();
+    let _alone = alone();
     for plan in [Plan::tmpfs(), Plan::ext4()] {
         stage::perform(plan, |s| {
             tree(s.src());
@@ -179,6 +190,7 @@ fn forged_handles_lead_nowhere() {
 #[test]
 fn listed_names_cost_no_lookup() {
     needs_mount!();
+    let _alone = alone();
     stage::perform(Plan::ext4().args(&["--cache", "exclusive"]), |s| {
         for d in 0..10 {
             fs::create_dir_all(s.lower(format!("d{d}/e"))).unwrap();
