@@ -155,9 +155,10 @@ impl Lower {
             let mut there = false;
             let look = |dir: BorrowedFd<'_>, entry: DirEntry<'_>| {
                 if entry.ino == node.ino && !entry.is_dots() {
-                    let fd = self.open_child(dir, Component::new(entry.name)?)?;
-                    there |=
-                        matches!(self.identify(fd.as_fd())?.0, Identity::Handle(found) if same(&found, node));
+                    // A name that went meanwhile is none; there may be another.
+                    let fd = Component::new(entry.name).and_then(|name| self.open_child(dir, name));
+                    let found = fd.and_then(|fd| self.identify(fd.as_fd()));
+                    there |= matches!(found, Ok((Identity::Handle(found), _)) if same(&found, node));
                 }
                 Ok(!there)
             };
