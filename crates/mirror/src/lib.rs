@@ -14,6 +14,7 @@
 //! # }
 //! ```
 
+mod coherence;
 mod error;
 mod face;
 pub mod lower;
@@ -21,6 +22,7 @@ mod mirror;
 mod options;
 mod prune;
 
+pub use coherence::{Caching, Heard, PROMISE};
 pub use error::MirrorError;
 pub use lower::idmap::IdMapError;
 pub use lower::{IdMap, Memory};

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Once;
+use std::sync::{Arc, Once};
 
 use shunt_fuse::{Capabilities, Config, Profile};
 
+use crate::coherence::{self, Caching, Coherence, Heard};
 use crate::face::mappable::Mappable;
 use crate::face::rereads::Rereads;
 use crate::lower::{IdMaps, Lower, LowerOptions, Memory};
@@ -14,9 +15,12 @@ use crate::{CacheMode, MirrorError, MirrorOptions, PassthroughMode};
 
 /// A directory, ready to be served.
 pub struct Mirror {
-    pub(crate) lower: Lower,
+    pub(crate) lower: Arc<Lower>,
     pub(crate) source: PathBuf,
+    /// What is in force.
     pub(crate) cache: CacheMode,
+    caching: Caching,
+    pub(crate) coherence: Coherence,
     pub(crate) passthrough: PassthroughMode,
     pub(crate) pruner: Pruner,
     pub(crate) mappable: Mappable,
@@ -34,13 +38,17 @@ impl Mirror {
         let MirrorOptions { source, cache, read_only, uid_map, gid_map, max_inodes, passthrough, resumes } =
             options;
         let ids = IdMaps { users: uid_map, groups: gid_map };
-        let lower = Lower::open(LowerOptions { source: source.clone(), read_only, ids, resumes })
+        let (watch, refused) = coherence::watch(cache);
+        let lower = Lower::open(LowerOptions { source: source.clone(), read_only, ids, resumes, watch })
             .map_err(|errno| MirrorError::new(source.clone(), errno))?;
+        let caching = Caching::new(cache, &lower, refused);
         let most = max_inodes.into_iter().chain(lower.node_limit()).min();
         Ok(Self {
-            lower,
+            lower: Arc::new(lower),
             source,
-            cache,
+            cache: caching.mode,
+            caching,
+            coherence: Coherence::default(),
             passthrough,
             pruner: Pruner::new(most),
             mappable: Mappable::default(),
@@ -90,6 +98,17 @@ impl Mirror {
             acls: self.lower.features().acls,
             max_inodes: self.pruner.most(),
         }
+    }
+
+    /// How it is cached.
+    pub fn caching(&self) -> &Caching {
+        &self.caching
+    }
+
+    /// What was heard of changes that others made, where anybody listens.
+    pub fn heard(&self) -> Option<Heard> {
+        let watch = self.lower.watch().filter(|_| self.cache == CacheMode::Coherent)?;
+        Some(Heard { events: watch.events(), overflows: watch.overflows() })
     }
 
     /// How much is held.

@@ -12,6 +12,10 @@ use crate::lower::IdMap;
 pub enum CacheMode {
     /// Only this mount changes the source: names (absent ones too), attributes and listings are cached for ever.
     Exclusive,
+    /// Others may change the source; the kernel tells us, and their changes are seen within 100 ms.
+    Coherent,
+    /// As `Coherent` where the kernel tells of the changes of a whole file system, else `Timeout` of one second.
+    Auto,
     /// Others may change the source; their changes are seen after this time.
     Timeout(Duration),
     /// Everything is asked for every time.
@@ -26,23 +30,25 @@ impl Default for CacheMode {
 }
 
 impl CacheMode {
-    /// How long names may be cached.
-    pub(crate) fn names(self) -> Expiry {
+    /// How long what was read may be cached where no events are heard.
+    pub(crate) fn time(self) -> Expiry {
         match self {
             Self::Exclusive => Expiry::FOREVER,
             Self::Timeout(time) => Expiry::after(time),
             Self::None => Expiry::NEVER_CACHED,
+            Self::Coherent | Self::Auto => Expiry::after(UNHEARD),
         }
     }
+}
 
-    /// How long these attributes may be cached.
-    ///
-    /// Not at all where they carry setuid or setgid: a write clears these bits on the lower file, and the kernel,
-    /// which passes the write by, goes on with the bits that it cached. It would run the program with them.
-    pub(crate) fn attributes(self, attributes: &Attributes) -> Expiry {
-        let setid = attributes.mode & 0o6000 != 0 && attributes.file_type() == FileType::Regular;
-        if setid { Expiry::NEVER_CACHED } else { self.names() }
-    }
+/// How long what nobody tells the changes of is cached: as file systems on a network do by habit.
+pub(crate) const UNHEARD: Duration = Duration::from_secs(1);
+
+/// Whether attributes must not be cached at all, as they carry setuid or setgid: a write clears these bits on the lower
+/// file, and the kernel, which passes the write by, goes on with the bits that it cached. It would run the program with
+/// them.
+pub(crate) fn is_setid(attributes: &Attributes) -> bool {
+    attributes.mode & 0o6000 != 0 && attributes.file_type() == FileType::Regular
 }
 
 /// Whether the kernel reads and writes the lower files itself.

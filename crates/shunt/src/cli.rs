@@ -107,8 +107,9 @@ pub struct MirrorArgs {
     #[arg(value_name = "SOURCE", index = 1)]
     pub source: PathBuf,
 
-    /// How long the kernel may believe what it knows: `timeout=SECONDS` where others change the source
-    /// too, `exclusive` (for ever) where only this mount does, `none` to ask every time
+    /// What the kernel may believe of what it knows: `coherent` where others change the source too (they are
+    /// seen within 100 ms), `timeout=SECONDS` (within that time), `exclusive` where only this mount changes it,
+    /// `none` to ask every time; `auto` is `coherent` where that can be had, else `timeout=1`
     #[arg(long, value_name = "MODE", default_value_t)]
     pub cache: CacheArg,
 
@@ -204,7 +205,6 @@ pub fn parse(argv: &[OsString]) -> Result<Command> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use super::*;
 
@@ -228,7 +228,7 @@ mod tests {
     fn the_shortest_mirror() {
         let (args, options) = mirror("shunt mirror /a /b");
         assert_eq!((args.source, args.mount.mountpoint), ("/a".into(), "/b".into()));
-        assert_eq!(args.cache, CacheArg::Timeout(Duration::from_secs(1)));
+        assert_eq!(args.cache, CacheArg::Auto);
         assert!(!options.is_read_only());
     }
 

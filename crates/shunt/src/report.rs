@@ -94,9 +94,23 @@ pub struct Passthrough {
 /// The kernel's caches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cache {
-    /// `exclusive`, `timeout=SECONDS` or `none`.
+    /// `coherent by fanotify`, `exclusive`, `timeout=SECONDS` or `none`, and where it is not what was asked for, why.
     pub mode: String,
     /// How often so many notifications were due that every name was expired instead.
+    pub overflows: u64,
+    /// What hears of changes that others make, if anything.
+    #[serde(default)]
+    pub watch: Option<Watch>,
+}
+
+/// What hears of changes that others make in the source.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Watch {
+    /// `fanotify` or `inotify`.
+    pub by: String,
+    /// Events so far, those of things that nobody asked for included.
+    pub events: u64,
+    /// How often events were lost, and everything was expired instead.
     pub overflows: u64,
 }
 

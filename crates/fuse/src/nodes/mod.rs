@@ -264,6 +264,14 @@ impl<N: TableNode> NodeTable<N> {
         size_of::<Self>() + self.shards.iter().map(|shard| shard.lock().memory()).sum::<usize>()
     }
 
+    /// Every node held now, but the root, in parts: no lock is held while `each` runs.
+    pub fn for_each(&self, mut each: impl FnMut(NodeId)) {
+        for shard in &self.shards {
+            let ids = shard.lock().ids();
+            ids.into_iter().for_each(&mut each);
+        }
+    }
+
     /// Up to `count` nodes that were not used since the last call went by them (second chance), for
     /// [`Caches::prune`](crate::Caches::prune). They stay in the table until the kernel forgets them.
     pub fn cold(&self, count: usize) -> Vec<NodeId> {

@@ -189,6 +189,11 @@ impl<N: TableNode> Shard<N> {
         Some(node)
     }
 
+    /// The ids of all nodes.
+    pub(super) fn ids(&self) -> Vec<NodeId> {
+        self.index.iter().filter_map(|&local| self.id(local)).collect()
+    }
+
     pub(super) fn memory(&self) -> usize {
         self.chunks.len() * CHUNK * size_of::<Slot<N>>()
             + self.chunks.capacity() * size_of::<Box<[Slot<N>]>>()

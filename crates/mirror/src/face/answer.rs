@@ -11,20 +11,29 @@ use shunt_fuse::{
 use super::attributes;
 use super::lease::past_leases;
 use super::rereads::SMALL;
+use crate::coherence::Asked;
+use crate::lower::watch::Moment;
 use crate::lower::{Found, Opening};
+use crate::options::is_setid;
 use crate::{CacheMode, Mirror, PassthroughMode};
 
 impl Mirror {
-    pub(super) fn entry(&self, found: Found) -> Entry {
+    pub(super) fn entry(&self, found: Found, asked: &Asked<'_>) -> Entry {
         self.pruner.check(&self.lower);
-        let (attributes, attributes_expiry) = self.expiring(found.id, &found.stat);
-        let entry = Entry::new(found.id, attributes, self.cache.names());
+        let (attributes, attributes_expiry) = self.expiring(found.id, &found.stat, asked.since);
+        let entry = Entry::new(found.id, attributes, self.believe_name(asked));
         Entry { attributes_expiry, ..entry }
     }
 
-    pub(super) fn expiring(&self, node: NodeId, stat: &Statx) -> (Attributes, Expiry) {
+    /// `since`: when the attributes were asked for.
+    pub(super) fn expiring(&self, node: NodeId, stat: &Statx, since: Option<Moment>) -> (Attributes, Expiry) {
         let attributes = attributes(stat);
-        (attributes, self.mappable.limit(node, self.cache.attributes(&attributes)))
+        let expiry = match self.cache {
+            _ if is_setid(&attributes) => Expiry::NEVER_CACHED,
+            CacheMode::Coherent => self.believe(node, &attributes, since),
+            mode => self.mappable.limit(node, mode.time()),
+        };
+        (attributes, expiry)
     }
 
     /// How an open file is served: by the kernel from the lower file where that works, else through the page cache.

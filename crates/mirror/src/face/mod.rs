@@ -16,6 +16,7 @@ use shunt_fuse::{
     StatxReply, Whence, WriteArgs, WriteData, XattrReply, XattrSet, drop_fsetid,
 };
 
+use crate::coherence::Asked;
 use crate::lower::{self, Component};
 use crate::{CacheMode, Mirror};
 use convert::{attributes, caller, component};
@@ -27,6 +28,7 @@ const O_NONBLOCK: u32 = rustix::fs::OFlags::NONBLOCK.bits();
 impl FileSystem for Mirror {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
         self.pruner.start(session);
+        self.start_coherence(session)?;
         if let Some(passthrough) = session.passthrough()
             && let Some(nameless) = self.lower.nameless_file()
         {
@@ -49,21 +51,31 @@ impl FileSystem for Mirror {
     }
 
     fn destroy(&self) {
+        self.coherence.end();
         self.pruner.end();
     }
 
     async fn lookup(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
         match name.as_bytes() {
             // Only to make sense of a file handle.
-            b"." => return Ok(self.entry(self.lower.reconnect(parent)?)),
-            b".." => return Ok(self.entry(self.lower.parent(parent)?)),
+            b"." => {
+                let asked = self.asked(parent, Component::new(c"-")?);
+                return Ok(self.entry(self.lower.reconnect(parent)?, &asked));
+            }
+            b".." => {
+                let asked = self.asked(parent, Component::new(c"-")?);
+                return Ok(self.entry(self.lower.parent(parent)?, &asked));
+            }
             _ => {}
         }
-        match self.lower.lookup(parent, component(name)?) {
-            Ok(found) => Ok(self.entry(found)),
-            // Nobody else makes names: absent until we make it.
-            Err(Errno::NOENT) if self.cache == CacheMode::Exclusive => Ok(Entry::absent(Expiry::FOREVER)),
-            Err(errno) => Err(errno),
+        let asked = self.asked(parent, component(name)?);
+        match (self.lower.lookup(parent, asked.name), self.cache) {
+            (Ok(found), _) => Ok(self.entry(found, &asked)),
+            // Absent until we make it, or are told that somebody did.
+            (Err(Errno::NOENT), CacheMode::Exclusive | CacheMode::Coherent) => {
+                Ok(Entry::absent(self.believe_name(&asked)))
+            }
+            (Err(errno), _) => Err(errno),
         }
     }
 
@@ -73,7 +85,8 @@ impl FileSystem for Mirror {
         node: NodeId,
         handle: Option<FileHandle>,
     ) -> Result<(Attributes, Expiry), Errno> {
-        Ok(self.expiring(node, &self.lower.stat(node, handle.map(|handle| handle.0))?))
+        let since = self.lower.moment();
+        Ok(self.expiring(node, &self.lower.stat(node, handle.map(|handle| handle.0))?, since))
     }
 
     async fn statx(
@@ -83,8 +96,9 @@ impl FileSystem for Mirror {
         handle: Option<FileHandle>,
         _mask: u32,
     ) -> Result<StatxReply, Errno> {
+        let since = self.lower.moment();
         let stat = self.lower.stat(node, handle.map(|handle| handle.0))?;
-        let (attributes, expiry) = self.expiring(node, &stat);
+        let (attributes, expiry) = self.expiring(node, &stat, since);
         Ok(StatxReply { attributes, expiry })
     }
 
@@ -95,8 +109,9 @@ impl FileSystem for Mirror {
         set: &SetAttributes,
     ) -> Result<(Attributes, Expiry), Errno> {
         let changes = convert::changes(set);
+        let since = self.lower.moment();
         let stat = past_leases(request, || self.lower.change(node, &changes, caller(request))).await?;
-        Ok(self.expiring(node, &stat))
+        Ok(self.expiring(node, &stat, since))
     }
 
     async fn readlink(&self, _request: &Request<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
@@ -110,8 +125,9 @@ impl FileSystem for Mirror {
         name: Name<'_>,
         target: &CStr,
     ) -> Result<Entry, Errno> {
-        let found = self.lower.symlink(parent, component(name)?, target, caller(request))?;
-        Ok(self.entry(found))
+        let asked = self.asked(parent, component(name)?);
+        let found = self.lower.symlink(parent, asked.name, target, caller(request))?;
+        Ok(self.entry(found, &asked))
     }
 
     async fn mknod(
@@ -122,9 +138,9 @@ impl FileSystem for Mirror {
         new: NewNode,
     ) -> Result<Entry, Errno> {
         let device = convert::decode_device(new.rdev);
-        let name = component(name)?;
-        let found = self.lower.mknod(parent, name, new.mode, device, new.umask, caller(request))?;
-        Ok(self.entry(found))
+        let asked = self.asked(parent, component(name)?);
+        let found = self.lower.mknod(parent, asked.name, new.mode, device, new.umask, caller(request))?;
+        Ok(self.entry(found, &asked))
     }
 
     async fn mkdir(
@@ -134,8 +150,9 @@ impl FileSystem for Mirror {
         name: Name<'_>,
         new: NewNode,
     ) -> Result<Entry, Errno> {
-        let found = self.lower.mkdir(parent, component(name)?, new.mode, new.umask, caller(request))?;
-        Ok(self.entry(found))
+        let asked = self.asked(parent, component(name)?);
+        let found = self.lower.mkdir(parent, asked.name, new.mode, new.umask, caller(request))?;
+        Ok(self.entry(found, &asked))
     }
 
     async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
@@ -165,8 +182,9 @@ impl FileSystem for Mirror {
         new_parent: NodeId,
         new_name: Name<'_>,
     ) -> Result<Entry, Errno> {
-        let found = self.lower.link(node, new_parent, component(new_name)?)?;
-        Ok(self.entry(found))
+        let asked = self.asked(new_parent, component(new_name)?);
+        let found = self.lower.link(node, new_parent, asked.name)?;
+        Ok(self.entry(found, &asked))
     }
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
@@ -188,11 +206,11 @@ impl FileSystem for Mirror {
         args: CreateArgs,
     ) -> Result<Created, Errno> {
         let CreateArgs { flags, mode, umask, .. } = args;
-        let (found, opening) =
-            self.lower.create(parent, component(name)?, flags, mode, umask, caller(request))?;
+        let asked = self.asked(parent, component(name)?);
+        let (found, opening) = self.lower.create(parent, asked.name, flags, mode, umask, caller(request))?;
         // The open first: it decides how long the attributes of the entry are believed.
         let opened = self.made(request, &found, opening, flags);
-        Ok(Created { entry: self.entry(found), opened })
+        Ok(Created { entry: self.entry(found, &asked), opened })
     }
 
     async fn tmpfile(
@@ -202,10 +220,12 @@ impl FileSystem for Mirror {
         args: CreateArgs,
     ) -> Result<Created, Errno> {
         let CreateArgs { flags, mode, umask, .. } = args;
+        // It has no name to be believed.
+        let asked = self.asked(parent, Component::new(c"-")?);
         let (found, opening) = self.lower.tmpfile(parent, flags, mode, umask, caller(request))?;
         // The open first: it decides how long the attributes of the entry are believed.
         let opened = self.made(request, &found, opening, flags);
-        Ok(Created { entry: self.entry(found), opened })
+        Ok(Created { entry: self.entry(found, &asked), opened })
     }
 
     async fn read(&self, request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
@@ -289,6 +309,7 @@ impl FileSystem for Mirror {
         out: &mut DirectoryPlusBuffer,
     ) -> Result<(), Errno> {
         let handle = self.dir_handle(request, handle);
+        let since = self.lower.moment();
         self.lower.list(node, handle, offset, |dir, entry| {
             let name = entry.name.to_bytes();
             if !out.has_room_for(name) {
@@ -299,12 +320,16 @@ impl FileSystem for Mirror {
                 // lookups.
                 true => None,
                 // What cannot be looked up is listed by name: the one who asks for it gets the error.
-                false => self.lower.lookup_at(node, dir, Component::new(entry.name)?).ok(),
+                false => {
+                    let name = Component::new(entry.name)?;
+                    let asked = Asked { parent: node, name, since };
+                    self.lower.lookup_at(node, dir, name).ok().map(|found| (found, asked))
+                }
             };
-            let Some(found) = found else {
+            let Some((found, asked)) = found else {
                 return Ok(out.push_name(name, entry.ino, convert::kind(entry.kind), entry.next));
             };
-            let taken = out.push(name, &self.entry(found), entry.next);
+            let taken = out.push(name, &self.entry(found, &asked), entry.next);
             if !taken {
                 self.lower.forget(found.id, 1);
             }

@@ -43,6 +43,20 @@ impl Codec {
         Self::of(handle, ino).filter(|(codec, _)| *codec == self).map(|(_, generation)| generation)
     }
 
+    /// Number and generation in a handle, if it is of this codec.
+    pub fn read(self, handle: &FileHandle) -> Option<(u64, u32)> {
+        let bytes = handle.bytes();
+        let ino = match self {
+            Self::Ino32 => u32::from_ne_bytes(*bytes.first_chunk()?).into(),
+            Self::Tmpfs => {
+                let half = |at: usize| Some(u64::from(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?)));
+                half(4)? | half(8)? << 32
+            }
+            Self::Ino64 | Self::Btrfs { .. } => u64::from_ne_bytes(*bytes.first_chunk()?),
+        };
+        Some((ino, self.generation(handle, ino)?))
+    }
+
     /// The handle of an inode. `None` where the number is too large to be one of this file system's.
     pub fn handle(self, ino: u64, generation: u32) -> Option<FileHandle> {
         let mut bytes = [0; 20];

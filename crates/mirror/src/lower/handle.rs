@@ -11,7 +11,7 @@ use super::sys;
 /// Handles of this size need no allocation. ext4 uses 8 bytes, tmpfs and XFS 12, btrfs 20.
 const INLINE: usize = 20;
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 enum Bytes {
     Inline { len: u8, bytes: [u8; INLINE] },
     Boxed(Box<[u8]>),
@@ -19,7 +19,7 @@ enum Bytes {
 
 /// A kernel file handle. It names an inode of one file system until the inode is deleted, reuse of its number
 /// included.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct FileHandle {
     kind: i32,
     bytes: Bytes,

@@ -24,6 +24,7 @@ mod sys;
 #[cfg(test)]
 mod tests;
 mod unopened;
+pub mod watch;
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
@@ -43,6 +44,7 @@ pub use ops::{Changes, Found, NewTime, Opening, XattrAnswer, seek, sync};
 
 use devices::Devices;
 use fd_cache::FdCache;
+use handle::FileHandle;
 use hints::Hints;
 use limits::Limits;
 use listing::{Listing, Listings};
@@ -51,6 +53,7 @@ use node::{Location, Node};
 use open_files::{Handles, OpenFiles};
 use source::Source;
 use unopened::Unopened;
+use watch::Watch;
 
 /// What is asked of `statx` everywhere.
 const STAT: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
@@ -67,6 +70,8 @@ pub struct LowerOptions {
     pub resumes: bool,
     /// Users and groups shown under other numbers.
     pub ids: IdMaps,
+    /// What is to hear of changes that others make.
+    pub watch: Option<Arc<Watch>>,
 }
 
 /// A directory tree whose inodes are named by [`NodeId`].
@@ -85,6 +90,9 @@ pub struct Lower {
     features: Features,
     limits: Limits,
     mounts: Mounts,
+    watch: Option<Arc<Watch>>,
+    /// The root is not reached by it, but named by it in events.
+    root_handle: Option<FileHandle>,
     devices: Devices,
     nodes: NodeTable<Node>,
     hints: Hints,
@@ -143,7 +151,7 @@ impl Lower {
         let Source { root, attached, whole } = Source::open(&options.source, options.read_only)?;
         let root = Arc::new(root);
         let stat = rustix::fs::statx(&root, c"", AtFlags::EMPTY_PATH, STAT)?;
-        let mounts = Mounts::default();
+        let mounts = Mounts::new(options.watch.clone());
         let node = Node {
             ino: stat.stx_ino,
             mount: mounts.index(MountKey::of(&stat), root.as_fd(), FileType::Directory, stat.stx_ino)?,
@@ -153,6 +161,8 @@ impl Lower {
         };
         let unopened = limits.unopened(mounts.opener(0).is_some());
         Ok(Self {
+            root_handle: FileHandle::of(root.as_fd()).ok(),
+            watch: options.watch,
             root_ino: stat.stx_ino,
             attached,
             whole,
@@ -214,6 +224,17 @@ impl Lower {
     /// Up to `count` inodes that were not used lately.
     pub fn cold_nodes(&self, count: usize) -> Vec<NodeId> {
         self.nodes.cold(count)
+    }
+
+    /// Whether the other side may hold inodes that are not known here.
+    pub fn resumes(&self) -> bool {
+        self.resumes
+    }
+
+    /// Every inode known, the root included.
+    pub fn for_each_node(&self, mut each: impl FnMut(NodeId)) {
+        each(NodeId::ROOT);
+        self.nodes.for_each(each);
     }
 
     /// The other side dropped `lookups` references to a node. Ids that name none are ignored.

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use super::codec::Codec;
 use super::handle::FileHandle;
 use super::sys::ProcPath;
+use super::watch::Watch;
 
 /// A mount, or a part of one that is a device of its own (a subvolume of btrfs).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,20 +41,36 @@ pub struct Opener {
 /// the cache).
 const STALE_HANDLES: [i64; 2] = [0x6573_5546, 0x4d44];
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Mount {
     key: MountKey,
     /// `None` where handles do not work.
     opener: Option<Opener>,
+    /// Changes in its file system are told.
+    watched: Option<WatchedMount>,
+}
+
+/// A mount whose file system is watched.
+#[derive(Debug, Clone)]
+pub(super) struct WatchedMount {
+    pub(super) index: u16,
+    pub(super) opener: Opener,
+    fsid: u64,
 }
 
 /// Mounts seen so far, each with an index that nodes keep.
 #[derive(Debug, Default)]
 pub struct Mounts {
     seen: RwLock<Vec<Mount>>,
+    watch: Option<Arc<Watch>>,
 }
 
 impl Mounts {
+    /// No mounts yet; those to come are watched where that can be.
+    pub fn new(watch: Option<Arc<Watch>>) -> Self {
+        Self { seen: RwLock::default(), watch }
+    }
+
     /// The index of a mount of which `fd` is a file. One not seen before is tried for handles.
     ///
     /// # Errors
@@ -69,6 +86,7 @@ impl Mounts {
             return Ok(index as u16);
         }
         let index = u16::try_from(seen.len()).map_err(|_| Errno::NFILE)?;
+        let watched = opener.as_ref().ok().and_then(|opener| self.start_watch(index, opener));
         match &opener {
             Ok(Opener { codec, .. }) => {
                 tracing::debug!(mount = key.id, ?codec, "files are reopened by handle")
@@ -77,7 +95,7 @@ impl Mounts {
                 tracing::info!(mount = key.id, %errno, "no file handles here: a descriptor is held per inode")
             }
         }
-        seen.push(Mount { key, opener: opener.ok() });
+        seen.push(Mount { key, opener: opener.ok(), watched });
         Ok(index)
     }
 
@@ -89,6 +107,46 @@ impl Mounts {
     /// Whether a file is in the mount seen first: that of the source itself.
     pub fn is_first(&self, stat: &Statx) -> bool {
         self.seen.read().first().is_some_and(|mount| mount.key == MountKey::of(stat))
+    }
+
+    /// Changes from now on are told. What was read before may be out of date by then: answers with it are made to know.
+    fn start_watch(&self, index: u16, opener: &Opener) -> Option<WatchedMount> {
+        let watch = self.watch.as_ref()?;
+        let started = watch.group().watch(opener.fd.as_fd()).and_then(|()| rustix::fs::fstatvfs(&opener.fd));
+        watch.stamp_all();
+        match started {
+            // Without a number events could not be told from those of others.
+            Ok(statvfs) if statvfs.f_fsid != 0 => {
+                Some(WatchedMount { index, opener: opener.clone(), fsid: statvfs.f_fsid })
+            }
+            result => {
+                let errno = result.err().unwrap_or(Errno::NODEV);
+                tracing::info!(%errno, "changes by others in one of the mounts are not told: it is cached for a second");
+                None
+            }
+        }
+    }
+
+    /// Whether changes in a mount's file system are told.
+    pub fn is_watched(&self, index: u16) -> bool {
+        self.seen.read().get(usize::from(index)).is_some_and(|mount| mount.watched.is_some())
+    }
+
+    /// The mounts of a file system that is watched: events do not tell by which one.
+    pub(super) fn watched(&self, fsid: u64) -> Vec<WatchedMount> {
+        let seen = self.seen.read();
+        let watched = seen.iter().filter_map(|mount| mount.watched.as_ref());
+        watched.filter(|mount| mount.fsid == fsid).cloned().collect()
+    }
+
+    /// Asks for what is to be told once more: it became more.
+    pub fn watch_again(&self) {
+        let Some(watch) = &self.watch else { return };
+        for mount in self.seen.read().iter().filter_map(|mount| mount.watched.as_ref()) {
+            if let Err(errno) = watch.group().watch(mount.opener.fd.as_fd()) {
+                tracing::warn!(%errno, "the end of writing by others is not told");
+            }
+        }
     }
 
     /// An open file of each mount that has one.

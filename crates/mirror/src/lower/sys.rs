@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-fn check(result: libc::c_long) -> Result<libc::c_long, Errno> {
+pub(super) fn check(result: libc::c_long) -> Result<libc::c_long, Errno> {
     if result >= 0 {
         return Ok(result);
     }

@@ -5,8 +5,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// How long the kernel may believe what it was told about names and attributes.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum CacheArg {
+    /// `coherent` where the kernel tells of the changes of a whole file system, else `timeout=1`.
+    #[default]
+    Auto,
+    /// Others may change the source: the kernel tells, and they are seen within 100 ms.
+    Coherent,
     /// Only this mount changes the source: nothing expires.
     Exclusive,
     /// Others may change the source: they are seen after this long at the latest.
@@ -15,21 +20,19 @@ pub enum CacheArg {
     None,
 }
 
-impl Default for CacheArg {
-    /// Safe when others change the source too, and the time that file systems on a network take by habit.
-    fn default() -> Self {
-        CacheArg::Timeout(Duration::from_secs(1))
-    }
-}
-
 impl FromStr for CacheArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wanted = || {
-            format!("`{text}` is not `exclusive`, `none` or `timeout=SECONDS` with up to 31536000 seconds")
+            format!(
+                "`{text}` is not `auto`, `coherent`, `exclusive`, `none` or `timeout=SECONDS` with up to 31536000 \
+                 seconds"
+            )
         };
         match text {
+            "auto" => Ok(CacheArg::Auto),
+            "coherent" => Ok(CacheArg::Coherent),
             "exclusive" => Ok(CacheArg::Exclusive),
             "none" => Ok(CacheArg::None),
             _ => {
@@ -48,6 +51,8 @@ impl FromStr for CacheArg {
 impl fmt::Display for CacheArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            CacheArg::Auto => f.write_str("auto"),
+            CacheArg::Coherent => f.write_str("coherent"),
             CacheArg::Exclusive => f.write_str("exclusive"),
             CacheArg::Timeout(time) => write!(f, "timeout={}", time.as_secs_f64()),
             CacheArg::None => f.write_str("none"),
@@ -81,7 +86,8 @@ mod tests {
 
     #[test]
     fn what_is_shown_can_be_given() {
-        for cache in [CacheArg::Exclusive, CacheArg::None, CacheArg::default()] {
+        let time = CacheArg::Timeout(Duration::from_millis(1500));
+        for cache in [CacheArg::Coherent, CacheArg::Exclusive, CacheArg::None, time, CacheArg::default()] {
             assert_eq!(cache.to_string().parse(), Ok(cache));
         }
     }

@@ -13,6 +13,7 @@ use crate::cli::MirrorArgs;
 use crate::daemon;
 use crate::error::{Code, Failure, Result, failed};
 use crate::log;
+use crate::report::Watch;
 use crate::serve::{self, Held, Service};
 
 pub fn run(args: &MirrorArgs, argv: &[OsString]) -> Result<ExitCode> {
@@ -43,9 +44,9 @@ fn serve(args: &MirrorArgs) -> Result<()> {
         kind: "mirror",
         source,
         config: mirror.config(),
+        cache: mirror.caching().to_string(),
         fs: Arc::new(mirror),
         options: MountOptions::new().default_permissions(true),
-        cache: args.cache.to_string(),
         passthrough_off,
         held,
     };
@@ -56,6 +57,8 @@ fn options(args: &MirrorArgs) -> Result<MirrorOptions> {
     Ok(MirrorOptions {
         source: args.source.clone(),
         cache: match args.cache {
+            CacheArg::Auto => CacheMode::Auto,
+            CacheArg::Coherent => CacheMode::Coherent,
             CacheArg::Exclusive => CacheMode::Exclusive,
             CacheArg::Timeout(time) => CacheMode::Timeout(time),
             CacheArg::None => CacheMode::None,
@@ -82,5 +85,11 @@ fn explain(error: MirrorError) -> Failure {
 
 fn held(mirror: &Mirror) -> Held {
     let memory = mirror.memory();
-    Held { nodes: memory.nodes, bytes: Some(memory.node_bytes) }
+    let watch = mirror.caching().watcher.zip(mirror.heard());
+    let watch = watch.map(|(by, heard)| Watch {
+        by: by.to_owned(),
+        events: heard.events,
+        overflows: heard.overflows,
+    });
+    Held { nodes: memory.nodes, bytes: Some(memory.node_bytes), watch }
 }

@@ -73,6 +73,12 @@ fn head(stat: &Stat) -> String {
     if stat.cache.overflows > 0 {
         let _ = write!(text, ", all names expired {} times", stat.cache.overflows);
     }
+    if let Some(watch) = &stat.cache.watch {
+        let _ = write!(text, ", {} events", watch.events);
+        if watch.overflows > 0 {
+            let _ = write!(text, ", lost some {} times", watch.overflows);
+        }
+    }
     lines.push(("cache", text));
     let never: Vec<&str> = COMMON.iter().copied().filter(|name| !stat.requests.contains_key(*name)).collect();
     if !never.is_empty() {

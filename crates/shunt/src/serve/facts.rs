@@ -154,7 +154,11 @@ impl Provider for Facts {
                 .collect(),
             requests,
             passthrough: self.passthrough(&figures),
-            cache: Cache { mode: self.cache.clone(), overflows: self.handle.notification_overflows() },
+            cache: Cache {
+                mode: self.cache.clone(),
+                overflows: self.handle.notification_overflows(),
+                watch: (self.held)().watch,
+            },
             memory: self.memory(),
             negotiated: self.negotiated(),
         }

@@ -16,15 +16,18 @@ use crate::args::{MountArgs, WakefulArg};
 use crate::control::{self, SocketName};
 use crate::daemon;
 use crate::error::{Failure, Result, failed};
+use crate::report::Watch;
 use facts::Facts;
 
 /// What a file system holds.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Held {
     /// Inodes that the kernel knows.
     pub nodes: u64,
     /// Bytes that their table takes.
     pub bytes: Option<u64>,
+    /// What hears of changes that others make.
+    pub watch: Option<Watch>,
 }
 
 /// A file system that is ready to be mounted.
@@ -39,7 +42,7 @@ pub struct Service<F> {
     pub config: Config,
     /// What the kernel is told, but for the options of the command line.
     pub options: MountOptions,
-    /// How it caches, in the words of the command line.
+    /// How it caches, in the words of the command line, and why.
     pub cache: String,
     /// Set where the user does not want passthrough.
     pub passthrough_off: Option<String>,

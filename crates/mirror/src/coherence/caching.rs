@@ -1,0 +1,83 @@
+//! Which mode is in force, and why.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::CacheMode;
+use crate::lower::Lower;
+use crate::lower::watch::Watch;
+use crate::options::UNHEARD;
+
+/// How a source is cached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caching {
+    /// What is in force: never [`CacheMode::Auto`].
+    pub mode: CacheMode,
+    /// What tells of changes that others make, where the mode asks for it.
+    pub watcher: Option<&'static str>,
+    /// Why it is not coherent, where it was to be if possible.
+    pub reason: Option<String>,
+}
+
+/// What was heard of changes that others made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Events, those of things that nobody asked for included.
+    pub events: u64,
+    /// How often events were lost, and everything was expired instead.
+    pub overflows: u64,
+}
+
+/// Somebody to hear of changes, where the mode wants one; else why there is none.
+pub(crate) fn watch(mode: CacheMode) -> (Option<Arc<Watch>>, Option<Errno>) {
+    if !matches!(mode, CacheMode::Coherent | CacheMode::Auto) {
+        return (None, None);
+    }
+    match Watch::new() {
+        Ok(watch) => (Some(Arc::new(watch)), None),
+        Err(errno) => (None, Some(errno)),
+    }
+}
+
+impl Caching {
+    /// What comes of a mode with a source.
+    pub(crate) fn new(mode: CacheMode, lower: &Lower, refused: Option<Errno>) -> Self {
+        if !matches!(mode, CacheMode::Coherent | CacheMode::Auto) {
+            return Self { mode, watcher: None, reason: None };
+        }
+        let reason = if !lower.features().local {
+            "changes that other machines make are not told".to_owned()
+        } else if let Some(errno) = refused {
+            match errno {
+                Errno::PERM => "fanotify needs CAP_SYS_ADMIN".to_owned(),
+                errno => format!("no fanotify ({errno})"),
+            }
+        } else if !lower.is_watched(shunt_fuse::NodeId::ROOT) {
+            "the file system of the source cannot name its files in events".to_owned()
+        } else {
+            return Self { mode: CacheMode::Coherent, watcher: Some("fanotify"), reason: None };
+        };
+        Self { mode: CacheMode::Timeout(UNHEARD), watcher: None, reason: Some(reason) }
+    }
+}
+
+/// In the words of the command line.
+impl fmt::Display for Caching {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.mode {
+            CacheMode::Exclusive => f.write_str("exclusive")?,
+            CacheMode::Coherent | CacheMode::Auto => f.write_str("coherent")?,
+            CacheMode::Timeout(time) => write!(f, "timeout={}", time.as_secs_f64())?,
+            CacheMode::None => f.write_str("none")?,
+        }
+        if let Some(watcher) = self.watcher {
+            write!(f, " by {watcher}")?;
+        }
+        if let Some(reason) = &self.reason {
+            write!(f, ", not coherent: {reason}")?;
+        }
+        Ok(())
+    }
+}

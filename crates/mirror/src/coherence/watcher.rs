@@ -1,0 +1,144 @@
+//! The thread that hears of changes and tells the kernel.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use shunt_fuse::Caches;
+
+use super::echo::Echo;
+use crate::lower::Lower;
+use crate::lower::watch::Change;
+
+/// Bytes read at once: some hundred events.
+const BUFFER: usize = 64 << 10;
+
+/// Buffers read before what they say is told.
+const ROUNDS: usize = 16;
+
+/// Pause after each round. Events come in bursts: one waking for all of a burst, not one for each.
+const PAUSE: Duration = Duration::from_millis(3);
+
+/// Invalidations on their way at once when everything is expired.
+const BATCH: usize = 1024;
+
+/// The thread, while a session lasts.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watcher {
+    pub(super) fn start(lower: Arc<Lower>, caches: Caches) -> io::Result<Self> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let seen = stop.clone();
+        let work =
+            move || Work { lower, caches, stop: seen, fresh: HashSet::new(), echo: Echo::default() }.run();
+        let thread = thread::Builder::new().name("shunt-watch".to_owned()).spawn(work)?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        rustix::io::write(&*self.stop, &1u64.to_ne_bytes()).ok();
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+struct Work {
+    lower: Arc<Lower>,
+    caches: Caches,
+    stop: Arc<OwnedFd>,
+    fresh: HashSet<Change>,
+    echo: Echo,
+}
+
+impl Work {
+    fn run(mut self) {
+        let lower = self.lower.clone();
+        let Some(watch) = lower.watch() else { return };
+        let mut buffer = vec![0; BUFFER];
+        if lower.resumes() {
+            // Nobody listened between the engine before and this one.
+            self.fresh.insert(Change::Everything);
+        }
+        loop {
+            let pause = match self.fresh.is_empty() {
+                true => self.echo.next().map(|due| due.saturating_duration_since(Instant::now())),
+                false => Some(Duration::ZERO),
+            };
+            if self.wait(Some(watch.as_fd()), pause) {
+                return;
+            }
+            for _ in 0..ROUNDS {
+                let fresh = &mut self.fresh;
+                match lower.hear(&mut buffer, |change| _ = fresh.insert(change)) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(errno) => {
+                        tracing::error!(%errno, "changes by others are no longer told");
+                        return;
+                    }
+                }
+            }
+            if self.fresh.contains(&Change::Everything) {
+                tracing::warn!("changes were missed: all that is cached is expired");
+                self.fresh.retain(|change| *change == Change::Everything);
+            }
+            let now = Instant::now();
+            for change in std::mem::take(&mut self.fresh) {
+                self.echo.told(&change, now);
+                self.tell(change);
+            }
+            while let Some(change) = self.echo.take(now) {
+                self.tell(change);
+            }
+            if self.wait(None, Some(PAUSE)) {
+                return;
+            }
+        }
+    }
+
+    /// Waits for events, at most this long. `true`: it is over.
+    fn wait(&self, events: Option<BorrowedFd<'_>>, most: Option<Duration>) -> bool {
+        let stop = PollFd::new(&self.stop, PollFlags::IN);
+        let most = most.map(|most| Timespec {
+            tv_sec: most.as_secs().cast_signed(),
+            tv_nsec: most.subsec_nanos().into(),
+        });
+        let mut fds = vec![stop];
+        fds.extend(events.as_ref().map(|events| PollFd::new(events, PollFlags::IN)));
+        poll(&mut fds, most.as_ref()).is_ok() && !fds[0].revents().is_empty()
+    }
+
+    fn tell(&self, change: Change) {
+        match change {
+            // What is in use stays attached, with what is mounted below it, until it is looked up again.
+            Change::Name(dir, name) => drop(self.caches.expire_entry(dir, &name)),
+            Change::Inode(node, true) => drop(self.caches.invalidate_node_whole(node)),
+            Change::Inode(node, false) => drop(self.caches.invalidate_node(node, None)),
+            Change::Everything => self.expire_all(),
+        }
+    }
+
+    /// Names by one notification, inodes one by one. Not faster than the kernel takes them: there may be millions.
+    fn expire_all(&self) {
+        let mut sent = vec![self.caches.invalidate_all()];
+        let mut nodes = Vec::new();
+        self.lower.for_each_node(|node| nodes.push(node));
+        for batch in nodes.chunks(BATCH) {
+            sent.extend(batch.iter().map(|&node| self.caches.invalidate_node_whole(node)));
+            for completion in sent.drain(..) {
+                completion.wait().ok();
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! One event of `fanotify(7)`, taken from the buffer that `read(2)` filled.
+
+/// A kernel file handle as events carry it: the file system, and what names an inode in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawFid<'a> {
+    /// As `statvfs` tells it.
+    pub fsid: u64,
+    /// Type of the handle.
+    pub kind: i32,
+    /// The handle.
+    pub bytes: &'a [u8],
+}
+
+/// Something changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// What: `FAN_CREATE` and others.
+    pub mask: u64,
+    /// The process that did it; 0 where it has no number here.
+    pub pid: u32,
+    /// The directory and the name in it.
+    pub name: Option<(RawFid<'a>, &'a [u8])>,
+    /// The directory whose name it is, or that was changed itself.
+    pub dir: Option<RawFid<'a>>,
+    /// The inode.
+    pub target: Option<RawFid<'a>>,
+}
+
+/// `struct fanotify_event_metadata`: length, version, mask, pid are what is used.
+const METADATA: usize = 24;
+
+/// `FAN_EVENT_INFO_TYPE_*`.
+const FID: u8 = 1;
+const DFID_NAME: u8 = 2;
+const DFID: u8 = 3;
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// Takes the first event off a buffer; none where the rest is not one.
+pub fn take<'a>(buffer: &mut &'a [u8]) -> Option<Event<'a>> {
+    let length = u32_at(buffer, 0)? as usize;
+    if length < METADATA {
+        return None;
+    }
+    let (event, rest) = buffer.split_at_checked(length)?;
+    *buffer = rest;
+    let mut parsed = Event {
+        mask: u64::from_ne_bytes(*event.get(8..)?.first_chunk()?),
+        pid: u32_at(event, 20)?,
+        ..Event::default()
+    };
+    let mut infos = event.get(usize::from(u16_at(event, 6)?)..)?;
+    while let (Some(&kind), Some(length)) = (infos.first(), u16_at(infos, 2)) {
+        let Some((info, rest)) = infos.split_at_checked(usize::from(length)).filter(|_| length > 0) else {
+            break;
+        };
+        infos = rest;
+        let Some((fid, name)) = fid(info) else { continue };
+        match kind {
+            FID => parsed.target = Some(fid),
+            DFID => parsed.dir = Some(fid),
+            DFID_NAME => {
+                let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+                parsed.name = Some((fid, &name[..end]));
+            }
+            _ => {}
+        }
+    }
+    Some(parsed)
+}
+
+/// Header (4 bytes), file system (8), length and type of the handle (8), the handle, and what follows it.
+fn fid(info: &[u8]) -> Option<(RawFid<'_>, &[u8])> {
+    let (low, high) = (u32_at(info, 4)?, u32_at(info, 8)?);
+    let length = u32_at(info, 12)? as usize;
+    let kind = u32_at(info, 16)?.cast_signed();
+    let (bytes, rest) = info.get(20..)?.split_at_checked(length)?;
+    Some((RawFid { fsid: u64::from(high) << 32 | u64::from(low), kind, bytes }, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(kind: u8, handle: &[u8], name: &[u8]) -> Vec<u8> {
+        let length = (20 + handle.len() + name.len()).next_multiple_of(4);
+        let mut info = vec![kind, 0];
+        info.extend((length as u16).to_ne_bytes());
+        info.extend([7u32, 9, handle.len() as u32, 1].iter().flat_map(|word| word.to_ne_bytes()));
+        info.extend(handle);
+        info.extend(name);
+        info.resize(length, 0);
+        info
+    }
+
+    fn event(mask: u64, infos: &[Vec<u8>]) -> Vec<u8> {
+        let infos = infos.concat();
+        let mut event = ((24 + infos.len()) as u32).to_ne_bytes().to_vec();
+        event.extend([3, 0]);
+        event.extend(24u16.to_ne_bytes());
+        event.extend(mask.to_ne_bytes());
+        event.extend((-1i32).to_ne_bytes());
+        event.extend(4711u32.to_ne_bytes());
+        event.extend(infos);
+        event
+    }
+
+    #[test]
+    fn a_name_and_its_inode() {
+        let bytes = event(0x100, &[info(2, b"parent..", b"name\0"), info(1, b"child...", b"")]);
+        let mut rest = &bytes[..];
+        let event = take(&mut rest).unwrap();
+        assert!(rest.is_empty());
+        assert_eq!((event.mask, event.pid), (0x100, 4711));
+        let fid = |bytes| RawFid { fsid: 9 << 32 | 7, kind: 1, bytes };
+        assert_eq!(event.name, Some((fid(b"parent.."), &b"name"[..])));
+        assert_eq!(event.target, Some(fid(b"child...")));
+    }
+
+    #[test]
+    fn anything_else_is_no_event_and_no_panic() {
+        let whole = event(4, &[info(2, b"parent..", b"name\0"), info(1, b"child...", b""), vec![5, 0, 0, 0]]);
+        for cut in 0..whole.len() {
+            assert_eq!(take(&mut &whole[..cut]), None, "{cut} bytes");
+        }
+        for place in 0..whole.len() {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut bent = whole.clone();
+                bent[place] = value;
+                let mut rest = &bent[..];
+                while take(&mut rest).is_some() {}
+            }
+        }
+    }
+}

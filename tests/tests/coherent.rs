@@ -1,0 +1,298 @@
+//! `--cache coherent`: what is done in the source shows in the mount within 100 ms, by names that are cached for ever.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use shunt_tests::{Plan, Stage, needs_mount, pace, run, stage};
+
+/// The promise, and as much again for a machine that does other things.
+const SOON: Duration = Duration::from_millis(200);
+
+fn plan() -> Plan {
+    Plan::tmpfs().args(&["--cache", "coherent"])
+}
+
+/// Tells the state of a name as a program sees it.
+fn state(path: &Path) -> String {
+    match fs::symlink_metadata(path) {
+        Ok(m) if m.is_symlink() => format!("link to {:?} of {}", fs::read_link(path).ok(), m.uid()),
+        Ok(m) if m.is_dir() => {
+            // Gone meanwhile: the next look will tell.
+            let Ok(entries) = fs::read_dir(path) else { return "moving".to_owned() };
+            let mut names: Vec<OsString> = entries.map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            format!("{:o} {} {} {:?} {names:?}", m.mode(), m.uid(), m.nlink(), m.modified().unwrap())
+        }
+        Ok(m) => {
+            let data = fs::read(path).map(|data| String::from_utf8_lossy(&data).into_owned());
+            format!(
+                "{:o} {}:{} {} {} {:?} {data:?}",
+                m.mode(),
+                m.uid(),
+                m.gid(),
+                m.nlink(),
+                m.len(),
+                m.modified().unwrap()
+            )
+        }
+        Err(error) => format!("{:?}", error.kind()),
+    }
+}
+
+/// The names look the same from both sides, within the time.
+fn same_soon(s: &Stage, what: &str, names: &[&str]) {
+    let start = Instant::now();
+    loop {
+        let took = start.elapsed();
+        let differing: Vec<String> = names
+            .iter()
+            .map(|name| (name, state(&s.lower(name)), state(&s.path(name))))
+            .filter(|(_, below, above)| below != above)
+            .map(|(name, below, above)| format!("{name}: {below} below, {above} above"))
+            .collect();
+        if differing.is_empty() {
+            return;
+        }
+        assert!(took < pace::limit(SOON), "{what}: after {took:?}\n{}", differing.join("\n"));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Does something in the source, to names that the kernel knows well, and waits until it shows.
+fn shows(s: &Stage, what: &str, names: &[&str], change: impl FnOnce()) {
+    // Twice: answers from caches.
+    for _ in 0..2 {
+        names.iter().for_each(|name| drop(state(&s.path(name))));
+    }
+    change();
+    same_soon(s, what, names);
+}
+
+#[test]
+fn names_come_and_go() {
+    needs_mount!();
+    stage::perform(plan(), |s| {
+        let l = |name: &str| s.lower(name);
+        fs::create_dir(l("d")).unwrap();
+        shows(s, "create", &["f", "", "."], || fs::write(l("f"), "1").unwrap());
+        shows(s, "create in a directory", &["d/f", "d"], || fs::write(l("d/f"), "1").unwrap());
+        shows(s, "hard link", &["f", "g"], || fs::hard_link(l("f"), l("g")).unwrap());
+        shows(s, "rename", &["g", "h", "f"], || fs::rename(l("g"), l("h")).unwrap());
+        shows(s, "rename to another directory", &["h", "d/h", "d"], || fs::rename(l("h"), l("d/h")).unwrap());
+        shows(s, "replace", &["d/f", "d/h", "f"], || fs::rename(l("d/h"), l("d/f")).unwrap());
+        shows(s, "delete", &["d/f", "f", "d"], || fs::remove_file(l("d/f")).unwrap());
+        shows(s, "symbolic link", &["s"], || symlink("one", l("s")).unwrap());
+        shows(s, "another target", &["s"], || {
+            fs::remove_file(l("s")).unwrap();
+            symlink("two", l("s")).unwrap();
+        });
+        shows(s, "delete and make again", &["f"], || {
+            fs::remove_file(l("f")).unwrap();
+            fs::write(l("f"), "another").unwrap();
+        });
+        shows(s, "a directory in the place of a file", &["f", "f/x"], || {
+            fs::remove_file(l("f")).unwrap();
+            fs::create_dir(l("f")).unwrap();
+            fs::write(l("f/x"), "x").unwrap();
+        });
+        shows(s, "a file in the place of a directory", &["f", "f/x"], || {
+            fs::remove_dir_all(l("f")).unwrap();
+            fs::write(l("f"), "x").unwrap();
+        });
+    });
+}
+
+#[test]
+fn whole_trees_move() {
+    needs_mount!();
+    stage::perform(plan(), |s| {
+        let l = |name: &str| s.lower(name);
+        fs::create_dir_all(l("a/b/c")).unwrap();
+        fs::create_dir(l("z")).unwrap();
+        fs::write(l("a/b/c/f"), "deep").unwrap();
+        let names = ["a/b/c/f", "a/b", "z/b/c/f", "z/b", "a", "z"];
+        // Somebody is in there.
+        let inside = fs::File::open(s.path("a/b/c")).unwrap();
+        shows(s, "move", &names, || fs::rename(l("a/b"), l("z/b")).unwrap());
+        shows(s, "move back", &names, || fs::rename(l("z/b"), l("a/b")).unwrap());
+        assert_eq!(inside.metadata().unwrap().ino(), fs::metadata(s.path("a/b/c")).unwrap().ino());
+        fs::create_dir_all(l("other/c")).unwrap();
+        shows(s, "exchange", &["a/b/c/f", "a/b", "other", "other/c", "other/c/f"], || {
+            let (a, b) = (l("a/b"), l("other"));
+            let cwd = rustix::fs::CWD;
+            rustix::fs::renameat_with(cwd, a, cwd, b, rustix::fs::RenameFlags::EXCHANGE).unwrap();
+        });
+        shows(s, "remove", &["a/b", "a"], || fs::remove_dir_all(l("a")).unwrap());
+    });
+}
+
+#[test]
+fn attributes_follow() {
+    needs_mount!();
+    stage::perform(plan(), |s| {
+        let l = |name: &str| s.lower(name);
+        fs::write(l("f"), "1234567890").unwrap();
+        fs::create_dir(l("d")).unwrap();
+        symlink("x", l("s")).unwrap();
+        for name in ["f", "d"] {
+            shows(s, "chmod", &[name], || {
+                fs::set_permissions(l(name), PermissionsExt::from_mode(0o700)).unwrap()
+            });
+        }
+        for name in ["f", "d", "s"] {
+            shows(s, "chown", &[name], || std::os::unix::fs::lchown(l(name), Some(7), Some(8)).unwrap());
+        }
+        for name in ["f", "d"] {
+            shows(s, "touch", &[name], || {
+                run(Command::new("touch").args(["-m", "-d", "2001-02-03"]).arg(l(name))).ok();
+            });
+        }
+        shows(s, "truncate", &["f"], || {
+            run(Command::new("truncate").args(["-s", "3"]).arg(l("f"))).ok();
+        });
+        let acl = |text: &str, name| run(Command::new("setfacl").args(["-m", text]).arg(l(name))).success();
+        if acl("u:99:r", "f") {
+            shows(s, "ACL", &["f"], || assert!(acl("u:98:rwx", "f")));
+            shows(s, "ACL of a directory", &["d"], || assert!(acl("u:98:rwx", "d")));
+        }
+    });
+}
+
+/// Both that which is open in the mount and that which is opened anew.
+fn data_follows(s: &Stage) {
+    use std::io::Write;
+    use std::os::unix::fs::FileExt;
+    let l = |name: &str| s.lower(name);
+    fs::write(l("f"), "start").unwrap();
+    let held = fs::File::open(s.path("f")).unwrap();
+    let read = || {
+        let mut buffer = vec![0; 64];
+        let length = held.read_at(&mut buffer, 0).unwrap();
+        String::from_utf8(buffer[..length].to_vec()).unwrap()
+    };
+    assert_eq!(read(), "start");
+    let seen = |what: &str| {
+        let start = Instant::now();
+        let below = fs::read_to_string(l("f")).unwrap();
+        while read() != below || held.metadata().unwrap().len() != below.len() as u64 {
+            assert!(start.elapsed() < pace::limit(SOON), "{what}: {} below, {} above", below, read());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    let mut writer = fs::File::options().append(true).open(l("f")).unwrap();
+    for round in 0..20 {
+        // Not closed in between.
+        shows(s, "append", &["f"], || writer.write_all(b"+").unwrap());
+        seen(&format!("append {round}"));
+    }
+    drop(writer);
+    let file = fs::File::options().read(true).write(true).open(l("f")).unwrap();
+    shows(s, "overwrite", &["f"], || file.write_all_at(b"S", 0).unwrap());
+    seen("overwrite");
+    shows(s, "truncate", &["f"], || file.set_len(3).unwrap());
+    seen("truncate");
+}
+
+#[test]
+fn data_that_is_passed_through_follows() {
+    needs_mount!();
+    stage::perform(plan(), data_follows);
+}
+
+#[test]
+fn data_that_the_daemon_carries_follows() {
+    needs_mount!();
+    stage::perform(Plan::daemon().args(&["--cache", "coherent"]), data_follows);
+}
+
+#[test]
+fn a_mapping_below_shows() {
+    needs_mount!();
+    stage::perform(plan(), |s| {
+        fs::write(s.lower("f"), [b'.'; 4096]).unwrap();
+        let held = fs::File::open(s.path("f")).unwrap();
+        let file = fs::File::options().read(true).write(true).open(s.lower("f")).unwrap();
+        let mut mapping = shunt_tests::sys::Shared::new(&file, 4096).unwrap();
+        drop(file);
+        std::thread::sleep(Duration::from_millis(20));
+        drop(state(&s.path("f")));
+        mapping[17] = b'x';
+        same_soon(s, "a store", &["f"]);
+        assert_eq!(held.metadata().unwrap().len(), 4096);
+    });
+}
+
+/// What was seen once is not asked for again, and what others do elsewhere makes no difference to that.
+#[test]
+fn names_are_asked_for_once() {
+    needs_mount!();
+    stage::perform(plan(), |s| {
+        fs::create_dir(s.lower("d")).unwrap();
+        fs::create_dir(s.lower("aside")).unwrap();
+        (0..50).for_each(|f| fs::write(s.lower(format!("d/{f}")), "x").unwrap());
+        let look = || {
+            (0..50).for_each(|f| assert!(fs::metadata(s.path(format!("d/{f}"))).is_ok()));
+            (0..50).for_each(|f| assert!(fs::metadata(s.path(format!("d/no-{f}"))).is_err()));
+        };
+        // What was made just now is told for a second.
+        std::thread::sleep(Duration::from_millis(1300));
+        look();
+        std::thread::sleep(Duration::from_millis(1300));
+        let before = s.requests("lookup");
+        (0..50).for_each(|f| fs::write(s.lower(format!("aside/{f}")), "x").unwrap());
+        look();
+        assert_eq!(s.requests("lookup"), before);
+    });
+}
+
+/// Our own changes come back as events, and must not make the kernel forget.
+#[test]
+fn own_changes_are_no_news() {
+    needs_mount!();
+    stage::perform(plan(), |s| {
+        fs::create_dir(s.path("d")).unwrap();
+        (0..50).for_each(|f| fs::write(s.path(format!("d/{f}")), "x").unwrap());
+        (0..50).step_by(2).for_each(|f| {
+            fs::rename(s.path(format!("d/{f}")), s.path(format!("d/new-{f}"))).unwrap();
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        let before = s.requests("lookup");
+        (0..50).step_by(2).for_each(|f| {
+            assert!(fs::metadata(s.path(format!("d/new-{f}"))).is_ok());
+            assert!(fs::metadata(s.path(format!("d/{}", f + 1))).is_ok());
+        });
+        let asked = s.requests("lookup") - before;
+        assert!(asked <= 2, "{asked} lookups of names that we made ourselves");
+    });
+}
+
+/// More events than the kernel keeps, while nobody reads them.
+#[test]
+fn lost_events_expire_everything() {
+    needs_mount!();
+    stage::perform(plan(), |s| {
+        let names = ["f", "new", "d/f", "d/new", "d", "gone"];
+        fs::create_dir(s.lower("d")).unwrap();
+        ["f", "d/f", "gone"].iter().for_each(|name| fs::write(s.lower(name), "1").unwrap());
+        same_soon(s, "start", &names);
+        shunt_tests::mounts::signal(s.pid(), rustix::process::Signal::STOP);
+        let queue: u32 =
+            fs::read_to_string("/proc/sys/fs/fanotify/max_queued_events").unwrap().trim().parse().unwrap();
+        fs::create_dir(s.lower("many")).unwrap();
+        // It may still read some until it stops.
+        for file in 0..queue + queue / 4 {
+            fs::File::create(s.lower(format!("many/{file}"))).unwrap();
+        }
+        // None of these is told.
+        ["new", "d/new"].iter().for_each(|name| fs::write(s.lower(name), "2").unwrap());
+        fs::remove_file(s.lower("gone")).unwrap();
+        fs::set_permissions(s.lower("d"), PermissionsExt::from_mode(0o700)).unwrap();
+        shunt_tests::mounts::signal(s.pid(), rustix::process::Signal::CONT);
+        same_soon(s, "after an overflow", &names);
+        assert!(s.stat()["cache"]["watch"]["overflows"].as_u64().unwrap() > 0);
+    });
+}
