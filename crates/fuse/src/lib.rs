@@ -48,7 +48,7 @@ pub use privilege::drop_fsetid;
 pub use rustix::io::Errno;
 pub use session::{
     Config, Handle, Negotiated, NegotiationError, OperationStatistics, PROTOCOL, Profile, Refusal, Session,
-    Snapshot,
+    Snapshot, Transport, TransportInUse,
 };
 pub use shunt_fuse_abi::{InitFlags as Capabilities, Opcode};
 pub use transport::device::Device;

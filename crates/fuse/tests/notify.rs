@@ -336,6 +336,10 @@ fn poll_ready_wakes_those_who_poll() {
 
 #[test]
 fn resend_brings_unanswered_requests_again() {
+    if common::over_rings() {
+        // The kernel sends again what was read from /dev/fuse, and nothing else.
+        return;
+    }
     run(Plan::passthrough(), |stage| {
         stage.fs.add_file("x", b"bytes");
         let file = File::open(stage.path("x")).unwrap();

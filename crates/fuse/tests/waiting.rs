@@ -46,7 +46,9 @@ fn handlers_that_wait_take_no_thread() {
             assert_eq!(stage.handle.waiting_requests(), REQUESTS);
             let time = fastest_stat(stage);
             assert!(time < Duration::from_millis(50), "{time:?}");
-            assert!(stage.handle.threads() <= 2);
+            // Over rings each queue has a thread, and one more while an entry changes hands.
+            let most = if common::over_rings() { 1 + 2 * common::processors() } else { 2 };
+            assert!(stage.handle.threads() <= most, "{}", stage.handle.threads());
             gate.open();
             for reader in readers {
                 assert_eq!(&reader.join().unwrap(), b"bytes");
@@ -76,6 +78,10 @@ fn handlers_that_block_get_more_threads_which_leave_again() {
             let time = fastest_stat(stage);
             assert!(time < Duration::from_millis(50), "{time:?}");
         });
+        if common::over_rings() {
+            // An entry that the kernel has cannot be taken back, and keeps its thread.
+            return;
+        }
         // They leave one by one, about two a second, while requests flow.
         let most = stage.handle.threads();
         eventually("threads leave", || {

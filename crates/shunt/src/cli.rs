@@ -156,7 +156,7 @@ pub struct UmountArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct ListArgs {
-    /// Print a JSON array of {mountpoint, source, kind, pid, transport, passthrough}
+    /// Print a JSON array of {mountpoint, source, kind, pid, transport, transport_reason, passthrough}
     #[arg(long)]
     pub json: bool,
 }

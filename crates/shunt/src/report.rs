@@ -15,8 +15,11 @@ pub struct Entry {
     pub kind: String,
     /// The process that serves it. None if nobody could be asked: it died, or belongs to another user.
     pub pid: Option<u32>,
-    /// `dev`, ...
+    /// `dev` or `uring`.
     pub transport: Option<String>,
+    /// Why another transport that was wanted is not in use.
+    #[serde(default)]
+    pub transport_reason: Option<String>,
     /// Whether file data goes past the daemon.
     pub passthrough: Option<bool>,
 }
@@ -34,8 +37,11 @@ pub struct Stat {
     pub pid: u32,
     /// The version of that process.
     pub version: String,
-    /// `dev`, ...
+    /// `dev` or `uring`.
     pub transport: String,
+    /// Why another transport that was wanted is not in use.
+    #[serde(default)]
+    pub transport_reason: Option<String>,
     /// Seconds since it began to serve.
     pub uptime_s: f64,
     /// Threads that wait for requests.
@@ -166,10 +172,11 @@ mod tests {
             kind: "mirror".into(),
             pid: Some(7),
             transport: Some("dev".into()),
+            transport_reason: None,
             passthrough: Some(true),
         };
         let expected = json!({"mountpoint": "/b", "source": "/a", "kind": "mirror", "pid": 7,
-            "transport": "dev", "passthrough": true});
+            "transport": "dev", "transport_reason": null, "passthrough": true});
         assert_eq!(serde_json::to_value(&entry).unwrap(), expected);
     }
 

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 #[test]
 fn mounted_listed_measured_unmounted() {
     let Some(scene) = Scene::new() else { return };
-    let line = scene.mirror(&["--cache", "exclusive"]);
+    let line = scene.mirror(&["--cache", "exclusive", "--transport", "dev"]);
     let (source, mountpoint) = (scene.source(), scene.mountpoint());
     let start =
         format!("shunt: {} shows {} (transport dev, passthrough ", mountpoint.display(), source.display());
@@ -25,7 +25,7 @@ fn mounted_listed_measured_unmounted() {
     let listed = scene.listed().expect("it is listed");
     let mut keys: Vec<_> = listed.as_object().unwrap().keys().map(String::as_str).collect();
     keys.sort_unstable();
-    assert_eq!(keys, ["kind", "mountpoint", "passthrough", "pid", "source", "transport"]);
+    assert_eq!(keys, ["kind", "mountpoint", "passthrough", "pid", "source", "transport", "transport_reason"]);
     assert_eq!(listed["source"], source.to_str().unwrap());
     assert_eq!((&listed["kind"], &listed["transport"]), (&"mirror".into(), &"dev".into()));
     assert_eq!(listed["passthrough"], line.contains("passthrough on"));

@@ -16,6 +16,26 @@ pub struct FileRange {
     pub length: u32,
 }
 
+impl FileRange {
+    /// Reads it into `room`, which has its length. Tells how much there was.
+    ///
+    /// # Errors
+    /// Those of `pread(2)` where nothing was read.
+    pub(crate) fn read(&self, room: &mut [u8]) -> Result<usize, Errno> {
+        let mut done = 0;
+        while done < room.len() {
+            match rustix::io::pread(&self.file, &mut room[done..], self.offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+}
+
 /// The answer to `read`.
 #[derive(Debug, Clone)]
 pub enum Data<'a> {

@@ -50,6 +50,11 @@ pub(crate) struct Notifier {
     inner: Arc<Inner>,
 }
 
+/// Ids of retrieves. Over a ring the kernel finds an answered request by its id, and the data of a retrieve is a
+/// request with this one: no id that the kernel gives out itself, which count from zero, and even, for odd ones are
+/// interrupts.
+const FIRST_RETRIEVE: u64 = 1 << 62;
+
 #[derive(Debug)]
 struct Inner {
     state: Mutex<State>,
@@ -73,7 +78,7 @@ impl Notifier {
                 expires_names: AtomicBool::new(false),
                 can_expire_all: AtomicBool::new(true),
                 retrieves: Mutex::default(),
-                next_retrieve: AtomicU64::new(1),
+                next_retrieve: AtomicU64::new(FIRST_RETRIEVE),
                 mountpoint: OnceLock::new(),
                 overflows: AtomicU64::new(0),
             }),
@@ -341,7 +346,7 @@ impl Inner {
             }
             What::Store { node, offset, data } => send(notify::store(node.0, *offset, data)),
             What::Retrieve { node, offset, size } => {
-                let unique = self.next_retrieve.fetch_add(1, Ordering::Relaxed);
+                let unique = self.next_retrieve.fetch_add(2, Ordering::Relaxed);
                 let Waiter::Retrieved(completer) = &note.waiter else { return Err(Errno::INVAL) };
                 self.retrieves.lock().insert(unique, completer.clone());
                 let sent = send(notify::retrieve(unique, node.0, *offset, *size));

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use shunt_fuse_abi::InitFlags;
 
+use super::Transport;
+
 /// The two ways to carry file data. The kernel does not allow both on one mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Profile {
@@ -30,6 +32,9 @@ pub struct Config {
     pub(crate) max_threads: usize,
     pub(crate) splice: bool,
     pub(crate) wakeful: bool,
+    pub(crate) transport: Transport,
+    /// The rings of this session are set up: FUSE over io_uring may be negotiated.
+    pub(crate) rings_ready: bool,
 }
 
 /// Asked for in every profile: each makes something faster or more correct and promises nothing that the framework
@@ -76,6 +81,8 @@ impl Config {
             max_threads: 64.max(2 * cores),
             splice: true,
             wakeful: true,
+            transport: Transport::Dev,
+            rings_ready: false,
         }
     }
 
@@ -158,6 +165,19 @@ impl Config {
     pub fn wakeful(mut self, on: bool) -> Self {
         self.wakeful = on;
         self
+    }
+
+    /// How requests come from the kernel ([`Transport::Dev`] by default). What cannot be had is replaced by
+    /// `/dev/fuse`, and [`Handle::transport`](super::Handle::transport) tells why.
+    pub fn transport(mut self, transport: Transport) -> Self {
+        self.transport = transport;
+        self
+    }
+
+    /// What the largest reply or argument takes, in bytes. A ring entry must have room for it even where WRITEs are
+    /// small; a reader of `/dev/fuse` always has.
+    pub(crate) fn largest_message(&self) -> u32 {
+        if self.rings_ready { self.max_write.max(super::ring::LEAST_PAYLOAD) } else { self.max_write }
     }
 
     /// The profile.

@@ -9,16 +9,19 @@ mod load;
 mod modes;
 mod negotiate;
 mod readers;
+mod ring;
 mod serve;
 pub(crate) mod statistics;
 pub(crate) mod task;
+mod transport;
 
-pub(crate) use serve::Message;
+pub(crate) use serve::{Bytes, Message};
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use shunt_fuse_abi as abi;
 use shunt_fuse_abi::{InitFlags, OutHeader, ParseContext};
@@ -27,6 +30,7 @@ use zerocopy::IntoBytes;
 pub use config::{Config, Profile};
 pub use negotiate::{Negotiated, NegotiationError, PROTOCOL, Refusal};
 pub use statistics::{OperationStatistics, Snapshot};
+pub use transport::{Transport, TransportInUse};
 
 use crate::api::{FileSystem, NodeId, Opened};
 use crate::cache::write_out::Mountpoint;
@@ -39,6 +43,7 @@ use interrupt::{EarlyInterrupts, Waiting};
 use modes::Modes;
 use negotiate::{Circumstances, Outcome, negotiate};
 use readers::Readers;
+use ring::Rings;
 use statistics::Statistics;
 
 /// What all threads of a session share.
@@ -55,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) notifier: Notifier,
     pub(crate) modes: Modes,
     pub(crate) readers: Readers,
+    pub(crate) rings: Rings,
+    transport: Mutex<TransportInUse>,
     pub(crate) pipes: Option<Arc<PipePool>>,
     passthrough: Option<Passthrough>,
     destroyed: AtomicBool,
@@ -122,9 +129,14 @@ impl Handle {
         self.shared.waiting.len()
     }
 
-    /// Threads that read requests.
+    /// Threads that read requests, those of ring queues included.
     pub fn threads(&self) -> usize {
-        self.shared.readers.threads()
+        self.shared.readers.threads() + self.shared.rings.threads()
+    }
+
+    /// How requests come in, from the start of serving on.
+    pub fn transport(&self) -> TransportInUse {
+        self.shared.transport.lock().clone()
     }
 
     /// Bursts of requests for which processors were kept awake; see [`Config::wakeful`].
@@ -156,6 +168,7 @@ pub struct Session<F> {
     fs: Arc<F>,
     handle: Handle,
     config: Config,
+    rings: Option<ring::Prepared>,
 }
 
 impl<F> std::fmt::Debug for Session<F> {
@@ -176,7 +189,7 @@ impl<F: FileSystem> Session<F> {
     ) -> Result<Self, NegotiationError> {
         let fs = fs.into();
         let device = Arc::new(device);
-        let negotiated = handshake(&device, &config)?;
+        let (negotiated, rings, transport) = handshake(&device, &config)?;
         let has = |capability| negotiated.has(capability);
         let pipes = (config.splice && device.is_kernel())
             .then(|| PipePool::new(config.max_write as usize + 2 * 4096, 2));
@@ -192,6 +205,8 @@ impl<F: FileSystem> Session<F> {
             notifier,
             modes: Modes::default(),
             readers: Readers::new(config.threads, config.max_threads),
+            rings: Rings::default(),
+            transport: Mutex::new(transport),
             pipes,
             passthrough: has(InitFlags::PASSTHROUGH).then(|| Passthrough::new(device.clone())),
             destroyed: AtomicBool::new(false),
@@ -200,7 +215,7 @@ impl<F: FileSystem> Session<F> {
         });
         let handle = Handle::new(shared);
         fs.start(&handle).map_err(NegotiationError::Start)?;
-        Ok(Self { fs, handle, config })
+        Ok(Self { fs, handle, config, rings })
     }
 
     /// A handle that outlives the session.
@@ -219,7 +234,7 @@ impl<F: FileSystem> Session<F> {
     /// Those of starting threads and of the device.
     pub fn run(self) -> io::Result<()> {
         let shared = &self.handle.shared;
-        let result = readers::serve(&self.fs, &self.handle, &self.config);
+        let result = readers::serve(&self.fs, &self.handle, &self.config, self.rings);
         shared.notifier.close();
         shared.waiting.cancel_all();
         shared.destroy(|| self.fs.destroy());
@@ -228,7 +243,10 @@ impl<F: FileSystem> Session<F> {
 }
 
 /// Reads INIT and answers it.
-fn handshake(device: &Device, config: &Config) -> Result<Negotiated, NegotiationError> {
+fn handshake(
+    device: &Device,
+    config: &Config,
+) -> Result<(Negotiated, Option<ring::Prepared>, TransportInUse), NegotiationError> {
     // The kernel refuses to hand out a request to a reader with less room than its largest.
     let mut buffer = vec![0; (config.max_write as usize + 8192).max(1 << 20)];
     let circumstances = Circumstances {
@@ -253,10 +271,15 @@ fn handshake(device: &Device, config: &Config) -> Result<Negotiated, Negotiation
             let header = OutHeader { len, error, unique: request.header.unique };
             device.send(&header, &[body]).map_err(NegotiationError::NoInit)
         };
+        let (rings, transport) = transport::choose(config, device, &arg);
+        let config = &match &rings {
+            Some(rings) => rings.adapt(config),
+            None => config.clone(),
+        };
         match negotiate(&arg, config, circumstances) {
             Ok(Outcome::Agreed(out, negotiated)) => {
                 reply(0, out.as_bytes())?;
-                return Ok(negotiated);
+                return Ok((negotiated, rings, transport));
             }
             Ok(Outcome::AskAgain(out)) => reply(0, out.as_bytes())?,
             Err(error) => {

@@ -143,7 +143,7 @@ pub(crate) fn negotiate(
         congestion_threshold: config.max_background / 4 * 3,
         max_write,
         time_gran: config.time_granularity,
-        max_pages: (max_write / PAGE).min(u16::MAX.into()) as u16,
+        max_pages: (config.largest_message().max(max_write) / PAGE).min(u16::MAX.into()) as u16,
         max_stack_depth: if granted.contains(InitFlags::PASSTHROUGH) { config.max_stack_depth } else { 0 },
         request_timeout: match config.request_timeout {
             Some(timeout) if granted.contains(InitFlags::REQUEST_TIMEOUT) => {
@@ -203,8 +203,11 @@ fn refuse(
     if capability == InitFlags::INIT_RESERVED || !InitFlags::all().contains(capability) {
         return Some("nobody knows what it means");
     }
-    if capability.intersects(InitFlags::OVER_IO_URING | InitFlags::HAS_IO_URING_BUFPOOL) {
-        return Some("this transport serves /dev/fuse");
+    if capability == InitFlags::OVER_IO_URING && !config.rings_ready {
+        return Some("it is asked for by the choice of a transport");
+    }
+    if capability == InitFlags::HAS_IO_URING_BUFPOOL {
+        return Some("ring entries have buffers of their own");
     }
     if capability == InitFlags::SUBMOUNTS {
         return Some("automatic submounts are a virtiofs feature");

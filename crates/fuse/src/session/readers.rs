@@ -18,7 +18,8 @@ use shunt_fuse_abi::InitFlags;
 
 use super::latency::WakefulProcessors;
 use super::load::{Load, Wish};
-use super::{Config, Handle};
+use super::ring::{Prepared, Rings};
+use super::{Config, Handle, TransportInUse};
 use crate::api::FileSystem;
 use crate::transport::Channel;
 use crate::transport::buffer::BufferPool;
@@ -79,6 +80,12 @@ impl Readers {
         }
     }
 
+    /// Takes note of a request.
+    pub(crate) fn received(&self) {
+        self.progress.fetch_add(1, Ordering::SeqCst);
+        self.wake_watch();
+    }
+
     fn end(&self, failure: Option<io::Error>) {
         if let Some(failure) = failure {
             self.failure.lock().get_or_insert(failure);
@@ -101,7 +108,7 @@ impl Readers {
 
     /// Waits until one more thread is wanted: all were busy most of the time, or busy with the same requests for a
     /// [`TICK`]. `false` at the end of the session.
-    fn wait_for_need(&self, load: &mut Load, processors: &mut WakefulProcessors) -> bool {
+    fn wait_for_need(&self, load: &mut Load, processors: &mut WakefulProcessors, rings: &Rings) -> bool {
         let mut quiet = 0;
         let mut stuck = false;
         let mut last = self.progress.load(Ordering::Relaxed);
@@ -119,7 +126,8 @@ impl Readers {
                 return true;
             }
             stuck = idle == 0;
-            quiet = if requests == 0 && idle > 0 { quiet + 1 } else { 0 };
+            let full = rings.look(self.threads() + rings.threads() < self.most);
+            quiet = if requests == 0 && idle > 0 && !full { quiet + 1 } else { 0 };
             match load.look(idle) {
                 Wish::OneMore if self.threads() < self.usual => return true,
                 Wish::OneLess if self.threads() > 1 => {
@@ -144,10 +152,16 @@ impl Readers {
 }
 
 /// Serves a session with as many threads as it takes; returns when the mount is gone.
-pub(crate) fn serve<F: FileSystem>(fs: &Arc<F>, handle: &Handle, config: &Config) -> io::Result<()> {
+pub(crate) fn serve<F: FileSystem>(
+    fs: &Arc<F>,
+    handle: &Handle,
+    config: &Config,
+    prepared: Option<Prepared>,
+) -> io::Result<()> {
+    let rings = &handle.shared.rings;
     let readers = &handle.shared.readers;
     let buffers = BufferPool::new(handle.shared.negotiated.max_write as usize + 8192);
-    thread::scope(|scope| {
+    let served = thread::scope(|scope| {
         let start = |device: Arc<Device>| -> io::Result<()> {
             let number = readers.threads.fetch_add(1, Ordering::Relaxed);
             let buffers = buffers.clone();
@@ -164,9 +178,16 @@ pub(crate) fn serve<F: FileSystem>(fs: &Arc<F>, handle: &Handle, config: &Config
             })
         };
         start(handle.shared.device.clone())?;
+        if let Some(prepared) = prepared
+            && let Err(error) = rings.start(fs, handle, prepared)
+        {
+            let reason = format!("the kernel refused a ring: {error}");
+            tracing::warn!("requests come over /dev/fuse: {reason}");
+            *handle.shared.transport.lock() = TransportInUse::dev(Some(reason));
+        }
         let mut load = Load::default();
         let mut processors = WakefulProcessors::new(config.wakeful);
-        while readers.wait_for_need(&mut load, &mut processors) {
+        while readers.wait_for_need(&mut load, &mut processors, &handle.shared.rings) {
             readers.surplus.store(0, Ordering::Release);
             if readers.threads() >= readers.most {
                 thread::sleep(TICK);
@@ -179,7 +200,9 @@ pub(crate) fn serve<F: FileSystem>(fs: &Arc<F>, handle: &Handle, config: &Config
             }
         }
         Ok::<(), io::Error>(())
-    })?;
+    });
+    rings.end();
+    served?;
     match readers.failure.lock().take() {
         Some(failure) => Err(failure),
         None => Ok(()),
@@ -209,8 +232,7 @@ fn read_requests<F: FileSystem>(
         readers.idle.fetch_sub(1, Ordering::AcqRel);
         match received {
             Ok((header, message)) => {
-                readers.progress.fetch_add(1, Ordering::SeqCst);
-                readers.wake_watch();
+                readers.received();
                 // Handlers are caught where they run; this is for calls that have no reply (FORGET).
                 let served = catch_unwind(AssertUnwindSafe(|| {
                     super::serve::serve(fs, handle, &channel, &header, message);

@@ -1,5 +1,6 @@
 //! What happens to one message.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,24 +16,41 @@ use crate::api::{FileSystem, NodeId, Request, SplicedPayload};
 use crate::cache::{Note, What};
 use crate::transport::Channel;
 use crate::transport::buffer::Buffer;
+use crate::transport::uring::Received;
 
 /// A message as the transport received it.
 #[derive(Debug)]
 pub(crate) struct Message {
-    pub(crate) buffer: Buffer,
-    /// Bytes of the buffer that count.
-    pub(crate) length: usize,
-    /// The data of a WRITE that stayed in a pipe; the buffer then holds only what comes before it.
+    pub(crate) bytes: Bytes,
+    /// The data of a WRITE that stayed in a pipe; the bytes are then only what comes before it.
     pub(crate) spliced: Option<SplicedPayload>,
+}
+
+/// Where a message lies.
+#[derive(Debug)]
+pub(crate) enum Bytes {
+    /// At the beginning of a buffer.
+    Pooled { buffer: Buffer, length: usize },
+    /// Where the kernel put it.
+    InPlace(Received),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Pooled { buffer, length } => &buffer[..*length],
+            Self::InPlace(received) => received,
+        }
+    }
 }
 
 impl Message {
     fn parse(&self, context: &abi::ParseContext) -> Result<abi::Request<'_>, ParseError> {
-        let bytes = &self.buffer[..self.length];
         if self.spliced.is_none() {
-            return abi::Request::parse(bytes, context);
+            return abi::Request::parse(&self.bytes, context);
         }
-        let (header, arg) = abi::Request::parse_write_head(bytes)?;
+        let (header, arg) = abi::Request::parse_write_head(&self.bytes)?;
         Ok(abi::Request { header, operation: Operation::Write { arg, data: &[] }, ext: Default::default() })
     }
 }
@@ -100,7 +118,7 @@ async fn handle_request<F: FileSystem>(
         Err(error) => {
             shared.statistics.malformed();
             tracing::warn!(%error, "a request that cannot be understood is refused");
-            if let Ok(header) = abi::Request::header(&message.buffer[..message.length]) {
+            if let Ok(header) = abi::Request::header(&message.bytes) {
                 let errno = Errno::from_raw_os_error(error.errno());
                 channel.reply(header.unique, Err(errno), &[]).ok();
             }
@@ -109,24 +127,35 @@ async fn handle_request<F: FileSystem>(
     };
     let opcode = parsed.operation.opcode();
     let touched = touched_pages(&parsed);
-    let request =
-        Request { header: &parsed.header, extensions: &parsed.ext, session: &handle, interrupt: &interrupt };
-    let result = dispatch(&*fs, &request, parsed.operation, message.spliced.as_ref()).await;
+    let header = parsed.header;
+    let result = {
+        let request =
+            Request { header: &header, extensions: &parsed.ext, session: &handle, interrupt: &interrupt };
+        dispatch(&*fs, &request, parsed.operation, message.spliced.as_ref()).await
+    };
     shared.statistics.record(opcode, started.elapsed(), result.is_err());
-    tracing::trace!(operation = opcode.name(), node = request.header.nodeid, error = ?result.as_ref().err());
+    tracing::trace!(operation = opcode.name(), node = header.nodeid, error = ?result.as_ref().err());
+    // The reply may have to go where the request lies.
+    let Message { bytes, spliced } = message;
+    drop(bytes);
     match result {
-        Ok(reply) => send(&*fs, &request, &channel, reply).await,
+        Ok(reply) => {
+            let extensions = abi::Extensions::default();
+            let request =
+                Request { header: &header, extensions: &extensions, session: &handle, interrupt: &interrupt };
+            send(&*fs, &request, &channel, reply).await;
+        }
         Err(errno) => {
-            channel.reply(request.header.unique, Err(errno), &[]).ok();
+            channel.reply(header.unique, Err(errno), &[]).ok();
         }
     }
     if let Some(what) = touched
-        && shared.modes.is_uncached(NodeId(parsed.header.nodeid))
+        && shared.modes.is_uncached(NodeId(header.nodeid))
         && let Some(task) = Task::current()
     {
         task.defer(Note::new(what).0);
     }
-    if let (Some(pipes), Some(payload)) = (&shared.pipes, message.spliced) {
+    if let (Some(pipes), Some(payload)) = (&shared.pipes, spliced) {
         pipes.put(payload.pipe);
     }
 }

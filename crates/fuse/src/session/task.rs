@@ -162,9 +162,12 @@ impl Task {
     /// The reply is out: what it caused may now be told to the kernel.
     fn release_notes(&self) {
         let notes = std::mem::take(&mut *self.after_reply.lock());
-        for note in notes {
-            self.session.notifier.enqueue(note);
+        if notes.is_empty() {
+            return;
         }
+        let session = self.session.clone();
+        let enqueue = move || notes.into_iter().for_each(|note| session.notifier.enqueue(note));
+        self.channel.after_reply(self.unique, Box::new(enqueue));
     }
 
     /// The caller gave up: cancels the request where that is safe, else only tells the handler.

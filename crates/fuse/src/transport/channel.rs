@@ -6,6 +6,9 @@ use rustix::io::Errno;
 
 use crate::api::FileRange;
 
+/// Something to be done once a reply is with the kernel.
+pub(crate) type Afterwards = Box<dyn FnOnce() + Send>;
+
 /// Sends replies. A reply goes back the way its request came.
 pub(crate) trait Channel: Send + Sync {
     /// Answers with an error, or with `parts` one after the other.
@@ -19,4 +22,10 @@ pub(crate) trait Channel: Send + Sync {
     /// # Errors
     /// As [`reply`](Self::reply). An error of the file itself is sent as the reply.
     fn reply_file(&self, unique: u64, range: &FileRange) -> io::Result<()>;
+
+    /// Does something once the reply, already given to this channel, is with the kernel.
+    fn after_reply(&self, unique: u64, call: Afterwards) {
+        let _ = unique;
+        call();
+    }
 }

@@ -16,7 +16,7 @@ use super::buffer::BufferPool;
 use super::device::Device;
 use super::pipe::PipePool;
 use crate::api::{FileRange, SplicedPayload};
-use crate::session::Message;
+use crate::session::{Bytes, Message};
 
 /// Below this a copy is cheaper than moving pages through a pipe.
 const SPLICE_REPLY: u32 = 64 << 10;
@@ -59,7 +59,7 @@ impl Receiver {
         let mut buffer = self.buffers.take();
         let length = self.device.receive(&mut buffer)?;
         let header = abi::Request::header(&buffer[..length]).map_err(|_| Errno::AGAIN)?;
-        Ok((header, Message { buffer, length, spliced: None }))
+        Ok((header, Message { bytes: Bytes::Pooled { buffer, length }, spliced: None }))
     }
 
     /// Takes a message through a pipe. The data of a WRITE stays there; everything else is copied out.
@@ -89,12 +89,13 @@ impl Receiver {
         let header = abi::Request::header(&buffer[..head]).map_err(|_| Errno::AGAIN)?;
         if header.opcode == Opcode::Write.as_raw() && length > WRITE_HEAD && header.total_extlen == 0 {
             let spliced = SplicedPayload { pipe, length: length - WRITE_HEAD };
-            return Ok((header, Message { buffer, length: head, spliced: Some(spliced) }));
+            let bytes = Bytes::Pooled { buffer, length: head };
+            return Ok((header, Message { bytes, spliced: Some(spliced) }));
         }
         let rest = buffer.get_mut(head..length).ok_or(Errno::IO)?;
         pipe.read_exact(rest)?;
         pipes.put(pipe);
-        Ok((header, Message { buffer, length, spliced: None }))
+        Ok((header, Message { bytes: Bytes::Pooled { buffer, length }, spliced: None }))
     }
 }
 
@@ -120,16 +121,10 @@ impl DevChannel {
             if scratch.len() < want {
                 scratch.resize(want, 0);
             }
-            let mut done = 0;
-            while done < want {
-                match rustix::io::pread(&range.file, &mut scratch[done..want], range.offset + done as u64) {
-                    Ok(0) => break,
-                    Ok(n) => done += n,
-                    Err(Errno::INTR) => {}
-                    Err(errno) if done == 0 => return self.reply(unique, Err(errno), &[]),
-                    Err(_) => break,
-                }
-            }
+            let done = match range.read(&mut scratch[..want]) {
+                Ok(done) => done,
+                Err(errno) => return self.reply(unique, Err(errno), &[]),
+            };
             self.reply(unique, Ok(()), &[&scratch[..done]])
         })
     }

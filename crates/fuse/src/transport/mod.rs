@@ -5,5 +5,6 @@ pub(crate) mod channel;
 pub(crate) mod dev;
 pub(crate) mod device;
 pub(crate) mod pipe;
+pub(crate) mod uring;
 
-pub(crate) use channel::Channel;
+pub(crate) use channel::{Afterwards, Channel};

@@ -17,7 +17,7 @@ pub mod watchdog;
 
 pub use fs::TestFs;
 pub use script::{Behaviour, Call, Gate, Log};
-pub use stage::{Plan, Stage, run, run_with, skip};
+pub use stage::{Plan, Stage, over_rings, processors, run, run_with, skip};
 pub use tree::{Content, Node, OpenAs};
 
 use std::time::{Duration, Instant};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use shunt_fuse::mount::{MountError, MountOptions, MountPoint, Unmount};
-use shunt_fuse::{Caches, Config, Handle, Mounted, NodeId, Opcode, Passthrough, Profile};
+use shunt_fuse::{Caches, Config, Handle, Mounted, NodeId, Opcode, Passthrough, Profile, Transport};
 
 use super::watchdog::Watchdog;
 use super::{TestFs, eventually};
@@ -29,6 +29,7 @@ impl Plan {
     }
 
     pub fn of(config: Config) -> Self {
+        let config = if over_rings() { config.transport(Transport::Uring) } else { config };
         let options = MountOptions::new().fsname("shunt-test").allow_other(true).nosuid(false);
         Self { config, options, timeout: Duration::from_secs(60) }
     }
@@ -54,6 +55,16 @@ pub fn skip(reason: &str) {
     let thread = std::thread::current();
     eprintln!("SKIP {}: {reason}", thread.name().unwrap_or("?"));
     assert!(std::env::var("CI").as_deref() != Ok("true"), "cannot run, and CI is set: {reason}");
+}
+
+/// Whether this run of the tests is to go over io_uring: `SHUNT_TRANSPORT=uring`.
+pub fn over_rings() -> bool {
+    std::env::var("SHUNT_TRANSPORT").as_deref() == Ok("uring")
+}
+
+/// Processors, and so queues of a ring session.
+pub fn processors() -> usize {
+    std::thread::available_parallelism().unwrap().get()
 }
 
 /// Whether tests on mounts can run here; where not, says so.
@@ -134,6 +145,8 @@ pub fn run_with(plan: Plan, fs: TestFs, body: impl FnOnce(&Stage)) {
         shunt_fuse::mount::<TestFs>(fs.clone(), plan.config, &place.path(), &plan.options).expect("mount");
     let point = mounted.mount_point().clone();
     watchdog.guard(&point);
+    let in_use = mounted.handle().transport();
+    assert!(!over_rings() || in_use.transport == Transport::Uring, "SHUNT_TRANSPORT=uring, but {in_use:?}");
     let stage = Stage {
         fs,
         handle: mounted.handle().clone(),

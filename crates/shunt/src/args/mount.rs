@@ -13,11 +13,14 @@ use crate::error::Result;
 /// The way requests take from the kernel to the daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Transport {
-    /// The best that this kernel has
+    /// The one that is faster for this kind of mount, where the kernel has it
     #[default]
     Auto,
     /// /dev/fuse
     Dev,
+    /// io_uring: Linux 6.14 with the parameter `enable_uring` of the module `fuse`; else /dev/fuse, and the first line
+    /// says why
+    Uring,
 }
 
 impl fmt::Display for Transport {
@@ -25,7 +28,18 @@ impl fmt::Display for Transport {
         f.write_str(match self {
             Transport::Auto => "auto",
             Transport::Dev => "dev",
+            Transport::Uring => "uring",
         })
+    }
+}
+
+impl From<Transport> for shunt_fuse::Transport {
+    fn from(transport: Transport) -> Self {
+        match transport {
+            Transport::Auto => Self::Auto,
+            Transport::Dev => Self::Dev,
+            Transport::Uring => Self::Uring,
+        }
     }
 }
 
@@ -56,7 +70,7 @@ pub struct MountArgs {
     pub options: Vec<String>,
 
     /// How requests come from the kernel
-    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto", env = "SHUNT_TRANSPORT")]
     pub transport: Transport,
 
     /// Most threads that read requests while none blocks, 1 to 256 [default: one per core, at most 8]

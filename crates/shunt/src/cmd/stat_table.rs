@@ -52,8 +52,9 @@ fn head(stat: &Stat) -> String {
     lines.push((
         "transport",
         format!(
-            "{}, FUSE {}, writes up to {}",
+            "{}{}, FUSE {}, writes up to {}",
             stat.transport,
+            stat.transport_reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})")),
             negotiated.protocol,
             bytes(negotiated.max_write.into())
         ),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use shunt_fuse::{Capabilities, Handle, Mounted, Opcode, Snapshot};
+use shunt_fuse::{Capabilities, Handle, Mounted, Opcode, Snapshot, TransportInUse};
 
 use super::{Held, Service, process};
 use crate::control::{Hello, Provider};
@@ -42,9 +42,12 @@ impl Facts {
 
     /// What is served and how, in one line.
     pub fn line(&self) -> String {
-        let transport = self.transport();
-        let mut line =
-            format!("{} shows {} (transport {transport}, passthrough ", self.mountpoint, self.source);
+        let TransportInUse { transport, reason } = self.handle.transport();
+        let mut line = format!("{} shows {} (transport {transport}", self.mountpoint, self.source);
+        if let Some(reason) = reason {
+            let _ = write!(line, ": {reason}");
+        }
+        line.push_str(", passthrough ");
         match self.no_passthrough() {
             None => line.push_str("on"),
             Some(reason) => {
@@ -53,10 +56,6 @@ impl Facts {
         }
         let _ = write!(line, ", cache {})", self.cache);
         crate::text::printable(&line).into_owned()
-    }
-
-    fn transport(&self) -> &'static str {
-        "dev"
     }
 
     /// Why file data comes through the daemon; none if it does not.
@@ -115,12 +114,14 @@ impl Facts {
 impl Provider for Facts {
     fn hello(&self) -> Hello {
         let passthrough_reason = self.no_passthrough();
+        let transport = self.handle.transport();
         let entry = Entry {
             mountpoint: self.mountpoint.clone(),
             source: self.source.clone(),
             kind: self.kind.to_owned(),
             pid: Some(std::process::id()),
-            transport: Some(self.transport().to_owned()),
+            transport: Some(transport.transport.to_string()),
+            transport_reason: transport.reason,
             passthrough: Some(passthrough_reason.is_none()),
         };
         Hello { entry, passthrough_reason }
@@ -129,13 +130,15 @@ impl Provider for Facts {
     fn stat(&self) -> Stat {
         let figures = self.handle.statistics();
         let requests = requests(&figures);
+        let transport = self.handle.transport();
         Stat {
             mountpoint: self.mountpoint.clone(),
             source: self.source.clone(),
             kind: self.kind.to_owned(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            transport: self.transport().to_owned(),
+            transport: transport.transport.to_string(),
+            transport_reason: transport.reason,
             uptime_s: self.since.elapsed().as_secs_f64(),
             threads: self.handle.threads() as u64,
             wakeful_bursts: self.handle.wakeful_bursts(),

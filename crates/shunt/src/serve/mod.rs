@@ -85,7 +85,8 @@ pub fn serve<F: FileSystem>(service: Service<F>, args: &MountArgs) -> Result<()>
 }
 
 fn mount<F: FileSystem>(service: &Service<F>, args: &MountArgs, options: &MountOptions) -> Result<Mounted> {
-    let mut config = service.config.clone().wakeful(args.wakeful == WakefulArg::Auto);
+    let wakeful = args.wakeful == WakefulArg::Auto;
+    let mut config = service.config.clone().wakeful(wakeful).transport(args.transport.into());
     if let Some(threads) = args.threads {
         let threads = usize::from(threads);
         config = config.threads(threads, threads.max(64));

@@ -1,0 +1,305 @@
+//! The threads that serve ring queues. What they keep to is told at [`transport::uring`](crate::transport::uring).
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, SyncSender};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::thread::CpuSet;
+use shunt_fuse_abi::{InitFlags, Opcode, notify};
+
+pub(crate) use crate::transport::uring::LEAST_PAYLOAD;
+
+use super::{Config, Handle};
+use crate::api::FileSystem;
+use crate::session::{Bytes, Message};
+use crate::transport::Channel;
+use crate::transport::uring::{Entry, Queue, Ring, Sizes, Starter, Work};
+
+/// Between two tries of what the kernel had no memory for.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Marks the ids of [nudges](Server::nudge): even, and none that the kernel, or a retrieve, has.
+const NUDGE: u64 = 1 << 61;
+
+/// Rings set up before INIT is answered: what may be refused has been had by then.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    sizes: Sizes,
+    rings: Vec<Ring>,
+}
+
+impl Prepared {
+    pub(crate) fn new(max_write: u32) -> io::Result<Self> {
+        let sizes = Sizes::new(crate::transport::uring::possible_processors()?, max_write);
+        let rings = (0..sizes.queues).map(|_| Ring::new()).collect::<io::Result<_>>()?;
+        Ok(Self { sizes, rings })
+    }
+
+    /// What is asked of the kernel with these rings.
+    pub(crate) fn adapt(&self, config: &Config) -> Config {
+        let mut config = config.clone().want(InitFlags::OVER_IO_URING).max_write(self.sizes.max_write);
+        config.rings_ready = true;
+        config
+    }
+}
+
+/// The queues of a session and their threads.
+#[derive(Debug, Default)]
+pub(crate) struct Rings {
+    queues: OnceLock<Vec<Arc<Queue>>>,
+    threads: AtomicUsize,
+    joins: Mutex<Vec<JoinHandle<()>>>,
+    looks: Mutex<Vec<Look>>,
+}
+
+/// What the watch saw of a queue.
+#[derive(Debug, Clone, Copy, Default)]
+struct Look {
+    progress: u64,
+    full: bool,
+}
+
+impl Rings {
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.load(Ordering::Relaxed)
+    }
+
+    fn queues(&self) -> &[Arc<Queue>] {
+        self.queues.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Registers an entry for each queue, one after the other. The kernel turns to the rings when the last queue has
+    /// its first; where one before that fails, it goes on with `/dev/fuse`.
+    ///
+    /// # Errors
+    /// Why that is so.
+    pub(crate) fn start<F: FileSystem>(
+        &self,
+        fs: &Arc<F>,
+        handle: &Handle,
+        prepared: Prepared,
+    ) -> io::Result<()> {
+        let starter: Starter = {
+            let (fs, handle) = (fs.clone(), handle.clone());
+            Arc::new(move |queue, work| spawn(&fs, &handle, queue.clone(), Ring::new()?, work, None))
+        };
+        let Sizes { queues, max_write, most } = prepared.sizes;
+        let payload = max_write.max(LEAST_PAYLOAD) as usize;
+        let queues: Vec<_> = (0..queues).map(|id| Queue::new(id, payload, most, starter.clone())).collect();
+        let queues = self.queues.get_or_init(|| queues);
+        for (queue, ring) in queues.iter().zip(prepared.rings) {
+            let entry = queue.first_entry().ok_or(io::ErrorKind::OutOfMemory)?;
+            let (report, registered) = mpsc::sync_channel(1);
+            spawn(fs, handle, queue.clone(), ring, Work::Register(entry), Some(report))?;
+            match registered.recv() {
+                Ok(Ok(())) => {}
+                Ok(Err(errno)) => return Err(errno.into()),
+                Err(_) => return Err(io::Error::other("its thread ended")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds an entry, if it may, to each queue that is full and got nowhere since the last look. Tells whether one is
+    /// full.
+    pub(crate) fn look(&self, may_grow: bool) -> bool {
+        let queues = self.queues();
+        let mut looks = self.looks.lock();
+        looks.resize(queues.len(), Look::default());
+        let mut any = false;
+        for (queue, last) in queues.iter().zip(looks.iter_mut()) {
+            let look = Look { progress: queue.progress(), full: queue.is_full() };
+            if may_grow && look.full && last.full && look.progress == last.progress {
+                queue.grow();
+            }
+            queue.retry();
+            any |= look.full;
+            *last = look;
+        }
+        any
+    }
+
+    /// Lets all threads go, once the kernel has given up the connection, and waits for them.
+    pub(crate) fn end(&self) {
+        self.queues().iter().for_each(|queue| queue.end());
+        loop {
+            let Some(thread) = self.joins.lock().pop() else { break };
+            if thread.thread().id() != thread::current().id() {
+                thread.join().ok();
+            }
+        }
+    }
+}
+
+/// Tells whether the first command was accepted.
+type Report = SyncSender<Result<(), Errno>>;
+
+fn spawn<F: FileSystem>(
+    fs: &Arc<F>,
+    handle: &Handle,
+    queue: Arc<Queue>,
+    ring: Ring,
+    work: Work,
+    report: Option<Report>,
+) -> io::Result<()> {
+    let rings = &handle.shared.rings;
+    let server = Server { fs: fs.clone(), handle: handle.clone(), queue, ring };
+    rings.threads.fetch_add(1, Ordering::Relaxed);
+    let name = format!("shunt-ring-{}", server.queue.id());
+    let spawned = thread::Builder::new().name(name).spawn(move || {
+        let handle = server.handle.clone();
+        server.run(work, report);
+        handle.shared.rings.threads.fetch_sub(1, Ordering::Relaxed);
+    });
+    match spawned {
+        Ok(thread) => {
+            rings.joins.lock().push(thread);
+            Ok(())
+        }
+        Err(error) => {
+            rings.threads.fetch_sub(1, Ordering::Relaxed);
+            Err(error)
+        }
+    }
+}
+
+/// One thread of a queue.
+struct Server<F> {
+    fs: Arc<F>,
+    handle: Handle,
+    queue: Arc<Queue>,
+    ring: Ring,
+}
+
+impl<F: FileSystem> Server<F> {
+    fn run(mut self, first: Work, mut report: Option<Report>) {
+        let mut cpus = CpuSet::new();
+        cpus.set(self.queue.id().into());
+        // A processor that is not there, or not ours, sends few requests: any other will do for them.
+        rustix::thread::sched_setaffinity(None, &cpus).ok();
+        if self.handle.negotiated().has(InitFlags::PASSTHROUGH) {
+            crate::privilege::drop_fsetid().ok();
+        }
+        if let Err(error) = self.ring.start() {
+            tracing::warn!(%error, "a ring cannot be started");
+            if let Some(report) = report {
+                report.send(Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))).ok();
+            }
+            return;
+        }
+        let mut next = Some(first);
+        while let Some(work) = next.take().or_else(|| self.queue.next()) {
+            match self.fetch(&work, report.take()) {
+                Ok(entry) => next = self.serve(entry),
+                // Unmounted, or aborted.
+                Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV) => return,
+                Err(errno @ (Errno::AGAIN | Errno::NOMEM | Errno::NOBUFS)) => {
+                    tracing::debug!(%errno, "a ring command is tried again");
+                    thread::sleep(PAUSE);
+                    next = Some(work);
+                }
+                Err(errno) => {
+                    tracing::error!(%errno, queue = self.queue.id(), "the kernel refuses a ring command");
+                    thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Submits a piece of work, and waits for the request that comes with its completion.
+    fn fetch(&mut self, work: &Work, report: Option<Report>) -> Result<Arc<Entry>, Errno> {
+        let device = &self.handle.shared.device;
+        let error = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        self.queue.offered();
+        let result = match work {
+            Work::Register(entry) => {
+                let vectors = entry.vectors();
+                self.ring.register(device, self.queue.id(), &vectors);
+                // The vectors are read now, and a refusal is known now.
+                let submitted = self.ring.submit().map_err(error);
+                let refused = submitted.err().or_else(|| self.ring.completion()?.err());
+                match report {
+                    Some(report) => report.send(refused.map_or(Ok(()), Err)).unwrap_or_default(),
+                    None => self.nudge(),
+                }
+                refused.map_or_else(|| self.ring.wait(), Err).map(|()| entry)
+            }
+            Work::Commit(entry) => {
+                let commit = entry.commit();
+                self.ring.commit(device, self.queue.id(), commit.commit_id);
+                if commit.followed {
+                    self.ring.submit().map_err(error)?;
+                    entry.sent();
+                }
+                self.ring.wait().map(|()| entry)
+            }
+        };
+        self.queue.taken();
+        result.cloned()
+    }
+
+    /// Has the kernel send a request to this queue.
+    ///
+    /// A new entry is given the next request that comes, not those that came while the queue was full: they are given
+    /// out as replies are sent. Where all other entries hold requests that wait, this one's reply does that. The
+    /// kernel sends data of regular files only; where none is known the next request of anybody has the same effect.
+    fn nudge(&self) {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let node = self.queue.regular_file();
+        if node != 0 {
+            let unique = NUDGE | NEXT.fetch_add(2, Ordering::Relaxed) & (NUDGE - 1);
+            self.handle.shared.device.notify(&notify::retrieve(unique, node, 0, 0)).ok();
+        }
+    }
+
+    /// Serves the request that an entry holds. Tells what to submit next, if it was answered.
+    fn serve(&self, entry: Arc<Entry>) -> Option<Work> {
+        self.queue.received();
+        self.handle.shared.readers.received();
+        match entry.receive() {
+            Ok((header, received)) => {
+                let channel: Arc<dyn Channel> = entry.clone();
+                if is_of_regular_file(header.opcode) {
+                    self.queue.set_regular_file(header.nodeid);
+                }
+                if header.opcode == Opcode::NotifyReply.as_raw() && header.unique & NUDGE != 0 {
+                    drop(received);
+                    channel.reply(header.unique, Ok(()), &[]).ok();
+                } else if header.opcode == Opcode::Setlkw.as_raw() && !self.queue.leaves_room() {
+                    drop(received);
+                    channel.reply(header.unique, Err(Errno::NOLCK), &[]).ok();
+                } else {
+                    let message = Message { bytes: Bytes::InPlace(received), spliced: None };
+                    let served = catch_unwind(AssertUnwindSafe(|| {
+                        super::serve::serve(&self.fs, &self.handle, &channel, &header, message);
+                    }));
+                    if served.is_err() {
+                        tracing::error!(request = header.unique, "a call without a reply panicked");
+                    }
+                    // The data of a retrieve: the entry wants to be given back all the same.
+                    if Opcode::from_raw(header.opcode).is_some_and(|opcode| !opcode.has_reply()) {
+                        channel.reply(header.unique, Ok(()), &[]).ok();
+                    }
+                }
+            }
+            Err(errno) => {
+                self.handle.shared.statistics.malformed();
+                entry.reply(entry.unique(), Err(errno), &[]).ok();
+            }
+        }
+        (!entry.park()).then_some(Work::Commit(entry))
+    }
+}
+
+/// Whether a request is mostly sent for regular files.
+fn is_of_regular_file(opcode: u32) -> bool {
+    use Opcode::{Flush, Fsync, Open, Read, Release, Setlkw, Write};
+    Opcode::from_raw(opcode)
+        .is_some_and(|opcode| matches!(opcode, Open | Read | Write | Flush | Fsync | Release | Setlkw))
+}

@@ -1,0 +1,94 @@
+//! Which way requests come in.
+
+use std::fmt;
+
+use shunt_fuse_abi::{InitFlags, InitIn};
+
+use super::ring::Prepared;
+use super::{Config, Profile};
+use crate::transport::device::Device;
+
+/// How requests come from the kernel, and replies go back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Transport {
+    /// What is faster for the profile, where it can be had.
+    Auto,
+    /// `/dev/fuse`: every kernel has it, and another process can take a session over.
+    #[default]
+    Dev,
+    /// Over io_uring (Linux 6.14 with the parameter `enable_uring` of the module `fuse`). A session that lost its
+    /// process is lost.
+    Uring,
+}
+
+impl Transport {
+    /// What `Auto` is: measured, for each profile.
+    fn resolve(self, profile: Profile) -> Self {
+        match (self, profile) {
+            (Self::Auto, Profile::Passthrough) => Self::Dev,
+            (Self::Auto, Profile::Writeback) => Self::Dev,
+            (chosen, _) => chosen,
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Dev => "dev",
+            Self::Uring => "uring",
+        })
+    }
+}
+
+/// The transport of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransportInUse {
+    /// [`Transport::Dev`] or [`Transport::Uring`].
+    pub transport: Transport,
+    /// Why another one that was wanted is not in use.
+    pub reason: Option<String>,
+}
+
+impl TransportInUse {
+    pub(crate) fn dev(reason: Option<String>) -> Self {
+        Self { transport: Transport::Dev, reason }
+    }
+}
+
+/// Chooses, and sets up all that could be refused: once INIT is answered there is no way back.
+pub(crate) fn choose(config: &Config, device: &Device, init: &InitIn) -> (Option<Prepared>, TransportInUse) {
+    if config.transport.resolve(config.profile) != Transport::Uring {
+        return (None, TransportInUse::dev(None));
+    }
+    match prepare(config, device, init) {
+        Ok(rings) => (Some(rings), TransportInUse { transport: Transport::Uring, reason: None }),
+        Err(reason) => {
+            tracing::warn!("requests come over /dev/fuse, not over io_uring: {reason}");
+            (None, TransportInUse::dev(Some(reason)))
+        }
+    }
+}
+
+/// The kernel's switch.
+const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+fn prepare(config: &Config, device: &Device, init: &InitIn) -> Result<Prepared, String> {
+    if !device.is_kernel() {
+        return Err("the device is not /dev/fuse".to_owned());
+    }
+    let offered = u64::from(init.flags) | u64::from(init.flags2) << 32;
+    if !InitFlags::from_bits_retain(offered).contains(InitFlags::OVER_IO_URING) {
+        return Err(match std::fs::read_to_string(SWITCH) {
+            Ok(_) => format!("the kernel has it switched off; `echo Y > {SWITCH}` switches it on"),
+            Err(_) => "this kernel does not have it (Linux 6.14 with CONFIG_FUSE_IO_URING does)".to_owned(),
+        });
+    }
+    Prepared::new(config.max_write).map_err(|error| match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            format!("io_uring is not allowed here ({error}; see the sysctl kernel.io_uring_disabled)")
+        }
+        _ => format!("io_uring cannot be set up: {error}"),
+    })
+}

@@ -1,0 +1,226 @@
+//! One queue of the kernel's: the requests of one processor.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::entry::Entry;
+
+/// What a thread is to do with its ring next.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Offer one more entry to the kernel.
+    Register(Arc<Entry>),
+    /// Send the reply that an entry holds.
+    Commit(Arc<Entry>),
+}
+
+/// Starts a thread that serves a queue, beginning with a piece of work.
+pub(crate) type Starter = Arc<dyn Fn(&Arc<Queue>, Work) -> io::Result<()> + Send + Sync>;
+
+/// One queue. Each entry that the kernel may fill has a thread of its own that waits for that and for nothing else.
+pub(crate) struct Queue {
+    id: u16,
+    payload: usize,
+    most: usize,
+    /// Entries that the kernel may fill.
+    available: AtomicUsize,
+    /// Requests received.
+    progress: AtomicU64,
+    /// A regular file of which a request came, lately.
+    regular_file: AtomicU64,
+    state: Mutex<State>,
+    wanted: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    entries: usize,
+    work: VecDeque<Work>,
+    /// Threads without an entry, which wait for work.
+    idle: usize,
+    starter: Option<Starter>,
+    ended: bool,
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Queue {
+    pub(crate) fn new(id: u16, payload: usize, most: usize, starter: Starter) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            payload,
+            most,
+            available: AtomicUsize::new(0),
+            progress: AtomicU64::new(0),
+            regular_file: AtomicU64::new(0),
+            state: Mutex::new(State { starter: Some(starter), ..Default::default() }),
+            wanted: Condvar::new(),
+        })
+    }
+
+    /// The number of its processor.
+    pub(crate) fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// Bytes of a payload.
+    pub(crate) fn payload(&self) -> usize {
+        self.payload
+    }
+
+    pub(crate) fn progress(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed)
+    }
+
+    /// Whether no request could come in.
+    pub(crate) fn is_full(&self) -> bool {
+        self.available.load(Ordering::Acquire) == 0
+    }
+
+    /// An entry is about to be the kernel's to fill.
+    pub(crate) fn offered(&self) {
+        self.available.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// An entry was filled, or taken back.
+    pub(crate) fn taken(&self) {
+        self.available.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// The node of a regular file, 0 where none is known. It may be forgotten by now.
+    pub(crate) fn regular_file(&self) -> u64 {
+        self.regular_file.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_regular_file(&self, node: u64) {
+        self.regular_file.store(node, Ordering::Relaxed);
+    }
+
+    pub(crate) fn received(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What a thread whose request waits does next: whatever there is to send, one more entry where the kernel has no
+    /// other to fill, else nothing until there is work. `None` at the end of the session.
+    pub(crate) fn next(self: &Arc<Self>) -> Option<Work> {
+        let mut state = self.state.lock();
+        loop {
+            if state.ended {
+                return None;
+            }
+            if let Some(work) = state.work.pop_front() {
+                return Some(work);
+            }
+            if self.is_full()
+                && let Some(entry) = self.new_entry(&mut state)
+            {
+                return Some(Work::Register(entry));
+            }
+            state.idle += 1;
+            self.wanted.wait(&mut state);
+            state.idle -= 1;
+        }
+    }
+
+    fn new_entry(self: &Arc<Self>, state: &mut State) -> Option<Arc<Entry>> {
+        if state.entries >= self.most {
+            return None;
+        }
+        let entry = Entry::new(self.clone());
+        match &entry {
+            Ok(_) => state.entries += 1,
+            Err(error) => tracing::warn!(%error, "no memory for one more ring entry"),
+        }
+        entry.ok()
+    }
+
+    /// The first entry.
+    pub(crate) fn first_entry(self: &Arc<Self>) -> Option<Arc<Entry>> {
+        self.new_entry(&mut self.state.lock())
+    }
+
+    /// Has some thread do this.
+    pub(crate) fn hand_over(self: &Arc<Self>, work: Work) {
+        self.hand_over_locked(self.state.lock(), work);
+    }
+
+    fn hand_over_locked(self: &Arc<Self>, mut state: parking_lot::MutexGuard<'_, State>, work: Work) -> bool {
+        if state.ended {
+            return false;
+        }
+        // Threads that are idle, less those that were told of work already.
+        if state.idle > state.work.len() {
+            state.work.push_back(work);
+            self.wanted.notify_one();
+            return true;
+        }
+        let Some(starter) = state.starter.clone() else { return false };
+        // Kept on the list in case that no thread can be had: somebody takes it later.
+        state.work.push_back(work);
+        let work = state.work.pop_front();
+        drop(state);
+        work.is_some_and(|work| self.start(&starter, work))
+    }
+
+    fn start(self: &Arc<Self>, starter: &Starter, work: Work) -> bool {
+        let keep = match &work {
+            Work::Register(_) => None,
+            Work::Commit(entry) => Some(entry.clone()),
+        };
+        let started = starter(self, work);
+        if let Err(error) = &started {
+            tracing::warn!(%error, "cannot add a thread to a ring queue");
+            let mut state = self.state.lock();
+            match keep {
+                Some(entry) => state.work.push_back(Work::Commit(entry)),
+                None => state.entries -= 1,
+            }
+        }
+        started.is_ok()
+    }
+
+    /// One more entry, with a thread that waits for it. `false` where there are as many as there may be.
+    pub(crate) fn grow(self: &Arc<Self>) -> bool {
+        let mut state = self.state.lock();
+        match self.new_entry(&mut state) {
+            Some(entry) => self.hand_over_locked(state, Work::Register(entry)),
+            None => false,
+        }
+    }
+
+    /// Tries again what could not be handed over for want of a thread.
+    pub(crate) fn retry(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        if state.idle == 0
+            && let Some(work) = state.work.pop_front()
+        {
+            self.hand_over_locked(state, work);
+        }
+    }
+
+    /// A request that may wait for ever wants to be served: not on the last entry, or the request that would end its
+    /// wait could never come in.
+    pub(crate) fn leaves_room(self: &Arc<Self>) -> bool {
+        !self.is_full() || self.grow()
+    }
+
+    /// No more work. The kernel gives back the entries that it holds.
+    pub(crate) fn end(&self) {
+        let (work, starter) = {
+            let mut state = self.state.lock();
+            state.ended = true;
+            (std::mem::take(&mut state.work), state.starter.take())
+        };
+        self.wanted.notify_all();
+        // These may hold the last references to things that end with the session.
+        drop((work, starter));
+    }
+}

@@ -1,0 +1,128 @@
+//! One io_uring with at most one command under way.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use io_uring::types::Fd;
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use rustix::io::Errno;
+use shunt_fuse_abi::UringCmdReq;
+use shunt_fuse_abi::consts::{IO_URING_CMD_COMMIT_AND_FETCH, IO_URING_CMD_REGISTER};
+use zerocopy::IntoBytes;
+
+use crate::transport::device::Device;
+
+/// A ring that belongs to the thread that [starts](Self::start) it.
+pub(crate) struct Ring(IoUring<squeue::Entry128, cqueue::Entry>);
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ring").finish_non_exhaustive()
+    }
+}
+
+impl Ring {
+    /// Room for the one command and, at the end, for its completion beside a late one.
+    const ENTRIES: u32 = 2;
+
+    /// A ring that does nothing yet.
+    pub(crate) fn new() -> io::Result<Self> {
+        // With one issuer that also runs the kernel's part of a request itself, nothing interrupts the handler, and
+        // one system call commits a reply, sleeps, and copies the next request in.
+        let mut builder = IoUring::builder();
+        builder.setup_single_issuer().setup_defer_taskrun().setup_r_disabled();
+        builder.build(Self::ENTRIES).map(Self)
+    }
+
+    /// Binds the ring to the calling thread.
+    pub(crate) fn start(&self) -> io::Result<()> {
+        self.0.submitter().register_enable_rings()
+    }
+
+    /// Queues the command that offers an entry's memory to a queue of the kernel.
+    pub(crate) fn register(&mut self, device: &Device, queue: u16, memory: &[libc::iovec; 2]) {
+        let request = UringCmdReq { qid: queue, ..Default::default() };
+        let mut command = self.command(device, IO_URING_CMD_REGISTER, &request, Some(memory.as_ptr() as u64));
+        sys::set_length(&mut command, memory.len() as u32);
+        self.push(&command);
+    }
+
+    /// Queues the command that sends an entry's reply and asks for its next request.
+    pub(crate) fn commit(&mut self, device: &Device, queue: u16, commit_id: u64) {
+        let request = UringCmdReq { qid: queue, commit_id, ..Default::default() };
+        let command = self.command(device, IO_URING_CMD_COMMIT_AND_FETCH, &request, None);
+        self.push(&command);
+    }
+
+    fn command(
+        &self,
+        device: &Device,
+        operation: u32,
+        request: &UringCmdReq,
+        address: Option<u64>,
+    ) -> squeue::Entry128 {
+        let mut area = [0; 80];
+        area[..size_of::<UringCmdReq>()].copy_from_slice(request.as_bytes());
+        let fd = Fd(device.as_fd().as_raw_fd());
+        opcode::UringCmd80::new(fd, operation).cmd(area).addr(address).build()
+    }
+
+    fn push(&mut self, command: &squeue::Entry128) {
+        // SAFETY: the command names a device that its thread holds open, and memory that the kernel is done with when
+        // the command is submitted (the vector) or that the entry keeps until it completes (request and payload).
+        let pushed = unsafe { self.0.submission().push(command) };
+        debug_assert!(pushed.is_ok(), "one command at a time");
+    }
+
+    /// Submits what is queued, and returns at once.
+    pub(crate) fn submit(&self) -> io::Result<()> {
+        retry(|| self.0.submit())
+    }
+
+    /// Submits what is queued, and waits for the completion.
+    pub(crate) fn wait(&mut self) -> Result<(), Errno> {
+        loop {
+            if let Some(result) = self.completion() {
+                return result;
+            }
+            retry(|| self.0.submit_and_wait(1))
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        }
+    }
+
+    /// The completion of the command, where it came already.
+    pub(crate) fn completion(&mut self) -> Option<Result<(), Errno>> {
+        let completion = self.0.completion().next()?;
+        Some(if completion.result() < 0 {
+            Err(Errno::from_raw_os_error(-completion.result()))
+        } else {
+            Ok(())
+        })
+    }
+}
+
+fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<()> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result.map(drop),
+        }
+    }
+}
+
+/// What the library has no word for.
+mod sys {
+    use io_uring::squeue::Entry128;
+
+    /// Where `struct io_uring_sqe` has `len`.
+    const LENGTH: usize = 24;
+
+    const _: () = assert!(size_of::<Entry128>() == 128 && align_of::<Entry128>() >= align_of::<u32>());
+
+    /// Sets the `len` of a submission: the kernel wants to know how many vectors there are.
+    pub(super) fn set_length(entry: &mut Entry128, length: u32) {
+        // SAFETY: an entry is laid out as the kernel's `struct io_uring_sqe` of 128 bytes, which has 32 bits for the
+        // length at this offset, a multiple of their size.
+        unsafe { std::ptr::from_mut(entry).byte_add(LENGTH).cast::<u32>().write(length) }
+    }
+}
