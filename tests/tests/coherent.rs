@@ -292,7 +292,162 @@ fn lost_events_expire_everything() {
         fs::remove_file(s.lower("gone")).unwrap();
         fs::set_permissions(s.lower("d"), PermissionsExt::from_mode(0o700)).unwrap();
         shunt_tests::mounts::signal(s.pid(), rustix::process::Signal::CONT);
+        // First it reads what the queue still has.
+        let noticed = || s.stat()["cache"]["watch"]["overflows"].as_u64().unwrap() > 0;
+        assert!(shunt_tests::cmd::within(pace::seconds(5), noticed));
         same_soon(s, "after an overflow", &names);
-        assert!(s.stat()["cache"]["watch"]["overflows"].as_u64().unwrap() > 0);
+    });
+}
+
+/// The same change below a mount inside of the source: another file system, with events of its own.
+#[test]
+fn mounts_below_are_watched_too() {
+    needs_mount!();
+    let Some(mut s) = plan().unmounted().set_or_skip() else { return };
+    fs::create_dir(s.lower("sub")).unwrap();
+    run(Command::new("mount").args(["-t", "tmpfs", "shunt-test-sub"]).arg(s.lower("sub"))).ok();
+    let _sub = Unmounted(s.lower("sub"));
+    s.mount();
+    fs::create_dir(s.lower("sub/d")).unwrap();
+    shows(&s, "create", &["sub/d/f", "sub/d"], || fs::write(s.lower("sub/d/f"), "1").unwrap());
+    shows(&s, "chmod", &["sub/d"], || {
+        fs::set_permissions(s.lower("sub/d"), PermissionsExt::from_mode(0o711)).unwrap();
+    });
+    shows(&s, "rename", &["sub/d/f", "sub/g"], || {
+        fs::rename(s.lower("sub/d/f"), s.lower("sub/g")).unwrap();
+    });
+}
+
+/// One directory that the source shows twice: what is done in the one shows in the other, also when it is the mirror
+/// that did it.
+#[test]
+fn a_directory_shown_twice() {
+    needs_mount!();
+    let Some(mut s) = plan().unmounted().set_or_skip() else { return };
+    ["one", "two"].iter().for_each(|name| fs::create_dir(s.lower(name)).unwrap());
+    run(Command::new("mount").arg("--bind").args([s.lower("one"), s.lower("two")])).ok();
+    let _two = Unmounted(s.lower("two"));
+    s.mount();
+    let names = ["one/f", "two/f", "one", "two"];
+    shows(&s, "create below", &names, || fs::write(s.lower("one/f"), "1").unwrap());
+    shows(&s, "delete above", &names, || fs::remove_file(s.path("one/f")).unwrap());
+    shows(&s, "create above", &names, || fs::write(s.path("two/f"), "1").unwrap());
+}
+
+/// Takes a mount in the source away, after the mirror's.
+struct Unmounted(std::path::PathBuf);
+
+impl Drop for Unmounted {
+    fn drop(&mut self) {
+        shunt_tests::mounts::detach(&self.0);
+    }
+}
+
+/// A small generator: the same steps in each run, in whatever order the threads take.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
+
+const DIRS: [&str; 3] = ["", "d0/", "d1/"];
+
+/// Does something to the tree; what cannot be done just now is not done.
+fn stir(root: &Path, dice: &mut Dice) {
+    let mut name = || root.join(format!("{}n{}", DIRS[dice.roll(3) as usize], dice.roll(5)));
+    let (one, other) = (name(), name());
+    match dice.roll(12) {
+        0..3 => drop(fs::write(&one, format!("{}", dice.roll(1 << 20)))),
+        3 => drop(fs::remove_file(&one)),
+        4 => drop(fs::rename(&one, &other)),
+        5 => drop(fs::hard_link(&one, &other)),
+        6 => drop(symlink(format!("t{}", dice.roll(100)), &one)),
+        7 => drop(fs::create_dir(&one)),
+        8 => drop(fs::remove_dir_all(&one)),
+        9 => {
+            let mode = PermissionsExt::from_mode(0o600 | dice.roll(64) as u32);
+            if !one.is_symlink() {
+                drop(fs::set_permissions(&one, mode));
+            }
+        }
+        10 => drop(fs::rename(&one, root.join("d0/moved"))),
+        _ => drop(fs::rename(root.join("d0/moved"), &one)),
+    }
+}
+
+/// Both sides change the same small tree at random; meanwhile nothing that is read is older than the promise, and
+/// afterwards both are the same.
+#[test]
+fn both_sides_hammer() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    needs_mount!();
+    stage::perform(plan(), |s| {
+        for dir in ["d0", "d1"] {
+            fs::create_dir(s.lower(dir)).unwrap();
+        }
+        symlink("0", s.lower("beat")).unwrap();
+        fs::write(s.lower("beat-file"), "0").unwrap();
+        let over = AtomicBool::new(false);
+        let start = Instant::now();
+        let millis = || start.elapsed().as_millis() as u64;
+        let (worst, looks, bound) = std::thread::scope(|scope| {
+            for (seed, root) in [(11, s.src()), (22, s.src()), (33, s.mnt()), (44, s.mnt())] {
+                let over = &over;
+                scope.spawn(move || {
+                    let mut dice = Dice(0x9e37_79b9 * seed);
+                    while !over.load(Ordering::Relaxed) {
+                        stir(root, &mut dice);
+                        std::thread::sleep(Duration::from_micros(dice.roll(600)));
+                    }
+                });
+            }
+            // The time, as a target and as contents, always in place of another.
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let now = millis().to_string();
+                    let new = s.lower("beat-new");
+                    symlink(&now, &new).and_then(|()| fs::rename(&new, s.lower("beat"))).unwrap();
+                    fs::write(&new, &now).and_then(|()| fs::rename(&new, s.lower("beat-file"))).unwrap();
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let bound = pace::limit(SOON).as_millis() as u64;
+            // None: replaced between the lookup and the open, which an open of a deleted file may say (ESTALE).
+            let number = |text: String| text.parse::<u64>().ok();
+            let target = |path| number(fs::read_link(path).ok()?.into_os_string().into_string().ok()?);
+            let contents = |path| number(fs::read_to_string(path).ok()?);
+            let (mut worst, mut looks) = (0, 0);
+            while start.elapsed() < Duration::from_secs(4) && worst < bound {
+                // Older than what was there before is stale, whatever kept the writer.
+                let below = (target(s.lower("beat")), contents(s.lower("beat-file")));
+                let above = (target(s.path("beat")), contents(s.path("beat-file")));
+                for (below, above) in [(below.0, above.0), (below.1, above.1)] {
+                    if let (Some(below), Some(above)) = (below, above) {
+                        worst = worst.max(below.saturating_sub(above));
+                        looks += 1;
+                    }
+                }
+            }
+            // Before anything is asserted: the others end only then.
+            over.store(true, Ordering::Relaxed);
+            (worst, looks, bound)
+        });
+        assert!(worst < bound, "something read was {worst} ms old");
+        assert!(looks > 100, "only {looks} looks");
+        let names: Vec<String> =
+            DIRS.iter().flat_map(|dir| (0..5).map(move |n| format!("{dir}n{n}"))).collect();
+        let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+        names.extend(["d0", "d1", "d0/moved", "beat", "beat-file"]);
+        same_soon(s, "afterwards", &names);
+        // Nothing comes late that makes it wrong again.
+        std::thread::sleep(Duration::from_millis(1200));
+        for name in &names {
+            assert_eq!(state(&s.lower(name)), state(&s.path(name)), "{name}, later");
+        }
     });
 }
