@@ -104,6 +104,11 @@ impl Plan {
     }
 }
 
+/// Whether this run of the tests is to go over io_uring: `SHUNT_TRANSPORT=uring`, which every `shunt mirror` follows.
+pub fn over_rings() -> bool {
+    std::env::var("SHUNT_TRANSPORT").as_deref() == Ok("uring")
+}
+
 /// Runs a body on a stage, or skips when the stage cannot be had.
 pub fn perform(plan: Plan, body: impl FnOnce(&Stage)) {
     if let Some(stage) = plan.set_or_skip() {
@@ -193,6 +198,14 @@ impl Stage {
         assert_eq!(mounts::count(&self.mnt), 1, "shunt mirror --daemon returned, but nothing is mounted");
         let pid = self.entry().and_then(|e| e["pid"].as_u64()).expect("the mount is in `shunt list --json`");
         self.pid = Some(u32::try_from(pid).expect("a pid"));
+        if over_rings() {
+            let entry = self.entry().expect("listed");
+            assert_eq!(
+                entry["transport"], "uring",
+                "SHUNT_TRANSPORT=uring, but {}",
+                entry["transport_reason"]
+            );
+        }
         self._watchdog = Some(Watchdog::new(self.pid(), self.mnt.clone(), self.plan.patience));
     }
 

@@ -272,7 +272,11 @@ fn waiting_readers_can_be_killed() {
         let killed = peer.kill();
         mounts::signal(s.pid(), Signal::CONT);
         // Until the daemon has read the request the kernel takes it back; afterwards only an answer frees the caller.
-        assert!(killed, "a process that waits for a stopped daemon cannot be killed");
+        // A ring has the request at once.
+        assert!(
+            killed || shunt_tests::stage::over_rings(),
+            "a process that waits for a stopped daemon cannot be killed"
+        );
         assert!(s.path("p").exists());
     });
 }

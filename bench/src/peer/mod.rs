@@ -58,6 +58,10 @@ impl Peer {
     pub const SHUNT: Self = Self::of(Program::Shunt);
     /// Shunt, data through the daemon.
     pub const SHUNT_DAEMON: Self = Self { daemon_data: true, ..Self::SHUNT };
+    /// Shunt over io_uring.
+    pub const SHUNT_URING: Self = Self { uring: true, ..Self::SHUNT };
+    /// Shunt, data through the daemon over io_uring.
+    pub const SHUNT_URING_DAEMON: Self = Self { daemon_data: true, ..Self::SHUNT_URING };
 
     /// The peer's name in tables; also a file name.
     pub fn name(self) -> String {

@@ -25,8 +25,15 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     };
     let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &unpack };
     let target = OsStr::new(bench.size("all", "prepare"));
-    let peers =
-        [Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE, Peer::LIBFUSE_URING, Peer::SHUNT, Peer::SHUNT_DAEMON];
+    let peers = [
+        Peer::NATIVE,
+        Peer::BINDFS,
+        Peer::LIBFUSE,
+        Peer::LIBFUSE_URING,
+        Peer::SHUNT,
+        Peer::SHUNT_DAEMON,
+        Peer::SHUNT_URING,
+    ];
     let cases = [("tinyconfig-j2", Unit::Seconds)];
     let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 3, setting, &mut |stage, _| {
         job::shell(&stage.root, "mkdir out; make -s -C src O=../out tinyconfig", &[])?;
@@ -38,6 +45,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         Ok(vec![("tinyconfig-j2", Ok(sample))])
     })?;
     rows[0].at_most("shunt", 1.15, "native");
+    rows[0].at_most("shunt-uring", 1.10, "native");
     // Without passthrough, files are not opened at all.
     rows[0].at_most("shunt-nopt", 1.15, "native");
     Ok(rows)

@@ -33,8 +33,14 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         prepare: &|source| fio::lay_out(source, fio::FILE, size),
     };
     let cases = CASES.map(|(case, ..)| (case, Unit::MebibytesPerSecond));
-    let peers =
-        [Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE_DAEMON, Peer::LIBFUSE_URING_DAEMON, Peer::SHUNT_DAEMON];
+    let peers = [
+        Peer::NATIVE,
+        Peer::BINDFS,
+        Peer::LIBFUSE_DAEMON,
+        Peer::LIBFUSE_URING_DAEMON,
+        Peer::SHUNT_DAEMON,
+        Peer::SHUNT_URING_DAEMON,
+    ];
     let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 5, setting, &mut |stage, _| {
         let job = |pattern, block| Job {
             pattern,
@@ -51,6 +57,9 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     })?;
     for row in &mut rows {
         row.at_least("shunt-nopt", 1.0, "libfuse-nopt");
+        if row.case == "randwrite" {
+            row.at_least("shunt-uring-nopt", 1.2, "libfuse-uring-nopt");
+        }
     }
     Ok(rows)
 }

@@ -48,8 +48,15 @@ fn run(bench: &Bench, name: &str, files: Option<u64>, rounds: u32) -> Result<Vec
     let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &|_| Ok(()) };
     let timed = STEPS.iter().filter(|(.., timed)| *timed);
     let cases: Vec<_> = timed.map(|(step, ..)| (*step, Unit::Seconds)).collect();
-    let peers =
-        [Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE, Peer::LIBFUSE_URING, Peer::SHUNT, Peer::SHUNT_DAEMON];
+    let peers = [
+        Peer::NATIVE,
+        Peer::BINDFS,
+        Peer::LIBFUSE,
+        Peer::LIBFUSE_URING,
+        Peer::SHUNT,
+        Peer::SHUNT_DAEMON,
+        Peer::SHUNT_URING,
+    ];
     let mut steps = |stage: &Stage, _| -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
         for (step, script, timed) in STEPS {
@@ -74,6 +81,8 @@ fn run(bench: &Bench, name: &str, files: Option<u64>, rounds: u32) -> Result<Vec
         if row.case == "untar" {
             row.at_most("shunt", 1.0, "libfuse-uring");
         }
+        let share = if row.case == "untar" { 0.5 } else { 0.8 };
+        row.at_most("shunt-uring", share, "libfuse-uring");
     }
     Ok(rows)
 }

@@ -180,6 +180,8 @@ pub(crate) fn serve<F: FileSystem>(
         start(handle.shared.device.clone())?;
         if let Some(prepared) = prepared
             && let Err(error) = rings.start(fs, handle, prepared)
+            // The mount may be gone before it was ever used.
+            && !super::ring::is_the_end(Errno::from_io_error(&error).unwrap_or(Errno::IO))
         {
             let reason = format!("the kernel refused a ring: {error}");
             tracing::warn!("requests come over /dev/fuse: {reason}");

@@ -11,7 +11,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
-use shunt_fuse_abi::{InitFlags, Opcode, notify};
+use shunt_fuse_abi::{InHeader, InitFlags, LkIn, Opcode, notify};
+use zerocopy::FromBytes;
 
 pub(crate) use crate::transport::uring::LEAST_PAYLOAD;
 
@@ -197,8 +198,7 @@ impl<F: FileSystem> Server<F> {
         while let Some(work) = next.take().or_else(|| self.queue.next()) {
             match self.fetch(&work, report.take()) {
                 Ok(entry) => next = self.serve(entry),
-                // Unmounted, or aborted.
-                Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV) => return,
+                Err(errno) if is_the_end(errno) => return,
                 Err(errno @ (Errno::AGAIN | Errno::NOMEM | Errno::NOBUFS)) => {
                     tracing::debug!(%errno, "a ring command is tried again");
                     thread::sleep(PAUSE);
@@ -271,7 +271,7 @@ impl<F: FileSystem> Server<F> {
                 if header.opcode == Opcode::NotifyReply.as_raw() && header.unique & NUDGE != 0 {
                     drop(received);
                     channel.reply(header.unique, Ok(()), &[]).ok();
-                } else if header.opcode == Opcode::Setlkw.as_raw() && !self.queue.leaves_room() {
+                } else if waits_for_lock(&header, &received) && !self.queue.leaves_room() {
                     drop(received);
                     channel.reply(header.unique, Err(Errno::NOLCK), &[]).ok();
                 } else {
@@ -297,9 +297,23 @@ impl<F: FileSystem> Server<F> {
     }
 }
 
+/// Whether the kernel says so that the mount is gone: unmounted, or aborted.
+pub(crate) fn is_the_end(errno: Errno) -> bool {
+    matches!(errno, Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV)
+}
+
 /// Whether a request is mostly sent for regular files.
 fn is_of_regular_file(opcode: u32) -> bool {
     use Opcode::{Flush, Fsync, Open, Read, Release, Setlkw, Write};
     Opcode::from_raw(opcode)
         .is_some_and(|opcode| matches!(opcode, Open | Read | Write | Flush | Fsync | Release | Setlkw))
+}
+
+/// Whether a request may wait for a lock. Unlocking by `flock` comes under the same name.
+fn waits_for_lock(header: &InHeader, message: &[u8]) -> bool {
+    header.opcode == Opcode::Setlkw.as_raw()
+        && message
+            .get(InHeader::SIZE..)
+            .and_then(|body| LkIn::read_from_prefix(body).ok())
+            .is_none_or(|(arg, _)| arg.lk.r#type != libc::F_UNLCK as u32)
 }

@@ -1,0 +1,215 @@
+//! What is special about FUSE over io_uring. Everything else is run over it with `SHUNT_TRANSPORT=uring`.
+
+mod common;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::{Gate, OpenAs, Plan, TestFs, eventually, run, run_with, skip};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use shunt_fuse::{Capabilities, Expiry, Opcode, Transport};
+
+/// Entries that a queue has at most on a machine of a few processors.
+const MOST: usize = 64;
+
+/// Threads of the whole process are counted: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A mount over rings, where this kernel has them.
+fn rings() -> Option<Plan> {
+    let switch = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+    if switch.is_err() {
+        // A kernel that cannot be made to have them.
+        eprintln!("SKIP rings: this kernel has no FUSE over io_uring");
+        return None;
+    }
+    if !switch.is_ok_and(|switch| switch.trim() == "Y") {
+        skip("FUSE over io_uring is switched off");
+        return None;
+    }
+    Some(Plan::passthrough().config(|config| config.transport(Transport::Uring)))
+}
+
+/// Requests of this thread go to the queue of the first processor.
+fn on_first_processor() {
+    let mut cpus = CpuSet::new();
+    cpus.set(0);
+    sched_setaffinity(None, &cpus).unwrap();
+}
+
+fn ring_threads() -> usize {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("shunt-ring")).count()
+}
+
+#[test]
+fn the_transport_is_told() {
+    let Some(plan) = rings() else { return };
+    let _alone = ALONE.lock();
+    run(plan, |stage| {
+        let in_use = stage.handle.transport();
+        assert_eq!((in_use.transport, in_use.reason), (Transport::Uring, None));
+        assert!(stage.handle.negotiated().has(Capabilities::OVER_IO_URING));
+    });
+}
+
+#[test]
+fn locks_that_are_waited_for_leave_room_for_the_unlock() {
+    let Some(plan) = rings() else { return };
+    let _alone = ALONE.lock();
+    const WAITERS: usize = 100;
+    run(plan.config(|config| config.want(Capabilities::FLOCK_LOCKS)), |stage| {
+        stage.fs.add_file("x", b"");
+        stage.fs.add_file("other", b"");
+        *stage.fs.expiry.lock() = Expiry::NEVER_CACHED;
+        let open = || File::open(stage.path("x")).unwrap();
+        let holder = open();
+        flock(&holder, FlockOperation::LockExclusive).unwrap();
+        let (refused, granted) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..WAITERS {
+                scope.spawn(|| {
+                    on_first_processor();
+                    let file = open();
+                    match flock(&file, FlockOperation::LockExclusive) {
+                        Ok(()) => granted.fetch_add(1, Ordering::SeqCst),
+                        Err(Errno::NOLCK) => refused.fetch_add(1, Ordering::SeqCst),
+                        Err(errno) => panic!("{errno}"),
+                    };
+                    // Closing the file passes the lock on.
+                });
+            }
+            eventually("each waits or is refused", || {
+                stage.handle.waiting_requests() + refused.load(Ordering::SeqCst) == WAITERS
+            });
+            assert_eq!(granted.load(Ordering::SeqCst), 0);
+            let waiting = stage.handle.waiting_requests();
+            assert!((MOST / 2..MOST).contains(&waiting), "{waiting} wait");
+            scope.spawn(|| {
+                on_first_processor();
+                fs::metadata(stage.path("other")).unwrap();
+                flock(&holder, FlockOperation::Unlock).unwrap();
+            });
+        });
+        assert_eq!(granted.load(Ordering::SeqCst) + refused.load(Ordering::SeqCst), WAITERS);
+        assert_eq!(stage.handle.waiting_requests(), 0);
+    });
+}
+
+#[test]
+fn more_requests_than_entries_are_served_in_turn() {
+    let Some(plan) = rings() else { return };
+    let _alone = ALONE.lock();
+    let fs = TestFs::new();
+    let node = fs.add_file("x", b"bytes");
+    fs.set_open(node, OpenAs::Direct);
+    run_with(plan, fs, |stage| {
+        let files = 3 * MOST;
+        // Opened beforehand: an open behind reads that wait would wait too.
+        let open: Vec<_> = (0..files).map(|_| File::open(stage.path("x")).unwrap()).collect();
+        let gate = Gate::before(&stage.fs, Opcode::Read);
+        thread::scope(|scope| {
+            let readers: Vec<_> = open
+                .iter()
+                .map(|file| {
+                    scope.spawn(move || {
+                        on_first_processor();
+                        let mut bytes = [0; 5];
+                        file.read_exact_at(&mut bytes, 0).map(|()| bytes)
+                    })
+                })
+                .collect();
+            eventually("no entry is left", || gate.arrived() >= MOST);
+            thread::sleep(Duration::from_millis(50));
+            assert!(gate.arrived() < files, "the queue is bounded");
+            gate.open();
+            for reader in readers {
+                assert_eq!(&reader.join().unwrap().unwrap(), b"bytes");
+            }
+        });
+        assert_eq!(stage.count(Opcode::Read), files as u64);
+    });
+    assert_eq!(ring_threads(), 0);
+}
+
+#[test]
+fn a_connection_aborted_under_load_leaves_no_thread() {
+    let Some(plan) = rings() else { return };
+    let _alone = ALONE.lock();
+    let fs = TestFs::new();
+    let node = fs.add_file("x", b"bytes");
+    fs.set_open(node, OpenAs::Direct);
+    *fs.expiry.lock() = Expiry::NEVER_CACHED;
+    run_with(plan, fs, |stage| {
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for n in 0..8 {
+                let stop = &stop;
+                scope.spawn(move || {
+                    let mut served = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        let result = if n % 2 == 0 {
+                            fs::metadata(stage.path("x")).map(drop)
+                        } else {
+                            fs::read(stage.path("x")).map(drop)
+                        };
+                        if result.is_err() {
+                            break;
+                        }
+                        served += 1;
+                    }
+                    assert!(served > 0);
+                });
+            }
+            thread::sleep(Duration::from_millis(200));
+            assert!(ring_threads() >= 1);
+            stage.point.abort().unwrap();
+            stop.store(true, Ordering::Relaxed);
+        });
+        let mounted = stage.take().unwrap();
+        stage.point.unmount(shunt_fuse::mount::Unmount::Lazy).unwrap();
+        mounted.wait().unwrap();
+        assert_eq!(ring_threads(), 0);
+    });
+}
+
+#[test]
+fn data_of_every_size_arrives_whole() {
+    let Some(plan) = rings() else { return };
+    let _alone = ALONE.lock();
+    let fs = TestFs::new();
+    let node = fs.add_file("x", b"");
+    fs.set_open(node, OpenAs::Direct);
+    run_with(plan, fs, |stage| {
+        let file = File::options().read(true).write(true).open(stage.path("x")).unwrap();
+        let most = 1 << 20;
+        for size in [1, 2, 79, 80, 511, 4095, 4096, 4097, 65_536, 131_073, most - 1, most, most + 1] {
+            let bytes: Vec<u8> = (0..size).map(|n| (n * 31 + size) as u8).collect();
+            file.write_all_at(&bytes, 7).unwrap();
+            let mut read = vec![0; size];
+            file.read_exact_at(&mut read, 7).unwrap();
+            assert!(read == bytes, "{size} bytes differ");
+        }
+    });
+}
+
+#[test]
+fn small_writes_leave_room_for_large_attributes() {
+    let Some(plan) = rings() else { return };
+    let _alone = ALONE.lock();
+    run(plan.config(|config| config.max_write(4096)), |stage| {
+        stage.fs.add_file("x", b"");
+        let value = vec![b'v'; 65_536];
+        rustix::fs::setxattr(stage.path("x"), "user.large", &value, rustix::fs::XattrFlags::empty()).unwrap();
+        let mut read = vec![0; 65_536];
+        let length = rustix::fs::getxattr(stage.path("x"), "user.large", &mut read).unwrap();
+        assert!(read[..length] == value);
+    });
+}
