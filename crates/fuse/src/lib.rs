@@ -30,6 +30,7 @@
 pub mod guardian;
 pub mod mount;
 
+mod affinity;
 mod api;
 mod cache;
 mod mounted;

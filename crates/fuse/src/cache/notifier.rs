@@ -291,13 +291,14 @@ impl Inner {
         } else if state.threads < MAX_THREADS {
             let inner = self.clone();
             let name = format!("shunt-notify-{}", state.threads);
-            if thread::Builder::new().name(name).spawn(move || inner.run()).is_ok() {
+            if thread::Builder::new().name(name).spawn(move || inner.serve()).is_ok() {
                 state.threads += 1;
             }
         }
     }
 
-    fn run(&self) {
+    fn serve(&self) {
+        crate::affinity::roam();
         let mut state = self.state.lock();
         while !state.closed {
             let Some((id, note, joined)) = state.take() else {

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use rustix::thread::CpuSet;
 
 use super::task::Task;
 
@@ -21,15 +20,12 @@ pub(crate) struct Executor {
     limit: usize,
     /// Threads give up CAP_FSETID, as those that read requests do: handlers may register backing files.
     drops_fsetid: bool,
-    /// Where threads may run: not only on the processor of the ring thread that happens to start one.
-    cpus: Option<CpuSet>,
 }
 
 impl Executor {
     pub(crate) fn new(limit: usize, drops_fsetid: bool) -> Self {
         let (queue, woken) = unbounded();
-        let cpus = rustix::thread::sched_getaffinity(None).ok();
-        Self { queue, woken, threads: AtomicUsize::new(0), idle: Arc::default(), limit, drops_fsetid, cpus }
+        Self { queue, woken, threads: AtomicUsize::new(0), idle: Arc::default(), limit, drops_fsetid }
     }
 
     pub(crate) fn schedule(&self, task: Arc<Task>) {
@@ -43,15 +39,12 @@ impl Executor {
 
     fn start(&self) {
         let number = self.threads.fetch_add(1, Ordering::Relaxed);
-        let (woken, idle) = (self.woken.clone(), self.idle.clone());
-        let (drops_fsetid, cpus) = (self.drops_fsetid, self.cpus);
+        let (woken, idle, drops_fsetid) = (self.woken.clone(), self.idle.clone(), self.drops_fsetid);
         let started = thread::Builder::new().name(format!("shunt-task-{number}")).spawn(move || {
             if drops_fsetid {
                 crate::privilege::drop_fsetid().ok();
             }
-            if let Some(cpus) = cpus {
-                rustix::thread::sched_setaffinity(None, &cpus).ok();
-            }
+            crate::affinity::roam();
             // An idle thread holds no sender, so this ends when the session drops its own.
             loop {
                 idle.fetch_add(1, Ordering::AcqRel);

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use rustix::thread::CpuSet;
 use shunt_fuse_abi::{InHeader, InitFlags, LkIn, Opcode, notify};
 use zerocopy::FromBytes;
 
@@ -37,6 +36,7 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     pub(crate) fn new(max_write: u32) -> io::Result<Self> {
+        crate::affinity::remember();
         let sizes = Sizes::new(crate::transport::uring::possible_processors()?, max_write);
         let rings = (0..sizes.queues).map(|_| Ring::new()).collect::<io::Result<_>>()?;
         Ok(Self { sizes, rings })
@@ -79,8 +79,21 @@ impl Rings {
     /// its first; where one before that fails, it goes on with `/dev/fuse`.
     ///
     /// # Errors
-    /// Why that is so.
+    /// Why that is so. Nothing is registered any more then, or the kernel might turn to the rings after all.
     pub(crate) fn start<F: FileSystem>(
+        &self,
+        fs: &Arc<F>,
+        handle: &Handle,
+        prepared: Prepared,
+    ) -> io::Result<()> {
+        let started = self.register_all(fs, handle, prepared);
+        if started.is_err() {
+            self.queues().iter().for_each(|queue| queue.end());
+        }
+        started
+    }
+
+    fn register_all<F: FileSystem>(
         &self,
         fs: &Arc<F>,
         handle: &Handle,
@@ -116,6 +129,9 @@ impl Rings {
         let mut any = false;
         for (queue, last) in queues.iter().zip(looks.iter_mut()) {
             let look = Look { progress: queue.progress(), full: queue.is_full() };
+            if queue.has_ended() {
+                continue;
+            }
             if may_grow && look.full && last.full && look.progress == last.progress {
                 queue.grow();
             }
@@ -180,10 +196,7 @@ struct Server<F> {
 
 impl<F: FileSystem> Server<F> {
     fn run(mut self, first: Work, mut report: Option<Report>) {
-        let mut cpus = CpuSet::new();
-        cpus.set(self.queue.id().into());
-        // A processor that is not there, or not ours, sends few requests: any other will do for them.
-        rustix::thread::sched_setaffinity(None, &cpus).ok();
+        crate::affinity::pin(self.queue.id());
         if self.handle.negotiated().has(InitFlags::PASSTHROUGH) {
             crate::privilege::drop_fsetid().ok();
         }
@@ -233,11 +246,11 @@ impl<F: FileSystem> Server<F> {
             Work::Commit(entry) => {
                 let commit = entry.commit();
                 self.ring.commit(device, self.queue.id(), commit.commit_id);
+                let submitted = if commit.followed { self.ring.submit().map_err(error) } else { Ok(()) };
                 if commit.followed {
-                    self.ring.submit().map_err(error)?;
                     entry.sent();
                 }
-                self.ring.wait().map(|()| entry)
+                submitted.and_then(|()| self.ring.wait()).map(|()| entry)
             }
         };
         self.queue.taken();

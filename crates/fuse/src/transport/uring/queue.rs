@@ -131,7 +131,7 @@ impl Queue {
     }
 
     fn new_entry(self: &Arc<Self>, state: &mut State) -> Option<Arc<Entry>> {
-        if state.entries >= self.most {
+        if state.entries >= self.most || state.ended {
             return None;
         }
         let entry = Entry::new(self.clone());
@@ -210,6 +210,10 @@ impl Queue {
     /// wait could never come in.
     pub(crate) fn leaves_room(self: &Arc<Self>) -> bool {
         !self.is_full() || self.grow()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state.lock().ended
     }
 
     /// No more work. The kernel gives back the entries that it holds.
