@@ -3,11 +3,12 @@
 TIME ?= 30m
 CARGO ?= cargo
 
-.PHONY: help build demo test bench lab fuzz lint install uninstall clean
+.PHONY: help build demo test takeover bench lab fuzz lint install uninstall clean
 
 help:
 	@echo "make demo     mirror this repository: native against mirrored speed, and what the daemon saw"
 	@echo "make test     every test: units, the wire, real mounts, suites of others, the lab's short part"
+	@echo "make takeover  kill daemons for TIME=$(TIME), check what programs see, print how long they waited"
 	@echo "make bench    all published numbers, beside their peers; writes bench/report.html"
 	@echo "make lab      the mount tests on Debian's stock 6.12 kernel, in QEMU"
 	@echo "make fuzz     fuzz the wire and the session for TIME=$(TIME)"
@@ -23,6 +24,9 @@ demo:
 
 test:
 	@scripts/test
+
+takeover:
+	@scripts/takeover $(TIME)
 
 bench: build
 	@bench/setup

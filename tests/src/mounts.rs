@@ -51,6 +51,27 @@ pub fn signal(pid: u32, signal: rustix::process::Signal) -> bool {
     pid.is_some_and(|pid| rustix::process::kill_process(pid, signal).is_ok())
 }
 
+/// Kills a daemon, and before it the guardian that would have another one go on.
+pub fn end(pid: u32) {
+    let guardian = |pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("shunt-guard"))
+    };
+    let of_daemon = |guard: &u32| parent(*guard) == Some(pid);
+    let processes = std::fs::read_dir("/proc").into_iter().flatten();
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let children: Vec<u32> = pids.filter(guardian).filter(of_daemon).collect();
+    for guardian in children.into_iter().chain(parent(pid).filter(guardian)) {
+        signal(guardian, rustix::process::Signal::KILL);
+    }
+    signal(pid, rustix::process::Signal::KILL);
+}
+
+/// The process that started this one.
+pub fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Stops a process, and waits until each of its threads has stopped: a thread woken by the signal alone may still take
 /// a request on its way.
 ///

@@ -172,6 +172,11 @@ impl Stage {
         self.pid.expect("a mounted stage")
     }
 
+    /// The daemon that serves now, be it the first or one that took over; none between two.
+    pub fn server(&self) -> Option<u32> {
+        server(&self.mnt)
+    }
+
     /// The command that mounts this stage.
     pub fn mount_command(&self) -> Command {
         let mut command = match self.plan.files {
@@ -256,7 +261,11 @@ impl Stage {
 
     /// True when neither a mount nor a process of this stage is left, within the time.
     pub fn gone(&self, limit: Duration) -> bool {
-        within(limit, || mounts::count(&self.mnt) == 0 && self.pid.is_none_or(|pid| !mounts::alive(pid)))
+        within(limit, || {
+            mounts::count(&self.mnt) == 0
+                && self.pid.is_none_or(|pid| !mounts::alive(pid))
+                && self.server().is_none()
+        })
     }
 
     fn take_down(&mut self) -> Result<(), String> {
@@ -279,11 +288,19 @@ impl Stage {
         let state =
             format!("mounts {}, daemon alive {:?}", mounts::count(&self.mnt), self.pid.map(mounts::alive));
         if let Some(pid) = self.pid.take() {
-            mounts::signal(pid, rustix::process::Signal::KILL);
+            mounts::end(self.server().unwrap_or(pid));
         }
         mounts::detach(&self.mnt);
         Err(format!("did not go away (unmounted {unmounted}, {state}): {said}"))
     }
+}
+
+/// The process whose command line names this mount.
+fn server(mnt: &Path) -> Option<u32> {
+    mounts::processes_naming(mnt).into_iter().find(|pid| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|&byte| byte == 0).nth(1) == Some(b"mirror")
+    })
 }
 
 impl Drop for Stage {
@@ -309,7 +326,7 @@ impl Watchdog {
         std::thread::spawn(move || {
             if stopped.recv_timeout(crate::pace::limit(patience)) == Err(mpsc::RecvTimeoutError::Timeout) {
                 eprintln!("{}: no end after {patience:?}, killing the daemon {pid}", mnt.display());
-                mounts::signal(pid, rustix::process::Signal::KILL);
+                mounts::end(server(&mnt).unwrap_or(pid));
                 std::thread::sleep(Duration::from_secs(2));
                 mounts::detach(&mnt);
             }

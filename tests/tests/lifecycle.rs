@@ -15,7 +15,8 @@ const SOON: Duration = Duration::from_secs(2);
 /// The signal ends the daemon and takes the mount away, whatever was going on.
 fn ended_by(signal: Signal) {
     needs_mount!();
-    stage::perform(Plan::tmpfs(), |s| {
+    let takeover = if signal == Signal::KILL { "off" } else { "auto" };
+    stage::perform(Plan::tmpfs().args(&["--takeover", takeover]), |s| {
         fs::write(s.path("f"), b"kept").unwrap();
         assert!(mounts::signal(s.pid(), signal));
         assert!(s.gone(SOON), "mounts {}, daemon alive {}", mounts::count(s.mnt()), mounts::alive(s.pid()));
@@ -46,7 +47,7 @@ fn sigkill() {
 #[test]
 fn sigkill_while_in_use() {
     needs_mount!();
-    stage::perform(Plan::daemon(), |s| {
+    stage::perform(Plan::daemon().args(&["--takeover", "off"]), |s| {
         fs::write(s.path("f"), vec![1; 1 << 20]).unwrap();
         let open = File::open(s.path("f")).unwrap();
         let path = s.path("f");

@@ -230,7 +230,7 @@ fn six_processes_in_one_directory() {
 
 /// `kill -9` in the midst of it: everybody gets an error soon, no dead mount stays, and what was acknowledged is there.
 fn killed(plan: Plan, seed: u64) {
-    stage::perform(plan, |s| {
+    stage::perform(plan.args(&["--takeover", "off"]), |s| {
         let mut peers: Vec<_> = (0..4u64).map(|n| worker(s, n, seed)).collect();
         peers.iter_mut().for_each(|p| assert!(p.link().hear().is_some()));
         std::thread::sleep(Duration::from_millis(300 + seed * 70));

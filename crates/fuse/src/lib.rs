@@ -29,6 +29,7 @@
 
 pub mod guardian;
 pub mod mount;
+pub mod takeover;
 
 mod affinity;
 mod api;
@@ -42,7 +43,7 @@ mod transport;
 
 pub use api::*;
 pub use cache::{Caches, Caching, Completion};
-pub use mounted::{MountSessionError, Mounted, mount, mount_guarded};
+pub use mounted::{MountSessionError, Mounted, mount, mount_guarded, resume};
 pub use nodes::{NodeTable, TableNode};
 pub use passthrough::{Backing, Passthrough};
 pub use privilege::drop_fsetid;

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use rustix::fs::{Mode, OFlags};
 
 use crate::api::FileSystem;
-use crate::guardian::{Guardian, GuardianError, Watch};
+use crate::guardian::{Guardian, GuardianError, HandOver, Watch};
 use crate::mount::{self, MountError, MountMethod, MountOptions, MountPoint, Unmount};
 use crate::session::{Config, Handle, NegotiationError, Session};
 use crate::transport::device::Device;
@@ -35,7 +35,7 @@ pub enum MountSessionError {
 #[derive(Debug)]
 pub struct Mounted {
     mount: MountPoint,
-    method: MountMethod,
+    method: Option<MountMethod>,
     handle: Handle,
     serving: JoinHandle<io::Result<()>>,
     guard: Option<(Arc<Guardian>, Watch)>,
@@ -70,11 +70,9 @@ pub fn mount_guarded<F: FileSystem>(
 ) -> Result<Mounted, MountSessionError> {
     let detached = mount::prepare(options)?;
     let fs: Arc<F> = fs.into();
+    let keeper = guardian.clone();
     let start = |device: OwnedFd| -> Result<_, MountSessionError> {
-        let session = Session::<F>::negotiate(fs, config, Device::new(device)?)?;
-        let handle = session.handle();
-        let serving = thread::Builder::new().name("shunt-session".into()).spawn(move || session.run())?;
-        Ok((handle, serving))
+        run(Session::<F>::negotiate_guarded(fs, config, Device::new(device)?, keeper)?)
     };
     let early = detached.device().map(|device| device.try_clone_to_owned()).transpose()?;
     let guard = match guardian {
@@ -103,9 +101,11 @@ pub fn mount_guarded<F: FileSystem>(
         }
     };
     let mount::Mounted { mount, method, device } = mounted;
-    if let Some((guardian, watch)) = &guard
-        && let Err(error) = guardian.confirm(*watch, &mount)
-    {
+    let confirm = |(guardian, watch): &(Arc<Guardian>, Watch)| {
+        guardian.confirm(*watch, &mount)?;
+        if handle.takeover().is_some() { guardian.arm() } else { Ok(()) }
+    };
+    if let Some(Err(error)) = guard.as_ref().map(confirm) {
         mount.unmount(Unmount::Lazy).ok();
         return Err(error.into());
     }
@@ -113,7 +113,36 @@ pub fn mount_guarded<F: FileSystem>(
     drop(device);
     let point = mount.clone();
     handle.set_mountpoint(move || open_root(&point));
-    Ok(Mounted { mount, method, handle, serving, guard })
+    Ok(Mounted { mount, method: Some(method), handle, serving, guard })
+}
+
+/// Serves a mount on whose server has ended.
+///
+/// The file system must be the same, with the same options; `config` is to ask for nothing that it did not ask for then.
+///
+/// # Errors
+/// What was handed over is of another version, or no session of this file system. The mount is left as it is.
+pub fn resume<F: FileSystem>(
+    fs: impl Into<Arc<F>>,
+    config: Config,
+    hand_over: HandOver,
+) -> Result<Mounted, MountSessionError> {
+    let HandOver { guardian, held, watch, mount, takeovers, .. } = hand_over;
+    let guardian = Arc::new(guardian);
+    let session = Session::<F>::resume(fs.into(), config, guardian.clone(), held, takeovers)?;
+    guardian.taken_over()?;
+    let (handle, serving) = run(session)?;
+    let point = mount.clone();
+    handle.set_mountpoint(move || open_root(&point));
+    Ok(Mounted { mount, method: None, handle, serving, guard: Some((guardian, watch)) })
+}
+
+type Serving = (Handle, JoinHandle<io::Result<()>>);
+
+fn run<F: FileSystem>(session: Session<F>) -> Result<Serving, MountSessionError> {
+    let handle = session.handle();
+    let serving = thread::Builder::new().name("shunt-session".into()).spawn(move || session.run())?;
+    Ok((handle, serving))
 }
 
 /// Opens the root of a mount, and nothing that has covered it since.
@@ -136,8 +165,13 @@ impl Mounted {
         &self.mount
     }
 
-    /// How it was mounted.
-    pub fn method(&self) -> MountMethod {
+    /// The guardian of this mount, if it has one.
+    pub fn guardian(&self) -> Option<&Arc<Guardian>> {
+        self.guard.as_ref().map(|(guardian, _)| guardian)
+    }
+
+    /// How it was mounted; none where an earlier server did that.
+    pub fn method(&self) -> Option<MountMethod> {
         self.method
     }
 

@@ -115,6 +115,18 @@ impl Passthrough {
         Ok(Backing(registration))
     }
 
+    /// Takes on a registration that an earlier server of this connection made.
+    pub(crate) fn adopt(&self, node: NodeId, id: u32) -> Backing {
+        let mut nodes = self.registry.nodes(node).lock();
+        if let Some(held) = nodes.get(&node).and_then(Weak::upgrade) {
+            return Backing(held);
+        }
+        let registry = Arc::downgrade(&self.registry);
+        let registration = Arc::new(Registration { id, node, device: self.device.clone(), registry });
+        nodes.insert(node, Arc::downgrade(&registration));
+        Backing(registration)
+    }
+
     /// Why the kernel refused the last registration, if it did: ELOOP where the lower file system is stacked too deep.
     pub fn refusal(&self) -> Option<Errno> {
         match self.refusal.load(Ordering::Relaxed) {

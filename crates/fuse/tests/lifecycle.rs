@@ -153,7 +153,7 @@ fn each_method_makes_a_working_mount() {
             stage.fs.add_file("x", b"bytes");
             assert_eq!(fs::read(stage.path("x")).unwrap(), b"bytes");
             let mounted = stage.take().unwrap();
-            assert_eq!(mounted.method(), method);
+            assert_eq!(mounted.method(), Some(method));
             assert_eq!(mounted.mount_point().id(), MountPoint::find(&stage.root()).unwrap().id());
             unmount(mounted);
         });

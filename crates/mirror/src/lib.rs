@@ -21,6 +21,7 @@ pub mod lower;
 mod mirror;
 mod options;
 mod prune;
+mod takeover;
 
 pub use coherence::{Caching, Heard, PROMISE};
 pub use error::MirrorError;

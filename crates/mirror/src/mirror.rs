@@ -1,14 +1,18 @@
 //! The file system: an engine, and how it is to be cached.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Once};
 
+use parking_lot::Mutex;
 use shunt_fuse::{Capabilities, Config, Profile};
 
 use crate::coherence::{self, Caching, Coherence, Heard};
 use crate::face::mappable::Mappable;
 use crate::face::rereads::Rereads;
+use crate::lower::source::Source;
 use crate::lower::{IdMaps, Lower, LowerOptions, Memory};
 use crate::prune::Pruner;
 use crate::{CacheMode, MirrorError, MirrorOptions, PassthroughMode};
@@ -27,6 +31,8 @@ pub struct Mirror {
     pub(crate) rereads: Rereads,
     /// Said once, not at every open.
     pub(crate) passthrough_failed: Once,
+    /// What an earlier daemon had held, until the session starts.
+    pub(crate) inherited: Mutex<BTreeMap<u64, OwnedFd>>,
 }
 
 impl Mirror {
@@ -35,11 +41,19 @@ impl Mirror {
     /// # Errors
     /// [`MirrorError`]; each is one line that says what to do.
     pub fn open(options: MirrorOptions) -> Result<Self, MirrorError> {
+        Self::open_source(options, None)
+    }
+
+    /// As [`open`](Self::open), with a source that is open already.
+    pub(crate) fn open_source(options: MirrorOptions, opened: Option<Source>) -> Result<Self, MirrorError> {
         let MirrorOptions { source, cache, read_only, uid_map, gid_map, max_inodes, passthrough, resumes } =
             options;
         let ids = IdMaps { users: uid_map, groups: gid_map };
         let (watch, refused) = coherence::watch(cache);
-        let lower = Lower::open(LowerOptions { source: source.clone(), read_only, ids, resumes, watch })
+        let lower_options = LowerOptions { source: source.clone(), read_only, ids, resumes, watch };
+        let opened = opened.map_or_else(|| Source::open(&source, read_only), Ok);
+        let lower = opened
+            .and_then(|source| Lower::open_source(lower_options, source))
             .map_err(|errno| MirrorError::new(source.clone(), errno))?;
         let caching = Caching::new(cache, &lower, refused);
         let most = max_inodes.into_iter().chain(lower.node_limit()).min();
@@ -54,6 +68,7 @@ impl Mirror {
             mappable: Mappable::default(),
             rereads: Rereads::default(),
             passthrough_failed: Once::new(),
+            inherited: Mutex::default(),
         })
     }
 

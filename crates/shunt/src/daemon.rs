@@ -9,6 +9,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
+use shunt_fuse::guardian::HandOver;
+
 use crate::args::LogArgs;
 use crate::error::{Code, Failure, Result, failed};
 use crate::log;
@@ -66,6 +68,19 @@ pub fn run(log: &LogArgs, serve: impl FnOnce() -> Result<()>) -> ExitCode {
     }
     // After `ready` this goes to /dev/null.
     say(failure.code as u8, &failure.message);
+    ExitCode::from(failure.code as u8)
+}
+
+/// The process that a guardian started to go on where another daemon ended: runs `serve` with what is left of that.
+pub fn take_over(log: &LogArgs, serve: impl FnOnce(HandOver) -> Result<()>) -> ExitCode {
+    let _ = rustix::process::setsid();
+    let _ = rustix::thread::set_name(c"shunt");
+    let outcome = HandOver::receive().map_err(failed).and_then(|mut hand_over| {
+        log::start_in(log, hand_over.take_log());
+        serve(hand_over)
+    });
+    let Err(failure) = outcome else { return ExitCode::SUCCESS };
+    tracing::error!("{failure}");
     ExitCode::from(failure.code as u8)
 }
 

@@ -1,9 +1,9 @@
 //! The log: to stderr or a file, as text or JSON.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::IsTerminal;
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
@@ -16,23 +16,38 @@ use crate::error::{Result, failed};
 /// # Errors
 /// The log file cannot be opened.
 pub fn start(args: &LogArgs) -> Result<()> {
-    let (writer, colour) = match &args.log_file {
+    let file = args.log_file.as_ref().map(|path| {
+        OpenOptions::new().append(true).create(true).mode(0o640).open(path).map_err(|error| {
+            failed(format_args!(
+                "cannot open the log file {}: {error}; name another with --log-file",
+                path.display()
+            ))
+        })
+    });
+    start_in(args, file.transpose()?);
+    Ok(())
+}
+
+/// The log file, once it is open.
+static LOG_FILE: OnceLock<File> = OnceLock::new();
+
+/// The log file, if the log goes to one.
+pub fn file() -> Option<&'static File> {
+    LOG_FILE.get()
+}
+
+/// Starts the log in a file that is open already, or on standard error.
+pub fn start_in(args: &LogArgs, file: Option<File>) {
+    let (writer, colour) = match file {
         None => (BoxMakeWriter::new(std::io::stderr), std::io::stderr().is_terminal()),
-        Some(path) => {
-            let file =
-                OpenOptions::new().append(true).create(true).mode(0o640).open(path).map_err(|error| {
-                    failed(format_args!(
-                        "cannot open the log file {}: {error}; name another with --log-file",
-                        path.display()
-                    ))
-                })?;
+        Some(file) => {
+            let file = LOG_FILE.get_or_init(|| file);
             (BoxMakeWriter::new(Mutex::new(file)), false)
         }
     };
     let log = tracing_subscriber::fmt().with_env_filter(filter(args.verbose)).with_writer(writer);
     // A second start (never in one process) would be the only error.
     let _ = if args.log_json { log.json().try_init() } else { log.with_ansi(colour).try_init() };
-    Ok(())
 }
 
 /// What was asked for by a signal is logged at any level.

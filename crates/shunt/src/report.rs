@@ -44,6 +44,9 @@ pub struct Stat {
     pub transport_reason: Option<String>,
     /// Seconds since it began to serve.
     pub uptime_s: f64,
+    /// Daemons of this mount that ended before this one.
+    #[serde(default)]
+    pub takeovers: u64,
     /// Threads that wait for requests.
     pub threads: u64,
     /// Bursts of requests during which idle processors polled.

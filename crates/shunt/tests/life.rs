@@ -118,7 +118,7 @@ fn sigterm_takes_a_busy_mount_away() {
 #[test]
 fn no_dead_mount_after_sigkill() {
     let Some(scene) = Scene::new() else { return };
-    scene.mirror(&[]);
+    scene.mirror(&["--takeover", "off"]);
     let pid = scene.listed().unwrap()["pid"].as_u64().unwrap();
     kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
     wait_until("the guardian takes the mount away", || !scene.is_mounted());

@@ -100,7 +100,8 @@ pub struct WriteData<'a> {
 }
 
 impl<'a> WriteData<'a> {
-    pub(crate) fn slice(bytes: &'a [u8]) -> Self {
+    /// Bytes in memory.
+    pub fn slice(bytes: &'a [u8]) -> Self {
         Self { source: WriteSource::Slice(bytes) }
     }
 

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use shunt_fuse_abi as abi;
 
 use super::{NodeId, RequestId};
+use crate::Errno;
 use crate::session::Handle;
+use crate::session::intent::Intent;
 use crate::session::interrupt::Interrupt;
+use crate::takeover::{Before, Begun};
 
 /// The caller's side of one operation.
 ///
@@ -18,6 +21,7 @@ pub struct Request<'a> {
     pub(crate) extensions: &'a abi::Extensions<'a>,
     pub(crate) session: &'a Handle,
     pub(crate) interrupt: &'a Arc<Interrupt>,
+    pub(crate) intent: &'a Intent,
 }
 
 impl Request<'_> {
@@ -60,6 +64,22 @@ impl Request<'_> {
     /// The kernel asks again after a takeover: the operation may have been done already.
     pub fn is_resend(&self) -> bool {
         self.header.is_resend()
+    }
+
+    /// Says that something is about to be done that must not be done twice. To be called last before the system call that
+    /// does it. `before` tells what a later server needs to see whether it was done; it is called only where there may
+    /// be one, and where this request was not [begun](Self::begun) already.
+    ///
+    /// # Errors
+    /// Those of `before`.
+    pub fn begin(&self, before: impl FnOnce() -> Result<Before, Errno>) -> Result<(), Errno> {
+        self.intent.begin(before)
+    }
+
+    /// What an earlier server, of whose reply the kernel knows nothing, had begun of this request. `None`: nothing that
+    /// must not be done twice.
+    pub fn begun(&self) -> Option<&Begun> {
+        self.intent.begun()
     }
 
     /// The session: kernel caches, passthrough, what was negotiated.

@@ -290,7 +290,7 @@ impl Inner {
             self.work.notify_one();
         } else if state.threads < MAX_THREADS {
             let inner = self.clone();
-            let name = format!("shunt-notify-{}", state.threads);
+            let name = format!("{}-{}", crate::guardian::death::NOTIFIER, state.threads);
             if thread::Builder::new().name(name).spawn(move || inner.serve()).is_ok() {
                 state.threads += 1;
             }

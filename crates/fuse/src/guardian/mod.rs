@@ -4,30 +4,42 @@
 //! good order. They share a socket pair; when the server's end closes and mounts are still on the list, the
 //! server has died, and the guardian aborts their connections and unmounts them lazily, by mount id.
 //!
+//! Or it starts another server ([`Restart`]), which goes on where the last one ended: see [`takeover`](crate::takeover).
+//! For that it holds all that would be lost with the server, first of all the connection itself: each descriptor is
+//! sent to it before it is used.
+//!
 //! What it cannot help against: being killed together with the server (`kill -9` to a whole control group),
 //! and copies of the mount in other mount namespaces, which stay there but fail at once.
 
+pub(crate) mod death;
+mod hand_over;
+pub(crate) mod held;
+mod link;
 mod process;
+mod removal;
+mod successor;
 #[cfg(test)]
 mod tests;
 mod wire;
 
+use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, shutdown, socketpair,
-};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, shutdown, socketpair};
 
+pub use hand_over::HandOver;
 pub use process::main;
 
 use crate::mount::{Detached, MountError, MountPoint, sys};
+use held::Key;
 use wire::Message;
 
 /// How long a fresh guardian may take to get ready.
@@ -51,6 +63,19 @@ pub enum GuardianError {
     /// The mount point cannot be described to it.
     #[error(transparent)]
     Mount(#[from] MountError),
+    /// Standard input is not a guardian that hands over.
+    #[error("this process was not started by a guardian: {0}")]
+    NoHandOver(&'static str),
+}
+
+/// How another server is started where one died.
+#[derive(Clone, Debug)]
+pub struct Restart {
+    /// The arguments of its process, the name first. The program is the one of this process. It is to call
+    /// [`HandOver::receive`].
+    pub arguments: Vec<OsString>,
+    /// So many servers that end within ten seconds are too many: the mount is taken away.
+    pub crashes: u32,
 }
 
 /// The server's side of a guardian.
@@ -59,8 +84,10 @@ pub enum GuardianError {
 #[derive(Debug)]
 pub struct Guardian {
     socket: OwnedFd,
-    child: Child,
+    /// None where it is the guardian that started us.
+    child: Option<Child>,
     next: AtomicU32,
+    restart: OnceLock<Restart>,
 }
 
 /// A mount that a [`Guardian`] watches.
@@ -88,10 +115,11 @@ impl Guardian {
         let child = command.spawn().map_err(GuardianError::Start)?;
         // Closes our copy of the guardian's end, so that its death is noticed.
         drop(command);
-        let mut guardian = Guardian { socket, child, next: AtomicU32::new(0) };
+        let next = AtomicU32::new(0);
+        let mut guardian = Guardian { socket, child: Some(child), next, restart: OnceLock::new() };
         if let Err(error) = guardian.wait_ready() {
             // It may be any program, one that never looks at its standard input.
-            let _ = guardian.child.kill();
+            let _ = guardian.child.as_mut().map(Child::kill);
             return Err(error);
         }
         Ok(guardian)
@@ -108,9 +136,15 @@ impl Guardian {
         Err(GuardianError::NotReady)
     }
 
-    /// The process id of the guardian.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
+    /// Asks for another server should this one die, from the moment on when its mount is complete. To be called before
+    /// the mount; the first call counts.
+    pub fn restart_with(&self, restart: Restart) {
+        let _ = self.restart.set(restart);
+    }
+
+    /// The process id of the guardian; none where it is not our child.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
     }
 
     /// Watches a mount that is about to be attached at `mountpoint`. Call it before
@@ -150,11 +184,65 @@ impl Guardian {
         self.send(&Message::Release { token: watch.0 })
     }
 
+    /// No server is to follow this one, which is about to end: its mount is taken away.
+    ///
+    /// # Errors
+    ///
+    /// The guardian is gone.
+    pub fn end(&self) -> Result<(), GuardianError> {
+        self.send(&Message::Ending)
+    }
+
+    /// The next server is to be `program`, a file that can be executed. Once this process ends it takes over; if it does
+    /// not get that far, the program of the guardian does.
+    ///
+    /// # Errors
+    ///
+    /// The guardian is gone.
+    pub fn upgrade(&self, program: BorrowedFd<'_>) -> Result<(), GuardianError> {
+        self.send_with(&Message::Upgrade, Some(program))
+    }
+
+    /// Keeps a log file for the next server, which cannot open it by its path: that may lead through the mount.
+    ///
+    /// # Errors
+    ///
+    /// The guardian is gone.
+    pub fn hold_log(&self, file: BorrowedFd<'_>) -> Result<(), GuardianError> {
+        self.hold(Key { class: held::Class::Log, id: 0 }, file)
+    }
+
+    /// Keeps a descriptor for the next server, in place of one of the same name. Once this returns it survives us.
+    pub(crate) fn hold(&self, key: Key, descriptor: BorrowedFd<'_>) -> Result<(), GuardianError> {
+        self.send_with(&Message::Hold(key), Some(descriptor))
+    }
+
+    pub(crate) fn let_go(&self, key: Key) -> Result<(), GuardianError> {
+        self.send(&Message::LetGo(key))
+    }
+
+    /// Whether another server was asked for.
+    pub(crate) fn may_restart(&self) -> bool {
+        self.restart.get().is_some()
+    }
+
+    /// From here on another server follows.
+    pub(crate) fn arm(&self) -> Result<(), GuardianError> {
+        let Some(Restart { arguments, crashes }) = self.restart.get() else { return Ok(()) };
+        self.send(&Message::Restart { crashes: *crashes, arguments: arguments.clone() })
+    }
+
+    pub(crate) fn taken_over(&self) -> Result<(), GuardianError> {
+        self.send(&Message::Serving)
+    }
+
     fn send(&self, message: &Message) -> Result<(), GuardianError> {
+        self.send_with(message, None)
+    }
+
+    fn send_with(&self, message: &Message, descriptor: Option<BorrowedFd<'_>>) -> Result<(), GuardianError> {
         // What is in the socket's buffer is read even if the server dies right after this.
-        retry_on_intr(|| send(&self.socket, &message.encode(), SendFlags::NOSIGNAL))
-            .map(drop)
-            .map_err(GuardianError::Gone)
+        link::send(self.socket.as_fd(), &message.encode(), descriptor).map_err(GuardianError::Gone)
     }
 }
 
@@ -163,6 +251,6 @@ impl Drop for Guardian {
         // A child of ours may hold a copy of the socket; shutting down ends all copies.
         let _ = shutdown(&self.socket, rustix::net::Shutdown::Both);
         // It ends by itself. If it is not our child any more, since the server forked, there is nothing to wait for.
-        let _ = self.child.wait();
+        let _ = self.child.as_mut().map(Child::wait);
     }
 }

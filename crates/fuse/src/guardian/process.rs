@@ -1,36 +1,118 @@
 //! The guardian itself.
 
 use std::collections::BTreeMap;
-use std::ffi::CStr;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::ffi::{CStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
+use std::time::Instant;
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use rustix::process::{Resource, getrlimit, setrlimit};
 
+use super::death::{LOOK, Life};
+use super::held::Held;
+use super::link;
+use super::removal::{Watched, take_away};
+use super::successor::Succession;
 use super::wire::{MAX, Message, READY};
-use crate::mount::{Mark, MountError, MountPoint, Unmount, sys};
+use crate::mount::sys;
 
-/// Waits between the tries to take a mount away; about four seconds in all.
-const PAUSES: [u64; 6] = [10, 50, 200, 500, 1000, 2000];
-/// How long a mount of unknown state may take to show whether it is dead.
-const PROBE: Duration = Duration::from_secs(2);
 /// More mounts than one server ever has; bounds the memory.
 const MOST: usize = 4096;
 
 const NAME: &CStr = c"shunt-guardian";
+const OOM_SCORE: &str = "/proc/self/oom_score_adj";
 
-enum Watched {
-    Pending { before: Mark, path: PathBuf },
-    Mounted { mark: Mark, path: PathBuf },
+/// What the guardian knows of its server.
+#[derive(Default)]
+pub(super) struct Book {
+    pub(super) mounts: BTreeMap<u32, Watched>,
+    pub(super) held: Held,
+    /// How to start another server: how many crashes are too many, and its arguments.
+    pub(super) restart: Option<(u32, Vec<OsString>)>,
+    /// The server, where another one is to follow it.
+    life: Option<Life>,
+    /// The server ends on purpose.
+    ending: bool,
+    /// The program of the next server, where it is to be another one.
+    pub(super) upgrade: Option<OwnedFd>,
+    /// The server has taken over.
+    pub(super) serving: bool,
 }
 
-/// Runs as the guardian until the server at the other end of standard input ends; then cleans up after it.
+impl Book {
+    /// The only mount, if another server is to serve it on.
+    pub(super) fn to_be_continued(&self) -> Option<(u32, &Watched)> {
+        let (token, watched) = self.mounts.iter().next()?;
+        let mounted = self.mounts.len() == 1 && matches!(watched, Watched::Mounted { .. });
+        (mounted && self.restart.is_some() && !self.ending).then_some((*token, watched))
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        match self.mounts.values().next() {
+            Some(Watched::Mounted { path, .. } | Watched::Pending { path, .. }) => path.clone(),
+            None => PathBuf::new(),
+        }
+    }
+
+    fn note(&mut self, message: Option<Message>, descriptor: Option<OwnedFd>) {
+        let (token, watched) = match (message, descriptor) {
+            (Some(Message::Pending { token, before, path }), _) => (token, Watched::Pending { before, path }),
+            (Some(Message::Mounted { token, mark, path }), _) => (token, Watched::Mounted { mark, path }),
+            (Some(Message::Release { token }), _) => {
+                self.mounts.remove(&token);
+                return;
+            }
+            (Some(Message::Hold(key)), Some(descriptor)) => {
+                self.held.insert(key, descriptor);
+                return;
+            }
+            (Some(Message::Hold(key)), None) => {
+                // The name must not lead to an older descriptor.
+                self.held.remove(&key);
+                log("no descriptor is left for a file of the server: it will be lost if the server dies");
+                return;
+            }
+            (Some(Message::LetGo(key)), _) => {
+                self.held.remove(&key);
+                return;
+            }
+            (Some(Message::Restart { crashes, arguments }), _) => {
+                self.restart = Some((crashes, arguments));
+                // The first server started us.
+                self.life = rustix::process::getppid().map(Life::of);
+                return;
+            }
+            (Some(Message::Ending), _) => {
+                self.ending = true;
+                return;
+            }
+            (Some(Message::Upgrade), program) => {
+                self.upgrade = program;
+                return;
+            }
+            (Some(Message::Serving), _) => {
+                self.serving = true;
+                return;
+            }
+            (Some(Message::Go { .. }) | None, _) => {
+                log("dropped a message that it does not know");
+                return;
+            }
+        };
+        if self.mounts.len() < MOST || self.mounts.contains_key(&token) {
+            self.mounts.insert(token, watched);
+        } else {
+            log("too many mounts: one is not watched");
+        }
+    }
+}
+
+/// Runs as the guardian until the server at the other end of standard input ends; then starts another one, where that
+/// was asked for, or cleans up after it.
 ///
 /// To be called first in a process that [`Guardian::spawn`](super::Guardian::spawn) started. Makes the process a
 /// session of its own, deaf to SIGINT, SIGTERM, SIGHUP and SIGQUIT, hard to pick for the OOM killer.
@@ -45,119 +127,89 @@ pub fn main() -> ExitCode {
     let _ = rustix::thread::set_name(NAME);
     // Keeps no directory busy.
     let _ = std::env::set_current_dir("/");
+    let oom_score = std::fs::read_to_string(OOM_SCORE).ok().and_then(|line| line.trim().parse().ok());
     // Lower than zero takes root; nothing is lost without.
-    let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
+    let _ = std::fs::write(OOM_SCORE, "-1000");
+    // Room for the descriptors of a server.
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
 
     let stdin = std::io::stdin();
-    let socket = stdin.as_fd();
-    if send(socket, READY, SendFlags::NOSIGNAL).is_err() {
+    if send(&stdin, READY, SendFlags::NOSIGNAL).is_err() {
         log("standard input is not the server's socket; do not start this by hand");
         return ExitCode::FAILURE;
     }
-    let left = follow(socket);
+    let mut book = Book { serving: true, ..Book::default() };
+    follow(stdin.as_fd(), &mut book, None);
+    let mut succession = Succession::new(oom_score.unwrap_or(0));
+    while book.to_be_continued().is_some() {
+        match succession.next(&mut book) {
+            Ok(server) => {
+                book.life = server.life();
+                follow(server.socket(), &mut book, Some(server.deadline()));
+                server.reap(&mut succession, &book);
+            }
+            Err(reason) => {
+                log(&format!("{reason}: given up, unmounting {}", book.path().display()));
+                break;
+            }
+        }
+    }
+    // The last descriptors of the connection: whoever waits for an answer gets an error now.
+    book.held.clear();
     let mut clean = true;
-    for watched in left.into_values() {
+    for watched in book.mounts.into_values() {
         clean &= take_away(watched);
     }
     if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Keeps the list until the server's end is closed, and returns what is left on it.
-fn follow(socket: BorrowedFd<'_>) -> BTreeMap<u32, Watched> {
-    let mut list = BTreeMap::new();
-    let mut buf = [0; MAX];
+/// Keeps the book until the server's end is closed, or until `deadline` if it does not serve by then.
+fn follow(socket: BorrowedFd<'_>, book: &mut Book, deadline: Option<Instant>) {
+    let mut buf = vec![0; MAX];
     loop {
-        let len = match retry_on_intr(|| recv(socket, &mut buf[..], RecvFlags::empty())) {
+        let deadline = deadline.filter(|_| !book.serving);
+        if !wait(socket, deadline, book.life) {
+            return;
+        }
+        match link::receive(socket, &mut buf) {
             // No message is empty, so this is the end.
-            Ok((0, _)) => return list,
-            Ok((len, _)) => len,
+            Ok((0, _)) => return,
+            Ok((length, descriptor)) => book.note(Message::decode(&buf[..length]), descriptor),
             // The server ended with unread bytes; what it sent is still to be read.
-            Err(Errno::CONNRESET) => continue,
+            Err(Errno::CONNRESET) => {}
             Err(errno) => {
                 log(&format!("cannot hear the server: {errno}"));
-                return list;
+                return;
             }
-        };
-        let (token, watched) = match Message::decode(&buf[..len]) {
-            Some(Message::Pending { token, before, path }) => (token, Watched::Pending { before, path }),
-            Some(Message::Mounted { token, mark, path }) => (token, Watched::Mounted { mark, path }),
-            Some(Message::Release { token }) => {
-                list.remove(&token);
-                continue;
-            }
-            None => {
-                log("dropped a message that it does not know");
-                continue;
-            }
-        };
-        if list.len() < MOST || list.contains_key(&token) {
-            list.insert(token, watched);
-        } else {
-            log("too many mounts: one is not watched");
         }
     }
 }
 
-/// Whether nothing is left of it.
-fn take_away(watched: Watched) -> bool {
-    match watched {
-        Watched::Mounted { mark, path } => remove(&MountPoint::new(path, mark)),
-        Watched::Pending { before, path } => remove_pending(before, &path),
-    }
-}
-
-fn remove(mount: &MountPoint) -> bool {
-    let mut last = None;
-    for pause in PAUSES {
-        if !mount.is_mounted() {
-            return true;
-        }
-        // Ends what still waits for an answer, even if the unmount is refused.
-        let _ = mount.abort();
-        match mount.unmount(Unmount::Lazy) {
-            Ok(()) | Err(MountError::NotMounted(_)) => {
-                log(&format!("the server is gone: unmounted {}", mount.path().display()));
-                return true;
+/// Waits until there is something to be read. Tells `false` where there will be nothing.
+fn wait(socket: BorrowedFd<'_>, deadline: Option<Instant>, life: Option<Life>) -> bool {
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let time = left.into_iter().chain(life.map(|_| LOOK)).min();
+        let timeout =
+            time.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });
+        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], timeout.as_ref()) {
+            Err(Errno::INTR) => {}
+            // What it said comes first, its end included.
+            Ok(0) => {
+                let late = left.is_some_and(|left| left <= LOOK);
+                if late || life.is_some_and(Life::is_as_good_as_over) {
+                    return false;
+                }
             }
-            Err(error) => last = Some(error),
+            _ => return true,
         }
-        thread::sleep(Duration::from_millis(pause));
     }
-    if let Some(error) = last {
-        log(&format!("the server is gone, but its mount stays: {error}"));
-    }
-    false
-}
-
-/// The server died around its mount call, so it is not known whether and which mount is there. A new one at
-/// the path is ours if its server is gone; a restarted server's mount is alive.
-fn remove_pending(before: Mark, path: &Path) -> bool {
-    // The helper may still be about to mount.
-    for pause in &PAUSES[..4] {
-        if let Ok(mount) = MountPoint::find(path)
-            && mount.mark() != before
-        {
-            return if is_dead(path) { remove(&mount) } else { true };
-        }
-        thread::sleep(Duration::from_millis(*pause));
-    }
-    true
-}
-
-/// Asks the mount itself, in another thread because a hung server would not answer.
-fn is_dead(path: &Path) -> bool {
-    let (answer, dead) = mpsc::channel();
-    let path = path.to_owned();
-    thread::spawn(move || {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
-        let seen = statx(CWD, &path, flags, StatxFlags::TYPE);
-        let _ = answer.send(matches!(seen, Err(Errno::NOTCONN | Errno::CONNABORTED)));
-    });
-    dead.recv_timeout(PROBE).unwrap_or(false)
 }
 
 /// Standard error may be closed or full; that must not stop the cleaning.
-fn log(message: &str) {
+pub(super) fn log(message: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "shunt guardian: {message}");
 }

@@ -33,7 +33,7 @@ fn play_the_server() {
     let detached = prepare(&MountOptions::new().method(method)).unwrap();
     let watch = guardian.watch(&detached, &path).unwrap();
     let say = |what: &str| {
-        println!("\n{what} {}", guardian.pid());
+        println!("\n{what} {}", guardian.pid().unwrap());
         std::io::stdout().flush().unwrap();
         std::thread::sleep(Duration::from_secs(60));
     };

@@ -4,32 +4,48 @@
 //! |---|---|
 //! | 1 | version, [`VERSION`] |
 //! | 1 | kind |
-//! | 4 | token of the watch |
+//! | 4 | token of the watch; for the kinds from 16 on a number |
 //! | 25 | for kinds 1 and 2, a mark: 0 or 1 for a reusable or a unique id, the id (8), the id of mountinfo (8), major (4), minor (4) |
 //! | rest | for kinds 1 and 2, the path |
 //!
-//! Kinds from 16 on are kept for taking over a session: the guardian will then hold the session's descriptors
-//! (`/dev/fuse` and its clones, the state), passed with SCM_RIGHTS, and hand them to the next server. A guardian
-//! drops what it does not know.
+//! Kinds from 16 on are those of a takeover. A descriptor comes along as SCM_RIGHTS.
+//!
+//! | kind | direction | number | then |
+//! |---|---|---|---|
+//! | 16 hold | both | class of the descriptor | its id (8), the descriptor |
+//! | 17 let go | to the guardian | class of the descriptor | its id (8) |
+//! | 18 restart | to the guardian | crashes too many | arguments of the next server, each ended by a NUL |
+//! | 19 ending | to the guardian | 0 | |
+//! | 20 upgrade | to the guardian | 0 | the program, open for execution |
+//! | 21 go | to the server | takeovers so far, this one included | the value for `oom_score_adj` (4), nanoseconds of CLOCK_MONOTONIC at which the last server was found gone (8) |
+//! | 22 serving | to the guardian | 0 | |
+//!
+//! Who gets a message that it does not know drops it.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use super::held::{Class, Key};
 use crate::mount::{Dev, Mark, MountId};
 
 /// Of the format. Both sides are the same program, so there is nothing to negotiate.
 pub(super) const VERSION: u8 = 1;
 /// What the guardian sends once, when no signal can end it any more.
 pub(super) const READY: &[u8; 2] = &[VERSION, b'R'];
-/// The largest packet: the head and a path as long as the kernel takes.
-pub(super) const MAX: usize = HEAD + MARK + 4096;
+/// The largest packet: the arguments of a server. A path, which is at most 4096 bytes long, fits as well.
+pub(super) const MAX: usize = 64 << 10;
 
-const HEAD: usize = 6;
-const MARK: usize = 25;
 const PENDING: u8 = 1;
 const MOUNTED: u8 = 2;
 const RELEASE: u8 = 3;
+const HOLD: u8 = 16;
+const LET_GO: u8 = 17;
+const RESTART: u8 = 18;
+const ENDING: u8 = 19;
+const UPGRADE: u8 = 20;
+const GO: u8 = 21;
+const SERVING: u8 = 22;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
@@ -39,18 +55,31 @@ pub(super) enum Message {
     Mounted { token: u32, mark: Mark, path: PathBuf },
     /// No longer to be watched.
     Release { token: u32 },
+    /// The descriptor that comes along is to be kept.
+    Hold(Key),
+    /// It is not needed any more.
+    LetGo(Key),
+    /// From now on a server that dies is followed by another one, started so.
+    Restart { crashes: u32, arguments: Vec<OsString> },
+    /// The server is about to end, and none is to follow it.
+    Ending,
+    /// The next server is to be the program that comes along.
+    Upgrade,
+    /// All there is was handed over.
+    Go { takeovers: u32, oom_score: i32, gone: u64 },
+    /// The new server has taken over.
+    Serving,
 }
 
 impl Message {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let (kind, token, rest) = match self {
-            Message::Pending { token, before, path } => (PENDING, token, Some((before, path))),
-            Message::Mounted { token, mark, path } => (MOUNTED, token, Some((mark, path))),
-            Message::Release { token } => (RELEASE, token, None),
+        let head = |kind: u8, number: u32| {
+            let mut out = vec![VERSION, kind];
+            out.extend(number.to_le_bytes());
+            out
         };
-        let mut out = vec![VERSION, kind];
-        out.extend(token.to_le_bytes());
-        if let Some((mark, path)) = rest {
+        let mount = |kind, token: u32, mark: &Mark, path: &PathBuf| {
+            let mut out = head(kind, token);
             let (unique, id) = match mark.id {
                 MountId::Reusable(id) => (0, id),
                 MountId::Unique(id) => (1, id),
@@ -61,8 +90,37 @@ impl Message {
             out.extend(mark.dev.major.to_le_bytes());
             out.extend(mark.dev.minor.to_le_bytes());
             out.extend(path.as_os_str().as_bytes());
+            out
+        };
+        let key = |kind, key: &Key| {
+            let mut out = head(kind, key.class as u32);
+            out.extend(key.id.to_le_bytes());
+            out
+        };
+        match self {
+            Message::Pending { token, before, path } => mount(PENDING, *token, before, path),
+            Message::Mounted { token, mark, path } => mount(MOUNTED, *token, mark, path),
+            Message::Release { token } => head(RELEASE, *token),
+            Message::Hold(held) => key(HOLD, held),
+            Message::LetGo(held) => key(LET_GO, held),
+            Message::Restart { crashes, arguments } => {
+                let mut out = head(RESTART, *crashes);
+                for argument in arguments {
+                    out.extend(argument.as_bytes());
+                    out.push(0);
+                }
+                out
+            }
+            Message::Ending => head(ENDING, 0),
+            Message::Upgrade => head(UPGRADE, 0),
+            Message::Go { takeovers, oom_score, gone } => {
+                let mut out = head(GO, *takeovers);
+                out.extend(oom_score.to_le_bytes());
+                out.extend(gone.to_le_bytes());
+                out
+            }
+            Message::Serving => head(SERVING, 0),
         }
-        out
     }
 
     /// `None` for what is malformed or not known.
@@ -70,9 +128,31 @@ impl Message {
         let ([VERSION, kind], rest) = packet.split_first_chunk()? else { return None };
         let (token, rest) = rest.split_first_chunk()?;
         let token = u32::from_le_bytes(*token);
-        if *kind == RELEASE {
-            return rest.is_empty().then_some(Message::Release { token });
+        match *kind {
+            PENDING | MOUNTED => Self::decode_mount(*kind, token, rest),
+            RELEASE => rest.is_empty().then_some(Message::Release { token }),
+            HOLD => Some(Message::Hold(decode_key(token, rest)?)),
+            LET_GO => Some(Message::LetGo(decode_key(token, rest)?)),
+            RESTART => {
+                let (&0, arguments) = rest.split_last()? else { return None };
+                let arguments = arguments.split(|&byte| byte == 0);
+                let arguments = arguments.map(|bytes| OsString::from_vec(bytes.to_vec())).collect();
+                Some(Message::Restart { crashes: token, arguments })
+            }
+            ENDING => rest.is_empty().then_some(Message::Ending),
+            UPGRADE => rest.is_empty().then_some(Message::Upgrade),
+            GO => {
+                let (oom_score, gone) = rest.split_first_chunk()?;
+                let (oom_score, gone) =
+                    (i32::from_le_bytes(*oom_score), u64::from_le_bytes(gone.try_into().ok()?));
+                Some(Message::Go { takeovers: token, oom_score, gone })
+            }
+            SERVING => rest.is_empty().then_some(Message::Serving),
+            _ => None,
         }
+    }
+
+    fn decode_mount(kind: u8, token: u32, rest: &[u8]) -> Option<Self> {
         let (unique, rest) = rest.split_first()?;
         let (id, rest) = rest.split_first_chunk()?;
         let (old_id, rest) = rest.split_first_chunk()?;
@@ -88,12 +168,15 @@ impl Message {
         if !path.is_absolute() {
             return None;
         }
-        match *kind {
-            PENDING => Some(Message::Pending { token, before: mark, path }),
-            MOUNTED => Some(Message::Mounted { token, mark, path }),
-            _ => None,
-        }
+        Some(match kind {
+            PENDING => Message::Pending { token, before: mark, path },
+            _ => Message::Mounted { token, mark, path },
+        })
     }
+}
+
+fn decode_key(class: u32, id: &[u8]) -> Option<Key> {
+    Some(Key { class: Class::from_number(class)?, id: u64::from_le_bytes(id.try_into().ok()?) })
 }
 
 #[cfg(test)]
@@ -109,6 +192,13 @@ mod tests {
             Message::Pending { token: 1, before: other, path: path.clone() },
             Message::Mounted { token: u32::MAX, mark, path },
             Message::Release { token: 3 },
+            Message::Hold(Key { class: Class::Device, id: 7 }),
+            Message::LetGo(Key { class: Class::FileSystem, id: u64::MAX }),
+            Message::Restart { crashes: 5, arguments: vec!["shunt".into(), "".into(), "-o".into()] },
+            Message::Ending,
+            Message::Upgrade,
+            Message::Go { takeovers: 2, oom_score: -1000, gone: 1 << 40 },
+            Message::Serving,
         ] {
             let packet = message.encode();
             assert_eq!(Message::decode(&packet), Some(message));
@@ -125,7 +215,9 @@ mod tests {
             &[][..],
             &[VERSION],
             &[2, 1, 0, 0, 0, 0],
-            &[VERSION, 16, 0, 0, 0, 0],
+            &[VERSION, 15, 0, 0, 0, 0],
+            &[VERSION, 16, 99, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[VERSION, 18, 5, 0, 0, 0],
             &[VERSION, 3, 0, 0, 0, 0, 0],
         ] {
             assert_eq!(Message::decode(packet), None);

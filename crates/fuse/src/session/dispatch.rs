@@ -9,6 +9,7 @@ use zerocopy::IntoBytes;
 
 use super::Handle;
 use crate::api::*;
+use crate::takeover::{Kind, OpenRecord};
 use crate::transport::Channel;
 
 /// A reply not yet on the wire.
@@ -17,9 +18,27 @@ pub(crate) enum Reply<'a> {
     Entry(abi::EntryOut),
     Attributes(abi::AttrOut),
     Statx(abi::StatxOut),
-    Opened { node: NodeId, opened: Opened },
-    OpenedDirectory { node: NodeId, opened: Opened },
-    Created { entry: abi::EntryOut, opened: Opened },
+    Opened {
+        node: NodeId,
+        flags: u32,
+        opened: Opened,
+    },
+    OpenedDirectory {
+        node: NodeId,
+        flags: u32,
+        opened: Opened,
+    },
+    Created {
+        entry: abi::EntryOut,
+        flags: u32,
+        opened: Opened,
+    },
+    /// As an earlier server had answered.
+    Reopened(Kind, OpenRecord),
+    Recreated {
+        entry: abi::EntryOut,
+        record: OpenRecord,
+    },
     Written(usize),
     CopiedWide(usize),
     Bytes(Vec<u8>),
@@ -83,8 +102,8 @@ fn xattr(reply: XattrReply, asked: u32) -> Result<Reply<'static>, Errno> {
     })
 }
 
-fn created(created: Created) -> Reply<'static> {
-    Reply::Created { entry: created.entry.wire(), opened: created.opened }
+fn created(created: Created, flags: u32) -> Reply<'static> {
+    Reply::Created { entry: created.entry.wire(), flags, opened: created.opened }
 }
 
 fn lock(arg: &abi::LkIn, wait: bool) -> Result<LockArgs, Errno> {
@@ -241,10 +260,13 @@ pub(crate) async fn dispatch<'a, F: FileSystem>(
             Reply::Entry(fs.link(request, NodeId(oldnodeid), node, newname).await?.wire())
         }
         Operation::Open { arg } => {
-            Reply::Opened { node, opened: fs.open(request, node, open_args(&arg)).await? }
+            let opened = fs.open(request, node, open_args(&arg)).await?;
+            Reply::Opened { node, flags: arg.flags, opened }
         }
-        Operation::Create { arg, name } => created(fs.create(request, node, name, create_args(&arg)).await?),
-        Operation::Tmpfile { arg } => created(fs.tmpfile(request, node, create_args(&arg)).await?),
+        Operation::Create { arg, name } => {
+            created(fs.create(request, node, name, create_args(&arg)).await?, arg.flags)
+        }
+        Operation::Tmpfile { arg } => created(fs.tmpfile(request, node, create_args(&arg)).await?, arg.flags),
         Operation::Read { arg } => Reply::Data(fs.read(request, node, read_args(&arg)).await?.cut(arg.size)),
         Operation::Write { arg, data } => {
             let data = match spliced {
@@ -261,7 +283,7 @@ pub(crate) async fn dispatch<'a, F: FileSystem>(
         }
         Operation::Release { arg } => {
             let released = fs.release(request, node, release_args(&arg)).await;
-            request.session.shared.modes.release(node);
+            request.session.shared.closed(node, FileHandle(arg.fh));
             released?;
             Reply::Empty
         }
@@ -270,7 +292,8 @@ pub(crate) async fn dispatch<'a, F: FileSystem>(
             Reply::Empty
         }
         Operation::Opendir { arg } => {
-            Reply::OpenedDirectory { node, opened: fs.opendir(request, node, open_args(&arg)).await? }
+            let opened = fs.opendir(request, node, open_args(&arg)).await?;
+            Reply::OpenedDirectory { node, flags: arg.flags, opened }
         }
         Operation::Readdir { arg } => {
             let mut out = DirectoryBuffer::new(arg.size.min(LARGEST_LISTING));
@@ -287,7 +310,9 @@ pub(crate) async fn dispatch<'a, F: FileSystem>(
             Reply::ListingPlus(out.0)
         }
         Operation::Releasedir { arg } => {
-            fs.releasedir(request, node, release_args(&arg)).await?;
+            let released = fs.releasedir(request, node, release_args(&arg)).await;
+            request.session.shared.closed_directory(FileHandle(arg.fh));
+            released?;
             Reply::Empty
         }
         Operation::Fsyncdir { arg } => {
@@ -424,7 +449,7 @@ pub(crate) async fn send<F: FileSystem>(
     channel: &Arc<dyn Channel>,
     reply: Reply<'_>,
 ) {
-    let unique = request.header.unique;
+    let (unique, opener) = (request.header.unique, request.header.original_id());
     let session: &Handle = request.session;
     let answer = |parts: &[&[u8]]| channel.reply(unique, Ok(()), parts);
     let sent = match &reply {
@@ -432,18 +457,21 @@ pub(crate) async fn send<F: FileSystem>(
         Reply::Entry(entry) => answer(&[entry.as_bytes()]),
         Reply::Attributes(out) => answer(&[out.as_bytes()]),
         Reply::Statx(out) => answer(&[out.as_bytes()]),
-        Reply::Opened { node, opened } => {
-            let out = session.shared.open_reply(*node, opened);
+        Reply::Opened { node, flags, opened } => {
+            let out = session.shared.open_reply(opener, *node, *flags, opened);
             answer(&[out.as_bytes()])
         }
-        Reply::OpenedDirectory { opened, .. } => {
+        Reply::OpenedDirectory { node, flags, opened } => {
             let out = abi::OpenOut { fh: opened.handle.0, open_flags: opened.flags.bits(), backing_id: 0 };
+            session.shared.write_down(Kind::Directory, opener, *node, *flags, &out);
             answer(&[out.as_bytes()])
         }
-        Reply::Created { entry, opened } => {
-            let out = session.shared.open_reply(NodeId(entry.nodeid), opened);
+        Reply::Created { entry, flags, opened } => {
+            let out = session.shared.open_reply(opener, NodeId(entry.nodeid), *flags, opened);
             answer(&[entry.as_bytes(), out.as_bytes()])
         }
+        Reply::Reopened(_, record) => answer(&[record.reply().as_bytes()]),
+        Reply::Recreated { entry, record } => answer(&[entry.as_bytes(), record.reply().as_bytes()]),
         Reply::Written(n) => {
             let out = abi::WriteOut { size: (*n).min(u32::MAX as usize) as u32, ..Default::default() };
             answer(&[out.as_bytes()])
@@ -473,21 +501,30 @@ pub(crate) async fn send<F: FileSystem>(
     }
 }
 
-async fn undo<F: FileSystem>(fs: &F, request: &Request<'_>, reply: Reply<'_>) {
-    let close = async |node, opened: &Opened| {
-        request.session.shared.modes.release(node);
-        let args = ReleaseArgs { handle: opened.handle, flags: 0, flock_owner: None };
+pub(crate) async fn undo<F: FileSystem>(fs: &F, request: &Request<'_>, reply: Reply<'_>) {
+    let shared = &request.session.shared;
+    let close = async |node, handle: FileHandle| {
+        shared.closed(node, handle);
+        let args = ReleaseArgs { handle, flags: 0, flock_owner: None };
         fs.release(request, node, args).await.ok();
+    };
+    let close_directory = async |node, handle: FileHandle| {
+        shared.closed_directory(handle);
+        let args = ReleaseArgs { handle, flags: 0, flock_owner: None };
+        fs.releasedir(request, node, args).await.ok();
     };
     match reply {
         Reply::Entry(entry) if entry.nodeid != 0 => fs.forget(NodeId(entry.nodeid), 1),
-        Reply::Opened { node, opened } => close(node, &opened).await,
-        Reply::OpenedDirectory { node, opened } => {
-            let args = ReleaseArgs { handle: opened.handle, flags: 0, flock_owner: None };
-            fs.releasedir(request, node, args).await.ok();
+        Reply::Opened { node, opened, .. } => close(node, opened.handle).await,
+        Reply::OpenedDirectory { node, opened, .. } => close_directory(node, opened.handle).await,
+        Reply::Created { entry, opened, .. } => {
+            close(NodeId(entry.nodeid), opened.handle).await;
+            fs.forget(NodeId(entry.nodeid), 1);
         }
-        Reply::Created { entry, opened } => {
-            close(NodeId(entry.nodeid), &opened).await;
+        Reply::Reopened(Kind::File, record) => close(record.node, record.handle).await,
+        Reply::Reopened(Kind::Directory, record) => close_directory(record.node, record.handle).await,
+        Reply::Recreated { entry, record } => {
+            close(record.node, record.handle).await;
             fs.forget(NodeId(entry.nodeid), 1);
         }
         Reply::ListingPlus(listing) => forget_listing(fs, &listing),

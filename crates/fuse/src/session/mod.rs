@@ -3,12 +3,14 @@
 mod config;
 mod dispatch;
 mod executor;
+pub(crate) mod intent;
 pub(crate) mod interrupt;
 mod latency;
 mod load;
 mod modes;
 mod negotiate;
 mod readers;
+mod replay;
 mod ring;
 mod serve;
 pub(crate) mod statistics;
@@ -32,10 +34,13 @@ pub use negotiate::{Negotiated, NegotiationError, PROTOCOL, Refusal};
 pub use statistics::{OperationStatistics, Snapshot};
 pub use transport::{Transport, TransportInUse};
 
-use crate::api::{FileSystem, NodeId, Opened};
+use crate::api::{FileHandle, FileSystem, NodeId, Opened};
 use crate::cache::write_out::Mountpoint;
 use crate::cache::{Caches, Notifier};
+use crate::guardian::Guardian;
+use crate::guardian::held::{Class, Held, Key};
 use crate::passthrough::Passthrough;
+use crate::takeover::{Kind, OpenRecord, Takeover};
 use crate::transport::device::Device;
 use crate::transport::pipe::PipePool;
 use executor::Executor;
@@ -63,19 +68,61 @@ pub(crate) struct Shared {
     pub(crate) rings: Rings,
     transport: Mutex<TransportInUse>,
     pub(crate) pipes: Option<Arc<PipePool>>,
+    pub(crate) takeover: Option<Arc<Takeover>>,
     passthrough: Option<Passthrough>,
     destroyed: AtomicBool,
 }
 
 impl Shared {
-    /// Counts an open and makes its reply.
-    pub(crate) fn open_reply(&self, node: NodeId, opened: &Opened) -> abi::OpenOut {
+    /// Counts an open and makes its reply. `flags` are the caller's.
+    pub(crate) fn open_reply(&self, opener: u64, node: NodeId, flags: u32, opened: &Opened) -> abi::OpenOut {
         let may_skip_flush = !self.negotiated.has(InitFlags::POSIX_LOCKS);
         let out = self.modes.open(node, opened, may_skip_flush);
         if out.backing_id != 0 {
             self.statistics.passthrough_open();
         }
+        self.write_down(Kind::File, opener, node, flags, &out);
         out
+    }
+
+    /// Has a later server know of an open file or directory.
+    pub(crate) fn write_down(&self, kind: Kind, opener: u64, node: NodeId, flags: u32, out: &abi::OpenOut) {
+        if let Some(takeover) = &self.takeover {
+            takeover.opened(kind, &OpenRecord::new(opener, node, flags, out));
+        }
+    }
+
+    /// A file is closed.
+    pub(crate) fn closed(&self, node: NodeId, handle: FileHandle) {
+        match &self.takeover {
+            Some(takeover) => takeover.closed(Kind::File, handle, || self.modes.release(node)),
+            None => self.modes.release(node),
+        }
+    }
+
+    /// A directory is closed.
+    pub(crate) fn closed_directory(&self, handle: FileHandle) {
+        if let Some(takeover) = &self.takeover {
+            takeover.closed(Kind::Directory, handle, || ());
+        }
+    }
+
+    /// Knows again what is open. The kernel's view of it did not change.
+    fn adopt_opens(&self) {
+        let Some(takeover) = &self.takeover else { return };
+        for file in takeover.files() {
+            let backing = match &self.passthrough {
+                Some(passthrough) if file.backing != 0 => Some(passthrough.adopt(file.node, file.backing)),
+                _ => None,
+            };
+            self.modes.adopt(file.node, backing);
+        }
+        if self.passthrough.is_some() {
+            for id in takeover.stray_backings() {
+                // Most are not registered.
+                self.device.close_backing(id).ok();
+            }
+        }
     }
 
     /// Runs the file system's last call once, whoever comes first: DESTROY or the end of the session.
@@ -117,6 +164,11 @@ impl Handle {
     /// Backing files, where passthrough is in force; else [`Negotiated::refusal`] tells why not.
     pub fn passthrough(&self) -> Option<&Passthrough> {
         self.shared.passthrough.as_ref()
+    }
+
+    /// What of this session survives this process, where another one is to follow it.
+    pub fn takeover(&self) -> Option<&Takeover> {
+        self.shared.takeover.as_deref()
     }
 
     /// Counts and latencies so far.
@@ -177,6 +229,14 @@ impl<F> std::fmt::Debug for Session<F> {
     }
 }
 
+/// What was agreed with the kernel, and how it is reached.
+struct Connection {
+    device: Arc<Device>,
+    negotiated: Negotiated,
+    rings: Option<ring::Prepared>,
+    transport: TransportInUse,
+}
+
 impl<F: FileSystem> Session<F> {
     /// Waits for the kernel's INIT, answers it, and starts the file system.
     ///
@@ -187,9 +247,81 @@ impl<F: FileSystem> Session<F> {
         config: Config,
         device: Device,
     ) -> Result<Self, NegotiationError> {
-        let fs = fs.into();
-        let device = Arc::new(device);
+        Self::negotiate_guarded(fs, config, device, None)
+    }
+
+    /// As [`negotiate`](Self::negotiate); `guardian` is to start another server should this one end.
+    pub(crate) fn negotiate_guarded(
+        fs: impl Into<Arc<F>>,
+        config: Config,
+        device: Device,
+        guardian: Option<Arc<Guardian>>,
+    ) -> Result<Self, NegotiationError> {
         let (negotiated, rings, transport) = handshake(&device, &config)?;
+        let takeover = guardian.filter(|guardian| guardian.may_restart()).and_then(|guardian| {
+            if rings.is_some() {
+                tracing::info!("no takeover after a crash: requests come over io_uring");
+                return None;
+            }
+            if !negotiated.has(InitFlags::HAS_RESEND) {
+                tracing::info!(
+                    "no takeover after a crash: this kernel cannot send requests again (Linux 6.9)"
+                );
+                return None;
+            }
+            Takeover::begin(guardian, &negotiated, &device)
+                .inspect_err(|error| tracing::warn!("no takeover after a crash: {error}"))
+                .ok()
+        });
+        let connection = Connection { device: Arc::new(device), negotiated, rings, transport };
+        Self::start(fs.into(), config, connection, takeover.map(Arc::new))
+    }
+
+    /// Goes on with a session where another server ended.
+    ///
+    /// # Errors
+    /// What was handed over is no session of this file system.
+    pub(crate) fn resume(
+        fs: Arc<F>,
+        config: Config,
+        guardian: Arc<Guardian>,
+        mut held: Held,
+        takeovers: u32,
+    ) -> Result<Self, NegotiationError> {
+        let invalid = |what: &str| NegotiationError::Start(io::Error::new(io::ErrorKind::InvalidData, what));
+        let state = held.remove(&Key { class: Class::State, id: 0 }).ok_or_else(|| invalid("no state"))?;
+        let mut devices = held.into_iter().filter(|(key, _)| key.class == Class::Device);
+        let (_, device) = devices.next().ok_or_else(|| invalid("no connection"))?;
+        let device = Arc::new(Device::new(device).map_err(NegotiationError::Start)?);
+        let clones = devices.map(|(_, clone)| Device::new(clone).map(Arc::new));
+        let clones = clones.collect::<io::Result<_>>().map_err(NegotiationError::Start)?;
+        let (takeover, mut negotiated) =
+            Takeover::resume(guardian, state, clones, takeovers).map_err(NegotiationError::Start)?;
+        negotiated.refused = negotiate::refused_earlier(config.wanted - negotiated.granted);
+        let refusal = negotiated.refusal(config.required);
+        if let Some(refusal) = refusal {
+            return Err(NegotiationError::Required(refusal.clone()));
+        }
+        let takeover = Arc::new(takeover);
+        let connection = Connection { device, negotiated, rings: None, transport: TransportInUse::dev(None) };
+        let session = Self::start(fs, config, connection, Some(takeover))?;
+        // Before the first request is read: those read from here on are ours and must not come again.
+        session
+            .handle
+            .shared
+            .device
+            .notify(&abi::notify::resend())
+            .map_err(|errno| NegotiationError::Start(io::Error::from(errno)))?;
+        Ok(session)
+    }
+
+    fn start(
+        fs: Arc<F>,
+        config: Config,
+        connection: Connection,
+        takeover: Option<Arc<Takeover>>,
+    ) -> Result<Self, NegotiationError> {
+        let Connection { device, negotiated, rings, transport } = connection;
         let has = |capability| negotiated.has(capability);
         let pipes = (config.splice && device.is_kernel())
             .then(|| PipePool::new(config.max_write as usize + 2 * 4096, 2));
@@ -208,11 +340,13 @@ impl<F: FileSystem> Session<F> {
             rings: Rings::default(),
             transport: Mutex::new(transport),
             pipes,
+            takeover,
             passthrough: has(InitFlags::PASSTHROUGH).then(|| Passthrough::new(device.clone())),
             destroyed: AtomicBool::new(false),
             negotiated,
             device,
         });
+        shared.adopt_opens();
         let handle = Handle::new(shared);
         fs.start(&handle).map_err(NegotiationError::Start)?;
         Ok(Self { fs, handle, config, rings })

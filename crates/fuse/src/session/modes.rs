@@ -65,6 +65,12 @@ impl Modes {
         OpenOut { fh: opened.handle.0, open_flags: flags.bits(), backing_id }
     }
 
+    /// Counts an open that an earlier server answered.
+    pub(crate) fn adopt(&self, node: NodeId, backing: Option<Backing>) {
+        let mut shard = self.shards[node.0 as usize % SHARDS].lock();
+        shard.entry(node).or_insert(NodeMode { opens: 0, backing }).opens += 1;
+    }
+
     /// Counts a release. The backing file goes with the last.
     pub(crate) fn release(&self, node: NodeId) {
         let mut shard = self.shards[node.0 as usize % SHARDS].lock();

@@ -92,6 +92,12 @@ pub(crate) enum Outcome {
     AskAgain(InitOut),
 }
 
+/// What a server that goes on with a session wants and cannot have.
+pub(crate) fn refused_earlier(capabilities: InitFlags) -> Vec<Refusal> {
+    let reason = "it was not agreed on when the mount was made";
+    capabilities.iter().map(|capability| Refusal { capability, reason }).collect()
+}
+
 /// Who asks, as far as it decides what may be had.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Circumstances {

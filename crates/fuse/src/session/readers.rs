@@ -160,7 +160,8 @@ pub(crate) fn serve<F: FileSystem>(
 ) -> io::Result<()> {
     let rings = &handle.shared.rings;
     let readers = &handle.shared.readers;
-    let buffers = BufferPool::new(handle.shared.negotiated.max_write as usize + 8192);
+    let size = handle.shared.negotiated.max_write as usize + 8192;
+    let buffers = BufferPool::new(size, handle.shared.takeover.is_some());
     let served = thread::scope(|scope| {
         let start = |device: Arc<Device>| -> io::Result<()> {
             let number = readers.threads.fetch_add(1, Ordering::Relaxed);
@@ -195,7 +196,12 @@ pub(crate) fn serve<F: FileSystem>(
                 thread::sleep(TICK);
                 continue;
             }
-            let more = handle.shared.device.try_clone().and_then(|device| start(Arc::new(device)));
+            let device = &handle.shared.device;
+            let more = match &handle.shared.takeover {
+                Some(takeover) => takeover.clone_of(device),
+                None => device.try_clone().map(Arc::new),
+            };
+            let more = more.and_then(start);
             if let Err(error) = more {
                 tracing::warn!(%error, "cannot add a thread while all are busy");
                 thread::sleep(50 * TICK);
@@ -227,7 +233,8 @@ fn read_requests<F: FileSystem>(
     }
     let is_first = Arc::ptr_eq(&device, &shared.device);
     let channel: Arc<dyn Channel> = Arc::new(DevChannel::new(device.clone(), shared.pipes.clone()));
-    let mut receiver = Receiver::new(device, buffers, shared.pipes.clone(), handle.negotiated().max_write);
+    let mut receiver =
+        Receiver::new(device.clone(), buffers, shared.pipes.clone(), handle.negotiated().max_write);
     loop {
         readers.idle.fetch_add(1, Ordering::AcqRel);
         let received = receiver.receive();
@@ -255,6 +262,9 @@ fn read_requests<F: FileSystem>(
             Err(errno) => return Some(Err(errno.into())),
         }
         if !is_first && readers.is_surplus() {
+            if let Some(takeover) = &shared.takeover {
+                takeover.give_back(device);
+            }
             return None;
         }
     }

@@ -10,7 +10,9 @@ use shunt_fuse_abi::{InHeader, Opcode, Operation, ParseError};
 
 use super::Handle;
 use super::dispatch::{dispatch, is_cancellable, send};
+use super::intent::Intent;
 use super::interrupt::Interrupt;
+use super::replay::replay;
 use super::task::Task;
 use crate::api::{FileSystem, NodeId, Request, SplicedPayload};
 use crate::cache::{Note, What};
@@ -128,11 +130,21 @@ async fn handle_request<F: FileSystem>(
     let opcode = parsed.operation.opcode();
     let touched = touched_pages(&parsed);
     let header = parsed.header;
+    let intent = Intent::new(shared.takeover.as_ref(), &header);
     let result = {
-        let request =
-            Request { header: &header, extensions: &parsed.ext, session: &handle, interrupt: &interrupt };
-        dispatch(&*fs, &request, parsed.operation, message.spliced.as_ref()).await
+        let request = Request {
+            header: &header,
+            extensions: &parsed.ext,
+            session: &handle,
+            interrupt: &interrupt,
+            intent: &intent,
+        };
+        match replay(&*fs, &request, &parsed.operation).await {
+            Some(result) => result,
+            None => dispatch(&*fs, &request, parsed.operation, message.spliced.as_ref()).await,
+        }
     };
+    intent.end(result.as_ref().map(drop).map_err(|errno| *errno));
     shared.statistics.record(opcode, started.elapsed(), result.is_err());
     tracing::trace!(operation = opcode.name(), node = header.nodeid, error = ?result.as_ref().err());
     // The reply may have to go where the request lies.
@@ -141,8 +153,13 @@ async fn handle_request<F: FileSystem>(
     match result {
         Ok(reply) => {
             let extensions = abi::Extensions::default();
-            let request =
-                Request { header: &header, extensions: &extensions, session: &handle, interrupt: &interrupt };
+            let request = Request {
+                header: &header,
+                extensions: &extensions,
+                session: &handle,
+                interrupt: &interrupt,
+                intent: &intent,
+            };
             send(&*fs, &request, &channel, reply).await;
         }
         Err(errno) => {

@@ -12,18 +12,33 @@ const KEPT: usize = 8;
 #[derive(Debug)]
 pub(crate) struct BufferPool {
     size: usize,
+    /// All pages of a buffer are there from the start.
+    present: bool,
     idle: Mutex<Vec<Box<[u8]>>>,
 }
 
 impl BufferPool {
-    pub(crate) fn new(size: usize) -> Arc<Self> {
-        Arc::new(Self { size, idle: Mutex::default() })
+    /// `present`: a reader that is killed while the kernel brings a request into a page that is not there yet fails that
+    /// request, for good. Where another server is to take over, buffers are therefore brought in at once.
+    pub(crate) fn new(size: usize, present: bool) -> Arc<Self> {
+        Arc::new(Self { size, present, idle: Mutex::default() })
+    }
+
+    fn make(&self) -> Box<[u8]> {
+        // Zeroed memory that is never written stays unallocated: a large buffer for small requests costs a page.
+        let mut bytes = vec![0; self.size].into_boxed_slice();
+        if self.present {
+            bytes.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+            if let Some(last) = bytes.last_mut() {
+                *last = 1;
+            }
+        }
+        bytes
     }
 
     pub(crate) fn take(self: &Arc<Self>) -> Buffer {
         let idle = self.idle.lock().pop();
-        // Zeroed memory that is never written stays unallocated: a large buffer for small requests costs a page.
-        let bytes = idle.unwrap_or_else(|| vec![0; self.size].into_boxed_slice());
+        let bytes = idle.unwrap_or_else(|| self.make());
         Buffer { bytes, pool: self.clone() }
     }
 }

@@ -4,6 +4,7 @@ mod answer;
 mod convert;
 mod lease;
 pub(crate) mod mappable;
+mod replay;
 pub(crate) mod rereads;
 
 use std::ffi::CStr;
@@ -29,6 +30,7 @@ impl FileSystem for Mirror {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
         self.pruner.start(session);
         self.start_coherence(session)?;
+        self.start_takeover(session)?;
         if let Some(passthrough) = session.passthrough()
             && let Some(nameless) = self.lower.nameless_file()
         {
@@ -126,7 +128,8 @@ impl FileSystem for Mirror {
         target: &CStr,
     ) -> Result<Entry, Errno> {
         let asked = self.asked(parent, component(name)?);
-        let found = self.lower.symlink(parent, asked.name, target, caller(request))?;
+        let make = || self.lower.symlink(parent, asked.name, target, caller(request));
+        let found = self.make_once(request, parent, asked.name, make)?;
         Ok(self.entry(found, &asked))
     }
 
@@ -139,7 +142,8 @@ impl FileSystem for Mirror {
     ) -> Result<Entry, Errno> {
         let device = convert::decode_device(new.rdev);
         let asked = self.asked(parent, component(name)?);
-        let found = self.lower.mknod(parent, asked.name, new.mode, device, new.umask, caller(request))?;
+        let make = || self.lower.mknod(parent, asked.name, new.mode, device, new.umask, caller(request));
+        let found = self.make_once(request, parent, asked.name, make)?;
         Ok(self.entry(found, &asked))
     }
 
@@ -151,39 +155,43 @@ impl FileSystem for Mirror {
         new: NewNode,
     ) -> Result<Entry, Errno> {
         let asked = self.asked(parent, component(name)?);
-        let found = self.lower.mkdir(parent, asked.name, new.mode, new.umask, caller(request))?;
+        let make = || self.lower.mkdir(parent, asked.name, new.mode, new.umask, caller(request));
+        let found = self.make_once(request, parent, asked.name, make)?;
         Ok(self.entry(found, &asked))
     }
 
-    async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        self.lower.unlink(parent, component(name)?)
+    async fn unlink(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        let name = component(name)?;
+        self.remove_once(request, || self.lower.unlink(parent, name))
     }
 
-    async fn rmdir(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        self.lower.rmdir(parent, component(name)?)
+    async fn rmdir(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        let name = component(name)?;
+        self.remove_once(request, || self.lower.rmdir(parent, name))
     }
 
     async fn rename(
         &self,
-        _request: &Request<'_>,
+        request: &Request<'_>,
         parent: NodeId,
         name: Name<'_>,
         new_parent: NodeId,
         new_name: Name<'_>,
         flags: RenameFlags,
     ) -> Result<(), Errno> {
-        self.lower.rename(parent, component(name)?, new_parent, component(new_name)?, flags.bits())
+        let (from, to) = ((parent, component(name)?), (new_parent, component(new_name)?));
+        self.rename_once(request, from, to, flags.bits())
     }
 
     async fn link(
         &self,
-        _request: &Request<'_>,
+        request: &Request<'_>,
         node: NodeId,
         new_parent: NodeId,
         new_name: Name<'_>,
     ) -> Result<Entry, Errno> {
         let asked = self.asked(new_parent, component(new_name)?);
-        let found = self.lower.link(node, new_parent, asked.name)?;
+        let found = self.link_once(request, node, new_parent, asked.name)?;
         Ok(self.entry(found, &asked))
     }
 
@@ -205,9 +213,9 @@ impl FileSystem for Mirror {
         name: Name<'_>,
         args: CreateArgs,
     ) -> Result<Created, Errno> {
-        let CreateArgs { flags, mode, umask, .. } = args;
+        let flags = args.flags;
         let asked = self.asked(parent, component(name)?);
-        let (found, opening) = self.lower.create(parent, asked.name, flags, mode, umask, caller(request))?;
+        let (found, opening) = self.create_once(request, parent, asked.name, &args)?;
         // The open first: it decides how long the attributes of the entry are believed.
         let opened = self.made(request, &found, opening, flags);
         Ok(Created { entry: self.entry(found, &asked), opened })
@@ -244,7 +252,7 @@ impl FileSystem for Mirror {
         // The kernel computed the offset from a size that others may have moved below. Pages of the cache have their place.
         let appends = args.flags & O_APPEND != 0 && !args.from_cache;
         self.lower.writing(args.kill_suidgid, caller(request), || match appends {
-            true => data.append_to(file.as_fd()),
+            true => self.append_once(request, file.as_fd(), data),
             false => data.write_to(file.as_fd(), args.offset),
         })
     }
@@ -360,14 +368,14 @@ impl FileSystem for Mirror {
 
     async fn setxattr(
         &self,
-        _request: &Request<'_>,
+        request: &Request<'_>,
         node: NodeId,
         name: &CStr,
         value: &[u8],
         set: XattrSet,
     ) -> Result<(), Errno> {
         self.has_xattrs()?;
-        self.lower.setxattr(node, name, value, set.flags, set.acl_kill_sgid)
+        self.setxattr_once(request, node, name, value, set)
     }
 
     async fn getxattr(
@@ -386,9 +394,9 @@ impl FileSystem for Mirror {
         Ok(convert::xattr(self.lower.listxattr(node, size as usize, caller(request))?))
     }
 
-    async fn removexattr(&self, _request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
+    async fn removexattr(&self, request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
         self.has_xattrs()?;
-        self.lower.removexattr(node, name)
+        self.removexattr_once(request, node, name)
     }
 
     async fn ioctl(
@@ -406,7 +414,9 @@ impl FileSystem for Mirror {
     async fn fallocate(&self, request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
         let Fallocate { handle, offset, length, mode } = args;
         let file = self.file(request, node, handle, true).await?;
-        self.lower.fallocate(file.as_fd(), mode, offset, length, caller(request), || request.is_interrupted())
+        let gave_up = || request.is_interrupted();
+        // The kernel sends none that moves data (collapse, insert): twice is as good as once.
+        self.lower.fallocate(file.as_fd(), mode, offset, length, caller(request), gave_up)
     }
 
     async fn lseek(

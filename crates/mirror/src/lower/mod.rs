@@ -10,6 +10,7 @@ pub mod handle;
 pub mod hints;
 pub mod ident;
 pub mod idmap;
+pub mod keeper;
 pub mod limits;
 pub mod listing;
 pub mod mounts;
@@ -19,6 +20,7 @@ mod ops;
 mod reach;
 #[cfg(test)]
 mod reconnect_tests;
+pub mod resume;
 pub mod source;
 mod sys;
 #[cfg(test)]
@@ -27,7 +29,7 @@ mod unopened;
 pub mod watch;
 
 use std::hash::{BuildHasher, RandomState};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -46,6 +48,7 @@ use devices::Devices;
 use fd_cache::FdCache;
 use handle::FileHandle;
 use hints::Hints;
+use keeper::Keeping;
 use limits::Limits;
 use listing::{Listing, Listings};
 use mounts::{MountKey, Mounts};
@@ -104,6 +107,7 @@ pub struct Lower {
     unopened: Unopened,
     open_dirs: Handles<Mutex<Listing>>,
     listings: Listings,
+    keeping: Keeping,
 }
 
 /// How much a [`Lower`] holds.
@@ -147,8 +151,17 @@ impl Lower {
     /// # Errors
     /// ENOENT, ENOTDIR, EACCES and others of `open(2)`.
     pub fn open(options: LowerOptions) -> Result<Self, Errno> {
+        let source = Source::open(&options.source, options.read_only)?;
+        Self::open_source(options, source)
+    }
+
+    /// As [`open`](Self::open), with a source that is open already: its path is not looked at.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_source(options: LowerOptions, source: Source) -> Result<Self, Errno> {
         let limits = Limits::of(limits::raise_descriptor_limit());
-        let Source { root, attached, whole } = Source::open(&options.source, options.read_only)?;
+        let Source { root, attached, whole } = source;
         let root = Arc::new(root);
         let stat = rustix::fs::statx(&root, c"", AtFlags::EMPTY_PATH, STAT)?;
         let mounts = Mounts::new(options.watch.clone());
@@ -182,12 +195,23 @@ impl Lower {
             unopened: Unopened::new(unopened),
             open_dirs: Handles::default(),
             listings: Listings::new(limits.listings),
+            keeping: Keeping::default(),
         })
     }
 
     /// What the file system of the source can do.
     pub fn features(&self) -> Features {
         self.features
+    }
+
+    /// The root of the source, open O_PATH.
+    pub fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// Whether the source is the root of its file system.
+    pub fn is_whole(&self) -> bool {
+        self.whole
     }
 
     /// Why the source is not seen as a private copy of its mount tree, where it is not.

@@ -6,6 +6,7 @@ mod log;
 mod mount;
 mod options;
 mod passthrough;
+mod takeover;
 mod wakeful;
 
 pub use cache::CacheArg;
@@ -13,4 +14,5 @@ pub use log::LogArgs;
 pub use mount::MountArgs;
 pub use options::expand;
 pub use passthrough::PassthroughArg;
+pub use takeover::TakeoverArg;
 pub use wakeful::WakefulArg;

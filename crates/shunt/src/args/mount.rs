@@ -7,7 +7,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use shunt_fuse::mount::MountOptions;
 
-use super::{LogArgs, WakefulArg};
+use super::{LogArgs, TakeoverArg, WakefulArg};
 use crate::error::Result;
 
 /// The way requests take from the kernel to the daemon.
@@ -81,12 +81,24 @@ pub struct MountArgs {
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub wakeful: WakefulArg,
 
+    /// What happens to the mount should the daemon be killed, or crash
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    pub takeover: TakeoverArg,
+
     #[command(flatten)]
     pub log: LogArgs,
 
     /// This is the process that `--daemon` started
     #[arg(long, hide = true)]
     pub background: bool,
+
+    /// This is the process that goes on where another one ended
+    #[arg(long, hide = true)]
+    pub successor: bool,
+
+    /// So many daemons that end within ten seconds are too many
+    #[arg(long, hide = true, value_name = "N", default_value_t = 5)]
+    pub crashes: u32,
 
     /// Where to mount
     #[arg(value_name = "MOUNTPOINT", index = 2, help_heading = None)]

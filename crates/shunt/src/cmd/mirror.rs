@@ -2,9 +2,11 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use shunt_fuse::guardian::HandOver;
 use shunt_fuse::mount::MountOptions;
 use shunt_mirror::{CacheMode, Mirror, MirrorError, MirrorOptions, PassthroughMode};
 
@@ -17,30 +19,52 @@ use crate::report::Watch;
 use crate::serve::{self, Held, Service};
 
 pub fn run(args: &MirrorArgs, argv: &[OsString]) -> Result<ExitCode> {
+    if args.mount.successor {
+        return Ok(daemon::take_over(&args.mount.log, |hand_over| take_over(args, hand_over)));
+    }
     if args.mount.background {
-        return Ok(daemon::run(&args.mount.log, || serve(args)));
+        return Ok(daemon::run(&args.mount.log, || serve(args, argv)));
     }
     if args.mount.daemon {
         let line = daemon::launch(argv)?;
         super::print(format!("{line}\n"))?;
     } else {
         log::start(&args.mount.log)?;
-        serve(args)?;
+        serve(args, argv)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Opens the source, mounts it, and serves.
-fn serve(args: &MirrorArgs) -> Result<()> {
+fn serve(args: &MirrorArgs, argv: &[OsString]) -> Result<()> {
     let mirror = Mirror::open(options(args)?).map_err(explain)?;
     tracing::info!("{}", mirror.describe());
     let source = fs::canonicalize(&args.source)
         .map_err(|error| failed(format_args!("cannot mirror {}: {error}", args.source.display())))?;
+    let restart = match mirror.can_be_taken_over() {
+        true => serve::restart(argv, &args.mount),
+        false => {
+            let source = source.display();
+            tracing::info!("no takeover after a crash: {source} has no file handles");
+            None
+        }
+    };
+    serve::serve(service(args, mirror, source), &args.mount, restart)
+}
+
+/// Goes on where another daemon ended. No path is touched: it may lead through the mount, where nobody would answer.
+fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
+    let mirror = Mirror::resume(options(args)?, &mut hand_over).map_err(explain)?;
+    let source = args.source.clone();
+    serve::take_over(service(args, mirror, source), &args.mount, hand_over)
+}
+
+fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror> {
     let passthrough_off = match args.passthrough {
         PassthroughArg::Auto => None,
         PassthroughArg::Off => Some("by --passthrough off".to_owned()),
     };
-    let service = Service {
+    Service {
         kind: "mirror",
         source,
         config: mirror.config(),
@@ -49,8 +73,7 @@ fn serve(args: &MirrorArgs) -> Result<()> {
         options: MountOptions::new().default_permissions(true),
         passthrough_off,
         held,
-    };
-    serve::serve(service, &args.mount)
+    }
 }
 
 fn options(args: &MirrorArgs) -> Result<MirrorOptions> {

@@ -11,5 +11,5 @@ mod survey;
 pub use client::{Peer, find};
 pub use dir::{SocketDir, SocketName};
 pub use proto::Hello;
-pub use server::{Provider, serve};
+pub use server::{Control, Provider, serve};
 pub use survey::{Answer, Mount, survey};

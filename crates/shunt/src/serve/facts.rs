@@ -140,6 +140,7 @@ impl Provider for Facts {
             transport: transport.transport.to_string(),
             transport_reason: transport.reason,
             uptime_s: self.since.elapsed().as_secs_f64(),
+            takeovers: self.handle.takeover().map_or(0, |takeover| takeover.takeovers().into()),
             threads: self.handle.threads() as u64,
             wakeful_bursts: self.handle.wakeful_bursts(),
             waiting: self.handle.waiting_requests() as u64,

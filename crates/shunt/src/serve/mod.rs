@@ -4,18 +4,24 @@ mod facts;
 mod process;
 mod stop;
 
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Instant;
 
-use shunt_fuse::guardian::{Guardian, GuardianError};
+use shunt_fuse::guardian::{Guardian, GuardianError, HandOver, Restart};
 use shunt_fuse::mount::{MountError, MountOptions, Unmount};
+use shunt_fuse::takeover::Takeover;
 use shunt_fuse::{Config, FileSystem, MountSessionError, Mounted};
 
-use crate::args::{MountArgs, WakefulArg};
-use crate::control::{self, SocketName};
+use crate::args::{MountArgs, TakeoverArg, WakefulArg};
+use crate::control::{self, Control, SocketName};
 use crate::daemon;
 use crate::error::{Failure, Result, failed};
+use crate::log;
 use crate::report::Watch;
 use facts::Facts;
 
@@ -54,44 +60,91 @@ pub struct Service<F> {
 ///
 /// # Errors
 /// Nothing is left mounted. In the background, failures before the mount is ready go to the process that waits.
-pub fn serve<F: FileSystem>(service: Service<F>, args: &MountArgs) -> Result<()> {
-    // Before any thread, so that none of them gets a signal's default action.
-    let signals = stop::Signals::register()
-        .map_err(|error| failed(format_args!("cannot take care of signals: {error}")))?;
-    let Service { fs, held, .. } = &service;
-    let (fs, held) = (fs.clone(), *held);
+pub fn serve<F: FileSystem>(service: Service<F>, args: &MountArgs, restart: Option<Restart>) -> Result<()> {
+    let signals = signals()?;
     let options = service.options.clone().fsname(&service.source).subtype(format!("shunt.{}", service.kind));
     let options = args.mount_options(options)?;
-    let mounted = mount(&service, args, &options)?;
+    let mounted = mount(&service, args, &options, restart)?;
+    let (facts, _control) = show(&service, &mounted);
+    let announced = watch(signals, &mounted, &facts).and_then(|()| announce(args, &facts.line()));
+    if let Err(failure) = announced {
+        // Nobody knows of this mount: it goes as it came.
+        let _ = mounted.guardian().map(|guardian| guardian.end());
+        mounted.mount_point().unmount(Unmount::Lazy).ok();
+        return Err(failure);
+    }
+    wait(mounted, args)
+}
 
-    let facts = Arc::new(Facts::new(&service, &mounted, Box::new(move || held(&fs))));
+/// Serves a mount on whose daemon ended, until it is gone.
+///
+/// # Errors
+/// What is left of that daemon is of no use. The mount stays, for the guardian to decide about.
+pub fn take_over<F: FileSystem>(service: Service<F>, args: &MountArgs, hand_over: HandOver) -> Result<()> {
+    let signals = signals()?;
+    let found_gone = Instant::now().checked_sub(hand_over.pause());
+    let path = hand_over.mount_point().path().display().to_string();
+    let mounted = shunt_fuse::resume::<F>(service.fs.clone(), configured(&service, args), hand_over)
+        .map_err(|error| failed(format_args!("cannot take over {path}: {error}")))?;
+    let pause = found_gone.map_or(0.0, |then| then.elapsed().as_secs_f64() * 1e3);
+    let (facts, _control) = show(&service, &mounted);
+    watch(signals, &mounted, &facts)?;
+    let number = mounted.handle().takeover().map_or(0, Takeover::takeovers);
+    tracing::warn!("took over {path} after {pause:.1} ms (takeover {number})");
+    tracing::info!("{}", facts.line());
+    wait(mounted, args)
+}
+
+/// How another daemon is started, should this one end; `argv` is how this one was.
+pub fn restart(argv: &[OsString], args: &MountArgs) -> Option<Restart> {
+    let [program, command, rest @ ..] = argv else { return None };
+    let head = [program.clone(), command.clone(), "--successor".into()];
+    let arguments = head.into_iter().chain(rest.iter().cloned()).collect();
+    (args.takeover == TakeoverArg::Auto).then_some(Restart { arguments, crashes: args.crashes })
+}
+
+/// Before any thread, so that none of them gets a signal's default action.
+fn signals() -> Result<stop::Signals> {
+    stop::Signals::register().map_err(|error| failed(format_args!("cannot take care of signals: {error}")))
+}
+
+/// Lets others see how it goes.
+fn show<F: FileSystem>(service: &Service<F>, mounted: &Mounted) -> (Arc<Facts>, io::Result<Control>) {
+    let (fs, held) = (service.fs.clone(), service.held);
+    let facts = Arc::new(Facts::new(service, mounted, Box::new(move || held(&fs))));
     let control = control::serve(SocketName::of(mounted.mount_point()), facts.clone());
     if let Err(error) = &control {
         tracing::warn!(
             "no control socket: `shunt stat` and `shunt umount` cannot reach this daemon: {error}"
         );
     }
-    let announced = signals
-        .watch(mounted.mount_point().clone(), facts.clone())
-        .and_then(|()| announce(args, &facts.line()));
-    if let Err(failure) = announced {
-        // Nobody knows of this mount: it goes as it came.
-        mounted.mount_point().unmount(Unmount::Lazy).ok();
-        return Err(failure);
-    }
+    (facts, control)
+}
 
+fn watch(signals: stop::Signals, mounted: &Mounted, facts: &Arc<Facts>) -> Result<()> {
+    signals.watch(mounted.mount_point().clone(), mounted.guardian().cloned(), facts.clone())
+}
+
+fn wait(mounted: Mounted, args: &MountArgs) -> Result<()> {
     let served = mounted.wait();
     served.map_err(|error| failed(format_args!("stopped serving {}: {error}", args.mountpoint.display())))
 }
 
-fn mount<F: FileSystem>(service: &Service<F>, args: &MountArgs, options: &MountOptions) -> Result<Mounted> {
+fn configured<F>(service: &Service<F>, args: &MountArgs) -> Config {
     let wakeful = args.wakeful == WakefulArg::Auto;
-    let mut config = service.config.clone().wakeful(wakeful).transport(args.transport.into());
-    if let Some(threads) = args.threads {
-        let threads = usize::from(threads);
-        config = config.threads(threads, threads.max(64));
-    }
-    let guardian = match guardian(args) {
+    let config = service.config.clone().wakeful(wakeful).transport(args.transport.into());
+    let Some(threads) = args.threads.map(usize::from) else { return config };
+    config.threads(threads, threads.max(64))
+}
+
+fn mount<F: FileSystem>(
+    service: &Service<F>,
+    args: &MountArgs,
+    options: &MountOptions,
+    restart: Option<Restart>,
+) -> Result<Mounted> {
+    let config = configured(service, args);
+    let guardian = match guardian(args, restart) {
         Ok(guardian) => Some(Arc::new(guardian)),
         Err(error) => {
             tracing::warn!("{error}; should this process be killed, `shunt umount` removes the mount");
@@ -104,14 +157,21 @@ fn mount<F: FileSystem>(service: &Service<F>, args: &MountArgs, options: &MountO
 }
 
 /// The process that takes the mount away should this one be killed.
-fn guardian(args: &MountArgs) -> Result<Guardian, GuardianError> {
+fn guardian(args: &MountArgs, restart: Option<Restart>) -> Result<Guardian, GuardianError> {
     let mut command = Command::new("/proc/self/exe");
     command.arg("__guardian");
     if args.background {
         // The terminal, or a pipe that somebody reads to its end.
         command.stderr(Stdio::null());
     }
-    Guardian::spawn(command)
+    let guardian = Guardian::spawn(command)?;
+    if let Some(restart) = restart {
+        guardian.restart_with(restart);
+    }
+    if let Some(log) = log::file() {
+        guardian.hold_log(log.as_fd())?;
+    }
+    Ok(guardian)
 }
 
 fn explain(error: MountSessionError, path: &Path) -> Failure {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use shunt_fuse::guardian::Guardian;
 use shunt_fuse::mount::{MountError, MountPoint, Unmount};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator;
@@ -33,7 +34,12 @@ impl Signals {
     ///
     /// # Errors
     /// No thread.
-    pub fn watch(mut self, mount: MountPoint, facts: Arc<Facts>) -> Result<()> {
+    pub fn watch(
+        mut self,
+        mount: MountPoint,
+        guardian: Option<Arc<Guardian>>,
+        facts: Arc<Facts>,
+    ) -> Result<()> {
         let work = move || {
             let mut ends = 0;
             for signal in self.0.forever() {
@@ -42,6 +48,8 @@ impl Signals {
                     continue;
                 }
                 ends += 1;
+                // Whatever becomes of this process: no other one is to go on.
+                let _ = guardian.as_ref().map(|guardian| guardian.end());
                 match ends {
                     1 => in_good_order(mount.clone()),
                     2 => by_force(&mount),

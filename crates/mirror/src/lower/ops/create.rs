@@ -157,8 +157,14 @@ impl Lower {
     fn opened(&self, file: OwnedFd, flags: OFlags) -> Result<(Found, Opening), Errno> {
         open::settle(&file, flags)?;
         let found = self.adopt(file.as_fd())?;
-        let file = Arc::new(OpenFile { file: Arc::new(file), node: found.id, writable: writes(flags) });
-        Ok((found, Opening { handle: self.files.add(file.clone()), file }))
+        let file = Arc::new(OpenFile::new(file, found.id, writes(flags)));
+        let handle = self.files.add(file.clone());
+        if found.stat.stx_nlink == 0 {
+            self.hold(handle, &file);
+        } else {
+            self.hold_opened(handle, &file, self.removals());
+        }
+        Ok((found, Opening { handle, file }))
     }
 
     /// Gives an inode one more name.

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use shunt_fuse::{NodeId, TableNode};
 
@@ -61,6 +61,17 @@ impl Lower {
         }
     }
 
+    /// What tells the inode behind a name from all others that there are: its number and its device.
+    ///
+    /// # Errors
+    /// Those of `statx(2)`.
+    pub fn identity(&self, parent: NodeId, name: Component<'_>) -> Result<[u64; 2], Errno> {
+        let dir = self.dir(parent)?;
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let stat = rustix::fs::statx(&dir, name.as_cstr(), flags, StatxFlags::INO)?;
+        Ok([stat.stx_ino, u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)])
+    }
+
     /// The node of a file that is open for data.
     pub(super) fn adopt(&self, file: BorrowedFd<'_>) -> Result<Found, Errno> {
         let (node, stat) = self.identify(file)?;
@@ -72,7 +83,7 @@ impl Lower {
     }
 
     /// The id under which an open file is known, if it is.
-    pub(super) fn known(&self, file: BorrowedFd<'_>) -> Option<NodeId> {
+    pub(in super::super) fn known(&self, file: BorrowedFd<'_>) -> Option<NodeId> {
         match self.identify(file).ok()?.0 {
             Identity::Handle(node) => self.nodes.find(&node),
             // Held open by its node.

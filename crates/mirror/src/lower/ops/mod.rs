@@ -16,4 +16,5 @@ pub use data::{seek, sync};
 pub use lookup::Found;
 pub(super) use lookup::Identity;
 pub use open::Opening;
+pub(super) use open::{filter, settle, writes};
 pub use xattr::XattrAnswer;

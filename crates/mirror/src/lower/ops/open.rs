@@ -34,19 +34,19 @@ const PASSED: OFlags = OFlags::RWMODE
 ///
 /// Never to wait: somebody may hold a lease on the file, and a thread that waited for it would be one less for all
 /// others. EWOULDBLOCK says that the lease is being broken; asking again later is how to wait.
-pub(super) fn filter(flags: u32) -> OFlags {
+pub(in super::super) fn filter(flags: u32) -> OFlags {
     (OFlags::from_bits_retain(flags) & PASSED) | OFlags::NONBLOCK
 }
 
 /// Whether a file opened so can be written.
-pub(super) fn writes(flags: OFlags) -> bool {
+pub(in super::super) fn writes(flags: OFlags) -> bool {
     flags.intersects(OFlags::WRONLY | OFlags::RDWR)
 }
 
 /// The lower file system has judged the flags; the daemon's own I/O does without most of them. O_DIRECT: its buffers
 /// are not aligned. O_APPEND: what comes from the page cache goes where it was, and a caller may give the flag up;
 /// each write says whether it appends. O_NONBLOCK was ours.
-pub(super) fn settle(file: &OwnedFd, flags: OFlags) -> Result<(), Errno> {
+pub(in super::super) fn settle(file: &OwnedFd, flags: OFlags) -> Result<(), Errno> {
     let rest = flags & OFlags::NOATIME;
     match rustix::fs::fcntl_setfl(file, rest) {
         // Files that can only be appended to.
@@ -73,6 +73,7 @@ impl Lower {
         if self.node(id)?.kind != FileType::RegularFile {
             return Err(Errno::NXIO);
         }
+        let removals = self.removals();
         let flags = filter(flags);
         if flags.intersects(OFlags::TRUNC) || writes(flags) {
             self.writable()?;
@@ -85,8 +86,10 @@ impl Lower {
             self.reopen(id, flags)?
         };
         settle(&file, flags)?;
-        let file = Arc::new(OpenFile { file: Arc::new(file), node: id, writable: writes(flags) });
-        Ok(Opening { handle: self.files.add(file.clone()), file })
+        let file = Arc::new(OpenFile::new(file, id, writes(flags)));
+        let handle = self.files.add(file.clone());
+        self.hold_opened(handle, &file, removals);
+        Ok(Opening { handle, file })
     }
 
     /// Callers' files may not use up the descriptors that everybody's lookups need.
@@ -108,6 +111,8 @@ impl Lower {
 
     /// Ends a handle.
     pub fn close(&self, handle: u64) {
-        self.files.remove(handle);
+        if let Some(file) = self.files.remove(handle) {
+            self.let_go(handle, &file);
+        }
     }
 }

@@ -1,0 +1,44 @@
+//! Noticing that a server is dying, before it is dead.
+//!
+//! The socket closes with the last thread. A thread that tells the kernel to drop pages can be stuck until a request is
+//! answered that the dying server had read: it would wait for its own successor. Such threads do nothing to the file
+//! system below, so the next server need not wait for them. It does wait for all others: what they are at in the
+//! kernel is carried through to its end. No descriptor tells of this (a pidfd of the first thread waits for the others
+//! since Linux 6.15), so it is looked for.
+
+use std::time::Duration;
+
+use rustix::process::Pid;
+
+/// Threads that send notifications.
+pub(crate) const NOTIFIER: &str = "shunt-notify";
+
+/// How often is looked: the pause where it comes to that. A server that dies as usual is noticed at once.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
+
+/// A server.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Life(Pid);
+
+impl Life {
+    pub(super) fn of(pid: Pid) -> Self {
+        Self(pid)
+    }
+
+    /// Its first thread has ended, and nobody is left but threads that send notifications.
+    pub(super) fn is_as_good_as_over(self) -> bool {
+        let pid = self.0.as_raw_nonzero().to_string();
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The state comes behind the name, which may hold anything.
+        let lives = stat.rsplit(')').next().is_none_or(|rest| !rest.trim().starts_with(['Z', 'X']));
+        if lives && !stat.is_empty() {
+            return false;
+        }
+        let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+        tasks.flatten().all(|task| {
+            let first = task.file_name().to_str() == Some(&pid);
+            let name = std::fs::read_to_string(task.path().join("comm"));
+            first || name.map_or(true, |name| name.starts_with(NOTIFIER))
+        })
+    }
+}

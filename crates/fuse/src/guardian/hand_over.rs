@@ -1,0 +1,103 @@
+//! The other end of a takeover: what a new server gets from the guardian.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::held::{Class, Held, Key};
+use super::wire::{MAX, Message};
+use super::{Guardian, GuardianError, Watch, link};
+use crate::mount::MountPoint;
+
+/// All that is left of a server: what its successor needs to go on.
+#[derive(Debug)]
+pub struct HandOver {
+    pub(crate) guardian: Guardian,
+    pub(crate) held: Held,
+    pub(crate) watch: Watch,
+    pub(crate) mount: MountPoint,
+    pub(crate) takeovers: u32,
+    gone: u64,
+}
+
+impl HandOver {
+    /// Receives it over standard input. To be called first in a process that a guardian started with the arguments of
+    /// [`Restart`](super::Restart). Until the session serves, nothing must be done that could lead through the mount:
+    /// nobody would answer.
+    ///
+    /// # Errors
+    ///
+    /// Standard input is not a guardian's, or it is gone.
+    pub fn receive() -> Result<Self, GuardianError> {
+        let socket = take_stdin().map_err(|_| GuardianError::NoHandOver("standard input is closed"))?;
+        let mut held = Held::new();
+        let mut mounted = None;
+        let mut buf = vec![0; MAX];
+        let (takeovers, oom_score, gone) = loop {
+            let (length, descriptor) = link::receive(socket.as_fd(), &mut buf).map_err(|_| NOT_A_GUARDIAN)?;
+            match (Message::decode(&buf[..length]), descriptor) {
+                (Some(Message::Hold(key)), Some(descriptor)) => drop(held.insert(key, descriptor)),
+                (Some(Message::Mounted { token, mark, path }), _) => {
+                    mounted = Some((Watch(token), MountPoint::new(path, mark)));
+                }
+                (Some(Message::Go { takeovers, oom_score, gone }), _) => break (takeovers, oom_score, gone),
+                _ if length == 0 => return Err(NOT_A_GUARDIAN),
+                _ => {}
+            }
+        };
+        let (watch, mount) = mounted.ok_or(GuardianError::NoHandOver("it handed over no mount"))?;
+        // The guardian hides from the OOM killer; its children inherit that.
+        let _ = std::fs::write("/proc/self/oom_score_adj", oom_score.to_string());
+        let next = AtomicU32::new(watch.0.wrapping_add(1));
+        let guardian = Guardian { socket, child: None, next, restart: OnceLock::new() };
+        Ok(Self { guardian, held, watch, mount, takeovers, gone })
+    }
+
+    /// The mount to be served.
+    pub fn mount_point(&self) -> &MountPoint {
+        &self.mount
+    }
+
+    /// Which takeover of this mount it is, from 1.
+    pub fn takeovers(&self) -> u32 {
+        self.takeovers
+    }
+
+    /// The log file that the last server wrote.
+    pub fn take_log(&mut self) -> Option<File> {
+        self.held.remove(&Key { class: Class::Log, id: 0 }).map(File::from)
+    }
+
+    /// A descriptor that the last server's file system had held by this id.
+    pub fn take(&mut self, id: u64) -> Option<OwnedFd> {
+        self.held.remove(&Key { class: Class::FileSystem, id })
+    }
+
+    /// The descriptors that the last server's file system had held, by id, but for those taken already.
+    pub fn take_all(&mut self) -> Vec<(u64, OwnedFd)> {
+        let ours = |key: &Key, _: &mut OwnedFd| key.class == Class::FileSystem;
+        self.held.extract_if(.., ours).map(|(key, descriptor)| (key.id, descriptor)).collect()
+    }
+
+    /// Time since the last server was found gone.
+    pub fn pause(&self) -> Duration {
+        let now = clock_gettime(ClockId::Monotonic);
+        let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+        Duration::from_nanos(now.saturating_sub(self.gone))
+    }
+}
+
+const NOT_A_GUARDIAN: GuardianError = GuardianError::NoHandOver("standard input does not hand over");
+
+/// Takes standard input away, so that no child gets a copy of the socket.
+fn take_stdin() -> rustix::io::Result<OwnedFd> {
+    let socket = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3)?;
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    let null = rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty())?;
+    rustix::stdio::dup2_stdin(null)?;
+    Ok(socket)
+}

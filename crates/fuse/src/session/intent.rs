@@ -1,0 +1,63 @@
+//! The intent of one request: see [`takeover`](crate::takeover).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::io::Errno;
+use shunt_fuse_abi::InHeader;
+
+use crate::takeover::{Before, Begun, Takeover};
+
+const NONE: usize = usize::MAX;
+
+/// What is written down of a request while it is under way. Dropping it, once the reply is out, clears it.
+#[derive(Debug)]
+pub(crate) struct Intent {
+    takeover: Option<Arc<Takeover>>,
+    unique: u64,
+    slot: AtomicUsize,
+    begun: Option<Begun>,
+}
+
+impl Intent {
+    pub(crate) fn new(takeover: Option<&Arc<Takeover>>, header: &InHeader) -> Self {
+        let unique = header.original_id();
+        let inherited =
+            takeover.filter(|_| header.is_resend()).and_then(|takeover| takeover.inherit_intent(unique));
+        let (slot, begun) = inherited.map_or((NONE, None), |(slot, begun)| (slot, Some(begun)));
+        Self { takeover: takeover.cloned(), unique, slot: AtomicUsize::new(slot), begun }
+    }
+
+    pub(crate) fn begun(&self) -> Option<&Begun> {
+        self.begun.as_ref()
+    }
+
+    pub(crate) fn begin(&self, before: impl FnOnce() -> Result<Before, Errno>) -> Result<(), Errno> {
+        // What was noted before the first try stays true.
+        if let Some(takeover) = &self.takeover
+            && self.slot.load(Ordering::Relaxed) == NONE
+            && let Some(slot) = takeover.begin_intent(self.unique, before()?)
+        {
+            self.slot.store(slot, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The outcome is known, and about to be told.
+    pub(crate) fn end(&self, result: Result<(), Errno>) {
+        if let (Some(takeover), slot) = (&self.takeover, self.slot.load(Ordering::Relaxed))
+            && slot != NONE
+        {
+            takeover.end_intent(slot, result);
+        }
+    }
+}
+
+impl Drop for Intent {
+    fn drop(&mut self) {
+        let slot = *self.slot.get_mut();
+        if let (Some(takeover), true) = (&self.takeover, slot != NONE) {
+            takeover.clear_intent(slot);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What was about to be done when a server ended.
+//!
+//! | word | meaning |
+//! |---|---|
+//! | 0 | unique of the request, 0 while the slot is free. Written last, cleared first |
+//! | 1 | takeovers when it was written |
+//! | 2 | outcome: 0 not known, 1 done, 2 + n failed with errno n |
+//! | 3 | instant at which it began, nanoseconds of the coarse real-time clock |
+//! | 4 to 7 | what the file system noted before it began |
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::state::{INTENTS, State};
+
+/// What a file system notes before it begins something that must not be done twice.
+pub type Before = [u64; 4];
+
+/// What an earlier server had begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Begun {
+    /// What it noted before.
+    pub before: Before,
+    /// When it began: nanoseconds since the epoch, by the clock that file systems use for their timestamps.
+    pub since: u64,
+    /// How it came out, if it came so far: the error with which it failed.
+    pub outcome: Option<Result<(), Errno>>,
+}
+
+/// Takeovers after which an intent that the kernel did not ask for again is given up: its reply had been taken.
+const KEPT: u64 = 8;
+
+#[derive(Debug)]
+pub(super) struct Intents {
+    taken: Box<[AtomicBool]>,
+    inherited: Mutex<HashMap<u64, (usize, Begun)>>,
+    takeovers: u64,
+}
+
+thread_local! {
+    /// Where this thread found a free slot last: most likely it is free again.
+    static LAST: Cell<usize> = const { Cell::new(0) };
+}
+
+impl Intents {
+    /// Reads what is left of an earlier server.
+    pub(super) fn read(state: &State, takeovers: u64) -> Self {
+        let taken: Box<[AtomicBool]> = (0..INTENTS).map(|_| AtomicBool::new(false)).collect();
+        let mut inherited = HashMap::new();
+        for slot in 0..INTENTS {
+            let words = state.intent(slot);
+            let word = |place: usize| words[place].load(Ordering::Relaxed);
+            let unique = word(0);
+            if unique == 0 {
+                continue;
+            }
+            if takeovers.saturating_sub(word(1)) > KEPT {
+                words[0].store(0, Ordering::Release);
+                continue;
+            }
+            let outcome = match word(2) {
+                0 => None,
+                1 => Some(Ok(())),
+                code => i32::try_from(code - 2)
+                    .ok()
+                    .filter(|errno| (1..512).contains(errno))
+                    .map(|errno| Err(Errno::from_raw_os_error(errno))),
+            };
+            let before = [word(4), word(5), word(6), word(7)];
+            taken[slot].store(true, Ordering::Relaxed);
+            inherited.insert(unique, (slot, Begun { before, since: word(3), outcome }));
+        }
+        Self { taken, inherited: Mutex::new(inherited), takeovers }
+    }
+
+    /// What an earlier server had begun of this request; its slot is the caller's now.
+    pub(super) fn inherit(&self, unique: u64) -> Option<(usize, Begun)> {
+        self.inherited.lock().remove(&unique)
+    }
+
+    /// Writes an intent down; tells its slot. `None` where all are taken: then it goes without.
+    pub(super) fn begin(&self, state: &State, unique: u64, before: Before) -> Option<usize> {
+        let first = LAST.get();
+        let free = |slot: &usize| !self.taken[*slot].swap(true, Ordering::Acquire);
+        let slot = (0..INTENTS).map(|step| (first + step) % INTENTS).find(free)?;
+        LAST.set(slot);
+        let words = state.intent(slot);
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        let since = (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64);
+        let values = [self.takeovers, 0, since, before[0], before[1], before[2], before[3]];
+        for (word, value) in words[1..].iter().zip(values) {
+            word.store(value, Ordering::Relaxed);
+        }
+        words[0].store(unique, Ordering::Release);
+        Some(slot)
+    }
+
+    pub(super) fn end(&self, state: &State, slot: usize, result: Result<(), Errno>) {
+        let outcome = match result {
+            Ok(()) => 1,
+            Err(errno) => 2 + errno.raw_os_error() as u64,
+        };
+        state.intent(slot)[2].store(outcome, Ordering::Release);
+    }
+
+    pub(super) fn clear(&self, state: &State, slot: usize) {
+        state.intent(slot)[0].store(0, Ordering::Release);
+        self.taken[slot].store(false, Ordering::Release);
+    }
+}

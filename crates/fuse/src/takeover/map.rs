@@ -1,0 +1,87 @@
+//! A memory file shared with the servers to come.
+
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// A file in memory as words. It outlives the process as long as somebody holds the descriptor.
+///
+/// Plain stores are enough: whatever was stored before SIGKILL is there afterwards, in program order.
+#[derive(Debug)]
+pub(super) struct Map {
+    file: OwnedFd,
+    start: NonNull<AtomicU64>,
+    words: usize,
+}
+
+// SAFETY: the mapping lives until drop, and is reached through atomics only.
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// A new one, all zero; memory is taken as it is written.
+    pub(super) fn create(words: usize) -> io::Result<Self> {
+        let file = rustix::fs::memfd_create("shunt-state", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&file, (words * size_of::<u64>()) as u64)?;
+        // A file that cannot shrink cannot fault.
+        rustix::fs::fcntl_add_seals(&file, SEALS)?;
+        Self::of(file, words)
+    }
+
+    /// One that another server left.
+    pub(super) fn open(file: OwnedFd, words: usize) -> io::Result<Self> {
+        let size = rustix::fs::fstat(&file)?.st_size;
+        let sealed = rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SEALS));
+        if !sealed || size != (words * size_of::<u64>()) as i64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the state is not of the expected size"));
+        }
+        Self::of(file, words)
+    }
+
+    fn of(file: OwnedFd, words: usize) -> io::Result<Self> {
+        let length = words * size_of::<u64>();
+        // SAFETY: a new mapping at a place of the kernel's choice; the file is as long and cannot shrink.
+        let start = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                length,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )?
+        };
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { file, start, words })
+    }
+}
+
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+impl AsFd for Map {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Deref for Map {
+    type Target = [AtomicU64];
+
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping has that many words, page-aligned, and lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, of which no reference is left.
+        unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.words * size_of::<u64>()).ok() };
+    }
+}

@@ -1,0 +1,124 @@
+//! What a server writes down for the one that may follow it, word by word in a memory file.
+//!
+//! | words | meaning |
+//! |---|---|
+//! | 0 | [`MAGIC`] |
+//! | 1 | [`VERSION`] |
+//! | 2 | minor version of the protocol, and the largest write above bit 32 |
+//! | 3 | capabilities granted |
+//! | 4 | read-ahead, and the profile (0 passthrough, 1 write-back) above bit 32 |
+//! | 5 | open files so far: no index of [`FILES`] from here on was ever used |
+//! | 6 | the same for [`DIRECTORIES`] |
+//! | 7 | highest number of a backing file so far |
+//! | 8 | words 16 to 511 are the file system's own: 1 if they are not complete |
+//! | from 512 | [`INTENTS`] of 16 words each: [`intents`](super::intents) |
+//! | then | [`FILES`] and [`DIRECTORIES`] of 8 words each: [`opens`](super::opens) |
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use shunt_fuse_abi::InitFlags;
+
+use super::map::Map;
+use crate::session::{Negotiated, Profile};
+
+/// Of the layout. A server of another version starts no takeover.
+pub const VERSION: u32 = 1;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"shunt\0ts");
+
+/// Requests that can be under way at once and have an intent.
+pub(super) const INTENTS: usize = 2048;
+pub(super) const INTENT_WORDS: usize = 16;
+/// Most open files and directories of which a new server would know.
+pub(super) const FILES: usize = 1 << 20;
+pub(super) const DIRECTORIES: usize = 1 << 18;
+pub(super) const OPEN_WORDS: usize = 8;
+
+const HEADER: usize = 512;
+const INTENTS_AT: usize = HEADER;
+const FILES_AT: usize = INTENTS_AT + INTENTS * INTENT_WORDS;
+const DIRECTORIES_AT: usize = FILES_AT + FILES * OPEN_WORDS;
+const WORDS: usize = DIRECTORIES_AT + DIRECTORIES * OPEN_WORDS;
+
+pub(super) const FILES_HIGH: usize = 5;
+pub(super) const DIRECTORIES_HIGH: usize = 6;
+pub(super) const BACKING_HIGH: usize = 7;
+
+/// The state of a session, valid at any instant.
+#[derive(Debug)]
+pub(super) struct State(Map);
+
+impl State {
+    pub(super) fn create(negotiated: &Negotiated) -> io::Result<Self> {
+        let state = Self(Map::create(WORDS)?);
+        let profile = match negotiated.profile {
+            Profile::Passthrough => 0,
+            Profile::Writeback => 1,
+        };
+        let words = [
+            MAGIC,
+            u64::from(VERSION),
+            u64::from(negotiated.minor) | u64::from(negotiated.max_write) << 32,
+            negotiated.granted.bits(),
+            u64::from(negotiated.max_readahead) | profile << 32,
+        ];
+        for (place, word) in words.into_iter().enumerate() {
+            state.word(place).store(word, Ordering::Relaxed);
+        }
+        Ok(state)
+    }
+
+    /// Reads what was negotiated by another server.
+    pub(super) fn open(file: OwnedFd) -> io::Result<(Self, Negotiated)> {
+        let state = Self(Map::open(file, WORDS)?);
+        let word = |place: usize| state.word(place).load(Ordering::Relaxed);
+        let version = word(1);
+        if word(0) != MAGIC || version != u64::from(VERSION) {
+            return Err(invalid(format!("the state is of version {version}, not {VERSION}")));
+        }
+        let negotiated = Negotiated {
+            minor: word(2) as u32,
+            granted: InitFlags::from_bits_retain(word(3)),
+            refused: Vec::new(),
+            max_write: (word(2) >> 32) as u32,
+            max_readahead: word(4) as u32,
+            profile: if word(4) >> 32 == 0 { Profile::Passthrough } else { Profile::Writeback },
+        };
+        if !(4096..=(64 << 20)).contains(&negotiated.max_write) {
+            return Err(invalid(format!("a largest write of {} bytes cannot be", negotiated.max_write)));
+        }
+        Ok((state, negotiated))
+    }
+
+    pub(super) fn word(&self, place: usize) -> &AtomicU64 {
+        &self.0[place]
+    }
+
+    pub(super) fn intent(&self, slot: usize) -> &[AtomicU64; INTENT_WORDS] {
+        record(&self.0[INTENTS_AT..FILES_AT], slot)
+    }
+
+    pub(super) fn file(&self, index: usize) -> &[AtomicU64; OPEN_WORDS] {
+        record(&self.0[FILES_AT..DIRECTORIES_AT], index)
+    }
+
+    pub(super) fn directory(&self, index: usize) -> &[AtomicU64; OPEN_WORDS] {
+        record(&self.0[DIRECTORIES_AT..], index)
+    }
+}
+
+fn record<const N: usize>(words: &[AtomicU64], index: usize) -> &[AtomicU64; N] {
+    &words.as_chunks().0[index]
+}
+
+impl AsFd for State {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn invalid(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}

@@ -1,0 +1,236 @@
+//! What must not be done twice, and may come twice: the kernel asks again where a daemon ended before it had answered.
+//!
+//! Each of these says what it is about to do, does it, and takes the error that says "done already" for success where an
+//! earlier daemon had begun the same. Meanwhile the kernel keeps the directory, or the file, locked for its caller, so
+//! nobody else can have done it through the mount; what others do to the source at that very moment can be mistaken.
+
+use std::ffi::CStr;
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{Statx, StatxFlags};
+use shunt_fuse::takeover::{Before, Begun};
+use shunt_fuse::{CreateArgs, Errno, NodeId, Request, WriteData, XattrSet};
+
+use super::convert::caller;
+use crate::Mirror;
+use crate::lower::{Component, Found, Opening};
+
+/// `XATTR_CREATE`
+const CREATE: u32 = 1;
+
+const ABSENT: Before = [0; 4];
+const PRESENT: Before = [1, 0, 0, 0];
+
+fn was_done(begun: &Begun) -> bool {
+    begun.outcome == Some(Ok(()))
+}
+
+/// Whether an inode was made after an earlier daemon began to make it.
+fn is_ours(stat: &Statx, begun: &Begun) -> bool {
+    if was_done(begun) || stat.stx_mask & StatxFlags::BTIME.bits() == 0 {
+        return true;
+    }
+    let born = stat.stx_btime.tv_sec as u64 * 1_000_000_000 + u64::from(stat.stx_btime.tv_nsec);
+    // Some file systems keep whole seconds.
+    let grain = if stat.stx_btime.tv_nsec == 0 { 1_000_000_000 } else { 1 };
+    born / grain >= begun.since / grain
+}
+
+fn size(file: BorrowedFd<'_>) -> Result<u64, Errno> {
+    Ok(rustix::fs::fstat(file)?.st_size.cast_unsigned())
+}
+
+impl Mirror {
+    /// Makes a name.
+    pub(super) fn make_once(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Component<'_>,
+        make: impl FnOnce() -> Result<Found, Errno>,
+    ) -> Result<Found, Errno> {
+        request.begin(|| Ok([0; 4]))?;
+        match (make(), request.begun()) {
+            (Err(Errno::EXIST), Some(begun)) => self.made_earlier(parent, name, |stat| is_ours(stat, begun)),
+            (made, _) => made,
+        }
+    }
+
+    /// What an earlier daemon made, if it did.
+    pub(super) fn made_earlier(
+        &self,
+        parent: NodeId,
+        name: Component<'_>,
+        ours: impl FnOnce(&Statx) -> bool,
+    ) -> Result<Found, Errno> {
+        let found = self.lower.lookup(parent, name)?;
+        if ours(&found.stat) {
+            return Ok(found);
+        }
+        self.lower.forget(found.id, 1);
+        Err(Errno::EXIST)
+    }
+
+    /// Makes and opens a file.
+    pub(super) fn create_once(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Component<'_>,
+        args: &CreateArgs,
+    ) -> Result<(Found, Opening), Errno> {
+        let CreateArgs { flags, mode, umask, .. } = *args;
+        request.begin(|| Ok([0; 4]))?;
+        let made = self.lower.create(parent, name, flags, mode, umask, caller(request));
+        // ESTALE: it exists, and the caller did not ask for a new one.
+        let (Err(errno @ (Errno::EXIST | Errno::STALE)), Some(begun)) = (&made, request.begun()) else {
+            return made;
+        };
+        let found = self.made_earlier(parent, name, |stat| is_ours(stat, begun)).map_err(|_| *errno)?;
+        match self.lower.open_file(found.id, flags, false, caller(request)) {
+            Ok(opening) => Ok((found, opening)),
+            Err(errno) => {
+                self.lower.forget(found.id, 1);
+                Err(errno)
+            }
+        }
+    }
+
+    /// Gives an inode one more name.
+    pub(super) fn link_once(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        parent: NodeId,
+        name: Component<'_>,
+    ) -> Result<Found, Errno> {
+        request.begin(|| Ok([0; 4]))?;
+        match (self.lower.link(node, parent, name), request.begun()) {
+            (Err(Errno::EXIST), Some(_)) => {
+                let found = self.lower.lookup(parent, name)?;
+                if found.id == node {
+                    return Ok(found);
+                }
+                self.lower.forget(found.id, 1);
+                Err(Errno::EXIST)
+            }
+            (linked, _) => linked,
+        }
+    }
+
+    /// Takes a name away. The kernel asks for that only where it saw the name.
+    pub(super) fn remove_once(
+        &self,
+        request: &Request<'_>,
+        remove: impl FnOnce() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        request.begin(|| Ok([0; 4]))?;
+        if request.begun().is_some_and(was_done) {
+            return Ok(());
+        }
+        match remove() {
+            Err(Errno::NOENT) if request.begun().is_some() => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// Renames, or swaps.
+    pub(super) fn rename_once(
+        &self,
+        request: &Request<'_>,
+        (parent, name): (NodeId, Component<'_>),
+        (new_parent, new_name): (NodeId, Component<'_>),
+        flags: u32,
+    ) -> Result<(), Errno> {
+        let identity = |parent, name| self.lower.identity(parent, name);
+        request.begin(|| {
+            // Why there is none, the call itself says.
+            let [ino, device] = identity(parent, name).unwrap_or_default();
+            Ok([ino, device, 0, 0])
+        })?;
+        if let Some(begun) = request.begun() {
+            let [ino, device, ..] = begun.before;
+            let moved = identity(new_parent, new_name) == Ok([ino, device])
+                && identity(parent, name) != Ok([ino, device]);
+            if was_done(begun) || moved {
+                return Ok(());
+            }
+        }
+        self.lower.rename(parent, name, new_parent, new_name, flags)
+    }
+
+    /// Sets an extended attribute.
+    pub(super) fn setxattr_once(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        name: &CStr,
+        value: &[u8],
+        set: XattrSet,
+    ) -> Result<(), Errno> {
+        if set.flags & CREATE != 0 {
+            request.begin(|| Ok(self.has_xattr(node, name)))?;
+        }
+        match self.lower.setxattr(node, name, value, set.flags, set.acl_kill_sgid) {
+            Err(Errno::EXIST) if request.begun().is_some_and(|begun| begun.before == ABSENT) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Removes an extended attribute.
+    pub(super) fn removexattr_once(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        name: &CStr,
+    ) -> Result<(), Errno> {
+        request.begin(|| Ok(self.has_xattr(node, name)))?;
+        match self.lower.removexattr(node, name) {
+            Err(Errno::NODATA) if request.begun().is_some_and(|begun| begun.before == PRESENT) => Ok(()),
+            result => result,
+        }
+    }
+
+    fn has_xattr(&self, node: NodeId, name: &CStr) -> Before {
+        if self.lower.getxattr(node, name, 0).is_ok() { PRESENT } else { ABSENT }
+    }
+
+    /// Appends what is not there yet.
+    pub(super) fn append_once(
+        &self,
+        request: &Request<'_>,
+        file: BorrowedFd<'_>,
+        data: WriteData<'_>,
+    ) -> Result<usize, Errno> {
+        request.begin(|| Ok([size(file)?, 0, 0, 0]))?;
+        let Some(begun) = request.begun() else { return data.append_to(file) };
+        let start = begun.before[0];
+        let bytes = data.into_bytes()?;
+        let there = size(file)?.saturating_sub(start).min(bytes.len() as u64) as usize;
+        let (done, rest) = bytes.split_at(if is_at(file, start, &bytes[..there])? { there } else { 0 });
+        if rest.is_empty() {
+            return Ok(done.len());
+        }
+        match WriteData::slice(rest).append_to(file) {
+            Err(_) if !done.is_empty() => Ok(done.len()),
+            appended => Ok(done.len() + appended?),
+        }
+    }
+}
+
+/// Whether these bytes are at this place.
+fn is_at(file: BorrowedFd<'_>, offset: u64, bytes: &[u8]) -> Result<bool, Errno> {
+    let mut found = vec![0; bytes.len()];
+    let mut done = 0;
+    while done < found.len() {
+        match rustix::io::pread(file, &mut found[done..], offset + done as u64) {
+            Ok(0) => return Ok(false),
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            // Open for writing only: the size has to do.
+            Err(Errno::BADF) => return Ok(true),
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(found == bytes)
+}

@@ -1,0 +1,82 @@
+//! Going on where another process ended that showed the same source.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use shunt_fuse::NodeId;
+
+use super::listing::Listing;
+use super::open_files::OpenFile;
+use super::ops::{Identity, filter, settle, writes};
+use super::{Lower, credentials};
+
+/// A file or directory that the other side has open.
+#[derive(Debug)]
+pub struct Reopen {
+    /// Its handle.
+    pub handle: u64,
+    /// The inode.
+    pub node: NodeId,
+    /// `O_*` flags of the caller.
+    pub flags: u32,
+    /// The file, where it was held.
+    pub held: Option<OwnedFd>,
+}
+
+impl Lower {
+    /// Whether another process could go on from here: it finds each inode of the source's own mount by its id.
+    pub fn can_be_resumed(&self) -> bool {
+        self.mounts.opener(0).is_some_and(|opener| opener.codec.is_some())
+    }
+
+    /// Opens what the other side has open. `generation` counts the processes before this one. Tells how many could not be
+    /// opened: requests for those fail with EBADF.
+    pub fn resume(&self, files: Vec<Reopen>, directories: Vec<Reopen>, generation: u32) -> usize {
+        let wanted = files.len() + directories.len();
+        let files: Vec<_> = files
+            .into_iter()
+            .filter_map(|file| {
+                let handle = file.handle;
+                let opened = self.open_again(file);
+                let failed = |errno: &Errno| tracing::warn!(handle, %errno, "an open file is lost");
+                Some((handle, opened.inspect_err(failed).ok()?))
+            })
+            .collect();
+        let directory = |node| self.reopen(node, OFlags::RDONLY | OFlags::DIRECTORY);
+        let directories: Vec<_> = directories
+            .into_iter()
+            .filter_map(|dir| {
+                Some((dir.handle, Arc::new(Mutex::new(Listing::new(directory(dir.node).ok()?)))))
+            })
+            .collect();
+        let lost = wanted - files.len() - directories.len();
+        self.files.restore(files, generation);
+        self.open_dirs.restore(directories, generation);
+        lost
+    }
+
+    fn open_again(&self, Reopen { node, flags, held, .. }: Reopen) -> Result<Arc<OpenFile>, Errno> {
+        credentials::enter_thread()?;
+        let flags = filter(flags) - OFlags::TRUNC;
+        let (file, is_held) = match held {
+            Some(file) => {
+                // Without a name its id may lead nowhere.
+                if let Ok((Identity::Handle(known), _)) = self.identify(file.as_fd()) {
+                    self.nodes.revive(known)?;
+                }
+                (file, true)
+            }
+            None => {
+                let file = self.reopen(node, flags)?;
+                settle(&file, flags)?;
+                (file, false)
+            }
+        };
+        let mut file = OpenFile::new(file, node, writes(flags));
+        *file.held.get_mut() = is_held;
+        Ok(Arc::new(file))
+    }
+}

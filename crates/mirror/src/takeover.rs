@@ -1,0 +1,91 @@
+//! Going on where another daemon ended: see [`shunt_fuse::takeover`].
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use shunt_fuse::guardian::HandOver;
+use shunt_fuse::takeover::OpenRecord;
+use shunt_fuse::{Errno, Handle};
+
+use crate::lower::keeper::Keeper;
+use crate::lower::resume::Reopen;
+use crate::lower::source::Source;
+use crate::{CacheMode, Mirror, MirrorError, MirrorOptions};
+
+// Under which ids descriptors are held. Handles have their own, which are 2^32 and above.
+
+/// The root of the source; the lower two bits say how it is seen.
+const ROOT: u64 = 4;
+const ROOT_IS_ATTACHED: u64 = 1;
+const ROOT_IS_WHOLE: u64 = 2;
+
+struct Held(Handle);
+
+impl Keeper for Held {
+    fn hold(&self, handle: u64, file: BorrowedFd<'_>) {
+        if let Some(takeover) = self.0.takeover() {
+            takeover.hold(handle, file);
+        }
+    }
+
+    fn let_go(&self, handle: u64) {
+        if let Some(takeover) = self.0.takeover() {
+            takeover.let_go(handle);
+        }
+    }
+}
+
+impl Mirror {
+    /// Whether another daemon can take over from this one: inodes of the source have file handles of a known kind.
+    pub fn can_be_taken_over(&self) -> bool {
+        self.lower.can_be_resumed()
+    }
+
+    /// Goes on where another daemon of the same options ended. The path of the source is not looked at: it may lead
+    /// through the mount.
+    ///
+    /// # Errors
+    /// The root was not handed over, or is gone.
+    pub fn resume(options: MirrorOptions, hand_over: &mut HandOver) -> Result<Self, MirrorError> {
+        let mut held: BTreeMap<u64, OwnedFd> = hand_over.take_all().into_iter().collect();
+        let root = (ROOT..ROOT + 4).find_map(|id| Some((id, held.remove(&id)?)));
+        let (id, root) = root.ok_or_else(|| MirrorError::new(options.source.clone(), Errno::STALE))?;
+        let attached = (id & ROOT_IS_ATTACHED != 0).then_some(Errno::PERM);
+        let source = Source { root, attached, whole: id & ROOT_IS_WHOLE != 0 };
+        let mirror = Self::open_source(MirrorOptions { resumes: true, ..options }, Some(source))?;
+        *mirror.inherited.lock() = held;
+        Ok(mirror)
+    }
+
+    /// The session began, or goes on.
+    pub(crate) fn start_takeover(&self, session: &Handle) -> io::Result<()> {
+        let Some(takeover) = session.takeover() else { return Ok(()) };
+        if takeover.takeovers() == 0 {
+            let attached = if self.lower.attached().is_some() { ROOT_IS_ATTACHED } else { 0 };
+            let whole = if self.lower.is_whole() { ROOT_IS_WHOLE } else { 0 };
+            takeover.hold(ROOT | attached | whole, self.lower.root());
+        }
+        self.lower.keep_with(Box::new(Held(session.clone())));
+        let mut held = std::mem::take(&mut *self.inherited.lock());
+        let mut reopen = |record: &OpenRecord| Reopen {
+            handle: record.handle.0,
+            node: record.node,
+            flags: record.flags,
+            held: held.remove(&record.handle.0),
+        };
+        let files = takeover.files().iter().map(&mut reopen).collect();
+        let directories = takeover.directories().iter().map(reopen).collect();
+        let lost = self.lower.resume(files, directories, takeover.takeovers());
+        if lost > 0 {
+            tracing::warn!("{lost} open files could not be opened again: their users get EBADF");
+        }
+        if takeover.takeovers() > 0 && self.cache == CacheMode::Coherent {
+            // Of what others did to the source meanwhile nobody heard.
+            session.caches().invalidate_all();
+        }
+        // Of files that were closed meanwhile.
+        held.keys().for_each(|id| takeover.let_go(*id));
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! Kills daemons at random moments, and tells how long programs waited.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use shunt_tests::{Rng, Stage, mounts};
+
+pub struct Killer<'a> {
+    stage: &'a Stage,
+    rng: Rng,
+    last: Option<u32>,
+    pub kills: Vec<Instant>,
+}
+
+impl<'a> Killer<'a> {
+    pub fn new(stage: &'a Stage) -> Self {
+        let seed =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+        Self { stage, rng: Rng::new(seed), last: None, kills: Vec::new() }
+    }
+
+    /// Waits for a daemon to kill, and a random while, and kills it.
+    pub fn strike(&mut self) {
+        let found = Instant::now();
+        let pid = loop {
+            match self.stage.server() {
+                Some(pid) if Some(pid) != self.last => break pid,
+                _ => assert!(found.elapsed() < Duration::from_secs(20), "no daemon follows the killed one"),
+            }
+        };
+        // Some right away, in the middle of their takeover.
+        let wait = match self.rng.below(6) {
+            0 => self.rng.below(20_000),
+            _ => 50_000 + self.rng.below(600_000),
+        };
+        std::thread::sleep(Duration::from_micros(wait as u64));
+        self.kills.push(Instant::now());
+        mounts::signal(pid, Signal::KILL);
+        self.last = Some(pid);
+    }
+}
+
+/// How long the slowest call around each kill took.
+#[derive(Default)]
+pub struct Pauses(Vec<Duration>);
+
+impl Pauses {
+    /// `calls` are those that took long: when they began and ended.
+    pub fn of(kills: &[Instant], calls: &[(Instant, Instant)]) -> Self {
+        let slowest = |kill: &Instant| {
+            let around = calls
+                .iter()
+                .filter(|(begun, ended)| *ended >= *kill && *begun <= *kill + Duration::from_millis(20));
+            around.map(|(begun, ended)| *ended - *begun.max(kill)).max().unwrap_or_default()
+        };
+        let mut pauses: Vec<_> = kills.iter().map(slowest).collect();
+        pauses.sort();
+        Self(pauses)
+    }
+
+    fn at(&self, part: f64) -> Duration {
+        let place = (self.0.len() as f64 * part) as usize;
+        self.0.get(place.min(self.0.len().saturating_sub(1))).copied().unwrap_or_default()
+    }
+
+    pub fn median(&self) -> Duration {
+        self.at(0.5)
+    }
+}
+
+impl fmt::Display for Pauses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |part| self.at(part).as_secs_f64() * 1e3;
+        write!(f, "pause {:.1} ms median, {:.1} ms p99, {:.1} ms at most", ms(0.5), ms(0.99), ms(1.0))
+    }
+}

@@ -1,0 +1,128 @@
+//! Daemons killed again and again while programs work in the mount: each call must come out exactly as if nothing had
+//! happened.
+//!
+//! `SHUNT_TAKEOVER_SECONDS` makes the run as long (`make takeover TIME=30m`); else it is a short one.
+
+mod killer;
+mod work;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use killer::{Killer, Pauses};
+use shunt_tests::{Plan, Stage, needs_mount, stage};
+
+/// What all workers of a run share.
+pub struct Run {
+    stop: AtomicBool,
+    /// Calls whose results were checked.
+    checked: AtomicU64,
+}
+
+impl Run {
+    fn goes_on(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, calls: u64) {
+        self.checked.fetch_add(calls, Ordering::Relaxed);
+    }
+}
+
+/// Seconds of a long run; none in a short one.
+fn long() -> Option<u64> {
+    std::env::var("SHUNT_TAKEOVER_SECONDS").ok()?.parse().ok()
+}
+
+fn stand(name: &str, plan: Plan, kills: usize) {
+    needs_mount!();
+    let seconds = long().map(|all| all / PLANS);
+    let patience = 120 + seconds.unwrap_or(0);
+    let plan = plan.args(&["--crashes", "1000000"]).patience(patience);
+    stage::perform(plan, |s| {
+        let run = Arc::new(Run { stop: AtomicBool::new(false), checked: AtomicU64::new(0) });
+        let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        let mut pauses = Pauses::default();
+        let killed = std::thread::scope(|scope| {
+            let pulse = scope.spawn(|| work::pulse(s, &run));
+            let workers: Vec<_> = work::ALL
+                .iter()
+                .map(|(name, work)| {
+                    let builder = std::thread::Builder::new().name((*name).to_owned());
+                    builder.spawn_scoped(scope, || work(s, &run)).unwrap()
+                })
+                .collect();
+            let mut killer = Killer::new(s);
+            // A worker that ended has failed: there is no use in going on.
+            let failed = || workers.iter().any(|worker| worker.is_finished());
+            while !failed() && end.map_or(killer.kills.len() < kills, |end| Instant::now() < end) {
+                killer.strike();
+            }
+            run.stop.store(true, Ordering::Relaxed);
+            workers.into_iter().for_each(|worker| worker.join().expect("a worker"));
+            pauses = Pauses::of(&killer.kills, &pulse.join().expect("the pulse"));
+            killer.kills.len()
+        });
+        println!(
+            "takeover, {name}: {killed} kills, {} calls checked, {pauses}",
+            run.checked.load(Ordering::Relaxed)
+        );
+        assert!(pauses.median() < shunt_tests::pace::limit(Duration::from_millis(200)), "{pauses}");
+    });
+}
+
+/// How many plans share the time of a long run.
+const PLANS: u64 = 5;
+
+/// The plans, each with its share of a long run.
+mod survive {
+    use super::{Plan, stand};
+
+    #[test]
+    fn passed_through_on_tmpfs() {
+        stand("tmpfs, passthrough", Plan::tmpfs(), 6);
+    }
+
+    #[test]
+    fn passed_through_on_ext4() {
+        stand("ext4, passthrough", Plan::ext4(), 6);
+    }
+
+    #[test]
+    fn through_the_daemon_on_tmpfs() {
+        stand("tmpfs, through the daemon", Plan::daemon(), 6);
+    }
+
+    #[test]
+    fn through_the_daemon_on_ext4() {
+        stand(
+            "ext4, through the daemon, no cache",
+            Plan::ext4().args(&["--passthrough", "off", "--cache", "none"]),
+            6,
+        );
+    }
+
+    #[test]
+    fn exclusive_on_ext4() {
+        stand("ext4, passthrough, exclusive", Plan::ext4().args(&["--cache", "exclusive"]), 6);
+    }
+}
+
+/// A daemon that ends again and again is given up: no mount stays, and nobody hangs.
+#[test]
+fn a_daemon_that_always_ends_is_given_up() {
+    needs_mount!();
+    stage::perform(Plan::tmpfs(), |s: &Stage| {
+        std::fs::write(s.path("f"), "kept").unwrap();
+        let start = Instant::now();
+        while shunt_tests::mounts::count(s.mnt()) > 0 {
+            if let Some(pid) = s.server() {
+                shunt_tests::mounts::signal(pid, rustix::process::Signal::KILL);
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "never given up");
+        }
+        assert!(s.gone(Duration::from_secs(5)));
+        assert_eq!(std::fs::read(s.lower("f")).unwrap(), b"kept");
+    });
+}
