@@ -251,7 +251,7 @@ impl FileSystem for Mirror {
         let file = self.file(request, node, args.handle, true).await?;
         // The kernel computed the offset from a size that others may have moved below. Pages of the cache have their place.
         let appends = args.flags & O_APPEND != 0 && !args.from_cache;
-        self.lower.writing(args.kill_suidgid, caller(request), || match appends {
+        self.lower.writing(file.as_fd(), args.kill_suidgid, caller(request), || match appends {
             true => self.append_once(request, file.as_fd(), data),
             false => data.write_to(file.as_fd(), args.offset),
         })

@@ -7,8 +7,9 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::os::fd::AsFd;
 
-use rustix::fs::Mode;
+use rustix::fs::{AtFlags, Mode, StatxFlags};
 use rustix::io::Errno;
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, Gid};
 
@@ -208,6 +209,20 @@ impl KeepSetid {
             raised = true;
         }
         Ok(Self { raised, thread_bound: PhantomData })
+    }
+
+    /// The same for what is done to `file`. Where it has neither bit there is nothing to keep, and a look at it costs
+    /// less than two changes of capabilities.
+    ///
+    /// # Errors
+    /// Those of `capset(2)`.
+    pub fn of(file: impl AsFd, keep: bool) -> Result<Self, Errno> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let has_bits = || {
+            let stat = rustix::fs::statx(file, c"", flags, StatxFlags::MODE);
+            stat.map_or(true, |stat| stat.stx_mode & 0o6000 != 0)
+        };
+        Self::when(keep && has_bits())
     }
 }
 

@@ -297,7 +297,7 @@ fn writes_clear_setuid_unless_told_otherwise() {
     let opening = lower.open_file(found.id, 2, false, USER).unwrap();
     let write = |kill| {
         lower
-            .writing(kill, Caller { uid: 1000, gid: 1000, group: None }, || {
+            .writing(opening.file.as_fd(), kill, Caller { uid: 1000, gid: 1000, group: None }, || {
                 rustix::io::pwrite(opening.file.as_fd(), b"x", 0)
             })
             .unwrap();
@@ -355,7 +355,7 @@ fn writes_clear_file_capabilities() {
     assert!(has());
     let opening = lower.open_file(found.id, 2, false, USER).unwrap();
     lower
-        .writing(true, Caller { uid: 1000, gid: 1000, group: None }, || {
+        .writing(opening.file.as_fd(), true, Caller { uid: 1000, gid: 1000, group: None }, || {
             rustix::io::pwrite(opening.file.as_fd(), b"x", 0)
         })
         .unwrap();
@@ -668,7 +668,9 @@ fn members_keep_setgid_without_execution() {
         let opening = lower.open_file(found.id, flags.bits(), true, caller).unwrap();
         assert_eq!(setgid(), kept, "O_TRUNC");
         marked();
-        lower.writing(true, caller, || rustix::io::pwrite(opening.file.as_fd(), b"x", 0)).unwrap();
+        lower
+            .writing(opening.file.as_fd(), true, caller, || rustix::io::pwrite(opening.file.as_fd(), b"x", 0))
+            .unwrap();
         assert_eq!(setgid(), kept, "write");
         lower.close(opening.handle);
     }

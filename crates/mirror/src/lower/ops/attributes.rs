@@ -78,7 +78,7 @@ impl Lower {
         if changes.uid.is_some() || changes.gid.is_some() {
             // The kernel clears setuid, setgid of group-executables and `security.capability` here for everybody.
             // The setgid bit alone stays for who has CAP_FSETID.
-            let _keep = KeepSetid::when(caller.keeps_setid())?;
+            let _keep = KeepSetid::of(&reached, caller.keeps_setid())?;
             let uid = changes.uid.map(|uid| Uid::from_raw(self.ids.users.store(uid)));
             let gid = changes.gid.map(|gid| Gid::from_raw(self.ids.groups.store(gid)));
             rustix::fs::chownat(&reached, c"", uid, gid, AtFlags::EMPTY_PATH)?;
@@ -110,7 +110,7 @@ impl Lower {
         kill_setid: bool,
         caller: Caller,
     ) -> Result<(), Errno> {
-        let _keep = KeepSetid::when(!kill_setid)?;
+        let _keep = KeepSetid::of(reached, !kill_setid)?;
         let _member = kill_setid.then(|| AsMember::enter(self.stored(caller))).transpose()?;
         if let Reached::File(file) = reached
             && file.writable

@@ -15,13 +15,14 @@ const COPY: usize = 16 << 20;
 const STEP: u64 = 1 << 30;
 
 impl Lower {
-    /// Runs a write of `caller`. `kill_setid`: setuid and setgid are cleared, as the kernel does for writers without
+    /// Runs a write of `caller` to `file`. `kill_setid`: setuid and setgid are cleared, as the kernel does for writers without
     /// CAP_FSETID.
     ///
     /// # Errors
     /// Those of `write`.
     pub fn writing<T>(
         &self,
+        file: BorrowedFd<'_>,
         kill_setid: bool,
         caller: Caller,
         write: impl FnOnce() -> Result<T, Errno>,
@@ -30,7 +31,7 @@ impl Lower {
             let _member = AsMember::enter(self.stored(caller))?;
             return write();
         }
-        let _keep = KeepSetid::when(true)?;
+        let _keep = KeepSetid::of(file, true)?;
         write()
     }
 
@@ -50,7 +51,7 @@ impl Lower {
         let mode = FallocateFlags::from_bits_retain(mode);
         let moves = FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE;
         let step = if mode.intersects(moves) || lacks_room(file, length) { length } else { STEP };
-        self.writing(!caller.keeps_setid(), caller, || {
+        self.writing(file, !caller.keeps_setid(), caller, || {
             let (mut offset, mut left) = (offset, length);
             loop {
                 if gave_up() {
@@ -79,7 +80,7 @@ impl Lower {
         caller: Caller,
     ) -> Result<usize, Errno> {
         let ((source, mut start), (target, mut end)) = (from, to);
-        self.writing(!caller.keeps_setid(), caller, || {
+        self.writing(target, !caller.keeps_setid(), caller, || {
             let length = length.min(COPY);
             rustix::fs::copy_file_range(source, Some(&mut start), target, Some(&mut end), length)
         })
