@@ -1,0 +1,144 @@
+//! A device that is never written: what is written to it stays in memory.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use parking_lot::RwLock;
+
+use super::{Device, within};
+
+/// Bytes of one piece that is kept.
+const PIECE: usize = 4096;
+
+/// A read-only device with its changes in memory: a journal can be replayed, and not one byte of the image moves.
+#[derive(Debug)]
+pub struct Overlay<D> {
+    device: D,
+    pieces: RwLock<BTreeMap<u64, Box<[u8; PIECE]>>>,
+    /// Most pieces that may be kept.
+    room: usize,
+}
+
+impl<D: Device> Overlay<D> {
+    /// An overlay that keeps at most `room` bytes of changes.
+    pub fn new(device: D, room: u64) -> Self {
+        Self { device, pieces: RwLock::default(), room: (room / PIECE as u64) as usize }
+    }
+
+    /// Bytes of memory that hold changes.
+    pub fn changed(&self) -> u64 {
+        (self.pieces.read().len() * PIECE) as u64
+    }
+
+    fn original(&self, piece: u64) -> io::Result<Box<[u8; PIECE]>> {
+        let mut bytes = Box::new([0; PIECE]);
+        let start = piece * PIECE as u64;
+        let there = (self.device.size() - start).min(PIECE as u64) as usize;
+        self.device.read_at(start, &mut bytes[..there])?;
+        Ok(bytes)
+    }
+}
+
+/// The parts of a range that lie in one piece each: piece, where in it, how much.
+fn parts(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, usize)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == length {
+            return None;
+        }
+        let at = offset + done as u64;
+        let within = (at % PIECE as u64) as usize;
+        let count = (PIECE - within).min(length - done);
+        done += count;
+        Some((at / PIECE as u64, within, count))
+    })
+}
+
+impl<D: Device> Device for Overlay<D> {
+    fn size(&self) -> u64 {
+        self.device.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.device.read_at(offset, buffer)?;
+        let pieces = self.pieces.read();
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        let mut rest = buffer;
+        for (piece, within, count) in parts(offset, rest.len()) {
+            let (part, after) = rest.split_at_mut(count);
+            if let Some(bytes) = pieces.get(&piece) {
+                part.copy_from_slice(&bytes[within..within + count]);
+            }
+            rest = after;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        within(self.size(), offset, data.len())?;
+        let mut pieces = self.pieces.write();
+        let mut rest = data;
+        for (piece, within, count) in parts(offset, data.len()) {
+            let (part, after) = rest.split_at(count);
+            rest = after;
+            if !pieces.contains_key(&piece) {
+                if pieces.len() >= self.room {
+                    return Err(rustix::io::Errno::NOSPC.into());
+                }
+                pieces.insert(piece, self.original(piece)?);
+            }
+            if let Some(bytes) = pieces.get_mut(&piece) {
+                bytes[within..within + count].copy_from_slice(part);
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::MemoryDevice;
+
+    proptest::proptest! {
+        #[test]
+        fn reads_what_was_written_and_leaves_the_device_alone(
+            writes in proptest::collection::vec((0_u64..19_000, proptest::collection::vec(0_u8.., 0..9000)), 0..20),
+        ) {
+            let original: Vec<u8> = (0..20_000_u32).map(|n| n as u8).collect();
+            let overlay = Overlay::new(std::sync::Arc::new(MemoryDevice::new(original.clone())), 1 << 20);
+            let mut model = original.clone();
+            for (offset, data) in &writes {
+                let end = *offset as usize + data.len();
+                let fits = end <= model.len();
+                proptest::prop_assert_eq!(overlay.write_at(*offset, data).is_ok(), fits);
+                if fits {
+                    model[*offset as usize..end].copy_from_slice(data);
+                }
+            }
+            let mut seen = vec![0; model.len()];
+            overlay.read_at(0, &mut seen).unwrap();
+            proptest::prop_assert!(seen == model);
+            proptest::prop_assert!(overlay.device.bytes() == original);
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let overlay = Overlay::new(MemoryDevice::new(vec![0; 1 << 20]), 8192);
+        overlay.write_at(0, &[1; 8192]).unwrap();
+        assert_eq!(overlay.write_at(8192, &[1]).unwrap_err().raw_os_error(), Some(28));
+        overlay.write_at(100, &[2; 100]).unwrap();
+        assert_eq!(overlay.changed(), 8192);
+    }
+}

@@ -1,0 +1,160 @@
+//! Directories.
+
+mod entries;
+mod hash;
+mod index;
+
+use std::sync::Arc;
+
+pub(crate) use entries::Entries;
+
+use crate::blocks::{Blocks, Seal};
+use crate::checksum::crc32c;
+use crate::error::{Corruption, Error, Result};
+use crate::inode::{Inode, Kind};
+use crate::layout::{Compat, InodeFlags};
+use crate::map::{self, Place};
+use crate::superblock::Geometry;
+
+/// Bytes of the longest name.
+pub const LONGEST_NAME: usize = 255;
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The name: any bytes but 0 and `/`.
+    pub name: Vec<u8>,
+    /// The inode.
+    pub inode: u32,
+    /// What the directory says that it is; the inode has the last word.
+    pub kind: Option<Kind>,
+    /// Where to go on after it, for [`list`].
+    pub next: u64,
+}
+
+/// What is needed to read a directory.
+#[derive(Clone, Copy)]
+pub(crate) struct Directory<'a> {
+    pub(crate) geometry: &'a Geometry,
+    pub(crate) blocks: &'a Blocks,
+    pub(crate) inode: &'a Inode,
+}
+
+impl Directory<'_> {
+    /// Blocks of the directory.
+    fn length(&self) -> Result<u32> {
+        let blocks = self.inode.size.div_ceil(self.geometry.block_size.into());
+        u32::try_from(blocks).map_err(|_| self.wrong(format!("a directory of {} bytes", self.inode.size)))
+    }
+
+    fn wrong(&self, what: String) -> Error {
+        Corruption::new(what).inode(self.inode.number).into()
+    }
+
+    /// A block by its place in the directory; `None` for a hole, which holds no names.
+    fn block(&self, logical: u32, index: bool) -> Result<Option<(u64, Arc<[u8]>)>> {
+        let run = map::map(self.geometry, self.blocks, self.inode, logical, 1)?;
+        let number = match run.place {
+            Place::Written(number) => number,
+            Place::Hole => return Ok(None),
+            Place::Unwritten(_) => return Err(self.wrong(format!("block {logical} was never written"))),
+        };
+        let Inode { number: owner, generation, .. } = *self.inode;
+        let seal = if index { Seal::Index(owner, generation) } else { Seal::Leaf(owner, generation) };
+        let verify = |bytes: &[u8]| {
+            let verified =
+                if index { index::verify(self, logical, bytes) } else { self.verify_leaf(logical, bytes) };
+            verified.map_err(|corruption| corruption.inode(owner).block(number).into())
+        };
+        Ok(Some((number, self.blocks.get(number, seal, verify)?)))
+    }
+
+    /// The first block of an indexed directory, and its inner nodes, look like a leaf with few names to who lists it;
+    /// they have their sum elsewhere.
+    fn verify_leaf(&self, logical: u32, bytes: &[u8]) -> std::result::Result<(), Corruption> {
+        if self.inode.flags.contains(InodeFlags::INDEX) && (logical == 0 || entries::is_one_free(bytes)) {
+            // A former tail may lie at the end of the root.
+            return Entries::new(bytes, self.geometry).try_for_each(|entry| entry.map(|_| ()));
+        }
+        if let Some(seed) = self.inode.seed(self.geometry)
+            && let Some(stored) = entries::tail_sum(bytes)
+        {
+            let computed = crc32c(seed, &bytes[..bytes.len() - 12]);
+            if stored != computed {
+                return Err(Corruption::new(format!(
+                    "directory block: checksum {stored:#010x}, computed {computed:#010x}"
+                )));
+            }
+        }
+        Entries::new(bytes, self.geometry).try_for_each(|entry| entry.map(|_| ()))
+    }
+
+    /// Finds a name.
+    pub(crate) fn find(&self, name: &[u8]) -> Result<Entry> {
+        if name.len() > LONGEST_NAME {
+            return Err(Error::NameTooLong);
+        }
+        if self.inode.kind != Kind::Directory {
+            return Err(Error::NotDirectory);
+        }
+        let indexed = self.inode.flags.contains(InodeFlags::INDEX)
+            && self.geometry.compat.contains(Compat::DIR_INDEX)
+            && !matches!(name, b"." | b"..");
+        if indexed && let Some(leaves) = index::leaves(self, name)? {
+            for leaf in leaves {
+                if let Some(entry) = self.find_in(leaf?, name)? {
+                    return Ok(entry);
+                }
+            }
+            return Err(Error::NotFound);
+        }
+        for logical in 0..self.length()? {
+            if let Some(entry) = self.find_in(logical, name)? {
+                return Ok(entry);
+            }
+        }
+        Err(Error::NotFound)
+    }
+
+    fn find_in(&self, logical: u32, name: &[u8]) -> Result<Option<Entry>> {
+        let Some((number, bytes)) = self.block(logical, false)? else { return Ok(None) };
+        for entry in Entries::new(&bytes, self.geometry) {
+            let entry = entry.map_err(|corruption| corruption.inode(self.inode.number).block(number))?;
+            if entry.inode != 0 && entry.name == name {
+                return Ok(Some(Entry {
+                    name: name.to_vec(),
+                    inode: entry.inode,
+                    kind: entry.kind,
+                    next: 0,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Tells names in the order in which they lie, from `offset` on (0 at first, then an entry's `next`), until `take`
+    /// has enough and returns false.
+    pub(crate) fn list(&self, offset: u64, mut take: impl FnMut(Entry) -> bool) -> Result<()> {
+        if self.inode.kind != Kind::Directory {
+            return Err(Error::NotDirectory);
+        }
+        let size = u64::from(self.geometry.block_size);
+        let first = u32::try_from(offset / size).unwrap_or(u32::MAX);
+        for logical in first..self.length()? {
+            let Some((number, bytes)) = self.block(logical, false)? else { continue };
+            for entry in Entries::new(&bytes, self.geometry) {
+                let entry = entry.map_err(|corruption| corruption.inode(self.inode.number).block(number))?;
+                let at = u64::from(logical) * size;
+                if entry.inode == 0 || at + entry.start < offset {
+                    continue;
+                }
+                let next = at + entry.end;
+                let entry = Entry { name: entry.name.to_vec(), inode: entry.inode, kind: entry.kind, next };
+                if !take(entry) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,160 @@
+//! An open file system.
+
+use std::sync::Arc;
+
+use crate::blocks::Blocks;
+use crate::device::Device;
+use crate::directory::{Directory, Entry};
+use crate::error::{Corruption, Error, Result};
+use crate::groups::Group;
+use crate::inode::{Inode, Kind};
+use crate::layout::{InodeFlags, RawSuperblock};
+use crate::superblock::Geometry;
+use crate::xattr::Xattrs;
+use crate::{directory, inline};
+
+/// The inode of the root directory.
+pub const ROOT: u32 = 2;
+
+/// Bytes of metadata kept in memory where nothing else is said.
+const CACHE: usize = 32 << 20;
+
+/// An open file system. All methods may be called from several threads at once.
+pub struct Filesystem {
+    pub(crate) geometry: Geometry,
+    pub(crate) superblock: RawSuperblock,
+    pub(crate) blocks: Blocks,
+}
+
+impl Filesystem {
+    /// Opens the file system on a device, to be read.
+    ///
+    /// # Errors
+    /// Those of [`Geometry::read`].
+    pub fn open(device: Arc<dyn Device>) -> Result<Self> {
+        let (geometry, superblock) = Geometry::read(&*device)?;
+        let blocks = Blocks::new(device, geometry.block_bits, CACHE);
+        Ok(Self { geometry, superblock, blocks })
+    }
+
+    /// Sizes, counts and features.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The superblock as it lies on the disk.
+    pub fn superblock(&self) -> &RawSuperblock {
+        &self.superblock
+    }
+
+    /// The descriptor of a group.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::Io`].
+    pub fn group(&self, group: u32) -> Result<Group> {
+        if group >= self.geometry.groups {
+            return Err(Error::Invalid);
+        }
+        Group::read(&self.geometry, &self.blocks, group)
+    }
+
+    /// An inode that is in use.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for a free one, [`Error::Corrupt`], [`Error::Io`].
+    pub fn inode(&self, number: u32) -> Result<Inode> {
+        Inode::read(&self.geometry, &self.blocks, number)
+    }
+
+    /// Finds a name in a directory.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`], [`Error::Corrupt`], [`Error::Io`].
+    pub fn find(&self, directory: &Inode, name: &[u8]) -> Result<Inode> {
+        let entry = if directory.flags.contains(InodeFlags::INLINE_DATA) {
+            if name.len() > directory::LONGEST_NAME {
+                return Err(Error::NameTooLong);
+            }
+            let mut found = Err(Error::NotFound);
+            self.list(directory, 0, |entry| {
+                if entry.name == name {
+                    found = Ok(entry);
+                }
+                found.is_err()
+            })?;
+            found?
+        } else {
+            self.directory(directory).find(name)?
+        };
+        // Only the root and what it needs lies below the first free inode.
+        if entry.inode < self.geometry.first_inode && entry.inode != ROOT {
+            let what =
+                format!("the name {} leads to the reserved inode {}", name.escape_ascii(), entry.inode);
+            return Err(Corruption::new(what).inode(directory.number).into());
+        }
+        self.inode(entry.inode).map_err(|error| match error {
+            Error::NotFound => {
+                let what =
+                    format!("the name {} leads to inode {}, which is free", name.escape_ascii(), entry.inode);
+                Corruption::new(what).inode(directory.number).into()
+            }
+            error => error,
+        })
+    }
+
+    /// Tells the names of a directory from `offset` on (0 at first, then an entry's `next`), until `take` returns
+    /// false.
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`], [`Error::Corrupt`], [`Error::Io`].
+    pub fn list(&self, directory: &Inode, offset: u64, take: impl FnMut(Entry) -> bool) -> Result<()> {
+        if directory.flags.contains(InodeFlags::INLINE_DATA) && directory.kind == Kind::Directory {
+            return inline::list(self, directory, offset, take);
+        }
+        self.directory(directory).list(offset, take)
+    }
+
+    fn directory<'a>(&'a self, inode: &'a Inode) -> Directory<'a> {
+        Directory { geometry: &self.geometry, blocks: &self.blocks, inode }
+    }
+
+    fn xattrs<'a>(&'a self, inode: &'a Inode) -> Xattrs<'a> {
+        Xattrs { geometry: &self.geometry, blocks: &self.blocks, inode }
+    }
+
+    /// The names of an inode's extended attributes.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::Io`].
+    pub fn xattr_names(&self, inode: &Inode) -> Result<Vec<Vec<u8>>> {
+        self.xattrs(inode).names()
+    }
+
+    /// The value of an extended attribute; `None` where there is none of this name.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::Io`].
+    pub fn xattr(&self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.xattrs(inode).get(name, |number, size| {
+            let holder = self.inode(number)?;
+            if !holder.flags.contains(InodeFlags::EA_INODE) || holder.size != u64::from(size) {
+                return Err(Corruption::new("holds no attribute of this size").inode(number).into());
+            }
+            let mut value = vec![0; size as usize];
+            self.read(&holder, 0, &mut value)?;
+            Ok(value)
+        })
+    }
+
+    /// Walks a path from the root. Symbolic links are not followed, and `..` is a name like any other.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn walk(&self, path: &[u8]) -> Result<Inode> {
+        let mut inode = self.inode(ROOT)?;
+        for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
+            inode = self.find(&inode, name)?;
+        }
+        Ok(inode)
+    }
+}

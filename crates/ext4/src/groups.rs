@@ -1,0 +1,110 @@
+//! Group descriptors, read and checked when they are needed.
+
+use zerocopy::FromBytes;
+
+use crate::blocks::{Blocks, Seal};
+use crate::checksum::{crc16, crc32c};
+use crate::error::{Corruption, Result};
+use crate::layout::{GroupDescriptor, GroupFlags, RoCompat};
+use crate::superblock::Geometry;
+
+/// Where a group's metadata lies, and how much of it is free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Group {
+    /// Block of the block bitmap.
+    pub block_bitmap: u64,
+    /// Block of the inode bitmap.
+    pub inode_bitmap: u64,
+    /// First block of the inode table.
+    pub inode_table: u64,
+    /// Free clusters.
+    pub free_clusters: u32,
+    /// Free inodes.
+    pub free_inodes: u32,
+    /// Directories.
+    pub directories: u32,
+    /// Inodes at the end of the table that were never used.
+    pub unused_inodes: u32,
+    /// What was never initialized.
+    pub flags: GroupFlags,
+}
+
+impl Group {
+    /// Reads the descriptor of a group.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`](crate::Error::Corrupt) and those of the device.
+    pub(crate) fn read(geometry: &Geometry, blocks: &Blocks, group: u32) -> Result<Self> {
+        let per_block = geometry.descriptors_per_block();
+        let size = usize::from(geometry.descriptor_size);
+        let nth = group / per_block;
+        let number = geometry.descriptor_block(nth);
+        let verify = |bytes: &[u8]| {
+            let first = nth * per_block;
+            let here = per_block.min(geometry.groups - first) as usize;
+            for (group, bytes) in (first..).zip(bytes.chunks_exact(size).take(here)) {
+                check(geometry, group, bytes).map_err(|corruption| corruption.block(number))?;
+            }
+            Ok(())
+        };
+        let bytes = blocks.get(number, Seal::Descriptors(nth), verify)?;
+        let start = (group % per_block) as usize * size;
+        Ok(parse(&bytes[start..start + size]))
+    }
+}
+
+fn parse(bytes: &[u8]) -> Group {
+    let mut whole = [0; size_of::<GroupDescriptor>()];
+    let known = bytes.len().min(whole.len());
+    whole[..known].copy_from_slice(&bytes[..known]);
+    let raw = GroupDescriptor::ref_from_bytes(&whole).expect("the size is that of the type");
+    let block = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+    let count = |low: u16, high: u16| u32::from(high) << 16 | u32::from(low);
+    Group {
+        block_bitmap: block(raw.block_bitmap_lo.get(), raw.block_bitmap_hi.get()),
+        inode_bitmap: block(raw.inode_bitmap_lo.get(), raw.inode_bitmap_hi.get()),
+        inode_table: block(raw.inode_table_lo.get(), raw.inode_table_hi.get()),
+        free_clusters: count(raw.free_blocks_count_lo.get(), raw.free_blocks_count_hi.get()),
+        free_inodes: count(raw.free_inodes_count_lo.get(), raw.free_inodes_count_hi.get()),
+        directories: count(raw.used_dirs_count_lo.get(), raw.used_dirs_count_hi.get()),
+        unused_inodes: count(raw.itable_unused_lo.get(), raw.itable_unused_hi.get()),
+        flags: GroupFlags::from_bits_retain(raw.flags.get()),
+    }
+}
+
+/// Where the checksum lies in a descriptor.
+const CHECKSUM: usize = 0x1e;
+
+fn check(geometry: &Geometry, number: u32, bytes: &[u8]) -> std::result::Result<(), Corruption> {
+    let stored = u16::from_le_bytes([bytes[CHECKSUM], bytes[CHECKSUM + 1]]);
+    let (before, after) = (&bytes[..CHECKSUM], &bytes[CHECKSUM + 2..]);
+    let computed = if let Some(seed) = geometry.checksum_seed {
+        let sum = crc32c(crc32c(seed, &number.to_le_bytes()), before);
+        crc32c(crc32c(sum, &[0; 2]), after) as u16
+    } else if geometry.ro_compat.contains(RoCompat::GDT_CSUM) {
+        crc16(crc16(crc16(crc16(!0, &geometry.uuid), &number.to_le_bytes()), before), after)
+    } else {
+        stored
+    };
+    if stored != computed {
+        return Err(Corruption::new(format!(
+            "descriptor of group {number}: checksum {stored:#06x}, computed {computed:#06x}"
+        )));
+    }
+    let group = parse(bytes);
+    let table =
+        (u64::from(geometry.inodes_per_group) * u64::from(geometry.inode_size)) >> geometry.block_bits;
+    let places = [(group.block_bitmap, 1), (group.inode_bitmap, 1), (group.inode_table, table)];
+    for (start, count) in places {
+        geometry.check_blocks(start, count).map_err(|corruption| {
+            Corruption::new(format!("descriptor of group {number}: {}", corruption.what))
+        })?;
+    }
+    if group.free_inodes > geometry.inodes_per_group || group.unused_inodes > geometry.inodes_per_group {
+        return Err(Corruption::new(format!(
+            "descriptor of group {number}: {} free and {} unused inodes of {}",
+            group.free_inodes, group.unused_inodes, geometry.inodes_per_group
+        )));
+    }
+    Ok(())
+}

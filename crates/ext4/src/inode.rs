@@ -1,0 +1,259 @@
+//! Inodes, checked.
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::blocks::{Blocks, Seal};
+use crate::checksum::crc32c;
+use crate::error::{Corruption, Error, Result};
+use crate::groups::Group;
+use crate::layout::{InodeFlags, RawInode, RoCompat};
+use crate::superblock::Geometry;
+
+/// What an inode is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub enum Kind {
+    Fifo,
+    CharDevice,
+    Directory,
+    BlockDevice,
+    Regular,
+    Symlink,
+    Socket,
+}
+
+impl Kind {
+    fn of_mode(mode: u16) -> Option<Self> {
+        Some(match mode >> 12 {
+            0o01 => Self::Fifo,
+            0o02 => Self::CharDevice,
+            0o04 => Self::Directory,
+            0o06 => Self::BlockDevice,
+            0o10 => Self::Regular,
+            0o12 => Self::Symlink,
+            0o14 => Self::Socket,
+            _ => return None,
+        })
+    }
+
+    /// The kind that a directory entry says; `None` where it says nothing, or nothing that exists.
+    pub(crate) fn of_entry(file_type: u8) -> Option<Self> {
+        Some(match file_type {
+            1 => Self::Regular,
+            2 => Self::Directory,
+            3 => Self::CharDevice,
+            4 => Self::BlockDevice,
+            5 => Self::Fifo,
+            6 => Self::Socket,
+            7 => Self::Symlink,
+            _ => return None,
+        })
+    }
+}
+
+/// A point in time: seconds since 1970, from -2^31 to 2^34 - 2^31, and nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Time {
+    /// Seconds since 1970.
+    pub seconds: i64,
+    /// Nanoseconds below one second.
+    pub nanoseconds: u32,
+}
+
+impl Time {
+    /// `extra` has two more bits of the seconds below, nanoseconds above.
+    fn decode(seconds: u32, extra: Option<u32>) -> Self {
+        let extra = extra.unwrap_or(0);
+        let seconds = i64::from(seconds.cast_signed()) + (i64::from(extra & 3) << 32);
+        // More than a second of nanoseconds is damage without consequence: shown as none.
+        let nanoseconds = Some(extra >> 2).filter(|&nanoseconds| nanoseconds < 1_000_000_000).unwrap_or(0);
+        Self { seconds, nanoseconds }
+    }
+}
+
+/// An inode as read.
+#[derive(Debug, Clone)]
+pub struct Inode {
+    /// Its number.
+    pub number: u32,
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits, setuid, setgid and sticky.
+    pub permissions: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes of content.
+    pub size: u64,
+    /// Names.
+    pub links: u32,
+    /// Units of 512 bytes that it occupies, as `stat` shows them.
+    pub blocks: u64,
+    /// Last read.
+    pub atime: Time,
+    /// Last change of the inode.
+    pub ctime: Time,
+    /// Last change of the content.
+    pub mtime: Time,
+    /// When it was made, where that is recorded.
+    pub crtime: Option<Time>,
+    /// Flags.
+    pub flags: InodeFlags,
+    /// Tells uses of the number apart.
+    pub generation: u32,
+    /// Block of extended attributes; 0 for none.
+    pub xattr_block: u64,
+    /// Project.
+    pub project: u32,
+    /// The first 60 bytes of content, or the root of the map to it.
+    pub(crate) block: [u8; 60],
+    /// What lies behind the fields: extended attributes.
+    pub(crate) tail: Box<[u8]>,
+}
+
+impl Inode {
+    /// Reads an inode that is in use.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for a free one, [`Error::Corrupt`], [`Error::Io`].
+    pub(crate) fn read(geometry: &Geometry, blocks: &Blocks, number: u32) -> Result<Self> {
+        let (group, index) = geometry.locate_inode(number)?;
+        let table = Group::read(geometry, blocks, group)?.inode_table;
+        let offset = u64::from(index) * u64::from(geometry.inode_size);
+        let block = table + (offset >> geometry.block_bits);
+        let bytes = blocks.get(block, Seal::Inodes, |_| Ok(()))?;
+        let start = (offset & u64::from(geometry.block_size - 1)) as usize;
+        let bytes = &bytes[start..start + usize::from(geometry.inode_size)];
+        Self::parse(geometry, number, bytes)
+            .map_err(|error| match error {
+                Error::Corrupt(corruption) => Error::Corrupt(corruption.block(block)),
+                other => other,
+            })
+            .map_err(|error| error.of_inode(number))
+    }
+
+    fn parse(geometry: &Geometry, number: u32, bytes: &[u8]) -> Result<Self> {
+        let extra = match bytes.get(RawInode::BASE..RawInode::BASE + 2) {
+            Some(extra) => usize::from(u16::from_le_bytes([extra[0], extra[1]])),
+            None => 0,
+        };
+        if RawInode::BASE + extra > bytes.len() || !extra.is_multiple_of(4) {
+            return Err(Corruption::new(format!("{extra} bytes of extra fields in {}", bytes.len())).into());
+        }
+        let fields = (RawInode::BASE + extra).min(size_of::<RawInode>());
+        let mut whole = [0; size_of::<RawInode>()];
+        whole[..fields].copy_from_slice(&bytes[..fields]);
+        let raw = RawInode::ref_from_bytes(&whole).expect("the size is that of the type");
+        if raw.links_count.get() == 0 && raw.mode.get() == 0 {
+            return Err(Error::NotFound);
+        }
+        if let Some(seed) = geometry.checksum_seed {
+            let seed = owner_seed(seed, number, raw.generation.get());
+            check_sum(seed, bytes, raw, extra)?;
+        }
+        let mode = raw.mode.get();
+        let Some(kind) = Kind::of_mode(mode) else {
+            return Err(Corruption::new(format!("mode {mode:#o} is no kind of file")).into());
+        };
+        let flags = InodeFlags::from_bits_retain(raw.flags.get());
+        let high = match kind {
+            Kind::Regular | Kind::Directory | Kind::Symlink => u64::from(raw.size_high.get()) << 32,
+            _ => 0,
+        };
+        let size = high | u64::from(raw.size_lo.get());
+        if size > i64::MAX as u64 {
+            return Err(Corruption::new(format!("size {size} is negative")).into());
+        }
+        let mut units = u64::from(raw.blocks_lo.get());
+        if geometry.ro_compat.contains(RoCompat::HUGE_FILE) {
+            units |= u64::from(raw.blocks_high.get()) << 32;
+            if flags.contains(InodeFlags::HUGE_FILE) {
+                units <<= geometry.block_bits - 9;
+            }
+        }
+        if kind == Kind::Regular && flags.contains(InodeFlags::INLINE_DATA) {
+            // As the kernel shows them, though they occupy the inode alone.
+            units += size.div_ceil(512);
+        }
+        let has = |end: usize| (RawInode::BASE + extra >= end).then_some(());
+        Ok(Self {
+            number,
+            kind,
+            permissions: mode & 0o7777,
+            uid: u32::from(raw.uid_high.get()) << 16 | u32::from(raw.uid.get()),
+            gid: u32::from(raw.gid_high.get()) << 16 | u32::from(raw.gid.get()),
+            size,
+            links: raw.links_count.get().into(),
+            blocks: units,
+            atime: Time::decode(raw.atime.get(), has(0x90).map(|()| raw.atime_extra.get())),
+            ctime: Time::decode(raw.ctime.get(), has(0x88).map(|()| raw.ctime_extra.get())),
+            mtime: Time::decode(raw.mtime.get(), has(0x8c).map(|()| raw.mtime_extra.get())),
+            crtime: has(0x98).map(|()| Time::decode(raw.crtime.get(), Some(raw.crtime_extra.get()))),
+            flags,
+            generation: raw.generation.get(),
+            xattr_block: u64::from(raw.file_acl_high.get()) << 32 | u64::from(raw.file_acl_lo.get()),
+            project: raw.projid.get(),
+            block: raw.block,
+            tail: bytes[RawInode::BASE + extra..].into(),
+        })
+    }
+
+    /// Major and minor number of a device.
+    pub fn device(&self) -> Option<(u32, u32)> {
+        if !matches!(self.kind, Kind::CharDevice | Kind::BlockDevice) {
+            return None;
+        }
+        let word = |at: usize| u32::from_le_bytes(self.block[at..at + 4].try_into().expect("four bytes"));
+        Some(match word(0) {
+            // The new form: minor in two parts around the major.
+            0 => {
+                let new = word(4);
+                (new >> 8 & 0xfff, new & 0xff | new >> 12 & 0xfff00)
+            }
+            old => (old >> 8 & 0xff, old & 0xff),
+        })
+    }
+
+    /// What the checksums of structures that belong to this inode begin with.
+    pub(crate) fn seed(&self, geometry: &Geometry) -> Option<u32> {
+        geometry.checksum_seed.map(|seed| owner_seed(seed, self.number, self.generation))
+    }
+}
+
+fn owner_seed(seed: u32, number: u32, generation: u32) -> u32 {
+    crc32c(crc32c(seed, &number.to_le_bytes()), &generation.to_le_bytes())
+}
+
+fn check_sum(seed: u32, bytes: &[u8], raw: &RawInode, extra: usize) -> Result<()> {
+    let mut zeroed = bytes.to_vec();
+    zeroed[0x7c..0x7e].fill(0);
+    let mut stored = u32::from(raw.checksum_lo.get());
+    let mut mask = 0xffff;
+    if extra >= 4 {
+        zeroed[0x82..0x84].fill(0);
+        stored |= u32::from(raw.checksum_hi.get()) << 16;
+        mask = u32::MAX;
+    }
+    let computed = crc32c(seed, zeroed.as_bytes()) & mask;
+    if stored != computed {
+        return Err(Corruption::new(format!("checksum {stored:#010x}, computed {computed:#010x}")).into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_reach_from_1901_to_2446() {
+        let time = |seconds: u32, extra| Time::decode(seconds, Some(extra)).seconds;
+        assert_eq!(time(0x8000_0000, 0), -(1 << 31));
+        assert_eq!(time(0x7fff_ffff, 0), (1 << 31) - 1);
+        assert_eq!(time(0x8000_0000, 1), 1 << 31);
+        assert_eq!(time(0x7fff_ffff, 3), (3 << 32) + (1 << 31) - 1);
+        assert_eq!(Time::decode(5, Some(999_999_999 << 2)).nanoseconds, 999_999_999);
+        assert_eq!(Time::decode(5, Some(u32::MAX)).nanoseconds, 0);
+    }
+}

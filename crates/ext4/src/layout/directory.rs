@@ -1,0 +1,69 @@
+//! Directories: entries in a list, and the hash tree that finds the right block of it.
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The file type that marks a [`DirTail`].
+pub const TAIL_TYPE: u8 = 0xde;
+
+/// `struct ext4_dir_entry_2` without the name that follows it.
+///
+/// Without the feature `filetype` the type's byte is the high byte of the length of the name.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs, reason = "named as in the format's documentation")]
+pub struct DirEntry {
+    pub inode: U32,
+    pub rec_len: U16,
+    pub name_len: u8,
+    pub file_type: u8,
+}
+
+/// `struct ext4_dir_entry_tail`: the checksum of a leaf, dressed as an entry without inode or name.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs, reason = "named as in the format's documentation")]
+pub struct DirTail {
+    pub reserved_zero1: U32,
+    pub rec_len: U16,
+    pub reserved_zero2: u8,
+    pub reserved_ft: u8,
+    pub checksum: U32,
+}
+
+/// `struct dx_root_info`: behind the entries of `.` and `..` in the first block of an indexed directory.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs, reason = "named as in the format's documentation")]
+pub struct DxRootInfo {
+    pub reserved_zero: U32,
+    pub hash_version: u8,
+    pub info_length: u8,
+    pub indirect_levels: u8,
+    pub unused_flags: u8,
+}
+
+/// `struct dx_countlimit`: in the place of the first entry's hash.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs, reason = "named as in the format's documentation")]
+pub struct DxCountLimit {
+    pub limit: U16,
+    pub count: U16,
+}
+
+/// `struct dx_entry`.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs, reason = "named as in the format's documentation")]
+pub struct DxEntry {
+    pub hash: U32,
+    pub block: U32,
+}
+
+const _: () = {
+    assert!(size_of::<DirEntry>() == 8);
+    assert!(size_of::<DirTail>() == 12);
+    assert!(size_of::<DxRootInfo>() == 8);
+    assert!(size_of::<DxEntry>() == 8);
+};

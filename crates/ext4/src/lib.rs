@@ -1,0 +1,47 @@
+//! ext2, ext3 and ext4 images, without the kernel.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use shunt_ext4::{FileDevice, Filesystem};
+//!
+//! let image = std::fs::File::open("disk.img")?;
+//! let filesystem = Filesystem::open(Arc::new(FileDevice::new(image, true)?))?;
+//! let file = filesystem.walk(b"/etc/hostname")?;
+//! let mut content = vec![0; file.size as usize];
+//! filesystem.read(&file, 0, &mut content)?;
+//! # Ok::<(), shunt_ext4::Error>(())
+//! ```
+//!
+//! An image is not trusted. Every value is checked before it is used, sums are verified where there are any, and what is
+//! wrong is told by inode, block and field ([`Corruption`]): never a panic, never a loop, never more memory than the
+//! image's largest directory block or attribute asks for.
+//!
+//! Images are read as yet, not written, and a journal is not replayed.
+
+#![forbid(unsafe_code)]
+
+mod blocks;
+mod checksum;
+mod content;
+pub mod device;
+mod directory;
+mod error;
+mod filesystem;
+mod groups;
+mod inline;
+mod inode;
+pub mod layout;
+mod map;
+mod probe;
+mod superblock;
+mod xattr;
+
+pub use device::{Device, FileDevice, MemoryDevice, Overlay, Window};
+pub use directory::{Entry, LONGEST_NAME};
+pub use error::{Corruption, Error, Result};
+pub use filesystem::{Filesystem, ROOT};
+pub use groups::Group;
+pub use inode::{Inode, Kind, Time};
+pub use map::{Place, Run};
+pub use superblock::Geometry;
+pub use xattr::Xattr;

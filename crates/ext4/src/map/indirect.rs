@@ -1,0 +1,89 @@
+//! Block maps, as ext2 and ext3 have them: twelve blocks, then blocks of block numbers, one, two and three deep.
+
+use super::{Place, Run};
+use crate::blocks::{Blocks, Seal};
+use crate::error::{Corruption, Result};
+use crate::inode::Inode;
+use crate::superblock::Geometry;
+
+const DIRECT: u64 = 12;
+
+fn entry(bytes: &[u8], place: u64) -> u32 {
+    let at = place as usize * 4;
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+pub(super) fn map(
+    geometry: &Geometry,
+    blocks: &Blocks,
+    inode: &Inode,
+    logical: u32,
+    most: u32,
+) -> Result<Run> {
+    let per_block = u64::from(geometry.block_size / 4);
+    let mut rest = u64::from(logical);
+    if rest < DIRECT {
+        return run(geometry, &inode.block[..DIRECT as usize * 4], rest, logical, most);
+    }
+    rest -= DIRECT;
+    // What one entry of each level spans.
+    let mut span = 1_u64;
+    for level in 0..3 {
+        let whole = span * per_block;
+        if rest < whole {
+            return descend(geometry, blocks, inode, DIRECT + level, span, rest, (logical, most));
+        }
+        rest -= whole;
+        span = whole;
+    }
+    Err(Corruption::new(format!("block {logical} is past the end of a block map")).into())
+}
+
+fn descend(
+    geometry: &Geometry,
+    blocks: &Blocks,
+    inode: &Inode,
+    root: u64,
+    mut span: u64,
+    mut rest: u64,
+    (logical, most): (u32, u32),
+) -> Result<Run> {
+    let per_block = u64::from(geometry.block_size / 4);
+    let mut number = entry(&inode.block, root);
+    // What is left below a missing block is one hole.
+    let mut left = span * per_block - rest;
+    loop {
+        if number == 0 {
+            let length = u32::try_from(left).unwrap_or(u32::MAX);
+            return Ok(Run { logical, length, place: Place::Hole });
+        }
+        geometry.check_blocks(number.into(), 1)?;
+        let bytes = blocks.get(number.into(), Seal::Indirect, |_| Ok(()))?;
+        if span == 1 {
+            return run(geometry, &bytes, rest, logical, most);
+        }
+        number = entry(&bytes, rest / span);
+        rest %= span;
+        left = span - rest;
+        span /= per_block;
+    }
+}
+
+/// The run of consecutive blocks, or of none, from `place` on in a table.
+fn run(geometry: &Geometry, table: &[u8], place: u64, logical: u32, most: u32) -> Result<Run> {
+    let count = (table.len() as u64 / 4 - place).min(most.max(1).into());
+    let first = u64::from(entry(table, place));
+    let follows = |n: &u64| match u64::from(entry(table, place + n)) {
+        0 => first == 0,
+        block => first != 0 && block == first + n,
+    };
+    let length = (0..count).take_while(follows).count() as u32;
+    let place = match first {
+        0 => Place::Hole,
+        first => {
+            geometry.check_blocks(first, length.into())?;
+            Place::Written(first)
+        }
+    };
+    Ok(Run { logical, length, place })
+}

@@ -1,0 +1,274 @@
+//! The superblock, checked: what is in a [`Geometry`] holds for the rest of the engine.
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::checksum::crc32c;
+use crate::device::Device;
+use crate::error::{Corruption, Error, Result};
+use crate::layout::{Compat, GroupDescriptor, Incompat, RawInode, RawSuperblock, RoCompat};
+use crate::layout::{SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET};
+use crate::probe;
+
+/// The sizes and counts of a file system, all checked against each other and against the device.
+#[derive(Debug, Clone)]
+pub struct Geometry {
+    /// Bytes of a block: 1024 to 65536.
+    pub block_size: u32,
+    /// Its logarithm.
+    pub block_bits: u32,
+    /// Blocks of the file system.
+    pub blocks: u64,
+    /// Where the first group begins: block 1 with blocks of 1 KiB and no clusters, else 0.
+    pub first_data_block: u32,
+    /// Blocks of a group; the last one may have fewer.
+    pub blocks_per_group: u32,
+    /// Blocks of a cluster: 1 without `bigalloc`.
+    pub cluster_blocks: u32,
+    /// Inodes of a group.
+    pub inodes_per_group: u32,
+    /// Inodes of the file system.
+    pub inodes: u32,
+    /// Bytes of an inode.
+    pub inode_size: u16,
+    /// The first inode that is not reserved.
+    pub first_inode: u32,
+    /// Groups.
+    pub groups: u32,
+    /// Bytes of a group descriptor.
+    pub descriptor_size: u16,
+    /// With `meta_bg`: the first descriptor block that lies in its own group.
+    pub first_meta_bg: Option<u32>,
+    /// Compatible features.
+    pub compat: Compat,
+    /// Incompatible features.
+    pub incompat: Incompat,
+    /// Features needed for writing.
+    pub ro_compat: RoCompat,
+    /// The sum all metadata checksums begin with; `None` without `metadata_csum`.
+    pub checksum_seed: Option<u32>,
+    /// Volume identifier.
+    pub uuid: [u8; 16],
+    /// What names are hashed with.
+    pub hash_seed: [u32; 4],
+    /// Names are hashed as unsigned characters.
+    pub unsigned_hash: bool,
+}
+
+impl Geometry {
+    /// Reads and checks the superblock of a device.
+    ///
+    /// # Errors
+    /// [`Error::NotExt`], [`Error::Truncated`], [`Error::Unsupported`], [`Error::Corrupt`], [`Error::Io`].
+    pub fn read(device: &dyn Device) -> Result<(Self, RawSuperblock)> {
+        let mut bytes = [0; size_of::<RawSuperblock>()];
+        match device.read_at(SUPERBLOCK_OFFSET, &mut bytes) {
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                return Err(Error::NotExt(probe::looks_like(device)));
+            }
+            result => result?,
+        }
+        let raw = RawSuperblock::read_from_bytes(&bytes).map_err(|_| Error::Invalid)?;
+        if raw.magic.get() != SUPERBLOCK_MAGIC {
+            return Err(Error::NotExt(probe::looks_like(device)));
+        }
+        let geometry = Self::check(&raw)?;
+        let expected = geometry.blocks << geometry.block_bits;
+        if device.size() < expected {
+            return Err(Error::Truncated { expected, actual: device.size() });
+        }
+        Ok((geometry, raw))
+    }
+
+    /// Checks a superblock by itself.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), without those of the device.
+    pub fn check(raw: &RawSuperblock) -> Result<Self> {
+        let wrong = |what: String| Err(Corruption::new(format!("superblock: {what}")).into());
+        // Features are as old as revision 1.
+        let dynamic = raw.rev_level.get() >= 1;
+        let features = |field: u32| if dynamic { field } else { 0 };
+        let compat = Compat::from_bits_retain(features(raw.feature_compat.get()));
+        let incompat = Incompat::from_bits_retain(features(raw.feature_incompat.get()));
+        let ro_compat = RoCompat::from_bits_retain(features(raw.feature_ro_compat.get()));
+        if ro_compat.contains(RoCompat::METADATA_CSUM) {
+            if raw.checksum_type != 1 {
+                return wrong(format!("checksum type {} is not crc32c", raw.checksum_type));
+            }
+            // The sum is the last field, and over all before it.
+            let sum = crc32c(!0, &raw.as_bytes()[..0x3fc]);
+            if sum != raw.checksum.get() {
+                return wrong(format!("checksum {:#010x}, computed {sum:#010x}", raw.checksum.get()));
+            }
+        }
+        if incompat.contains(Incompat::JOURNAL_DEV) {
+            return Err(Error::NotExt("the external journal of an ext3 or ext4 file system"));
+        }
+        let unknown = incompat - Incompat::READABLE;
+        if !unknown.is_empty() {
+            return Err(Error::Unsupported(unknown.names().join(", ")));
+        }
+        let log = raw.log_block_size.get();
+        if log > 6 {
+            return wrong(format!("block size 2^{} is more than 65536", u64::from(log) + 10));
+        }
+        let block_bits = log + 10;
+        let block_size = 1_u32 << block_bits;
+        let first_data_block = raw.first_data_block.get();
+        let bigalloc = ro_compat.contains(RoCompat::BIGALLOC);
+        let expected = u32::from(block_size == 1024 && !bigalloc);
+        if first_data_block != expected {
+            return wrong(format!("first data block {first_data_block} with blocks of {block_size} bytes"));
+        }
+        let wide = incompat.contains(Incompat::BIT64);
+        let high = if wide { u64::from(raw.blocks_count_hi.get()) << 32 } else { 0 };
+        let blocks = high | u64::from(raw.blocks_count_lo.get());
+        if blocks <= u64::from(first_data_block) || blocks > 1 << (63 - block_bits) {
+            return wrong(format!("{blocks} blocks"));
+        }
+        let cluster_blocks = match bigalloc {
+            true => {
+                let more = raw.log_cluster_size.get().checked_sub(log).filter(|&more| more < 16);
+                let Some(more) = more else {
+                    return wrong(format!("cluster size 2^{}", raw.log_cluster_size));
+                };
+                1 << more
+            }
+            false => 1,
+        };
+        // A bitmap fills one block.
+        let most = block_size * 8;
+        let blocks_per_group = raw.blocks_per_group.get();
+        let clusters_per_group =
+            if cluster_blocks > 1 { raw.clusters_per_group.get() } else { blocks_per_group };
+        if clusters_per_group == 0
+            || clusters_per_group > most
+            || u64::from(blocks_per_group) != u64::from(clusters_per_group) * u64::from(cluster_blocks)
+        {
+            return wrong(format!("{blocks_per_group} blocks and {clusters_per_group} clusters per group"));
+        }
+        let inode_size = if dynamic { raw.inode_size.get() } else { RawInode::BASE as u16 };
+        if !inode_size.is_power_of_two()
+            || usize::from(inode_size) < RawInode::BASE
+            || u32::from(inode_size) > block_size
+        {
+            return wrong(format!("inodes of {inode_size} bytes"));
+        }
+        let inodes_per_group = raw.inodes_per_group.get();
+        let per_block = block_size / u32::from(inode_size);
+        if inodes_per_group == 0 || inodes_per_group > most || !inodes_per_group.is_multiple_of(per_block) {
+            return wrong(format!("{inodes_per_group} inodes per group"));
+        }
+        let groups = (blocks - u64::from(first_data_block)).div_ceil(u64::from(blocks_per_group));
+        let inodes = raw.inodes_count.get();
+        let Ok(groups) = u32::try_from(groups) else { return wrong(format!("{groups} groups")) };
+        if u64::from(inodes) != u64::from(groups) * u64::from(inodes_per_group) {
+            return wrong(format!("{inodes} inodes in {groups} groups of {inodes_per_group}"));
+        }
+        let descriptor_size = if wide { raw.desc_size.get() } else { 32 };
+        if !descriptor_size.is_power_of_two()
+            || usize::from(descriptor_size) < size_of::<GroupDescriptor>() && wide
+            || u32::from(descriptor_size) > block_size
+        {
+            return wrong(format!("group descriptors of {descriptor_size} bytes"));
+        }
+        let first_inode = if dynamic { raw.first_ino.get() } else { 11 };
+        if first_inode < 11 || first_inode > inodes {
+            return wrong(format!("first inode {first_inode}"));
+        }
+        let checksum_seed = ro_compat.contains(RoCompat::METADATA_CSUM).then(|| {
+            match incompat.contains(Incompat::CSUM_SEED) {
+                true => raw.checksum_seed.get(),
+                false => crc32c(!0, &raw.uuid),
+            }
+        });
+        Ok(Self {
+            block_size,
+            block_bits,
+            blocks,
+            first_data_block,
+            blocks_per_group,
+            cluster_blocks,
+            inodes_per_group,
+            inodes,
+            inode_size,
+            first_inode,
+            groups,
+            descriptor_size,
+            first_meta_bg: incompat.contains(Incompat::META_BG).then(|| raw.first_meta_bg.get()),
+            compat,
+            incompat,
+            ro_compat,
+            checksum_seed,
+            uuid: raw.uuid,
+            hash_seed: raw.hash_seed.map(|word| word.get()),
+            // EXT2_FLAGS_UNSIGNED_HASH
+            unsigned_hash: raw.flags.get() & 2 != 0,
+        })
+    }
+
+    /// Checks a range of blocks that some structure refers to.
+    ///
+    /// # Errors
+    /// [`Corruption`] where it does not lie on the file system.
+    pub fn check_blocks(&self, start: u64, count: u64) -> std::result::Result<(), Corruption> {
+        let end = start.checked_add(count);
+        if start <= u64::from(self.first_data_block) || end.is_none_or(|end| end > self.blocks) {
+            return Err(Corruption::new(format!("blocks {start}+{count} are not of this file system")));
+        }
+        Ok(())
+    }
+
+    /// The group of an inode, and its place there.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a number that no inode has.
+    pub fn locate_inode(&self, inode: u32) -> Result<(u32, u32)> {
+        if inode == 0 || inode > self.inodes {
+            return Err(Corruption::new(format!("there is no inode {inode}")).into());
+        }
+        Ok(((inode - 1) / self.inodes_per_group, (inode - 1) % self.inodes_per_group))
+    }
+
+    /// Descriptors in one block.
+    pub fn descriptors_per_block(&self) -> u32 {
+        self.block_size / u32::from(self.descriptor_size)
+    }
+
+    /// Whether a group begins with a copy of the superblock.
+    pub fn has_superblock(&self, group: u32) -> bool {
+        let power_of = |base: u32| {
+            let mut power = base;
+            while power < group {
+                let Some(next) = power.checked_mul(base) else { return false };
+                power = next;
+            }
+            power == group
+        };
+        group <= 1
+            || !self.ro_compat.contains(RoCompat::SPARSE_SUPER)
+            || power_of(3)
+            || power_of(5)
+            || power_of(7)
+    }
+
+    /// The first block of a group.
+    pub fn group_start(&self, group: u32) -> u64 {
+        u64::from(self.first_data_block) + u64::from(group) * u64::from(self.blocks_per_group)
+    }
+
+    /// The block of the n-th block of descriptors.
+    pub fn descriptor_block(&self, nth: u32) -> u64 {
+        match self.first_meta_bg {
+            Some(first) if nth >= first => {
+                let group = nth * self.descriptors_per_block();
+                match group {
+                    0 => (SUPERBLOCK_OFFSET >> self.block_bits) + 1,
+                    group => self.group_start(group) + u64::from(self.has_superblock(group)),
+                }
+            }
+            // Behind the superblock, which is where it is even where the first group begins before it.
+            _ => (SUPERBLOCK_OFFSET >> self.block_bits) + 1 + u64::from(nth),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Extended attributes.
+
+mod acl;
+
+use zerocopy::FromBytes;
+
+use crate::blocks::{Blocks, Seal};
+use crate::checksum::{crc32c, crc32c_without};
+use crate::error::{Corruption, Error, Result};
+use crate::inode::Inode;
+use crate::layout::{Incompat, XATTR_MAGIC, XattrEntry, XattrHeader};
+use crate::superblock::Geometry;
+
+/// An attribute, by its full name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Xattr {
+    /// Namespace and name, as `user.comment`.
+    pub name: Vec<u8>,
+    /// The value; ACLs as `getxattr(2)` gives them.
+    pub value: Vec<u8>,
+}
+
+/// What stands for the first part of a name. The content of inline files is an attribute too, with a name of its own.
+const PREFIXES: [(u8, &str); 8] = [
+    (1, "user."),
+    (2, "system.posix_acl_access"),
+    (3, "system.posix_acl_default"),
+    (4, "trusted."),
+    (6, "security."),
+    (7, "system."),
+    (8, "system.richacl"),
+    (9, "encryption."),
+];
+
+const SYSTEM: u8 = 7;
+
+/// Bytes of the longest value: what `setxattr(2)` accepts.
+const LONGEST_VALUE: u32 = 64 << 10;
+
+/// An attribute as stored.
+struct Raw<'a> {
+    index: u8,
+    name: &'a [u8],
+    value: Value<'a>,
+}
+
+enum Value<'a> {
+    Here(&'a [u8]),
+    /// In an inode of its own (`ea_inode`): number and bytes.
+    Inode(u32, u32),
+}
+
+/// Walks entries from the start of `entries`, values lying in `values`, until `take` has found what it wants.
+fn walk<'a, T>(
+    entries: &'a [u8],
+    values: &'a [u8],
+    mut take: impl FnMut(Raw<'a>) -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let wrong = |what: String| Err(Corruption::new(format!("extended attribute: {what}")).into());
+    let mut rest = entries;
+    loop {
+        // Four zeros end the list; so does its room.
+        if rest.len() < 4 || rest[..4] == [0; 4] {
+            return Ok(None);
+        }
+        let Ok((raw, after)) = XattrEntry::read_from_prefix(rest) else {
+            return wrong("no room for it".into());
+        };
+        let length = usize::from(raw.name_len);
+        let Some(name) = after.get(..length) else { return wrong("its name has no room".into()) };
+        let size = raw.value_size.get();
+        let value = if raw.value_inum.get() != 0 {
+            Value::Inode(raw.value_inum.get(), size)
+        } else {
+            let start = usize::from(raw.value_offs.get());
+            match start.checked_add(size as usize).and_then(|end| values.get(start..end)) {
+                Some(value) => Value::Here(value),
+                None => return wrong(format!("its value of {size} bytes at {start} has no room")),
+            }
+        };
+        if let Some(found) = take(Raw { index: raw.name_index, name, value })? {
+            return Ok(Some(found));
+        }
+        // Names are filled up to four bytes.
+        rest = after.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+}
+
+/// What is needed to read attributes.
+#[derive(Clone, Copy)]
+pub(crate) struct Xattrs<'a> {
+    pub(crate) geometry: &'a Geometry,
+    pub(crate) blocks: &'a Blocks,
+    pub(crate) inode: &'a Inode,
+}
+
+impl Xattrs<'_> {
+    fn each<T>(&self, mut take: impl FnMut(Raw<'_>) -> Result<Option<T>>) -> Result<Option<T>> {
+        let of_inode = |error: Error| error.of_inode(self.inode.number);
+        if let Some((magic, entries)) = self.inode.tail.split_at_checked(4)
+            && magic == XATTR_MAGIC.to_le_bytes()
+            && let Some(found) = walk(entries, entries, &mut take).map_err(of_inode)?
+        {
+            return Ok(Some(found));
+        }
+        let number = self.inode.xattr_block;
+        if number == 0 {
+            return Ok(None);
+        }
+        self.geometry.check_blocks(number, 1).map_err(|corruption| corruption.inode(self.inode.number))?;
+        let verify =
+            |bytes: &[u8]| Ok(verify(self.geometry, number, bytes).map_err(|wrong| wrong.block(number))?);
+        let block = self.blocks.get(number, Seal::Xattrs, verify).map_err(of_inode)?;
+        walk(&block[size_of::<XattrHeader>()..], &block, take).map_err(of_inode)
+    }
+
+    /// The content of an inline file that does not fit the inode's own 60 bytes.
+    pub(crate) fn inline_rest(&self) -> Result<Vec<u8>> {
+        let found = self.each(|raw| match (raw.index, raw.name, raw.value) {
+            (SYSTEM, b"data", Value::Here(value)) => Ok(Some(value.to_vec())),
+            _ => Ok(None),
+        })?;
+        Ok(found.unwrap_or_default())
+    }
+
+    /// The names of all attributes.
+    pub(crate) fn names(&self) -> Result<Vec<Vec<u8>>> {
+        let mut names = Vec::new();
+        self.each(|raw| {
+            names.extend(full_name(raw.index, raw.name));
+            Ok(None::<()>)
+        })?;
+        Ok(names)
+    }
+
+    /// The value of an attribute. `read` reads one that has an inode of its own.
+    pub(crate) fn get(
+        &self,
+        name: &[u8],
+        read: impl Fn(u32, u32) -> Result<Vec<u8>>,
+    ) -> Result<Option<Vec<u8>>> {
+        self.each(|raw| {
+            if full_name(raw.index, raw.name).as_deref() != Some(name) {
+                return Ok(None);
+            }
+            let value = match raw.value {
+                Value::Here(value) => value.to_vec(),
+                Value::Inode(inode, size) => {
+                    if !self.geometry.incompat.contains(Incompat::EA_INODE) || size > LONGEST_VALUE {
+                        return Err(
+                            Corruption::new(format!("a value of {size} bytes in inode {inode}")).into()
+                        );
+                    }
+                    read(inode, size)?
+                }
+            };
+            Ok(Some(if matches!(raw.index, 2 | 3) { acl::to_xattr(&value)? } else { value }))
+        })
+    }
+}
+
+/// The name as `getxattr(2)` knows it; `None` for those that are nobody's business.
+fn full_name(index: u8, name: &[u8]) -> Option<Vec<u8>> {
+    if index == SYSTEM && name == b"data" {
+        return None;
+    }
+    let (_, prefix) = PREFIXES.iter().find(|(number, _)| *number == index)?;
+    Some([prefix.as_bytes(), name].concat())
+}
+
+fn verify(geometry: &Geometry, number: u64, bytes: &[u8]) -> std::result::Result<(), Corruption> {
+    let wrong = |what: String| Err(Corruption::new(format!("attribute block: {what}")));
+    let Ok((header, _)) = XattrHeader::read_from_prefix(bytes) else { return wrong("too short".into()) };
+    if header.magic.get() != XATTR_MAGIC || header.blocks.get() != 1 {
+        return wrong(format!("magic {:#010x}, {} blocks", header.magic, header.blocks));
+    }
+    if let Some(seed) = geometry.checksum_seed {
+        let computed = crc32c_without(crc32c(seed, &number.to_le_bytes()), bytes, 16);
+        if header.checksum.get() != computed {
+            return wrong(format!("checksum {:#010x}, computed {computed:#010x}", header.checksum));
+        }
+    }
+    Ok(())
+}
