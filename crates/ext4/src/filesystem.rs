@@ -8,7 +8,7 @@ use crate::directory::{Directory, Entry};
 use crate::error::{Corruption, Error, Result};
 use crate::groups::Group;
 use crate::inode::{Inode, Kind};
-use crate::layout::{InodeFlags, RawSuperblock};
+use crate::layout::{Compat, Incompat, InodeFlags, RawSuperblock, RoCompat};
 use crate::superblock::Geometry;
 use crate::xattr::Xattrs;
 use crate::{directory, inline};
@@ -45,6 +45,43 @@ impl Filesystem {
     /// The superblock as it lies on the disk.
     pub fn superblock(&self) -> &RawSuperblock {
         &self.superblock
+    }
+
+    /// `ext2`, `ext3` or `ext4`: the oldest that has all its features.
+    pub fn kind(&self) -> &'static str {
+        let Geometry { compat, incompat, ro_compat, .. } = self.geometry;
+        let old = Incompat::FILETYPE | Incompat::NEEDS_RECOVERY | Incompat::META_BG;
+        let old_ro = RoCompat::SPARSE_SUPER | RoCompat::LARGE_FILE;
+        match (old.contains(incompat) && old_ro.contains(ro_compat), compat.contains(Compat::HAS_JOURNAL)) {
+            (true, false) => "ext2",
+            (true, true) => "ext3",
+            (false, _) => "ext4",
+        }
+    }
+
+    /// There is a journal.
+    pub fn has_journal(&self) -> bool {
+        self.geometry.compat.contains(Compat::HAS_JOURNAL)
+    }
+
+    /// The journal holds changes that are not in their places yet.
+    pub fn needs_recovery(&self) -> bool {
+        self.geometry.incompat.contains(Incompat::NEEDS_RECOVERY)
+    }
+
+    /// It was unmounted, and no error was found.
+    pub fn is_clean(&self) -> bool {
+        self.superblock.state.get() & 3 == 1 && !self.needs_recovery()
+    }
+
+    /// Free blocks, as the superblock has them.
+    pub fn free_blocks(&self) -> u64 {
+        let high = match self.geometry.incompat.contains(Incompat::BIT64) {
+            true => u64::from(self.superblock.free_blocks_count_hi.get()) << 32,
+            false => 0,
+        };
+        let clusters = high | u64::from(self.superblock.free_blocks_count_lo.get());
+        clusters.saturating_mul(self.geometry.cluster_blocks.into()).min(self.geometry.blocks)
     }
 
     /// The descriptor of a group.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use shunt_fuse::mount::MountOptions;
 
-use crate::args::{CacheArg, MountArgs, PassthroughArg, expand, ids};
+use crate::args::{CacheArg, Ext4Args, MountArgs, PassthroughArg, expand, ids};
 use crate::error::Result;
 
 const EXIT_CODES: &str = "\
@@ -26,6 +26,13 @@ Examples:
   shunt list                              what is mounted
   shunt stat /mnt/data                    which requests were answered, and how fast
   shunt umount /mnt/data                  unmount, and wait until all is committed";
+
+const EXT4_EXAMPLES: &str = "\
+Examples:
+  shunt ext4 info disk.img
+  shunt ext4 ls -l disk.img /etc
+  shunt ext4 cat disk.img /etc/fstab
+  shunt ext4 extract --offset 1048576 disk.img /home home";
 
 const MIRROR_EXAMPLES: &str = "\
 Examples:
@@ -61,6 +68,12 @@ pub enum Command {
     /// Prints one line once it serves: the transport, and whether data is passed through or why not.
     #[command(after_help = MIRROR_EXAMPLES, args_override_self = true)]
     Mirror(MirrorArgs),
+
+    /// Look into an ext2, ext3 or ext4 image without mounting it
+    ///
+    /// Needs no privilege but to read the image, of which not one byte is changed. The image need not be trusted.
+    #[command(after_help = EXT4_EXAMPLES)]
+    Ext4(Ext4Args),
 
     /// Unmount and wait until the daemon has committed everything
     ///

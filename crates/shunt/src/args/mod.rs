@@ -1,6 +1,7 @@
 //! What command lines are made of.
 
 mod cache;
+mod ext4;
 pub mod ids;
 mod log;
 mod mount;
@@ -10,6 +11,7 @@ mod takeover;
 mod wakeful;
 
 pub use cache::CacheArg;
+pub use ext4::{Ext4Args, Ext4Command, ImageArgs};
 pub use log::LogArgs;
 pub use mount::MountArgs;
 pub use options::expand;

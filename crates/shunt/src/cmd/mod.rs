@@ -1,6 +1,7 @@
 //! The commands, a file each.
 
 mod completions;
+mod ext4;
 mod guardian;
 mod install_helpers;
 mod list;
@@ -21,6 +22,7 @@ use crate::error::{Result, failed};
 pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
     match command {
         Command::Mirror(args) => return mirror::run(&args, argv),
+        Command::Ext4(args) => ext4::run(&args)?,
         Command::Umount(args) => umount::run(&args)?,
         Command::List(args) => list::run(&args)?,
         Command::Stat(args) => stat::run(&args)?,

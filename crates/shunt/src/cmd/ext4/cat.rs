@@ -1,0 +1,27 @@
+//! `shunt ext4 cat`.
+
+use std::ffi::OsStr;
+
+use shunt_ext4::{Filesystem, Kind};
+
+use super::{at, walk};
+use crate::cmd::print;
+use crate::error::{Result, failed};
+
+/// Bytes read at once.
+const PIECE: usize = 1 << 20;
+
+pub fn run(filesystem: &Filesystem, path: &OsStr) -> Result<()> {
+    let inode = walk(filesystem, path)?;
+    if inode.kind != Kind::Regular {
+        return Err(failed(format_args!("{} in the image is not a regular file", path.display())));
+    }
+    let mut piece = vec![0; PIECE];
+    let mut offset = 0;
+    while offset < inode.size {
+        let count = filesystem.read(&inode, offset, &mut piece).map_err(|error| at(path, &error))?;
+        print(&piece[..count])?;
+        offset += count as u64;
+    }
+    Ok(())
+}

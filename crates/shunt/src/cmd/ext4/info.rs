@@ -1,0 +1,89 @@
+//! `shunt ext4 info`.
+
+use serde::Serialize;
+use shunt_ext4::Filesystem;
+
+use crate::cmd::print;
+use crate::error::{Result, failed};
+use crate::text::{bytes, printable};
+
+/// What there is to know of a file system. Its JSON is a contract.
+#[derive(Debug, Serialize)]
+struct Info {
+    kind: &'static str,
+    label: String,
+    uuid: String,
+    block_size: u32,
+    blocks: u64,
+    free_blocks: u64,
+    inodes: u32,
+    free_inodes: u32,
+    inode_size: u16,
+    groups: u32,
+    features: Vec<String>,
+    /// `none`, `clean` or `needs recovery`.
+    journal: &'static str,
+    /// The superblock says that it was unmounted, and that no error was found.
+    clean: bool,
+    errors: u32,
+}
+
+pub fn run(filesystem: &Filesystem, json: bool) -> Result<()> {
+    let info = gather(filesystem);
+    if json {
+        return print(format!("{}\n", serde_json::to_string_pretty(&info).map_err(failed)?));
+    }
+    let size = |blocks: u64| bytes(blocks.saturating_mul(info.block_size.into()));
+    let state = match (info.clean, info.errors) {
+        (true, 0) => "clean".to_owned(),
+        (_, 0) => "not unmounted cleanly".to_owned(),
+        (_, errors) => format!("{errors} errors recorded: run e2fsck"),
+    };
+    let label = if info.label.is_empty() { "-".to_owned() } else { printable(&info.label).into_owned() };
+    let rows = [
+        ("file system", format!("{}, {state}", info.kind)),
+        ("label", label),
+        ("uuid", info.uuid.clone()),
+        (
+            "size",
+            format!("{} in {} blocks of {}", size(info.blocks), info.blocks, bytes(info.block_size.into())),
+        ),
+        ("free", format!("{}, {} of {} inodes", size(info.free_blocks), info.free_inodes, info.inodes)),
+        ("groups", format!("{}, inodes of {} bytes", info.groups, info.inode_size)),
+        ("journal", info.journal.to_owned()),
+        ("features", info.features.join(" ")),
+    ];
+    print(rows.iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect::<String>())
+}
+
+fn gather(filesystem: &Filesystem) -> Info {
+    let (geometry, raw) = (filesystem.geometry(), filesystem.superblock());
+    let [compat, incompat, ro_compat] =
+        [geometry.compat.names(), geometry.incompat.names(), geometry.ro_compat.names()];
+    let label = raw.volume_name.split(|&byte| byte == 0).next().unwrap_or_default();
+    Info {
+        kind: filesystem.kind(),
+        label: String::from_utf8_lossy(label).into_owned(),
+        uuid: uuid(geometry.uuid),
+        block_size: geometry.block_size,
+        blocks: geometry.blocks,
+        free_blocks: filesystem.free_blocks(),
+        inodes: geometry.inodes,
+        free_inodes: raw.free_inodes_count.get(),
+        inode_size: geometry.inode_size,
+        groups: geometry.groups,
+        features: [compat, incompat, ro_compat].concat(),
+        journal: match (filesystem.has_journal(), filesystem.needs_recovery()) {
+            (false, _) => "none",
+            (true, false) => "clean",
+            (true, true) => "needs recovery",
+        },
+        clean: filesystem.is_clean(),
+        errors: raw.error_count.get(),
+    }
+}
+
+fn uuid(bytes: [u8; 16]) -> String {
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}

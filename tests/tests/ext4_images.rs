@@ -1,0 +1,142 @@
+//! `shunt ext4 info`, `ls`, `cat`, `extents` and `extract`: an image looked into without a mount.
+
+use std::fs;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use shunt_tests::{binary, needs_tools, run};
+use tempfile::TempDir;
+
+struct Image {
+    dir: TempDir,
+}
+
+impl Image {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("tree");
+        fs::create_dir_all(tree.join("a/b")).unwrap();
+        fs::write(tree.join("a/b/deep"), "deep\n").unwrap();
+        fs::write(tree.join("large"), vec![7; 3 << 20]).unwrap();
+        fs::hard_link(tree.join("large"), tree.join("a/other")).unwrap();
+        symlink("../b/deep", tree.join("a/link")).unwrap();
+        let sparse = fs::File::create(tree.join("sparse")).unwrap();
+        sparse.set_len(50 << 20).unwrap();
+        sparse.write_all_at(b"in the middle", 25 << 20).unwrap();
+        fs::set_permissions(tree.join("a/b/deep"), PermissionsExt::from_mode(0o640)).unwrap();
+        fs::File::options()
+            .write(true)
+            .open(tree.join("a/b/deep"))
+            .unwrap()
+            .set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000))
+            .unwrap();
+        let image = dir.path().join("image");
+        let mut mkfs = Command::new("mkfs.ext4");
+        mkfs.args(["-q", "-F", "-L", "a label", "-d"]).arg(&tree).arg(&image).arg("64M");
+        run(&mut mkfs).ok();
+        Self { dir }
+    }
+
+    fn tree(&self) -> PathBuf {
+        self.dir.path().join("tree")
+    }
+
+    fn image(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    fn ask(&self, command: &str, rest: &[&str]) -> shunt_tests::cmd::Ran {
+        run(binary::command(&["ext4", command]).arg(self.image()).args(rest).current_dir(self.dir.path()))
+    }
+}
+
+#[test]
+fn an_image_is_described() {
+    needs_tools!("mkfs.ext4");
+    let image = Image::new();
+    let info: Value = serde_json::from_str(&image.ask("info", &["--json"]).ok()).unwrap();
+    assert_eq!(info["kind"], "ext4");
+    assert_eq!(info["label"], "a label");
+    assert_eq!(info["clean"], true);
+    assert_eq!(info["blocks"].as_u64().unwrap() * info["block_size"].as_u64().unwrap(), 64 << 20);
+    assert!(info["features"].as_array().unwrap().contains(&"extent".into()));
+    assert!(image.ask("info", &[]).ok().contains("a label"));
+}
+
+#[test]
+fn files_are_listed_and_shown() {
+    needs_tools!("mkfs.ext4");
+    let image = Image::new();
+    let names = image.ask("ls", &[]).ok();
+    assert_eq!(names.lines().collect::<Vec<_>>(), ["a", "large", "lost+found", "sparse"]);
+    let long = image.ask("ls", &["-l", "/a"]).ok();
+    assert!(long.contains("link -> ../b/deep"), "{long}");
+    assert!(image.ask("ls", &["-l", "/a/b"]).ok().contains("2001-09-09 01:46 deep"));
+    assert_eq!(image.ask("cat", &["/a/b/deep"]).ok(), "deep\n");
+    let missing = image.ask("cat", &["/a/none"]);
+    assert_eq!(missing.err, "shunt: /a/none in the image: no such file or directory\n");
+}
+
+#[test]
+fn extents_are_those_of_debugfs() {
+    needs_tools!("mkfs.ext4", "debugfs");
+    let image = Image::new();
+    let extents: Value = serde_json::from_str(&image.ask("extents", &["/sparse", "--json"]).ok()).unwrap();
+    let extents = extents.as_array().unwrap();
+    assert!(!extents.is_empty());
+    for extent in extents {
+        let logical = extent["logical"].as_u64().unwrap();
+        let bmap = format!("bmap /sparse {logical}");
+        let theirs = run(Command::new("debugfs").args(["-R", &bmap]).arg(image.image())).ok();
+        assert_eq!(theirs.trim().parse::<u64>().unwrap(), extent["physical"].as_u64().unwrap());
+    }
+}
+
+#[test]
+fn a_tree_comes_out_as_it_went_in() {
+    needs_tools!("mkfs.ext4", "diff");
+    let image = Image::new();
+    image.ask("extract", &["/", "out"]).ok();
+    let out = image.dir.path().join("out");
+    fs::remove_dir(out.join("lost+found")).unwrap();
+    run(Command::new("diff").args(["-r", "--no-dereference"]).arg(image.tree()).arg(&out)).ok();
+    let stat = |path: &Path| fs::symlink_metadata(path).unwrap();
+    for name in ["a", "a/b/deep", "large", "sparse", "a/link"] {
+        let (theirs, ours) = (stat(&image.tree().join(name)), stat(&out.join(name)));
+        assert_eq!((theirs.mode(), theirs.mtime()), (ours.mode(), ours.mtime()), "{name}");
+    }
+    assert_eq!(stat(&out.join("large")).ino(), stat(&out.join("a/other")).ino());
+    assert!(stat(&out.join("sparse")).blocks() < 1000, "holes stay holes");
+    // Nothing is overwritten, and no link leads elsewhere.
+    let again = image.ask("extract", &["/a/b/deep", "out/large"]);
+    assert!(!again.success() && again.err.contains("File exists"), "{again:?}");
+    assert_eq!(stat(&out.join("large")).len(), 3 << 20);
+}
+
+#[test]
+fn not_a_byte_of_the_image_changes() {
+    needs_tools!("mkfs.ext4");
+    let image = Image::new();
+    let before = fs::read(image.image()).unwrap();
+    for (command, rest) in [("info", &[][..]), ("ls", &[]), ("cat", &["/large"]), ("extract", &["/", "o"])] {
+        image.ask(command, rest).ok();
+    }
+    assert!(fs::read(image.image()).unwrap() == before);
+}
+
+#[test]
+fn what_is_no_image_is_told_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x");
+    let ask = |content: &[u8]| {
+        fs::write(&path, content).unwrap();
+        run(binary::command(&["ext4", "info"]).arg(&path)).err
+    };
+    let start = format!("shunt: cannot read {}: ", path.display());
+    let no = "no ext2, ext3 or ext4 file system: it looks like";
+    assert_eq!(ask(b""), format!("{start}{no} an empty file\n"));
+    assert_eq!(ask(&[b"QFI\xfb".as_slice(), &[1; 9000]].concat()).lines().count(), 1);
+    assert_eq!(ask(&[0; 9000]), format!("{start}{no} zeros\n"));
+}
