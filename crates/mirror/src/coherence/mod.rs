@@ -109,6 +109,10 @@ impl Mirror {
     /// How long a name is believed.
     pub(crate) fn believe_name(&self, asked: &Asked<'_>) -> Expiry {
         match self.cache {
+            CacheMode::Coherent | CacheMode::Exclusive if self.lower.ignores_case(asked.parent) => {
+                // Making or removing it by other letters names only those.
+                return Expiry::NEVER_CACHED;
+            }
             CacheMode::Coherent => {}
             mode => return mode.time(),
         }

@@ -408,6 +408,11 @@ impl FileSystem for Mirror {
         let handle = (!args.directory).then_some(args.handle.0);
         let ioctl = || self.lower.ioctl(node, handle, args.command, args.data, args.out_size as usize);
         let (result, data) = past_leases(request, ioctl).await?;
+        // A directory that ignores case from now on is empty: only absent names of it can be kept.
+        let keeps = matches!(self.cache, CacheMode::Coherent | CacheMode::Exclusive);
+        if args.directory && keeps && self.lower.flags_changed(node) {
+            request.session().caches().invalidate_all();
+        }
         Ok(IoctlReply { result, data })
     }
 

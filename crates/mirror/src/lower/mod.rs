@@ -11,6 +11,7 @@ pub mod hints;
 pub mod ident;
 pub mod idmap;
 pub mod keeper;
+mod letters;
 pub mod limits;
 pub mod listing;
 pub mod mounts;
@@ -99,6 +100,7 @@ pub struct Lower {
     devices: Devices,
     nodes: NodeTable<Node>,
     hints: Hints,
+    letters: letters::Asked,
     /// Directories that were looked into lately.
     dirs: FdCache,
     /// Inodes that lost their last name.
@@ -187,6 +189,7 @@ impl Lower {
             devices: Devices::new((stat.stx_dev_major, stat.stx_dev_minor)),
             hints: Hints::new(attached.is_none() && !whole && !names_are_kept(&root)),
             nodes: NodeTable::beginning_with(node, epoch()),
+            letters: letters::Asked::default(),
             features: Features::of(&root),
             root,
             dirs: FdCache::new(limits.dirs),

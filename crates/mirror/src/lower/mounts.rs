@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use super::codec::Codec;
 use super::handle::FileHandle;
+use super::letters::Letters;
 use super::sys::ProcPath;
 use super::watch::Watch;
 
@@ -46,6 +47,7 @@ struct Mount {
     key: MountKey,
     /// `None` where handles do not work.
     opener: Option<Opener>,
+    letters: Letters,
     /// Changes in its file system are told.
     watched: Option<WatchedMount>,
 }
@@ -95,13 +97,18 @@ impl Mounts {
                 tracing::info!(mount = key.id, %errno, "no file handles here: a descriptor is held per inode")
             }
         }
-        seen.push(Mount { key, opener: opener.ok(), watched });
+        seen.push(Mount { key, opener: opener.ok(), letters: Letters::of(fd), watched });
         Ok(index)
     }
 
     /// How files of a mount are opened again, if by handle.
     pub fn opener(&self, index: u16) -> Option<Opener> {
         self.seen.read().get(usize::from(index))?.opener.clone()
+    }
+
+    /// Which directories of a mount take names in any letters.
+    pub fn letters(&self, index: u16) -> Letters {
+        self.seen.read().get(usize::from(index)).map_or(Letters::Any, |mount| mount.letters)
     }
 
     /// Whether a file is in the mount seen first: that of the source itself.

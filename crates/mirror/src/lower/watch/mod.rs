@@ -175,6 +175,11 @@ impl Lower {
             for (mount, handle) in Self::stamped(watch, dir, &mounts) {
                 let Some(dir) = self.node_of(mount, handle) else { continue };
                 self.listings.changed(dir);
+                if self.turned_to_ignore_case(dir) {
+                    // Absent names that were kept before may stand for this one now.
+                    watch.stamp_all();
+                    tell(Change::Everything);
+                }
                 tell(Change::Name(dir, name.into()));
                 tell(Change::Inode(dir, true));
             }
