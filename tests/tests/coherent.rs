@@ -16,6 +16,18 @@ fn plan() -> Plan {
     Plan::tmpfs().args(&["--cache", "coherent"])
 }
 
+/// Listens to directories instead of file systems, as a daemon without privileges must.
+fn by_directory() -> Plan {
+    plan().args(&["--inotify", "1000"])
+}
+
+/// Runs a body with either way to hear of changes.
+fn either_way(body: impl Fn(&Stage)) {
+    for plan in [plan(), by_directory()] {
+        stage::perform(plan, &body);
+    }
+}
+
 /// Tells the state of a name as a program sees it.
 fn state(path: &Path) -> String {
     match fs::symlink_metadata(path) {
@@ -75,7 +87,7 @@ fn shows(s: &Stage, what: &str, names: &[&str], change: impl FnOnce()) {
 #[test]
 fn names_come_and_go() {
     needs_mount!();
-    stage::perform(plan(), |s| {
+    either_way(|s| {
         let l = |name: &str| s.lower(name);
         fs::create_dir(l("d")).unwrap();
         shows(s, "create", &["f", "", "."], || fs::write(l("f"), "1").unwrap());
@@ -109,7 +121,7 @@ fn names_come_and_go() {
 #[test]
 fn whole_trees_move() {
     needs_mount!();
-    stage::perform(plan(), |s| {
+    either_way(|s| {
         let l = |name: &str| s.lower(name);
         fs::create_dir_all(l("a/b/c")).unwrap();
         fs::create_dir(l("z")).unwrap();
@@ -133,7 +145,7 @@ fn whole_trees_move() {
 #[test]
 fn attributes_follow() {
     needs_mount!();
-    stage::perform(plan(), |s| {
+    either_way(|s| {
         let l = |name: &str| s.lower(name);
         fs::write(l("f"), "1234567890").unwrap();
         fs::create_dir(l("d")).unwrap();
@@ -200,19 +212,21 @@ fn data_follows(s: &Stage) {
 #[test]
 fn data_that_is_passed_through_follows() {
     needs_mount!();
-    stage::perform(plan(), data_follows);
+    either_way(data_follows);
 }
 
 #[test]
 fn data_that_the_daemon_carries_follows() {
     needs_mount!();
-    stage::perform(Plan::daemon().args(&["--cache", "coherent"]), data_follows);
+    let plan = Plan::daemon().args(&["--cache", "coherent"]);
+    stage::perform(plan.clone(), data_follows);
+    stage::perform(plan.args(&["--inotify", "1000"]), data_follows);
 }
 
 #[test]
 fn a_mapping_below_shows() {
     needs_mount!();
-    stage::perform(plan(), |s| {
+    either_way(|s| {
         fs::write(s.lower("f"), [b'.'; 4096]).unwrap();
         let held = fs::File::open(s.path("f")).unwrap();
         let file = fs::File::options().read(true).write(true).open(s.lower("f")).unwrap();
@@ -230,7 +244,7 @@ fn a_mapping_below_shows() {
 #[test]
 fn names_are_asked_for_once() {
     needs_mount!();
-    stage::perform(plan(), |s| {
+    either_way(|s| {
         fs::create_dir(s.lower("d")).unwrap();
         fs::create_dir(s.lower("aside")).unwrap();
         (0..50).for_each(|f| fs::write(s.lower(format!("d/{f}")), "x").unwrap());
@@ -274,15 +288,17 @@ fn own_changes_are_no_news() {
 #[test]
 fn lost_events_expire_everything() {
     needs_mount!();
-    stage::perform(plan(), |s| {
+    either_way(|s| {
         let names = ["f", "new", "d/f", "d/new", "d", "gone"];
         fs::create_dir(s.lower("d")).unwrap();
         ["f", "d/f", "gone"].iter().for_each(|name| fs::write(s.lower(name), "1").unwrap());
         same_soon(s, "start", &names);
-        shunt_tests::mounts::signal(s.pid(), rustix::process::Signal::STOP);
-        let queue: u32 =
-            fs::read_to_string("/proc/sys/fs/fanotify/max_queued_events").unwrap().trim().parse().unwrap();
         fs::create_dir(s.lower("many")).unwrap();
+        same_soon(s, "a directory for events", &["many/none"]);
+        let by = s.stat()["cache"]["watch"]["by"].as_str().expect("a listener").to_owned();
+        let queue = fs::read_to_string(format!("/proc/sys/fs/{by}/max_queued_events")).unwrap();
+        let queue: u32 = queue.trim().parse().unwrap();
+        shunt_tests::mounts::signal(s.pid(), rustix::process::Signal::STOP);
         // It may still read some until it stops.
         for file in 0..queue + queue / 4 {
             fs::File::create(s.lower(format!("many/{file}"))).unwrap();
@@ -332,6 +348,42 @@ fn a_directory_shown_twice() {
     shows(&s, "create below", &names, || fs::write(s.lower("one/f"), "1").unwrap());
     shows(&s, "delete above", &names, || fs::remove_file(s.path("one/f")).unwrap());
     shows(&s, "create above", &names, || fs::write(s.path("two/f"), "1").unwrap());
+}
+
+/// More directories than may be watched: what is done in the others shows as with `timeout=1`, not never.
+#[test]
+fn directories_beyond_the_bound_are_not_stale() {
+    needs_mount!();
+    stage::perform(plan().args(&["--inotify", "3"]), |s| {
+        (0..8).for_each(|d| fs::create_dir(s.lower(format!("d{d}"))).unwrap());
+        let names: Vec<String> = (0..8).map(|d| format!("d{d}/f")).collect();
+        // What was made just now is told for a second.
+        names.iter().for_each(|name| drop(state(&s.path(name))));
+        std::thread::sleep(Duration::from_millis(1300));
+        names.iter().for_each(|name| drop(state(&s.path(name))));
+        std::thread::sleep(Duration::from_millis(1300));
+        let before = s.requests("lookup");
+        names.iter().for_each(|name| drop(state(&s.path(name))));
+        // The names of the directories, and those in two of them, are kept.
+        assert_eq!(s.requests("lookup") - before, 6);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        shows(s, "create where it is watched", &names[..2], || {
+            names[..2].iter().for_each(|name| fs::write(s.lower(name), "1").unwrap());
+        });
+        names.iter().for_each(|name| drop(state(&s.path(name))));
+        names[2..].iter().for_each(|name| fs::write(s.lower(name), "1").unwrap());
+        std::thread::sleep(Duration::from_secs(1));
+        same_soon(s, "create elsewhere", &names);
+        names.iter().for_each(|name| fs::remove_file(s.lower(name)).unwrap());
+        std::thread::sleep(Duration::from_secs(1));
+        same_soon(s, "delete", &names);
+        // Those that go leave their place to others.
+        (0..2).for_each(|d| fs::remove_dir(s.lower(format!("d{d}"))).unwrap());
+        std::thread::sleep(Duration::from_millis(1300));
+        assert!(state(&s.path("d0")).contains("NotFound"));
+        drop(state(&s.path("d7/f")));
+        shows(s, "create in a place that came free", &["d7/f"], || fs::write(s.lower("d7/f"), "2").unwrap());
+    });
 }
 
 /// Takes a mount in the source away, after the mirror's.
@@ -386,7 +438,7 @@ fn stir(root: &Path, dice: &mut Dice) {
 fn both_sides_hammer() {
     use std::sync::atomic::{AtomicBool, Ordering};
     needs_mount!();
-    stage::perform(plan(), |s| {
+    either_way(|s| {
         for dir in ["d0", "d1"] {
             fs::create_dir(s.lower(dir)).unwrap();
         }

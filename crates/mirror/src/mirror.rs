@@ -46,15 +46,26 @@ impl Mirror {
 
     /// As [`open`](Self::open), with a source that is open already.
     pub(crate) fn open_source(options: MirrorOptions, opened: Option<Source>) -> Result<Self, MirrorError> {
-        let MirrorOptions { source, cache, read_only, uid_map, gid_map, max_inodes, passthrough, resumes } =
-            options;
+        let MirrorOptions {
+            source,
+            cache,
+            read_only,
+            uid_map,
+            gid_map,
+            max_inodes,
+            passthrough,
+            resumes,
+            inotify,
+        } = options;
         let ids = IdMaps { users: uid_map, groups: gid_map };
-        let (watch, refused) = coherence::watch(cache);
-        let lower_options = LowerOptions { source: source.clone(), read_only, ids, resumes, watch };
-        let opened = opened.map_or_else(|| Source::open(&source, read_only), Ok);
-        let lower = opened
-            .and_then(|source| Lower::open_source(lower_options, source))
-            .map_err(|errno| MirrorError::new(source.clone(), errno))?;
+        let open = |watch| {
+            let opened = opened.as_ref().map_or_else(|| Source::open(&source, read_only), Source::share)?;
+            let ids = ids.clone();
+            let options = LowerOptions { source: source.clone(), read_only, ids, resumes, watch };
+            Lower::open_source(options, opened)
+        };
+        let (lower, refused) =
+            coherence::open(cache, inotify, open).map_err(|errno| MirrorError::new(source.clone(), errno))?;
         let caching = Caching::new(cache, &lower, refused);
         let most = max_inodes.into_iter().chain(lower.node_limit()).min();
         Ok(Self {

@@ -81,6 +81,8 @@ pub struct MirrorOptions {
     /// The kernel holds inodes that an earlier daemon showed it from the same source; they are found again as it asks
     /// for them. It is believed that it was told of them: not where ids may be forged, as by a guest.
     pub resumes: bool,
+    /// Hear of changes by `inotify(7)`, of at most so many directories, also where whole file systems could be heard.
+    pub inotify: Option<usize>,
 }
 
 impl MirrorOptions {

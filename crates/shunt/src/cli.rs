@@ -126,6 +126,10 @@ pub struct MirrorArgs {
     #[arg(long, value_name = "MODE", default_value_t)]
     pub cache: CacheArg,
 
+    /// Listen to at most so many directories by inotify, also where fanotify works
+    #[arg(long, value_name = "DIRECTORIES", hide = true)]
+    pub inotify: Option<usize>,
+
     /// Whether file data goes past the daemon
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub passthrough: PassthroughArg,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use shunt_fuse::NodeId;
 
 use crate::CacheMode;
 use crate::lower::Lower;
@@ -30,14 +31,32 @@ pub struct Heard {
     pub overflows: u64,
 }
 
-/// Somebody to hear of changes, where the mode wants one; else why there is none.
-pub(crate) fn watch(mode: CacheMode) -> (Option<Arc<Watch>>, Option<Errno>) {
+/// Opens an engine with somebody to hear of changes, where the mode wants one: of whole file systems if that may be, else
+/// of directories, at most `inotify` where that is given. The last is why there is nobody.
+pub(crate) fn open(
+    mode: CacheMode,
+    inotify: Option<usize>,
+    open: impl Fn(Option<Arc<Watch>>) -> Result<Lower, Errno>,
+) -> Result<(Lower, Option<Errno>), Errno> {
     if !matches!(mode, CacheMode::Coherent | CacheMode::Auto) {
-        return (None, None);
+        return Ok((open(None)?, None));
     }
-    match Watch::new() {
-        Ok(watch) => (Some(Arc::new(watch)), None),
-        Err(errno) => (None, Some(errno)),
+    if inotify.is_none()
+        && let Ok(watch) = Watch::fanotify()
+    {
+        let lower = open(Some(Arc::new(watch)))?;
+        // Whoever is not privileged may have a listener, but not for file systems.
+        if !lower.features().local || lower.is_watched(NodeId::ROOT, lower.moment()) {
+            return Ok((lower, None));
+        }
+    }
+    match Watch::inotify(inotify) {
+        Ok(watch) => {
+            let lower = open(Some(Arc::new(watch)))?;
+            lower.watch_dir(NodeId::ROOT);
+            Ok((lower, None))
+        }
+        Err(errno) => Ok((open(None)?, Some(errno))),
     }
 }
 
@@ -50,14 +69,13 @@ impl Caching {
         let reason = if !lower.features().local {
             "changes that other machines make are not told".to_owned()
         } else if let Some(errno) = refused {
-            match errno {
-                Errno::PERM => "fanotify needs CAP_SYS_ADMIN".to_owned(),
-                errno => format!("no fanotify ({errno})"),
-            }
-        } else if !lower.is_watched(shunt_fuse::NodeId::ROOT) {
-            "the file system of the source cannot name its files in events".to_owned()
+            format!("neither fanotify nor inotify can be had ({errno})")
+        } else if let Some(watch) = lower.watch()
+            && lower.is_watched(NodeId::ROOT, lower.moment())
+        {
+            return Self { mode: CacheMode::Coherent, watcher: Some(watch.name()), reason: None };
         } else {
-            return Self { mode: CacheMode::Coherent, watcher: Some("fanotify"), reason: None };
+            "the source cannot be watched".to_owned()
         };
         Self { mode: CacheMode::Timeout(UNHEARD), watcher: None, reason: Some(reason) }
     }

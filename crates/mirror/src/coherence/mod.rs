@@ -38,6 +38,12 @@
 //!    known before, or a known name confirmed. No rule of ours reaches there, so whatever is told is told
 //!    [again](echo::REPEATS), when such answers have long arrived.
 //!
+//! # Without privileges
+//!
+//! Where no file system may be marked, the directories that the kernel looks into are watched by `inotify(7)`, up to a
+//! bound. Names in others are believed for a second; attributes of all but watched directories for [`SHORT`]. Our own
+//! changes cannot be told from others' there.
+//!
 //! # Lost events
 //!
 //! The kernel's queue of events has an end (`fs.fanotify.max_queued_events`). When it overflows all names are expired
@@ -58,7 +64,7 @@ use crate::lower::Component;
 use crate::lower::watch::Moment;
 use crate::options::UNHEARD;
 use crate::{CacheMode, Mirror};
-pub(crate) use caching::watch;
+pub(crate) use caching::open;
 pub use caching::{Caching, Heard};
 use watcher::Watcher;
 
@@ -103,7 +109,13 @@ pub(crate) struct Asked<'a> {
 impl Mirror {
     /// Takes note of a question before it is answered.
     pub(crate) fn asked<'a>(&self, parent: NodeId, name: Component<'a>) -> Asked<'a> {
-        Asked { parent, name, since: self.lower.moment() }
+        Asked { parent, name, since: self.looking_into(parent) }
+    }
+
+    /// Takes note of the moment before names of a directory are read.
+    pub(crate) fn looking_into(&self, dir: NodeId) -> Option<Moment> {
+        self.lower.watch_dir(dir);
+        self.lower.moment()
     }
 
     /// How long a name is believed.
@@ -116,7 +128,9 @@ impl Mirror {
             CacheMode::Coherent => {}
             mode => return mode.time(),
         }
-        if !self.lower.is_watched(asked.parent) || !self.coherence.expires_all.load(Ordering::Relaxed) {
+        if !self.lower.is_watched(asked.parent, asked.since)
+            || !self.coherence.expires_all.load(Ordering::Relaxed)
+        {
             return Expiry::after(UNHEARD);
         }
         let quiet = self.lower.is_name_quiet(asked.name.as_cstr().to_bytes(), asked.since);
@@ -128,8 +142,8 @@ impl Mirror {
         if !matches!(attributes.file_type(), FileType::Directory | FileType::Symlink) {
             return SHORT;
         }
-        if !self.lower.is_watched(node) {
-            return Expiry::after(UNHEARD);
+        if !self.lower.is_watched(node, since) {
+            return if self.lower.hears_of_inodes() { Expiry::after(UNHEARD) } else { SHORT };
         }
         if self.lower.is_quiet(node, since) { ATTRIBUTES } else { SHORT }
     }

@@ -317,7 +317,7 @@ impl FileSystem for Mirror {
         out: &mut DirectoryPlusBuffer,
     ) -> Result<(), Errno> {
         let handle = self.dir_handle(request, handle);
-        let since = self.lower.moment();
+        let since = self.looking_into(node);
         self.lower.list(node, handle, offset, |dir, entry| {
             let name = entry.name.to_bytes();
             if !out.has_room_for(name) {

@@ -271,6 +271,9 @@ impl Lower {
         self.unopened.forget(id);
         if node.kind == FileType::Directory {
             self.dirs.remove(id);
+            if let Some(watch) = self.watch() {
+                watch.forget(id, || self.nodes.get(id).is_err());
+            }
             self.listings.forget(id);
         }
     }

@@ -119,7 +119,8 @@ impl Mounts {
     /// Changes from now on are told. What was read before may be out of date by then: answers with it are made to know.
     fn start_watch(&self, index: u16, opener: &Opener) -> Option<WatchedMount> {
         let watch = self.watch.as_ref()?;
-        let started = watch.group().watch(opener.fd.as_fd()).and_then(|()| rustix::fs::fstatvfs(&opener.fd));
+        let group = watch.file_systems()?;
+        let started = group.watch(opener.fd.as_fd()).and_then(|()| rustix::fs::fstatvfs(&opener.fd));
         watch.stamp_all();
         match started {
             // Without a number events could not be told from those of others.
@@ -148,9 +149,9 @@ impl Mounts {
 
     /// Asks for what is to be told once more: it became more.
     pub fn watch_again(&self) {
-        let Some(watch) = &self.watch else { return };
+        let Some(group) = self.watch.as_ref().and_then(|watch| watch.file_systems()) else { return };
         for mount in self.seen.read().iter().filter_map(|mount| mount.watched.as_ref()) {
-            if let Err(errno) = watch.group().watch(mount.opener.fd.as_fd()) {
+            if let Err(errno) = group.watch(mount.opener.fd.as_fd()) {
                 tracing::warn!(%errno, "the end of writing by others is not told");
             }
         }

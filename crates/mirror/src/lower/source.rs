@@ -21,6 +21,15 @@ pub struct Source {
 }
 
 impl Source {
+    /// The same once more.
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub fn share(&self) -> Result<Self, Errno> {
+        let root = rustix::io::fcntl_dupfd_cloexec(&self.root, 0)?;
+        Ok(Self { root, attached: self.attached, whole: self.whole })
+    }
+
     /// Opens the directory at `path`.
     ///
     /// With CAP_SYS_ADMIN the mount tree below it is cloned, detached and private. What is mounted later is not seen

@@ -95,6 +95,7 @@ fn options(args: &MirrorArgs) -> Result<MirrorOptions> {
             PassthroughArg::Off => PassthroughMode::Off,
         },
         resumes: false,
+        inotify: args.inotify,
     })
 }
 

@@ -2,21 +2,26 @@
 
 mod event;
 mod fanotify;
+mod inotify;
 mod stamps;
 
+use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 use rustix::io::Errno;
 use shunt_fuse::{NodeId, TableNode};
 
-use super::Lower;
 use super::handle::FileHandle;
 use super::mounts::WatchedMount;
 use super::node::{Location, Node};
+use super::ops::Identity;
+use super::{Component, Lower};
 use event::{Event, RawFid};
 pub use fanotify::Fanotify;
+use inotify::Inotify;
 pub use stamps::{Moment, Stamps};
 
 /// Something that the other side may hold changed.
@@ -30,36 +35,83 @@ pub enum Change {
     Everything,
 }
 
+#[derive(Debug)]
+enum Group {
+    Fanotify(Fanotify),
+    Inotify(Inotify),
+}
+
 /// Hears of changes, and keeps what answers must know of them.
 #[derive(Debug)]
 pub struct Watch {
-    group: Fanotify,
+    group: Group,
     stamps: Stamps,
     events: AtomicU64,
     overflows: AtomicU64,
 }
 
 impl Watch {
-    /// A watch over nothing yet.
+    fn over(group: Group) -> Self {
+        Self { group, stamps: Stamps::default(), events: AtomicU64::new(0), overflows: AtomicU64::new(0) }
+    }
+
+    /// A watch over whole file systems.
     ///
     /// # Errors
     /// As [`Fanotify::new`].
-    pub fn new() -> Result<Self, Errno> {
-        Ok(Self {
-            group: Fanotify::new()?,
-            stamps: Stamps::default(),
-            events: AtomicU64::new(0),
-            overflows: AtomicU64::new(0),
-        })
+    pub fn fanotify() -> Result<Self, Errno> {
+        Ok(Self::over(Group::Fanotify(Fanotify::new()?)))
     }
 
-    pub(super) fn group(&self) -> &Fanotify {
-        &self.group
+    /// A watch over the directories that the other side looks into, at most so many.
+    ///
+    /// # Errors
+    /// EMFILE at the limit of `fs.inotify.max_user_instances`; ENOSYS.
+    pub fn inotify(most: Option<usize>) -> Result<Self, Errno> {
+        Ok(Self::over(Group::Inotify(Inotify::new(most)?)))
+    }
+
+    /// The kernel's name of it.
+    pub fn name(&self) -> &'static str {
+        match self.group {
+            Group::Fanotify(_) => "fanotify",
+            Group::Inotify(_) => "inotify",
+        }
+    }
+
+    /// The listener to whole file systems, if it is one.
+    pub(super) fn file_systems(&self) -> Option<&Fanotify> {
+        match &self.group {
+            Group::Fanotify(group) => Some(group),
+            Group::Inotify(_) => None,
+        }
+    }
+
+    /// The listener to directories, if it is one.
+    fn directories(&self) -> Option<&Inotify> {
+        match &self.group {
+            Group::Fanotify(_) => None,
+            Group::Inotify(group) => Some(group),
+        }
+    }
+
+    /// A directory is no longer known, unless it is by now.
+    pub(super) fn forget(&self, dir: NodeId, is_gone: impl FnOnce() -> bool) {
+        if let Some(inotify) = self.directories() {
+            inotify.unwatch(dir, is_gone);
+        }
     }
 
     /// Answers that are on their way are not to be believed for long.
     pub(super) fn stamp_all(&self) {
         self.stamps.stamp_all();
+    }
+
+    /// Events were lost: anything may have happened.
+    fn lost(&self, tell: &mut impl FnMut(Change)) {
+        self.overflows.fetch_add(1, Ordering::Relaxed);
+        self.stamp_all();
+        tell(Change::Everything);
     }
 
     /// Events of others so far, those of no interest included.
@@ -75,7 +127,10 @@ impl Watch {
 
 impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.group.as_fd()
+        match &self.group {
+            Group::Fanotify(group) => group.as_fd(),
+            Group::Inotify(group) => group.as_fd(),
+        }
     }
 }
 
@@ -90,8 +145,31 @@ impl Lower {
         Some(self.watch()?.stamps.now())
     }
 
-    /// Whether a node is watched: a change of it will be told.
-    pub fn is_watched(&self, id: NodeId) -> bool {
+    /// Listens to a directory, where directories are what is listened to. To be called before the
+    /// [moment](Self::moment) is taken.
+    pub fn watch_dir(&self, id: NodeId) {
+        if let Some(watch) = self.watch()
+            && let Some(inotify) = watch.directories()
+            && !inotify.has(id)
+            && let Ok(dir) = self.dir(id)
+        {
+            inotify.watch(id, dir.as_fd(), &watch.stamps);
+            // A FORGET in between would leave it watched with nobody to let go of it.
+            inotify.unwatch(id, || id != NodeId::ROOT && self.nodes.get(id).is_err());
+        }
+    }
+
+    /// Whether changes of an inode that is no directory, or none that is watched itself, are told too.
+    pub fn hears_of_inodes(&self) -> bool {
+        self.watch().is_some_and(|watch| watch.file_systems().is_some())
+    }
+
+    /// Whether a node is watched, and was at that moment: a change of it will be told. Where directories are listened to
+    /// only they are watched.
+    pub fn is_watched(&self, id: NodeId, since: Option<Moment>) -> bool {
+        if let Some(inotify) = self.watch().and_then(Watch::directories) {
+            return since.is_some_and(|since| inotify.is_watched(id, since));
+        }
         let mount = if id == NodeId::ROOT { Ok(0) } else { self.nodes.get(id).map(|node| node.mount) };
         mount.is_ok_and(|mount| self.mounts.is_watched(mount))
     }
@@ -99,6 +177,9 @@ impl Lower {
     /// Whether nothing happened to an inode since then, as far as was heard by now.
     pub fn is_quiet(&self, id: NodeId, since: Option<Moment>) -> bool {
         let (Some(watch), Some(since)) = (self.watch(), since) else { return false };
+        if watch.directories().is_some() {
+            return watch.stamps.is_quiet(id, since);
+        }
         let handle = match self.nodes.get(id) {
             _ if id == NodeId::ROOT => self.root_handle.clone(),
             Ok(node) => match node.location {
@@ -124,7 +205,10 @@ impl Lower {
     /// Also listens to the end of writing: for files whose pages the other side keeps.
     pub fn watch_writers(&self) {
         if let Some(watch) = self.watch() {
-            watch.group.add_close_write();
+            match &watch.group {
+                Group::Fanotify(group) => group.add_close_write(),
+                Group::Inotify(group) => group.add_close_write(self.root.as_fd()),
+            }
             self.mounts.watch_again();
         }
     }
@@ -135,29 +219,95 @@ impl Lower {
     /// Those of `read(2)`.
     pub fn hear(&self, buffer: &mut [u8], mut tell: impl FnMut(Change)) -> Result<bool, Errno> {
         let Some(watch) = self.watch() else { return Ok(false) };
-        let length = match watch.group.read(buffer) {
+        let read = match &watch.group {
+            Group::Fanotify(group) => group.read(buffer),
+            Group::Inotify(group) => group.read(buffer),
+        };
+        let length = match read {
             Ok(length) => length,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
             Err(errno) => return Err(errno),
         };
         let mut rest = &buffer[..length];
-        while let Some(event) = event::take(&mut rest) {
-            self.heard(watch, &event, &mut tell);
+        match &watch.group {
+            Group::Fanotify(_) => {
+                while let Some(event) = event::take(&mut rest) {
+                    self.heard(watch, &event, &mut tell);
+                }
+            }
+            Group::Inotify(group) => {
+                while let Some(event) = inotify::take(&mut rest) {
+                    self.heard_in(watch, group, event, &mut tell);
+                }
+            }
         }
         if !rest.is_empty() {
             // Not a form that is known: nothing in it can be told from anything.
-            watch.overflows.fetch_add(1, Ordering::Relaxed);
-            watch.stamp_all();
-            tell(Change::Everything);
+            watch.lost(&mut tell);
         }
         Ok(true)
     }
 
+    /// Names came or went in a directory.
+    fn names_changed(&self, watch: &Watch, dir: NodeId, name: &[u8], tell: &mut impl FnMut(Change)) {
+        self.listings.changed(dir);
+        if self.turned_to_ignore_case(dir) {
+            // Absent names that were kept before may stand for this one now.
+            watch.stamp_all();
+            tell(Change::Everything);
+        }
+        tell(Change::Name(dir, name.into()));
+        tell(Change::Inode(dir, true));
+    }
+
+    /// An event of a directory. Our own are among them, which cannot be told from others.
+    fn heard_in(
+        &self,
+        watch: &Watch,
+        group: &Inotify,
+        event: inotify::Event<'_>,
+        tell: &mut impl FnMut(Change),
+    ) {
+        if event.mask & inotify::OVERFLOW != 0 {
+            return watch.lost(tell);
+        }
+        watch.events.fetch_add(1, Ordering::Relaxed);
+        if event.mask & inotify::NAMES != 0 {
+            watch.stamps.stamp(event.name);
+        }
+        let dirs = group.nodes(event.watch);
+        for &dir in &dirs {
+            if event.mask & inotify::NAMES != 0 {
+                watch.stamps.stamp(dir);
+                self.names_changed(watch, dir, event.name, tell);
+            } else if event.name.is_empty() {
+                watch.stamps.stamp(dir);
+                tell(Change::Inode(dir, false));
+            } else if event.mask & inotify::CLOSE_WRITE != 0
+                && let Some(node) = self.child(dir, event.name)
+            {
+                tell(Change::Inode(node, true));
+            }
+        }
+        if event.mask & inotify::IGNORED != 0 {
+            group.ended(event.watch);
+        }
+    }
+
+    /// The node behind a name, if the other side holds it.
+    fn child(&self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
+        let name = CString::new(name).ok()?;
+        let fd = self.open_child(self.dir(dir).ok()?.as_fd(), Component::new(&name).ok()?).ok()?;
+        let node = match self.identify(fd.as_fd()).ok()?.0 {
+            Identity::Handle(node) => node,
+            Identity::Descriptor(make) => make(Arc::new(fd)),
+        };
+        self.nodes.find(&node)
+    }
+
     fn heard(&self, watch: &Watch, event: &Event<'_>, tell: &mut impl FnMut(Change)) {
         if event.mask & libc::FAN_Q_OVERFLOW != 0 {
-            watch.overflows.fetch_add(1, Ordering::Relaxed);
-            watch.stamp_all();
-            return tell(Change::Everything);
+            return watch.lost(tell);
         }
         let fsid = event.name.map(|name| name.0).or(event.dir).or(event.target).map(|fid| fid.fsid);
         let Some(fsid) = fsid else { return };
@@ -174,14 +324,7 @@ impl Lower {
             watch.stamps.stamp(name);
             for (mount, handle) in Self::stamped(watch, dir, &mounts) {
                 let Some(dir) = self.node_of(mount, handle) else { continue };
-                self.listings.changed(dir);
-                if self.turned_to_ignore_case(dir) {
-                    // Absent names that were kept before may stand for this one now.
-                    watch.stamp_all();
-                    tell(Change::Everything);
-                }
-                tell(Change::Name(dir, name.into()));
-                tell(Change::Inode(dir, true));
+                self.names_changed(watch, dir, name, tell);
             }
         }
         let contents = event.mask & libc::FAN_CLOSE_WRITE != 0;
