@@ -65,9 +65,17 @@ impl Job<'_> {
     /// # Errors
     /// When fio fails.
     pub fn run(&self, stage: &Stage) -> Result<Sample> {
+        self.run_in(stage, &stage.root)
+    }
+
+    /// Runs it on the file in another directory that shows it, such as the stage's source.
+    ///
+    /// # Errors
+    /// When fio fails.
+    pub fn run_in(&self, stage: &Stage, root: &Path) -> Result<Sample> {
         let before = stage.requests();
         let start = Instant::now();
-        let output = crate::job::run(&mut self.command(&stage.root))?;
+        let output = crate::job::run(&mut self.command(root))?;
         let seconds = start.elapsed().as_secs_f64();
         let requests = before.zip(stage.requests()).map(|(before, after)| after.saturating_sub(before));
         // Some versions print a warning before the report.

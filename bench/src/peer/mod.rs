@@ -33,11 +33,24 @@ pub struct Peer {
     pub uring: bool,
     /// File data goes through the daemon although the kernel could pass it through.
     pub daemon_data: bool,
+    /// Shunt's `--cache`.
+    pub cache: Cache,
+}
+
+/// Who else changes the source, by what Shunt is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cache {
+    /// Nobody.
+    Exclusive,
+    /// Others, whose changes are seen after a second.
+    Timeout,
+    /// Others, who are listened to.
+    Coherent,
 }
 
 impl Peer {
     const fn of(program: Program) -> Self {
-        Self { program, uring: false, daemon_data: false }
+        Self { program, uring: false, daemon_data: false, cache: Cache::Exclusive }
     }
 
     /// The source directory.
@@ -58,6 +71,10 @@ impl Peer {
     pub const SHUNT: Self = Self::of(Program::Shunt);
     /// Shunt, data through the daemon.
     pub const SHUNT_DAEMON: Self = Self { daemon_data: true, ..Self::SHUNT };
+    /// Shunt that believes names for a second.
+    pub const SHUNT_TIMEOUT: Self = Self { cache: Cache::Timeout, ..Self::SHUNT };
+    /// Shunt that listens to changes of the source.
+    pub const SHUNT_COHERENT: Self = Self { cache: Cache::Coherent, ..Self::SHUNT };
     /// Shunt over io_uring.
     pub const SHUNT_URING: Self = Self { uring: true, ..Self::SHUNT };
     /// Shunt, data through the daemon over io_uring.
@@ -74,7 +91,12 @@ impl Peer {
         };
         let uring = if self.uring { "-uring" } else { "" };
         let data = if self.daemon_data { "-nopt" } else { "" };
-        format!("{base}{uring}{data}")
+        let cache = match self.cache {
+            Cache::Exclusive => "",
+            Cache::Timeout => "-timeout",
+            Cache::Coherent => "-coherent",
+        };
+        format!("{base}{uring}{data}{cache}")
     }
 }
 

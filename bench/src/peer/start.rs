@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::uring::UringSwitch;
-use super::{Peer, Program, Programs};
+use super::{Cache, Peer, Program, Programs};
 use crate::mounted::Mounted;
 
 impl Programs {
@@ -33,7 +33,12 @@ impl Programs {
                 }
             }
             Program::Shunt => {
-                ["mirror", "--cache", "exclusive"].into_iter().for_each(&mut push);
+                let cache = match peer.cache {
+                    Cache::Exclusive => "exclusive",
+                    Cache::Timeout => "timeout=1",
+                    Cache::Coherent => "coherent",
+                };
+                ["mirror", "--cache", cache].into_iter().for_each(&mut push);
                 if peer.daemon_data {
                     ["--passthrough", "off"].into_iter().for_each(&mut push);
                 }

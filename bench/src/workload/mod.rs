@@ -2,6 +2,7 @@
 
 mod build;
 mod cached;
+mod coherent;
 mod cold;
 mod daemon_data;
 mod descriptors;
@@ -37,6 +38,7 @@ pub const ALL: &[Workload] = &[
     cold::AIO,
     killpriv::WORKLOAD,
     daemon_data::WORKLOAD,
+    coherent::WORKLOAD,
     tree::SMALL,
     tree::WHOLE,
     descriptors::WORKLOAD,

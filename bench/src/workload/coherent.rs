@@ -1,0 +1,75 @@
+//! What listening to the source costs those who write: one mount at a time, as a watch covers the whole file system.
+
+use anyhow::Result;
+
+use super::Workload;
+use crate::bench::{Bench, Ground};
+use crate::fio::{self, Job};
+use crate::job;
+use crate::model::{Row, Sample, Unit};
+use crate::peer::Peer;
+use crate::progress::say;
+use crate::stage::{Setting, Stage};
+
+pub const WORKLOAD: Workload = Workload {
+    name: "coherent",
+    about: "4 KiB sync writes in the source and through the mount, with and without a watch over the source, tmpfs",
+    run,
+};
+
+/// Nobody mounts; a mount that does not listen; one that does.
+const PEERS: [Peer; 3] = [Peer::NATIVE, Peer::SHUNT_TIMEOUT, Peer::SHUNT_COHERENT];
+
+fn run(bench: &Bench) -> Result<Vec<Row>> {
+    let mut rows =
+        ["source-write", "mount-write"].map(|case| Row::new(WORKLOAD.name, case, Unit::MebibytesPerSecond));
+    for row in &mut rows {
+        bench.present(&PEERS).for_each(|peer| _ = row.seat(&peer.name()));
+    }
+    for round in 0..bench.rounds(7) {
+        // Each in turn first: what comes later finds a warmer machine.
+        let mut peers: Vec<Peer> = bench.present(&PEERS).collect();
+        let first = round as usize % peers.len();
+        peers.rotate_left(first);
+        for peer in peers {
+            say(format_args!("{}: round {}: {peer}", WORKLOAD.name, round + 1));
+            let results = turn(bench, peer);
+            job::check()?;
+            for (row, result) in rows.iter_mut().zip(results) {
+                row.record(&peer.name(), result.map_err(|error| format!("{error:#}")));
+            }
+        }
+    }
+    for row in &mut rows {
+        row.finish(bench.round_trip.least());
+        row.at_least("shunt-coherent", 0.95, "shunt-timeout");
+    }
+    rows[0].at_least("shunt-coherent", 0.95, "native");
+    Ok(rows.into())
+}
+
+/// Writes in the source while the peer is mounted, then through the mount.
+fn turn(bench: &Bench, peer: Peer) -> [Result<Sample>; 2] {
+    let size = bench.size(512 << 20, 64 << 20);
+    let prepare = |source: &std::path::Path| fio::lay_out(source, fio::FILE, size);
+    let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &prepare };
+    let stage = match Stage::set(bench, peer, setting) {
+        Ok(stage) => stage,
+        Err(error) => {
+            let why = format!("{error:#}");
+            return [Err(error), Err(anyhow::anyhow!(why))];
+        }
+    };
+    let job = Job {
+        pattern: "write",
+        block: 4096,
+        file: fio::FILE,
+        size,
+        seconds: bench.size(5, 1),
+        repeat: true,
+        aio_depth: None,
+        fsync_on_close: false,
+        group: None,
+    };
+    [job.run_in(&stage, &stage.source), job.run(&stage)]
+}
