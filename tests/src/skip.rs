@@ -26,6 +26,15 @@ pub fn only_mounted() {
     note("needs a mount");
 }
 
+/// As [`skip`], for what this kernel was built without, and the lab's was not: a failure only there.
+///
+/// # Panics
+/// In the lab.
+pub fn kernel_cannot(reason: &str) {
+    note(reason);
+    assert!(std::env::var_os("SHUNT_LAB").is_none(), "the lab's kernel can: {reason}");
+}
+
 fn note(reason: &str) {
     AT_EXIT.call_once(|| {
         // SAFETY: the handler is a plain function that touches an atomic and writes to stderr.

@@ -29,7 +29,9 @@ fn fold(s: &Stage) -> Option<Folding> {
     {
         return Some(Folding(at));
     }
-    skip::skip("neither ext4 nor tmpfs can ignore case here (CONFIG_UNICODE, mkfs.ext4 -O casefold)");
+    skip::kernel_cannot(
+        "neither ext4 nor tmpfs can ignore case here (CONFIG_UNICODE, mkfs.ext4 -O casefold)",
+    );
     None
 }
 
