@@ -105,7 +105,8 @@ fn a_session_with_all_its_threads_blocked_goes_on_when_they_are_free() {
                 scope.spawn(|| (0..5).for_each(|_| assert_eq!(&read(file), b"bytes")));
             }
         });
-        assert!(stage.handle.threads() <= 4);
+        // The bound is that of readers of /dev/fuse; entries of rings have threads of their own, and their own bound.
+        assert!(common::over_rings() || stage.handle.threads() <= 4);
     });
 }
 

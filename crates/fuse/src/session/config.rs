@@ -147,7 +147,8 @@ impl Config {
     }
 
     /// Threads that read requests: one at first, up to `usual` (one per processor by default, 8 at most) as the load
-    /// grows, up to `most` while handlers block.
+    /// grows, up to `most` while handlers block. Over io_uring this bounds those that read `/dev/fuse` alone: each entry
+    /// of a queue has a thread of its own.
     pub fn threads(mut self, usual: usize, most: usize) -> Self {
         self.threads = usual.clamp(1, 256);
         self.max_threads = most.clamp(self.threads, 1024);
