@@ -203,7 +203,8 @@ impl Stage {
         assert_eq!(mounts::count(&self.mnt), 1, "shunt mirror --daemon returned, but nothing is mounted");
         let pid = self.entry().and_then(|e| e["pid"].as_u64()).expect("the mount is in `shunt list --json`");
         self.pid = Some(u32::try_from(pid).expect("a pid"));
-        if over_rings() {
+        // A plan that names a transport has it.
+        if over_rings() && !self.plan.args.iter().any(|arg| arg == "--transport") {
             let entry = self.entry().expect("listed");
             assert_eq!(
                 entry["transport"], "uring",
