@@ -187,8 +187,9 @@ impl Task {
         if handling.is_some() {
             drop(handling);
             self.unlist();
-            self.channel.reply(self.unique, Err(Errno::INTR), &[]).ok();
+            // Counted first: whoever has the answer finds it in the statistics.
             self.session.statistics.cancelled();
+            self.channel.reply(self.unique, Err(Errno::INTR), &[]).ok();
             self.release_notes();
         }
     }
