@@ -21,10 +21,8 @@ pub(crate) enum Seal {
     Extents(u32, u32, u16),
     /// Block numbers of this inode.
     Indirect,
-    /// A leaf of this directory (inode, generation).
-    Leaf(u32, u32),
-    /// An index node of this directory (inode, generation).
-    Index(u32, u32),
+    /// A block of this directory, leaf or node (inode, generation).
+    Directory(u32, u32),
     /// Extended attributes.
     Xattrs,
 }

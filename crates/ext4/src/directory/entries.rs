@@ -13,6 +13,9 @@ pub(crate) struct RawEntry<'a> {
     pub(crate) inode: u32,
     pub(crate) name: &'a [u8],
     pub(crate) kind: Option<Kind>,
+    /// What the disk has for `kind`.
+    #[allow(dead_code, reason = "kept where entries move")]
+    pub(crate) file_type: u8,
     /// Where it begins in the block.
     pub(crate) start: u64,
     /// Where the next one does.
@@ -54,7 +57,8 @@ impl<'a> Entries<'a> {
             return wrong(format!("the name {} cannot be", name.escape_ascii()));
         }
         let kind = if self.typed { Kind::of_entry(raw.file_type) } else { None };
-        Ok(RawEntry { inode, name, kind, start: start as u64, end: (start + length) as u64 })
+        let (start, end) = (start as u64, (start + length) as u64);
+        Ok(RawEntry { inode, name, kind, file_type: raw.file_type, start, end })
     }
 }
 
@@ -81,16 +85,28 @@ pub(super) fn record_length(raw: u16, block: usize) -> usize {
     }
 }
 
-/// Whether the whole block is one entry that is free, as it looks in an inner node of the index.
-pub(super) fn is_one_free(block: &[u8]) -> bool {
-    DirEntry::read_from_prefix(block).is_ok_and(|(entry, _)| {
-        entry.inode.get() == 0 && record_length(entry.rec_len.get(), block.len()) == block.len()
-    })
+/// Inode and length of the record at `start`.
+pub(super) fn head(block: &[u8], start: usize) -> Option<(u32, usize)> {
+    let (entry, _) = DirEntry::read_from_prefix(block.get(start..)?).ok()?;
+    Some((entry.inode.get(), record_length(entry.rec_len.get(), block.len())))
 }
+
+/// Sets the length of the record at `start`.
+pub(super) fn set_length(block: &mut [u8], start: usize, length: usize) {
+    let raw = match length {
+        // Only in blocks of 64 KiB.
+        0x1_0000 => u16::MAX,
+        length => length as u16,
+    };
+    block[start + 4..start + 6].copy_from_slice(&raw.to_le_bytes());
+}
+
+/// Bytes of the tail of a leaf.
+pub(super) const TAIL: usize = size_of::<DirTail>();
 
 /// The checksum at the end of a leaf, where there is one.
 pub(super) fn tail_sum(block: &[u8]) -> Option<u32> {
-    let tail = DirTail::ref_from_bytes(&block[block.len() - size_of::<DirTail>()..]).ok()?;
+    let tail = DirTail::ref_from_bytes(&block[block.len() - TAIL..]).ok()?;
     let is_tail = tail.reserved_zero1.get() == 0
         && tail.rec_len.get() == 12
         && tail.reserved_zero2 == 0

@@ -3,13 +3,19 @@
 mod entries;
 mod hash;
 mod index;
+#[allow(dead_code, reason = "called where blocks are written")]
+mod node;
+mod sums;
 
 use std::sync::Arc;
 
 pub(crate) use entries::Entries;
+use node::Node;
+use sums::Shape;
+#[allow(unused_imports, reason = "called where blocks are written")]
+pub(crate) use sums::fill_sum;
 
 use crate::blocks::{Blocks, Seal};
-use crate::checksum::crc32c;
 use crate::error::{Corruption, Error, Result};
 use crate::inode::{Inode, Kind};
 use crate::layout::{Compat, InodeFlags};
@@ -52,7 +58,7 @@ impl Directory<'_> {
     }
 
     /// A block by its place in the directory; `None` for a hole, which holds no names.
-    fn block(&self, logical: u32, index: bool) -> Result<Option<(u64, Arc<[u8]>)>> {
+    fn block(&self, logical: u32) -> Result<Option<(u64, Arc<[u8]>)>> {
         let run = map::map(self.geometry, self.blocks, self.inode, logical, 1)?;
         let number = match run.place {
             Place::Written(number) => number,
@@ -60,33 +66,31 @@ impl Directory<'_> {
             Place::Unwritten(_) => return Err(self.wrong(format!("block {logical} was never written"))),
         };
         let Inode { number: owner, generation, .. } = *self.inode;
-        let seal = if index { Seal::Index(owner, generation) } else { Seal::Leaf(owner, generation) };
         let verify = |bytes: &[u8]| {
-            let verified =
-                if index { index::verify(self, logical, bytes) } else { self.verify_leaf(logical, bytes) };
-            verified.map_err(|corruption| corruption.inode(owner).block(number).into())
+            self.verify(logical, bytes).map_err(|corruption| corruption.inode(owner).block(number).into())
         };
-        Ok(Some((number, self.blocks.get(number, seal, verify)?)))
+        Ok(Some((number, self.blocks.get(number, Seal::Directory(owner, generation), verify)?)))
     }
 
-    /// The first block of an indexed directory, and its inner nodes, look like a leaf with few names to who lists it;
-    /// they have their sum elsewhere.
-    fn verify_leaf(&self, logical: u32, bytes: &[u8]) -> std::result::Result<(), Corruption> {
-        if self.inode.flags.contains(InodeFlags::INDEX) && (logical == 0 || entries::is_one_free(bytes)) {
-            // A former tail may lie at the end of the root.
-            return Entries::new(bytes, self.geometry).try_for_each(|entry| entry.map(|_| ()));
+    /// All blocks are lists of entries to who lists them; those of the index, with few or none, have their sum elsewhere.
+    fn verify(&self, logical: u32, bytes: &[u8]) -> std::result::Result<(), Corruption> {
+        Entries::new(bytes, self.geometry).try_for_each(|entry| entry.map(|_| ()))?;
+        let seed = self.inode.seed(self.geometry);
+        let indexed = self.inode.flags.contains(InodeFlags::INDEX);
+        let root = indexed && logical == 0;
+        let index = root || indexed && Shape::of(bytes) == Shape::Node;
+        if !index {
+            return seed.map_or(Ok(()), |seed| sums::verify_leaf(seed, bytes));
         }
-        if let Some(seed) = self.inode.seed(self.geometry)
-            && let Some(stored) = entries::tail_sum(bytes)
-        {
-            let computed = crc32c(seed, &bytes[..bytes.len() - 12]);
-            if stored != computed {
-                return Err(Corruption::new(format!(
-                    "directory block: checksum {stored:#010x}, computed {computed:#010x}"
-                )));
+        match (Node::parse(bytes, root), seed) {
+            (Ok(node), Some(seed)) => {
+                sums::verify_index(seed, &node, bytes)?;
+                node.check_order()
             }
+            // A leaf without names can look like a node.
+            (_, None) if !root => Ok(()),
+            (node, _) => node?.check_order(),
         }
-        Entries::new(bytes, self.geometry).try_for_each(|entry| entry.map(|_| ()))
     }
 
     /// Finds a name.
@@ -117,7 +121,7 @@ impl Directory<'_> {
     }
 
     fn find_in(&self, logical: u32, name: &[u8]) -> Result<Option<Entry>> {
-        let Some((number, bytes)) = self.block(logical, false)? else { return Ok(None) };
+        let Some((number, bytes)) = self.block(logical)? else { return Ok(None) };
         for entry in Entries::new(&bytes, self.geometry) {
             let entry = entry.map_err(|corruption| corruption.inode(self.inode.number).block(number))?;
             if entry.inode != 0 && entry.name == name {
@@ -141,7 +145,7 @@ impl Directory<'_> {
         let size = u64::from(self.geometry.block_size);
         let first = u32::try_from(offset / size).unwrap_or(u32::MAX);
         for logical in first..self.length()? {
-            let Some((number, bytes)) = self.block(logical, false)? else { continue };
+            let Some((number, bytes)) = self.block(logical)? else { continue };
             for entry in Entries::new(&bytes, self.geometry) {
                 let entry = entry.map_err(|corruption| corruption.inode(self.inode.number).block(number))?;
                 let at = u64::from(logical) * size;

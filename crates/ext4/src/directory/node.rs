@@ -1,0 +1,206 @@
+//! A node of the hash tree: its bytes, read and changed.
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::entries::set_length;
+use crate::error::Corruption;
+use crate::layout::{DirEntry, DxCountLimit, DxEntry, DxRootInfo};
+
+/// Where the information about the tree lies: behind the entries of `.` and `..`, twelve bytes each.
+const INFO: usize = 24;
+
+const ENTRY: usize = size_of::<DxEntry>();
+
+/// What the sum takes at the end of a node: four bytes reserved, four of the sum.
+const TAIL: usize = 8;
+
+/// The entries of a node.
+pub(super) struct Node<'a> {
+    /// Where they begin in the block.
+    start: usize,
+    entries: &'a [u8],
+    pub(super) count: usize,
+    pub(super) limit: usize,
+}
+
+fn wrong<T>(what: impl std::fmt::Display) -> Result<T, Corruption> {
+    Err(Corruption::new(format!("directory index: {what}")))
+}
+
+impl<'a> Node<'a> {
+    /// The root is the first block; all others begin with one empty directory entry.
+    pub(super) fn parse(block: &'a [u8], root: bool) -> Result<Self, Corruption> {
+        let start = match root {
+            true => INFO + usize::from(info(block)?.info_length),
+            false => size_of::<DirEntry>(),
+        };
+        let Some(rest) = block.get(start..) else { return wrong("no room for entries") };
+        let Ok((head, _)) = DxCountLimit::read_from_prefix(rest) else { return wrong("no room for entries") };
+        let (count, limit) = (usize::from(head.count.get()), usize::from(head.limit.get()));
+        if count == 0 || count > limit || limit > rest.len() / ENTRY {
+            return wrong(format!("{count} entries of {limit} in {} bytes", rest.len()));
+        }
+        Ok(Self { start, entries: &rest[..count * ENTRY], count, limit })
+    }
+
+    fn entry(&self, place: usize) -> DxEntry {
+        DxEntry::read_from_bytes(&self.entries[place * ENTRY..][..ENTRY]).expect("eight bytes")
+    }
+
+    /// The first entry's hash is that of the count; it stands for all below the second.
+    pub(super) fn hash(&self, place: usize) -> u32 {
+        if place == 0 { 0 } else { self.entry(place).hash.get() }
+    }
+
+    /// The place of the last entry whose names begin at or before `hash`.
+    pub(super) fn find(&self, hash: u32) -> usize {
+        let (mut low, mut high) = (1, self.count);
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.hash(middle) <= hash { low = middle + 1 } else { high = middle }
+        }
+        low - 1
+    }
+
+    /// Flags share the word with the block's number.
+    pub(super) fn block(&self, place: usize) -> u32 {
+        self.entry(place).block.get() & 0x0fff_ffff
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.count >= self.limit
+    }
+
+    pub(super) fn check_order(&self) -> Result<(), Corruption> {
+        match (2..self.count).find(|&place| self.hash(place) < self.hash(place - 1)) {
+            Some(place) => wrong(format!("entry {place} is out of order")),
+            None => Ok(()),
+        }
+    }
+
+    /// Where the entries in use end, and where the sum's tail begins, if there is room for it.
+    pub(super) fn tail(&self, block: &[u8]) -> Option<(usize, usize)> {
+        let tail = self.start + self.limit * ENTRY;
+        (tail + TAIL <= block.len()).then_some((self.start + self.count * ENTRY, tail))
+    }
+}
+
+/// What the root says about the tree.
+pub(super) fn info(block: &[u8]) -> Result<DxRootInfo, Corruption> {
+    let Some((info, _)) = block.get(INFO..).and_then(|rest| DxRootInfo::read_from_prefix(rest).ok()) else {
+        return wrong("no room for its root");
+    };
+    if info.reserved_zero.get() != 0 || usize::from(info.info_length) != size_of::<DxRootInfo>() {
+        return wrong(format!("its root has {} bytes", info.info_length));
+    }
+    Ok(info)
+}
+
+fn put(block: &mut [u8], start: usize, place: usize, entry: DxEntry) {
+    block[start + place * ENTRY..][..ENTRY].copy_from_slice(entry.as_bytes());
+}
+
+fn set_counts(block: &mut [u8], start: usize, count: usize, limit: usize) {
+    let head = DxCountLimit { limit: (limit as u16).into(), count: (count as u16).into() };
+    block[start..start + size_of_val(&head)].copy_from_slice(head.as_bytes());
+}
+
+fn room(block: &[u8], start: usize, summed: bool) -> usize {
+    (block.len() - start - if summed { TAIL } else { 0 }) / ENTRY
+}
+
+/// Makes the first block of a directory the root of a tree of one leaf. Its entries for `.` and `..` stay, and the
+/// latter spans all that follows.
+pub(super) fn make_root(block: &mut [u8], hash_version: u8, leaf: u32, summed: bool) {
+    let dots = size_of::<DirEntry>() + 4;
+    block[2 * dots..].fill(0);
+    set_length(block, dots, block.len() - dots);
+    let info = DxRootInfo {
+        reserved_zero: 0.into(),
+        hash_version,
+        info_length: size_of::<DxRootInfo>() as u8,
+        indirect_levels: 0,
+        unused_flags: 0,
+    };
+    block[INFO..INFO + size_of_val(&info)].copy_from_slice(info.as_bytes());
+    let start = INFO + size_of_val(&info);
+    put(block, start, 0, DxEntry { hash: 0.into(), block: leaf.into() });
+    set_counts(block, start, 1, room(block, start, summed));
+}
+
+/// Makes a block of zeros a node with these entries; what the first one's hash is does not count here.
+fn make_node(block: &mut [u8], entries: &[u8], summed: bool) {
+    set_length(block, 0, block.len());
+    let start = size_of::<DirEntry>();
+    block[start..start + entries.len()].copy_from_slice(entries);
+    set_counts(block, start, entries.len() / ENTRY, room(block, start, summed));
+}
+
+/// The bytes of the entries from `place` on.
+fn entries_from<'a>(node: &Node<'a>, place: usize) -> &'a [u8] {
+    &node.entries[place * ENTRY..]
+}
+
+/// Enters a block whose names begin at `hash`, behind the entry at `after`.
+pub(super) fn insert(
+    block: &mut [u8],
+    root: bool,
+    after: usize,
+    hash: u32,
+    leaf: u32,
+) -> Result<(), Corruption> {
+    let node = Node::parse(block, root)?;
+    let Node { start, count, limit, .. } = node;
+    if node.is_full() || after >= count {
+        return wrong(format!("no room for an entry behind {after}, of {count} of {limit}"));
+    }
+    let place = start + (after + 1) * ENTRY;
+    block.copy_within(place..start + count * ENTRY, place + ENTRY);
+    put(block, start, after + 1, DxEntry { hash: hash.into(), block: leaf.into() });
+    set_counts(block, start, count + 1, limit);
+    Ok(())
+}
+
+/// Writes the upper half of a node into a new block; gives the place and the hash at which it begins.
+pub(super) fn split_upper(
+    node: &[u8],
+    root: bool,
+    upper: &mut [u8],
+    summed: bool,
+) -> Result<(usize, u32), Corruption> {
+    let node = Node::parse(node, root)?;
+    let half = node.count / 2;
+    if half == 0 {
+        return wrong("a node of one entry cannot be split");
+    }
+    make_node(upper, entries_from(&node, half), summed);
+    Ok((half, node.hash(half)))
+}
+
+/// Drops the entries from `count` on.
+pub(super) fn cut(block: &mut [u8], root: bool, count: usize) -> Result<(), Corruption> {
+    let node = Node::parse(block, root)?;
+    let Node { start, count: now, limit, .. } = node;
+    set_counts(block, start, count, limit);
+    block[start + count * ENTRY..start + now * ENTRY].fill(0);
+    Ok(())
+}
+
+/// Writes all of the root's entries into a new block.
+pub(super) fn copy_root(root: &[u8], below: &mut [u8], summed: bool) -> Result<(), Corruption> {
+    let node = Node::parse(root, true)?;
+    make_node(below, entries_from(&node, 0), summed);
+    Ok(())
+}
+
+/// Makes the tree one level deeper: the root leads to `below` alone, which has what it had.
+pub(super) fn deepen(root: &mut [u8], below: u32) -> Result<(), Corruption> {
+    cut(root, true, 1)?;
+    let mut info = info(root)?;
+    info.indirect_levels += 1;
+    root[INFO..INFO + size_of_val(&info)].copy_from_slice(info.as_bytes());
+    let start = INFO + size_of_val(&info);
+    // The word before it holds the counts.
+    root[start + 4..start + ENTRY].copy_from_slice(&below.to_le_bytes());
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! The checksums of directory blocks.
+//!
+//! Where there are sums, a block tells by itself what it is: a leaf ends with a tail that looks like an entry, which
+//! leaves no room for an entry that spans the rest of the block, and such an entry is what the nodes of an index have.
+
+use super::entries::{self, TAIL};
+use super::node::Node;
+use crate::checksum::crc32c;
+use crate::error::Corruption;
+
+/// What a block is, by its looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// `..` spans all behind it.
+    Root,
+    /// One free entry spans the block. Without sums, a leaf without names can look like this.
+    Node,
+    Leaf,
+}
+
+impl Shape {
+    pub(super) fn of(block: &[u8]) -> Self {
+        match entries::head(block, 0) {
+            Some((0, length)) if length == block.len() => Self::Node,
+            Some((_, 12))
+                if entries::head(block, 12).is_some_and(|(_, length)| length == block.len() - 12) =>
+            {
+                Self::Root
+            }
+            _ => Self::Leaf,
+        }
+    }
+}
+
+fn index_sum(seed: u32, block: &[u8], (used, tail): (usize, usize)) -> u32 {
+    crc32c(crc32c(crc32c(seed, &block[..used]), &block[tail..tail + 4]), &[0; 4])
+}
+
+fn compare(what: &str, stored: u32, computed: u32) -> Result<(), Corruption> {
+    if stored == computed {
+        return Ok(());
+    }
+    Err(Corruption::new(format!("{what}: checksum {stored:#010x}, computed {computed:#010x}")))
+}
+
+pub(super) fn verify_index(seed: u32, node: &Node<'_>, block: &[u8]) -> Result<(), Corruption> {
+    let Some(places) = node.tail(block) else {
+        return Err(Corruption::new("directory index: no room for its checksum"));
+    };
+    let stored = &block[places.1 + 4..places.1 + 8];
+    let stored = u32::from_le_bytes(stored.try_into().expect("four bytes"));
+    compare("directory index", stored, index_sum(seed, block, places))
+}
+
+/// A leaf without a tail has no sum: so it is where sums were turned on later.
+pub(super) fn verify_leaf(seed: u32, block: &[u8]) -> Result<(), Corruption> {
+    match entries::tail_sum(block) {
+        Some(stored) => compare("directory block", stored, crc32c(seed, &block[..block.len() - TAIL])),
+        None => Ok(()),
+    }
+}
+
+/// Fills in the sum of a block of a directory; `seed` is the one of its inode.
+#[allow(dead_code, reason = "called where blocks are written")]
+pub(crate) fn fill_sum(seed: u32, block: &mut [u8]) {
+    let shape = Shape::of(block);
+    if shape != Shape::Leaf {
+        let places = Node::parse(block, shape == Shape::Root).ok().and_then(|node| node.tail(block));
+        if let Some(places) = places {
+            let sum = index_sum(seed, block, places);
+            block[places.1 + 4..places.1 + 8].copy_from_slice(&sum.to_le_bytes());
+        }
+    } else if entries::tail_sum(block).is_some() {
+        let end = block.len();
+        let sum = crc32c(seed, &block[..end - TAIL]);
+        block[end - 4..].copy_from_slice(&sum.to_le_bytes());
+    }
+}
