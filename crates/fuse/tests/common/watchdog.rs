@@ -48,7 +48,7 @@ impl Watchdog {
             return;
         }
         state.bitten = true;
-        eprintln!("TIMEOUT {test}: aborting its connections");
+        eprintln!("TIMEOUT {test}: aborting its connections\n{}", stacks());
         for point in &state.points {
             point.abort().ok();
         }
@@ -60,4 +60,14 @@ impl Watchdog {
             std::process::exit(101);
         }
     }
+}
+
+/// Where each thread of this process waits in the kernel, as far as root may see it.
+fn stacks() -> String {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let stack = |task: std::path::PathBuf| {
+        let read = |name| std::fs::read_to_string(task.join(name)).unwrap_or_default();
+        format!("-- {}{}", read("comm"), read("stack"))
+    };
+    tasks.map(|task| stack(task.path())).collect()
 }
