@@ -1,7 +1,7 @@
 //! Small directories whose entries lie in the inode.
 
 use crate::directory::{Entries, Entry};
-use crate::error::{Corruption, Result};
+use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 
@@ -30,17 +30,9 @@ pub(crate) fn list(
         }
     }
     for (start, part) in [(PARENT, &content[PARENT..OWN]), (OWN, &content[OWN..])] {
-        for entry in Entries::new(part, &filesystem.geometry) {
-            let entry = entry.map_err(|corruption: Corruption| corruption.inode(inode.number))?;
-            let at = start as u64;
-            if entry.inode == 0 || at + entry.start < offset {
-                continue;
-            }
-            let next = at + entry.end;
-            let entry = Entry { name: entry.name.to_vec(), inode: entry.inode, kind: entry.kind, next };
-            if !take(entry) {
-                return Ok(());
-            }
+        let told = Entries::new(part, &filesystem.geometry).tell(start as u64, offset, &mut take);
+        if !told.map_err(|corruption| corruption.inode(inode.number))? {
+            return Ok(());
         }
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use zerocopy::FromBytes;
 
+use super::Entry;
 use crate::error::Corruption;
 use crate::inode::Kind;
 use crate::layout::{DirEntry, DirTail, Incompat, TAIL_TYPE};
@@ -34,6 +35,26 @@ impl<'a> Entries<'a> {
     pub(crate) fn new(block: &'a [u8], geometry: &Geometry) -> Self {
         let typed = geometry.incompat.contains(Incompat::FILETYPE);
         Self { block, at: 0, inodes: geometry.inodes, typed }
+    }
+
+    /// Tells those in use from `offset` on, where the block begins at `base`, until `take` has enough and returns false;
+    /// so does this.
+    pub(crate) fn tell(
+        self,
+        base: u64,
+        offset: u64,
+        take: &mut impl FnMut(Entry) -> bool,
+    ) -> Result<bool, Corruption> {
+        for entry in self {
+            let RawEntry { inode, name, kind, start, end } = entry?;
+            if inode == 0 || base + start < offset {
+                continue;
+            }
+            if !take(Entry { name: name.to_vec(), inode, kind, next: base + end }) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn entry(&self) -> Result<RawEntry<'a>, Corruption> {

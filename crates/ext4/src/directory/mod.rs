@@ -146,17 +146,10 @@ impl Directory<'_> {
         let first = u32::try_from(offset / size).unwrap_or(u32::MAX);
         for logical in first..self.length()? {
             let Some((number, bytes)) = self.block(logical)? else { continue };
-            for entry in Entries::new(&bytes, self.geometry) {
-                let entry = entry.map_err(|corruption| corruption.inode(self.inode.number).block(number))?;
-                let at = u64::from(logical) * size;
-                if entry.inode == 0 || at + entry.start < offset {
-                    continue;
-                }
-                let next = at + entry.end;
-                let entry = Entry { name: entry.name.to_vec(), inode: entry.inode, kind: entry.kind, next };
-                if !take(entry) {
-                    return Ok(());
-                }
+            let entries = Entries::new(&bytes, self.geometry);
+            let told = entries.tell(u64::from(logical) * size, offset, &mut take);
+            if !told.map_err(|corruption| corruption.inode(self.inode.number).block(number))? {
+                return Ok(());
             }
         }
         Ok(())

@@ -11,15 +11,6 @@ use crate::inode::Inode;
 use crate::layout::{Incompat, XATTR_MAGIC, XattrEntry, XattrHeader};
 use crate::superblock::Geometry;
 
-/// An attribute, by its full name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Xattr {
-    /// Namespace and name, as `user.comment`.
-    pub name: Vec<u8>,
-    /// The value; ACLs as `getxattr(2)` gives them.
-    pub value: Vec<u8>,
-}
-
 /// What stands for the first part of a name. The content of inline files is an attribute too, with a name of its own.
 const PREFIXES: [(u8, &str); 8] = [
     (1, "user."),

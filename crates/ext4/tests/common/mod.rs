@@ -1,0 +1,10 @@
+//! What several tests share.
+#![allow(dead_code, unused_imports, reason = "no test needs all of it")]
+
+mod image;
+mod populate;
+mod tree;
+
+pub use image::{Image, run};
+pub use populate::populate;
+pub use tree::{Seen, Tree, digest, seen_by_engine, seen_by_kernel, seen_of};
