@@ -66,6 +66,9 @@ pub enum Error {
     /// A value on the image is wrong.
     #[error("the file system is damaged: {0}")]
     Corrupt(Corruption),
+    /// The journal cannot be used as it was given.
+    #[error("the journal: {0}")]
+    Journal(String),
     /// The name or inode is not there.
     #[error("no such file or directory")]
     NotFound,
@@ -91,7 +94,7 @@ impl Error {
     pub fn errno(&self) -> rustix::io::Errno {
         use rustix::io::Errno;
         match self {
-            Self::NotExt(_) | Self::Invalid => Errno::INVAL,
+            Self::NotExt(_) | Self::Journal(_) | Self::Invalid => Errno::INVAL,
             Self::Truncated { .. } | Self::Corrupt(_) => Errno::UCLEAN,
             Self::Unsupported(_) => Errno::OPNOTSUPP,
             Self::NotFound => Errno::NOENT,

@@ -30,6 +30,7 @@ mod filesystem;
 mod groups;
 mod inline;
 mod inode;
+pub mod journal;
 pub mod layout;
 mod map;
 mod probe;

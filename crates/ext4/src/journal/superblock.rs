@@ -1,0 +1,165 @@
+//! The journal's superblock, checked.
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::layout::{
+    BlockHeader, JOURNAL_MAGIC, JournalCompat, JournalIncompat, RawJournalSuperblock, block_type,
+    checksum_type,
+};
+use super::sums::superblock_sum;
+use crate::error::{Corruption, Error, Result};
+
+/// Blocks that fast commits have where the superblock does not say.
+const FAST_BLOCKS: u32 = 256;
+
+/// Fewest blocks that a journal has, as the kernel wants it.
+const FEWEST: u32 = 1024;
+
+/// What a journal says of itself.
+///
+/// Of the blocks `0..length`, the ring are `first..end`; fast commits lie in `fast..length`.
+#[derive(Debug, Clone)]
+pub struct JournalSuperblock {
+    raw: RawJournalSuperblock,
+    /// Compatible features.
+    pub compat: JournalCompat,
+    /// Incompatible features.
+    pub incompat: JournalIncompat,
+    /// Volume identifier: of the file system, or of an external journal's device.
+    pub uuid: [u8; 16],
+    /// Blocks of the journal.
+    pub length: u32,
+    /// First block of the ring.
+    pub first: u32,
+    /// Where the ring ends: `first` follows upon the block before.
+    pub end: u32,
+    /// First block for fast commits; `length` where there are none.
+    pub fast: u32,
+    /// The first transaction that is to be found in the ring.
+    pub sequence: u32,
+    /// Where it begins; 0 where nothing is to be recovered.
+    pub start: u32,
+    /// Why it was given up, as a positive errno; 0 if it was not.
+    pub errno: u32,
+}
+
+impl JournalSuperblock {
+    /// Checks a superblock. The journal has `there` blocks of `block_size` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], and [`Error::Unsupported`] for features that are not known.
+    pub fn parse(bytes: &[u8], block_size: u32, there: u32) -> Result<Self> {
+        let wrong = |what: String| Err(Corruption::new(format!("journal superblock: {what}")).into());
+        let Ok((raw, _)) = RawJournalSuperblock::read_from_prefix(bytes) else {
+            return wrong("too short".into());
+        };
+        let BlockHeader { magic, blocktype, .. } = raw.header;
+        let v2 = match (magic.get(), blocktype.get()) {
+            (JOURNAL_MAGIC, block_type::SUPERBLOCK_V1) => false,
+            (JOURNAL_MAGIC, block_type::SUPERBLOCK_V2) => true,
+            (magic, blocktype) => return wrong(format!("magic {magic:#010x}, type {blocktype}")),
+        };
+        let features = |field: u32| if v2 { field } else { 0 };
+        let compat = JournalCompat::from_bits_retain(features(raw.feature_compat.get()));
+        let incompat = JournalIncompat::from_bits_retain(features(raw.feature_incompat.get()));
+        let unknown = (incompat - JournalIncompat::all()).bits() | features(raw.feature_ro_compat.get());
+        if unknown != 0 {
+            return Err(Error::Unsupported(format!("of the journal: {unknown:#x}")));
+        }
+        let sums = incompat & (JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3);
+        if !sums.is_empty() {
+            if sums.bits().count_ones() > 1 || compat.contains(JournalCompat::CHECKSUM) {
+                return wrong("checksums of more than one version".into());
+            }
+            if raw.checksum_type != checksum_type::CRC32C {
+                return wrong(format!("checksum type {} is not crc32c", raw.checksum_type));
+            }
+            let computed = superblock_sum(raw.as_bytes().try_into().expect("its own size"));
+            if raw.checksum.get() != computed {
+                return wrong(format!("checksum {:#010x}, computed {computed:#010x}", raw.checksum));
+            }
+        }
+        let (length, first, start) = (raw.maxlen.get(), raw.first.get(), raw.start.get());
+        if raw.blocksize.get() != block_size {
+            return wrong(format!("blocks of {} bytes, not {block_size}", raw.blocksize));
+        }
+        if length > there || length < FEWEST {
+            return wrong(format!("{length} blocks, of {there}"));
+        }
+        let (mut end, mut fast) = (length, length);
+        if incompat.contains(JournalIncompat::FAST_COMMIT) {
+            let blocks = match raw.num_fc_blocks.get() {
+                0 => FAST_BLOCKS,
+                blocks => blocks,
+            };
+            // A ring that would be too short keeps all, and there are no fast commits.
+            if let Some(rest) = length.checked_sub(blocks).filter(|&rest| rest >= FEWEST) {
+                (end, fast) = (rest, rest + 1);
+            }
+        }
+        if first == 0 || first >= end || start != 0 && !(first..end).contains(&start) {
+            return wrong(format!("a ring from {first} to {end} that starts at {start}"));
+        }
+        // It holds as a negative number what the kernel had; both signs are found.
+        let errno = raw.errno.get().cast_signed().unsigned_abs();
+        Ok(Self {
+            compat,
+            incompat,
+            uuid: if v2 { raw.uuid } else { [0; 16] },
+            length,
+            first,
+            end,
+            fast,
+            sequence: raw.sequence.get(),
+            start,
+            errno,
+            raw,
+        })
+    }
+
+    /// Turns features on, or off. A superblock of version 1 becomes one of version 2 with its first feature.
+    pub fn set_features(&mut self, compat: JournalCompat, incompat: JournalIncompat) {
+        (self.compat, self.incompat) = (compat, incompat);
+        if self.raw.header.blocktype.get() == block_type::SUPERBLOCK_V1
+            && (compat.bits() | incompat.bits()) != 0
+        {
+            self.raw.header.blocktype = block_type::SUPERBLOCK_V2.into();
+            self.raw.nr_users = 1.into();
+        }
+    }
+
+    /// The superblock as it lies on the disk: what of this may change, all else as it was read, and a right sum.
+    pub fn encode(&self) -> [u8; size_of::<RawJournalSuperblock>()] {
+        let mut raw = self.raw.clone();
+        raw.sequence = self.sequence.into();
+        raw.start = self.start.into();
+        raw.errno = self.errno.cast_signed().wrapping_neg().cast_unsigned().into();
+        if raw.header.blocktype.get() == block_type::SUPERBLOCK_V2 {
+            raw.feature_compat = self.compat.bits().into();
+            raw.feature_incompat = self.incompat.bits().into();
+            raw.uuid = self.uuid;
+        }
+        let mut bytes = [0; size_of::<RawJournalSuperblock>()];
+        if self.incompat.intersects(JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3) {
+            raw.checksum_type = checksum_type::CRC32C;
+            bytes.copy_from_slice(raw.as_bytes());
+            raw.checksum = superblock_sum(&bytes).into();
+        } else {
+            raw.checksum_type = 0;
+            raw.checksum = 0.into();
+        }
+        bytes.copy_from_slice(raw.as_bytes());
+        bytes
+    }
+
+    /// The block behind `block` in the ring.
+    pub fn after(&self, block: u32) -> u32 {
+        if block + 1 >= self.end { self.first } else { block + 1 }
+    }
+
+    /// File systems that use this journal.
+    pub fn users(&self) -> &[[u8; 16]] {
+        let users = self.raw.nr_users.get() as usize;
+        &self.raw.users[..users.min(self.raw.users.len())]
+    }
+}
