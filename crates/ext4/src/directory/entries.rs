@@ -46,7 +46,7 @@ impl<'a> Entries<'a> {
         take: &mut impl FnMut(Entry) -> bool,
     ) -> Result<bool, Corruption> {
         for entry in self {
-            let RawEntry { inode, name, kind, start, end } = entry?;
+            let RawEntry { inode, name, kind, start, end, .. } = entry?;
             if inode == 0 || base + start < offset {
                 continue;
             }
