@@ -20,7 +20,7 @@ impl Filesystem {
         if inode.flags.contains(InodeFlags::INLINE_DATA) {
             return Err(Error::Invalid);
         }
-        map::map(&self.geometry, &self.blocks, inode, logical, most)
+        map::map(&self.geometry, &self.store, inode, logical, most)
     }
 
     /// Reads bytes from `offset`; tells how many there were before the end of the file.
@@ -57,7 +57,7 @@ impl Filesystem {
             let count = ((u64::from(run.length) << bits) - within).min((there - done) as u64) as usize;
             let part = &mut buffer[done..done + count];
             match run.place {
-                Place::Written(block) => self.blocks.device().read_at((block << bits) + within, part)?,
+                Place::Written(block) => self.store.device().read_at((block << bits) + within, part)?,
                 Place::Hole | Place::Unwritten(_) => part.fill(0),
             }
             done += count;
@@ -99,7 +99,7 @@ impl Filesystem {
     /// The content of a file that lies in its inode.
     pub(crate) fn inline(&self, inode: &Inode) -> Result<Vec<u8>> {
         let mut content = inode.block.to_vec();
-        let xattrs = Xattrs { geometry: &self.geometry, blocks: &self.blocks, inode };
+        let xattrs = Xattrs { geometry: &self.geometry, store: &self.store, inode };
         content.extend(xattrs.inline_rest()?);
         Ok(content)
     }

@@ -81,6 +81,15 @@ pub enum Error {
     /// The name is longer than 255 bytes.
     #[error("name too long")]
     NameTooLong,
+    /// Opened to be read, or nothing can be changed since a commit failed.
+    #[error("the file system is read-only")]
+    ReadOnly,
+    /// No block or inode is free.
+    #[error("no space left")]
+    NoSpace,
+    /// Past the largest file.
+    #[error("file too large")]
+    TooLarge,
     /// Encrypted, and there is no key.
     #[error("encrypted, and the key is not available")]
     NoKey,
@@ -100,6 +109,9 @@ impl Error {
             Self::NotFound => Errno::NOENT,
             Self::NotDirectory => Errno::NOTDIR,
             Self::NameTooLong => Errno::NAMETOOLONG,
+            Self::ReadOnly => Errno::ROFS,
+            Self::NoSpace => Errno::NOSPC,
+            Self::TooLarge => Errno::FBIG,
             Self::NoKey => Errno::NOKEY,
             Self::Io(error) => Errno::from_io_error(error).unwrap_or(Errno::IO),
         }

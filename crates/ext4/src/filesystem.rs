@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::blocks::Blocks;
 use crate::device::Device;
 use crate::directory::{Directory, Entry};
 use crate::error::{Corruption, Error, Result};
 use crate::groups::Group;
 use crate::inode::{Inode, Kind};
 use crate::layout::{Compat, Incompat, InodeFlags, RawSuperblock, RoCompat};
+use crate::store::{Log, Store, Timer};
 use crate::superblock::Geometry;
 use crate::xattr::Xattrs;
 use crate::{directory, inline};
@@ -23,7 +23,8 @@ const CACHE: usize = 32 << 20;
 pub struct Filesystem {
     pub(crate) geometry: Geometry,
     pub(crate) superblock: RawSuperblock,
-    pub(crate) blocks: Blocks,
+    pub(crate) store: Arc<Store>,
+    timer: Option<Timer>,
 }
 
 impl Filesystem {
@@ -33,8 +34,53 @@ impl Filesystem {
     /// Those of [`Geometry::read`].
     pub fn open(device: Arc<dyn Device>) -> Result<Self> {
         let (geometry, superblock) = Geometry::read(&*device)?;
-        let blocks = Blocks::new(device, geometry.block_bits, CACHE);
-        Ok(Self { geometry, superblock, blocks })
+        let store = Arc::new(Store::new(device, &geometry, CACHE));
+        Ok(Self { geometry, superblock, store, timer: None })
+    }
+
+    /// Opens the file system on a device, to be read and written. What is changed is on the device after
+    /// [`sync`](Self::sync), and five seconds later at the latest.
+    ///
+    /// # Errors
+    /// Those of [`Geometry::read`]; [`Error::Unsupported`] for features with which it can only be
+    /// [read](Self::open), by name.
+    pub fn open_writable(device: Arc<dyn Device>) -> Result<Self> {
+        if device.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        let (geometry, superblock) = Geometry::read(&*device)?;
+        let unwritable = geometry.unwritable();
+        if !unwritable.is_empty() {
+            return Err(Error::Unsupported(format!("writing with {}", unwritable.join(", "))));
+        }
+        let store = Store::writable(device, &geometry, superblock.clone(), Log::None, CACHE);
+        let store = Arc::new(store);
+        let (mut blocks, mut inodes) = (0_u64, 0_u64);
+        for group in 0..geometry.groups {
+            let group = Group::read(&geometry, &store, group)?;
+            blocks += u64::from(group.free_clusters);
+            inodes += u64::from(group.free_inodes);
+        }
+        store.set_free(blocks, inodes);
+        let timer = Some(Timer::start(&store)?);
+        Ok(Self { geometry, superblock, store, timer })
+    }
+
+    /// Returns when everything that was changed before lasts through a power cut.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] after a commit failed, [`Error::Io`] for the one that fails.
+    pub fn sync(&self) -> Result<()> {
+        self.store.sync()
+    }
+
+    /// Writes everything to its place. Dropping does the same, and tells no errors.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn close(mut self) -> Result<()> {
+        self.timer = None;
+        self.store.close()
     }
 
     /// Sizes, counts and features.
@@ -92,7 +138,7 @@ impl Filesystem {
         if group >= self.geometry.groups {
             return Err(Error::Invalid);
         }
-        Group::read(&self.geometry, &self.blocks, group)
+        Group::read(&self.geometry, &self.store, group)
     }
 
     /// An inode that is in use.
@@ -100,7 +146,7 @@ impl Filesystem {
     /// # Errors
     /// [`Error::NotFound`] for a free one, [`Error::Corrupt`], [`Error::Io`].
     pub fn inode(&self, number: u32) -> Result<Inode> {
-        Inode::read(&self.geometry, &self.blocks, number)
+        Inode::read(&self.geometry, &self.store, number)
     }
 
     /// Finds a name in a directory.
@@ -152,11 +198,11 @@ impl Filesystem {
     }
 
     fn directory<'a>(&'a self, inode: &'a Inode) -> Directory<'a> {
-        Directory { geometry: &self.geometry, blocks: &self.blocks, inode }
+        Directory { geometry: &self.geometry, store: &self.store, inode }
     }
 
     fn xattrs<'a>(&'a self, inode: &'a Inode) -> Xattrs<'a> {
-        Xattrs { geometry: &self.geometry, blocks: &self.blocks, inode }
+        Xattrs { geometry: &self.geometry, store: &self.store, inode }
     }
 
     /// The names of an inode's extended attributes.
@@ -193,5 +239,14 @@ impl Filesystem {
             inode = self.find(&inode, name)?;
         }
         Ok(inode)
+    }
+}
+
+impl Drop for Filesystem {
+    fn drop(&mut self) {
+        // Not after `close`, which has the errors.
+        if self.timer.take().is_some() {
+            self.store.close().ok();
+        }
     }
 }

@@ -2,10 +2,10 @@
 
 use zerocopy::FromBytes;
 
-use crate::blocks::{Blocks, Seal};
 use crate::checksum::{crc16, crc32c};
 use crate::error::{Corruption, Result};
 use crate::layout::{GroupDescriptor, GroupFlags, RoCompat};
+use crate::store::{Seal, Store};
 use crate::superblock::Geometry;
 
 /// Where a group's metadata lies, and how much of it is free.
@@ -34,7 +34,7 @@ impl Group {
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt) and those of the device.
-    pub(crate) fn read(geometry: &Geometry, blocks: &Blocks, group: u32) -> Result<Self> {
+    pub(crate) fn read(geometry: &Geometry, store: &Store, group: u32) -> Result<Self> {
         let per_block = geometry.descriptors_per_block();
         let size = usize::from(geometry.descriptor_size);
         let nth = group / per_block;
@@ -47,7 +47,7 @@ impl Group {
             }
             Ok(())
         };
-        let bytes = blocks.get(number, Seal::Descriptors(nth), verify)?;
+        let bytes = store.get(number, Seal::Descriptors(nth), verify)?;
         let start = (group % per_block) as usize * size;
         Ok(parse(&bytes[start..start + size]))
     }

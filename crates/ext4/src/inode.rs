@@ -2,11 +2,11 @@
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::blocks::{Blocks, Seal};
 use crate::checksum::crc32c;
 use crate::error::{Corruption, Error, Result};
 use crate::groups::Group;
 use crate::layout::{InodeFlags, RawInode, RoCompat};
+use crate::store::{Seal, Store};
 use crate::superblock::Geometry;
 
 /// What an inode is.
@@ -117,12 +117,12 @@ impl Inode {
     ///
     /// # Errors
     /// [`Error::NotFound`] for a free one, [`Error::Corrupt`], [`Error::Io`].
-    pub(crate) fn read(geometry: &Geometry, blocks: &Blocks, number: u32) -> Result<Self> {
+    pub(crate) fn read(geometry: &Geometry, store: &Store, number: u32) -> Result<Self> {
         let (group, index) = geometry.locate_inode(number)?;
-        let table = Group::read(geometry, blocks, group)?.inode_table;
+        let table = Group::read(geometry, store, group)?.inode_table;
         let offset = u64::from(index) * u64::from(geometry.inode_size);
         let block = table + (offset >> geometry.block_bits);
-        let bytes = blocks.get(block, Seal::Inodes, |_| Ok(()))?;
+        let bytes = store.get(block, Seal::Inodes, |_| Ok(()))?;
         let start = (offset & u64::from(geometry.block_size - 1)) as usize;
         let bytes = &bytes[start..start + usize::from(geometry.inode_size)];
         Self::parse(geometry, number, bytes)
@@ -221,7 +221,8 @@ impl Inode {
     }
 }
 
-fn owner_seed(seed: u32, number: u32, generation: u32) -> u32 {
+/// What the checksums of structures that belong to an inode begin with.
+pub(crate) fn owner_seed(seed: u32, number: u32, generation: u32) -> u32 {
     crc32c(crc32c(seed, &number.to_le_bytes()), &generation.to_le_bytes())
 }
 

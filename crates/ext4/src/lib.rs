@@ -16,11 +16,11 @@
 //! wrong is told by inode, block and field ([`Corruption`]): never a panic, never a loop, never more memory than the
 //! image's largest directory block or attribute asks for.
 //!
-//! Images are read as yet, not written, and a journal is not replayed.
+//! What is changed goes through transactions ([`Filesystem::open_writable`]): a journal is not written or replayed as yet.
 
 #![forbid(unsafe_code)]
+#![allow(dead_code, reason = "the writing side grows from its bottom")]
 
-mod blocks;
 mod checksum;
 mod content;
 pub mod device;
@@ -33,8 +33,11 @@ mod inode;
 pub mod journal;
 pub mod layout;
 mod map;
+mod orphans;
 mod probe;
+mod store;
 mod superblock;
+mod time;
 mod xattr;
 
 pub use device::{Device, FileDevice, MemoryDevice, Overlay, Window};

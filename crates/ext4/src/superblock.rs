@@ -207,6 +207,13 @@ impl Geometry {
         })
     }
 
+    /// The features for which the file system can be read and not written, by name.
+    pub fn unwritable(&self) -> Vec<String> {
+        let mut names = (self.incompat - Incompat::WRITABLE).names();
+        names.extend((self.ro_compat - RoCompat::WRITABLE).names());
+        names
+    }
+
     /// Checks a range of blocks that some structure refers to.
     ///
     /// # Errors

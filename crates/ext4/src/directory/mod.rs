@@ -15,7 +15,7 @@ use sums::Shape;
 #[allow(unused_imports, reason = "called where blocks are written")]
 pub(crate) use sums::fill_sum;
 
-use crate::blocks::{Blocks, Seal};
+use crate::store::{Seal, Store};
 use crate::error::{Corruption, Error, Result};
 use crate::inode::{Inode, Kind};
 use crate::layout::{Compat, InodeFlags};
@@ -42,7 +42,7 @@ pub struct Entry {
 #[derive(Clone, Copy)]
 pub(crate) struct Directory<'a> {
     pub(crate) geometry: &'a Geometry,
-    pub(crate) blocks: &'a Blocks,
+    pub(crate) store: &'a Store,
     pub(crate) inode: &'a Inode,
 }
 
@@ -59,7 +59,7 @@ impl Directory<'_> {
 
     /// A block by its place in the directory; `None` for a hole, which holds no names.
     fn block(&self, logical: u32) -> Result<Option<(u64, Arc<[u8]>)>> {
-        let run = map::map(self.geometry, self.blocks, self.inode, logical, 1)?;
+        let run = map::map(self.geometry, self.store, self.inode, logical, 1)?;
         let number = match run.place {
             Place::Written(number) => number,
             Place::Hole => return Ok(None),
@@ -69,7 +69,7 @@ impl Directory<'_> {
         let verify = |bytes: &[u8]| {
             self.verify(logical, bytes).map_err(|corruption| corruption.inode(owner).block(number).into())
         };
-        Ok(Some((number, self.blocks.get(number, Seal::Directory(owner, generation), verify)?)))
+        Ok(Some((number, self.store.get(number, Seal::Directory(owner, generation), verify)?)))
     }
 
     /// All blocks are lists of entries to who lists them; those of the index, with few or none, have their sum elsewhere.

@@ -73,6 +73,26 @@ impl Incompat {
         .union(Self::INLINE_DATA)
         .union(Self::ENCRYPT)
         .union(Self::CASEFOLD);
+
+    /// What this engine can write.
+    pub const WRITABLE: Self = Self::FILETYPE
+        .union(Self::EXTENT)
+        .union(Self::BIT64)
+        .union(Self::FLEX_BG)
+        .union(Self::CSUM_SEED)
+        .union(Self::LARGE_DIR);
+}
+
+impl RoCompat {
+    /// What this engine can write.
+    pub const WRITABLE: Self = Self::SPARSE_SUPER
+        .union(Self::LARGE_FILE)
+        .union(Self::HUGE_FILE)
+        .union(Self::GDT_CSUM)
+        .union(Self::DIR_NLINK)
+        .union(Self::EXTRA_ISIZE)
+        .union(Self::METADATA_CSUM)
+        .union(Self::ORPHAN_PRESENT);
 }
 
 /// The names of flags in lower case, those without a name as numbers, as `dumpe2fs` prints them.

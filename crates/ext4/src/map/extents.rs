@@ -3,11 +3,11 @@
 use zerocopy::FromBytes;
 
 use super::{Place, Run};
-use crate::blocks::{Blocks, Seal};
 use crate::checksum::crc32c;
 use crate::error::{Corruption, Result};
 use crate::inode::Inode;
 use crate::layout::{EXTENT_MAGIC, Extent, ExtentHeader, ExtentIndex, UNWRITTEN_ABOVE};
+use crate::store::{Seal, Store};
 use crate::superblock::Geometry;
 
 /// Trees are no deeper: five levels of the smallest blocks reach every block of a file.
@@ -144,7 +144,17 @@ fn verify(
     node.check(geometry)
 }
 
-pub(super) fn map(geometry: &Geometry, blocks: &Blocks, inode: &Inode, logical: u32) -> Result<Run> {
+/// Fills in the sum of a node that was checked.
+pub(crate) fn fill_sum(seed: u32, bytes: &mut [u8]) {
+    let max = u16::from_le_bytes([bytes[4], bytes[5]]);
+    let tail = size_of::<ExtentHeader>() + usize::from(max) * ENTRY;
+    let sum = crc32c(seed, &bytes[..tail]);
+    if let Some(field) = bytes.get_mut(tail..tail + 4) {
+        field.copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+pub(super) fn map(geometry: &Geometry, store: &Store, inode: &Inode, logical: u32) -> Result<Run> {
     let seed = inode.seed(geometry);
     let root = Node::parse(&inode.block)?;
     root.check(geometry)?;
@@ -183,7 +193,7 @@ pub(super) fn map(geometry: &Geometry, blocks: &Blocks, inode: &Inode, logical: 
         let number = leaf(node.index(place));
         depth -= 1;
         let seal = Seal::Extents(inode.number, inode.generation, depth);
-        held = Some(blocks.get(number, seal, |bytes| {
+        held = Some(store.get(number, seal, |bytes| {
             Ok(verify(geometry, seed, depth, bytes).map_err(|corruption| corruption.block(number))?)
         })?);
     }

@@ -1,9 +1,9 @@
 //! Block maps, as ext2 and ext3 have them: twelve blocks, then blocks of block numbers, one, two and three deep.
 
 use super::{Place, Run};
-use crate::blocks::{Blocks, Seal};
 use crate::error::{Corruption, Result};
 use crate::inode::Inode;
+use crate::store::{Seal, Store};
 use crate::superblock::Geometry;
 
 const DIRECT: u64 = 12;
@@ -13,13 +13,7 @@ fn entry(bytes: &[u8], place: u64) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-pub(super) fn map(
-    geometry: &Geometry,
-    blocks: &Blocks,
-    inode: &Inode,
-    logical: u32,
-    most: u32,
-) -> Result<Run> {
+pub(super) fn map(geometry: &Geometry, store: &Store, inode: &Inode, logical: u32, most: u32) -> Result<Run> {
     let per_block = u64::from(geometry.block_size / 4);
     let mut rest = u64::from(logical);
     if rest < DIRECT {
@@ -31,7 +25,7 @@ pub(super) fn map(
     for level in 0..3 {
         let whole = span * per_block;
         if rest < whole {
-            return descend(geometry, blocks, inode, DIRECT + level, span, rest, (logical, most));
+            return descend(geometry, store, inode, DIRECT + level, span, rest, (logical, most));
         }
         rest -= whole;
         span = whole;
@@ -41,7 +35,7 @@ pub(super) fn map(
 
 fn descend(
     geometry: &Geometry,
-    blocks: &Blocks,
+    store: &Store,
     inode: &Inode,
     root: u64,
     mut span: u64,
@@ -58,7 +52,7 @@ fn descend(
             return Ok(Run { logical, length, place: Place::Hole });
         }
         geometry.check_blocks(number.into(), 1)?;
-        let bytes = blocks.get(number.into(), Seal::Indirect, |_| Ok(()))?;
+        let bytes = store.get(number.into(), Seal::Indirect, |_| Ok(()))?;
         if span == 1 {
             return run(geometry, &bytes, rest, logical, most);
         }

@@ -3,11 +3,13 @@
 mod extents;
 mod indirect;
 
-use crate::blocks::Blocks;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::layout::InodeFlags;
+use crate::store::Store;
 use crate::superblock::Geometry;
+
+pub(crate) use extents::fill_sum as fill_extent_sum;
 
 /// A run of blocks of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,16 +34,10 @@ pub enum Place {
 }
 
 /// The run that begins at `logical`: at most `most` blocks, and at least one.
-pub(crate) fn map(
-    geometry: &Geometry,
-    blocks: &Blocks,
-    inode: &Inode,
-    logical: u32,
-    most: u32,
-) -> Result<Run> {
+pub(crate) fn map(geometry: &Geometry, store: &Store, inode: &Inode, logical: u32, most: u32) -> Result<Run> {
     let run = match inode.flags.contains(InodeFlags::EXTENTS) {
-        true => extents::map(geometry, blocks, inode, logical),
-        false => indirect::map(geometry, blocks, inode, logical, most),
+        true => extents::map(geometry, store, inode, logical),
+        false => indirect::map(geometry, store, inode, logical, most),
     };
     let run = run.map_err(|error| error.of_inode(inode.number))?;
     Ok(Run { length: run.length.min(most.max(1)), ..run })

@@ -4,11 +4,11 @@ mod acl;
 
 use zerocopy::FromBytes;
 
-use crate::blocks::{Blocks, Seal};
 use crate::checksum::{crc32c, crc32c_without};
 use crate::error::{Corruption, Error, Result};
 use crate::inode::Inode;
 use crate::layout::{Incompat, XATTR_MAGIC, XattrEntry, XattrHeader};
+use crate::store::{Seal, Store};
 use crate::superblock::Geometry;
 
 /// What stands for the first part of a name. The content of inline files is an attribute too, with a name of its own.
@@ -81,7 +81,7 @@ fn walk<'a, T>(
 #[derive(Clone, Copy)]
 pub(crate) struct Xattrs<'a> {
     pub(crate) geometry: &'a Geometry,
-    pub(crate) blocks: &'a Blocks,
+    pub(crate) store: &'a Store,
     pub(crate) inode: &'a Inode,
 }
 
@@ -101,7 +101,7 @@ impl Xattrs<'_> {
         self.geometry.check_blocks(number, 1).map_err(|corruption| corruption.inode(self.inode.number))?;
         let verify =
             |bytes: &[u8]| Ok(verify(self.geometry, number, bytes).map_err(|wrong| wrong.block(number))?);
-        let block = self.blocks.get(number, Seal::Xattrs, verify).map_err(of_inode)?;
+        let block = self.store.get(number, Seal::Xattrs, verify).map_err(of_inode)?;
         walk(&block[size_of::<XattrHeader>()..], &block, take).map_err(of_inode)
     }
 
@@ -157,6 +157,12 @@ fn full_name(index: u8, name: &[u8]) -> Option<Vec<u8>> {
     }
     let (_, prefix) = PREFIXES.iter().find(|(number, _)| *number == index)?;
     Some([prefix.as_bytes(), name].concat())
+}
+
+/// Fills in the sum of a block of attributes.
+pub(crate) fn fill_sum(seed: u32, number: u64, bytes: &mut [u8]) {
+    let sum = crc32c_without(crc32c(seed, &number.to_le_bytes()), bytes, 16);
+    bytes[16..20].copy_from_slice(&sum.to_le_bytes());
 }
 
 fn verify(geometry: &Geometry, number: u64, bytes: &[u8]) -> std::result::Result<(), Corruption> {

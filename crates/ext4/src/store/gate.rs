@@ -1,0 +1,126 @@
+//! Who may change something now: handles come and go, and a commit waits for them to end.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::{Error, Result};
+
+/// Number of a transaction, from 1 on.
+pub(crate) type Tid = u64;
+
+struct State {
+    running: Tid,
+    committed: Tid,
+    handles: u32,
+    /// Blocks that the handles may still change.
+    promised: u32,
+    freezing: bool,
+    aborted: bool,
+    /// When the running transaction was first joined.
+    since: Option<Instant>,
+}
+
+pub(super) struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Blocks that one transaction may change.
+    limit: u32,
+}
+
+pub(super) enum Entered {
+    In,
+    /// This transaction must be committed first.
+    Full(Tid),
+}
+
+impl Gate {
+    pub(super) fn new(limit: u32) -> Self {
+        let state = State {
+            running: 1,
+            committed: 0,
+            handles: 0,
+            promised: 0,
+            freezing: false,
+            aborted: false,
+            since: None,
+        };
+        Self { state: Mutex::new(state), changed: Condvar::new(), limit }
+    }
+
+    /// Joins the running transaction, with a promise of at most `credits` changed blocks.
+    pub(super) fn enter(&self, credits: u32, dirty: impl Fn() -> u32) -> Result<Entered> {
+        let mut state = self.state.lock();
+        loop {
+            if state.aborted {
+                return Err(Error::ReadOnly);
+            }
+            if !state.freezing {
+                // The first handle is let in however much it wants: nobody would make room for it.
+                let empty = state.handles == 0 && dirty() == 0;
+                if empty || dirty() + state.promised + credits <= self.limit {
+                    state.handles += 1;
+                    state.promised += credits;
+                    state.since.get_or_insert_with(Instant::now);
+                    return Ok(Entered::In);
+                }
+                return Ok(Entered::Full(state.running));
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    pub(super) fn leave(&self, credits: u32) {
+        let mut state = self.state.lock();
+        state.handles -= 1;
+        state.promised -= credits;
+        if state.handles == 0 && state.freezing {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Ends the running transaction and starts the next, with `take` in between, while there are no handles.
+    pub(super) fn freeze<R>(&self, take: impl FnOnce(Tid) -> R) -> R {
+        let mut state = self.state.lock();
+        state.freezing = true;
+        while state.handles > 0 {
+            self.changed.wait(&mut state);
+        }
+        let tid = state.running;
+        // Those who want to enter wait for `freezing` and not for the lock, which guards no long work.
+        drop(state);
+        let taken = take(tid);
+        let mut state = self.state.lock();
+        state.running = tid + 1;
+        state.since = None;
+        state.freezing = false;
+        self.changed.notify_all();
+        taken
+    }
+
+    pub(super) fn running(&self) -> Tid {
+        self.state.lock().running
+    }
+
+    pub(super) fn committed(&self) -> Tid {
+        self.state.lock().committed
+    }
+
+    pub(super) fn set_committed(&self, tid: Tid) {
+        self.state.lock().committed = tid;
+    }
+
+    /// How long ago the running transaction was first joined.
+    pub(super) fn age(&self) -> Option<Duration> {
+        self.state.lock().since.map(|since| since.elapsed())
+    }
+
+    pub(super) fn abort(&self) {
+        self.state.lock().aborted = true;
+        self.changed.notify_all();
+    }
+
+    pub(super) fn is_aborted(&self) -> bool {
+        self.state.lock().aborted
+    }
+}

@@ -1,0 +1,73 @@
+//! A part of a transaction: what is changed through one handle is on the device as a whole, or not at all.
+
+use std::sync::Arc;
+
+use super::{Seal, Store, Tid, Writer};
+use crate::error::Result;
+
+/// The right to change metadata until it is dropped. A handle must not be held while waiting for an inode's lock or for
+/// a commit; and what failed half way stays half done: check first, then change.
+pub(crate) struct Handle<'a> {
+    pub(super) store: &'a Store,
+    pub(super) writer: &'a Writer,
+    pub(super) credits: u32,
+}
+
+impl<'a> Handle<'a> {
+    /// The store that this handle changes.
+    pub(crate) fn store(&self) -> &'a Store {
+        self.store
+    }
+
+    /// The transaction that it is part of.
+    pub(crate) fn tid(&self) -> Tid {
+        self.writer.gate.running()
+    }
+
+    /// Changes a block, which `verify` accepts as what `seal` says; its sum is filled in. `change` must not ask the
+    /// store for anything, and where it fails it must have left the bytes as they were.
+    pub(crate) fn change<R>(
+        &mut self,
+        number: u64,
+        seal: Seal,
+        verify: impl Fn(&[u8]) -> Result<()>,
+        change: impl FnOnce(&mut [u8]) -> Result<R>,
+    ) -> Result<R> {
+        let mut change = Some(change);
+        loop {
+            self.store.get(number, seal, &verify)?;
+            let geometry = &self.store.geometry;
+            let changed = self.store.cache.change(number, seal, |bytes| {
+                let result = (change.take().expect("called once"))(bytes)?;
+                seal.fill_sum(geometry, number, bytes);
+                Ok(result)
+            });
+            // It may have been dropped between the two calls.
+            if let Some(result) = changed {
+                return result;
+            }
+        }
+    }
+
+    /// A block that is new: begins as zeros, filled by `fill`, its sum filled in.
+    pub(crate) fn create(&mut self, number: u64, seal: Seal, fill: impl FnOnce(&mut [u8])) -> Result<()> {
+        let mut bytes = vec![0; self.store.geometry.block_size as usize];
+        fill(&mut bytes);
+        seal.fill_sum(&self.store.geometry, number, &mut bytes);
+        self.writer.revoked.lock().remove(&number);
+        self.store.cache.create(number, Arc::from(bytes), seal);
+        Ok(())
+    }
+
+    /// The block holds metadata no more: dropped from memory, and revoked in the log.
+    pub(crate) fn forget(&mut self, number: u64) {
+        self.writer.revoked.lock().insert(number);
+        self.store.cache.forget(number);
+    }
+}
+
+impl Drop for Handle<'_> {
+    fn drop(&mut self) {
+        self.writer.gate.leave(self.credits);
+    }
+}

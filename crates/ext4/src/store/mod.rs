@@ -1,0 +1,152 @@
+//! Metadata: read through a cache, changed in transactions.
+//!
+//! Locks, in the order in which they are taken: inode, handle (the gate), group, the log, shard of the cache.
+
+mod cache;
+mod commit;
+mod gate;
+mod handle;
+mod place;
+mod seal;
+mod superblock;
+#[cfg(test)]
+mod tests;
+mod timer;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use cache::{Cache, Known};
+pub(crate) use commit::Log;
+pub(crate) use gate::Tid;
+use gate::{Entered, Gate};
+pub(crate) use handle::Handle;
+pub(crate) use seal::Seal;
+use superblock::Super;
+pub(crate) use timer::Timer;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::layout::RawSuperblock;
+use crate::superblock::Geometry;
+
+/// Bytes of blocks that one transaction may change: all of them are kept in memory.
+const LARGEST_TRANSACTION: usize = 16 << 20;
+
+/// The metadata of a file system.
+pub(crate) struct Store {
+    device: Arc<dyn Device>,
+    geometry: Geometry,
+    cache: Cache,
+    writer: Option<Writer>,
+}
+
+/// What changing needs.
+struct Writer {
+    gate: Gate,
+    /// Taken by who commits.
+    log: Mutex<Log>,
+    /// Blocks that the running transaction freed.
+    revoked: Mutex<HashSet<u64>>,
+    superblock: Super,
+}
+
+impl Store {
+    /// A store that is only read, with a cache of at most `bytes`.
+    pub(crate) fn new(device: Arc<dyn Device>, geometry: &Geometry, bytes: usize) -> Self {
+        let cache = Cache::new(bytes >> geometry.block_bits);
+        Self { device, geometry: geometry.clone(), cache, writer: None }
+    }
+
+    /// A store that is written as well.
+    pub(crate) fn writable(
+        device: Arc<dyn Device>,
+        geometry: &Geometry,
+        superblock: RawSuperblock,
+        log: Log,
+        bytes: usize,
+    ) -> Self {
+        let most = (LARGEST_TRANSACTION >> geometry.block_bits) as u32;
+        let writer = Writer {
+            gate: Gate::new(log.largest_transaction().map_or(most, |largest| largest.min(most))),
+            log: Mutex::new(log),
+            revoked: Mutex::default(),
+            superblock: Super::new(superblock),
+        };
+        Self { writer: Some(writer), ..Self::new(device, geometry, bytes) }
+    }
+
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn writer(&self) -> Result<&Writer> {
+        self.writer.as_ref().ok_or(Error::ReadOnly)
+    }
+
+    /// How long ago the running transaction was first joined.
+    fn age(&self) -> Option<Duration> {
+        self.writer.as_ref()?.gate.age()
+    }
+
+    /// Whether anything can be changed.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writer.as_ref().is_some_and(|writer| !writer.gate.is_aborted())
+    }
+
+    /// A block, which `verify` accepts as what `seal` says.
+    pub(crate) fn get(
+        &self,
+        number: u64,
+        seal: Seal,
+        verify: impl Fn(&[u8]) -> Result<()>,
+    ) -> Result<Arc<[u8]>> {
+        loop {
+            let (bytes, departures) = match self.cache.look(number) {
+                Known::Here(bytes, sealed) => {
+                    if sealed != seal {
+                        verify(&bytes)?;
+                        self.cache.reseal(number, seal);
+                    }
+                    return Ok(bytes);
+                }
+                Known::Pending(bytes, departures) => (bytes, departures),
+                Known::Away(departures) => {
+                    let mut bytes = vec![0; self.geometry.block_size as usize];
+                    self.device.read_at(number << self.geometry.block_bits, &mut bytes)?;
+                    (bytes.into(), departures)
+                }
+            };
+            verify(&bytes)?;
+            if self.cache.insert(number, bytes.clone(), seal, departures) {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// Joins the running transaction. At most `credits` blocks will be changed; waits while there is no room for them.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], and those of a commit that made room.
+    pub(crate) fn begin(&self, credits: u32) -> Result<Handle<'_>> {
+        let writer = self.writer()?;
+        loop {
+            match writer.gate.enter(credits, || self.cache.dirty())? {
+                Entered::In => return Ok(Handle { store: self, writer, credits }),
+                Entered::Full(tid) => self.commit(tid)?,
+            }
+        }
+    }
+
+    /// The last transaction that is on the device as a whole.
+    pub(crate) fn committed(&self) -> Tid {
+        self.writer.as_ref().map_or(0, |writer| writer.gate.committed())
+    }
+}
