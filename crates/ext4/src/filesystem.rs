@@ -154,7 +154,7 @@ impl Filesystem {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`], [`Error::Corrupt`], [`Error::Io`].
     pub fn find(&self, directory: &Inode, name: &[u8]) -> Result<Inode> {
-        let entry = if directory.flags.contains(InodeFlags::INLINE_DATA) {
+        let number = if directory.flags.contains(InodeFlags::INLINE_DATA) {
             if name.len() > directory::LONGEST_NAME {
                 return Err(Error::NameTooLong);
             }
@@ -165,20 +165,18 @@ impl Filesystem {
                 }
                 found.is_err()
             })?;
-            found?
+            found?.inode
         } else {
-            self.directory(directory).find(name)?
+            self.directory(directory).find(name)?.inode
         };
         // Only the root and what it needs lies below the first free inode.
-        if entry.inode < self.geometry.first_inode && entry.inode != ROOT {
-            let what =
-                format!("the name {} leads to the reserved inode {}", name.escape_ascii(), entry.inode);
+        if number < self.geometry.first_inode && number != ROOT {
+            let what = format!("the name {} leads to the reserved inode {number}", name.escape_ascii());
             return Err(Corruption::new(what).inode(directory.number).into());
         }
-        self.inode(entry.inode).map_err(|error| match error {
+        self.inode(number).map_err(|error| match error {
             Error::NotFound => {
-                let what =
-                    format!("the name {} leads to inode {}, which is free", name.escape_ascii(), entry.inode);
+                let what = format!("the name {} leads to inode {number}, which is free", name.escape_ascii());
                 Corruption::new(what).inode(directory.number).into()
             }
             error => error,

@@ -50,6 +50,8 @@ pub struct Geometry {
     pub uuid: [u8; 16],
     /// What names are hashed with.
     pub hash_seed: [u32; 4],
+    /// How names of new indexes are hashed: 0 legacy, 1 half MD4, 2 TEA.
+    pub hash_version: u8,
     /// Names are hashed as unsigned characters.
     pub unsigned_hash: bool,
 }
@@ -202,6 +204,7 @@ impl Geometry {
             checksum_seed,
             uuid: raw.uuid,
             hash_seed: raw.hash_seed.map(|word| word.get()),
+            hash_version: Some(raw.def_hash_version).filter(|&version| version <= 2).unwrap_or(1),
             // EXT2_FLAGS_UNSIGNED_HASH
             unsigned_hash: raw.flags.get() & 2 != 0,
         })

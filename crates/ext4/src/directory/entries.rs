@@ -15,7 +15,6 @@ pub(crate) struct RawEntry<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) kind: Option<Kind>,
     /// What the disk has for `kind`.
-    #[allow(dead_code, reason = "kept where entries move")]
     pub(crate) file_type: u8,
     /// Where it begins in the block.
     pub(crate) start: u64,

@@ -1,59 +1,125 @@
-//! The hash tree of a directory.
+//! The way through the hash tree of a directory.
 
-use super::Directory;
 use super::hash::{Algorithm, hash};
 use super::node::{self, Node};
+use super::source::Source;
 use crate::error::Result;
 use crate::layout::Incompat;
 use crate::superblock::Geometry;
+
+/// How the names of a directory are hashed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hasher {
+    algorithm: Algorithm,
+    unsigned: bool,
+    seed: [u32; 4],
+}
+
+/// A version that only tests know: names that begin alike have one hash.
+#[cfg(test)]
+pub(super) const COLLIDING: u8 = 0xee;
+
+impl Hasher {
+    /// By the number in the root of an index; `None` for those not known here.
+    pub(super) fn new(version: u8, geometry: &Geometry) -> Option<Self> {
+        let (version, unsigned) = match version {
+            0..=2 => (version, geometry.unsigned_hash),
+            3..=5 => (version - 3, true),
+            #[cfg(test)]
+            COLLIDING => return Some(Self { algorithm: Algorithm::FirstByte, unsigned: true, seed: [0; 4] }),
+            _ => return None,
+        };
+        let algorithm = match version {
+            0 => Algorithm::Legacy,
+            1 => Algorithm::HalfMd4,
+            _ => Algorithm::Tea,
+        };
+        Some(Self { algorithm, unsigned, seed: geometry.hash_seed })
+    }
+
+    pub(super) fn hash(&self, name: &[u8]) -> u32 {
+        hash(self.algorithm, self.unsigned, self.seed, name)
+    }
+}
 
 /// Levels of nodes below the root that a tree may have.
 pub(super) fn deepest(geometry: &Geometry) -> u8 {
     if geometry.incompat.contains(Incompat::LARGE_DIR) { 2 } else { 1 }
 }
 
-/// The leaves in which a name may be; `None` where names are hashed in a way not known here, and all leaves may.
-pub(super) fn leaves<'a>(
-    directory: &'a Directory<'a>,
-    name: &[u8],
-) -> Result<Option<impl Iterator<Item = Result<u32>> + 'a>> {
-    let wrong = |what: &str| directory.wrong(format!("directory index: {what}"));
-    let Some((_, root)) = directory.block(0)? else { return Err(wrong("its root is a hole")) };
-    let info = node::info(&root)?;
-    let (algorithm, unsigned) = match info.hash_version {
-        version @ 0..=2 => (version, directory.geometry.unsigned_hash),
-        version @ 3..=5 => (version - 3, true),
-        _ => return Ok(None),
-    };
-    let algorithm = match algorithm {
-        0 => Algorithm::Legacy,
-        1 => Algorithm::HalfMd4,
-        _ => Algorithm::Tea,
-    };
-    if info.indirect_levels > deepest(directory.geometry) {
-        return Err(wrong("it is too deep"));
+/// One level of the way down.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    /// The node's block.
+    pub(super) logical: u32,
+    /// The entry that leads on.
+    pub(super) place: usize,
+    /// The node has no room for one more entry.
+    pub(super) is_full: bool,
+    /// Names from this hash on are below that entry.
+    pub(super) from: u32,
+    /// And up to this one, of which there may be more behind.
+    pub(super) until: u32,
+}
+
+fn block(directory: &impl Source, logical: u32) -> Result<std::sync::Arc<[u8]>> {
+    match directory.block(logical)? {
+        Some((_, block)) => Ok(block),
+        None => Err(directory.wrong("directory index: a node is a hole")),
     }
-    let wanted = hash(algorithm, unsigned, directory.geometry.hash_seed, name);
-    // The way down: block, number of entries and place, for each level.
-    let mut path: Vec<(u32, usize)> = Vec::with_capacity(4);
-    let mut logical = 0;
-    for _ in 0..=info.indirect_levels {
-        let Some((_, block)) = directory.block(logical)? else { return Err(wrong("a node is a hole")) };
-        let node = Node::parse(&block, logical == 0)?;
-        let place = node.find(wanted);
-        path.push((logical, place));
+}
+
+/// How names are hashed; `None` where it is not known here, and a name may be in any block.
+pub(super) fn hasher(directory: &impl Source) -> Result<Option<Hasher>> {
+    let root = block(directory, 0)?;
+    Ok(Hasher::new(node::info(&root)?.hash_version, directory.geometry()))
+}
+
+/// The way to the first leaf in which names of this hash may be.
+pub(super) fn descend(directory: &impl Source, hash: u32) -> Result<(Vec<Step>, u32)> {
+    let mut path = Vec::with_capacity(3);
+    let (mut logical, mut from, mut until) = (0, 0, u32::MAX);
+    let mut levels = 0;
+    loop {
+        let bytes = block(directory, logical)?;
+        if logical == 0 {
+            levels = node::info(&bytes)?.indirect_levels;
+            if levels > deepest(directory.geometry()) {
+                return Err(directory.wrong("directory index: it is too deep"));
+            }
+        }
+        let node = Node::parse(&bytes, logical == 0)?;
+        let place = node.find(hash);
+        if place > 0 {
+            from = node.hash(place);
+        }
+        if place + 1 < node.count {
+            until = node.hash(place + 1);
+        }
+        path.push(Step { logical, place, is_full: node.is_full(), from, until });
         logical = node.block(place);
         if logical == 0 {
-            return Err(wrong("a node refers to the root"));
+            return Err(directory.wrong("directory index: a node refers to the root"));
+        }
+        if path.len() > levels.into() {
+            return Ok((path, logical));
         }
     }
-    let mut next = Some(logical);
+}
+
+/// The leaves in which names of this hash may be.
+pub(super) fn leaves<'a>(
+    directory: &'a impl Source,
+    wanted: u32,
+) -> Result<impl Iterator<Item = Result<u32>> + 'a> {
+    let (mut path, first) = descend(directory, wanted)?;
+    let mut next = Some(first);
     // A tree that is whole leads to each leaf once.
     let mut left = directory.length()?;
-    Ok(Some(std::iter::from_fn(move || {
+    Ok(std::iter::from_fn(move || {
         let now = next.take()?;
         let Some(rest) = left.checked_sub(1) else {
-            return Some(Err(wrong("it leads to more leaves than there are")));
+            return Some(Err(directory.wrong("directory index: it leads to more leaves than there are")));
         };
         left = rest;
         match following(directory, &mut path, wanted) {
@@ -61,34 +127,32 @@ pub(super) fn leaves<'a>(
             Err(error) => return Some(Err(error)),
         }
         Some(Ok(now))
-    })))
+    }))
 }
 
 /// The leaf after the one that `path` leads to, if names of this hash go on there.
-fn following(directory: &Directory<'_>, path: &mut [(u32, usize)], wanted: u32) -> Result<Option<u32>> {
-    let wrong = |what: &str| directory.wrong(format!("directory index: {what}"));
+fn following(directory: &impl Source, path: &mut [Step], wanted: u32) -> Result<Option<u32>> {
     let mut level = path.len();
     let mut logical = loop {
         let Some(above) = level.checked_sub(1) else { return Ok(None) };
         level = above;
-        let (logical, place) = path[level];
-        let Some((_, block)) = directory.block(logical)? else { return Err(wrong("a node is a hole")) };
-        let node = Node::parse(&block, logical == 0)?;
+        let Step { logical, place, .. } = path[level];
+        let bytes = block(directory, logical)?;
+        let node = Node::parse(&bytes, logical == 0)?;
         if place + 1 < node.count {
             if node.hash(place + 1) & !1 != wanted {
                 return Ok(None);
             }
-            path[level].1 = place + 1;
+            path[level].place = place + 1;
             break node.block(place + 1);
         }
     };
     for step in &mut path[level + 1..] {
-        *step = (logical, 0);
-        let Some((_, block)) = directory.block(logical)? else { return Err(wrong("a node is a hole")) };
-        logical = Node::parse(&block, logical == 0)?.block(0);
+        (step.logical, step.place) = (logical, 0);
+        logical = Node::parse(&block(directory, logical)?, logical == 0)?.block(0);
     }
     if logical == 0 {
-        return Err(wrong("a node refers to the root"));
+        return Err(directory.wrong("directory index: a node refers to the root"));
     }
     Ok(Some(logical))
 }

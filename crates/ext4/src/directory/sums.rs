@@ -61,7 +61,6 @@ pub(super) fn verify_leaf(seed: u32, block: &[u8]) -> Result<(), Corruption> {
 }
 
 /// Fills in the sum of a block of a directory; `seed` is the one of its inode.
-#[allow(dead_code, reason = "called where blocks are written")]
 pub(crate) fn fill_sum(seed: u32, block: &mut [u8]) {
     let shape = Shape::of(block);
     if shape != Shape::Leaf {

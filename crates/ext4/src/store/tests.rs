@@ -25,6 +25,7 @@ fn store(blocks: usize) -> (Arc<MemoryDevice>, Store) {
         checksum_seed: None,
         uuid: [0; 16],
         hash_seed: [0; 4],
+        hash_version: 1,
         unsigned_hash: false,
     };
     let raw = zerocopy::FromZeros::new_zeroed();

@@ -1,0 +1,73 @@
+//! Names entered into a directory and taken out again.
+
+use super::LONGEST_NAME;
+use super::find::Found;
+use super::leaf::{self, Link};
+use super::source::Target;
+use super::tree;
+use crate::error::{Error, Result};
+use crate::layout::Compat;
+
+/// Most blocks of the directory itself that [`insert`] changes or adds: the new leaf and the one it was split from, and
+/// the same for each level of the index, with a new level below the root.
+pub(crate) const INSERT_BLOCKS: u32 = 2 + 2 * 3 + 1;
+
+/// Enters a name that is not there yet.
+///
+/// # Errors
+/// [`Error::NameTooLong`]; [`Error::NoSpace`], with all names where they were; [`Error::Corrupt`], [`Error::Io`].
+pub(crate) fn insert(directory: &mut impl Target, link: &Link<'_>) -> Result<()> {
+    if link.name.len() > LONGEST_NAME {
+        return Err(Error::NameTooLong);
+    }
+    let can_index = directory.geometry().compat.contains(Compat::DIR_INDEX);
+    if directory.is_indexed() {
+        if can_index {
+            return tree::insert(directory, link);
+        }
+        if directory.is_summed() {
+            return Err(directory.wrong("a directory with an index, on a file system without them"));
+        }
+        // The root's bytes are room for names now.
+        directory.set_indexed(false);
+    }
+    let length = directory.length()?;
+    for logical in 0..length {
+        if insert_in(directory, logical, link)? {
+            return Ok(());
+        }
+    }
+    if can_index && length == 1 {
+        tree::plant(directory)?;
+        return tree::insert(directory, link);
+    }
+    directory.append(|block, geometry| {
+        leaf::make_empty(block, geometry);
+        leaf::insert(block, geometry, 0, link)
+    })?;
+    Ok(())
+}
+
+/// Enters a name into a leaf; false where it does not fit. A hole has no room.
+pub(super) fn insert_in(directory: &mut impl Target, logical: u32, link: &Link<'_>) -> Result<bool> {
+    let Some((number, block)) = directory.block(logical)? else { return Ok(false) };
+    let owner = directory.number();
+    // Looked for first, so that a full block is not changed for nothing.
+    let room = leaf::find_room(&block, directory.geometry(), link.name)
+        .map_err(|corruption| corruption.inode(owner).block(number))?;
+    let Some(start) = room else { return Ok(false) };
+    // Who holds a copy would make the change copy it as well.
+    drop(block);
+    directory.change(logical, |block, geometry| leaf::insert(block, geometry, start, link))?;
+    Ok(true)
+}
+
+/// Takes out a name that was found.
+pub(crate) fn remove(directory: &mut impl Target, found: &Found, name: &[u8]) -> Result<()> {
+    directory.change(found.logical, |block, geometry| leaf::remove(block, geometry, found.start, name))
+}
+
+/// Leads a name that was found to another inode.
+pub(crate) fn repoint(directory: &mut impl Target, found: &Found, link: &Link<'_>) -> Result<()> {
+    directory.change(found.logical, |block, geometry| leaf::repoint(block, geometry, found.start, link))
+}

@@ -1,0 +1,222 @@
+//! The list of entries in a leaf: its bytes, changed.
+
+use zerocopy::IntoBytes;
+
+use super::entries::{Entries, RawEntry, TAIL, set_length, tail_sum};
+use crate::error::Corruption;
+use crate::inode::Kind;
+use crate::layout::{DirEntry, DirTail, Incompat, TAIL_TYPE};
+use crate::superblock::Geometry;
+
+type Result<T> = std::result::Result<T, Corruption>;
+
+/// A name, and what it leads to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Link<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) inode: u32,
+    pub(crate) kind: Kind,
+}
+
+const HEAD: usize = size_of::<DirEntry>();
+
+/// Bytes that an entry with such a name needs.
+fn needed(name: usize) -> usize {
+    (HEAD + name).next_multiple_of(4)
+}
+
+fn is_summed(geometry: &Geometry) -> bool {
+    geometry.checksum_seed.is_some()
+}
+
+fn file_type(geometry: &Geometry, kind: Kind) -> u8 {
+    if geometry.incompat.contains(Incompat::FILETYPE) { kind.to_entry() } else { 0 }
+}
+
+/// The entries before the tail; without room for a sum that must be there, nothing may be changed.
+fn entries<'a>(block: &'a [u8], geometry: &Geometry) -> Result<impl Iterator<Item = Result<RawEntry<'a>>>> {
+    let summed = is_summed(geometry);
+    if summed && tail_sum(block).is_none() {
+        return Err(Corruption::new("directory block: no room for its checksum"));
+    }
+    let end = (block.len() - if summed { TAIL } else { 0 }) as u64;
+    Ok(Entries::new(block, geometry)
+        .take_while(move |entry| !entry.as_ref().is_ok_and(|entry| entry.start == end))
+        .map(move |entry| match entry {
+            Ok(entry) if entry.end > end => Err(Corruption::new(format!(
+                "directory entry at {}: it reaches into the checksum",
+                entry.start
+            ))),
+            entry => entry,
+        }))
+}
+
+/// Bytes of an entry that are in use.
+fn used(entry: &RawEntry<'_>) -> usize {
+    if entry.inode == 0 { 0 } else { needed(entry.name.len()) }
+}
+
+fn put(block: &mut [u8], start: usize, length: usize, inode: u32, file_type: u8, name: &[u8]) {
+    let head = DirEntry { inode: inode.into(), rec_len: 0.into(), name_len: name.len() as u8, file_type };
+    block[start..start + HEAD].copy_from_slice(head.as_bytes());
+    block[start + HEAD..start + HEAD + name.len()].copy_from_slice(name);
+    set_length(block, start, length);
+}
+
+/// Writes entries, one close to the other, into a block of zeros. They must fit; the last one has what is left.
+fn pack<'a>(block: &mut [u8], summed: bool, entries: impl Iterator<Item = RawEntry<'a>>) {
+    let mut end = block.len();
+    if summed {
+        end -= TAIL;
+        let tail = DirTail {
+            reserved_zero1: 0.into(),
+            rec_len: (TAIL as u16).into(),
+            reserved_zero2: 0,
+            reserved_ft: TAIL_TYPE,
+            checksum: 0.into(),
+        };
+        block[end..].copy_from_slice(tail.as_bytes());
+    }
+    set_length(block, 0, end);
+    let (mut last, mut at) = (0, 0);
+    for entry in entries {
+        let length = needed(entry.name.len());
+        put(block, at, length, entry.inode, entry.file_type, entry.name);
+        (last, at) = (at, at + length);
+    }
+    set_length(block, last, end - last);
+}
+
+/// Makes a block of zeros a leaf without names.
+pub(super) fn make_empty(block: &mut [u8], geometry: &Geometry) {
+    pack(block, is_summed(geometry), std::iter::empty());
+}
+
+/// Makes a block of zeros the first one of a directory: `.` and `..`.
+pub(crate) fn make_first(block: &mut [u8], geometry: &Geometry, own: u32, parent: u32) {
+    let file_type = file_type(geometry, Kind::Directory);
+    let entry = |name, inode| RawEntry { inode, name, kind: None, file_type, start: 0, end: 0 };
+    let dots: [(&[u8], u32); 2] = [(b".", own), (b"..", parent)];
+    pack(block, is_summed(geometry), dots.into_iter().map(|(name, inode)| entry(name, inode)));
+}
+
+/// Where an entry with such a name can be entered; `None` where it does not fit.
+pub(super) fn find_room(block: &[u8], geometry: &Geometry, name: &[u8]) -> Result<Option<usize>> {
+    let needed = needed(name.len());
+    for entry in entries(block, geometry)? {
+        let entry = entry?;
+        if (entry.end - entry.start) as usize - used(&entry) >= needed {
+            return Ok(Some(entry.start as usize));
+        }
+    }
+    Ok(None)
+}
+
+/// The entry that begins at `start`, which whoever looked before found there.
+fn at<'a>(block: &'a [u8], geometry: &Geometry, start: usize) -> Result<RawEntry<'a>> {
+    let found = entries(block, geometry)?
+        .find(|entry| entry.as_ref().map_or(true, |entry| entry.start == start as u64));
+    found.unwrap_or_else(|| Err(Corruption::new(format!("directory entry at {start}: it is gone"))))
+}
+
+/// Enters a name at the place that [`find_room`] told: behind the entry there, or instead of it where it is free.
+pub(super) fn insert(block: &mut [u8], geometry: &Geometry, start: usize, link: &Link<'_>) -> Result<()> {
+    let found = at(block, geometry, start)?;
+    let (used, length) = (used(&found), (found.end - found.start) as usize);
+    if length - used < needed(link.name.len()) {
+        return Err(Corruption::new(format!("directory entry at {start}: no room behind it")));
+    }
+    if used > 0 {
+        set_length(block, start, used);
+    }
+    put(block, start + used, length - used, link.inode, file_type(geometry, link.kind), link.name);
+    Ok(())
+}
+
+/// Removes the name at `start`: its room goes to the entry before it. Nothing of the name stays on the disk.
+pub(super) fn remove(block: &mut [u8], geometry: &Geometry, start: usize, name: &[u8]) -> Result<()> {
+    let mut first = start;
+    let mut end = None;
+    for entry in entries(block, geometry)? {
+        let entry = entry?;
+        if entry.start == start as u64 {
+            end = Some(entry.end as usize).filter(|_| entry.inode != 0 && entry.name == name);
+            break;
+        }
+        first = entry.start as usize;
+    }
+    let Some(end) = end else {
+        return Err(Corruption::new(format!("directory entry at {start}: it is gone")));
+    };
+    block[start..end].fill(0);
+    set_length(block, first, end - first);
+    Ok(())
+}
+
+/// Leads the name at `start` to another inode.
+pub(super) fn repoint(block: &mut [u8], geometry: &Geometry, start: usize, link: &Link<'_>) -> Result<()> {
+    let found = at(block, geometry, start)?;
+    if found.inode == 0 || found.name != link.name {
+        return Err(Corruption::new(format!("directory entry at {start}: it is gone")));
+    }
+    block[start..start + 4].copy_from_slice(&link.inode.to_le_bytes());
+    block[start + 7] = file_type(geometry, link.kind);
+    Ok(())
+}
+
+/// Copies all entries behind `.` and `..` into a new leaf.
+pub(super) fn copy_names(first: &[u8], geometry: &Geometry, leaf: &mut [u8]) -> Result<()> {
+    let all = entries(first, geometry)?.collect::<Result<Vec<_>>>()?;
+    match &*all {
+        [dot, parent, names @ ..] if (dot.name, dot.end, parent.name) == (b".", 12, b"..") => {
+            let names = names.iter().filter(|entry| entry.inode != 0);
+            pack(leaf, is_summed(geometry), names.copied());
+            Ok(())
+        }
+        _ => Err(Corruption::new("directory block: it does not begin with `.` and `..`")),
+    }
+}
+
+/// A leaf in two halves.
+pub(super) struct Halves {
+    pub(super) lower: Vec<u8>,
+    pub(super) upper: Vec<u8>,
+    /// The lowest hash in the upper half.
+    pub(super) hash: u32,
+    /// The lower half ends with names of that hash.
+    pub(super) continued: bool,
+}
+
+/// Splits a leaf by the hashes of its names, so that both halves have about the same bytes in use.
+pub(super) fn split(block: &[u8], geometry: &Geometry, hash: impl Fn(&[u8]) -> u32) -> Result<Halves> {
+    let mut names = Vec::new();
+    for entry in entries(block, geometry)? {
+        let entry = entry?;
+        if entry.inode != 0 {
+            names.push((hash(entry.name), entry));
+        }
+    }
+    if names.len() < 2 {
+        return Err(Corruption::new("directory block: one name fills it"));
+    }
+    names.sort_by_key(|&(hash, _)| hash);
+    let total: usize = names.iter().map(|(_, entry)| needed(entry.name.len())).sum();
+    let mut bytes = 0;
+    let middle = names.iter().position(|(_, entry)| {
+        bytes += needed(entry.name.len());
+        bytes * 2 > total
+    });
+    let middle = middle.unwrap_or(0).clamp(1, names.len() - 1);
+    let (lower, upper) = names.split_at(middle);
+    let packed = |names: &[(u32, RawEntry<'_>)]| {
+        let mut packed = vec![0; block.len()];
+        pack(&mut packed, is_summed(geometry), names.iter().map(|&(_, entry)| entry));
+        packed
+    };
+    Ok(Halves {
+        lower: packed(lower),
+        upper: packed(upper),
+        hash: upper[0].0,
+        continued: lower[lower.len() - 1].0 == upper[0].0,
+    })
+}
