@@ -25,6 +25,7 @@ Examples:
   shunt mirror --daemon /data /mnt/data   the same in the background
   shunt list                              what is mounted
   shunt stat /mnt/data                    which requests were answered, and how fast
+  shunt upgrade /mnt/data                 serve it on with the version of this command
   shunt umount /mnt/data                  unmount, and wait until all is committed";
 
 const EXT4_EXAMPLES: &str = "\
@@ -51,6 +52,11 @@ Examples:
 
 Signals: SIGTERM and SIGINT unmount and exit, users of the mount or not; a second one does not wait
 at all. SIGUSR1 writes the statistics to the log.";
+
+const UPGRADE_EXAMPLES: &str = "\
+Examples:
+  shunt upgrade /mnt/data                                 to the version of this command
+  shunt upgrade --binary /opt/shunt-new/shunt /mnt/data   to another one";
 
 /// File systems in user space at kernel speed.
 #[derive(Debug, Parser)]
@@ -79,6 +85,13 @@ pub enum Command {
     ///
     /// Works on dead mounts ("transport endpoint is not connected") too, and sends no request to the mount.
     Umount(UmountArgs),
+
+    /// Have another program serve a mount on, its users none the wiser
+    ///
+    /// The daemon finishes what it has begun and ends; the new one goes on with all that is open. Programs wait for a
+    /// moment. The new program is tried first: one that is not fit changes nothing.
+    #[command(after_help = UPGRADE_EXAMPLES)]
+    Upgrade(UpgradeArgs),
 
     /// List the mounts of shunt
     List(ListArgs),
@@ -169,6 +182,21 @@ pub struct UmountArgs {
     /// Where it is mounted
     #[arg(value_name = "MOUNTPOINT", required = true)]
     pub mountpoints: Vec<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct UpgradeArgs {
+    /// The new program [default: that of this command]
+    #[arg(long, value_name = "PATH")]
+    pub binary: Option<PathBuf>,
+
+    /// Print JSON: {mountpoint, binary, old_version, version, old_pid, pid, pause_ms, takeovers}
+    #[arg(long)]
+    pub json: bool,
+
+    /// Where it is mounted
+    #[arg(value_name = "MOUNTPOINT")]
+    pub mountpoint: PathBuf,
 }
 
 #[derive(Args, Clone, Debug)]

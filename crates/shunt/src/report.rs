@@ -47,6 +47,12 @@ pub struct Stat {
     /// Daemons of this mount that ended before this one.
     #[serde(default)]
     pub takeovers: u64,
+    /// How this daemon came to serve, if it is not the first.
+    #[serde(default)]
+    pub takeover: Option<TookOver>,
+    /// Why no daemon can follow this one; none if one can.
+    #[serde(default)]
+    pub no_takeover: Option<String>,
     /// Threads that wait for requests.
     pub threads: u64,
     /// Bursts of requests during which idle processors polled.
@@ -70,6 +76,36 @@ pub struct Stat {
     pub memory: Memory,
     /// What kernel and daemon agreed on.
     pub negotiated: Negotiated,
+}
+
+/// How a daemon took over.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TookOver {
+    /// `death`, `upgrade`, or `failed upgrade`: the new program did not take over.
+    pub cause: String,
+    /// Milliseconds in which nobody served.
+    pub pause_ms: f64,
+}
+
+/// The outcome of an upgrade, as `shunt upgrade --json` shows it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Upgraded {
+    /// Where it is mounted.
+    pub mountpoint: String,
+    /// The program.
+    pub binary: String,
+    /// The version that served before.
+    pub old_version: String,
+    /// The version that serves now.
+    pub version: String,
+    /// The process that served before.
+    pub old_pid: u32,
+    /// The process that serves now.
+    pub pid: u32,
+    /// Milliseconds in which nobody served.
+    pub pause_ms: f64,
+    /// Daemons of this mount that ended before this one.
+    pub takeovers: u64,
 }
 
 /// The requests of one operation.

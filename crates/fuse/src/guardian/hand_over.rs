@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::held::{Class, Held, Key};
 use super::wire::{MAX, Message};
-use super::{Guardian, GuardianError, Watch, link};
+use super::{Cause, Guardian, GuardianError, Watch, link};
 use crate::mount::MountPoint;
 
 /// All that is left of a server: what its successor needs to go on.
@@ -22,6 +22,7 @@ pub struct HandOver {
     pub(crate) mount: MountPoint,
     pub(crate) takeovers: u32,
     gone: u64,
+    cause: Cause,
 }
 
 impl HandOver {
@@ -37,14 +38,16 @@ impl HandOver {
         let mut held = Held::new();
         let mut mounted = None;
         let mut buf = vec![0; MAX];
-        let (takeovers, oom_score, gone) = loop {
+        let (takeovers, oom_score, gone, cause) = loop {
             let (length, descriptor) = link::receive(socket.as_fd(), &mut buf).map_err(|_| NOT_A_GUARDIAN)?;
             match (Message::decode(&buf[..length]), descriptor) {
                 (Some(Message::Hold(key)), Some(descriptor)) => drop(held.insert(key, descriptor)),
                 (Some(Message::Mounted { token, mark, path }), _) => {
                     mounted = Some((Watch(token), MountPoint::new(path, mark)));
                 }
-                (Some(Message::Go { takeovers, oom_score, gone }), _) => break (takeovers, oom_score, gone),
+                (Some(Message::Go { takeovers, oom_score, gone, cause }), _) => {
+                    break (takeovers, oom_score, gone, cause);
+                }
                 _ if length == 0 => return Err(NOT_A_GUARDIAN),
                 _ => {}
             }
@@ -54,7 +57,7 @@ impl HandOver {
         let _ = std::fs::write("/proc/self/oom_score_adj", oom_score.to_string());
         let next = AtomicU32::new(watch.0.wrapping_add(1));
         let guardian = Guardian { socket, child: None, next, restart: OnceLock::new() };
-        Ok(Self { guardian, held, watch, mount, takeovers, gone })
+        Ok(Self { guardian, held, watch, mount, takeovers, gone, cause })
     }
 
     /// The mount to be served.
@@ -65,6 +68,11 @@ impl HandOver {
     /// Which takeover of this mount it is, from 1.
     pub fn takeovers(&self) -> u32 {
         self.takeovers
+    }
+
+    /// Why the last server is gone.
+    pub fn cause(&self) -> Cause {
+        self.cause
     }
 
     /// The log file that the last server wrote.

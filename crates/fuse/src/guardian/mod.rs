@@ -78,6 +78,24 @@ pub struct Restart {
     pub crashes: u32,
 }
 
+/// Why a server took over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Cause {
+    /// The server before it was killed, or crashed.
+    Death = 0,
+    /// It is the program of an [upgrade](Guardian::upgrade).
+    Upgrade = 1,
+    /// The program of an upgrade did not get to serve, and this is the one before.
+    FailedUpgrade = 2,
+}
+
+impl Cause {
+    fn from_number(number: u8) -> Option<Self> {
+        [Self::Death, Self::Upgrade, Self::FailedUpgrade].into_iter().find(|cause| *cause as u8 == number)
+    }
+}
+
 /// The server's side of a guardian.
 ///
 /// Dropping it while mounts are watched has the same effect as the server's death: they are unmounted.
@@ -193,8 +211,9 @@ impl Guardian {
         self.send(&Message::Ending)
     }
 
-    /// The next server is to be `program`, a file that can be executed. Once this process ends it takes over; if it does
-    /// not get that far, the program of the guardian does.
+    /// The next server is to be `program`, a file that can be executed (no script: its interpreter could not open it).
+    /// Once this process ends it takes over. If it does not get that far within ten seconds, or ends twice within its
+    /// first ten seconds, the last program does again.
     ///
     /// # Errors
     ///

@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::Pid;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::Cause;
 use super::death::Life;
 use super::link;
 use super::process::{Book, log};
@@ -30,10 +31,20 @@ pub(super) struct Succession {
     ends: VecDeque<Instant>,
     takeovers: u32,
     oom_score: i32,
-    /// The program that an upgrade brought.
+    /// The program, where it is not ours.
     program: Option<OwnedFd>,
+    trial: Option<Trial>,
+    /// The last program of an upgrade failed.
+    back: bool,
     /// Servers that end as soon as their successors serve.
     dying: Vec<Child>,
+}
+
+/// A program that an upgrade brought, and that has not proved itself.
+struct Trial {
+    program: OwnedFd,
+    since: Instant,
+    ends: u32,
 }
 
 /// A server that we started.
@@ -45,7 +56,15 @@ pub(super) struct Server {
 
 impl Succession {
     pub(super) fn new(oom_score: i32) -> Self {
-        Self { ends: VecDeque::new(), takeovers: 0, oom_score, program: None, dying: Vec::new() }
+        Self {
+            ends: VecDeque::new(),
+            takeovers: 0,
+            oom_score,
+            program: None,
+            trial: None,
+            back: false,
+            dying: Vec::new(),
+        }
     }
 
     /// The server ended: starts the next one and hands everything over.
@@ -54,14 +73,23 @@ impl Succession {
         let gone = gone.tv_sec as u64 * 1_000_000_000 + gone.tv_nsec as u64;
         self.dying.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
         self.count(book)?;
-        let upgrade = book.upgrade.take();
-        if let Some(program) = upgrade {
-            self.program = Some(program);
+        let mut cause = if std::mem::take(&mut self.back) { Cause::FailedUpgrade } else { Cause::Death };
+        if let Some(program) = book.upgrade.take() {
+            cause = Cause::Upgrade;
+            self.trial = Some(Trial { program, since: Instant::now(), ends: 0 });
         }
         self.takeovers += 1;
         book.serving = false;
-        let server = self.start(book).map_err(|error| format!("no other server can be started ({error})"))?;
-        let go = Message::Go { takeovers: self.takeovers, oom_score: self.oom_score, gone };
+        let server = match self.start(book) {
+            Err(error) if self.trial.is_some() => {
+                self.give_up_trial(&format!("cannot be started ({error})"));
+                (self.back, cause) = (false, Cause::FailedUpgrade);
+                self.start(book)
+            }
+            started => started,
+        };
+        let server = server.map_err(|error| format!("no other server can be started ({error})"))?;
+        let go = Message::Go { takeovers: self.takeovers, oom_score: self.oom_score, gone, cause };
         if let Err(error) = server.hand_over(book, &go) {
             // It ended already, which is seen next.
             log(&format!("cannot hand over: {error}"));
@@ -90,7 +118,8 @@ impl Succession {
         let [name, rest @ ..] = arguments.as_slice() else { return Err(io::ErrorKind::InvalidInput.into()) };
         let (socket, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        let mut command = match &self.program {
+        let program = self.trial.as_ref().map(|trial| &trial.program).or(self.program.as_ref());
+        let mut command = match program {
             Some(program) => Command::new(format!("/proc/self/fd/{}", program.as_raw_fd())),
             // Ours: the same that the first server was, even if that file was replaced since.
             None => Command::new("/proc/self/exe"),
@@ -101,11 +130,23 @@ impl Succession {
         Ok(Server { child, socket, started: Instant::now() })
     }
 
-    /// A program that did not get as far as to serve is not tried again.
-    fn failed(&mut self) {
-        if self.program.take().is_some() {
-            log("the new program did not take over: back to the old one");
+    /// A server of the program on trial ended, on purpose or not.
+    fn judge(&mut self, on_purpose: bool, served: bool) {
+        let Some(trial) = &mut self.trial else { return };
+        trial.ends += u32::from(!on_purpose);
+        if !served {
+            self.give_up_trial("did not take over");
+        } else if on_purpose || trial.since.elapsed() > WINDOW {
+            self.program = self.trial.take().map(|trial| trial.program);
+        } else if trial.ends > 1 {
+            self.give_up_trial("ended again and again");
         }
+    }
+
+    fn give_up_trial(&mut self, why: &str) {
+        self.trial = None;
+        self.back = true;
+        log(&format!("the new program {why}: back to the old one"));
     }
 }
 
@@ -156,10 +197,8 @@ impl Server {
             }
             thread::sleep(Duration::from_millis(1));
         };
-        if !book.serving {
-            succession.failed();
-        }
-        if book.to_be_continued().is_some() {
+        succession.judge(book.upgrade.is_some(), book.serving);
+        if book.upgrade.is_none() && book.to_be_continued().is_some() {
             let how = status.map_or_else(String::new, |status| format!(" ({status})"));
             log(&format!("the server of {} ended{how}: another one goes on", book.path().display()));
         }

@@ -17,7 +17,7 @@
 //! | 18 restart | to the guardian | crashes too many | arguments of the next server, each ended by a NUL |
 //! | 19 ending | to the guardian | 0 | |
 //! | 20 upgrade | to the guardian | 0 | the program, open for execution |
-//! | 21 go | to the server | takeovers so far, this one included | the value for `oom_score_adj` (4), nanoseconds of CLOCK_MONOTONIC at which the last server was found gone (8) |
+//! | 21 go | to the server | takeovers so far, this one included | the value for `oom_score_adj` (4), nanoseconds of CLOCK_MONOTONIC at which the last server was found gone (8), the [`Cause`] (1) |
 //! | 22 serving | to the guardian | 0 | |
 //!
 //! Who gets a message that it does not know drops it.
@@ -26,11 +26,13 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use super::Cause;
 use super::held::{Class, Key};
 use crate::mount::{Dev, Mark, MountId};
 
-/// Of the format. Both sides are the same program, so there is nothing to negotiate.
-pub(super) const VERSION: u8 = 1;
+/// Of the format. Both sides are the same program, or one that was asked for [`takeover::VERSION`](crate::takeover::VERSION),
+/// which rises with this one: there is nothing to negotiate.
+pub(super) const VERSION: u8 = 2;
 /// What the guardian sends once, when no signal can end it any more.
 pub(super) const READY: &[u8; 2] = &[VERSION, b'R'];
 /// The largest packet: the arguments of a server. A path, which is at most 4096 bytes long, fits as well.
@@ -66,7 +68,7 @@ pub(super) enum Message {
     /// The next server is to be the program that comes along.
     Upgrade,
     /// All there is was handed over.
-    Go { takeovers: u32, oom_score: i32, gone: u64 },
+    Go { takeovers: u32, oom_score: i32, gone: u64, cause: Cause },
     /// The new server has taken over.
     Serving,
 }
@@ -113,10 +115,11 @@ impl Message {
             }
             Message::Ending => head(ENDING, 0),
             Message::Upgrade => head(UPGRADE, 0),
-            Message::Go { takeovers, oom_score, gone } => {
+            Message::Go { takeovers, oom_score, gone, cause } => {
                 let mut out = head(GO, *takeovers);
                 out.extend(oom_score.to_le_bytes());
                 out.extend(gone.to_le_bytes());
+                out.push(*cause as u8);
                 out
             }
             Message::Serving => head(SERVING, 0),
@@ -142,10 +145,11 @@ impl Message {
             ENDING => rest.is_empty().then_some(Message::Ending),
             UPGRADE => rest.is_empty().then_some(Message::Upgrade),
             GO => {
-                let (oom_score, gone) = rest.split_first_chunk()?;
-                let (oom_score, gone) =
-                    (i32::from_le_bytes(*oom_score), u64::from_le_bytes(gone.try_into().ok()?));
-                Some(Message::Go { takeovers: token, oom_score, gone })
+                let (oom_score, rest) = rest.split_first_chunk()?;
+                let (gone, rest) = rest.split_first_chunk()?;
+                let ([cause], oom_score) = (rest, i32::from_le_bytes(*oom_score)) else { return None };
+                let (gone, cause) = (u64::from_le_bytes(*gone), Cause::from_number(*cause)?);
+                Some(Message::Go { takeovers: token, oom_score, gone, cause })
             }
             SERVING => rest.is_empty().then_some(Message::Serving),
             _ => None,
@@ -197,7 +201,7 @@ mod tests {
             Message::Restart { crashes: 5, arguments: vec!["shunt".into(), "".into(), "-o".into()] },
             Message::Ending,
             Message::Upgrade,
-            Message::Go { takeovers: 2, oom_score: -1000, gone: 1 << 40 },
+            Message::Go { takeovers: 2, oom_score: -1000, gone: 1 << 40, cause: Cause::Upgrade },
             Message::Serving,
         ] {
             let packet = message.encode();
@@ -214,7 +218,8 @@ mod tests {
         for packet in [
             &[][..],
             &[VERSION],
-            &[2, 1, 0, 0, 0, 0],
+            &[VERSION - 1, 3, 0, 0, 0, 0],
+            &[VERSION + 1, 3, 0, 0, 0, 0],
             &[VERSION, 15, 0, 0, 0, 0],
             &[VERSION, 16, 99, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
             &[VERSION, 18, 5, 0, 0, 0],

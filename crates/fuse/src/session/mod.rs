@@ -2,6 +2,7 @@
 
 mod config;
 mod dispatch;
+mod drain;
 mod executor;
 pub(crate) mod intent;
 pub(crate) mod interrupt;

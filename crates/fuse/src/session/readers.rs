@@ -45,6 +45,8 @@ pub(crate) struct Readers {
     watch_wanted: Condvar,
     watch_sleeps: AtomicBool,
     ended: AtomicBool,
+    /// Nobody is to read any more: another server goes on.
+    pub(super) draining: AtomicBool,
     failure: Mutex<Option<io::Error>>,
     /// Threads that are to leave after their next request.
     surplus: AtomicUsize,
@@ -63,6 +65,7 @@ impl Readers {
             watch_wanted: Condvar::new(),
             watch_sleeps: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
             failure: Mutex::new(None),
             surplus: AtomicUsize::new(0),
             bursts: AtomicU64::new(0),
@@ -71,6 +74,11 @@ impl Readers {
 
     pub(crate) fn threads(&self) -> usize {
         self.threads.load(Ordering::Relaxed)
+    }
+
+    /// Threads that wait for a request.
+    pub(super) fn waiting(&self) -> usize {
+        self.idle.load(Ordering::Acquire)
     }
 
     fn wake_watch(&self) {
@@ -116,6 +124,10 @@ impl Readers {
         loop {
             if self.ended.load(Ordering::Acquire) {
                 return false;
+            }
+            if self.is_draining() {
+                self.watch_wanted.wait(&mut guard);
+                continue;
             }
             let progress = self.progress.load(Ordering::Relaxed);
             let requests = progress.wrapping_sub(last);
@@ -235,7 +247,7 @@ fn read_requests<F: FileSystem>(
     let channel: Arc<dyn Channel> = Arc::new(DevChannel::new(device.clone(), shared.pipes.clone()));
     let mut receiver =
         Receiver::new(device.clone(), buffers, shared.pipes.clone(), handle.negotiated().max_write);
-    loop {
+    while !readers.is_draining() {
         readers.idle.fetch_add(1, Ordering::AcqRel);
         let received = receiver.receive();
         readers.idle.fetch_sub(1, Ordering::AcqRel);
@@ -268,4 +280,5 @@ fn read_requests<F: FileSystem>(
             return None;
         }
     }
+    None
 }

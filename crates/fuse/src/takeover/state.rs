@@ -23,8 +23,9 @@ use shunt_fuse_abi::InitFlags;
 use super::map::Map;
 use crate::session::{Negotiated, Profile};
 
-/// Of the layout. A server of another version starts no takeover.
-pub const VERSION: u32 = 1;
+/// Of all that one server leaves to the next: this layout, the messages of the guardian, and what file systems make of
+/// node ids, handles and held descriptors. A server of another version cannot take over.
+pub const VERSION: u32 = 2;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"shunt\0ts");
 

@@ -96,6 +96,10 @@ pub struct MountArgs {
     #[arg(long, hide = true)]
     pub successor: bool,
 
+    /// Say which version of takeover this program speaks, mount nothing
+    #[arg(long, hide = true)]
+    pub probe: bool,
+
     /// So many daemons that end within ten seconds are too many
     #[arg(long, hide = true, value_name = "N", default_value_t = 5)]
     pub crashes: u32,

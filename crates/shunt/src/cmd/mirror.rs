@@ -19,6 +19,10 @@ use crate::report::Watch;
 use crate::serve::{self, Held, Service};
 
 pub fn run(args: &MirrorArgs, argv: &[OsString]) -> Result<ExitCode> {
+    if args.mount.probe {
+        super::print(serve::probe()?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if args.mount.successor {
         return Ok(daemon::take_over(&args.mount.log, |hand_over| take_over(args, hand_over)));
     }
@@ -43,11 +47,7 @@ fn serve(args: &MirrorArgs, argv: &[OsString]) -> Result<()> {
         .map_err(|error| failed(format_args!("cannot mirror {}: {error}", args.source.display())))?;
     let restart = match mirror.can_be_taken_over() {
         true => serve::restart(argv, &args.mount),
-        false => {
-            let source = source.display();
-            tracing::info!("no takeover after a crash: {source} has no file handles");
-            None
-        }
+        false => Err(format!("{} has no file handles that this user may open", source.display())),
     };
     serve::serve(service(args, mirror, source), &args.mount, restart)
 }

@@ -10,6 +10,7 @@ mod mirror;
 mod stat;
 mod stat_table;
 mod umount;
+mod upgrade;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -24,6 +25,7 @@ pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
         Command::Mirror(args) => return mirror::run(&args, argv),
         Command::Ext4(args) => ext4::run(&args)?,
         Command::Umount(args) => umount::run(&args)?,
+        Command::Upgrade(args) => upgrade::run(&args)?,
         Command::List(args) => list::run(&args)?,
         Command::Stat(args) => stat::run(&args)?,
         Command::InstallHelpers(args) => install_helpers::run(&args)?,

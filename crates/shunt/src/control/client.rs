@@ -1,6 +1,7 @@
 //! The side of `list`, `stat` and `umount`.
 
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
@@ -15,6 +16,8 @@ use crate::report::Stat;
 const TO_CONNECT: Duration = Duration::from_secs(1);
 /// A daemon that does not answer for so long is stopped or stuck.
 const TO_ANSWER: Duration = Duration::from_secs(5);
+/// An upgrade tries the other program first.
+const TO_UPGRADE: Duration = Duration::from_secs(15);
 
 /// A daemon.
 #[derive(Debug)]
@@ -35,10 +38,14 @@ pub(super) enum Knock<'a> {
 
 impl<'a> Peer<'a> {
     pub(super) fn knock(dir: &'a SocketDir, name: SocketName, deadline: Instant) -> Knock<'a> {
+        let before = dir.inode(&name);
         match Stream::connect(dir, &name, deadline) {
             Ok(stream) => Knock::There(Peer { dir, name, pid: stream.pid }),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                dir.remove(name.as_str());
+                // Unless the next daemon has put its own there by now.
+                if dir.inode(&name) == before {
+                    dir.remove(name.as_str());
+                }
                 Knock::Dead
             }
             Err(error) => Knock::Silent(error),
@@ -50,7 +57,7 @@ impl<'a> Peer<'a> {
     /// # Errors
     /// It does not answer in time, or not in terms that we know.
     pub fn hello(&self, deadline: Instant) -> io::Result<Hello> {
-        let mut hello: Hello = self.ask(Ask::Hello, deadline)?;
+        let mut hello: Hello = self.ask(&Ask::Hello, deadline)?;
         // The kernel's word, in the terms of our own pid namespace.
         hello.entry.pid = self.pid.map(|pid| pid.as_raw_nonzero().get() as u32);
         Ok(hello)
@@ -61,7 +68,15 @@ impl<'a> Peer<'a> {
     /// # Errors
     /// It does not answer within five seconds, or not in terms that we know.
     pub fn stat(&self) -> io::Result<Stat> {
-        self.ask(Ask::Stat, Instant::now() + TO_ANSWER)
+        self.ask(&Ask::Stat, Instant::now() + TO_ANSWER)
+    }
+
+    /// Asks it to hand over to another program; returns when it is about to.
+    ///
+    /// # Errors
+    /// It will not, or it does not answer within 15 seconds.
+    pub fn upgrade(&self, binary: &Path) -> io::Result<()> {
+        self.ask(&Ask::Upgrade { binary: binary.to_owned() }, Instant::now() + TO_UPGRADE)
     }
 
     /// Whether somebody still listens. Takes a second at most.
@@ -72,7 +87,7 @@ impl<'a> Peer<'a> {
         }
     }
 
-    fn ask<T: DeserializeOwned>(&self, ask: Ask, deadline: Instant) -> io::Result<T> {
+    fn ask<T: DeserializeOwned>(&self, ask: &Ask, deadline: Instant) -> io::Result<T> {
         let mut stream = Stream::connect(self.dir, &self.name, deadline).map_err(|e| self.stuck(e))?;
         let reply = proto::write_request(&mut stream, ask).and_then(|()| proto::read_reply(&mut stream));
         match reply.map_err(|error| self.stuck(error))? {
@@ -133,6 +148,10 @@ pub(super) mod tests {
         fn stat(&self) -> Stat {
             Stat { mountpoint: "/m".into(), ..Stat::default() }
         }
+
+        fn upgrade(&self, binary: &Path) -> Result<Box<dyn FnOnce()>, String> {
+            if binary == "/good" { Ok(Box::new(|| ())) } else { Err("bad".into()) }
+        }
     }
 
     /// A socket whose backlog is full, and what fills it.
@@ -162,6 +181,8 @@ pub(super) mod tests {
         assert_eq!(peer.hello(soon()).unwrap().entry.mountpoint, "/m");
         assert_eq!(peer.hello(soon()).unwrap().entry.pid, Some(std::process::id()));
         assert_eq!(peer.stat().unwrap(), Fixed.stat());
+        peer.upgrade(Path::new("/good")).unwrap();
+        assert_eq!(peer.upgrade(Path::new("/other")).unwrap_err().to_string(), "bad");
 
         drop(control);
         assert!(find(&dirs, &name).unwrap().is_none());

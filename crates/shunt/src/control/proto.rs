@@ -1,6 +1,7 @@
-//! One line of JSON each way: `{"v":1,"ask":"stat"}` and `{"v":1,"ok":{...}}` or `{"v":1,"error":{...}}`.
+//! One line of JSON each way: `{"v":1,"ask":"stat"}` or `{"v":1,"ask":{"upgrade":{"binary":"/path"}}}`, and `{"v":1,"ok":{...}}` or `{"v":1,"error":{...}}`.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,19 +10,24 @@ use crate::report::Entry;
 
 /// The version of the protocol. A daemon may be older or newer than the command that asks it.
 pub const VERSION: u32 = 1;
-/// The longest request, in bytes.
-pub const MAX_REQUEST: u64 = 4096;
+/// The longest request, in bytes: the longest path fits, whatever JSON makes of it.
+pub const MAX_REQUEST: u64 = 32 << 10;
 /// The longest reply, in bytes.
 pub const MAX_REPLY: u64 = 4 << 20;
 
 /// A question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ask {
     /// Who are you? Answered by [`Hello`].
     Hello,
     /// How are you? Answered by [`Stat`](crate::report::Stat).
     Stat,
+    /// Hand the mount over to another program. Answered once that program is known to be fit; then the daemon ends.
+    Upgrade {
+        /// An absolute path.
+        binary: PathBuf,
+    },
 }
 
 /// Which mount a daemon serves.
@@ -35,15 +41,15 @@ pub struct Hello {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Request {
+struct Request<A> {
     v: u32,
-    ask: Ask,
+    ask: A,
 }
 
 /// Why a question was not answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// One word: `malformed`, `version`, `failed`.
+    /// One word: `malformed`, `version`, `refused`, `failed`.
     pub code: String,
     /// One line.
     pub message: String,
@@ -84,7 +90,7 @@ pub fn read_request(stream: impl Read) -> io::Result<Result<Ask, Reply>> {
         v: u32,
     }
     Ok(match serde_json::from_slice(&line) {
-        Ok(Version { v: VERSION }) => serde_json::from_slice::<Request>(&line)
+        Ok(Version { v: VERSION }) => serde_json::from_slice::<Request<Ask>>(&line)
             .map(|request| request.ask)
             .map_err(|error| Reply::error("malformed", error)),
         Ok(Version { v }) => Err(Reply::error(
@@ -96,7 +102,7 @@ pub fn read_request(stream: impl Read) -> io::Result<Result<Ask, Reply>> {
 }
 
 /// Writes a request.
-pub fn write_request(stream: impl Write, ask: Ask) -> io::Result<()> {
+pub fn write_request(stream: impl Write, ask: &Ask) -> io::Result<()> {
     write_line(stream, &Request { v: VERSION, ask })
 }
 
@@ -146,9 +152,9 @@ mod tests {
 
     #[test]
     fn there_and_back() {
-        for ask in [Ask::Hello, Ask::Stat] {
+        for ask in [Ask::Hello, Ask::Stat, Ask::Upgrade { binary: "/a \"b".into() }] {
             let mut wire = Vec::new();
-            write_request(&mut wire, ask).unwrap();
+            write_request(&mut wire, &ask).unwrap();
             assert_eq!(read_request(&wire[..]).unwrap(), Ok(ask));
         }
         for reply in [Reply::Ok(serde_json::json!({"a": [1, null]})), Reply::error("failed", "no\nluck")] {
@@ -171,8 +177,8 @@ mod tests {
             b"{\"v\":-1,\"ask\":\"stat\"}\n",
             b"{\"v\":1,\"ask\":[[[[[[\n",
             b"\xff\xfe\x00\n",
-            &[b'['; 5000],
-            &[b"{\"v\":1,\"ask\":\"".as_slice(), &[b'x'; 8000], b"\"}\n"].concat(),
+            &[b'['; 40_000],
+            &[b"{\"v\":1,\"ask\":\"".as_slice(), &[b'x'; 80_000], b"\"}\n"].concat(),
         ] {
             assert_eq!(code(request), "malformed", "{:?}", String::from_utf8_lossy(request));
         }
@@ -182,7 +188,7 @@ mod tests {
     #[test]
     fn every_cut_and_every_flipped_byte_is_survived() {
         let mut wire = Vec::new();
-        write_request(&mut wire, Ask::Stat).unwrap();
+        write_request(&mut wire, &Ask::Upgrade { binary: "/b".into() }).unwrap();
         let mut answer = Vec::new();
         write_reply(&mut answer, Reply::error("failed", "x")).unwrap();
         for text in [wire, answer] {

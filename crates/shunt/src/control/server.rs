@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -23,6 +24,8 @@ pub trait Provider: Send + Sync + 'static {
     fn hello(&self) -> Hello;
     /// How it is.
     fn stat(&self) -> Stat;
+    /// Sees to it that another program can go on, or says why not. What it returns has it go on, and does not return.
+    fn upgrade(&self, binary: &Path) -> Result<Box<dyn FnOnce()>, String>;
 }
 
 /// The socket, there as long as this is.
@@ -84,6 +87,15 @@ fn answer(stream: &UnixStream, provider: &dyn Provider) -> io::Result<()> {
     let reply = match proto::read_request(stream)? {
         Ok(Ask::Hello) => ok(serde_json::to_value(provider.hello())),
         Ok(Ask::Stat) => ok(serde_json::to_value(provider.stat())),
+        Ok(Ask::Upgrade { binary }) => match provider.upgrade(&binary) {
+            Ok(go) => {
+                // Who asked may be gone; it was asked for nevertheless.
+                let _ = proto::write_reply(stream, Reply::Ok(Value::Null));
+                go();
+                return Ok(());
+            }
+            Err(reason) => Reply::error("refused", reason),
+        },
         Err(refusal) => refusal,
     };
     proto::write_reply(stream, reply)

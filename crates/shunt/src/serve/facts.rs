@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use shunt_fuse::guardian::Cause;
 use shunt_fuse::{Capabilities, Handle, Mounted, Opcode, Snapshot, TransportInUse};
 
+use super::upgrade::Successor;
 use super::{Held, Service, process};
 use crate::control::{Hello, Provider};
-use crate::report::{Cache, Entry, Memory, Negotiated, Passthrough, Refused, Requests, Stat};
+use crate::report::{Cache, Entry, Memory, Negotiated, Passthrough, Refused, Requests, Stat, TookOver};
 
 /// What a daemon knows about itself.
 pub struct Facts {
@@ -20,6 +23,8 @@ pub struct Facts {
     since: Instant,
     handle: Handle,
     held: Box<dyn Fn() -> Held + Send + Sync>,
+    successor: Successor,
+    took_over: Option<TookOver>,
 }
 
 impl Facts {
@@ -27,6 +32,8 @@ impl Facts {
         service: &Service<F>,
         mounted: &Mounted,
         held: Box<dyn Fn() -> Held + Send + Sync>,
+        successor: Successor,
+        took_over: Option<TookOver>,
     ) -> Self {
         Facts {
             mountpoint: mounted.mount_point().path().to_string_lossy().into_owned(),
@@ -37,6 +44,8 @@ impl Facts {
             since: Instant::now(),
             handle: mounted.handle().clone(),
             held,
+            successor,
+            took_over,
         }
     }
 
@@ -141,6 +150,8 @@ impl Provider for Facts {
             transport_reason: transport.reason,
             uptime_s: self.since.elapsed().as_secs_f64(),
             takeovers: self.handle.takeover().map_or(0, |takeover| takeover.takeovers().into()),
+            takeover: self.took_over.clone(),
+            no_takeover: self.successor.obstacle(),
             threads: self.handle.threads() as u64,
             wakeful_bursts: self.handle.wakeful_bursts(),
             waiting: self.handle.waiting_requests() as u64,
@@ -167,6 +178,20 @@ impl Provider for Facts {
             negotiated: self.negotiated(),
         }
     }
+
+    fn upgrade(&self, binary: &Path) -> Result<Box<dyn FnOnce()>, String> {
+        self.successor.upgrade(binary)
+    }
+}
+
+/// How a daemon came to serve, in the words of the report.
+pub fn took_over(cause: Cause, pause_ms: f64) -> TookOver {
+    let cause = match cause {
+        Cause::Death => "death",
+        Cause::Upgrade => "upgrade",
+        Cause::FailedUpgrade => "failed upgrade",
+    };
+    TookOver { cause: cause.to_owned(), pause_ms }
 }
 
 /// Whether a program can cause it; the others are between kernel and daemon.

@@ -3,6 +3,7 @@
 mod facts;
 mod process;
 mod stop;
+mod upgrade;
 
 use std::ffi::OsString;
 use std::io;
@@ -22,8 +23,11 @@ use crate::control::{self, Control, SocketName};
 use crate::daemon;
 use crate::error::{Failure, Result, failed};
 use crate::log;
-use crate::report::Watch;
+use crate::report::{TookOver, Watch};
 use facts::Facts;
+use upgrade::Successor;
+
+pub use upgrade::probe;
 
 /// What a file system holds.
 #[derive(Clone, Debug, Default)]
@@ -56,16 +60,27 @@ pub struct Service<F> {
     pub held: fn(&F) -> Held,
 }
 
-/// Mounts, says so, and serves until the mount is gone.
+/// Mounts, says so, and serves until the mount is gone. `restart` is how another daemon is to follow, or why none is.
 ///
 /// # Errors
 /// Nothing is left mounted. In the background, failures before the mount is ready go to the process that waits.
-pub fn serve<F: FileSystem>(service: Service<F>, args: &MountArgs, restart: Option<Restart>) -> Result<()> {
+pub fn serve<F: FileSystem>(
+    service: Service<F>,
+    args: &MountArgs,
+    restart: Result<Restart, String>,
+) -> Result<()> {
     let signals = signals()?;
     let options = service.options.clone().fsname(&service.source).subtype(format!("shunt.{}", service.kind));
     let options = args.mount_options(options)?;
+    let (restart, refused) = match restart {
+        Ok(restart) => (Some(restart), None),
+        Err(reason) => (None, Some(reason)),
+    };
+    if let Some(reason) = &refused {
+        tracing::info!("no takeover after a crash: {reason}");
+    }
     let mounted = mount(&service, args, &options, restart)?;
-    let (facts, _control) = show(&service, &mounted);
+    let (facts, _control) = show(&service, &mounted, refused, None);
     let announced = watch(signals, &mounted, &facts).and_then(|()| announce(args, &facts.line()));
     if let Err(failure) = announced {
         // Nobody knows of this mount: it goes as it came.
@@ -83,11 +98,12 @@ pub fn serve<F: FileSystem>(service: Service<F>, args: &MountArgs, restart: Opti
 pub fn take_over<F: FileSystem>(service: Service<F>, args: &MountArgs, hand_over: HandOver) -> Result<()> {
     let signals = signals()?;
     let found_gone = Instant::now().checked_sub(hand_over.pause());
+    let cause = hand_over.cause();
     let path = hand_over.mount_point().path().display().to_string();
     let mounted = shunt_fuse::resume::<F>(service.fs.clone(), configured(&service, args), hand_over)
         .map_err(|error| failed(format_args!("cannot take over {path}: {error}")))?;
     let pause = found_gone.map_or(0.0, |then| then.elapsed().as_secs_f64() * 1e3);
-    let (facts, _control) = show(&service, &mounted);
+    let (facts, _control) = show(&service, &mounted, None, Some(facts::took_over(cause, pause)));
     watch(signals, &mounted, &facts)?;
     let number = mounted.handle().takeover().map_or(0, Takeover::takeovers);
     tracing::warn!("took over {path} after {pause:.1} ms (takeover {number})");
@@ -96,11 +112,14 @@ pub fn take_over<F: FileSystem>(service: Service<F>, args: &MountArgs, hand_over
 }
 
 /// How another daemon is started, should this one end; `argv` is how this one was.
-pub fn restart(argv: &[OsString], args: &MountArgs) -> Option<Restart> {
-    let [program, command, rest @ ..] = argv else { return None };
+pub fn restart(argv: &[OsString], args: &MountArgs) -> Result<Restart, String> {
+    let [program, command, rest @ ..] = argv else { return Err("there is nothing to start".to_owned()) };
     let head = [program.clone(), command.clone(), "--successor".into()];
     let arguments = head.into_iter().chain(rest.iter().cloned()).collect();
-    (args.takeover == TakeoverArg::Auto).then_some(Restart { arguments, crashes: args.crashes })
+    match args.takeover {
+        TakeoverArg::Auto => Ok(Restart { arguments, crashes: args.crashes }),
+        TakeoverArg::Off => Err("by --takeover off".to_owned()),
+    }
 }
 
 /// Before any thread, so that none of them gets a signal's default action.
@@ -109,9 +128,20 @@ fn signals() -> Result<stop::Signals> {
 }
 
 /// Lets others see how it goes.
-fn show<F: FileSystem>(service: &Service<F>, mounted: &Mounted) -> (Arc<Facts>, io::Result<Control>) {
+fn show<F: FileSystem>(
+    service: &Service<F>,
+    mounted: &Mounted,
+    refused: Option<String>,
+    took_over: Option<TookOver>,
+) -> (Arc<Facts>, io::Result<Control>) {
     let (fs, held) = (service.fs.clone(), service.held);
-    let facts = Arc::new(Facts::new(service, mounted, Box::new(move || held(&fs))));
+    let facts = Arc::new(Facts::new(
+        service,
+        mounted,
+        Box::new(move || held(&fs)),
+        Successor::new(mounted, refused),
+        took_over,
+    ));
     let control = control::serve(SocketName::of(mounted.mount_point()), facts.clone());
     if let Err(error) = &control {
         tracing::warn!(

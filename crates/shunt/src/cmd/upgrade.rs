@@ -1,0 +1,102 @@
+//! `shunt upgrade`: has another program serve a mount on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::print;
+use crate::cli::UpgradeArgs;
+use crate::control::{self, SocketDir, SocketName};
+use crate::error::{Code, Failure, Result, failed};
+use crate::ours;
+use crate::report::{Stat, Upgraded};
+
+/// The new program has ten seconds, and so has the old one should that fail.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often is looked.
+const LOOK: Duration = Duration::from_millis(5);
+
+pub fn run(args: &UpgradeArgs) -> Result<()> {
+    let path = args.mountpoint.display();
+    let (mount, info) = ours::find(&args.mountpoint)?;
+    let binary = binary(args.binary.as_deref())?;
+    let dirs = ours::owner(&info).map(SocketDir::of).unwrap_or_default();
+    let name = SocketName::of(&mount);
+    let cannot = |error| failed(format_args!("cannot upgrade {path}: {error}"));
+    let peer = control::find(&dirs, &name).map_err(cannot)?.ok_or_else(|| match ours::owner(&info) {
+        Some(owner) if dirs.is_empty() => Failure::new(
+            Code::Privilege,
+            format_args!("{path} was mounted by user {owner}: upgrade it as that user or as root"),
+        ),
+        _ => {
+            failed(format_args!("no daemon serves {path}: remove the dead mount with `shunt umount {path}`"))
+        }
+    })?;
+    let before = peer.stat().map_err(cannot)?;
+    peer.upgrade(&binary).map_err(cannot)?;
+    let now = || control::find(&dirs, &name).ok().flatten()?.stat().ok();
+    let after = wait(&before, now).ok_or_else(|| {
+        let seconds = PATIENCE.as_secs();
+        match mount.is_mounted() {
+            true => failed(format_args!("no daemon took over {path} within {seconds} seconds")),
+            false => failed(format_args!("no daemon could take over {path}: it is unmounted")),
+        }
+    })?;
+    let took_over = after.takeover.clone().unwrap_or_default();
+    if took_over.cause == "failed upgrade" {
+        return Err(failed(format_args!(
+            "{} did not take over {path}: version {} (pid {}) goes on after {:.1} ms",
+            binary.display(),
+            after.version,
+            after.pid,
+            took_over.pause_ms
+        )));
+    }
+    let upgraded = Upgraded {
+        mountpoint: after.mountpoint,
+        binary: binary.to_string_lossy().into_owned(),
+        old_version: before.version,
+        version: after.version,
+        old_pid: before.pid,
+        pid: after.pid,
+        pause_ms: took_over.pause_ms,
+        takeovers: after.takeovers,
+    };
+    print(match args.json {
+        true => serde_json::to_string_pretty(&upgraded).map_err(failed)? + "\n",
+        false => line(&upgraded),
+    })
+}
+
+fn line(upgraded: &Upgraded) -> String {
+    let Upgraded { mountpoint, old_version, version, pid, pause_ms, .. } = upgraded;
+    let mountpoint = crate::text::printable(mountpoint);
+    format!(
+        "shunt: {mountpoint} is served by version {version} (pid {pid}), before by {old_version}: pause {pause_ms:.1} ms\n"
+    )
+}
+
+/// The program, by a path that leads to it from everywhere.
+fn binary(given: Option<&Path>) -> Result<PathBuf> {
+    let path = match given {
+        Some(path) => path.to_owned(),
+        None => std::env::current_exe().map_err(|error| {
+            failed(format_args!("cannot tell which program this is: {error}; use --binary"))
+        })?,
+    };
+    let cannot = |error| failed(format_args!("cannot run {}: {error}", path.display()));
+    fs::canonicalize(&path).map_err(cannot)
+}
+
+/// The daemon that follows. One that is about to be given up for the old one does not serve, so is not found.
+fn wait(before: &Stat, now: impl Fn() -> Option<Stat>) -> Option<Stat> {
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        match now() {
+            Some(stat) if stat.takeovers > before.takeovers => return Some(stat),
+            _ => thread::sleep(LOOK),
+        }
+    }
+    None
+}

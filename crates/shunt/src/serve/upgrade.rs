@@ -1,0 +1,182 @@
+//! Handing the mount over to another program: the side of the daemon.
+
+use std::ffi::OsString;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
+use serde::{Deserialize, Serialize};
+use shunt_fuse::guardian::Guardian;
+use shunt_fuse::mount::Dev;
+use shunt_fuse::{Capabilities, Handle, Mounted, takeover};
+
+use crate::error::{Result, failed};
+
+/// How long requests that were read may take; the others wait in the kernel meanwhile.
+const DRAIN: Duration = Duration::from_secs(1);
+/// How long a program may take to say who it is.
+const TRIAL: Duration = Duration::from_secs(5);
+/// More than it has to say.
+const MOST: u64 = 4096;
+
+/// What a program says of itself, asked with our own arguments and `--probe`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Probe {
+    /// [`takeover::VERSION`].
+    takeover: u32,
+    version: String,
+}
+
+/// The answer of this program.
+///
+/// # Errors
+/// None.
+pub fn probe() -> Result<String> {
+    let probe = Probe { takeover: takeover::VERSION, version: env!("CARGO_PKG_VERSION").to_owned() };
+    serde_json::to_string(&probe).map(|line| line + "\n").map_err(failed)
+}
+
+/// What it takes to hand over.
+pub struct Successor {
+    handle: Handle,
+    guardian: Option<Arc<Guardian>>,
+    mount: Dev,
+    arguments: Vec<OsString>,
+    /// Why another daemon is not to follow.
+    refused: Option<String>,
+}
+
+impl Successor {
+    /// `refused`: why none is wanted.
+    pub fn new(mounted: &Mounted, refused: Option<String>) -> Self {
+        Self {
+            handle: mounted.handle().clone(),
+            guardian: mounted.guardian().cloned(),
+            mount: mounted.mount_point().dev(),
+            arguments: std::env::args_os().collect(),
+            refused,
+        }
+    }
+
+    /// Why no daemon can follow this one.
+    pub fn obstacle(&self) -> Option<String> {
+        if self.handle.takeover().is_some() {
+            return None;
+        }
+        Some(match &self.refused {
+            Some(reason) => reason.clone(),
+            None if self.guardian.is_none() => "it has no guardian (the log says why)".to_owned(),
+            None if !self.handle.negotiated().has(Capabilities::HAS_RESEND) => {
+                "this kernel cannot send requests again (Linux 6.9)".to_owned()
+            }
+            None => match self.handle.transport().transport {
+                shunt_fuse::Transport::Uring => "requests come over io_uring".to_owned(),
+                _ => "its state could not be kept (the log says why)".to_owned(),
+            },
+        })
+    }
+
+    /// Makes sure that the program is fit, and has the guardian start it next. The call that is returned ends this
+    /// process.
+    ///
+    /// # Errors
+    /// One line that says why not. Nothing has changed then.
+    pub fn upgrade(&self, binary: &Path) -> Result<Box<dyn FnOnce()>, String> {
+        if let Some(obstacle) = self.obstacle() {
+            return Err(format!("no daemon can take over this mount: {obstacle}"));
+        }
+        let guardian = self.guardian.clone().ok_or("it has no guardian")?;
+        let path = binary.display();
+        let program = self.open(binary).map_err(|reason| format!("cannot run {path}: {reason}"))?;
+        let said = self.ask(&program).map_err(|reason| format!("{path} cannot take over: {reason}"))?;
+        if said.takeover != takeover::VERSION {
+            return Err(format!(
+                "{path} (version {}) cannot take over: it speaks version {} of takeover, and the daemon {}: unmount, \
+                 and mount with it",
+                said.version,
+                said.takeover,
+                takeover::VERSION
+            ));
+        }
+        guardian.upgrade(program.as_fd()).map_err(|error| error.to_string())?;
+        tracing::warn!("handing over to {path} (version {})", said.version);
+        let handle = self.handle.clone();
+        Ok(Box::new(move || {
+            if !handle.drain(DRAIN) {
+                tracing::warn!("requests that are still under way are asked again of the new daemon");
+            }
+            // Nothing is taken down: the guardian has it all, and goes on when this process is gone.
+            std::process::exit(0);
+        }))
+    }
+
+    /// By descriptor from here on: what is tried is what will run.
+    fn open(&self, binary: &Path) -> Result<OwnedFd, String> {
+        if !binary.is_absolute() {
+            return Err("the path is not absolute".to_owned());
+        }
+        let plain =
+            |errno: rustix::io::Errno| crate::text::without_numbers(&io::Error::from(errno).to_string());
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let program = rustix::fs::open(binary, flags, Mode::empty()).map_err(plain)?;
+        let stat = rustix::fs::fstat(&program).map_err(plain)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err("it is not a file".to_owned());
+        }
+        // Whoever starts it would wait for its own answer.
+        if (Dev { major: rustix::fs::major(stat.st_dev), minor: rustix::fs::minor(stat.st_dev) })
+            == self.mount
+        {
+            return Err("it lies in the mount itself: copy it elsewhere".to_owned());
+        }
+        let link = format!("/proc/self/fd/{}", program.as_raw_fd());
+        rustix::fs::accessat(CWD, link, Access::EXEC_OK, AtFlags::EACCESS).map_err(plain)?;
+        Ok(program)
+    }
+
+    /// Has it look at the arguments that it will get.
+    fn ask(&self, program: &OwnedFd) -> Result<Probe, String> {
+        let [name, command, rest @ ..] = self.arguments.as_slice() else {
+            return Err("no arguments".to_owned());
+        };
+        let child = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
+            .arg0(name)
+            .args([command, &"--probe".into()])
+            .args(rest)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        let mut child = child.map_err(|error| crate::text::without_numbers(&error.to_string()))?;
+        let ended = ended_well(&mut child);
+        let mut said = String::new();
+        if let (Ok(()), Some(pipe)) = (&ended, child.stdout.take()) {
+            let _ = pipe.take(MOST).read_to_string(&mut said);
+        }
+        ended?;
+        serde_json::from_str(&said).map_err(|_| "it is no shunt that can".to_owned())
+    }
+}
+
+/// Waits for the end of a child, and not for ever.
+fn ended_well(child: &mut Child) -> Result<(), String> {
+    let end = Instant::now() + TRIAL;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(status)) => return Err(format!("it does not know the options of this mount ({status})")),
+            Ok(None) if Instant::now() < end => thread::sleep(Duration::from_millis(1)),
+            _ => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("it says nothing within {} seconds", TRIAL.as_secs()));
+            }
+        }
+    }
+}
