@@ -6,9 +6,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
 use super::held::{Class, Held, Key};
+use super::process::now;
 use super::wire::{MAX, Message};
 use super::{Cause, Guardian, GuardianError, Watch, link};
 use crate::mount::MountPoint;
@@ -91,11 +90,9 @@ impl HandOver {
         self.held.extract_if(.., ours).map(|(key, descriptor)| (key.id, descriptor)).collect()
     }
 
-    /// Time since the last server was found gone.
+    /// Time since the last server was found gone, or began to hand over.
     pub fn pause(&self) -> Duration {
-        let now = clock_gettime(ClockId::Monotonic);
-        let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-        Duration::from_nanos(now.saturating_sub(self.gone))
+        Duration::from_nanos(now().saturating_sub(self.gone))
     }
 }
 

@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::death::{LOOK, Life};
 use super::held::Held;
@@ -37,8 +38,8 @@ pub(super) struct Book {
     life: Option<Life>,
     /// The server ends on purpose.
     ending: bool,
-    /// The program of the next server, where it is to be another one.
-    pub(super) upgrade: Option<OwnedFd>,
+    /// The program of the next server, where it is to be another one, and when the server began to hand over.
+    pub(super) upgrade: Option<(OwnedFd, u64)>,
     /// The server has taken over.
     pub(super) serving: bool,
 }
@@ -91,7 +92,7 @@ impl Book {
                 return;
             }
             (Some(Message::Upgrade), program) => {
-                self.upgrade = program;
+                self.upgrade = program.map(|program| (program, now()));
                 return;
             }
             (Some(Message::Serving), _) => {
@@ -163,6 +164,12 @@ pub fn main() -> ExitCode {
         clean &= take_away(watched);
     }
     if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+pub(super) fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Keeps the book until the server's end is closed, or until `deadline` if it does not serve by then.

@@ -11,12 +11,11 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::Pid;
-use rustix::time::{ClockId, clock_gettime};
 
 use super::Cause;
 use super::death::Life;
 use super::link;
-use super::process::{Book, log};
+use super::process::{Book, log, now};
 use super::removal::Watched;
 use super::wire::Message;
 use crate::mount::sys;
@@ -69,12 +68,12 @@ impl Succession {
 
     /// The server ended: starts the next one and hands everything over.
     pub(super) fn next(&mut self, book: &mut Book) -> Result<Server, String> {
-        let gone = clock_gettime(ClockId::Monotonic);
-        let gone = gone.tv_sec as u64 * 1_000_000_000 + gone.tv_nsec as u64;
+        let mut gone = now();
         self.dying.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
         self.count(book)?;
         let mut cause = if std::mem::take(&mut self.back) { Cause::FailedUpgrade } else { Cause::Death };
-        if let Some(program) = book.upgrade.take() {
+        if let Some((program, since)) = book.upgrade.take() {
+            gone = since;
             cause = Cause::Upgrade;
             self.trial = Some(Trial { program, since: Instant::now(), ends: 0 });
         }

@@ -17,7 +17,7 @@
 //! | 18 restart | to the guardian | crashes too many | arguments of the next server, each ended by a NUL |
 //! | 19 ending | to the guardian | 0 | |
 //! | 20 upgrade | to the guardian | 0 | the program, open for execution |
-//! | 21 go | to the server | takeovers so far, this one included | the value for `oom_score_adj` (4), nanoseconds of CLOCK_MONOTONIC at which the last server was found gone (8), the [`Cause`] (1) |
+//! | 21 go | to the server | takeovers so far, this one included | the value for `oom_score_adj` (4), nanoseconds of CLOCK_MONOTONIC at which the last server was found gone, or began to hand over (8), the [`Cause`] (1) |
 //! | 22 serving | to the guardian | 0 | |
 //!
 //! Who gets a message that it does not know drops it.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
-use shunt_fuse_abi::InitFlags;
+use shunt_fuse_abi::{InHeader, InitFlags, Opcode};
 
 use super::latency::WakefulProcessors;
 use super::load::{Load, Wish};
@@ -229,6 +229,10 @@ pub(crate) fn serve<F: FileSystem>(
     }
 }
 
+fn awaits_reply(header: &InHeader) -> bool {
+    Opcode::from_raw(header.opcode).is_none_or(Opcode::has_reply)
+}
+
 /// Reads and handles until the mount is gone (`Some`), or until this thread is one too many (`None`).
 fn read_requests<F: FileSystem>(
     fs: &Arc<F>,
@@ -252,6 +256,8 @@ fn read_requests<F: FileSystem>(
         let received = receiver.receive();
         readers.idle.fetch_sub(1, Ordering::AcqRel);
         match received {
+            // It comes again. A message without a reply does not, and does no harm.
+            Ok((header, _)) if readers.is_draining() && awaits_reply(&header) => break,
             Ok((header, message)) => {
                 readers.received();
                 // Handlers are caught where they run; this is for calls that have no reply (FORGET).

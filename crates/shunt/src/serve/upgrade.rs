@@ -19,7 +19,7 @@ use shunt_fuse::{Capabilities, Handle, Mounted, takeover};
 use crate::error::{Result, failed};
 
 /// How long requests that were read may take; the others wait in the kernel meanwhile.
-const DRAIN: Duration = Duration::from_secs(1);
+const DRAIN: Duration = Duration::from_millis(500);
 /// How long a program may take to say who it is.
 const TRIAL: Duration = Duration::from_secs(5);
 /// More than it has to say.
