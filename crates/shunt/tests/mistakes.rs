@@ -43,6 +43,8 @@ fn of_places() {
 fn of_mounts() {
     assert!(fails(shunt(["umount", "/proc"]), 3).contains("use umount(8)"));
     assert!(fails(shunt(["stat", "/proc"]), 3).contains("/proc"));
+    assert!(fails(shunt(["upgrade", "/proc"]), 3).contains("/proc"));
+    assert!(fails(shunt(["upgrade", "/nowhere/at/all"]), 1).contains("does not exist"));
     assert!(fails(shunt(["umount", "/nowhere/at/all"]), 1).contains("does not exist"));
 }
 
@@ -50,7 +52,7 @@ fn of_mounts() {
 fn pages_and_completions_are_there() {
     let help = succeeds(shunt(["--help"]));
     assert!(help.contains("Exit codes:") && help.contains("Examples:"), "{help}");
-    for command in ["mirror", "umount", "list", "stat", "install-helpers", "completions", "man"] {
+    for command in ["mirror", "umount", "upgrade", "list", "stat", "install-helpers", "completions", "man"] {
         assert!(help.contains(command), "{command}");
         succeeds(shunt([command, "--help"]));
     }

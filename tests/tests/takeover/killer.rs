@@ -4,20 +4,30 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use shunt_tests::{Rng, Stage, mounts};
+use shunt_tests::{Rng, Stage, binary, mounts, run_for};
+
+/// How a daemon comes to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By SIGKILL.
+    Killed,
+    /// By `shunt upgrade`.
+    Upgraded,
+}
 
 pub struct Killer<'a> {
     stage: &'a Stage,
+    end: End,
     rng: Rng,
     last: Option<u32>,
     pub kills: Vec<Instant>,
 }
 
 impl<'a> Killer<'a> {
-    pub fn new(stage: &'a Stage) -> Self {
+    pub fn new(stage: &'a Stage, end: End) -> Self {
         let seed =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
-        Self { stage, rng: Rng::new(seed), last: None, kills: Vec::new() }
+        Self { stage, end, rng: Rng::new(seed), last: None, kills: Vec::new() }
     }
 
     /// Waits for a daemon to kill, and a random while, and kills it.
@@ -36,7 +46,14 @@ impl<'a> Killer<'a> {
         };
         std::thread::sleep(Duration::from_micros(wait as u64));
         self.kills.push(Instant::now());
-        mounts::signal(pid, Signal::KILL);
+        match self.end {
+            End::Killed => drop(mounts::signal(pid, Signal::KILL)),
+            End::Upgraded => {
+                let to = binary::shunt();
+                let mut upgrade = binary::command(&["upgrade", "--binary"]);
+                assert!(run_for(40, upgrade.arg(to).arg(self.stage.mnt())).ok().contains("pause"));
+            }
+        }
         self.last = Some(pid);
     }
 }

@@ -4,13 +4,14 @@
 //! `SHUNT_TAKEOVER_SECONDS` makes the run as long (`make takeover TIME=30m`); else it is a short one.
 
 mod killer;
+mod upgrade;
 mod work;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use killer::{Killer, Pauses};
+use killer::{End, Killer, Pauses};
 use shunt_tests::{Plan, Stage, needs_mount, stage};
 
 /// What all workers of a run share.
@@ -35,7 +36,7 @@ fn long() -> Option<u64> {
     std::env::var("SHUNT_TAKEOVER_SECONDS").ok()?.parse().ok()
 }
 
-fn stand(name: &str, plan: Plan, kills: usize) {
+fn stand(name: &str, plan: Plan, kills: usize, by: End) {
     needs_mount!();
     let seconds = long().map(|all| all / PLANS);
     let patience = 120 + seconds.unwrap_or(0);
@@ -54,7 +55,7 @@ fn stand(name: &str, plan: Plan, kills: usize) {
                     builder.spawn_scoped(scope, || work(s, &run)).unwrap()
                 })
                 .collect();
-            let mut killer = Killer::new(s);
+            let mut killer = Killer::new(s, by);
             // A worker that ended has failed: there is no use in going on.
             let failed = || workers.iter().any(|worker| worker.is_finished());
             while !failed() && end.map_or(killer.kills.len() < kills, |end| Instant::now() < end) {
@@ -66,7 +67,7 @@ fn stand(name: &str, plan: Plan, kills: usize) {
             killer.kills.len()
         });
         println!(
-            "takeover, {name}: {killed} kills, {} calls checked, {pauses}",
+            "takeover, {name}: {killed} daemons ended, {} calls checked, {pauses}",
             run.checked.load(Ordering::Relaxed)
         );
         assert!(pauses.median() < shunt_tests::pace::limit(Duration::from_millis(200)), "{pauses}");
@@ -74,25 +75,25 @@ fn stand(name: &str, plan: Plan, kills: usize) {
 }
 
 /// How many plans share the time of a long run.
-const PLANS: u64 = 5;
+const PLANS: u64 = 6;
 
 /// The plans, each with its share of a long run.
 mod survive {
-    use super::{Plan, stand};
+    use super::{End, Plan, stand};
 
     #[test]
     fn passed_through_on_tmpfs() {
-        stand("tmpfs, passthrough", Plan::tmpfs(), 6);
+        stand("tmpfs, passthrough", Plan::tmpfs(), 6, End::Killed);
     }
 
     #[test]
     fn passed_through_on_ext4() {
-        stand("ext4, passthrough", Plan::ext4(), 6);
+        stand("ext4, passthrough", Plan::ext4(), 6, End::Killed);
     }
 
     #[test]
     fn through_the_daemon_on_tmpfs() {
-        stand("tmpfs, through the daemon", Plan::daemon(), 6);
+        stand("tmpfs, through the daemon", Plan::daemon(), 6, End::Killed);
     }
 
     #[test]
@@ -101,12 +102,23 @@ mod survive {
             "ext4, through the daemon, no cache",
             Plan::ext4().args(&["--passthrough", "off", "--cache", "none"]),
             6,
+            End::Killed,
         );
     }
 
     #[test]
     fn exclusive_on_ext4() {
-        stand("ext4, passthrough, exclusive", Plan::ext4().args(&["--cache", "exclusive"]), 6);
+        stand("ext4, passthrough, exclusive", Plan::ext4().args(&["--cache", "exclusive"]), 6, End::Killed);
+    }
+
+    #[test]
+    fn upgraded_and_coherent_on_ext4() {
+        stand(
+            "ext4, passthrough, coherent, upgraded",
+            Plan::ext4().args(&["--cache", "coherent"]),
+            6,
+            End::Upgraded,
+        );
     }
 }
 

@@ -51,7 +51,9 @@ impl Mirror {
     ) -> Result<Found, Errno> {
         request.begin(|| Ok([0; 4]))?;
         match (make(), request.begun()) {
-            (Err(Errno::EXIST), Some(begun)) => self.made_earlier(parent, name, |stat| is_ours(stat, begun)),
+            (Err(Errno::EXIST), Some(begun)) => {
+                self.made_earlier(parent, name, |made| is_ours(&made.stat, begun))
+            }
             (made, _) => made,
         }
     }
@@ -61,10 +63,10 @@ impl Mirror {
         &self,
         parent: NodeId,
         name: Component<'_>,
-        ours: impl FnOnce(&Statx) -> bool,
+        ours: impl FnOnce(&Found) -> bool,
     ) -> Result<Found, Errno> {
         let found = self.lower.lookup(parent, name)?;
-        if ours(&found.stat) {
+        if ours(&found) {
             return Ok(found);
         }
         self.lower.forget(found.id, 1);
@@ -86,7 +88,7 @@ impl Mirror {
         let (Err(errno @ (Errno::EXIST | Errno::STALE)), Some(begun)) = (&made, request.begun()) else {
             return made;
         };
-        let found = self.made_earlier(parent, name, |stat| is_ours(stat, begun)).map_err(|_| *errno)?;
+        let found = self.made_earlier(parent, name, |made| is_ours(&made.stat, begun)).map_err(|_| *errno)?;
         match self.lower.open_file(found.id, flags, false, caller(request)) {
             Ok(opening) => Ok((found, opening)),
             Err(errno) => {
@@ -106,14 +108,7 @@ impl Mirror {
     ) -> Result<Found, Errno> {
         request.begin(|| Ok([0; 4]))?;
         match (self.lower.link(node, parent, name), request.begun()) {
-            (Err(Errno::EXIST), Some(_)) => {
-                let found = self.lower.lookup(parent, name)?;
-                if found.id == node {
-                    return Ok(found);
-                }
-                self.lower.forget(found.id, 1);
-                Err(Errno::EXIST)
-            }
+            (Err(Errno::EXIST), Some(_)) => self.made_earlier(parent, name, |found| found.id == node),
             (linked, _) => linked,
         }
     }
