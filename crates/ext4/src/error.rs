@@ -87,6 +87,30 @@ pub enum Error {
     /// No block or inode is free.
     #[error("no space left")]
     NoSpace,
+    /// The name or attribute is there already.
+    #[error("it exists already")]
+    Exists,
+    /// A directory, where none may be.
+    #[error("is a directory")]
+    IsDirectory,
+    /// The directory has names.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// The inode can have no more names.
+    #[error("too many links")]
+    TooManyLinks,
+    /// Immutable, or may only be appended to.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// There is no extended attribute of this name.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// The value of an attribute is too long.
+    #[error("the value is too long")]
+    TooBig,
+    /// The name of an attribute is too long.
+    #[error("out of range")]
+    OutOfRange,
     /// Past the largest file.
     #[error("file too large")]
     TooLarge,
@@ -111,6 +135,14 @@ impl Error {
             Self::NameTooLong => Errno::NAMETOOLONG,
             Self::ReadOnly => Errno::ROFS,
             Self::NoSpace => Errno::NOSPC,
+            Self::Exists => Errno::EXIST,
+            Self::IsDirectory => Errno::ISDIR,
+            Self::NotEmpty => Errno::NOTEMPTY,
+            Self::TooManyLinks => Errno::MLINK,
+            Self::NotPermitted => Errno::PERM,
+            Self::NoAttribute => Errno::NODATA,
+            Self::TooBig => Errno::TOOBIG,
+            Self::OutOfRange => Errno::RANGE,
             Self::TooLarge => Errno::FBIG,
             Self::NoKey => Errno::NOKEY,
             Self::Io(error) => Errno::from_io_error(error).unwrap_or(Errno::IO),

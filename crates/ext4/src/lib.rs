@@ -48,3 +48,4 @@ pub use groups::Group;
 pub use inode::{Inode, Kind, Time};
 pub use map::{Place, Run};
 pub use superblock::Geometry;
+pub use xattr::SetMode;

@@ -1,6 +1,6 @@
 //! ACLs: shorter on the disk than in the system call.
 
-use crate::error::{Corruption, Result};
+use crate::error::{Corruption, Error, Result};
 
 /// Version of the form on the disk.
 const STORED: u32 = 1;
@@ -39,4 +39,190 @@ pub(super) fn to_xattr(stored: &[u8]) -> Result<Vec<u8>> {
         shown.extend(id.to_le_bytes());
     }
     Ok(shown)
+}
+
+/// Tags, in the order in which they must come.
+mod tag {
+    pub(super) const USER_OBJ: u16 = 0x01;
+    pub(super) const USER: u16 = 0x02;
+    pub(super) const GROUP_OBJ: u16 = 0x04;
+    pub(super) const GROUP: u16 = 0x08;
+    pub(super) const MASK: u16 = 0x10;
+    pub(super) const OTHER: u16 = 0x20;
+}
+
+/// An entry of an ACL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    tag: u16,
+    permissions: u16,
+    id: u32,
+}
+
+/// An access control list that is whole: the three entries of a mode, those of users and groups, and a mask if there are
+/// any of these.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Acl(Vec<Entry>);
+
+impl Acl {
+    /// From the form of `setxattr(2)`; `None` for a list without entries, which stands for no ACL.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for what is none: order, tags and permissions as `acl_valid(3)` has them.
+    /// [`Error::Unsupported`] for another version.
+    pub(crate) fn from_xattr(shown: &[u8]) -> Result<Option<Self>> {
+        let Some((version, rest)) = shown.split_first_chunk() else { return Err(Error::Invalid) };
+        if u32::from_le_bytes(*version) != SHOWN {
+            return Err(Error::Unsupported("another version of ACLs".into()));
+        }
+        let (entries, left) = rest.as_chunks();
+        if !left.is_empty() {
+            return Err(Error::Invalid);
+        }
+        let entry = |&[t0, t1, p0, p1, i0, i1, i2, i3]: &[u8; 8]| Entry {
+            tag: u16::from_le_bytes([t0, t1]),
+            permissions: u16::from_le_bytes([p0, p1]),
+            id: u32::from_le_bytes([i0, i1, i2, i3]),
+        };
+        let acl = Self(entries.iter().map(entry).collect());
+        if acl.0.is_empty() {
+            return Ok(None);
+        }
+        if acl.is_valid() { Ok(Some(acl)) } else { Err(Error::Invalid) }
+    }
+
+    /// From the form on the disk.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub(crate) fn from_stored(stored: &[u8]) -> Result<Self> {
+        let wrong = || Corruption::new("an ACL that cannot be").into();
+        match Self::from_xattr(&to_xattr(stored)?) {
+            Ok(acl) => acl.ok_or_else(wrong),
+            Err(_) => Err(wrong()),
+        }
+    }
+
+    fn is_valid(&self) -> bool {
+        let known = |entry: &Entry| {
+            let named = NAMED.contains(&entry.tag);
+            entry.permissions <= 7
+                && (named || UNNAMED.contains(&entry.tag))
+                && (!named || entry.id != NOBODY)
+        };
+        let count = |tag| self.0.iter().filter(|entry| entry.tag == tag).count();
+        let named = self.0.iter().any(|entry| NAMED.contains(&entry.tag));
+        self.0.iter().all(known)
+            && self.0.is_sorted_by_key(|entry| entry.tag)
+            && [tag::USER_OBJ, tag::GROUP_OBJ, tag::OTHER].map(count) == [1; 3]
+            && count(tag::MASK) <= 1
+            && (!named || count(tag::MASK) == 1)
+    }
+
+    /// In the form on the disk.
+    pub(crate) fn to_stored(&self) -> Vec<u8> {
+        let mut stored = STORED.to_le_bytes().to_vec();
+        for Entry { tag, permissions, id } in &self.0 {
+            stored.extend(tag.to_le_bytes());
+            stored.extend(permissions.to_le_bytes());
+            if NAMED.contains(tag) {
+                stored.extend(id.to_le_bytes());
+            }
+        }
+        stored
+    }
+
+    fn permissions(&mut self, tag: u16) -> Option<&mut u16> {
+        self.0.iter_mut().find(|entry| entry.tag == tag).map(|entry| &mut entry.permissions)
+    }
+
+    /// The entry that the group's bits of a mode stand for.
+    fn class(&mut self) -> Option<&mut u16> {
+        let mask = self.0.iter().any(|entry| entry.tag == tag::MASK);
+        self.permissions(if mask { tag::MASK } else { tag::GROUP_OBJ })
+    }
+
+    /// The permission bits that say the same, or what can be said of it in nine bits; and whether they say all.
+    pub(crate) fn mode(&self) -> (u16, bool) {
+        let mut acl = self.clone();
+        let bits = |entry: Option<&mut u16>| entry.map_or(0, |bits| *bits);
+        let (user, group, other) =
+            (bits(acl.permissions(tag::USER_OBJ)), bits(acl.class()), bits(acl.permissions(tag::OTHER)));
+        (user << 6 | group << 3 | other, self.0.len() == 3)
+    }
+
+    /// As `chmod(2)` changes it.
+    pub(crate) fn set_mode(&mut self, mode: u16) {
+        for (tag, shift) in [(tag::USER_OBJ, 6), (tag::OTHER, 0)] {
+            if let Some(bits) = self.permissions(tag) {
+                *bits = mode >> shift & 7;
+            }
+        }
+        if let Some(bits) = self.class() {
+            *bits = mode >> 3 & 7;
+        }
+    }
+
+    /// The access ACL of a new inode in a directory that has this default: what `mode` asks for is all that it gets.
+    /// The permission bits are those of the ACL then.
+    pub(crate) fn inherit(mut self, mode: u16) -> (Self, u16) {
+        let (own, _) = self.mode();
+        self.set_mode(own & mode);
+        (self, mode & !0o777 | own & mode & 0o777)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+        let mut bytes = SHOWN.to_le_bytes().to_vec();
+        for (tag, permissions, id) in entries {
+            bytes.extend(tag.to_le_bytes());
+            bytes.extend(permissions.to_le_bytes());
+            bytes.extend(id.to_le_bytes());
+        }
+        bytes
+    }
+
+    const NAMES: [(u16, u16, u32); 5] =
+        [(1, 7, NOBODY), (2, 5, 1234), (4, 6, NOBODY), (0x10, 4, NOBODY), (0x20, 0, NOBODY)];
+
+    #[test]
+    fn both_forms_say_the_same() {
+        let bytes = shown(&NAMES);
+        let acl = Acl::from_xattr(&bytes).unwrap().unwrap();
+        let stored = acl.to_stored();
+        assert_eq!(stored.len(), 4 + 4 * 4 + 8);
+        assert_eq!(to_xattr(&stored).unwrap(), bytes);
+        assert_eq!(Acl::from_stored(&stored).unwrap(), acl);
+    }
+
+    #[test]
+    fn what_is_no_acl_is_refused() {
+        let refused = |entries: &[_]| matches!(Acl::from_xattr(&shown(entries)), Err(Error::Invalid));
+        let mut swapped = NAMES;
+        swapped.swap(0, 1);
+        assert!(refused(&swapped));
+        assert!(refused(&NAMES[..4]), "nothing for others");
+        let without_mask: Vec<_> = NAMES.into_iter().filter(|entry| entry.0 != 0x10).collect();
+        assert!(refused(&without_mask));
+        assert!(refused(&[(1, 8, NOBODY), (4, 0, NOBODY), (0x20, 0, NOBODY)]), "a permission that is none");
+        assert!(refused(&[(1, 7, NOBODY), (3, 0, NOBODY), (4, 0, NOBODY), (0x20, 0, NOBODY)]));
+        assert!(Acl::from_xattr(&shown(&[])).unwrap().is_none());
+        assert!(Acl::from_xattr(&shown(&NAMES)[..11]).is_err());
+    }
+
+    #[test]
+    fn modes_and_acls_follow_each_other() {
+        let mut acl = Acl::from_xattr(&shown(&NAMES)).unwrap().unwrap();
+        assert_eq!(acl.mode(), (0o740, false));
+        acl.set_mode(0o611);
+        assert_eq!(acl.mode(), (0o611, false));
+        let plain = Acl::from_xattr(&shown(&[(1, 6, NOBODY), (4, 4, NOBODY), (0x20, 1, NOBODY)]));
+        assert_eq!(plain.unwrap().unwrap().mode(), (0o641, true));
+        let (inherited, mode) = Acl::from_xattr(&shown(&NAMES)).unwrap().unwrap().inherit(0o4664);
+        assert_eq!((mode, inherited.mode()), (0o4640, (0o640, false)));
+    }
 }

@@ -1,6 +1,19 @@
 //! Extended attributes.
+#![allow(dead_code, reason = "attributes are written by who is still to come")]
 
 mod acl;
+mod area;
+mod change;
+#[cfg(test)]
+mod tests;
+
+#[allow(unused_imports, reason = "attributes are written by who is still to come")]
+pub(crate) use acl::Acl;
+#[allow(unused_imports, reason = "attributes are written by who is still to come")]
+pub(crate) use area::Attribute;
+pub use change::SetMode;
+#[allow(unused_imports, reason = "attributes are written by who is still to come")]
+pub(crate) use change::{Changed, Lists, Room, split_name};
 
 use zerocopy::FromBytes;
 

@@ -1,0 +1,143 @@
+//! Attributes set and removed: which of them lie in the inode, and which in a block.
+
+use super::area::{self, Attribute};
+use super::{LONGEST_VALUE, PREFIXES, SYSTEM};
+use crate::error::{Error, Result};
+
+/// What to do where an attribute is there already, or is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SetMode {
+    /// Set it either way.
+    #[default]
+    Either,
+    /// It must not be there: `XATTR_CREATE`.
+    Create,
+    /// It must be there: `XATTR_REPLACE`.
+    Replace,
+}
+
+/// Bytes of the longest name, without what its index stands for.
+const LONGEST_NAME: usize = 255;
+
+/// Splits a full name.
+///
+/// # Errors
+/// [`Error::Unsupported`] for a namespace that cannot be written, [`Error::Invalid`] for nothing behind it,
+/// [`Error::OutOfRange`] for a name that is too long.
+pub(crate) fn split_name(full: &[u8]) -> Result<(u8, &[u8])> {
+    let writable = PREFIXES.iter().filter(|(index, _)| matches!(index, 1..=4 | 6));
+    let found = writable.filter_map(|(index, prefix)| Some((*index, full.strip_prefix(prefix.as_bytes())?)));
+    // ACLs are names of their own, all others have something behind the dot.
+    for (index, name) in found {
+        match (index, name) {
+            (2 | 3, []) => return Ok((index, name)),
+            (2 | 3, _) => {}
+            (_, []) => return Err(Error::Invalid),
+            (_, name) if name.len() > LONGEST_NAME => return Err(Error::OutOfRange),
+            found => return Ok(found),
+        }
+    }
+    Err(Error::Unsupported(format!("an extended attribute named {}", full.escape_ascii())))
+}
+
+/// The attributes of an inode, and where they lie.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Lists {
+    pub(crate) own: Vec<Attribute>,
+    pub(crate) block: Vec<Attribute>,
+}
+
+/// Bytes that there are for attributes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// Behind the fields of the inode.
+    pub(crate) own: usize,
+    /// In a block.
+    pub(crate) block: usize,
+}
+
+/// What of an inode's attributes is to be written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Changed {
+    pub(crate) own: bool,
+    pub(crate) block: bool,
+}
+
+fn take(list: &mut Vec<Attribute>, index: u8, name: &[u8]) -> Option<Attribute> {
+    let place = list.iter().position(|known| known.index == index && known.name == name)?;
+    Some(list.remove(place))
+}
+
+impl Lists {
+    /// Takes apart what lies behind the fields of an inode, and its block if it has one.
+    pub(crate) fn decode(tail: &[u8], block: Option<&[u8]>) -> Result<Self> {
+        Ok(Self { own: area::decode_tail(tail)?, block: block.map_or(Ok(Vec::new()), area::decode_block)? })
+    }
+
+    /// What shall lie behind the fields of the inode.
+    pub(crate) fn encode_tail(&self, bytes: usize) -> Vec<u8> {
+        area::encode_tail(&self.own, bytes)
+    }
+
+    /// What shall lie in a block; `None` where there is nothing.
+    pub(crate) fn encode_block(&self, bytes: usize) -> Option<Vec<u8>> {
+        (!self.block.is_empty()).then(|| area::encode_block(&self.block, bytes))
+    }
+
+    /// Sets an attribute: in the inode where it fits, else in the block.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] and [`Error::NoAttribute`] as `mode` wants; [`Error::TooBig`] for a value that no attribute may
+    /// have, [`Error::NoSpace`] where it fits neither place; with nothing changed.
+    pub(crate) fn set(&mut self, new: Attribute, mode: SetMode, room: Room) -> Result<Changed> {
+        if new.value.len() > LONGEST_VALUE as usize {
+            return Err(Error::TooBig);
+        }
+        let mut next = self.clone();
+        let old_own = take(&mut next.own, new.index, &new.name);
+        let old_block = take(&mut next.block, new.index, &new.name);
+        let old = old_own.as_ref().or(old_block.as_ref());
+        match (mode, old) {
+            (SetMode::Create, Some(_)) => return Err(Error::Exists),
+            (SetMode::Replace, None) => return Err(Error::NoAttribute),
+            _ => {}
+        }
+        if old == Some(&new) {
+            return Ok(Changed::default());
+        }
+        let mut changed = Changed { own: old_own.is_some(), block: old_block.is_some() };
+        next.own.push(new);
+        if area::fits_tail(&next.own, room.own) {
+            changed.own = true;
+        } else {
+            next.block.extend(next.own.pop());
+            if !area::fits_block(&next.block, room.block) {
+                return Err(Error::NoSpace);
+            }
+            changed.block = true;
+        }
+        *self = next;
+        Ok(changed)
+    }
+
+    /// Removes an attribute.
+    ///
+    /// # Errors
+    /// [`Error::NoAttribute`].
+    pub(crate) fn remove(&mut self, index: u8, name: &[u8]) -> Result<Changed> {
+        let own = take(&mut self.own, index, name).is_some();
+        let block = take(&mut self.block, index, name).is_some();
+        if own || block { Ok(Changed { own, block }) } else { Err(Error::NoAttribute) }
+    }
+
+    /// The value of an attribute, as it is stored.
+    pub(crate) fn get(&self, index: u8, name: &[u8]) -> Option<&[u8]> {
+        let mut all = self.own.iter().chain(&self.block);
+        all.find(|known| known.index == index && known.name == name).map(|known| &*known.value)
+    }
+
+    /// An inline file's content is an attribute, which nobody may move.
+    pub(crate) fn has_content(&self) -> bool {
+        self.get(SYSTEM, b"data").is_some()
+    }
+}
