@@ -7,6 +7,8 @@ use crate::directory::{Directory, Entry};
 use crate::error::{Corruption, Error, Result};
 use crate::groups::Group;
 use crate::inode::{Inode, Kind};
+use crate::journal::Recovered;
+use crate::journal::open::{self, Opened};
 use crate::layout::{Compat, Incompat, InodeFlags, RawSuperblock, RoCompat};
 use crate::store::{Log, Store, Timer};
 use crate::superblock::Geometry;
@@ -25,21 +27,36 @@ pub struct Filesystem {
     pub(crate) superblock: RawSuperblock,
     pub(crate) store: Arc<Store>,
     timer: Option<Timer>,
+    recovered: Option<Recovered>,
 }
 
 impl Filesystem {
-    /// Opens the file system on a device, to be read.
+    /// Opens the file system on a device, to be read. Where its journal holds changes that are not in their places yet,
+    /// they are applied in memory: the device is not written.
     ///
     /// # Errors
-    /// Those of [`Geometry::read`].
+    /// Those of [`Geometry::read`]; [`Error::Journal`] where the journal lies on another device and is needed;
+    /// [`Error::Corrupt`] where it is damaged.
     pub fn open(device: Arc<dyn Device>) -> Result<Self> {
-        let (geometry, superblock) = Geometry::read(&*device)?;
-        let store = Arc::new(Store::new(device, &geometry, CACHE));
-        Ok(Self { geometry, superblock, store, timer: None })
+        Self::open_with_journal(device, None)
     }
 
-    /// Opens the file system on a device, to be read and written. What is changed is on the device after
-    /// [`sync`](Self::sync), and five seconds later at the latest.
+    /// As [`open`](Self::open), with the device of an external journal.
+    ///
+    /// # Errors
+    /// As `open`; [`Error::Journal`] where the journal given is that of another file system.
+    pub fn open_with_journal(device: Arc<dyn Device>, journal: Option<Arc<dyn Device>>) -> Result<Self> {
+        let opened = open::open(device, journal, false)?;
+        if let Some(Recovered { transactions, blocks, .. }) = opened.recovered {
+            tracing::info!("recovered {transactions} transactions with {blocks} blocks in memory");
+        }
+        let Opened { device, geometry, superblock, recovered, .. } = opened;
+        let store = Arc::new(Store::new(device, &geometry, CACHE));
+        Ok(Self { geometry, superblock, store, timer: None, recovered })
+    }
+
+    /// Opens the file system on a device, to be read and written; its journal is recovered first. What is changed is on
+    /// the device after [`sync`](Self::sync), and five seconds later at the latest.
     ///
     /// # Errors
     /// Those of [`Geometry::read`]; [`Error::Unsupported`] for features with which it can only be
@@ -48,11 +65,12 @@ impl Filesystem {
         if device.is_read_only() {
             return Err(Error::ReadOnly);
         }
-        let (geometry, superblock) = Geometry::read(&*device)?;
+        let (geometry, _) = Geometry::read(&*device)?;
         let unwritable = geometry.unwritable();
         if !unwritable.is_empty() {
             return Err(Error::Unsupported(format!("writing with {}", unwritable.join(", "))));
         }
+        let Opened { device, geometry, superblock, recovered, .. } = open::open(device, None, true)?;
         let store = Store::writable(device, &geometry, superblock.clone(), Log::None, CACHE);
         let store = Arc::new(store);
         let (mut blocks, mut inodes) = (0_u64, 0_u64);
@@ -63,7 +81,7 @@ impl Filesystem {
         }
         store.set_free(blocks, inodes);
         let timer = Some(Timer::start(&store)?);
-        Ok(Self { geometry, superblock, store, timer })
+        Ok(Self { geometry, superblock, store, timer, recovered })
     }
 
     /// Returns when everything that was changed before lasts through a power cut.
@@ -81,6 +99,11 @@ impl Filesystem {
     pub fn close(mut self) -> Result<()> {
         self.timer = None;
         self.store.close()
+    }
+
+    /// What was recovered from the journal when it was opened; `None` where nothing had to be.
+    pub fn recovered(&self) -> Option<Recovered> {
+        self.recovered
     }
 
     /// Sizes, counts and features.

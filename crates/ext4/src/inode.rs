@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::checksum::crc32c;
 use crate::error::{Corruption, Error, Result};
 use crate::groups::Group;
-use crate::layout::{InodeFlags, RawInode, RoCompat};
+use crate::layout::{EXTENT_MAGIC, InodeFlags, RawInode, RoCompat};
 use crate::store::{Seal, Store};
 use crate::superblock::Geometry;
 
@@ -145,6 +145,35 @@ impl Inode {
                 other => other,
             })
             .map_err(|error| error.of_inode(number))
+    }
+
+    /// The inode of the journal, as the superblock has a copy of it: its map, and the halves of its size.
+    pub(crate) fn of_journal(number: u32, copy: &[u32; 17]) -> Self {
+        let mut block = [0; 60];
+        for (bytes, word) in block.chunks_exact_mut(4).zip(copy) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        let extents = u16::from_le_bytes([block[0], block[1]]) == EXTENT_MAGIC;
+        Self {
+            number,
+            kind: Kind::Regular,
+            permissions: 0o600,
+            uid: 0,
+            gid: 0,
+            size: u64::from(copy[15]) << 32 | u64::from(copy[16]),
+            links: 1,
+            blocks: 0,
+            atime: Time::default(),
+            ctime: Time::default(),
+            mtime: Time::default(),
+            crtime: None,
+            flags: if extents { InodeFlags::EXTENTS } else { InodeFlags::empty() },
+            generation: 0,
+            xattr_block: 0,
+            project: 0,
+            block,
+            tail: Box::default(),
+        }
     }
 
     fn parse(geometry: &Geometry, number: u32, bytes: &[u8]) -> Result<Self> {

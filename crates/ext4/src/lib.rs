@@ -16,7 +16,8 @@
 //! wrong is told by inode, block and field ([`Corruption`]): never a panic, never a loop, never more memory than the
 //! image's largest directory block or attribute asks for.
 //!
-//! What is changed goes through transactions ([`Filesystem::open_writable`]): a journal is not written or replayed as yet.
+//! What is changed goes through transactions ([`Filesystem::open_writable`]): a journal is recovered, and
+//! not written as yet.
 
 #![forbid(unsafe_code)]
 #![allow(dead_code, reason = "the writing side grows from its bottom")]

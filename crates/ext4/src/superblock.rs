@@ -56,6 +56,22 @@ pub struct Geometry {
     pub unsigned_hash: bool,
 }
 
+impl RawSuperblock {
+    /// Writes it to its place, as a whole and with its sum.
+    pub(crate) fn write(&mut self, device: &dyn Device) -> Result<()> {
+        if self.feature_ro_compat.get() & RoCompat::METADATA_CSUM.bits() != 0 {
+            self.checksum = crc32c(!0, &self.as_bytes()[..0x3fc]).into();
+        }
+        Ok(device.write_at(SUPERBLOCK_OFFSET, self.as_bytes())?)
+    }
+
+    /// Takes over the errors that another one has recorded.
+    pub(crate) fn take_errors(&mut self, other: &Self) {
+        let range = std::mem::offset_of!(Self, error_count)..std::mem::offset_of!(Self, mount_opts);
+        self.as_mut_bytes()[range.clone()].copy_from_slice(&other.as_bytes()[range]);
+    }
+}
+
 impl Geometry {
     /// Reads and checks the superblock of a device.
     ///

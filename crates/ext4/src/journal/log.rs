@@ -104,6 +104,11 @@ impl Log {
         &self.device
     }
 
+    /// Goes on with another device that has the same blocks: what is written goes there.
+    pub(super) fn move_to(&mut self, device: Arc<dyn Device>) {
+        self.device = device;
+    }
+
     /// Whether one of these blocks of the file system is one of the journal's.
     pub fn holds(&self, start: u64, count: u64) -> bool {
         !self.external

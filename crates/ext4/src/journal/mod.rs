@@ -5,11 +5,15 @@
 
 pub mod layout;
 mod log;
+pub(crate) mod open;
+pub(crate) mod replay;
 mod sums;
 mod superblock;
 mod tags;
 
 pub use log::Log;
+pub use open::recover;
+pub use replay::Recovered;
 pub use sums::{Sums, crc32_be, superblock_sum};
 pub use superblock::JournalSuperblock;
 pub use tags::{Tag, TagForm};

@@ -27,18 +27,7 @@ pub struct Image {
 impl Image {
     /// `None` where the kernel or mkfs cannot have it; that is a failure in CI unless `optional`.
     pub fn new(mkfs: &[&str], mebibytes: u64, optional: bool) -> Option<Self> {
-        let made = || {
-            let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
-            fs::create_dir(dir.path().join("mnt")).map_err(|error| error.to_string())?;
-            let image = Self { dir, mounted: false };
-            let file = File::create(image.path()).map_err(|error| error.to_string())?;
-            file.set_len(mebibytes << 20).map_err(|error| error.to_string())?;
-            let path = image.path();
-            let path = path.to_str().expect("a path of ours");
-            run("mkfs.ext4", &[mkfs, &["-q", "-F", path]].concat())?;
-            image.mount()
-        };
-        match made() {
+        match Self::make(mkfs, mebibytes).and_then(Self::mount) {
             Ok(image) => Some(image),
             Err(reason) => {
                 assert!(optional || std::env::var_os("CI").is_none(), "{mkfs:?}: {reason}");
@@ -46,6 +35,35 @@ impl Image {
                 None
             }
         }
+    }
+
+    /// A new image that is not mounted.
+    pub fn make(mkfs: &[&str], mebibytes: u64) -> Result<Self, String> {
+        let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
+        fs::create_dir(dir.path().join("mnt")).map_err(|error| error.to_string())?;
+        let image = Self { dir, mounted: false };
+        let file = File::create(image.path()).map_err(|error| error.to_string())?;
+        file.set_len(mebibytes << 20).map_err(|error| error.to_string())?;
+        let path = image.path();
+        let path = path.to_str().expect("a path of ours");
+        run("mkfs.ext4", &[mkfs, &["-q", "-F", path]].concat())?;
+        Ok(image)
+    }
+
+    /// A copy of it, as it is now, that is not mounted.
+    pub fn copy(&self) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("mnt")).unwrap();
+        fs::copy(self.path(), dir.path().join("image")).unwrap();
+        Self { dir, mounted: false }
+    }
+
+    /// Fails where e2fsck finds anything to complain of.
+    pub fn check(&self) {
+        let path = self.path();
+        let output = Command::new("e2fsck").args(["-fn"]).arg(&path).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     }
 
     pub fn path(&self) -> PathBuf {
@@ -56,9 +74,15 @@ impl Image {
         self.dir.path().join("mnt")
     }
 
-    pub fn mount(mut self) -> Result<Self, String> {
+    pub fn mount(self) -> Result<Self, String> {
+        self.mount_with("user_xattr,acl")
+    }
+
+    /// Mounts it with options.
+    pub fn mount_with(mut self, options: &str) -> Result<Self, String> {
         let (image, mnt) = (self.path(), self.mnt());
-        run("mount", &["-o", "loop,user_xattr,acl", image.to_str().unwrap(), mnt.to_str().unwrap()])?;
+        let options = format!("loop,{options}");
+        run("mount", &["-t", "ext4", "-o", &options, image.to_str().unwrap(), mnt.to_str().unwrap()])?;
         self.mounted = true;
         Ok(self)
     }

@@ -1,0 +1,151 @@
+//! Before a file system is used: its journal is found, and what is in it goes to its places.
+
+use std::sync::Arc;
+
+use super::replay::{self, Recovered};
+use super::{JournalSuperblock, Log};
+use crate::device::{Device, Overlay};
+use crate::error::{Corruption, Error, Result};
+use crate::inode::Inode;
+use crate::layout::{Compat, Incompat, RawSuperblock};
+use crate::map;
+use crate::store::Store;
+use crate::superblock::Geometry;
+
+/// `EXT4_ERROR_FS` of `s_state`.
+const STATE_ERROR: u16 = 2;
+
+/// Bytes of metadata in memory while the journal's blocks are looked up.
+const CACHE: usize = 1 << 20;
+
+/// Bytes that recovery may change beyond what the journal holds: superblocks.
+const SLACK: u64 = 1 << 20;
+
+/// A file system whose journal needs no recovery any more.
+pub(crate) struct Opened {
+    /// The device given, or what it would be after recovery.
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) geometry: Geometry,
+    pub(crate) superblock: RawSuperblock,
+    /// The journal, where one is to be written.
+    pub(crate) journal: Option<(Log, JournalSuperblock)>,
+    pub(crate) recovered: Option<Recovered>,
+}
+
+/// Recovers a file system: on its device if it is to be written, else in memory alone. `external` is the device of a
+/// journal that does not lie in the file system.
+pub(crate) fn open(
+    device: Arc<dyn Device>,
+    external: Option<Arc<dyn Device>>,
+    write: bool,
+) -> Result<Opened> {
+    let (geometry, superblock) = Geometry::read(&*device)?;
+    let needs_recovery = geometry.incompat.contains(Incompat::NEEDS_RECOVERY);
+    let has_journal = geometry.compat.contains(Compat::HAS_JOURNAL);
+    if needs_recovery && !has_journal {
+        return Err(Corruption::new("superblock: it needs recovery, and has no journal").into());
+    }
+    if !has_journal || !write && !needs_recovery {
+        return Ok(Opened { device, geometry, superblock, journal: None, recovered: None });
+    }
+    let mut log = find(&device, external, &geometry, &superblock)?;
+    let mut device = device;
+    if !write {
+        // At worst each block of the journal changes another piece of the overlay.
+        let room = u64::from(log.blocks()) * u64::from(geometry.block_size.max(4096)) + SLACK;
+        let journal = log.device().clone();
+        device = Arc::new(Overlay::new(device, room));
+        log.move_to(if log.is_external() { Arc::new(Overlay::new(journal, SLACK)) } else { device.clone() });
+    }
+    let mut journal = log.superblock()?;
+    if !needs_recovery {
+        // What an unclean end of nothing to recover left there is of no use.
+        if journal.start != 0 {
+            (journal.start, journal.sequence) = (0, journal.sequence.wrapping_add(1));
+            log.set_superblock(&journal)?;
+            log.device().flush()?;
+        }
+        let journal = Some((log, journal));
+        return Ok(Opened { device, geometry, superblock, journal, recovered: None });
+    }
+    let recovered = replay::replay(&device, &log, &journal, &geometry)?;
+    device.flush()?;
+    let failed = journal.errno != 0;
+    (journal.start, journal.sequence, journal.errno) = (0, recovered.next, 0);
+    log.set_superblock(&journal)?;
+    log.device().flush()?;
+    let (geometry, superblock) = mark_recovered(&*device, &superblock, failed)?;
+    Ok(Opened { device, geometry, superblock, journal: Some((log, journal)), recovered: Some(recovered) })
+}
+
+/// Recovers a file system in place, and leaves its journal empty: as `e2fsck -E journal_only` does. `journal` is the device
+/// of one that does not lie in the file system. Tells what was done; `None` where nothing had to be.
+///
+/// # Errors
+/// Those of [`Geometry::read`]; [`Error::Journal`] where the journal is not the one given or needed; [`Error::Corrupt`]
+/// where it is damaged, and then nothing was written.
+pub fn recover(device: Arc<dyn Device>, journal: Option<Arc<dyn Device>>) -> Result<Option<Recovered>> {
+    if device.is_read_only() || journal.as_ref().is_some_and(|journal| journal.is_read_only()) {
+        return Err(Error::Journal("it is to be recovered on a device that is not to be written".into()));
+    }
+    Ok(open(device, journal, true)?.recovered)
+}
+
+/// Finds the blocks of the journal.
+fn find(
+    device: &Arc<dyn Device>,
+    external: Option<Arc<dyn Device>>,
+    geometry: &Geometry,
+    superblock: &RawSuperblock,
+) -> Result<Log> {
+    let number = superblock.journal_inum.get();
+    if number == 0 {
+        let Some(external) = external else {
+            return Err(Error::Journal("it lies on a device of its own, which was not given".into()));
+        };
+        let log = Log::external(external, geometry.block_bits, &superblock.journal_uuid)?;
+        if log.superblock()?.users().len() != 1 {
+            return Err(Error::Journal("it is shared with other file systems".into()));
+        }
+        return Ok(log);
+    }
+    if external.is_some() {
+        return Err(Error::Journal("it lies in the file system, and not on the device given".into()));
+    }
+    let store = Store::new(device.clone(), geometry, CACHE);
+    let inode = match Inode::read(geometry, &store, number) {
+        // What leads to the inode may have been written in half, and recovery will mend it.
+        Err(Error::Corrupt(_) | Error::NotFound) if superblock.jnl_backup_type == 1 => {
+            Inode::of_journal(number, &superblock.jnl_blocks.map(|word| word.get()))
+        }
+        inode => inode?,
+    };
+    let length = u32::try_from(inode.size >> geometry.block_bits)
+        .ok()
+        .filter(|&length| u64::from(length) < geometry.blocks)
+        .ok_or_else(|| Corruption::new(format!("a journal of {} bytes", inode.size)).inode(number))?;
+    Log::internal(device.clone(), geometry.block_bits, length, |logical, most| {
+        map::map(geometry, &store, &inode, logical, most)
+    })
+}
+
+/// Writes the superblock as recovery leaves it. `before` is what it was.
+fn mark_recovered(
+    device: &dyn Device,
+    before: &RawSuperblock,
+    failed: bool,
+) -> Result<(Geometry, RawSuperblock)> {
+    let (_, mut superblock) = Geometry::read(device)?;
+    let incompat = superblock.feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits();
+    superblock.feature_incompat = incompat.into();
+    // Errors are recorded beside the journal: a copy in it may be older.
+    let known = before.state.get() & STATE_ERROR;
+    let state = superblock.state.get() | known | if failed { STATE_ERROR } else { 0 };
+    superblock.state = state.into();
+    if before.error_count.get() > superblock.error_count.get() {
+        superblock.take_errors(before);
+    }
+    superblock.write(device)?;
+    device.flush()?;
+    Geometry::read(device)
+}
