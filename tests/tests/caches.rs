@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use shunt_tests::{Plan, Stage, needs_mount, run, stage};
+use shunt_tests::{Plan, Stage, memory, needs_mount, run, stage};
 
 fn tree(s: &Stage) {
     for d in 0..20 {
@@ -28,6 +28,7 @@ fn walk(s: &Stage) -> usize {
 #[test]
 fn exclusive_asks_once() {
     needs_mount!();
+    let _kept = memory::keep();
     stage::perform(Plan::tmpfs().args(&["--cache", "exclusive"]), |s| {
         tree(s);
         let read_links = || (0..20).for_each(|d| drop(fs::read_link(s.path(format!("d{d}/l"))).unwrap()));
@@ -53,7 +54,6 @@ fn exclusive_asks_once() {
     });
 }
 
-/// Names that are not there are remembered as well, and forgotten when they come.
 /// A mapping outlives the descriptor, and nobody is told of what is stored there.
 #[test]
 fn exclusive_sees_what_a_mapping_wrote() {
@@ -81,9 +81,11 @@ fn exclusive_sees_what_a_mapping_wrote() {
     });
 }
 
+/// Names that are not there are remembered as well, and forgotten when they come.
 #[test]
 fn exclusive_remembers_absence() {
     needs_mount!();
+    let _kept = memory::keep();
     stage::perform(Plan::tmpfs().args(&["--cache", "exclusive"]), |s| {
         assert!(fs::metadata(s.path("none")).is_err());
         let before = s.requests("lookup");
@@ -101,6 +103,7 @@ fn exclusive_remembers_absence() {
 #[test]
 fn timeout_shows_changes_after_its_time() {
     needs_mount!();
+    let _kept = memory::keep();
     stage::perform(Plan::tmpfs().args(&["--cache", "timeout=1"]), |s| {
         fs::write(s.lower("f"), b"one").unwrap();
         assert_eq!(fs::metadata(s.path("f")).unwrap().len(), 3);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use shunt_tests::cmd::{one_line, within};
-use shunt_tests::{Peer, Plan, User, binary, mounts, needs_mount, needs_tools, run, run_for, sh, stage};
+use shunt_tests::{Plan, binary, mounts, needs_mount, needs_tools, nobody, run, run_for, sh, stage};
 
 const SOON: Duration = Duration::from_secs(2);
 
@@ -43,53 +43,26 @@ fn bad_input_gives_one_clear_line() {
 /// A user without privilege mounts by way of fusermount3.
 #[test]
 fn unprivileged_mounts() {
-    // fusermount3 wants a user with a name.
-    const NOBODY: u32 = 65534;
     needs_mount!();
     needs_tools!("fusermount3");
     let Some(s) = Plan::tmpfs().unmounted().set_or_skip() else { return };
-    for dir in [s.src(), s.mnt(), s.aside()] {
-        std::os::unix::fs::chown(dir, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
-    // Everything in a mount table of its own, where /dev/fuse is open to all, as it is on an ordinary machine.
-    Peer::start(|_| {
-        let shell = |line: &str| run(Command::new("sh").args(["-euc", line]));
-        // SAFETY: the child has one thread; its mounts are its own from here on.
-        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }
-            .expect("own mount table");
-        let node = s.aside().join("fuse");
-        shell(&format!(
-            "mount --make-rprivate /; mknod -m 666 {0} c 10 229; mount --bind {0} /dev/fuse",
-            node.display()
-        ))
-        .ok();
-        let user = User::new(NOBODY);
-        let shunt = |args: &[&str]| {
-            let mut command = binary::command(args);
-            command.env("XDG_RUNTIME_DIR", s.aside());
-            command
-        };
-        user.run(|| {
-            run_for(20, shunt(&["mirror", "--daemon"]).arg(s.src()).arg(s.mnt())).ok();
-            assert_eq!(mounts::count(s.mnt()), 1);
-            fs::write(s.path("f"), b"mine").unwrap();
-            assert_eq!(fs::read(s.lower("f")).unwrap(), b"mine");
-            let list = run(&mut shunt(&["list", "--json"])).ok();
-            assert!(list.contains(s.mnt().to_str().unwrap()), "{list}");
-            // Nobody else comes in, root neither, and the refusal to be asked is one clear line.
+    nobody::perform(&s, |shunt| {
+        run_for(20, shunt(&["mirror", "--daemon"]).arg(s.src()).arg(s.mnt())).ok();
+        assert_eq!(mounts::count(s.mnt()), 1);
+        fs::write(s.path("f"), b"mine").unwrap();
+        assert_eq!(fs::read(s.lower("f")).unwrap(), b"mine");
+        let list = run(&mut shunt(&["list", "--json"])).ok();
+        assert!(list.contains(s.mnt().to_str().unwrap()), "{list}");
+        // Nobody else comes in, root neither, and the refusal to be asked is one clear line.
+        run_for(20, shunt(&["umount"]).arg(s.mnt())).ok();
+        assert_eq!(mounts::count(s.mnt()), 0);
+        let allow = run_for(20, shunt(&["mirror", "--daemon", "--allow-other"]).arg(s.src()).arg(s.mnt()));
+        if allow.success() {
             run_for(20, shunt(&["umount"]).arg(s.mnt())).ok();
-            assert_eq!(mounts::count(s.mnt()), 0);
-            let allow =
-                run_for(20, shunt(&["mirror", "--daemon", "--allow-other"]).arg(s.src()).arg(s.mnt()));
-            if allow.success() {
-                run_for(20, shunt(&["umount"]).arg(s.mnt())).ok();
-            } else {
-                one_line(&allow.err, "allow");
-            }
-        });
-        assert!(within(SOON, || mounts::processes_naming(s.mnt()).is_empty()));
-    })
-    .done();
+        } else {
+            one_line(&allow.err, "allow");
+        }
+    });
 }
 
 #[test]

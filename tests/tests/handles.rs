@@ -4,20 +4,13 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use shunt_tests::cmd::within;
+use shunt_tests::memory::{self, Turn};
 use shunt_tests::rng::Rng;
 use shunt_tests::sys::Handle;
 use shunt_tests::{Plan, Stage, needs_mount, stage};
-
-/// Dropping caches strikes the whole machine, and so the other tests here.
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 const READ: i32 = libc::O_RDONLY;
 const PATH: i32 = libc::O_PATH | libc::O_NOFOLLOW;
@@ -35,9 +28,9 @@ fn tree(dir: &Path) {
 }
 
 /// Makes the kernel forget what nobody uses: mirror's inodes and the lower ones.
-fn evict(s: &Stage) {
+fn evict(turn: &Turn, s: &Stage) {
     let known = || s.stat()["memory"]["nodes"].as_u64().unwrap();
-    fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+    turn.forget_names();
     // FORGETs come when they come.
     within(Duration::from_secs(2), || known() == 0);
 }
@@ -55,7 +48,7 @@ fn is_stale<T>(result: std::io::Result<T>) -> bool {
 #[test]
 fn handles_outlive_what_the_kernel_remembers() {
     needs_mount!();
-    let _alone = alone();
+    let turn = memory::drop_at_will();
     for plan in plans() {
         stage::perform(plan, |s| {
             tree(s.src());
@@ -65,7 +58,7 @@ fn handles_outlive_what_the_kernel_remembers() {
                 paths.each_ref().map(|path| (Handle::of(path).unwrap(), fs::symlink_metadata(path).unwrap()));
             // Deepest first: nothing that leads there is known.
             for (handle, before) in handles.iter().rev() {
-                evict(s);
+                evict(&turn, s);
                 let lookups = s.requests("lookup");
                 let file = handle.open(&root, PATH).unwrap();
                 assert!(s.requests("lookup") > lookups, "nothing was forgotten");
@@ -75,9 +68,9 @@ fn handles_outlive_what_the_kernel_remembers() {
                     (before.ino(), before.mode(), before.size())
                 );
             }
-            evict(s);
+            evict(&turn, s);
             assert_eq!(text(handles[3].0.open(&root, READ).unwrap()), "contents");
-            evict(s);
+            evict(&turn, s);
             let dir = handles[2].0.open(&root, READ | libc::O_DIRECTORY).unwrap();
             let path =
                 fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&dir))).unwrap();
@@ -86,12 +79,12 @@ fn handles_outlive_what_the_kernel_remembers() {
             fs::rename(s.path("a/b/c/f"), s.path("g")).unwrap();
             fs::rename(s.path("a/b"), s.path("b")).unwrap();
             assert_eq!(text(handles[3].0.open(&root, READ).unwrap()), "contents");
-            evict(s);
+            evict(&turn, s);
             assert_eq!(text(handles[3].0.open(&root, READ).unwrap()), "contents");
             assert!(handles[2].0.open(&root, READ).is_ok());
             fs::hard_link(s.path("g"), s.path("h")).unwrap();
             fs::remove_file(s.path("g")).unwrap();
-            evict(s);
+            evict(&turn, s);
             assert_eq!(text(handles[3].0.open(&root, READ).unwrap()), "contents", "by its other name");
             let open = File::open(s.path("h")).unwrap();
             fs::remove_file(s.path("h")).unwrap();
@@ -102,7 +95,7 @@ fn handles_outlive_what_the_kernel_remembers() {
             for (name, (handle, _)) in ["c", "f"].iter().zip(&handles[2..4]) {
                 let stale = || {
                     // What was open is let go of a moment later.
-                    evict(s);
+                    evict(&turn, s);
                     is_stale(handle.open(&root, READ))
                 };
                 assert!(within(Duration::from_secs(5), stale), "{name} is deleted");
@@ -118,7 +111,7 @@ fn handles_outlive_what_the_kernel_remembers() {
 #[test]
 fn handles_outlive_the_mount() {
     needs_mount!();
-    let _alone = alone();
+    let _kept = memory::keep();
     for plan in [Plan::tmpfs(), Plan::ext4()] {
         let Some(mut s) = plan.set_or_skip() else { continue };
         tree(s.src());
@@ -135,7 +128,7 @@ fn handles_outlive_the_mount() {
 #[test]
 fn forged_handles_lead_nowhere() {
     needs_mount!();
-    let _alone = alone();
+    let _kept = memory::keep();
     for plan in [Plan::tmpfs(), Plan::ext4()] {
         stage::perform(plan, |s| {
             tree(s.src());
@@ -190,7 +183,7 @@ fn forged_handles_lead_nowhere() {
 #[test]
 fn listed_names_cost_no_lookup() {
     needs_mount!();
-    let _alone = alone();
+    let _kept = memory::keep();
     stage::perform(Plan::ext4().args(&["--cache", "exclusive"]), |s| {
         for d in 0..10 {
             fs::create_dir_all(s.lower(format!("d{d}/e"))).unwrap();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use shunt_tests::{Plan, Stage, mounts, needs_mount, pace, run, skip};
+use shunt_tests::{Plan, Stage, memory, mounts, needs_mount, pace, run, skip};
 
 /// A file system below the source whose directories can ignore case; taken away after the mirror's mount.
 struct Folding(PathBuf);
@@ -75,6 +75,7 @@ fn a_name_made_in_other_letters_is_found() {
 #[test]
 fn other_directories_are_kept() {
     needs_mount!();
+    let _kept = memory::keep();
     with_folding("exclusive", |s| {
         fs::write(s.lower("sub/e/f"), "1").unwrap();
         let look = || assert!(is_there(s, "sub/e/f") && !is_there(s, "sub/e/F"));

@@ -107,13 +107,9 @@ fn what_was_forgotten_is_found_by_its_id_and_its_place() {
     }
 }
 
-/// Makes the kernel drop what names it holds of nobody's use.
-fn drop_names() {
-    std::fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
-}
-
 #[test]
 fn what_the_lower_kernel_forgot_too_is_found_where_it_was_seen_last() {
+    let turn = shunt_tests::memory::drop_at_will();
     for dir in places() {
         let source = tree(dir.path());
         let lower = engine(&source, false);
@@ -125,18 +121,18 @@ fn what_the_lower_kernel_forgot_too_is_found_where_it_was_seen_last() {
         lower.close(opening.handle);
         for id in [d, e, f, link, pipe, made.id] {
             lower.forget(id, 9);
-            drop_names();
+            turn.forget_names();
             assert_eq!(lower.reconnect(id).unwrap().id, id);
             lower.forget(id, 9);
         }
         // It is moved within the source behind our back, and then its directory out of it.
         std::fs::rename(source.join("d/pipe"), source.join("pipe")).unwrap();
         std::fs::rename(source.join("d"), dir.path().join("outside/d")).unwrap();
-        drop_names();
+        turn.forget_names();
         assert_eq!(lower.reconnect(made.id).unwrap_err(), Errno::STALE);
         look(&lower, NodeId::ROOT, c"pipe");
         lower.forget(pipe, 9);
-        drop_names();
+        turn.forget_names();
         assert_eq!(lower.reconnect(pipe).unwrap().id, pipe);
     }
 }

@@ -1,0 +1,42 @@
+//! Mounting without a privilege.
+
+use std::os::unix::fs::chown;
+use std::process::Command;
+
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+use crate::{Peer, Stage, User, binary, cmd::within, mounts, run};
+
+/// fusermount3 wants a user with a name.
+const NOBODY: u32 = 65534;
+
+/// Does the work as `nobody`, who owns source and mount point of a stage that is not mounted, and may mount by way of
+/// fusermount3: in a process with a mount table of its own, where /dev/fuse is open to all, as it is on an ordinary
+/// machine. The work gets a way to make commands of `shunt`, and has to unmount.
+///
+/// # Panics
+/// When the work does, or leaves a daemon behind.
+pub fn perform(s: &Stage, work: impl FnOnce(&(dyn Fn(&[&str]) -> Command + Sync)) + Send) {
+    for dir in [s.src(), s.mnt(), s.aside()] {
+        chown(dir, Some(NOBODY), Some(NOBODY)).expect("chown: needs root");
+    }
+    Peer::start(|_| {
+        // SAFETY: the child has one thread; its mounts are its own from here on.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.expect("own mount table");
+        let node = s.aside().join("fuse");
+        let line = format!(
+            "mount --make-rprivate /; mknod -m 666 {0} c 10 229; mount --bind {0} /dev/fuse",
+            node.display()
+        );
+        run(Command::new("sh").args(["-euc", &line])).ok();
+        let shunt = |args: &[&str]| {
+            let mut command = binary::command(args);
+            command.env("XDG_RUNTIME_DIR", s.aside());
+            command
+        };
+        User::new(NOBODY).run(|| work(&shunt));
+        let gone = || mounts::processes_naming(s.mnt()).is_empty();
+        assert!(within(crate::pace::seconds(2), gone), "a daemon is left");
+    })
+    .done();
+}

@@ -1,0 +1,151 @@
+//! Both sides at once.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use shunt_tests::{Stage, needs_mount, pace};
+
+use super::{SOON, either_way, same_soon, state};
+
+/// A small generator: the same steps in each run, in whatever order the threads take.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
+
+const DIRS: [&str; 3] = ["", "d0/", "d1/"];
+
+/// Does something to the tree; what cannot be done just now is not done.
+fn stir(root: &Path, dice: &mut Dice) {
+    let mut name = || root.join(format!("{}n{}", DIRS[dice.roll(3) as usize], dice.roll(5)));
+    let (one, other) = (name(), name());
+    match dice.roll(12) {
+        0..3 => drop(fs::write(&one, format!("{}", dice.roll(1 << 20)))),
+        3 => drop(fs::remove_file(&one)),
+        4 => drop(fs::rename(&one, &other)),
+        5 => drop(fs::hard_link(&one, &other)),
+        6 => drop(symlink(format!("t{}", dice.roll(100)), &one)),
+        7 => drop(fs::create_dir(&one)),
+        8 => drop(fs::remove_dir_all(&one)),
+        9 => {
+            let mode = PermissionsExt::from_mode(0o600 | dice.roll(64) as u32);
+            if !one.is_symlink() {
+                drop(fs::set_permissions(&one, mode));
+            }
+        }
+        10 => drop(fs::rename(&one, root.join("d0/moved"))),
+        _ => drop(fs::rename(root.join("d0/moved"), &one)),
+    }
+}
+
+const ROUNDS: u32 = 10;
+const ROUND: Duration = Duration::from_millis(400);
+
+/// Names made in a round. The mount knows that they are absent, and nothing but the event of the making tells otherwise:
+/// no other change of the same name, of which each is told more than once; no listing of the directory; no inode that
+/// turns out to be deleted.
+const ONCE: u32 = 30;
+
+fn once(round: u32) -> impl Iterator<Item = String> {
+    (0..ONCE).map(move |name| format!("once/{round}-{name}"))
+}
+
+/// How old anything was that was read, in milliseconds, and how often it was looked at, while both sides change the
+/// same small tree at random for a while.
+fn hammer(s: &Stage, round: u32) -> (u64, u32) {
+    let over = AtomicBool::new(false);
+    let start = Instant::now();
+    // A clock that stands still between rounds, when nothing is written.
+    let millis = || (ROUND * round + start.elapsed()).as_millis() as u64;
+    std::thread::scope(|scope| {
+        for (seed, root) in [(11, s.src()), (22, s.src()), (33, s.mnt()), (44, s.mnt())] {
+            let over = &over;
+            scope.spawn(move || {
+                let mut dice = Dice(0x9e37_79b9 * (seed + u64::from(round)));
+                while !over.load(Ordering::Relaxed) {
+                    stir(root, &mut dice);
+                    std::thread::sleep(Duration::from_micros(dice.roll(600)));
+                }
+            });
+        }
+        scope.spawn(|| {
+            for name in once(round) {
+                fs::write(s.lower(name), "1").unwrap();
+                std::thread::sleep(ROUND / ONCE / 2);
+            }
+        });
+        // The time, as a target and as contents, always in place of another.
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let now = millis().to_string();
+                let new = s.lower("beat-new");
+                symlink(&now, &new).and_then(|()| fs::rename(&new, s.lower("beat"))).unwrap();
+                fs::write(&new, &now).and_then(|()| fs::rename(&new, s.lower("beat-file"))).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        // None: replaced between the lookup and the open, which an open of a deleted file may say (ESTALE).
+        let number = |text: String| text.parse::<u64>().ok();
+        let target = |path| number(fs::read_link(path).ok()?.into_os_string().into_string().ok()?);
+        let contents = |path| number(fs::read_to_string(path).ok()?);
+        let (mut worst, mut looks) = (0, 0);
+        while start.elapsed() < ROUND {
+            // Older than what was there before is stale, whatever kept the writer.
+            let below = (target(s.lower("beat")), contents(s.lower("beat-file")));
+            let above = (target(s.path("beat")), contents(s.path("beat-file")));
+            for (below, above) in [(below.0, above.0), (below.1, above.1)] {
+                if let (Some(below), Some(above)) = (below, above) {
+                    worst = worst.max(below.saturating_sub(above));
+                    looks += 1;
+                }
+            }
+        }
+        // Before anything is asserted: the others end only then.
+        over.store(true, Ordering::Relaxed);
+        (worst, looks)
+    })
+}
+
+/// Both sides change the same small tree; meanwhile nothing that is read is older than the promise, and whenever they
+/// rest both are the same.
+#[test]
+fn both_sides_hammer() {
+    needs_mount!();
+    either_way(|s| {
+        for dir in ["d0", "d1", "once"] {
+            fs::create_dir(s.lower(dir)).unwrap();
+        }
+        symlink("0", s.lower("beat")).unwrap();
+        fs::write(s.lower("beat-file"), "0").unwrap();
+        let names: Vec<String> =
+            DIRS.iter().flat_map(|dir| (0..5).map(move |n| format!("{dir}n{n}"))).collect();
+        let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+        names.extend(["d0", "d1", "d0/moved", "beat", "beat-file"]);
+        let bound = pace::limit(SOON).as_millis() as u64;
+        (0..ROUNDS).flat_map(once).for_each(|name| drop(state(&s.path(name))));
+        let mut looks = 0;
+        for round in 0..ROUNDS {
+            let (worst, looked) = hammer(s, round);
+            assert!(worst < bound, "round {round}: something read was {worst} ms old");
+            looks += looked;
+            let rare: Vec<String> = once(round).collect();
+            let all: Vec<&str> = names.iter().copied().chain(rare.iter().map(String::as_str)).collect();
+            same_soon(s, &format!("after round {round}"), &all);
+        }
+        assert!(looks > 100, "only {looks} looks");
+        // Nothing comes late that makes it wrong again.
+        std::thread::sleep(Duration::from_millis(1200));
+        for name in &names {
+            assert_eq!(state(&s.lower(name)), state(&s.path(name)), "{name}, later");
+        }
+    });
+}
