@@ -133,9 +133,9 @@ impl Filesystem {
         self.geometry.compat.contains(Compat::HAS_JOURNAL)
     }
 
-    /// The journal holds changes that are not in their places yet.
+    /// On the device, the journal holds changes that are not in their places: here they are, in memory alone.
     pub fn needs_recovery(&self) -> bool {
-        self.geometry.incompat.contains(Incompat::NEEDS_RECOVERY)
+        self.timer.is_none() && self.recovered.is_some()
     }
 
     /// It was unmounted, and no error was found.

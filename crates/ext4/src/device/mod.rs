@@ -3,16 +3,20 @@
 //! The engine asks little of a device, so that a file, a part of a disk, memory, or a device that fails on purpose will
 //! all do.
 
+mod faulty;
 mod file;
 mod memory;
 mod overlay;
+mod recorder;
 mod window;
 
 use std::io;
 
+pub use faulty::{Fault, Faulty, Operation};
 pub use file::FileDevice;
 pub use memory::MemoryDevice;
 pub use overlay::Overlay;
+pub use recorder::{Event, Recorder};
 pub use window::Window;
 
 /// Random access to bytes that last.

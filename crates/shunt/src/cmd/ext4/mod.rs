@@ -41,12 +41,7 @@ fn open(args: &ImageArgs) -> Result<Filesystem> {
                 .ok_or_else(|| failed(format_args!("{path} has {size} bytes: nothing begins at {offset}")))?,
         ),
     };
-    let filesystem =
-        Filesystem::open(device).map_err(|error| failed(format_args!("cannot read {path}: {error}")))?;
-    if filesystem.needs_recovery() {
-        tracing::warn!("{path} was not unmounted cleanly: what its journal holds is not shown");
-    }
-    Ok(filesystem)
+    Filesystem::open(device).map_err(|error| failed(format_args!("cannot read {path}: {error}")))
 }
 
 /// The inode at a path.
