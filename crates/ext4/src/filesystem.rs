@@ -9,8 +9,10 @@ use crate::groups::Group;
 use crate::inode::{Inode, Kind};
 use crate::journal::Recovered;
 use crate::journal::open::{self, Opened};
-use crate::layout::{Compat, Incompat, InodeFlags, RawSuperblock, RoCompat};
-use crate::store::{Log, Store, Timer};
+use crate::journal::Ring;
+use crate::layout::{Compat, Incompat, InodeFlags, RawSuperblock, RoCompat, superblock_state};
+use crate::locks::Locks;
+use crate::store::{Store, Timer};
 use crate::superblock::Geometry;
 use crate::xattr::Xattrs;
 use crate::{directory, inline};
@@ -26,6 +28,7 @@ pub struct Filesystem {
     pub(crate) geometry: Geometry,
     pub(crate) superblock: RawSuperblock,
     pub(crate) store: Arc<Store>,
+    pub(crate) locks: Locks,
     timer: Option<Timer>,
     recovered: Option<Recovered>,
 }
@@ -52,7 +55,7 @@ impl Filesystem {
         }
         let Opened { device, geometry, superblock, recovered, .. } = opened;
         let store = Arc::new(Store::new(device, &geometry, CACHE));
-        Ok(Self { geometry, superblock, store, timer: None, recovered })
+        Ok(Self { geometry, superblock, store, locks: Locks::new(), timer: None, recovered })
     }
 
     /// Opens the file system on a device, to be read and written; its journal is recovered first. What is changed is on
@@ -70,8 +73,11 @@ impl Filesystem {
         if !unwritable.is_empty() {
             return Err(Error::Unsupported(format!("writing with {}", unwritable.join(", "))));
         }
-        let Opened { device, geometry, superblock, recovered, .. } = open::open(device, None, true)?;
-        let store = Store::writable(device, &geometry, superblock.clone(), Log::None, CACHE);
+        let Opened { device, geometry, superblock, journal, recovered } = open::open(device, None, true)?;
+        let wide = geometry.incompat.contains(Incompat::BIT64);
+        let sums = geometry.checksum_seed.is_some();
+        let ring = journal.map(|(log, _)| Ring::open(log, wide, sums)).transpose()?;
+        let store = Store::writable(device, &geometry, superblock.clone(), ring, CACHE);
         let store = Arc::new(store);
         let (mut blocks, mut inodes) = (0_u64, 0_u64);
         for group in 0..geometry.groups {
@@ -80,8 +86,14 @@ impl Filesystem {
             inodes += u64::from(group.free_inodes);
         }
         store.set_free(blocks, inodes);
+        store.start()?;
         let timer = Some(Timer::start(&store)?);
-        Ok(Self { geometry, superblock, store, timer, recovered })
+        Ok(Self { geometry, superblock, store, locks: Locks::new(), timer, recovered })
+    }
+
+    /// It was without errors before it was opened.
+    fn was_valid(&self) -> bool {
+        self.superblock.state.get() & superblock_state::VALID != 0
     }
 
     /// Returns when everything that was changed before lasts through a power cut.
@@ -98,7 +110,7 @@ impl Filesystem {
     /// As [`sync`](Self::sync).
     pub fn close(mut self) -> Result<()> {
         self.timer = None;
-        self.store.close()
+        self.store.close(self.was_valid())
     }
 
     /// What was recovered from the journal when it was opened; `None` where nothing had to be.
@@ -267,7 +279,7 @@ impl Drop for Filesystem {
     fn drop(&mut self) {
         // Not after `close`, which has the errors.
         if self.timer.take().is_some() {
-            self.store.close().ok();
+            self.store.close(self.was_valid()).ok();
         }
     }
 }

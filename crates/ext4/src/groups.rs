@@ -5,7 +5,7 @@ use zerocopy::FromBytes;
 use crate::checksum::{crc16, crc32c};
 use crate::error::{Corruption, Result};
 use crate::layout::{GroupDescriptor, GroupFlags, RoCompat};
-use crate::store::{Seal, Store};
+use crate::store::{Handle, Seal, Store};
 use crate::superblock::Geometry;
 
 /// Where a group's metadata lies, and how much of it is free.
@@ -27,6 +27,10 @@ pub struct Group {
     pub unused_inodes: u32,
     /// What was never initialized.
     pub flags: GroupFlags,
+    /// Sum of the block bitmap; the lower half where descriptors have 32 bytes.
+    pub block_bitmap_sum: u32,
+    /// Sum of the inode bitmap.
+    pub inode_bitmap_sum: u32,
 }
 
 impl Group {
@@ -39,18 +43,54 @@ impl Group {
         let size = usize::from(geometry.descriptor_size);
         let nth = group / per_block;
         let number = geometry.descriptor_block(nth);
-        let verify = |bytes: &[u8]| {
-            let first = nth * per_block;
-            let here = per_block.min(geometry.groups - first) as usize;
-            for (group, bytes) in (first..).zip(bytes.chunks_exact(size).take(here)) {
-                check(geometry, group, bytes).map_err(|corruption| corruption.block(number))?;
-            }
-            Ok(())
-        };
+        let verify = |bytes: &[u8]| verify(geometry, nth, number, bytes);
         let bytes = store.get(number, Seal::Descriptors(nth), verify)?;
         let start = (group % per_block) as usize * size;
         Ok(parse(&bytes[start..start + size]))
     }
+}
+
+impl Group {
+    /// Changes the descriptor of a group, whose lock is held, and fills in its sum.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) fn change(
+        handle: &mut Handle<'_>,
+        group: u32,
+        change: impl FnOnce(&mut GroupDescriptor) -> Result<()>,
+    ) -> Result<()> {
+        let geometry = handle.store().geometry();
+        let per_block = geometry.descriptors_per_block();
+        let size = usize::from(geometry.descriptor_size);
+        let nth = group / per_block;
+        let number = geometry.descriptor_block(nth);
+        let start = (group % per_block) as usize * size;
+        let verify = |bytes: &[u8]| verify(geometry, nth, number, bytes);
+        handle.change(number, Seal::Descriptors(nth), verify, |bytes| {
+            let bytes = &mut bytes[start..start + size];
+            let mut whole = [0; size_of::<GroupDescriptor>()];
+            let known = size.min(whole.len());
+            whole[..known].copy_from_slice(&bytes[..known]);
+            change(GroupDescriptor::mut_from_bytes(&mut whole).expect("the size is that of the type"))?;
+            bytes[..known].copy_from_slice(&whole[..known]);
+            if let Some(sum) = sum(geometry, group, bytes) {
+                bytes[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum.to_le_bytes());
+            }
+            Ok(())
+        })
+    }
+}
+
+fn verify(geometry: &Geometry, nth: u32, number: u64, bytes: &[u8]) -> Result<()> {
+    let per_block = geometry.descriptors_per_block();
+    let first = nth * per_block;
+    let here = per_block.min(geometry.groups - first) as usize;
+    let size = usize::from(geometry.descriptor_size);
+    for (group, bytes) in (first..).zip(bytes.chunks_exact(size).take(here)) {
+        check(geometry, group, bytes).map_err(|corruption| corruption.block(number))?;
+    }
+    Ok(())
 }
 
 fn parse(bytes: &[u8]) -> Group {
@@ -69,23 +109,29 @@ fn parse(bytes: &[u8]) -> Group {
         directories: count(raw.used_dirs_count_lo.get(), raw.used_dirs_count_hi.get()),
         unused_inodes: count(raw.itable_unused_lo.get(), raw.itable_unused_hi.get()),
         flags: GroupFlags::from_bits_retain(raw.flags.get()),
+        block_bitmap_sum: count(raw.block_bitmap_csum_lo.get(), raw.block_bitmap_csum_hi.get()),
+        inode_bitmap_sum: count(raw.inode_bitmap_csum_lo.get(), raw.inode_bitmap_csum_hi.get()),
     }
 }
 
 /// Where the checksum lies in a descriptor.
 const CHECKSUM: usize = 0x1e;
 
+/// The sum of a descriptor, where there is one.
+fn sum(geometry: &Geometry, number: u32, bytes: &[u8]) -> Option<u16> {
+    let (before, after) = (&bytes[..CHECKSUM], &bytes[CHECKSUM + 2..]);
+    let number = number.to_le_bytes();
+    if let Some(seed) = geometry.checksum_seed {
+        let sum = crc32c(crc32c(seed, &number), before);
+        return Some(crc32c(crc32c(sum, &[0; 2]), after) as u16);
+    }
+    let old = geometry.ro_compat.contains(RoCompat::GDT_CSUM);
+    old.then(|| crc16(crc16(crc16(crc16(!0, &geometry.uuid), &number), before), after))
+}
+
 fn check(geometry: &Geometry, number: u32, bytes: &[u8]) -> std::result::Result<(), Corruption> {
     let stored = u16::from_le_bytes([bytes[CHECKSUM], bytes[CHECKSUM + 1]]);
-    let (before, after) = (&bytes[..CHECKSUM], &bytes[CHECKSUM + 2..]);
-    let computed = if let Some(seed) = geometry.checksum_seed {
-        let sum = crc32c(crc32c(seed, &number.to_le_bytes()), before);
-        crc32c(crc32c(sum, &[0; 2]), after) as u16
-    } else if geometry.ro_compat.contains(RoCompat::GDT_CSUM) {
-        crc16(crc16(crc16(crc16(!0, &geometry.uuid), &number.to_le_bytes()), before), after)
-    } else {
-        stored
-    };
+    let computed = sum(geometry, number, bytes).unwrap_or(stored);
     if stored != computed {
         return Err(Corruption::new(format!(
             "descriptor of group {number}: checksum {stored:#06x}, computed {computed:#06x}"

@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 #![allow(dead_code, reason = "the writing side grows from its bottom")]
 
+mod attributes;
 mod checksum;
 mod content;
 pub mod device;
@@ -33,6 +34,7 @@ mod inline;
 mod inode;
 pub mod journal;
 pub mod layout;
+mod locks;
 mod map;
 mod orphans;
 mod probe;
@@ -41,6 +43,7 @@ mod superblock;
 mod time;
 mod xattr;
 
+pub use attributes::Attributes;
 pub use device::{Device, FileDevice, MemoryDevice, Overlay, Window};
 pub use directory::{Entry, LONGEST_NAME};
 pub use error::{Corruption, Error, Result};

@@ -16,5 +16,5 @@ pub use extent::{EXTENT_MAGIC, Extent, ExtentHeader, ExtentIndex, UNWRITTEN_ABOV
 pub use features::{Compat, Incompat, RoCompat};
 pub use group::{GroupDescriptor, GroupFlags};
 pub use inode::{InodeFlags, RawInode};
-pub use superblock::{RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET};
+pub use superblock::{RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET, superblock_state};
 pub use xattr::{XATTR_MAGIC, XattrEntry, XattrHeader};

@@ -9,6 +9,14 @@ pub const SUPERBLOCK_OFFSET: u64 = 1024;
 /// `s_magic`.
 pub const SUPERBLOCK_MAGIC: u16 = 0xef53;
 
+/// `s_state`.
+#[allow(missing_docs, reason = "named as in the format's documentation")]
+pub mod superblock_state {
+    pub const VALID: u16 = 1;
+    pub const ERROR: u16 = 2;
+    pub const ORPHANS: u16 = 4;
+}
+
 /// `struct ext4_super_block`.
 #[derive(Debug, Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]

@@ -2,21 +2,12 @@
 
 use super::{Store, Tid, Writer, place};
 use crate::error::{Error, Result};
+use crate::journal::Ring;
+use crate::layout::Incompat;
+use crate::layout::superblock_state::{ERROR, VALID};
 
-/// Where transactions are written before their blocks go to their places.
-pub(crate) enum Log {
-    /// Nowhere: blocks go to their places at once, and a power cut in between is for e2fsck to mend.
-    None,
-}
-
-impl Log {
-    /// Blocks that one transaction may change; `None` for any number.
-    pub(super) fn largest_transaction(&self) -> Option<u32> {
-        match self {
-            Self::None => None,
-        }
-    }
-}
+/// Bytes of the log whose blocks may wait to be written to their places: so much memory holds them.
+const MOST_WAITING: u64 = 32 << 20;
 
 impl Store {
     /// Returns when all that was changed before, and all data that was written before, lasts.
@@ -47,23 +38,47 @@ impl Store {
         result
     }
 
-    fn write_transaction(&self, writer: &Writer, log: &mut Log) -> Result<()> {
+    fn write_transaction(&self, writer: &Writer, log: &mut Option<Ring>) -> Result<()> {
         let (tid, frozen, revoked) = writer.gate.freeze(|tid| {
-            if self.cache.dirty() > 0 || writer.superblock.is_changed() {
+            let revoked = std::mem::take(&mut *writer.revoked.lock());
+            if self.cache.dirty() > 0 || writer.superblock.is_changed() || !revoked.is_empty() {
                 self.put_superblock(writer)?;
             }
-            Ok::<_, Error>((tid, self.cache.freeze(), std::mem::take(&mut *writer.revoked.lock())))
+            Ok::<_, Error>((tid, self.cache.freeze(), revoked))
         })?;
         match log {
-            Log::None => {
+            // Only data was written, if that.
+            _ if frozen.is_empty() => self.device.flush()?,
+            None => {
                 place::write(&*self.device, self.geometry.block_bits, &frozen)?;
                 self.device.flush()?;
                 self.cache.committed(frozen, false);
             }
+            Some(ring) => {
+                let revoked: Vec<u64> = revoked.into_iter().collect();
+                if !ring.has_room(frozen.len(), revoked.len()) {
+                    self.checkpoint(ring)?;
+                }
+                ring.write(&*self.device, &frozen, &revoked)?;
+                // Before the new copies, of which one may be of a block that was freed and taken again.
+                revoked.into_iter().for_each(|number| self.cache.revoked(number));
+                self.cache.committed(frozen, true);
+                if ring.waiting() > MOST_WAITING {
+                    self.checkpoint(ring)?;
+                }
+            }
         }
-        revoked.into_iter().for_each(|number| self.cache.revoked(number));
         writer.gate.set_committed(tid);
         Ok(())
+    }
+
+    /// Writes all that is committed to its place, and empties the log.
+    fn checkpoint(&self, ring: &mut Ring) -> Result<()> {
+        let pending = self.cache.pending();
+        place::write(&*self.device, self.geometry.block_bits, &pending)?;
+        self.device.flush()?;
+        self.cache.placed(&pending);
+        ring.empty()
     }
 
     /// Nothing can be changed from here on: the device has the last whole transaction, and that must stay so.
@@ -72,10 +87,45 @@ impl Store {
         tracing::error!(
             "a transaction could not be written ({error}): the file system is read-only from now on"
         );
+        // As good as it goes on a device that just failed. The superblock alone is whole by itself.
+        writer.superblock.record_error();
+        writer.place_superblock(self).ok();
     }
 
-    /// The last commit: everything goes to its place.
-    pub(crate) fn close(&self) -> Result<()> {
-        self.sync()
+    /// Takes the log into use: from here on, what a crash leaves is to be recovered.
+    pub(crate) fn start(&self) -> Result<()> {
+        let journaled = self.writer()?.log.lock().is_some();
+        self.change_superblock_now(|raw| {
+            let mut incompat = Incompat::from_bits_retain(raw.feature_incompat.get());
+            incompat.set(Incompat::NEEDS_RECOVERY, journaled);
+            raw.feature_incompat.set(incompat.bits());
+            if !journaled {
+                raw.state.set(raw.state.get() & !VALID);
+            }
+            raw.mnt_count.set(raw.mnt_count.get().wrapping_add(1));
+            let now = crate::time::now().seconds;
+            raw.mtime.set(now as u32);
+            raw.mtime_hi = (now >> 32) as u8;
+        })
+    }
+
+    /// The last commit: everything goes to its place, and nothing is left to be recovered.
+    pub(crate) fn close(&self, was_valid: bool) -> Result<()> {
+        self.sync()?;
+        let writer = self.writer()?;
+        let mut log = writer.log.lock();
+        if let Some(ring) = &mut *log {
+            self.checkpoint(ring)?;
+            ring.close()?;
+        }
+        writer.gate.abort();
+        self.change_superblock_now(|raw| {
+            let mut incompat = Incompat::from_bits_retain(raw.feature_incompat.get());
+            incompat.remove(Incompat::NEEDS_RECOVERY);
+            raw.feature_incompat.set(incompat.bits());
+            if was_valid && raw.state.get() & ERROR == 0 {
+                raw.state.set(raw.state.get() | VALID);
+            }
+        })
     }
 }

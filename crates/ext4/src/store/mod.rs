@@ -20,7 +20,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use cache::{Cache, Known};
-pub(crate) use commit::Log;
 pub(crate) use gate::Tid;
 use gate::{Entered, Gate};
 pub(crate) use handle::Handle;
@@ -30,6 +29,7 @@ pub(crate) use timer::Timer;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::journal::Ring;
 use crate::layout::RawSuperblock;
 use crate::superblock::Geometry;
 
@@ -48,7 +48,7 @@ pub(crate) struct Store {
 struct Writer {
     gate: Gate,
     /// Taken by who commits.
-    log: Mutex<Log>,
+    log: Mutex<Option<Ring>>,
     /// Blocks that the running transaction freed.
     revoked: Mutex<HashSet<u64>>,
     superblock: Super,
@@ -66,12 +66,12 @@ impl Store {
         device: Arc<dyn Device>,
         geometry: &Geometry,
         superblock: RawSuperblock,
-        log: Log,
+        log: Option<Ring>,
         bytes: usize,
     ) -> Self {
         let most = (LARGEST_TRANSACTION >> geometry.block_bits) as u32;
         let writer = Writer {
-            gate: Gate::new(log.largest_transaction().map_or(most, |largest| largest.min(most))),
+            gate: Gate::new(log.as_ref().map_or(most, |log| most.min(log.largest_transaction()))),
             log: Mutex::new(log),
             revoked: Mutex::default(),
             superblock: Super::new(superblock),
@@ -138,7 +138,10 @@ impl Store {
     pub(crate) fn begin(&self, credits: u32) -> Result<Handle<'_>> {
         let writer = self.writer()?;
         loop {
-            match writer.gate.enter(credits, || self.cache.dirty())? {
+            match writer
+                .gate
+                .enter(credits, || self.cache.dirty() + writer.revoked.lock().len() as u32 / 64)?
+            {
                 Entered::In => return Ok(Handle { store: self, writer, credits }),
                 Entered::Full(tid) => self.commit(tid)?,
             }

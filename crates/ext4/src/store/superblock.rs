@@ -10,6 +10,7 @@ use zerocopy::IntoBytes;
 use super::{Handle, Seal, Store, Writer};
 use crate::checksum::crc32c;
 use crate::error::Result;
+use crate::layout::superblock_state::ERROR;
 use crate::layout::{Incompat, RawSuperblock, RoCompat, SUPERBLOCK_OFFSET};
 use crate::superblock::Geometry;
 
@@ -28,6 +29,23 @@ impl Super {
             changes: AtomicU64::new(0),
             free_blocks: AtomicI64::new(0),
             free_inodes: AtomicI64::new(0),
+        }
+    }
+
+    /// Remembers that something went wrong, for e2fsck and the next mount.
+    pub(super) fn record_error(&self) {
+        let now = crate::time::now().seconds;
+        let mut raw = self.raw.lock();
+        raw.state = (raw.state.get() | ERROR).into();
+        raw.error_count = raw.error_count.get().saturating_add(1).into();
+        raw.last_error_time.set(now as u32);
+        raw.last_error_time_hi = (now >> 32) as u8;
+        // EXT4_ERR_EIO
+        raw.last_error_errcode = 2;
+        if raw.first_error_time.get() == 0 {
+            raw.first_error_time = raw.last_error_time;
+            raw.first_error_time_hi = raw.last_error_time_hi;
+            raw.first_error_errcode = raw.last_error_errcode;
         }
     }
 

@@ -29,7 +29,7 @@ fn store(blocks: usize) -> (Arc<MemoryDevice>, Store) {
         unsigned_hash: false,
     };
     let raw = zerocopy::FromZeros::new_zeroed();
-    let store = Store::writable(device.clone(), &geometry, RawSuperblock::clone(&raw), Log::None, 0);
+    let store = Store::writable(device.clone(), &geometry, RawSuperblock::clone(&raw), None, 0);
     (device, store)
 }
 

@@ -1,6 +1,8 @@
 //! Inodes, checked.
 
-use zerocopy::{FromBytes, IntoBytes};
+mod save;
+
+use zerocopy::FromBytes;
 
 use crate::checksum::crc32c;
 use crate::error::{Corruption, Error, Result};
@@ -118,6 +120,8 @@ pub struct Inode {
     pub generation: u32,
     /// Block of extended attributes; 0 for none.
     pub xattr_block: u64,
+    /// When it was deleted; while it waits for that, the next inode that does.
+    pub(crate) deletion: u32,
     /// Project.
     pub project: u32,
     /// The first 60 bytes of content, or the root of the map to it.
@@ -132,12 +136,8 @@ impl Inode {
     /// # Errors
     /// [`Error::NotFound`] for a free one, [`Error::Corrupt`], [`Error::Io`].
     pub(crate) fn read(geometry: &Geometry, store: &Store, number: u32) -> Result<Self> {
-        let (group, index) = geometry.locate_inode(number)?;
-        let table = Group::read(geometry, store, group)?.inode_table;
-        let offset = u64::from(index) * u64::from(geometry.inode_size);
-        let block = table + (offset >> geometry.block_bits);
+        let (block, start) = Self::place(geometry, store, number)?;
         let bytes = store.get(block, Seal::Inodes, |_| Ok(()))?;
-        let start = (offset & u64::from(geometry.block_size - 1)) as usize;
         let bytes = &bytes[start..start + usize::from(geometry.inode_size)];
         Self::parse(geometry, number, bytes)
             .map_err(|error| match error {
@@ -170,10 +170,20 @@ impl Inode {
             flags: if extents { InodeFlags::EXTENTS } else { InodeFlags::empty() },
             generation: 0,
             xattr_block: 0,
+            deletion: 0,
             project: 0,
             block,
             tail: Box::default(),
         }
+    }
+
+    /// The block that holds an inode, and where in it.
+    fn place(geometry: &Geometry, store: &Store, number: u32) -> Result<(u64, usize)> {
+        let (group, index) = geometry.locate_inode(number)?;
+        let table = Group::read(geometry, store, group)?.inode_table;
+        let offset = u64::from(index) * u64::from(geometry.inode_size);
+        let start = (offset & u64::from(geometry.block_size - 1)) as usize;
+        Ok((table + (offset >> geometry.block_bits), start))
     }
 
     fn parse(geometry: &Geometry, number: u32, bytes: &[u8]) -> Result<Self> {
@@ -236,6 +246,7 @@ impl Inode {
             flags,
             generation: raw.generation.get(),
             xattr_block: u64::from(raw.file_acl_high.get()) << 32 | u64::from(raw.file_acl_lo.get()),
+            deletion: raw.dtime.get(),
             project: raw.projid.get(),
             block: raw.block,
             tail: bytes[RawInode::BASE + extra..].into(),
@@ -269,17 +280,22 @@ pub(crate) fn owner_seed(seed: u32, number: u32, generation: u32) -> u32 {
     crc32c(crc32c(seed, &number.to_le_bytes()), &generation.to_le_bytes())
 }
 
-fn check_sum(seed: u32, bytes: &[u8], raw: &RawInode, extra: usize) -> Result<()> {
-    let mut zeroed = bytes.to_vec();
-    zeroed[0x7c..0x7e].fill(0);
-    let mut stored = u32::from(raw.checksum_lo.get());
-    let mut mask = 0xffff;
-    if extra >= 4 {
-        zeroed[0x82..0x84].fill(0);
-        stored |= u32::from(raw.checksum_hi.get()) << 16;
-        mask = u32::MAX;
+/// The sum of an inode's bytes, the two halves of the field itself counted as zero. The upper one is not always there.
+fn sum(seed: u32, bytes: &[u8], extra: usize) -> u32 {
+    let sum = crc32c(crc32c(seed, &bytes[..0x7c]), &[0; 2]);
+    if extra < 4 {
+        return crc32c(sum, &bytes[0x7e..]) & 0xffff;
     }
-    let computed = crc32c(seed, zeroed.as_bytes()) & mask;
+    let sum = crc32c(crc32c(sum, &bytes[0x7e..0x82]), &[0; 2]);
+    crc32c(sum, &bytes[0x84..])
+}
+
+fn check_sum(seed: u32, bytes: &[u8], raw: &RawInode, extra: usize) -> Result<()> {
+    let mut stored = u32::from(raw.checksum_lo.get());
+    if extra >= 4 {
+        stored |= u32::from(raw.checksum_hi.get()) << 16;
+    }
+    let computed = sum(seed, bytes, extra);
     if stored != computed {
         return Err(Corruption::new(format!("checksum {stored:#010x}, computed {computed:#010x}")).into());
     }

@@ -1,0 +1,51 @@
+//! Changes of what an inode says of itself.
+
+use crate::error::Result;
+use crate::filesystem::Filesystem;
+use crate::inode::{Inode, Time};
+use crate::layout::InodeFlags;
+use crate::time;
+
+/// What is to be changed; `None` leaves it as it is.
+#[derive(Debug, Clone, Default)]
+pub struct Attributes {
+    /// Permission bits, setuid, setgid and sticky.
+    pub permissions: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last read.
+    pub atime: Option<Time>,
+    /// Last change of the content.
+    pub mtime: Option<Time>,
+    /// Last change of the inode; now, where nothing is said and anything else is.
+    pub ctime: Option<Time>,
+    /// Flags.
+    pub flags: Option<InodeFlags>,
+}
+
+/// Blocks that a change of one inode may change.
+pub(crate) const INODE_CREDITS: u32 = 1;
+
+impl Filesystem {
+    /// Changes attributes of an inode; tells what it is then.
+    ///
+    /// # Errors
+    /// As [`inode`](Self::inode), [`Error::ReadOnly`](crate::Error::ReadOnly).
+    pub fn set_attributes(&self, number: u32, change: &Attributes) -> Result<Inode> {
+        let _lock = self.locks.write(number);
+        let mut inode = self.inode(number)?;
+        let Attributes { permissions, uid, gid, atime, mtime, ctime, flags } = change.clone();
+        inode.permissions = permissions.unwrap_or(inode.permissions) & 0o7777;
+        inode.uid = uid.unwrap_or(inode.uid);
+        inode.gid = gid.unwrap_or(inode.gid);
+        inode.atime = atime.unwrap_or(inode.atime);
+        inode.mtime = mtime.unwrap_or(inode.mtime);
+        inode.ctime = ctime.unwrap_or_else(time::now);
+        inode.flags = flags.unwrap_or(inode.flags);
+        let mut handle = self.store.begin(INODE_CREDITS)?;
+        inode.save(&mut handle)?;
+        Ok(inode)
+    }
+}

@@ -1,0 +1,174 @@
+//! Inodes on their way to the disk.
+
+use zerocopy::FromBytes;
+
+use super::{Inode, Kind, Time, owner_seed, sum};
+use crate::error::{Error, Result};
+use crate::layout::{InodeFlags, RawInode, RoCompat};
+use crate::store::{Handle, Seal};
+use crate::superblock::Geometry;
+
+/// Units of 512 bytes that 32 and 48 bits count.
+const UNITS_32: u64 = u32::MAX as u64;
+const UNITS_48: u64 = (1 << 48) - 1;
+
+impl Inode {
+    /// Writes the inode. What it has no field for stays as it is on the disk.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] for sizes that the file system has no feature for; and those of the store.
+    pub(crate) fn save(&self, handle: &mut Handle<'_>) -> Result<()> {
+        self.put(handle, false)
+    }
+
+    /// Writes the inode over whatever used the number before.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save).
+    pub(crate) fn save_new(&self, handle: &mut Handle<'_>) -> Result<()> {
+        self.put(handle, true)
+    }
+
+    fn put(&self, handle: &mut Handle<'_>, new: bool) -> Result<()> {
+        let store = handle.store();
+        let geometry = store.geometry();
+        let (block, start) = Self::place(geometry, store, self.number)?;
+        let size = usize::from(geometry.inode_size);
+        handle.change(
+            block,
+            Seal::Inodes,
+            |_| Ok(()),
+            |bytes| self.encode(geometry, &mut bytes[start..start + size], new),
+        )
+    }
+
+    fn encode(&self, geometry: &Geometry, bytes: &mut [u8], new: bool) -> Result<()> {
+        let extra = bytes.len() - RawInode::BASE - self.tail.len();
+        let fields = (RawInode::BASE + extra).min(size_of::<RawInode>());
+        let mut whole = [0; size_of::<RawInode>()];
+        if !new {
+            whole[..fields].copy_from_slice(&bytes[..fields]);
+        }
+        let raw = RawInode::mut_from_bytes(&mut whole).expect("the size is that of the type");
+        self.fill(geometry, raw, extra)?;
+        // Nothing fails from here on.
+        if new {
+            bytes.fill(0);
+        }
+        bytes[..fields].copy_from_slice(&whole[..fields]);
+        bytes[RawInode::BASE + extra..].copy_from_slice(&self.tail);
+        if let Some(seed) = geometry.checksum_seed {
+            let sum = sum(owner_seed(seed, self.number, self.generation), bytes, extra).to_le_bytes();
+            bytes[0x7c..0x7e].copy_from_slice(&sum[..2]);
+            if extra >= 4 {
+                bytes[0x82..0x84].copy_from_slice(&sum[2..]);
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(&self, geometry: &Geometry, raw: &mut RawInode, extra: usize) -> Result<()> {
+        raw.mode.set(self.permissions & 0o7777 | self.kind.mode());
+        raw.uid.set(self.uid as u16);
+        raw.uid_high.set((self.uid >> 16) as u16);
+        raw.gid.set(self.gid as u16);
+        raw.gid_high.set((self.gid >> 16) as u16);
+        raw.size_lo.set(self.size as u32);
+        if matches!(self.kind, Kind::Regular | Kind::Directory | Kind::Symlink) {
+            if self.size > i32::MAX as u64 && !geometry.ro_compat.contains(RoCompat::LARGE_FILE) {
+                return Err(Error::TooLarge);
+            }
+            raw.size_high.set((self.size >> 32) as u32);
+        }
+        raw.links_count.set(u16::try_from(self.links).map_err(|_| Error::Invalid)?);
+        raw.dtime.set(self.deletion);
+        raw.block = self.block;
+        raw.generation.set(self.generation);
+        raw.file_acl_lo.set(self.xattr_block as u32);
+        raw.file_acl_high.set((self.xattr_block >> 32) as u16);
+        let (units, huge) = self.units(geometry)?;
+        raw.blocks_lo.set(units as u32);
+        if geometry.ro_compat.contains(RoCompat::HUGE_FILE) {
+            raw.blocks_high.set((units >> 32) as u16);
+        }
+        let mut flags = self.flags;
+        flags.set(InodeFlags::HUGE_FILE, huge);
+        raw.flags.set(flags.bits());
+        if extra >= 4 {
+            raw.extra_isize.set(extra as u16);
+        }
+        // What lies behind the room of the inode is cut off when it is copied.
+        for (time, low, high) in [
+            (self.atime, &mut raw.atime, &mut raw.atime_extra),
+            (self.mtime, &mut raw.mtime, &mut raw.mtime_extra),
+            (self.ctime, &mut raw.ctime, &mut raw.ctime_extra),
+            (self.crtime.unwrap_or_default(), &mut raw.crtime, &mut raw.crtime_extra),
+        ] {
+            let (seconds, more) = time.encode();
+            low.set(seconds);
+            high.set(more);
+        }
+        raw.projid.set(self.project);
+        Ok(())
+    }
+
+    /// The units that the inode counts what it occupies in, and whether they are blocks.
+    fn units(&self, geometry: &Geometry) -> Result<(u64, bool)> {
+        let most = match geometry.ro_compat.contains(RoCompat::HUGE_FILE) {
+            true => UNITS_48,
+            false => UNITS_32,
+        };
+        if self.blocks <= most {
+            return Ok((self.blocks, false));
+        }
+        let blocks = self.blocks >> (geometry.block_bits - 9);
+        if most == UNITS_32 || blocks > most {
+            return Err(Error::TooLarge);
+        }
+        Ok((blocks, true))
+    }
+}
+
+impl Kind {
+    /// The bits of `mode` that say so.
+    pub(crate) fn mode(self) -> u16 {
+        let kind = match self {
+            Self::Fifo => 0o01,
+            Self::CharDevice => 0o02,
+            Self::Directory => 0o04,
+            Self::BlockDevice => 0o06,
+            Self::Regular => 0o10,
+            Self::Symlink => 0o12,
+            Self::Socket => 0o14,
+        };
+        kind << 12
+    }
+}
+
+impl Time {
+    /// The inverse of `decode`; times that do not fit become the nearest that does.
+    fn encode(self) -> (u32, u32) {
+        let seconds = self.seconds.clamp(-(1 << 31), (3 << 32) + (1 << 31) - 1);
+        let low = seconds as u32;
+        let epoch = ((seconds - i64::from(low.cast_signed())) >> 32) as u32 & 3;
+        (low, epoch | self.nanoseconds.min(999_999_999) << 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_they_were_written() {
+        let ends = [-(1_i64 << 31), -1, 0, 1, (1 << 31) - 1, 1 << 31, 5 << 31, (3 << 32) + (1 << 31) - 1];
+        for seconds in ends {
+            let time = Time { seconds, nanoseconds: 999_999_999 };
+            let (low, extra) = time.encode();
+            assert_eq!(Time::decode(low, Some(extra)), time);
+        }
+        let far = Time { seconds: i64::MAX, nanoseconds: 0 };
+        let (low, extra) = far.encode();
+        assert_eq!(Time::decode(low, Some(extra)).seconds, (3 << 32) + (1 << 31) - 1);
+    }
+}

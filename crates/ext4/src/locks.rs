@@ -1,0 +1,98 @@
+//! One lock for each inode that somebody looks at or changes.
+//!
+//! Locks are taken before a handle is. Of two inodes, the directory comes before what is in it, and the lower number
+//! before the higher where neither is in the other.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock};
+
+type Lock = Arc<RwLock<()>>;
+
+const SHARDS: usize = 64;
+
+/// The locks in use.
+pub(crate) struct Locks([Mutex<HashMap<u32, Lock>>; SHARDS]);
+
+/// The inode is not changed while this is held.
+pub(crate) struct Shared<'a> {
+    _release: Release<'a>,
+}
+
+/// Nobody else looks at the inode while this is held.
+pub(crate) struct Exclusive<'a> {
+    _release: Release<'a>,
+}
+
+/// Takes the lock out of the table, if nobody else wants it.
+struct Release<'a> {
+    locks: &'a Locks,
+    number: u32,
+    guard: Option<Guard>,
+}
+
+enum Guard {
+    Shared { _guard: ArcRwLockReadGuard<RawRwLock, ()> },
+    Exclusive { _guard: ArcRwLockWriteGuard<RawRwLock, ()> },
+}
+
+impl Locks {
+    pub(crate) fn new() -> Self {
+        Self(std::array::from_fn(|_| Mutex::default()))
+    }
+
+    fn shard(&self, number: u32) -> &Mutex<HashMap<u32, Lock>> {
+        &self.0[number as usize % SHARDS]
+    }
+
+    fn lock(&self, number: u32) -> Lock {
+        self.shard(number).lock().entry(number).or_default().clone()
+    }
+
+    pub(crate) fn read(&self, number: u32) -> Shared<'_> {
+        let guard = Some(Guard::Shared { _guard: self.lock(number).read_arc() });
+        Shared { _release: Release { locks: self, number, guard } }
+    }
+
+    pub(crate) fn write(&self, number: u32) -> Exclusive<'_> {
+        let guard = Some(Guard::Exclusive { _guard: self.lock(number).write_arc() });
+        Exclusive { _release: Release { locks: self, number, guard } }
+    }
+}
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        self.guard = None;
+        let mut shard = self.locks.shard(self.number).lock();
+        // The table's own is the last one: who wants it now waits for the table.
+        if shard.get(&self.number).is_some_and(|lock| Arc::strong_count(lock) == 1) {
+            shard.remove(&self.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn none_is_left_and_none_is_shared_by_two_writers() {
+        let locks = Locks::new();
+        let counts: [Mutex<u32>; 2] = Default::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for n in 0..20_000_u32 {
+                        let number = n % 2;
+                        let _guard = locks.write(number);
+                        let mut count = counts[number as usize].try_lock().unwrap();
+                        *count += 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(counts.map(|count| count.into_inner()), [40_000; 2]);
+        assert!(locks.0.iter().all(|shard| shard.lock().is_empty()));
+    }
+}
