@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use crate::allocate::Allocator;
 use crate::device::Device;
 use crate::directory::{Directory, Entry};
 use crate::error::{Corruption, Error, Result};
 use crate::groups::Group;
 use crate::inode::{Inode, Kind};
 use crate::journal::Recovered;
-use crate::journal::open::{self, Opened};
 use crate::journal::Ring;
+use crate::journal::open::{self, Opened};
 use crate::layout::{Compat, Incompat, InodeFlags, RawSuperblock, RoCompat, superblock_state};
 use crate::locks::Locks;
 use crate::store::{Store, Timer};
@@ -29,6 +30,7 @@ pub struct Filesystem {
     pub(crate) superblock: RawSuperblock,
     pub(crate) store: Arc<Store>,
     pub(crate) locks: Locks,
+    allocator: Option<Allocator>,
     timer: Option<Timer>,
     recovered: Option<Recovered>,
 }
@@ -55,7 +57,7 @@ impl Filesystem {
         }
         let Opened { device, geometry, superblock, recovered, .. } = opened;
         let store = Arc::new(Store::new(device, &geometry, CACHE));
-        Ok(Self { geometry, superblock, store, locks: Locks::new(), timer: None, recovered })
+        Ok(Self { geometry, superblock, store, locks: Locks::new(), allocator: None, timer: None, recovered })
     }
 
     /// Opens the file system on a device, to be read and written; its journal is recovered first. What is changed is on
@@ -79,16 +81,10 @@ impl Filesystem {
         let ring = journal.map(|(log, _)| Ring::open(log, wide, sums)).transpose()?;
         let store = Store::writable(device, &geometry, superblock.clone(), ring, CACHE);
         let store = Arc::new(store);
-        let (mut blocks, mut inodes) = (0_u64, 0_u64);
-        for group in 0..geometry.groups {
-            let group = Group::read(&geometry, &store, group)?;
-            blocks += u64::from(group.free_clusters);
-            inodes += u64::from(group.free_inodes);
-        }
-        store.set_free(blocks, inodes);
+        let allocator = Some(Allocator::new(&store)?);
         store.start()?;
         let timer = Some(Timer::start(&store)?);
-        Ok(Self { geometry, superblock, store, locks: Locks::new(), timer, recovered })
+        Ok(Self { geometry, superblock, store, locks: Locks::new(), allocator, timer, recovered })
     }
 
     /// It was without errors before it was opened.

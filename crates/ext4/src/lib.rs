@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 #![allow(dead_code, reason = "the writing side grows from its bottom")]
 
+mod allocate;
 mod attributes;
 mod checksum;
 mod content;

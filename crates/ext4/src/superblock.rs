@@ -38,6 +38,12 @@ pub struct Geometry {
     pub descriptor_size: u16,
     /// With `meta_bg`: the first descriptor block that lies in its own group.
     pub first_meta_bg: Option<u32>,
+    /// Blocks behind the descriptors that are kept for more of them.
+    pub reserved_descriptors: u16,
+    /// With `sparse_super2`: the groups that begin with a copy of the superblock, besides the first.
+    pub backup_groups: Option<[u32; 2]>,
+    /// Logarithm of the number of groups whose metadata lies together.
+    pub flex_bits: u8,
     /// Compatible features.
     pub compat: Compat,
     /// Incompatible features.
@@ -55,6 +61,9 @@ pub struct Geometry {
     /// Names are hashed as unsigned characters.
     pub unsigned_hash: bool,
 }
+
+/// Groups beyond that do not count as being together, however many the superblock says there are.
+const MOST_FLEX_BITS: u8 = 10;
 
 impl RawSuperblock {
     /// Writes it to its place, as a whole and with its sum.
@@ -214,6 +223,14 @@ impl Geometry {
             groups,
             descriptor_size,
             first_meta_bg: incompat.contains(Incompat::META_BG).then(|| raw.first_meta_bg.get()),
+            reserved_descriptors: raw.reserved_gdt_blocks.get(),
+            backup_groups: compat
+                .contains(Compat::SPARSE_SUPER2)
+                .then(|| raw.backup_bgs.map(|group| group.get())),
+            flex_bits: match incompat.contains(Incompat::FLEX_BG) {
+                true => raw.log_groups_per_flex.min(MOST_FLEX_BITS),
+                false => 0,
+            },
             compat,
             incompat,
             ro_compat,
@@ -263,6 +280,9 @@ impl Geometry {
 
     /// Whether a group begins with a copy of the superblock.
     pub fn has_superblock(&self, group: u32) -> bool {
+        if let Some(backups) = self.backup_groups {
+            return group == 0 || backups.contains(&group);
+        }
         let power_of = |base: u32| {
             let mut power = base;
             while power < group {

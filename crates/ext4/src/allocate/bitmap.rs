@@ -1,0 +1,189 @@
+//! The bitmaps of a group: read, made where they never were written, and changed.
+
+use super::bits;
+use crate::checksum::crc32c;
+use crate::error::{Corruption, Result};
+use crate::groups::Group;
+use crate::layout::{GroupFlags, RoCompat};
+use crate::store::{Handle, Seal, Store};
+use crate::superblock::Geometry;
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Map {
+    Blocks,
+    Inodes,
+}
+
+impl Map {
+    pub(super) fn number(self, group: &Group) -> u64 {
+        match self {
+            Self::Blocks => group.block_bitmap,
+            Self::Inodes => group.inode_bitmap,
+        }
+    }
+
+    fn seal(self, group: u32) -> Seal {
+        match self {
+            Self::Blocks => Seal::BlockBitmap(group),
+            Self::Inodes => Seal::InodeBitmap(group),
+        }
+    }
+
+    fn uninit(self) -> GroupFlags {
+        match self {
+            Self::Blocks => GroupFlags::BLOCK_UNINIT,
+            Self::Inodes => GroupFlags::INODE_UNINIT,
+        }
+    }
+
+    /// Bits that mean something, those of the last group not counted.
+    fn bits(self, geometry: &Geometry) -> u32 {
+        match self {
+            Self::Blocks => geometry.blocks_per_group,
+            Self::Inodes => geometry.inodes_per_group,
+        }
+    }
+
+    /// The sum of a bitmap, where there is one.
+    pub(super) fn sum(self, geometry: &Geometry, bytes: &[u8]) -> Option<u32> {
+        let length = (self.bits(geometry) / 8) as usize;
+        geometry.checksum_seed.map(|seed| crc32c(seed, &bytes[..length]))
+    }
+}
+
+/// Flags of groups mean something only where descriptors have sums.
+pub(super) fn is_uninit(geometry: &Geometry, group: &Group, map: Map) -> bool {
+    geometry.ro_compat.intersects(RoCompat::GDT_CSUM | RoCompat::METADATA_CSUM)
+        && group.flags.contains(map.uninit())
+}
+
+/// The bytes of a bitmap.
+pub(super) fn read(store: &Store, number: u32, map: Map) -> Result<std::sync::Arc<[u8]>> {
+    let geometry = store.geometry();
+    let group = Group::read(geometry, store, number)?;
+    if is_uninit(geometry, &group, map) {
+        return Ok(initial(store, number, map)?.into());
+    }
+    store.get(map.number(&group), map.seal(number), |bytes| verify(store, number, map, bytes))
+}
+
+fn verify(store: &Store, number: u32, map: Map, bytes: &[u8]) -> Result<()> {
+    let geometry = store.geometry();
+    // The descriptor is asked now: it changes with the bitmap, under the group's lock.
+    let group = Group::read(geometry, store, number)?;
+    let stored = match map {
+        Map::Blocks => group.block_bitmap_sum,
+        Map::Inodes => group.inode_bitmap_sum,
+    };
+    let mask = if geometry.descriptor_size >= 64 { u32::MAX } else { 0xffff };
+    if let Some(computed) = map.sum(geometry, bytes).map(|sum| sum & mask)
+        && computed != stored
+    {
+        let what = format!("bitmap of group {number}: checksum {stored:#010x}, computed {computed:#010x}");
+        return Err(Corruption::new(what).block(map.number(&group)).into());
+    }
+    Ok(())
+}
+
+/// What a bitmap is that was never written: only what the group itself needs is taken.
+pub(super) fn initial(store: &Store, number: u32, map: Map) -> Result<Vec<u8>> {
+    let geometry = store.geometry();
+    let mut bytes = vec![0; geometry.block_size as usize];
+    let all = geometry.block_size * 8;
+    if map == Map::Inodes {
+        bits::put(&mut bytes, geometry.inodes_per_group, all - geometry.inodes_per_group, true);
+        return Ok(bytes);
+    }
+    let start = geometry.group_start(number);
+    let here = geometry.group_blocks(number);
+    bits::put(&mut bytes, here, all - here, true);
+    bits::put(&mut bytes, 0, geometry.base_blocks(number).min(here), true);
+    // With flex_bg, the metadata of a group lies in another's, and that of others may lie in this one.
+    let flex = geometry.groups_per_flex();
+    let first = number / flex * flex;
+    let table = geometry.inode_table_blocks();
+    for other in first..(first + flex).min(geometry.groups) {
+        let group = Group::read(geometry, store, other)?;
+        for (at, count) in [(group.block_bitmap, 1), (group.inode_bitmap, 1), (group.inode_table, table)] {
+            let from = at.max(start);
+            let to = (at + u64::from(count)).min(start + u64::from(here));
+            if from < to {
+                bits::put(&mut bytes, (from - start) as u32, (to - from) as u32, true);
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+/// Sets or clears bits, all of which must have the other value, and writes down the new sum. `describe` changes the
+/// descriptor along with that. The lock of the group is held.
+pub(super) fn change(
+    handle: &mut Handle<'_>,
+    number: u32,
+    map: Map,
+    (start, count): (u32, u32),
+    value: bool,
+    describe: impl FnOnce(&mut crate::layout::GroupDescriptor) -> Result<()>,
+) -> Result<()> {
+    let store = handle.store();
+    let geometry = store.geometry();
+    let group = Group::read(geometry, store, number)?;
+    let place = map.number(&group);
+    if is_uninit(geometry, &group, map) {
+        let bytes = initial(store, number, map)?;
+        handle.create(place, map.seal(number), |block| block.copy_from_slice(&bytes))?;
+        // Its sum is written down below.
+    }
+    let verify = |bytes: &[u8]| verify(store, number, map, bytes);
+    let sum = handle.change(place, map.seal(number), verify, |bytes| {
+        if !bits::all(bytes, start, count, !value) {
+            let what = format!("bitmap of group {number}: {start}+{count} are not all {}", u8::from(!value));
+            return Err(Corruption::new(what).block(place).into());
+        }
+        bits::put(bytes, start, count, value);
+        Ok(map.sum(geometry, bytes))
+    })?;
+    Group::change(handle, number, |raw| {
+        let flags = GroupFlags::from_bits_retain(raw.flags.get()) - map.uninit();
+        raw.flags.set(flags.bits());
+        if let Some(sum) = sum {
+            let (low, high) = match map {
+                Map::Blocks => (&mut raw.block_bitmap_csum_lo, &mut raw.block_bitmap_csum_hi),
+                Map::Inodes => (&mut raw.inode_bitmap_csum_lo, &mut raw.inode_bitmap_csum_hi),
+            };
+            low.set(sum as u16);
+            high.set((sum >> 16) as u16);
+        }
+        describe(raw)
+    })
+}
+
+impl Geometry {
+    /// Blocks of a group; the last one may have fewer.
+    pub(crate) fn group_blocks(&self, group: u32) -> u32 {
+        let left = self.blocks - self.group_start(group);
+        left.min(self.blocks_per_group.into()) as u32
+    }
+
+    /// Blocks of an inode table.
+    pub(crate) fn inode_table_blocks(&self) -> u32 {
+        (u64::from(self.inodes_per_group) * u64::from(self.inode_size)).div_ceil(self.block_size.into())
+            as u32
+    }
+
+    /// Blocks at the start of a group that hold copies of superblock and descriptors, and room for more of these.
+    pub(crate) fn base_blocks(&self, group: u32) -> u32 {
+        if !self.has_superblock(group) {
+            return 0;
+        }
+        let descriptors = self.groups.div_ceil(self.descriptors_per_block());
+        // In the first group the superblock may lie behind the boot sector in the first block.
+        1 + descriptors + u32::from(self.reserved_descriptors)
+    }
+
+    /// Groups whose metadata lies together.
+    pub(crate) fn groups_per_flex(&self) -> u32 {
+        1 << self.flex_bits
+    }
+}

@@ -1,0 +1,142 @@
+//! Runs of zeros in a bitmap.
+
+/// A bitmap of which bits beyond `length` count as set.
+#[derive(Debug, Clone)]
+pub(super) struct Bits {
+    words: Box<[u64]>,
+    length: u32,
+}
+
+impl Bits {
+    /// From a bitmap as it lies on the disk.
+    pub(super) fn new(bytes: &[u8], length: u32) -> Self {
+        let word = |bytes: &[u8]| {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            u64::from_le_bytes(word)
+        };
+        Self { words: bytes[..length.div_ceil(8) as usize].chunks(8).map(word).collect(), length }
+    }
+
+    /// The first bit at or after `from` that has this value, or the end.
+    fn next(&self, from: u32, value: bool) -> u32 {
+        let mut place = (from / 64) as usize;
+        let mut mask = !0 << (from % 64);
+        while let Some(&word) = self.words.get(place) {
+            let word = if value { word } else { !word } & mask;
+            if word != 0 {
+                return (place as u32 * 64 + word.trailing_zeros()).min(self.length);
+            }
+            mask = !0;
+            place += 1;
+        }
+        self.length
+    }
+
+    /// A run of zeros in `from..`: the first of `want` bits, or else the longest. Start and length, at most `want`.
+    pub(super) fn find(&self, from: u32, want: u32) -> Option<(u32, u32)> {
+        let mut best: Option<(u32, u32)> = None;
+        let mut at = from;
+        loop {
+            let start = self.next(at, false);
+            if start >= self.length {
+                return best;
+            }
+            at = self.next(start, true);
+            let length = at - start;
+            if length >= want {
+                return Some((start, want));
+            }
+            if best.is_none_or(|(_, most)| length > most) {
+                best = Some((start, length));
+            }
+        }
+    }
+
+    /// Zeros from `start` on, at most `want`.
+    pub(super) fn free_at(&self, start: u32, want: u32) -> u32 {
+        if start >= self.length {
+            return 0;
+        }
+        (self.next(start, true) - start).min(want)
+    }
+
+    pub(super) fn set(&mut self, start: u32, count: u32, value: bool) {
+        for bit in start..start + count {
+            let mask = 1 << (bit % 64);
+            match value {
+                true => self.words[(bit / 64) as usize] |= mask,
+                false => self.words[(bit / 64) as usize] &= !mask,
+            }
+        }
+    }
+
+    /// Sets those that are set in a bitmap as it lies on the disk.
+    pub(super) fn set_all(&mut self, bytes: &[u8]) {
+        let other = Self::new(bytes, self.length);
+        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word |= other);
+    }
+
+    pub(super) fn zeros(&self) -> u32 {
+        let mut at = 0;
+        let mut zeros = 0;
+        while at < self.length {
+            let start = self.next(at, false);
+            at = self.next(start, true);
+            zeros += at - start;
+        }
+        zeros
+    }
+}
+
+/// Whether all bits of a range of a bitmap on the disk have this value.
+pub(super) fn all(bytes: &[u8], start: u32, count: u32, value: bool) -> bool {
+    (start..start + count).all(|bit| (bytes[(bit / 8) as usize] >> (bit % 8) & 1 == 1) == value)
+}
+
+/// Sets or clears a range of a bitmap on the disk.
+pub(super) fn put(bytes: &mut [u8], start: u32, count: u32, value: bool) {
+    let mut bit = start;
+    while bit < start + count {
+        let place = (bit / 8) as usize;
+        if bit.is_multiple_of(8) && start + count - bit >= 8 {
+            bytes[place] = if value { 0xff } else { 0 };
+            bit += 8;
+            continue;
+        }
+        match value {
+            true => bytes[place] |= 1 << (bit % 8),
+            false => bytes[place] &= !(1 << (bit % 8)),
+        }
+        bit += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn as_bit_by_bit(bytes in proptest::collection::vec(proptest::sample::select(&[0_u8, 0xff, 0xf0, 1, 0x18][..]), 40),
+                         length in 200_u32..320, from in 0_u32..200, want in 1_u32..100) {
+            let bits = Bits::new(&bytes, length);
+            let zero = |bit: u32| bytes[(bit / 8) as usize] >> (bit % 8) & 1 == 0;
+            proptest::prop_assert_eq!(bits.zeros() as usize, (0..length).filter(|&bit| zero(bit)).count());
+            let run = |start: u32| (start..length).take_while(|&bit| zero(bit)).count() as u32;
+            proptest::prop_assert_eq!(bits.free_at(from, want), run(from).min(want));
+            let starts = (from..length).filter(|&bit| zero(bit) && (bit == from || !zero(bit - 1)));
+            let starts: Vec<u32> = starts.collect();
+            let expected = match starts.iter().find(|&&start| run(start) >= want) {
+                Some(&start) => Some((start, want)),
+                None => starts.iter().rev().max_by_key(|&&start| run(start)).map(|&start| (start, run(start))),
+            };
+            proptest::prop_assert_eq!(bits.find(from, want), expected);
+            let mut changed = bytes.clone();
+            put(&mut changed, from, want, true);
+            proptest::prop_assert!(all(&changed, from, want, true));
+            put(&mut changed, from, want, false);
+            proptest::prop_assert!(all(&changed, from, want, false));
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Blocks: reserved, taken, freed.
+
+use std::sync::atomic::Ordering;
+
+use super::{Allocator, Locked, State, bitmap, bitmap::Map};
+use crate::error::{Corruption, Error, Result};
+use crate::groups::Group;
+use crate::store::{Handle, Store};
+
+/// Groups that are searched for a run as long as it is wished.
+const PATIENCE: u32 = 32;
+
+/// Who wants blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    Data,
+    /// What a handle needs half way: may have the last blocks.
+    Metadata,
+}
+
+/// Consecutive blocks that nobody else gets, until this is dropped or they are taken.
+pub(crate) struct Reservation<'a> {
+    allocator: &'a Allocator,
+    group: u32,
+    /// Within the group.
+    at: u32,
+    /// The first, on the device.
+    pub(crate) start: u64,
+    pub(crate) count: u32,
+}
+
+impl Allocator {
+    /// Reserves up to `want` consecutive blocks, as near behind `goal` as there are any.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], also where there will be space once what waits is committed.
+    pub(crate) fn reserve(&self, store: &Store, goal: u64, want: u32, who: For) -> Result<Reservation<'_>> {
+        let kept = if who == For::Data { i64::from(self.kept) } else { 0 };
+        let left = self.available.load(Ordering::Relaxed) - kept;
+        if left <= 0 {
+            return Err(Error::NoSpace);
+        }
+        let want = i64::from(want.max(1)).min(left) as u32;
+        let geometry = store.geometry();
+        let first = u64::from(geometry.first_data_block);
+        let goal = goal.clamp(first, geometry.blocks - 1) - first;
+        let per_group = u64::from(geometry.blocks_per_group);
+        let (home, bit) = ((goal / per_group) as u32, (goal % per_group) as u32);
+        let groups = self.groups.len() as u32;
+        // Right at the goal, then long runs near it, then anything.
+        for (least, patience) in [(want, PATIENCE), (1, groups)] {
+            let mut left = patience;
+            for step in 0..groups {
+                let number = (home + step) % groups;
+                let group = &self.groups[number as usize];
+                if group.blocks.load(Ordering::Relaxed) < least && step > 0 {
+                    continue;
+                }
+                let mut locked = self.lock(store, number)?;
+                let from = if step == 0 { bit } else { 0 };
+                if let Some((at, count)) = self.reserve_in(group, &mut locked, from, want, least) {
+                    let start = geometry.group_start(number) + u64::from(at);
+                    return Ok(Reservation { allocator: self, group: number, at, start, count });
+                }
+                left -= 1;
+                if left == 0 {
+                    break;
+                }
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    fn reserve_in(
+        &self,
+        group: &State,
+        locked: &mut Locked,
+        from: u32,
+        want: u32,
+        least: u32,
+    ) -> Option<(u32, u32)> {
+        let busy = locked.busy.as_mut()?;
+        // What goes on where the last ended is worth more than a longer run elsewhere.
+        let (at, count) = match busy.free_at(from, want) {
+            0 => {
+                let found = busy.find(from, want);
+                found.filter(|(_, count)| *count >= least).or_else(|| busy.find(0, want))?
+            }
+            count => (from, count),
+        };
+        if count < least && at != from {
+            return None;
+        }
+        busy.set(at, count, true);
+        group.blocks.fetch_sub(count, Ordering::Relaxed);
+        self.available.fetch_sub(count.into(), Ordering::Relaxed);
+        Some((at, count))
+    }
+
+    /// Gives back what a group had of freed blocks, if it is committed; tells whether some still wait.
+    pub(crate) fn sweep(&self, store: &Store) -> Result<bool> {
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return Ok(false);
+        }
+        (0..self.groups.len() as u32).try_for_each(|number| self.lock(store, number).map(drop))?;
+        Ok(self.waiting.load(Ordering::Relaxed) > 0)
+    }
+
+    /// Blocks that were freed and wait for the commit of that.
+    pub(crate) fn waits(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Reserves and takes one block for metadata.
+    pub(crate) fn take_one(&self, handle: &mut Handle<'_>, goal: u64) -> Result<u64> {
+        let mut reservation = self.reserve(handle.store(), goal, 1, For::Metadata)?;
+        let start = reservation.start;
+        reservation.take(handle, 1)?;
+        Ok(start)
+    }
+
+    /// Frees blocks.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where they are not all in use, or hold metadata of a group.
+    pub(crate) fn free(&self, handle: &mut Handle<'_>, start: u64, count: u32) -> Result<()> {
+        let store = handle.store();
+        let geometry = store.geometry();
+        geometry.check_blocks(start, count.into())?;
+        let (mut start, mut left) = (start, count);
+        while left > 0 {
+            let offset = start - u64::from(geometry.first_data_block);
+            let number = (offset / u64::from(geometry.blocks_per_group)) as u32;
+            let at = (offset % u64::from(geometry.blocks_per_group)) as u32;
+            let here = left.min(geometry.blocks_per_group - at);
+            self.check_free(store, number, (start, here))?;
+            let mut locked = self.lock(store, number)?;
+            let tid = handle.tid();
+            bitmap::change(handle, number, Map::Blocks, (at, here), false, |raw| {
+                add_blocks(raw, here.into())
+            })?;
+            store.add_free(handle, here.into(), 0);
+            self.waiting.fetch_add(here.into(), Ordering::Relaxed);
+            locked.waiting.push_back((tid, at, here));
+            start += u64::from(here);
+            left -= here;
+        }
+        Ok(())
+    }
+
+    /// What a damaged image says is free must not be the group's own metadata.
+    fn check_free(&self, store: &Store, number: u32, (start, count): (u64, u32)) -> Result<()> {
+        let geometry = store.geometry();
+        let group = Group::read(geometry, store, number)?;
+        let own = geometry.group_start(number);
+        let places = [
+            (own, geometry.base_blocks(number)),
+            (group.block_bitmap, 1),
+            (group.inode_bitmap, 1),
+            (group.inode_table, geometry.inode_table_blocks()),
+        ];
+        let meets = |&(from, length): &(u64, u32)| {
+            from < start + u64::from(count) && start < from + u64::from(length)
+        };
+        if places.iter().any(meets) {
+            let what = format!("blocks {start}+{count} are metadata of group {number}, and not a file's");
+            return Err(Corruption::new(what).into());
+        }
+        Ok(())
+    }
+}
+
+fn add_blocks(raw: &mut crate::layout::GroupDescriptor, change: i64) -> Result<()> {
+    let before = u32::from(raw.free_blocks_count_hi.get()) << 16 | u32::from(raw.free_blocks_count_lo.get());
+    let Ok(after) = u32::try_from(i64::from(before) + change) else {
+        return Err(Corruption::new(format!(
+            "descriptor: {before} free blocks, of which {} are taken",
+            -change
+        ))
+        .into());
+    };
+    raw.free_blocks_count_lo.set(after as u16);
+    raw.free_blocks_count_hi.set((after >> 16) as u16);
+    Ok(())
+}
+
+impl Reservation<'_> {
+    /// Takes the first `count` blocks: they are in use with the handle's transaction. What is left stays reserved.
+    pub(crate) fn take(&mut self, handle: &mut Handle<'_>, count: u32) -> Result<()> {
+        let count = count.min(self.count);
+        let store = handle.store();
+        let _locked = self.allocator.groups[self.group as usize].locked.lock();
+        let range = (self.at, count);
+        bitmap::change(handle, self.group, Map::Blocks, range, true, |raw| {
+            add_blocks(raw, -i64::from(count))
+        })?;
+        store.add_free(handle, -i64::from(count), 0);
+        self.at += count;
+        self.start += u64::from(count);
+        self.count -= count;
+        Ok(())
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            let group = &self.allocator.groups[self.group as usize];
+            self.allocator.give_back(group, &mut group.locked.lock(), self.at, self.count);
+        }
+    }
+}

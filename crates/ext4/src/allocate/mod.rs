@@ -1,0 +1,117 @@
+//! What is free, and who gets it.
+//!
+//! Blocks are reserved in memory first, so that data can be written to them before any transaction knows of them; then
+//! a handle takes them. Blocks that a transaction frees are given out again once it is committed: until then, a crash
+//! would bring back who had them before.
+
+mod bitmap;
+mod bits;
+mod blocks;
+mod inodes;
+mod orlov;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use bits::Bits;
+#[allow(unused_imports, reason = "asked for where files grow")]
+pub(crate) use blocks::For;
+
+use crate::error::Result;
+use crate::groups::Group;
+use crate::store::{Store, Tid};
+
+/// What is free in each group.
+pub(crate) struct Allocator {
+    groups: Vec<State>,
+    /// Blocks that can be reserved, in all groups.
+    available: AtomicI64,
+    /// Blocks that were freed, and wait for the commit of that.
+    waiting: AtomicI64,
+    /// Blocks that only metadata may have: what a handle needs half way must be there.
+    kept: u32,
+    /// Where directories are spread from.
+    spread: AtomicU32,
+}
+
+/// A group. Counts are changed under its lock, and read without it to choose one.
+struct State {
+    locked: Mutex<Locked>,
+    blocks: AtomicU32,
+    inodes: AtomicU32,
+    directories: AtomicU32,
+}
+
+#[derive(Default)]
+struct Locked {
+    /// Blocks that cannot be reserved: taken, reserved, or waiting. Made when it is first needed.
+    busy: Option<Bits>,
+    /// Ranges that were freed by transactions, the oldest first.
+    waiting: VecDeque<(Tid, u32, u32)>,
+}
+
+/// Most blocks that only metadata may have.
+const MOST_KEPT: u64 = 4096;
+
+impl Allocator {
+    /// Reads the counts of all groups, and tells the store.
+    pub(crate) fn new(store: &Store) -> Result<Self> {
+        let geometry = store.geometry();
+        let (mut blocks, mut inodes) = (0, 0);
+        let mut groups = Vec::with_capacity(geometry.groups as usize);
+        for number in 0..geometry.groups {
+            let group = Group::read(geometry, store, number)?;
+            blocks += u64::from(group.free_clusters);
+            inodes += u64::from(group.free_inodes);
+            groups.push(State {
+                locked: Mutex::default(),
+                blocks: group.free_clusters.into(),
+                inodes: group.free_inodes.into(),
+                directories: group.directories.into(),
+            });
+        }
+        store.set_free(blocks, inodes);
+        Ok(Self {
+            groups,
+            available: AtomicI64::new(blocks.cast_signed()),
+            waiting: AtomicI64::new(0),
+            kept: (geometry.blocks / 50).min(MOST_KEPT).min(blocks / 4) as u32,
+            spread: AtomicU32::new(0),
+        })
+    }
+
+    /// A group, locked, in which all that may be given out again can be.
+    fn lock(&self, store: &Store, number: u32) -> Result<MutexGuard<'_, Locked>> {
+        let group = &self.groups[number as usize];
+        let mut locked = group.locked.lock();
+        if locked.busy.is_none() {
+            let bytes = bitmap::read(store, number, bitmap::Map::Blocks)?;
+            let mut bits = Bits::new(&bytes, store.geometry().group_blocks(number));
+            // Whatever the bitmap says, the group's own metadata is not free.
+            bits.set_all(&bitmap::initial(store, number, bitmap::Map::Blocks)?);
+            // The descriptor's count is believed nowhere else.
+            let zeros = bits.zeros();
+            let before = group.blocks.swap(zeros, Ordering::Relaxed);
+            self.available.fetch_add(i64::from(zeros) - i64::from(before), Ordering::Relaxed);
+            locked.busy = Some(bits);
+        }
+        let committed = store.committed();
+        while locked.waiting.front().is_some_and(|(tid, ..)| *tid <= committed) {
+            let Some((_, start, count)) = locked.waiting.pop_front() else { break };
+            self.waiting.fetch_sub(count.into(), Ordering::Relaxed);
+            self.give_back(group, &mut locked, start, count);
+        }
+        Ok(locked)
+    }
+
+    /// These blocks can be reserved again.
+    fn give_back(&self, group: &State, locked: &mut Locked, start: u32, count: u32) {
+        if let Some(busy) = &mut locked.busy {
+            busy.set(start, count, false);
+            group.blocks.fetch_add(count, Ordering::Relaxed);
+            self.available.fetch_add(count.into(), Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Where a directory goes: those at the top far from each other, those below near their parents, and both where there
+//! is room for what will be in them (Grigory Orlov's way, from BSD).
+
+use std::sync::atomic::Ordering;
+
+use super::Allocator;
+use crate::store::Store;
+
+/// A number of groups whose metadata lies together.
+struct Room {
+    first: u32,
+    blocks: u64,
+    inodes: u64,
+    directories: u64,
+}
+
+impl Allocator {
+    fn room(&self, first: u32, groups: u32) -> Room {
+        let mut room = Room { first, blocks: 0, inodes: 0, directories: 0 };
+        for group in self.groups.iter().skip(first as usize).take(groups as usize) {
+            room.blocks += u64::from(group.blocks.load(Ordering::Relaxed));
+            room.inodes += u64::from(group.inodes.load(Ordering::Relaxed));
+            room.directories += u64::from(group.directories.load(Ordering::Relaxed));
+        }
+        room
+    }
+
+    /// The group from which to look for an inode of a new directory. `home` is the parent's; `top` tells that the parent
+    /// is the root, or marked as the top of a hierarchy.
+    pub(super) fn place_directory(&self, store: &Store, home: u32, top: bool) -> u32 {
+        let flex = store.geometry().groups_per_flex();
+        let rooms: Vec<Room> = (0..self.groups.len() as u32)
+            .step_by(flex as usize)
+            .map(|first| self.room(first, flex))
+            .collect();
+        let count = rooms.len() as u64;
+        let average = |of: fn(&Room) -> u64| rooms.iter().map(of).sum::<u64>() / count;
+        let (inodes, blocks) = (average(|room| room.inodes), average(|room| room.blocks));
+        let directories = average(|room| room.directories);
+        let chosen = if top {
+            // Ties go round, so that directories made at once are spread too.
+            let start = self.spread.fetch_add(1, Ordering::Relaxed) as usize % rooms.len();
+            let (before, after) = rooms.split_at(start);
+            let good = |room: &&Room| room.inodes > 0 && room.inodes >= inodes && room.blocks >= blocks;
+            after.iter().chain(before).filter(good).min_by_key(|room| room.directories)
+        } else {
+            let own = (home / flex) as usize;
+            let (before, after) = rooms.split_at(own.min(rooms.len() - 1));
+            let good = |room: &&Room| {
+                room.inodes > 0
+                    && room.inodes >= inodes / 4 * 3
+                    && room.blocks >= blocks / 4 * 3
+                    && room.directories <= directories + u64::from(flex) * 64
+            };
+            after.iter().chain(before).find(good)
+        };
+        match chosen {
+            // Next to the parent, if it is among them.
+            Some(room) if (room.first..room.first + flex).contains(&home) && !top => home,
+            Some(room) => room.first,
+            None => home,
+        }
+    }
+}
