@@ -12,7 +12,7 @@ use crate::peer::{self, Peer, Program, Programs};
 use crate::progress::say;
 use crate::report::{self, Results};
 use crate::requests::Tracepoints;
-use crate::roundtrip::RoundTrip;
+use crate::roundtrip::RoundTrips;
 use crate::{job, process, workload};
 
 /// Where sources lie.
@@ -29,8 +29,8 @@ pub enum Ground {
 pub struct Bench {
     /// The programs found.
     pub programs: Programs,
-    /// The empty round trip of this run.
-    pub round_trip: RoundTrip,
+    /// The empty round trips of this run.
+    pub round_trips: RoundTrips,
     /// For counting requests; none when the kernel does not offer them.
     pub tracepoints: Option<Tracepoints>,
     /// A check of the harness, not a measurement.
@@ -141,17 +141,15 @@ fn prepare(args: &Args) -> Result<Bench> {
         .inspect_err(|error| say(format_args!("requests are not counted: {error:#}")))
         .ok();
     say("measuring the empty round trip");
-    let round_trip = RoundTrip::measure(&out.join("mnt/empty"), args.quick, tracepoints)?;
-    say(format_args!(
-        "empty round trip: {:.1} us on one core, {} us across cores, {:.1} us unpinned; {}",
-        round_trip.same_core_us,
-        round_trip.cross_core_us.map_or("-".into(), |us| format!("{us:.1}")),
-        round_trip.unpinned_us,
-        process::processor(),
-    ));
+    let round_trips = RoundTrips::measure(&out.join("mnt/empty"), args.quick, tracepoints)?;
+    say(format_args!("empty round trip over /dev/fuse: {}; {}", round_trips.dev, process::processor()));
+    match &round_trips.ring {
+        Some(ring) => say(format_args!("empty round trip over io_uring: {ring}")),
+        None => say("this kernel has no FUSE over io_uring: peers that use it fail"),
+    }
     Ok(Bench {
         programs,
-        round_trip,
+        round_trips,
         tracepoints,
         quick: args.quick,
         only_peers: args.peer.clone(),

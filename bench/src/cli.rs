@@ -52,6 +52,10 @@ pub struct Args {
     #[arg(long, hide = true)]
     pub answer: Option<PathBuf>,
 
+    /// Internal: answer them over io_uring.
+    #[arg(long, hide = true)]
+    pub rings: bool,
+
     /// Internal: run on this core.
     #[arg(long, hide = true)]
     pub core: Option<usize>,

@@ -59,7 +59,22 @@ struct Direction {
     runtime: u64,
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    /// Plain calls, over and over until time is up.
+    pub fn cached(pattern: &'a str, block: u32, file: &'a str, size: u64, seconds: u32) -> Self {
+        Self {
+            pattern,
+            block,
+            file,
+            size,
+            seconds,
+            repeat: true,
+            aio_depth: None,
+            fsync_on_close: false,
+            group: None,
+        }
+    }
+
     /// Runs it on the stage's file and gives MiB/s.
     ///
     /// # Errors

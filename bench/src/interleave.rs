@@ -57,7 +57,7 @@ pub fn interleave(
         stages = going_on;
     }
     for row in &mut rows {
-        row.finish(bench.round_trip.least());
+        row.finish(&bench.round_trips);
     }
     Ok(rows)
 }

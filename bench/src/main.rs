@@ -29,7 +29,7 @@ use clap::Parser;
 fn main() -> ExitCode {
     let args = cli::Args::parse();
     let done = match &args.answer {
-        Some(mount_point) => roundtrip::serve(mount_point, args.core),
+        Some(mount_point) => roundtrip::serve(mount_point, args.core, args.rings),
         None => bench::run(args),
     };
     match done {

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::roundtrip::RoundTrips;
+
 /// What a value counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -62,7 +64,7 @@ pub struct Series {
     pub seconds: Option<f64>,
     /// Median of the requests the daemon saw.
     pub requests: Option<u64>,
-    /// Requests times the cheapest empty round trip of this run, in seconds.
+    /// Requests times the cheapest empty round trip on the peer's transport in this run, in seconds.
     pub floor_seconds: Option<f64>,
     /// Why it has no (more) values.
     pub error: Option<String>,
@@ -74,6 +76,12 @@ impl Series {
     /// The middle value.
     pub fn median(&self) -> Option<f64> {
         median(&self.values)
+    }
+
+    /// Seconds over the floor.
+    pub fn times_floor(&self) -> Option<f64> {
+        let floor = self.floor_seconds.filter(|floor| *floor > 0.0)?;
+        Some(self.seconds? / floor)
     }
 
     /// Smallest and largest value.
@@ -111,6 +119,8 @@ pub struct Bar {
     pub pass: Option<bool>,
     /// Where native itself stands against the same peer: no daemon can be better.
     pub native: Option<f64>,
+    /// The peer's seconds over its floor, where the bar asks for that.
+    pub times_floor: Option<f64>,
 }
 
 impl Bar {
@@ -118,7 +128,8 @@ impl Bar {
     pub fn measured(&self) -> String {
         let value = self.value.map_or("-".into(), |value| format!("{value:.2}"));
         let native = self.native.map_or(String::new(), |native| format!(" (native itself {native:.2})"));
-        format!("{value}{native}")
+        let floor = self.times_floor.map_or(String::new(), |times| format!(", {times:.2} its floor"));
+        format!("{value}{native}{floor}")
     }
 }
 
@@ -157,8 +168,9 @@ impl Row {
     }
 
     /// Computes medians and floors once all samples are in.
-    pub fn finish(&mut self, round_trip: f64) {
+    pub fn finish(&mut self, round_trips: &RoundTrips) {
         for series in &mut self.series {
+            let round_trip = round_trips.least(&series.peer);
             let seconds: Vec<f64> = series.samples.iter().map(|sample| sample.seconds).collect();
             series.seconds = median(&seconds);
             let mut requests: Vec<u64> = series.samples.iter().filter_map(|sample| sample.requests).collect();
@@ -188,7 +200,13 @@ impl Row {
         let value = self.ratio(peer, other);
         let text = format!("{peer} >= {least:.2} {other}");
         let native = self.native_against(other);
-        self.bars.push(Bar { text, value, pass: value.map(|value| value >= least), native });
+        self.bars.push(Bar {
+            text,
+            value,
+            pass: value.map(|value| value >= least),
+            native,
+            times_floor: None,
+        });
     }
 
     /// Bar: `peer` has at most `most` times the value of `other`.
@@ -196,14 +214,37 @@ impl Row {
         let value = self.ratio(peer, other);
         let text = format!("{peer} <= {most:.2} {other}");
         let native = self.native_against(other);
-        self.bars.push(Bar { text, value, pass: value.map(|value| value <= most), native });
+        self.bars.push(Bar {
+            text,
+            value,
+            pass: value.map(|value| value <= most),
+            native,
+            times_floor: None,
+        });
+    }
+
+    /// Bar: as [`at_most`](Self::at_most), or `peer` takes at most `times` its floor.
+    pub fn at_most_or_near_floor(&mut self, peer: &str, most: f64, other: &str, times: f64) {
+        self.at_most(peer, most, other);
+        let near = self.series.iter().find(|series| series.peer == peer).and_then(Series::times_floor);
+        if let Some(bar) = self.bars.last_mut() {
+            bar.text += &format!(" or {times:.2} its floor");
+            bar.times_floor = near;
+            bar.pass = bar.pass.map(|pass| pass || near.is_some_and(|near| near <= times));
+        }
     }
 
     /// Bar: the value of `peer` itself is at most `most`.
     pub fn limit(&mut self, peer: &str, most: f64) {
         let value = self.value(peer);
         let text = format!("{peer} <= {most} {}", self.unit.symbol()).trim_end().to_owned();
-        self.bars.push(Bar { text, value, pass: value.map(|value| value <= most), native: None });
+        self.bars.push(Bar {
+            text,
+            value,
+            pass: value.map(|value| value <= most),
+            native: None,
+            times_floor: None,
+        });
     }
 
     /// Bar: `peer` does it at all.
@@ -211,7 +252,7 @@ impl Row {
         let series = self.series.iter().find(|series| series.peer == peer);
         let pass = series.map(|series| series.error.is_none() && !series.values.is_empty());
         let value = pass.map(f64::from);
-        self.bars.push(Bar { text: format!("{peer} works"), value, pass, native: None });
+        self.bars.push(Bar { text: format!("{peer} works"), value, pass, native: None, times_floor: None });
     }
 }
 
@@ -230,6 +271,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::roundtrip::RoundTrip;
 
     fn sample(value: f64) -> Sample {
         Sample { value, seconds: 1.0, requests: Some(1000) }
@@ -255,11 +297,30 @@ mod tests {
         assert_eq!(row.bars[2].pass, Some(false));
     }
 
+    fn trips() -> RoundTrips {
+        let trip = |us| RoundTrip { same_core_us: us, cross_core_us: None, unpinned_us: 2.0 * us };
+        RoundTrips { dev: trip(20.0), ring: Some(trip(10.0)) }
+    }
+
     #[test]
-    fn the_floor_is_requests_times_the_round_trip() {
+    fn the_floor_is_requests_times_the_round_trip_of_the_transport() {
         let mut row = Row::new("w", "c", Unit::Seconds);
         row.record("shunt", Ok(sample(1.0)));
-        row.finish(20e-6);
+        row.record("shunt-uring", Ok(sample(1.0)));
+        row.finish(&trips());
         assert!((row.series[0].floor_seconds.unwrap() - 0.02).abs() < 1e-9);
+        assert!((row.series[1].floor_seconds.unwrap() - 0.01).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_bar_is_also_passed_near_the_floor() {
+        let mut row = Row::new("w", "c", Unit::Seconds);
+        row.record("libfuse-uring", Ok(sample(1.0)));
+        row.record("shunt-uring", Ok(Sample { seconds: 0.012, ..sample(1.0) }));
+        row.finish(&trips());
+        row.at_most_or_near_floor("shunt-uring", 0.8, "libfuse-uring", 1.3);
+        row.at_most_or_near_floor("shunt-uring", 0.8, "libfuse-uring", 1.1);
+        row.at_most_or_near_floor("shunt-uring", 0.8, "bindfs", 1.3);
+        assert_eq!(row.bars.iter().map(|bar| bar.pass).collect::<Vec<_>>(), [Some(true), Some(false), None]);
     }
 }

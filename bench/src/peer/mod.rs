@@ -7,6 +7,8 @@ mod uring;
 use std::fmt;
 use std::path::PathBuf;
 
+pub use uring::UringSwitch;
+
 pub use fuser::{FILE_SIZE as FUSER_FILE_SIZE, SERVED as FUSER_FILE, install as install_fuser};
 
 /// The program behind a peer.
@@ -79,6 +81,17 @@ impl Peer {
     pub const SHUNT_URING: Self = Self { uring: true, ..Self::SHUNT };
     /// Shunt, data through the daemon over io_uring.
     pub const SHUNT_URING_DAEMON: Self = Self { daemon_data: true, ..Self::SHUNT_URING };
+
+    /// Those that work on whole trees: native first, then the others and Shunt on both transports.
+    pub const TREES: [Self; 7] = [
+        Self::NATIVE,
+        Self::BINDFS,
+        Self::LIBFUSE,
+        Self::LIBFUSE_URING,
+        Self::SHUNT,
+        Self::SHUNT_DAEMON,
+        Self::SHUNT_URING,
+    ];
 
     /// The peer's name in tables; also a file name.
     pub fn name(self) -> String {

@@ -36,19 +36,18 @@ pub fn write(results: &Results, to: &Path) -> Result<()> {
 fn page(results: &Results) -> String {
     let mut page = String::from("<!doctype html><html lang=en><meta charset=utf-8>");
     page += "<meta name=viewport content=\"width=device-width\"><title>Shunt: measurements</title>";
-    let trip = &results.round_trip;
-    let cross = trip.cross_core_us.map_or("-".into(), |us| format!("{us:.1}"));
+    let trips = &results.round_trips;
+    let ring = trips.ring.as_ref().map_or("not there".into(), |ring| ring.to_string());
     // Writing to a string cannot fail.
     let _ = write!(
         page,
         "<style>{STYLE}</style><h1>Shunt: measurements</h1><p class=soft>{} &middot; Linux {}</p>\
          <p>Peers ran in turn within each round; values are medians. The empty round trip in this run: \
-         {:.1} &micro;s on one core, {cross} &micro;s across cores, {:.1} &micro;s unpinned. The floor of a line \
-         is its requests times the cheapest of these.</p><p><b>{}</b></p>",
+         {}; over io_uring: {ring}. The floor of a line is its requests times the cheapest of these on its \
+         transport.</p><p><b>{}</b></p>",
         escape(&results.processor),
         escape(&results.kernel),
-        trip.same_core_us,
-        trip.unpinned_us,
+        trips.dev,
         results.verdict(),
     );
     if results.quick {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::bench::Bench;
 use crate::model::{Row, Series, Unit};
 use crate::process;
-use crate::roundtrip::RoundTrip;
+use crate::roundtrip::RoundTrips;
 
 /// All of a run.
 #[derive(Debug, Serialize)]
@@ -23,8 +23,8 @@ pub struct Results {
     pub kernel: String,
     /// Its processor.
     pub processor: String,
-    /// The empty round trip of this run.
-    pub round_trip: RoundTrip,
+    /// The empty round trips of this run.
+    pub round_trips: RoundTrips,
     /// Every row so far.
     pub rows: Vec<Row>,
     /// Workloads that could not run at all.
@@ -38,7 +38,7 @@ impl Results {
             quick: bench.quick,
             kernel: process::kernel(),
             processor: process::processor(),
-            round_trip: bench.round_trip.clone(),
+            round_trips: bench.round_trips.clone(),
             rows: Vec::new(),
             failures: Vec::new(),
         }
@@ -93,10 +93,10 @@ impl Line {
             range: range.map_or_else(none, |(least, most)| format!("{}..{}", number(least), number(most))),
             ratio: ratio.map_or_else(none, |ratio| format!("{ratio:.2}")),
             requests: series.requests.map_or_else(none, |count| count.to_string()),
-            floor: series
-                .floor_seconds
-                .zip(series.seconds)
-                .map_or_else(none, |(floor, seconds)| format!("{floor:.3} of {seconds:.3} s")),
+            floor: series.floor_seconds.zip(series.seconds).map_or_else(none, |(floor, seconds)| {
+                let times = series.times_floor().map_or(String::new(), |times| format!(", {times:.2} times"));
+                format!("{floor:.3} of {seconds:.3} s{times}")
+            }),
         }
     }
 }

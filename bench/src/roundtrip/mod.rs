@@ -1,12 +1,14 @@
 //! The empty round trip: what one request costs when nobody does any work.
 //!
 //! A server without a library, in a process of its own, answers GETATTR with a timeout of zero; the
-//! client calls `fstat` in a loop. Requests times this is a floor that no daemon on `/dev/fuse` can
-//! go below.
+//! client calls `fstat` in a loop. Requests times this is a floor that no daemon on the same transport
+//! can go below.
 
+mod ring;
 mod server;
 mod wire;
 
+use std::fmt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -17,6 +19,7 @@ use rustix::thread::CpuSet;
 use serde::Serialize;
 
 use crate::mounted::Mounted;
+use crate::peer::UringSwitch;
 use crate::requests::{Counter, Tracepoints};
 pub use server::serve;
 
@@ -27,8 +30,46 @@ pub struct RoundTrip {
     pub same_core_us: f64,
     /// Client and server on two cores; none on a machine with one.
     pub cross_core_us: Option<f64>,
-    /// Where the scheduler puts them.
+    /// Where the scheduler puts them; over rings, with a thread of the server on each core.
     pub unpinned_us: f64,
+}
+
+/// Both transports.
+#[derive(Debug, Clone, Serialize)]
+pub struct RoundTrips {
+    /// Over `/dev/fuse`.
+    pub dev: RoundTrip,
+    /// Over io_uring, where the kernel has it.
+    pub ring: Option<RoundTrip>,
+}
+
+impl RoundTrips {
+    /// Measures what there is on a mount at `at`.
+    ///
+    /// # Errors
+    /// As [`RoundTrip::measure`].
+    pub fn measure(at: &Path, quick: bool, points: Option<Tracepoints>) -> Result<Self> {
+        let dev = RoundTrip::measure(at, quick, points, false)?;
+        let ring = match UringSwitch::on() {
+            Ok(_on) => Some(RoundTrip::measure(at, quick, points, true)?),
+            Err(_) => None,
+        };
+        Ok(Self { dev, ring })
+    }
+
+    /// The least that a request of this peer takes, in seconds.
+    pub fn least(&self, peer: &str) -> f64 {
+        let ring = self.ring.as_ref().filter(|_| peer.contains("-uring"));
+        ring.unwrap_or(&self.dev).least()
+    }
+}
+
+impl fmt::Display for RoundTrip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cross = self.cross_core_us.map_or("-".into(), |us| format!("{us:.1}"));
+        let Self { same_core_us: same, unpinned_us: unpinned, .. } = self;
+        write!(f, "{same:.1} us on one core, {cross} us across cores, {unpinned:.1} us unpinned")
+    }
 }
 
 impl RoundTrip {
@@ -36,27 +77,34 @@ impl RoundTrip {
     ///
     /// # Errors
     /// Without root or `/dev/fuse`, and when calls turn out not to have reached the server.
-    pub fn measure(at: &Path, quick: bool, points: Option<Tracepoints>) -> Result<Self> {
+    fn measure(at: &Path, quick: bool, points: Option<Tracepoints>, rings: bool) -> Result<Self> {
+        let one = |cores, batches| one(at, cores, rings, batches, points);
         let batches = if quick { 20 } else { 100 };
         let two = std::thread::available_parallelism()?.get() > 1;
         Ok(Self {
-            same_core_us: one(at, Some((0, 0)), batches, points)?,
-            cross_core_us: if two { Some(one(at, Some((0, 1)), batches, points)?) } else { None },
-            unpinned_us: one(at, None, batches, points)?,
+            same_core_us: one(Some((0, 0)), batches)?,
+            cross_core_us: if two { Some(one(Some((0, 1)), batches)?) } else { None },
+            unpinned_us: one(None, batches)?,
         })
     }
 
     /// The cheapest of the three, in seconds: what the floor is computed with.
-    pub fn least(&self) -> f64 {
+    fn least(&self) -> f64 {
         self.same_core_us.min(self.unpinned_us).min(self.cross_core_us.unwrap_or(f64::MAX)) / 1e6
     }
 }
 
 /// Client and server core, or wherever the scheduler likes.
-fn one(at: &Path, cores: Option<(usize, usize)>, batches: usize, points: Option<Tracepoints>) -> Result<f64> {
+fn one(
+    at: &Path,
+    cores: Option<(usize, usize)>,
+    rings: bool,
+    batches: usize,
+    points: Option<Tracepoints>,
+) -> Result<f64> {
     const BATCH: u32 = 500;
     let mut server = Command::new(std::env::current_exe()?);
-    server.arg("--answer").arg(at);
+    server.arg("--answer").arg(at).args(rings.then_some("--rings"));
     if let Some((_, core)) = cores {
         server.arg("--core").arg(core.to_string());
     }

@@ -1,21 +1,22 @@
-//! A FUSE server with one thread, one directory and no library.
+//! A FUSE server with one directory and no library: one thread on `/dev/fuse`, or rings beside it.
 
 use std::ffi::CString;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 
-use super::wire::{self, Reply};
+use super::{ring, wire};
 
 /// Mounts at `mount_point` and answers until it is unmounted.
 ///
 /// # Errors
-/// Without root or `/dev/fuse`.
-pub fn serve(mount_point: &Path, core: Option<usize>) -> Result<()> {
+/// Without root or `/dev/fuse`; with `rings`, where the kernel does not offer them.
+pub fn serve(mount_point: &Path, core: Option<usize>, rings: bool) -> Result<()> {
     if let Some(core) = core {
         super::pin(core)?;
     }
@@ -24,7 +25,9 @@ pub fn serve(mount_point: &Path, core: Option<usize>) -> Result<()> {
     let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount("shunt-bench", mount_point, "fuse", flags, CString::new(options)?.as_c_str()).context("mount")?;
-    let mut buffer = vec![0; 1 << 17];
+    let device = Arc::new(device);
+    // The kernel hands no request to a reader with less room than its largest.
+    let mut buffer = vec![0; 1 << 18];
     loop {
         let length = match rustix::io::read(&device, &mut buffer) {
             Ok(length) => length,
@@ -33,16 +36,16 @@ pub fn serve(mount_point: &Path, core: Option<usize>) -> Result<()> {
             Err(error) => return Err(error).context("read /dev/fuse"),
         };
         let Some(request) = wire::parse(&buffer[..length]) else { continue };
-        let reply = match request.opcode {
-            wire::FORGET | wire::BATCH_FORGET | wire::INTERRUPT => continue,
-            wire::INIT => Reply::new(request.unique, 0).init(),
-            wire::GETATTR => Reply::new(request.unique, 0).attributes(),
-            _ => Reply::new(request.unique, Errno::NOSYS.raw_os_error()),
-        };
+        let init = request.opcode == wire::INIT;
+        let reply = if init { Some(wire::init(request, rings)) } else { wire::answer(request) };
+        let Some(reply) = reply else { continue };
         match rustix::io::write(&device, &reply.bytes()) {
             // The request was interrupted, or the mount has gone: the next read tells.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
             Err(error) => return Err(error).context("write /dev/fuse"),
+        }
+        if init && rings {
+            ring::serve(&device, core)?;
         }
     }
 }

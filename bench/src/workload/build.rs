@@ -25,17 +25,8 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     };
     let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &unpack };
     let target = OsStr::new(bench.size("all", "prepare"));
-    let peers = [
-        Peer::NATIVE,
-        Peer::BINDFS,
-        Peer::LIBFUSE,
-        Peer::LIBFUSE_URING,
-        Peer::SHUNT,
-        Peer::SHUNT_DAEMON,
-        Peer::SHUNT_URING,
-    ];
     let cases = [("tinyconfig-j2", Unit::Seconds)];
-    let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 3, setting, &mut |stage, _| {
+    let mut rows = interleave(bench, WORKLOAD.name, &cases, &Peer::TREES, 3, setting, &mut |stage, _| {
         job::shell(&stage.root, "mkdir out; make -s -C src O=../out tinyconfig", &[])?;
         let sample = stage.time(|root| {
             job::shell(root, "make -s -C src O=../out -j2 \"$1\"", &[target])?;

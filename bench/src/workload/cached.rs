@@ -29,17 +29,7 @@ fn run(bench: &Bench, name: &str, ground: Ground) -> Result<Vec<Row>> {
     let cases = PATTERNS.map(|pattern| (pattern, Unit::MebibytesPerSecond));
     let peers = [Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT];
     let mut rows = interleave(bench, name, &cases, &peers, 5, setting, &mut |stage, _| {
-        let job = |pattern| Job {
-            pattern,
-            block: 4096,
-            file: fio::FILE,
-            size,
-            seconds: bench.size(5, 1),
-            repeat: true,
-            aio_depth: None,
-            fsync_on_close: false,
-            group: None,
-        };
+        let job = |pattern| Job::cached(pattern, 4096, fio::FILE, size, bench.size(5, 1));
         Ok(PATTERNS.into_iter().map(|pattern| (pattern, job(pattern).run(stage))).collect())
     })?;
     for row in &mut rows {

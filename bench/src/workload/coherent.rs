@@ -41,7 +41,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         }
     }
     for row in &mut rows {
-        row.finish(bench.round_trip.least());
+        row.finish(&bench.round_trips);
         row.at_least("shunt-coherent", 0.95, "shunt-timeout");
     }
     rows[0].at_least("shunt-coherent", 0.95, "native");
@@ -60,16 +60,6 @@ fn turn(bench: &Bench, peer: Peer) -> [Result<Sample>; 2] {
             return [Err(error), Err(anyhow::anyhow!(why))];
         }
     };
-    let job = Job {
-        pattern: "write",
-        block: 4096,
-        file: fio::FILE,
-        size,
-        seconds: bench.size(5, 1),
-        repeat: true,
-        aio_depth: None,
-        fsync_on_close: false,
-        group: None,
-    };
+    let job = Job::cached("write", 4096, fio::FILE, size, bench.size(5, 1));
     [job.run_in(&stage, &stage.source), job.run(&stage)]
 }

@@ -42,17 +42,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         Peer::SHUNT_URING_DAEMON,
     ];
     let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 5, setting, &mut |stage, _| {
-        let job = |pattern, block| Job {
-            pattern,
-            block,
-            file: fio::FILE,
-            size,
-            seconds: bench.size(5, 1),
-            repeat: true,
-            aio_depth: None,
-            fsync_on_close: false,
-            group: None,
-        };
+        let job = |pattern, block| Job::cached(pattern, block, fio::FILE, size, bench.size(5, 1));
         Ok(CASES.into_iter().map(|(case, pattern, block)| (case, job(pattern, block).run(stage))).collect())
     })?;
     for row in &mut rows {

@@ -25,17 +25,8 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     let cases = [("read", Unit::MebibytesPerSecond), ("randread", Unit::MebibytesPerSecond)];
     let peers = [Peer::NATIVE, Peer::FUSER, Peer::LIBFUSE, Peer::SHUNT];
     let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 5, setting, &mut |stage, _| {
-        let job = |pattern| Job {
-            pattern,
-            block: 4096,
-            file: FUSER_FILE,
-            size: FUSER_FILE_SIZE / 4096 * 4096,
-            seconds: bench.size(5, 1),
-            repeat: true,
-            aio_depth: None,
-            fsync_on_close: false,
-            group: None,
-        };
+        let size = FUSER_FILE_SIZE / 4096 * 4096;
+        let job = |pattern| Job::cached(pattern, 4096, FUSER_FILE, size, bench.size(5, 1));
         Ok(cases.into_iter().map(|(pattern, _)| (pattern, job(pattern).run(stage))).collect())
     })?;
     for row in &mut rows {

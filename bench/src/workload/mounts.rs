@@ -40,7 +40,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     }
     fs::remove_dir_all(&source)?;
     for row in [&mut time, &mut left] {
-        row.finish(bench.round_trip.least());
+        row.finish(&bench.round_trips);
     }
     time.works("shunt");
     left.limit("shunt", 0.0);

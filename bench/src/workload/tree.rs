@@ -48,15 +48,6 @@ fn run(bench: &Bench, name: &str, files: Option<u64>, rounds: u32) -> Result<Vec
     let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &|_| Ok(()) };
     let timed = STEPS.iter().filter(|(.., timed)| *timed);
     let cases: Vec<_> = timed.map(|(step, ..)| (*step, Unit::Seconds)).collect();
-    let peers = [
-        Peer::NATIVE,
-        Peer::BINDFS,
-        Peer::LIBFUSE,
-        Peer::LIBFUSE_URING,
-        Peer::SHUNT,
-        Peer::SHUNT_DAEMON,
-        Peer::SHUNT_URING,
-    ];
     let mut steps = |stage: &Stage, _| -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
         for (step, script, timed) in STEPS {
@@ -75,14 +66,16 @@ fn run(bench: &Bench, name: &str, files: Option<u64>, rounds: u32) -> Result<Vec
         }
         Ok(outcomes)
     };
-    let mut rows = interleave(bench, name, &cases, &peers, rounds, setting, &mut steps)?;
+    let mut rows = interleave(bench, name, &cases, &Peer::TREES, rounds, setting, &mut steps)?;
     for row in &mut rows {
         row.at_most("shunt", 0.5, "libfuse");
         if row.case == "untar" {
             row.at_most("shunt", 1.0, "libfuse-uring");
         }
-        let share = if row.case == "untar" { 0.5 } else { 0.8 };
-        row.at_most("shunt-uring", share, "libfuse-uring");
+        match row.case.as_str() {
+            "untar" => row.at_most("shunt-uring", 0.5, "libfuse-uring"),
+            _ => row.at_most_or_near_floor("shunt-uring", 0.8, "libfuse-uring", 1.3),
+        }
     }
     Ok(rows)
 }
