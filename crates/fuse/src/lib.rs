@@ -31,13 +31,13 @@ pub mod guardian;
 pub mod mount;
 pub mod takeover;
 
-mod affinity;
 mod api;
 mod cache;
 mod mounted;
 mod nodes;
 mod passthrough;
 mod privilege;
+mod scheduling;
 mod session;
 mod transport;
 

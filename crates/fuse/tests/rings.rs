@@ -9,11 +9,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Gate, OpenAs, Plan, TestFs, eventually, run, run_with, skip};
+use common::script::Door;
+use common::stage::{Place, unmount};
+use common::{Behaviour, Gate, OpenAs, Plan, TestFs, eventually, run, run_with, skip};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use shunt_fuse::{Capabilities, Expiry, Opcode, Transport};
+
+const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Entries that a queue has at most on a machine of a few processors.
 const MOST: usize = 64;
@@ -23,7 +27,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// A mount over rings, where this kernel has them.
 fn rings() -> Option<Plan> {
-    let switch = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+    let switch = fs::read_to_string(SWITCH);
     if switch.is_err() {
         // A kernel that cannot be made to have them.
         eprintln!("SKIP rings: this kernel has no FUSE over io_uring");
@@ -36,6 +40,14 @@ fn rings() -> Option<Plan> {
     Some(Plan::passthrough().config(|config| config.transport(Transport::Uring)))
 }
 
+/// A file of these bytes whose every read and write is a request.
+fn direct_file(bytes: &[u8]) -> TestFs {
+    let fs = TestFs::new();
+    let node = fs.add_file("x", bytes);
+    fs.set_open(node, OpenAs::Direct);
+    fs
+}
+
 /// Requests of this thread go to the queue of the first processor.
 fn on_first_processor() {
     let mut cpus = CpuSet::new();
@@ -44,9 +56,45 @@ fn on_first_processor() {
 }
 
 fn ring_threads() -> usize {
+    threads().iter().filter(|(name, _)| name.starts_with("shunt-ring")).count()
+}
+
+/// Name and `nice` of every thread of this process.
+fn threads() -> Vec<(String, i32)> {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
-    let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
-    names.filter(|name| name.starts_with("shunt-ring")).count()
+    let stats = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok());
+    let thread = |stat: String| {
+        let (head, fields) = stat.rsplit_once(") ")?;
+        Some((head.split_once('(')?.1.to_owned(), fields.split(' ').nth(16)?.parse().ok()?))
+    };
+    stats.filter_map(thread).collect()
+}
+
+#[test]
+fn threads_of_rings_come_first_and_no_others() {
+    let Some(plan) = rings() else { return };
+    let _alone = ALONE.lock();
+    let usual = rustix::process::getpriority_process(None).unwrap();
+    run_with(plan, direct_file(b"bytes"), |stage| {
+        // A handler that waits and a notification: ring threads may start threads for both.
+        let node = stage.node("x");
+        let gate = Gate::before(&stage.fs, Opcode::Read);
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| fs::read(stage.path("x")).unwrap());
+            eventually("it waits", || gate.arrived() == 1);
+            gate.open();
+            assert_eq!(reader.join().unwrap(), b"bytes");
+        });
+        stage.caches().invalidate_node(node, None);
+        eventually("a thread for each", || {
+            let has = |name: &str| threads().iter().any(|(thread, _)| thread.starts_with(name));
+            has("shunt-task") && has("shunt-notif")
+        });
+        for (name, nice) in threads() {
+            let wanted = if name.starts_with("shunt-ring") { (usual - 10).max(-20) } else { usual };
+            assert_eq!(nice, wanted, "{name}");
+        }
+    });
 }
 
 #[test]
@@ -58,6 +106,40 @@ fn the_transport_is_told() {
         assert_eq!((in_use.transport, in_use.reason), (Transport::Uring, None));
         assert!(stage.handle.negotiated().has(Capabilities::OVER_IO_URING));
     });
+}
+
+/// The kernel's switch, off until this is dropped.
+struct SwitchedOff;
+
+impl SwitchedOff {
+    fn now() -> Self {
+        fs::write(SWITCH, "N").unwrap();
+        Self
+    }
+}
+
+impl Drop for SwitchedOff {
+    fn drop(&mut self) {
+        fs::write(SWITCH, "Y").unwrap();
+    }
+}
+
+#[test]
+fn switched_off_the_device_serves_and_the_reason_says_what_to_do() {
+    let Some(plan) = rings() else { return };
+    let _alone = ALONE.lock();
+    let place = Place::new();
+    let mounted = {
+        let _off = SwitchedOff::now();
+        shunt_fuse::mount::<TestFs>(TestFs::new(), plan.config, &place.path(), &plan.options).unwrap()
+    };
+    let in_use = mounted.handle().transport();
+    let answered = fs::metadata(place.path()).is_ok();
+    unmount(mounted);
+    assert!(answered);
+    assert_eq!(in_use.transport, Transport::Dev);
+    let reason = in_use.reason.unwrap_or_default();
+    assert!(reason.contains("switched off") && reason.contains(&format!("echo Y > {SWITCH}")), "{reason}");
 }
 
 #[test]
@@ -105,16 +187,28 @@ fn locks_that_are_waited_for_leave_room_for_the_unlock() {
 
 #[test]
 fn more_requests_than_entries_are_served_in_turn() {
+    fill_and_drain(Behaviour::Wait);
+}
+
+#[test]
+fn more_blocked_handlers_than_entries_are_served_in_turn() {
+    fill_and_drain(Behaviour::BlockUntil);
+}
+
+/// More reads than a queue has entries, none of which ends before all entries are taken.
+fn fill_and_drain(held: fn(Door) -> Behaviour) {
     let Some(plan) = rings() else { return };
     let _alone = ALONE.lock();
-    let fs = TestFs::new();
-    let node = fs.add_file("x", b"bytes");
-    fs.set_open(node, OpenAs::Direct);
-    run_with(plan, fs, |stage| {
+    run_with(plan, direct_file(b"bytes"), |stage| {
         let files = 3 * MOST;
         // Opened beforehand: an open behind reads that wait would wait too.
         let open: Vec<_> = (0..files).map(|_| File::open(stage.path("x")).unwrap()).collect();
-        let gate = Gate::before(&stage.fs, Opcode::Read);
+        let gate = Gate::new();
+        let door = gate.door();
+        stage.fs.script(move |call| match call.op == Opcode::Read {
+            true => held(door.clone()),
+            false => Behaviour::Go,
+        });
         thread::scope(|scope| {
             let readers: Vec<_> = open
                 .iter()
@@ -143,9 +237,7 @@ fn more_requests_than_entries_are_served_in_turn() {
 fn a_connection_aborted_under_load_leaves_no_thread() {
     let Some(plan) = rings() else { return };
     let _alone = ALONE.lock();
-    let fs = TestFs::new();
-    let node = fs.add_file("x", b"bytes");
-    fs.set_open(node, OpenAs::Direct);
+    let fs = direct_file(b"bytes");
     *fs.expiry.lock() = Expiry::NEVER_CACHED;
     run_with(plan, fs, |stage| {
         let stop = AtomicBool::new(false);
@@ -184,10 +276,7 @@ fn a_connection_aborted_under_load_leaves_no_thread() {
 fn data_of_every_size_arrives_whole() {
     let Some(plan) = rings() else { return };
     let _alone = ALONE.lock();
-    let fs = TestFs::new();
-    let node = fs.add_file("x", b"");
-    fs.set_open(node, OpenAs::Direct);
-    run_with(plan, fs, |stage| {
+    run_with(plan, direct_file(b""), |stage| {
         let file = File::options().read(true).write(true).open(stage.path("x")).unwrap();
         let most = 1 << 20;
         for size in [1, 2, 79, 80, 511, 4095, 4096, 4097, 65_536, 131_073, most - 1, most, most + 1] {

@@ -298,7 +298,7 @@ impl Inner {
     }
 
     fn serve(&self) {
-        crate::affinity::roam();
+        crate::scheduling::roam();
         let mut state = self.state.lock();
         while !state.closed {
             let Some((id, note, joined)) = state.take() else {

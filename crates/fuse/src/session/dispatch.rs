@@ -497,7 +497,7 @@ pub(crate) async fn send<F: FileSystem>(
     };
     if let Err(error) = sent {
         tracing::debug!(unique, %error, "the kernel did not take a reply");
-        undo(fs, request, reply).await;
+        Box::pin(undo(fs, request, reply)).await;
     }
 }
 

@@ -44,7 +44,7 @@ impl Executor {
             if drops_fsetid {
                 crate::privilege::drop_fsetid().ok();
             }
-            crate::affinity::roam();
+            crate::scheduling::roam();
             // An idle thread holds no sender, so this ends when the session drops its own.
             loop {
                 idle.fetch_add(1, Ordering::AcqRel);

@@ -28,6 +28,9 @@ use crate::transport::device::Device;
 
 /// How often the watch looks. All threads busy without progress for this long: one more is started.
 const TICK: Duration = Duration::from_millis(2);
+/// Where requests come over rings, `/dev/fuse` has FORGETs mostly, one for each file removed. After one, others are
+/// given this long to come: then one message has them all, and nobody is woken for each.
+const GATHERING: Duration = Duration::from_millis(1);
 /// Ticks without a request after which the watch sleeps.
 const WATCH_TICKS: u32 = 50;
 
@@ -138,7 +141,7 @@ impl Readers {
                 return true;
             }
             stuck = idle == 0;
-            let full = rings.look(self.threads() + rings.threads() < self.most);
+            let full = rings.look();
             quiet = if requests == 0 && idle > 0 && !full { quiet + 1 } else { 0 };
             match load.look(idle) {
                 Wish::OneMore if self.threads() < self.usual => return true,
@@ -266,6 +269,12 @@ fn read_requests<F: FileSystem>(
                 }));
                 if served.is_err() {
                     tracing::error!(request = header.unique, "a call without a reply panicked");
+                }
+                let opcode = Opcode::from_raw(header.opcode);
+                if shared.rings.are_in_use() && matches!(opcode, Some(Opcode::Forget | Opcode::BatchForget)) {
+                    readers.idle.fetch_add(1, Ordering::AcqRel);
+                    thread::sleep(GATHERING);
+                    readers.idle.fetch_sub(1, Ordering::AcqRel);
                 }
             }
             // NOENT: the request was interrupted before we got it.

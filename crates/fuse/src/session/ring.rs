@@ -1,8 +1,11 @@
 //! The threads that serve ring queues. What they keep to is told at [`transport::uring`](crate::transport::uring).
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -19,6 +22,7 @@ use super::{Config, Handle};
 use crate::api::FileSystem;
 use crate::session::{Bytes, Message};
 use crate::transport::Channel;
+use crate::transport::device::Device;
 use crate::transport::uring::{Entry, Queue, Ring, Sizes, Starter, Work};
 
 /// Between two tries of what the kernel had no memory for.
@@ -36,8 +40,12 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     pub(crate) fn new(max_write: u32) -> io::Result<Self> {
-        crate::affinity::remember();
+        crate::scheduling::remember();
         let sizes = Sizes::new(crate::transport::uring::possible_processors()?, max_write);
+        // Where rings may be made but not entered (a filter of system calls), that is to be known now.
+        let trial = Ring::new()?;
+        trial.start()?;
+        trial.submit()?;
         let rings = (0..sizes.queues).map(|_| Ring::new()).collect::<io::Result<_>>()?;
         Ok(Self { sizes, rings })
     }
@@ -55,6 +63,8 @@ impl Prepared {
 pub(crate) struct Rings {
     queues: OnceLock<Vec<Arc<Queue>>>,
     threads: AtomicUsize,
+    /// Requests come over them.
+    in_use: AtomicBool,
     joins: Mutex<Vec<JoinHandle<()>>>,
     looks: Mutex<Vec<Look>>,
 }
@@ -71,12 +81,16 @@ impl Rings {
         self.threads.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn are_in_use(&self) -> bool {
+        self.in_use.load(Ordering::Relaxed)
+    }
+
     fn queues(&self) -> &[Arc<Queue>] {
         self.queues.get().map_or(&[], Vec::as_slice)
     }
 
     /// Registers an entry for each queue, one after the other. The kernel turns to the rings when the last queue has
-    /// its first; where one before that fails, it goes on with `/dev/fuse`.
+    /// its first; where one is refused before that, it goes on with `/dev/fuse`.
     ///
     /// # Errors
     /// Why that is so. Nothing is registered any more then, or the kernel might turn to the rings after all.
@@ -87,8 +101,12 @@ impl Rings {
         prepared: Prepared,
     ) -> io::Result<()> {
         let started = self.register_all(fs, handle, prepared);
+        self.in_use.store(started.is_ok(), Ordering::Relaxed);
         if started.is_err() {
             self.queues().iter().for_each(|queue| queue.end());
+            if let Err(error) = have_refused(&handle.shared.device) {
+                tracing::error!(%error, "the kernel waits for rings that cannot be had: unmount and mount again");
+            }
         }
         started
     }
@@ -122,7 +140,7 @@ impl Rings {
 
     /// Adds an entry, if it may, to each queue that is full and got nowhere since the last look. Tells whether one is
     /// full.
-    pub(crate) fn look(&self, may_grow: bool) -> bool {
+    pub(crate) fn look(&self) -> bool {
         let queues = self.queues();
         let mut looks = self.looks.lock();
         looks.resize(queues.len(), Look::default());
@@ -132,7 +150,7 @@ impl Rings {
             if queue.has_ended() {
                 continue;
             }
-            if may_grow && look.full && last.full && look.progress == last.progress {
+            if look.full && last.full && look.progress == last.progress {
                 queue.grow();
             }
             queue.retry();
@@ -151,6 +169,22 @@ impl Rings {
                 thread.join().ok();
             }
         }
+    }
+}
+
+/// Has the kernel refuse a queue that it does not have. From INIT on it holds every request back until all queues are
+/// there or one was refused, and of what fails on this side (no thread, no memory) it knows nothing.
+///
+/// # Errors
+/// It could not be asked.
+fn have_refused(device: &Device) -> io::Result<()> {
+    let mut ring = Ring::new()?;
+    ring.start()?;
+    ring.register(device, u16::MAX, &[libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2]);
+    ring.submit()?;
+    match ring.completion() {
+        Some(Err(_)) => Ok(()),
+        _ => Err(io::Error::other("a queue of a processor that is not there is not refused")),
     }
 }
 
@@ -196,7 +230,7 @@ struct Server<F> {
 
 impl<F: FileSystem> Server<F> {
     fn run(mut self, first: Work, mut report: Option<Report>) {
-        crate::affinity::pin(self.queue.id());
+        crate::scheduling::bind(self.queue.id());
         if self.handle.negotiated().has(InitFlags::PASSTHROUGH) {
             crate::privilege::drop_fsetid().ok();
         }

@@ -139,7 +139,12 @@ async fn handle_request<F: FileSystem>(
             interrupt: &interrupt,
             intent: &intent,
         };
-        match replay(&*fs, &request, &parsed.operation).await {
+        // What is rare has memory of its own, or every request would have room for it.
+        let replayed = match request.is_resend() {
+            true => Box::pin(replay(&*fs, &request, &parsed.operation)).await,
+            false => None,
+        };
+        match replayed {
             Some(result) => result,
             None => dispatch(&*fs, &request, parsed.operation, message.spliced.as_ref()).await,
         }

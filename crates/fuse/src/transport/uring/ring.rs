@@ -30,7 +30,7 @@ impl Ring {
         // With one issuer that also runs the kernel's part of a request itself, nothing interrupts the handler, and
         // one system call commits a reply, sleeps, and copies the next request in.
         let mut builder = IoUring::builder();
-        builder.setup_single_issuer().setup_defer_taskrun().setup_r_disabled();
+        builder.setup_single_issuer().setup_defer_taskrun().setup_r_disabled().setup_no_sqarray();
         builder.build(Self::ENTRIES).map(Self)
     }
 

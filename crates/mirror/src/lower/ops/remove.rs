@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, RenameFlags, StatxFlags};
+use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 use shunt_fuse::NodeId;
 
@@ -94,9 +94,9 @@ impl Lower {
     /// Keeps it while the other side knows it, if that was the last name.
     fn after_loss(&self, victim: Option<OwnedFd>) {
         let Some(fd) = victim else { return };
-        let links = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK | StatxFlags::TYPE);
-        if links.is_ok_and(|stat| stat.stx_nlink == 0)
-            && let Some(id) = self.known(fd.as_fd())
+        if let Ok((Identity::Handle(node), stat)) = self.identify(fd.as_fd())
+            && stat.stx_nlink == 0
+            && let Some(id) = self.nodes.find(&node)
         {
             self.nameless.put(id, Arc::new(fd));
             // A FORGET in between would leave it open with nobody to let go of it.

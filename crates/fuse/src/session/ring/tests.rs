@@ -1,0 +1,89 @@
+//! What happens where rings are refused after the kernel was told that they come. On real mounts.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use super::Prepared;
+use crate::api::{Attributes, Expiry, FileHandle, FileSystem, FileType, NodeId, Request};
+use crate::mount::tests::{Place, can_mount, skip};
+use crate::mount::{self, MountOptions, Unmount};
+use crate::session::{Config, Profile, Session, Transport, TransportInUse};
+use crate::transport::device::Device;
+
+/// Longer than any answer takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Empty;
+
+impl FileSystem for Empty {
+    async fn getattr(
+        &self,
+        _: &Request<'_>,
+        node: NodeId,
+        _: Option<FileHandle>,
+    ) -> Result<(Attributes, Expiry), crate::Errno> {
+        let mode = FileType::Directory.mode() | 0o755;
+        Ok((Attributes { ino: node.0, mode, nlink: 2, ..Attributes::default() }, Expiry::NEVER_CACHED))
+    }
+}
+
+/// Mounts with rings that `spoil` has had in its hands, and looks at the root. Tells how that came.
+fn served_after(spoil: impl FnOnce(&mut Prepared)) -> Option<TransportInUse> {
+    let switch = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+    if !can_mount() || !switch.is_ok_and(|switch| switch.trim() == "Y") {
+        skip("FUSE over io_uring is not there, or switched off");
+        return None;
+    }
+    let place = Place::new();
+    let detached = mount::prepare(&MountOptions::new().fsname("shunt-test")).unwrap();
+    let device = detached.device().expect("prepared before it is visible").try_clone_to_owned().unwrap();
+    let config = Config::new(Profile::Passthrough).transport(Transport::Uring);
+    let mut session = Session::negotiate(Empty, config, Device::new(device).unwrap()).unwrap();
+    spoil(session.rings.as_mut().expect("rings are prepared"));
+    let handle = session.handle();
+    let serving = thread::spawn(move || session.run());
+    let mounted = detached.attach(&place.path()).unwrap();
+    let (report, seen) = mpsc::channel();
+    let path = place.path();
+    let looking = thread::spawn(move || report.send(std::fs::metadata(path).is_ok()).ok());
+    let answered = seen.recv_timeout(PATIENCE);
+    if answered.is_err() {
+        mounted.mount.abort().unwrap();
+    }
+    looking.join().unwrap();
+    mounted.mount.unmount(Unmount::Lazy).unwrap();
+    drop(mounted.device);
+    serving.join().unwrap().unwrap();
+    assert_eq!(answered, Ok(true), "the mount answers");
+    Some(handle.transport())
+}
+
+#[track_caller]
+fn assert_fell_back(in_use: &TransportInUse) {
+    assert_eq!(in_use.transport, Transport::Dev);
+    let reason = in_use.reason.as_deref().unwrap_or_default();
+    assert!(reason.starts_with("the kernel refused a ring: "), "{reason}");
+}
+
+#[test]
+fn without_a_fault_requests_come_over_rings() {
+    let Some(in_use) = served_after(|_| ()) else { return };
+    assert_eq!(in_use, TransportInUse { transport: Transport::Uring, reason: None });
+}
+
+#[test]
+fn a_refused_register_falls_back_to_the_device() {
+    // The kernel wants room for as much as INIT promised.
+    let Some(in_use) = served_after(|prepared| prepared.sizes.max_write = 4096) else { return };
+    assert_fell_back(&in_use);
+}
+
+#[test]
+fn a_ring_that_cannot_be_used_falls_back_to_the_device() {
+    // The first queue is registered by then. One that belongs to another thread already cannot be started again.
+    let Some(in_use) = served_after(|prepared| prepared.rings.last().unwrap().start().unwrap()) else {
+        return;
+    };
+    assert_fell_back(&in_use);
+}
