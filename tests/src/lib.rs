@@ -14,6 +14,7 @@
 pub mod binary;
 pub mod cmd;
 pub mod dir;
+pub mod image;
 pub mod lower;
 pub mod memory;
 pub mod mounts;
@@ -27,6 +28,7 @@ pub mod sys;
 pub mod user;
 
 pub use cmd::{Ran, run, run_for, sh};
+pub use image::Image;
 pub use lower::Lower;
 pub use peer::Peer;
 pub use rng::Rng;

@@ -200,16 +200,28 @@ impl Filesystem {
         } else {
             self.directory(directory).find(name)?.inode
         };
+        self.target(directory, name, number)
+    }
+
+    /// The inode that a name leads to, as [`list`](Self::list) told it of this directory.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for an inode that no name leads to: a reserved or a free one. [`Error::Io`].
+    pub fn follow(&self, directory: &Inode, entry: &Entry) -> Result<Inode> {
+        self.target(directory, &entry.name, entry.inode)
+    }
+
+    fn target(&self, directory: &Inode, name: &[u8], number: u32) -> Result<Inode> {
+        let wrong = |what: String| {
+            let what = format!("the name {} leads to {what}", name.escape_ascii());
+            Error::Corrupt(Corruption::new(what).inode(directory.number))
+        };
         // Only the root and what it needs lies below the first free inode.
         if number < self.geometry.first_inode && number != ROOT {
-            let what = format!("the name {} leads to the reserved inode {number}", name.escape_ascii());
-            return Err(Corruption::new(what).inode(directory.number).into());
+            return Err(wrong(format!("the reserved inode {number}")));
         }
         self.inode(number).map_err(|error| match error {
-            Error::NotFound => {
-                let what = format!("the name {} leads to inode {number}, which is free", name.escape_ascii());
-                Corruption::new(what).inode(directory.number).into()
-            }
+            Error::NotFound => wrong(format!("inode {number}, which is free")),
             error => error,
         })
     }

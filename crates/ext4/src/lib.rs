@@ -39,9 +39,11 @@ mod locks;
 mod map;
 mod orphans;
 mod probe;
+mod seek;
 mod store;
 mod superblock;
 mod time;
+mod usage;
 mod xattr;
 
 pub use attributes::Attributes;
@@ -53,4 +55,5 @@ pub use groups::Group;
 pub use inode::{Inode, Kind, Time};
 pub use map::{Place, Run};
 pub use superblock::Geometry;
+pub use usage::Usage;
 pub use xattr::SetMode;

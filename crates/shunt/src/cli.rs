@@ -30,7 +30,9 @@ Examples:
 
 const EXT4_EXAMPLES: &str = "\
 Examples:
-  shunt ext4 info disk.img
+  shunt ext4 disk.img /mnt/disk                mount it, until Ctrl-C
+  shunt ext4 --daemon disk.img /mnt/disk       the same in the background; then `shunt umount /mnt/disk`
+  shunt ext4 info disk.img                     no mount, no privilege: what is in the image
   shunt ext4 ls -l disk.img /etc
   shunt ext4 cat disk.img /etc/fstab
   shunt ext4 extract --offset 1048576 disk.img /home home";
@@ -75,10 +77,12 @@ pub enum Command {
     #[command(after_help = MIRROR_EXAMPLES, args_override_self = true)]
     Mirror(MirrorArgs),
 
-    /// Look into an ext2, ext3 or ext4 image without mounting it
+    /// Mount an ext2, ext3 or ext4 image, or look into it without a mount
     ///
-    /// Needs no privilege but to read the image, of which not one byte is changed. The image need not be trusted.
-    #[command(after_help = EXT4_EXAMPLES)]
+    /// Given an image and a directory it mounts the one at the other, read-only as yet. The commands need no privilege
+    /// but to read the image. The image need not be trusted, and not one byte of it is changed. An image that has the
+    /// name of a command is given as ./info.
+    #[command(after_help = EXT4_EXAMPLES, args_override_self = true)]
     Ext4(Ext4Args),
 
     /// Unmount and wait until the daemon has committed everything
@@ -99,7 +103,7 @@ pub enum Command {
     /// Show what a mount was asked, how fast it answered, and what it was never asked
     Stat(StatArgs),
 
-    /// Let mount(8), umount(8) and /etc/fstab know the type `shunt.mirror`
+    /// Let mount(8), umount(8) and /etc/fstab know the types `shunt.mirror` and `shunt.ext4`
     ///
     /// Makes symbolic links to this binary, by the names that mount(8) looks for.
     InstallHelpers(InstallHelpersArgs),
@@ -234,11 +238,15 @@ pub struct InstallHelpersArgs {
 /// A wrong `-o`.
 pub fn parse(argv: &[OsString]) -> Result<Command> {
     let cli = Cli::try_parse_from(argv).unwrap_or_else(|error| error.exit());
-    let Command::Mirror(args) = &cli.command else { return Ok(cli.command) };
+    let (name, mount) = match &cli.command {
+        Command::Mirror(args) => ("mirror", &args.mount),
+        Command::Ext4(Ext4Args::Mount(args)) => ("ext4", &args.mount),
+        _ => return Ok(cli.command),
+    };
     let mut command = Cli::command();
     command.build();
-    let mirror = command.find_subcommand("mirror").expect("it was just parsed");
-    let extra = expand(&args.mount.options, &mut MountOptions::new(), mirror)?;
+    let command = command.find_subcommand(name).expect("it was just parsed");
+    let extra = expand(&mount.options, &mut MountOptions::new(), command)?;
     if extra.is_empty() {
         return Ok(cli.command);
     }
@@ -250,8 +258,8 @@ pub fn parse(argv: &[OsString]) -> Result<Command> {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
+    use crate::args::Ext4Command;
 
     fn mirror(line: &str) -> (MirrorArgs, MountOptions) {
         let argv: Vec<OsString> = line.split(' ').map(OsString::from).collect();
@@ -294,6 +302,30 @@ mod tests {
     fn a_long_option_beats_dash_o() {
         let (args, _) = mirror("shunt mirror --cache none -o cache=exclusive /a /b");
         assert_eq!(args.cache, CacheArg::None);
+    }
+
+    fn ext4(line: &str) -> Ext4Args {
+        let argv: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        match parse(&argv).unwrap() {
+            Command::Ext4(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_image_is_mounted_or_looked_into() {
+        let Ext4Args::Mount(mount) = ext4("shunt ext4 --offset 512 a.img /mnt -o ro,threads=2") else {
+            panic!("no mount")
+        };
+        assert_eq!((mount.image, mount.place.offset), ("a.img".into(), 512));
+        assert_eq!((mount.mount.mountpoint, mount.mount.threads), ("/mnt".into(), Some(2)));
+
+        let args = ext4("shunt ext4 ls -l --offset 512 a.img /etc");
+        assert!(matches!(args, Ext4Args::Look(Ext4Command::Ls { long: true, .. })));
+        assert!(matches!(ext4("shunt ext4 ./info /mnt"), Ext4Args::Mount(_)));
+        for wrong in ["shunt ext4 a.img", "shunt ext4", "shunt ext4 ls --read-only a.img"] {
+            assert!(Cli::try_parse_from(wrong.split(' ')).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::error::{Code, Result, usage};
 
 /// The file systems that can be mounted.
-pub const KINDS: &[&str] = &["mirror"];
+pub const KINDS: &[&str] = &["mirror", "ext4"];
 
 /// A call by mount(8) or umount(8), as a command line of our own.
 #[derive(Debug, PartialEq, Eq)]

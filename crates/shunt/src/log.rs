@@ -61,7 +61,9 @@ fn filter(verbose: u8) -> EnvFilter {
         2 => "debug",
         _ => "trace",
     };
-    from_environment(&format!("warn,{STATISTICS}=info,shunt={own},shunt_fuse={own},shunt_mirror={own}"))
+    let crates = ["shunt", "shunt_fuse", "shunt_mirror", "shunt_ext4", "shunt_ext4fs"];
+    let own: String = crates.iter().map(|name| format!(",{name}={own}")).collect();
+    from_environment(&format!("warn,{STATISTICS}=info{own}"))
 }
 
 fn from_environment(default: &str) -> EnvFilter {

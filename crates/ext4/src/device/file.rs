@@ -64,4 +64,8 @@ impl Device for FileDevice {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(rustix::fs::fallocate(&self.file, hole, offset, length)?)
     }
+
+    fn place(&self, offset: u64, length: u64) -> Option<u64> {
+        (offset.checked_add(length)? <= self.size).then_some(offset)
+    }
 }

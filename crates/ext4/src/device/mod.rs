@@ -56,6 +56,13 @@ pub trait Device: Send + Sync {
         let _ = (offset, length);
         Err(io::ErrorKind::Unsupported.into())
     }
+
+    /// Where a range, in bytes, lies in the file that the device was made of; `None` where it does not lie there as it
+    /// is.
+    fn place(&self, offset: u64, length: u64) -> Option<u64> {
+        let _ = (offset, length);
+        None
+    }
 }
 
 impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
@@ -81,6 +88,10 @@ impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
 
     fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
         (**self).discard(offset, length)
+    }
+
+    fn place(&self, offset: u64, length: u64) -> Option<u64> {
+        (**self).place(offset, length)
     }
 }
 

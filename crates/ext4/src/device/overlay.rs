@@ -103,6 +103,12 @@ impl<D: Device> Device for Overlay<D> {
     fn flush(&self) -> io::Result<()> {
         Ok(())
     }
+
+    fn place(&self, offset: u64, length: u64) -> Option<u64> {
+        let end = offset.checked_add(length)?.div_ceil(PIECE as u64);
+        let changed = self.pieces.read().range(offset / PIECE as u64..end).next().is_some();
+        if changed { None } else { self.device.place(offset, length) }
+    }
 }
 
 #[cfg(test)]

@@ -46,4 +46,9 @@ impl<D: Device> Device for Window<D> {
         let length = length.min(self.size.saturating_sub(offset));
         self.device.discard(self.start + offset, length)
     }
+
+    fn place(&self, offset: u64, length: u64) -> Option<u64> {
+        let inside = offset.checked_add(length)? <= self.size;
+        self.device.place(self.start + offset, length).filter(|_| inside)
+    }
 }

@@ -3,12 +3,60 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::error::Result;
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
+use super::MountArgs;
+
+/// `shunt ext4 IMAGE MOUNTPOINT`, or `shunt ext4 COMMAND IMAGE ...`.
+#[derive(Clone, Debug)]
+pub enum Ext4Args {
+    Mount(Box<Ext4MountArgs>),
+    Look(Ext4Command),
+}
+
+// By hand: the derived form of "these arguments, or a subcommand" cannot tell which it was where arguments are flattened.
+impl Args for Ext4Args {
+    fn augment_args(command: Command) -> Command {
+        let command = Ext4Command::augment_subcommands(Ext4MountArgs::augment_args(command));
+        command
+            .subcommand_required(false)
+            .arg_required_else_help(true)
+            .args_conflicts_with_subcommands(true)
+            .subcommand_negates_reqs(true)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Ext4Args {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self> {
+        match matches.subcommand() {
+            Some(_) => Ext4Command::from_arg_matches(matches).map(Self::Look),
+            None => Ext4MountArgs::from_arg_matches(matches).map(|mount| Self::Mount(Box::new(mount))),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<()> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// An image, and where it is mounted.
 #[derive(Args, Clone, Debug)]
-pub struct Ext4Args {
-    #[command(subcommand)]
-    pub command: Ext4Command,
+pub struct Ext4MountArgs {
+    /// The image, or a block device
+    #[arg(value_name = "IMAGE", index = 1)]
+    pub image: PathBuf,
+
+    #[command(flatten)]
+    pub place: PlaceArgs,
+
+    #[command(flatten)]
+    pub mount: MountArgs,
 }
 
 /// An image, and where in it the file system begins.
@@ -18,6 +66,13 @@ pub struct ImageArgs {
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
 
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+/// Where in an image the file system lies.
+#[derive(Args, Clone, Debug)]
+pub struct PlaceArgs {
     /// Where the file system begins in the image, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub offset: u64,

@@ -11,7 +11,7 @@ mod takeover;
 mod wakeful;
 
 pub use cache::CacheArg;
-pub use ext4::{Ext4Args, Ext4Command, ImageArgs};
+pub use ext4::{Ext4Args, Ext4Command, Ext4MountArgs, ImageArgs, PlaceArgs};
 pub use log::LogArgs;
 pub use mount::MountArgs;
 pub use options::expand;

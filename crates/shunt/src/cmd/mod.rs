@@ -23,7 +23,7 @@ use crate::error::{Result, failed};
 pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
     match command {
         Command::Mirror(args) => return mirror::run(&args, argv),
-        Command::Ext4(args) => ext4::run(&args)?,
+        Command::Ext4(args) => return ext4::run(&args, argv),
         Command::Umount(args) => umount::run(&args)?,
         Command::Upgrade(args) => upgrade::run(&args)?,
         Command::List(args) => list::run(&args)?,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
-use shunt_ext4::{Corruption, Error, Filesystem, Inode, Kind, Place, Time};
+use shunt_ext4::{Corruption, Entry, Error, Filesystem, Inode, Kind, Place, Time};
 
 use super::{at, walk};
 use crate::error::{Result, failed};
@@ -171,24 +171,24 @@ impl<'a> Extraction<'a> {
         if self.open.len() >= DEEPEST {
             return Err(failed(format_args!("{}: more than {DEEPEST} directories deep", path.display())));
         }
-        let mut names = Vec::new();
+        let mut entries = Vec::new();
         let listed = self.filesystem.list(&directory.inode, 0, |entry| {
-            names.push(entry.name);
+            entries.push(entry);
             true
         });
         listed.map_err(|error| at(path, &error))?;
-        names.retain(|name| !matches!(&**name, b"." | b".."));
-        let wanted = |name: Vec<u8>| {
-            let inner = [&directory.path, &b"/"[..], &name].concat();
-            let inode = self.filesystem.find(&directory.inode, &name);
+        entries.retain(|entry| !matches!(&*entry.name, b"." | b".."));
+        let wanted = |entry: Entry| {
+            let inner = [&directory.path, &b"/"[..], &entry.name].concat();
+            let inode = self.filesystem.follow(&directory.inode, &entry);
             Ok(Wanted {
                 inode: inode.map_err(|error| at(OsStr::from_bytes(&inner), &error))?,
-                made: directory.made.join(OsStr::from_bytes(&name)),
-                name: c_name(&name)?,
+                made: directory.made.join(OsStr::from_bytes(&entry.name)),
+                name: c_name(&entry.name)?,
                 path: inner,
             })
         };
-        names.into_iter().map(wanted).collect()
+        entries.into_iter().map(wanted).collect()
     }
 
     fn copy(&mut self, file: &OwnedFd, inode: &Inode, path: &OsStr) -> Result<()> {

@@ -1,0 +1,71 @@
+//! Answers that several operations share.
+
+use shunt_ext4::{Error, Inode, ROOT};
+use shunt_fuse::{Data, Entry, Errno, Expiry, FileRange, NodeId, StatFs};
+
+use crate::Ext4;
+use crate::attributes::attributes;
+
+/// The node of an inode: its number, but for the root, whose node is always 1. No name leads to inode 1.
+pub(crate) fn node(number: u32) -> NodeId {
+    if number == ROOT { NodeId::ROOT } else { NodeId(number.into()) }
+}
+
+impl Ext4 {
+    /// The inode of a node. A file handle that somebody kept may name any.
+    pub(crate) fn inode(&self, node: NodeId) -> Result<Inode, Errno> {
+        let number = match node {
+            NodeId::ROOT => ROOT,
+            NodeId(number) => u32::try_from(number).map_err(|_| Errno::STALE)?,
+        };
+        let geometry = self.filesystem.geometry();
+        if number != ROOT && !(geometry.first_inode..=geometry.inodes).contains(&number) {
+            return Err(Errno::STALE);
+        }
+        match self.filesystem.inode(number) {
+            Err(Error::NotFound) => Err(Errno::STALE),
+            inode => self.told(inode),
+        }
+    }
+
+    /// The result in the words of FUSE.
+    pub(crate) fn told<T>(&self, result: shunt_ext4::Result<T>) -> Result<T, Errno> {
+        result.map_err(|error| self.damage.errno(&error))
+    }
+
+    /// What the kernel may know of an inode for ever: nobody else changes the image.
+    pub(crate) fn entry(&self, inode: &Inode) -> Entry {
+        let attributes = attributes(inode, self.filesystem.geometry().block_size);
+        let generation = inode.generation.into();
+        Entry { generation, ..Entry::new(node(inode.number), attributes, Expiry::FOREVER) }
+    }
+
+    /// A part of a file: a stretch of the image where it lies in one piece, so that the kernel moves it.
+    pub(crate) fn content(&self, inode: &Inode, offset: u64, size: u32) -> Result<Data<'_>, Errno> {
+        let length = inode.size.saturating_sub(offset).min(size.into()) as u32;
+        if let Some(file) = &self.image
+            && let Some(offset) = self.told(self.filesystem.in_one_piece(inode, offset, length))?
+        {
+            return Ok(Data::File(FileRange { file: file.clone(), offset, length }));
+        }
+        let mut content = vec![0; length as usize];
+        let count = self.told(self.filesystem.read(inode, offset, &mut content))?;
+        content.truncate(count);
+        Ok(Data::Owned(content))
+    }
+
+    pub(crate) fn space(&self) -> Result<StatFs, Errno> {
+        let usage = self.told(self.filesystem.usage())?;
+        let block_size = self.filesystem.geometry().block_size;
+        Ok(StatFs {
+            blocks: usage.blocks,
+            bfree: usage.free,
+            bavail: usage.available,
+            files: usage.inodes.into(),
+            ffree: usage.free_inodes.into(),
+            bsize: block_size,
+            namelen: shunt_ext4::LONGEST_NAME as u32,
+            frsize: block_size,
+        })
+    }
+}

@@ -1,0 +1,44 @@
+//! What `lsattr` asks for, by ioctl.
+
+use shunt_ext4::Inode;
+use shunt_ext4::layout::InodeFlags;
+
+const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+const FS_IOC32_GETFLAGS: u32 = 0x8004_6601;
+const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+/// Both names of it: every file system's, and that of ext4 alone.
+const GETVERSION: [u32; 4] = [0x8008_7601, 0x8004_7601, 0x8008_6603, 0x8004_6603];
+
+/// Flags that the kernel's ext4 shows.
+const VISIBLE: u32 = 0x725b_dfff;
+
+/// `FS_XFLAG_*`, and the flag of an inode that says the same.
+const XFLAGS: [(u32, InodeFlags); 7] = [
+    (0x8, InodeFlags::IMMUTABLE),
+    (0x10, InodeFlags::APPEND),
+    (0x20, InodeFlags::SYNC),
+    (0x40, InodeFlags::NOATIME),
+    (0x80, InodeFlags::NODUMP),
+    (0x200, InodeFlags::PROJINHERIT),
+    (0x8000, InodeFlags::DAX),
+];
+
+/// Bytes of `struct fsxattr`.
+const FSXATTR: usize = 28;
+
+/// The answer to a command about an inode; `None` for one that is not known.
+pub(crate) fn answer(inode: &Inode, command: u32) -> Option<Vec<u8>> {
+    Some(match command {
+        FS_IOC_GETFLAGS | FS_IOC32_GETFLAGS => (inode.flags.bits() & VISIBLE).to_ne_bytes().into(),
+        command if GETVERSION.contains(&command) => inode.generation.to_ne_bytes().into(),
+        FS_IOC_FSGETXATTR => {
+            let set = XFLAGS.iter().filter(|(_, flag)| inode.flags.contains(*flag));
+            let mut answer = vec![0; FSXATTR];
+            answer[..4].copy_from_slice(&set.map(|(bit, _)| bit).sum::<u32>().to_ne_bytes());
+            // Flags, hint and extents come before it.
+            answer[12..16].copy_from_slice(&inode.project.to_ne_bytes());
+            answer
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,130 @@
+//! Images of ext2, ext3 and ext4, which the kernel and `shunt` mount in turn or side by side.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::cmd::{Ran, run_for, within};
+use crate::{binary, mounts};
+
+/// A file with a file system in it.
+#[derive(Debug)]
+pub struct Image {
+    dir: TempDir,
+}
+
+impl Image {
+    /// Makes a file system, or says why there is none.
+    pub fn make(mkfs: &[&str], mebibytes: u64) -> Result<Self, String> {
+        let image = Self { dir: crate::lower::temp_dir() };
+        let file = File::create(image.path()).map_err(|error| error.to_string())?;
+        file.set_len(mebibytes << 20).map_err(|error| error.to_string())?;
+        let ran = run_for(60, Command::new("mkfs.ext4").args(["-q", "-F"]).args(mkfs).arg(image.path()));
+        if ran.success() { Ok(image) } else { Err(ran.err) }
+    }
+
+    /// The image.
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    /// A directory for what belongs to it.
+    pub fn aside(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn mount_point(&self, name: &str) -> PathBuf {
+        let at = self.dir.path().join(name);
+        std::fs::create_dir_all(&at).expect("mkdir");
+        at
+    }
+
+    /// Mounts it by the kernel, on a loop device.
+    ///
+    /// # Errors
+    /// Where the kernel cannot.
+    pub fn by_kernel(&self, options: &str) -> Result<Mount, String> {
+        let at = self.mount_point("kernel");
+        let options = format!("loop,user_xattr,acl,{options}");
+        let ran =
+            run_for(60, Command::new("mount").args(["-t", "ext4", "-o", &options]).arg(self.path()).arg(&at));
+        if ran.success() { Ok(Mount { at, ours: false }) } else { Err(ran.err) }
+    }
+
+    /// The mount that [`mount_command`](Self::mount_command) made.
+    pub fn by_shunt_already(&self) -> Mount {
+        Mount { at: self.mount_point("ours"), ours: true }
+    }
+
+    /// `shunt ext4 --daemon` of it.
+    pub fn mount_command(&self, args: &[&str]) -> Command {
+        let mut command = binary::command(&["ext4", "--daemon"]);
+        command.args(args).arg(self.path()).arg(self.mount_point("ours"));
+        command
+    }
+
+    /// Mounts it by `shunt`.
+    ///
+    /// # Panics
+    /// When that fails.
+    #[track_caller]
+    pub fn by_shunt(&self, args: &[&str]) -> Mount {
+        run_for(20, &mut self.mount_command(args)).ok();
+        self.by_shunt_already()
+    }
+}
+
+/// A mounted image. Dropping it unmounts, and asserts that nothing of it is left.
+#[derive(Debug)]
+pub struct Mount {
+    at: PathBuf,
+    ours: bool,
+}
+
+impl Mount {
+    /// Where.
+    pub fn at(&self) -> &Path {
+        &self.at
+    }
+
+    /// Runs `shunt umount`.
+    pub fn umount(&self) -> Ran {
+        run_for(60, binary::command(&["umount"]).arg(&self.at))
+    }
+
+    /// The daemon, as `shunt stat` tells it.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    #[track_caller]
+    pub fn pid(&self) -> u32 {
+        let stat = run_for(20, binary::command(&["stat", "--json"]).arg(&self.at)).ok();
+        let stat: serde_json::Value = serde_json::from_str(&stat).expect("JSON");
+        stat["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a pid")
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let mut said = String::new();
+        let gone = within(Duration::from_secs(10), || {
+            if mounts::count(&self.at) == 0 {
+                return true;
+            }
+            let ran =
+                if self.ours { self.umount() } else { run_for(60, Command::new("umount").arg(&self.at)) };
+            said = ran.err.clone();
+            ran.success()
+        });
+        let served = || self.ours && !mounts::processes_naming(&self.at).is_empty();
+        let ended = gone && within(Duration::from_secs(5), || !served());
+        if !ended {
+            mounts::processes_naming(&self.at).into_iter().for_each(mounts::end);
+            mounts::detach(&self.at);
+            assert!(std::thread::panicking(), "{} did not go away: {said}", self.at.display());
+        }
+    }
+}
