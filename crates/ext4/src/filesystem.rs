@@ -52,8 +52,11 @@ impl Filesystem {
     /// As `open`; [`Error::Journal`] where the journal given is that of another file system.
     pub fn open_with_journal(device: Arc<dyn Device>, journal: Option<Arc<dyn Device>>) -> Result<Self> {
         let opened = open::open(device, journal, false)?;
-        if let Some(Recovered { transactions, blocks, .. }) = opened.recovered {
+        if let Some(Recovered { transactions, blocks, fast_changes, .. }) = opened.recovered {
             tracing::info!("recovered {transactions} transactions with {blocks} blocks in memory");
+            if fast_changes > 0 {
+                tracing::warn!("{fast_changes} changes of fast commits are not shown");
+            }
         }
         let Opened { device, geometry, superblock, recovered, .. } = opened;
         let store = Arc::new(Store::new(device, &geometry, CACHE));

@@ -3,6 +3,7 @@
 //! It is a ring of blocks behind a superblock of its own. A transaction is a number of descriptors, each with copies of
 //! blocks behind it, and of revocations; it counts once its commit record is there.
 
+pub(crate) mod fast;
 pub mod layout;
 mod log;
 pub(crate) mod open;

@@ -68,7 +68,7 @@ pub(crate) fn open(
         let journal = Some((log, journal));
         return Ok(Opened { device, geometry, superblock, journal, recovered: None });
     }
-    let recovered = replay::replay(&device, &log, &journal, &geometry)?;
+    let recovered = replay::replay(&device, &log, &journal, &geometry, write)?;
     device.flush()?;
     let failed = journal.errno != 0;
     (journal.start, journal.sequence, journal.errno) = (0, recovered.next, 0);

@@ -14,9 +14,9 @@ use scan::{Copy, Found, Scan};
 use zerocopy::FromBytes;
 
 use super::layout::{JOURNAL_MAGIC, JournalIncompat};
-use super::{JournalSuperblock, Log, Sums};
+use super::{JournalSuperblock, Log, Sums, fast};
 use crate::device::Device;
-use crate::error::{Corruption, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::layout::{RawSuperblock, SUPERBLOCK_OFFSET};
 use crate::superblock::Geometry;
 
@@ -27,12 +27,15 @@ pub struct Recovered {
     pub transactions: u32,
     /// Blocks that were written to their places.
     pub blocks: u64,
+    /// Changes told by fast commits behind the last transaction. They are not applied as yet: what is there is the state
+    /// of the last transaction.
+    pub fast_changes: usize,
     /// The number of the transaction that comes next.
     pub next: u32,
 }
 
 /// Writes what a journal holds to its places on the device of the file system. The journal itself stays as it is: it has
-/// to be [emptied](Log::set_superblock) once the device was flushed.
+/// to be [emptied](Log::set_superblock) once the device was flushed. Fast commits are refused if it is to be written.
 ///
 /// # Errors
 /// [`Error::Corrupt`](crate::Error::Corrupt) before anything is written; [`Error::Io`](crate::Error::Io).
@@ -41,9 +44,11 @@ pub(crate) fn replay(
     log: &Log,
     superblock: &JournalSuperblock,
     geometry: &Geometry,
+    write: bool,
 ) -> Result<Recovered> {
     if superblock.start == 0 {
-        return Ok(Recovered { transactions: 0, blocks: 0, next: superblock.sequence.wrapping_add(1) });
+        let next = superblock.sequence.wrapping_add(1);
+        return Ok(Recovered { transactions: 0, blocks: 0, fast_changes: 0, next });
     }
     let mut found = Scan::new(log, superblock).run(None)?;
     check_places(log, geometry, device, &found)?;
@@ -58,12 +63,17 @@ pub(crate) fn replay(
             return Err(scan::wrong_sum(at, sequence));
         }
     }
+    let fast_changes = fast::read(log, superblock, found.next)?.len();
+    if write && fast_changes > 0 {
+        return Err(Error::Unsupported("recovering fast commits: let e2fsck or the kernel do it".into()));
+    }
     let mut block = vec![0; log.block_size() as usize];
     for (&number, copy) in &found.copies {
         read_copy(log, copy, &mut block)?;
         device.write_at(number << geometry.block_bits, &block)?;
     }
-    Ok(Recovered { transactions: found.transactions, blocks: found.copies.len() as u64, next: found.next })
+    let (transactions, blocks) = (found.transactions, found.copies.len() as u64);
+    Ok(Recovered { transactions, blocks, fast_changes, next: found.next })
 }
 
 /// Reads a block as it shall be in its place.

@@ -5,7 +5,6 @@ use zerocopy::IntoBytes;
 
 use super::*;
 use crate::device::{Event, MemoryDevice, Recorder};
-use crate::error::Error;
 use crate::journal::layout::{
     BlockHeader, CommitHeader, JournalCompat, RawJournalSuperblock, RevokeHeader, TagFlags, block_type,
 };
@@ -178,7 +177,7 @@ impl Writer {
         };
         let log = Log::internal(device.clone(), 10, RING, map).unwrap();
         let shared: Arc<dyn Device> = device.clone();
-        let result = super::replay(&shared, &log, &self.superblock, &geometry());
+        let result = super::replay(&shared, &log, &self.superblock, &geometry(), true);
         (result, device.device().bytes(), device.events())
     }
 
@@ -218,7 +217,7 @@ fn every_form_is_replayed() {
         // This one was never committed.
         writer.step(&Step::Copies(vec![(10, 99), (17, 99)]));
         let (result, bytes, events) = writer.replay();
-        let expected = Recovered { transactions: 4, blocks: 6, next: 2 };
+        let expected = Recovered { transactions: 4, blocks: 6, fast_changes: 0, next: 2 };
         assert_eq!(result.unwrap(), expected, "{compat:?} {incompat:?}");
         assert_eq!(events.len(), 6);
         let blocks = [(10, 5), (11, 0xc0), (12, 0), (13, 9), (14, 10), (15, 7), (16, 8), (17, 0)];
@@ -325,7 +324,10 @@ fn remains_of_another_age_end_the_log() {
     writer.time = 0;
     writer.transaction(&[Step::Copies(vec![(11, 2)])]);
     writer.superblock.uuid = [9; 16];
-    assert_eq!(writer.replay().0.unwrap(), Recovered { transactions: 1, blocks: 1, next: 8 });
+    assert_eq!(
+        writer.replay().0.unwrap(),
+        Recovered { transactions: 1, blocks: 1, fast_changes: 0, next: 8 }
+    );
 }
 
 fn steps() -> impl Strategy<Value = Vec<Vec<Step>>> {
