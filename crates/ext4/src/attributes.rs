@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Time};
 use crate::layout::InodeFlags;
-use crate::time;
+use crate::{time, xattr};
 
 /// What is to be changed; `None` leaves it as it is.
 #[derive(Debug, Clone, Default)]
@@ -44,7 +44,10 @@ impl Filesystem {
         inode.mtime = mtime.unwrap_or(inode.mtime);
         inode.ctime = ctime.unwrap_or_else(time::now);
         inode.flags = flags.unwrap_or(inode.flags);
-        let mut handle = self.store.begin(INODE_CREDITS)?;
+        let mut handle = self.store.begin(INODE_CREDITS + xattr::CREDITS)?;
+        if permissions.is_some() {
+            xattr::follow_mode(self, &mut handle, &mut inode)?;
+        }
         inode.save(&mut handle)?;
         Ok(inode)
     }

@@ -102,6 +102,9 @@ pub enum Error {
     /// Immutable, or may only be appended to.
     #[error("operation not permitted")]
     NotPermitted,
+    /// Not for who has nothing to do with it.
+    #[error("permission denied")]
+    Denied,
     /// There is no extended attribute of this name.
     #[error("no such attribute")]
     NoAttribute,
@@ -140,6 +143,7 @@ impl Error {
             Self::NotEmpty => Errno::NOTEMPTY,
             Self::TooManyLinks => Errno::MLINK,
             Self::NotPermitted => Errno::PERM,
+            Self::Denied => Errno::ACCESS,
             Self::NoAttribute => Errno::NODATA,
             Self::TooBig => Errno::TOOBIG,
             Self::OutOfRange => Errno::RANGE,

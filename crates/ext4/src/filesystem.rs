@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use crate::allocate::Allocator;
 use crate::device::Device;
 use crate::directory::{Directory, Entry};
@@ -16,7 +18,7 @@ use crate::locks::Locks;
 use crate::store::{Store, Timer};
 use crate::superblock::Geometry;
 use crate::xattr::Xattrs;
-use crate::{directory, inline};
+use crate::{directory, inline, xattr};
 
 /// The inode of the root directory.
 pub const ROOT: u32 = 2;
@@ -31,6 +33,7 @@ pub struct Filesystem {
     pub(crate) store: Arc<Store>,
     pub(crate) locks: Locks,
     allocator: Option<Allocator>,
+    pub(crate) shared_xattrs: Mutex<xattr::Shared>,
     timer: Option<Timer>,
     recovered: Option<Recovered>,
 }
@@ -60,7 +63,16 @@ impl Filesystem {
         }
         let Opened { device, geometry, superblock, recovered, .. } = opened;
         let store = Arc::new(Store::new(device, &geometry, CACHE));
-        Ok(Self { geometry, superblock, store, locks: Locks::new(), allocator: None, timer: None, recovered })
+        Ok(Self {
+            geometry,
+            superblock,
+            store,
+            locks: Locks::new(),
+            shared_xattrs: Mutex::default(),
+            allocator: None,
+            timer: None,
+            recovered,
+        })
     }
 
     /// Opens the file system on a device, to be read and written; its journal is recovered first. What is changed is on
@@ -87,7 +99,16 @@ impl Filesystem {
         let allocator = Some(Allocator::new(&store)?);
         store.start()?;
         let timer = Some(Timer::start(&store)?);
-        Ok(Self { geometry, superblock, store, locks: Locks::new(), allocator, timer, recovered })
+        Ok(Self {
+            geometry,
+            superblock,
+            store,
+            locks: Locks::new(),
+            shared_xattrs: Mutex::default(),
+            allocator,
+            timer,
+            recovered,
+        })
     }
 
     /// It was without errors before it was opened.
@@ -206,6 +227,11 @@ impl Filesystem {
         self.target(directory, name, number)
     }
 
+    /// Gives out blocks and inodes.
+    pub(crate) fn allocator(&self) -> Result<&Allocator> {
+        self.allocator.as_ref().ok_or(Error::ReadOnly)
+    }
+
     /// The inode that a name leads to, as [`list`](Self::list) told it of this directory.
     ///
     /// # Errors
@@ -214,7 +240,7 @@ impl Filesystem {
         self.target(directory, &entry.name, entry.inode)
     }
 
-    fn target(&self, directory: &Inode, name: &[u8], number: u32) -> Result<Inode> {
+    pub(crate) fn target(&self, directory: &Inode, name: &[u8], number: u32) -> Result<Inode> {
         let wrong = |what: String| {
             let what = format!("the name {} leads to {what}", name.escape_ascii());
             Error::Corrupt(Corruption::new(what).inode(directory.number))
@@ -241,7 +267,7 @@ impl Filesystem {
         self.directory(directory).list(offset, take)
     }
 
-    fn directory<'a>(&'a self, inode: &'a Inode) -> Directory<'a> {
+    pub(crate) fn directory<'a>(&'a self, inode: &'a Inode) -> Directory<'a> {
         Directory { geometry: &self.geometry, store: &self.store, inode }
     }
 

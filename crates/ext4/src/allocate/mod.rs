@@ -23,6 +23,9 @@ use crate::error::Result;
 use crate::groups::Group;
 use crate::store::{Store, Tid};
 
+/// Blocks that taking or freeing one block or inode may change: bitmap and descriptor.
+pub(crate) const TAKE_CREDITS: u32 = 2;
+
 /// What is free in each group.
 pub(crate) struct Allocator {
     groups: Vec<State>,

@@ -76,12 +76,7 @@ impl Source for Directory<'_> {
     }
 
     fn block(&self, logical: u32) -> Result<Option<(u64, Arc<[u8]>)>> {
-        let run = map::map(self.geometry, self.store, self.inode, logical, 1)?;
-        let number = match run.place {
-            Place::Written(number) => number,
-            Place::Hole => return Ok(None),
-            Place::Unwritten(_) => return Err(self.wrong(format!("block {logical} was never written"))),
-        };
+        let Some(number) = self.place(logical)? else { return Ok(None) };
         let Inode { number: owner, generation, .. } = *self.inode;
         let verify = |bytes: &[u8]| {
             verify(self.geometry, self.inode.seed(self.geometry), self.is_indexed(), logical, bytes)
@@ -118,6 +113,15 @@ pub(crate) fn verify(
 }
 
 impl Directory<'_> {
+    /// Where a block lies; `None` for a hole.
+    pub(crate) fn place(&self, logical: u32) -> Result<Option<u64>> {
+        match map::map(self.geometry, self.store, self.inode, logical, 1)?.place {
+            Place::Written(number) => Ok(Some(number)),
+            Place::Hole => Ok(None),
+            Place::Unwritten(_) => Err(self.wrong(format!("block {logical} was never written"))),
+        }
+    }
+
     /// Finds a name.
     pub(crate) fn find(&self, name: &[u8]) -> Result<Found> {
         if self.inode.kind != Kind::Directory {

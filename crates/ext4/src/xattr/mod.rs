@@ -1,19 +1,18 @@
 //! Extended attributes.
-#![allow(dead_code, reason = "attributes are written by who is still to come")]
+#![allow(dead_code, unused_imports, reason = "names are written by who is still to come")]
 
 mod acl;
 mod area;
 mod change;
 #[cfg(test)]
 mod tests;
+mod write;
 
-#[allow(unused_imports, reason = "attributes are written by who is still to come")]
 pub(crate) use acl::Acl;
-#[allow(unused_imports, reason = "attributes are written by who is still to come")]
 pub(crate) use area::Attribute;
+pub(crate) use change::Lists;
 pub use change::SetMode;
-#[allow(unused_imports, reason = "attributes are written by who is still to come")]
-pub(crate) use change::{Changed, Lists, Room, split_name};
+pub(crate) use write::{CREDITS, Shared, follow_mode, load, release, set_new};
 
 use zerocopy::FromBytes;
 

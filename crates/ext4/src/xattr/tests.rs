@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::change::{Changed, Room, split_name};
 use super::*;
 use crate::error::Error;
 

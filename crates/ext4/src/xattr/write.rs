@@ -1,0 +1,318 @@
+//! Attributes on their way to the disk.
+//!
+//! A block of attributes may belong to many inodes that have the same ones; it counts them. Who changes one that has
+//! others as well makes a copy.
+
+use std::collections::HashMap;
+
+use zerocopy::FromBytes;
+
+use super::change::{Changed, Lists, Room, SetMode, split_name};
+use super::{Acl, Attribute, verify};
+use crate::allocate::TAKE_CREDITS;
+use crate::error::{Error, Result};
+use crate::filesystem::Filesystem;
+use crate::inode::{Inode, Kind};
+use crate::layout::{Compat, InodeFlags, XattrHeader};
+use crate::store::{Handle, Seal, Store};
+use crate::superblock::Geometry;
+use crate::time;
+
+/// Blocks that a change of attributes may change: the block that was, and the one that takes its place, with what
+/// giving back and taking a block change.
+pub(crate) const CREDITS: u32 = 2 + 2 * TAKE_CREDITS;
+
+/// Most inodes that share a block.
+const MOST: u32 = 1024;
+
+/// Blocks remembered for others to share.
+const REMEMBERED: usize = 4096;
+
+/// Blocks that others may share, by the hash of what is in them. Held while a count changes, so that none is taken up
+/// that is given back at the same moment.
+#[derive(Debug, Default)]
+pub(crate) struct Shared(HashMap<u32, u64>);
+
+const ACCESS: u8 = 2;
+const DEFAULT: u8 = 3;
+
+/// The attributes of an inode.
+///
+/// # Errors
+/// [`Error::Corrupt`], [`Error::Io`].
+pub(crate) fn load(geometry: &Geometry, store: &Store, inode: &Inode) -> Result<Lists> {
+    let block = match inode.xattr_block {
+        0 => None,
+        number => Some(read(geometry, store, number).map_err(|error| error.of_inode(inode.number))?),
+    };
+    Lists::decode(&inode.tail, block.as_deref()).map_err(|error| error.of_inode(inode.number))
+}
+
+fn read(geometry: &Geometry, store: &Store, number: u64) -> Result<std::sync::Arc<[u8]>> {
+    geometry.check_blocks(number, 1)?;
+    store.get(number, Seal::Xattrs, |bytes| {
+        Ok(verify(geometry, number, bytes).map_err(|wrong| wrong.block(number))?)
+    })
+}
+
+fn header(block: &[u8]) -> Result<XattrHeader> {
+    Ok(XattrHeader::read_from_prefix(block).map_err(|_| Error::Invalid)?.0)
+}
+
+/// Changes how many inodes share a block.
+fn count(handle: &mut Handle<'_>, number: u64, refcount: u32) -> Result<()> {
+    let geometry = handle.store().geometry();
+    handle.change(
+        number,
+        Seal::Xattrs,
+        |bytes| Ok(verify(geometry, number, bytes).map_err(|wrong| wrong.block(number))?),
+        |bytes| {
+            bytes[4..8].copy_from_slice(&refcount.to_le_bytes());
+            Ok(())
+        },
+    )
+}
+
+fn room(geometry: &Geometry, inode: &Inode) -> Room {
+    Room { own: inode.tail.len(), block: geometry.block_size as usize }
+}
+
+/// Where a block of an inode is best looked for.
+fn goal(geometry: &Geometry, inode: &Inode) -> u64 {
+    geometry.group_start((inode.number - 1) / geometry.inodes_per_group)
+}
+
+/// Writes what changed of an inode's attributes; the inode is to be saved afterwards.
+pub(crate) fn write(
+    fs: &Filesystem,
+    handle: &mut Handle<'_>,
+    inode: &mut Inode,
+    lists: &Lists,
+    changed: Changed,
+) -> Result<()> {
+    if changed.block {
+        // First, for it may want space.
+        write_block(fs, handle, inode, lists)?;
+    }
+    if changed.own {
+        inode.tail = lists.encode_tail(inode.tail.len()).into();
+    }
+    let has_any = !lists.own.is_empty() || !lists.block.is_empty();
+    if has_any && !fs.geometry.compat.contains(Compat::EXT_ATTR) {
+        fs.store.change_superblock(handle, |raw| {
+            raw.feature_compat.set(raw.feature_compat.get() | Compat::EXT_ATTR.bits());
+        });
+    }
+    Ok(())
+}
+
+fn write_block(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode, lists: &Lists) -> Result<()> {
+    let geometry = &fs.geometry;
+    let Some(bytes) = lists.encode_block(geometry.block_size as usize) else {
+        return release(fs, handle, inode);
+    };
+    let hash = header(&bytes)?.hash.get();
+    let mut shared = fs.shared_xattrs.lock();
+    let units = u64::from(geometry.block_size / 512);
+    if let Some(other) = shared.find(fs, &bytes, hash, inode.xattr_block)? {
+        let held = header(&read(geometry, &fs.store, other)?)?.refcount.get();
+        count(handle, other, held + 1)?;
+        shared.release(fs, handle, inode)?;
+        inode.xattr_block = other;
+        inode.blocks += units;
+        return Ok(());
+    }
+    let old = inode.xattr_block;
+    if old != 0 {
+        let block = read(geometry, &fs.store, old)?;
+        let known = header(&block)?;
+        drop(block);
+        if known.refcount.get() <= 1 {
+            shared.forget(known.hash.get(), old);
+            handle.create(old, Seal::Xattrs, |block| block.copy_from_slice(&bytes))?;
+            shared.remember(hash, old);
+            return Ok(());
+        }
+    }
+    let new = fs.allocator()?.take_one(handle, goal(geometry, inode))?;
+    handle.create(new, Seal::Xattrs, |block| block.copy_from_slice(&bytes))?;
+    shared.release(fs, handle, inode)?;
+    shared.remember(hash, new);
+    inode.xattr_block = new;
+    inode.blocks += units;
+    Ok(())
+}
+
+/// Gives up an inode's block of attributes; the inode is to be saved afterwards.
+pub(crate) fn release(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
+    fs.shared_xattrs.lock().release(fs, handle, inode)
+}
+
+impl Shared {
+    /// A block with the same attributes that may have one more inode.
+    fn find(&self, fs: &Filesystem, bytes: &[u8], hash: u32, but: u64) -> Result<Option<u64>> {
+        let Some(&number) = self.0.get(&hash).filter(|&&number| hash != 0 && number != but) else {
+            return Ok(None);
+        };
+        let block = read(&fs.geometry, &fs.store, number)?;
+        let known = header(&block)?;
+        let head = size_of::<XattrHeader>();
+        let same = (1..MOST).contains(&known.refcount.get()) && block[head..] == bytes[head..];
+        Ok(same.then_some(number))
+    }
+
+    fn remember(&mut self, hash: u32, number: u64) {
+        if hash == 0 {
+            return;
+        }
+        if self.0.len() >= REMEMBERED {
+            self.0.clear();
+        }
+        self.0.insert(hash, number);
+    }
+
+    fn forget(&mut self, hash: u32, number: u64) {
+        if self.0.get(&hash) == Some(&number) {
+            self.0.remove(&hash);
+        }
+    }
+
+    fn release(&mut self, fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
+        let number = inode.xattr_block;
+        if number == 0 {
+            return Ok(());
+        }
+        let known = header(&read(&fs.geometry, &fs.store, number)?)?;
+        match known.refcount.get() {
+            0 | 1 => {
+                self.forget(known.hash.get(), number);
+                handle.forget(number);
+                fs.allocator()?.free(handle, number, 1)?;
+            }
+            held => count(handle, number, held - 1)?,
+        }
+        inode.xattr_block = 0;
+        inode.blocks = inode.blocks.saturating_sub(u64::from(fs.geometry.block_size / 512));
+        Ok(())
+    }
+}
+
+/// The first attributes of a new inode; it is to be saved afterwards.
+pub(crate) fn set_new(
+    fs: &Filesystem,
+    handle: &mut Handle<'_>,
+    inode: &mut Inode,
+    attributes: &[Attribute],
+) -> Result<()> {
+    if attributes.is_empty() {
+        return Ok(());
+    }
+    let (mut lists, mut changed) = (Lists::default(), Changed::default());
+    for attribute in attributes {
+        let also = lists.set(attribute.clone(), SetMode::Either, room(&fs.geometry, inode))?;
+        changed = Changed { own: changed.own || also.own, block: changed.block || also.block };
+    }
+    write(fs, handle, inode, &lists, changed)
+}
+
+/// Brings the access ACL of an inode in line with its new permissions; the inode is to be saved afterwards.
+pub(crate) fn follow_mode(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
+    let mut lists = load(&fs.geometry, &fs.store, inode)?;
+    let Some(stored) = lists.get(ACCESS, b"") else { return Ok(()) };
+    let mut acl = Acl::from_stored(stored)?;
+    acl.set_mode(inode.permissions);
+    let attribute = Attribute { index: ACCESS, name: Vec::new(), value: acl.to_stored() };
+    let changed = lists.set(attribute, SetMode::Either, room(&fs.geometry, inode))?;
+    write(fs, handle, inode, &lists, changed)
+}
+
+impl Filesystem {
+    /// Sets an extended attribute, by its full name; tells what the inode is then. An access ACL sets the permissions as
+    /// well, and is not stored where they say all of it.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] and [`Error::NoAttribute`] as `mode` wants, [`Error::Unsupported`] for a namespace that there
+    /// is not, [`Error::OutOfRange`] for a name and [`Error::TooBig`] for a value that is too long, [`Error::NoSpace`]
+    /// where inode and block have no room, [`Error::Invalid`] for an ACL that is none, [`Error::Denied`] for a default
+    /// ACL of what is no directory, [`Error::NotPermitted`] for what is immutable or may only be appended to, and for
+    /// `user.` where there is no content; [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
+    pub fn set_xattr(&self, number: u32, name: &[u8], value: &[u8], mode: SetMode) -> Result<Inode> {
+        let (index, name) = split_name(name)?;
+        let _lock = self.locks.write(number);
+        let mut inode = self.inode(number)?;
+        check(&inode, index)?;
+        let mut lists = load(&self.geometry, &self.store, &inode)?;
+        let before = inode.permissions;
+        let value = match index {
+            ACCESS | DEFAULT => acl_value(&mut inode, index, value)?,
+            _ => Some(value.to_vec()),
+        };
+        let changed = match value {
+            Some(value) => {
+                let new = Attribute { index, name: name.to_vec(), value };
+                lists.set(new, mode, room(&self.geometry, &inode))?
+            }
+            // An ACL that says nothing more is none.
+            None => match (lists.remove(index, name), mode) {
+                (Err(Error::NoAttribute), SetMode::Replace) => return Err(Error::NoAttribute),
+                (removed, _) => removed.unwrap_or_default(),
+            },
+        };
+        if changed == Changed::default() && inode.permissions == before {
+            return Ok(inode);
+        }
+        self.put_xattrs(inode, &lists, changed)
+    }
+
+    /// Removes an extended attribute; tells what the inode is then.
+    ///
+    /// # Errors
+    /// [`Error::NoAttribute`], and those of [`set_xattr`](Self::set_xattr).
+    pub fn remove_xattr(&self, number: u32, name: &[u8]) -> Result<Inode> {
+        let (index, name) = split_name(name)?;
+        let _lock = self.locks.write(number);
+        let inode = self.inode(number)?;
+        check(&inode, index)?;
+        let mut lists = load(&self.geometry, &self.store, &inode)?;
+        let changed = lists.remove(index, name)?;
+        self.put_xattrs(inode, &lists, changed)
+    }
+
+    fn put_xattrs(&self, mut inode: Inode, lists: &Lists, changed: Changed) -> Result<Inode> {
+        let mut handle = self.store.begin(CREDITS + 1)?;
+        write(self, &mut handle, &mut inode, lists, changed)?;
+        inode.ctime = time::now();
+        inode.save(&mut handle)?;
+        Ok(inode)
+    }
+}
+
+/// Whether an attribute of this kind may be changed.
+fn check(inode: &Inode, index: u8) -> Result<()> {
+    let content = matches!(inode.kind, Kind::Regular | Kind::Directory);
+    match index {
+        _ if inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) => Err(Error::NotPermitted),
+        1 if !content => Err(Error::NotPermitted),
+        ACCESS | DEFAULT if inode.kind == Kind::Symlink => {
+            Err(Error::Unsupported("an ACL of a symbolic link".into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is to be stored of an ACL; `None` for nothing. An access ACL sets the permissions.
+fn acl_value(inode: &mut Inode, index: u8, shown: &[u8]) -> Result<Option<Vec<u8>>> {
+    let acl = Acl::from_xattr(shown)?;
+    if index == DEFAULT && inode.kind != Kind::Directory && acl.is_some() {
+        return Err(Error::Denied);
+    }
+    let Some(acl) = acl else { return Ok(None) };
+    if index == ACCESS {
+        let (mode, all) = acl.mode();
+        inode.permissions = inode.permissions & !0o777 | mode;
+        if all {
+            return Ok(None);
+        }
+    }
+    Ok(Some(acl.to_stored()))
+}
