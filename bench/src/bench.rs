@@ -8,6 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::area::{self, Tmpfs};
 use crate::cli::Args;
+use crate::image::Server;
 use crate::peer::{self, Peer, Program, Programs};
 use crate::progress::say;
 use crate::report::{self, Results};
@@ -60,6 +61,22 @@ impl Bench {
     /// Where a peer is mounted.
     pub fn mount_point(&self, peer: Peer) -> PathBuf {
         self.out.join("mnt").join(peer.name())
+    }
+
+    /// Where an image is mounted.
+    pub fn image_point(&self, server: Server) -> PathBuf {
+        self.out.join("mnt").join(format!("{server}-image"))
+    }
+
+    /// Whether this server of images is there and wanted.
+    pub fn wants(&self, server: Server) -> bool {
+        let wanted =
+            self.only_peers.is_empty() || self.only_peers.iter().any(|part| part == &server.to_string());
+        match server {
+            Server::Kernel => true,
+            Server::Fuse2fs => wanted && Path::new("/usr/bin/fuse2fs").exists(),
+            Server::Shunt => wanted && self.programs.shunt.is_some(),
+        }
     }
 
     /// Those of `peers` that are there and wanted.

@@ -36,6 +36,12 @@ pub struct Job<'a> {
     pub repeat: bool,
     /// libaio with `O_DIRECT` at this depth, instead of plain calls.
     pub aio_depth: Option<u32>,
+    /// Plain calls with `O_DIRECT`.
+    pub direct: bool,
+    /// So many at once; their rates are added up.
+    pub jobs: u32,
+    /// The file is made anew by the job.
+    pub new: bool,
     /// Write back to the disk on close.
     pub fsync_on_close: bool,
     /// The limit that the page cache counts against.
@@ -70,6 +76,9 @@ impl<'a> Job<'a> {
             seconds,
             repeat: true,
             aio_depth: None,
+            direct: false,
+            jobs: 1,
+            new: false,
             fsync_on_close: false,
             group: None,
         }
@@ -88,16 +97,25 @@ impl<'a> Job<'a> {
     /// # Errors
     /// When fio fails.
     pub fn run_in(&self, stage: &Stage, root: &Path) -> Result<Sample> {
-        let before = stage.requests();
+        self.measure(root, || stage.requests())
+    }
+
+    /// Runs it on the file in `root`, with the requests by this count.
+    ///
+    /// # Errors
+    /// When fio fails.
+    pub fn measure(&self, root: &Path, requests: impl Fn() -> Option<u64>) -> Result<Sample> {
+        let before = requests();
         let start = Instant::now();
         let output = crate::job::run(&mut self.command(root))?;
         let seconds = start.elapsed().as_secs_f64();
-        let requests = before.zip(stage.requests()).map(|(before, after)| after.saturating_sub(before));
+        let requests = before.zip(requests()).map(|(before, after)| after.saturating_sub(before));
         // Some versions print a warning before the report.
         let json = output.iter().position(|byte| *byte == b'{').context("fio gave no report")?;
         let report: Report = serde_json::from_slice(&output[json..]).context("fio's report")?;
         let part = report.jobs.first().context("fio ran no job")?;
         let bytes = part.read.io_bytes + part.write.io_bytes;
+        // The jobs run side by side: their times are not added up.
         let milliseconds = (part.read.runtime + part.write.runtime).max(1);
         let rate = bytes as f64 / f64::from(1 << 20) / (milliseconds as f64 / 1e3);
         Ok(Sample { value: rate, seconds, requests })
@@ -115,7 +133,9 @@ impl<'a> Job<'a> {
         command.arg(format!("--filename={}", root.join(self.file).display()));
         command.args(["--name=job", "--output-format=json", "--randseed=0", "--fallocate=none"]);
         // Whoever wants a cold cache drops it; fio must not.
-        command.args(["--invalidate=0", "--overwrite=1", "--thread"]);
+        command.args(["--invalidate=0", "--thread", "--group_reporting"]);
+        command.arg(format!("--overwrite={}", u8::from(!self.new)));
+        command.arg(format!("--numjobs={}", self.jobs));
         command.arg(format!("--rw={}", self.pattern));
         command.arg(format!("--bs={}", self.block));
         command.arg(format!("--size={}", self.size));
@@ -126,7 +146,7 @@ impl<'a> Job<'a> {
             Some(depth) => {
                 command.args(["--ioengine=libaio", "--direct=1"]).arg(format!("--iodepth={depth}"))
             }
-            None => command.arg("--ioengine=psync"),
+            None => command.arg("--ioengine=psync").args(self.direct.then_some("--direct=1")),
         };
         command
     }

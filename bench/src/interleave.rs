@@ -1,5 +1,7 @@
 //! Rounds: every peer does the work once per round, so that a noisy minute hits all of them.
 
+use std::fmt::Display;
+
 use anyhow::Result;
 
 use crate::bench::Bench;
@@ -63,11 +65,14 @@ pub fn interleave(
 }
 
 /// Every row of a peer fails for one reason.
-fn fail(rows: &mut [Row], peer: Peer, error: &anyhow::Error) -> Result<()> {
+///
+/// # Errors
+/// When the user interrupts.
+pub fn fail(rows: &mut [Row], peer: impl Display, error: &anyhow::Error) -> Result<()> {
     job::check()?;
     say(format_args!("{peer}: {error:#}"));
     for row in rows {
-        row.record(&peer.name(), Err(format!("{error:#}")));
+        row.record(&peer.to_string(), Err(format!("{error:#}")));
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ mod bench;
 mod cgroup;
 mod cli;
 mod fio;
+mod image;
 mod interleave;
 mod job;
 mod kernel_source;

@@ -12,10 +12,14 @@ pub enum Unit {
     Seconds,
     /// Mebibytes per second; more is better.
     MebibytesPerSecond,
+    /// Files per second; more is better.
+    PerSecond,
     /// Requests per million writes; less is better.
     PerMillion,
     /// Bytes of daemon memory per inode; less is better.
     BytesPerInode,
+    /// Mebibytes of memory; less is better.
+    Mebibytes,
     /// A plain count; less is better.
     Count,
 }
@@ -26,6 +30,8 @@ impl Unit {
         match self {
             Self::Seconds => "s",
             Self::MebibytesPerSecond => "MiB/s",
+            Self::PerSecond => "per second",
+            Self::Mebibytes => "MiB",
             Self::PerMillion => "per million",
             Self::BytesPerInode => "bytes/inode",
             Self::Count => "",
@@ -36,7 +42,9 @@ impl Unit {
     pub fn format(self, value: f64) -> String {
         match self {
             Self::Seconds => format!("{value:.3}"),
-            Self::MebibytesPerSecond | Self::BytesPerInode if value < 100.0 => format!("{value:.1}"),
+            Self::MebibytesPerSecond | Self::BytesPerInode | Self::Mebibytes if value < 100.0 => {
+                format!("{value:.1}")
+            }
             _ => format!("{value:.0}"),
         }
     }
@@ -191,6 +199,12 @@ impl Row {
         Some(self.value(peer)? / self.value(other)?)
     }
 
+    /// Who does it with no daemon: the first in its place, where that is the kernel.
+    pub fn native(&self) -> Option<&str> {
+        let first = self.series.first()?.peer.as_str();
+        ["native", "kernel"].contains(&first).then_some(first)
+    }
+
     fn native_against(&self, other: &str) -> Option<f64> {
         self.ratio("native", other).filter(|_| other != "native")
     }
@@ -223,9 +237,19 @@ impl Row {
         });
     }
 
+    /// Bar: as [`at_least`](Self::at_least), or `peer` takes at most `times` its floor.
+    pub fn at_least_or_near_floor(&mut self, peer: &str, least: f64, other: &str, times: f64) {
+        self.at_least(peer, least, other);
+        self.or_near_floor(peer, times);
+    }
+
     /// Bar: as [`at_most`](Self::at_most), or `peer` takes at most `times` its floor.
     pub fn at_most_or_near_floor(&mut self, peer: &str, most: f64, other: &str, times: f64) {
         self.at_most(peer, most, other);
+        self.or_near_floor(peer, times);
+    }
+
+    fn or_near_floor(&mut self, peer: &str, times: f64) {
         let near = self.series.iter().find(|series| series.peer == peer).and_then(Series::times_floor);
         if let Some(bar) = self.bars.last_mut() {
             bar.text += &format!(" or {times:.2} its floor");

@@ -10,9 +10,22 @@ use anyhow::{Context, Result};
 /// # Errors
 /// When the process is gone.
 pub fn resident(pid: u32) -> Result<u64> {
+    memory(pid, "VmRSS:")
+}
+
+/// The most resident memory that a process had so far, in bytes.
+///
+/// # Errors
+/// When the process is gone.
+pub fn peak(pid: u32) -> Result<u64> {
+    memory(pid, "VmHWM:")
+}
+
+fn memory(pid: u32, field: &str) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-    let kib: u64 = line.split_whitespace().next().context("empty VmRSS")?.parse()?;
+    let line =
+        status.lines().find_map(|line| line.strip_prefix(field)).context("no such line in its status")?;
+    let kib: u64 = line.split_whitespace().next().context("an empty line in its status")?.parse()?;
     Ok(kib * 1024)
 }
 

@@ -7,6 +7,7 @@ mod uring;
 use std::fmt;
 use std::path::PathBuf;
 
+pub use start::guarded;
 pub use uring::UringSwitch;
 
 pub use fuser::{FILE_SIZE as FUSER_FILE_SIZE, SERVED as FUSER_FILE, install as install_fuser};

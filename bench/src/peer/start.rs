@@ -54,7 +54,7 @@ impl Programs {
 }
 
 /// A command that ends with this process, even when that is killed, and has its own limit of descriptors.
-pub(super) fn guarded(words: &[OsString], descriptors: Option<u32>) -> Command {
+pub fn guarded(words: &[OsString], descriptors: Option<u32>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "TERM", "--"]);
     if let Some(limit) = descriptors {

@@ -114,7 +114,7 @@ fn plot(page: &mut String, row: &Row) {
         let x = |value: f64| LEFT + value.max(0.0) / most * WIDTH;
         let top = at * STEP + 4;
         let colour = match series.peer.as_str() {
-            "native" => "native",
+            "native" | "kernel" => "native",
             name if name.starts_with("shunt") => "ours",
             _ => "bar",
         };

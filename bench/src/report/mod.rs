@@ -82,8 +82,9 @@ impl Line {
     fn of(row: &Row, series: &Series) -> Self {
         let none = || "-".to_owned();
         let number = |value| row.unit.format(value);
-        let comparable = matches!(row.unit, Unit::Seconds | Unit::MebibytesPerSecond);
-        let ratio = row.ratio(&series.peer, "native").filter(|_| comparable);
+        let comparable = matches!(row.unit, Unit::Seconds | Unit::MebibytesPerSecond | Unit::PerSecond);
+        let native = row.native().filter(|_| comparable);
+        let ratio = native.and_then(|native| row.ratio(&series.peer, native));
         let range = series.range().filter(|_| series.values.len() > 1);
         Self {
             peer: series.peer.clone(),

@@ -48,15 +48,11 @@ fn run(bench: &Bench, name: &str, aio_depth: Option<u32>) -> Result<Vec<Row>> {
         for pattern in PATTERNS {
             process::drop_caches()?;
             let job = Job {
-                pattern,
-                block: 4096,
-                file: fio::FILE,
-                size,
-                seconds: bench.size(20, 2),
                 repeat: false,
                 aio_depth,
                 fsync_on_close: true,
                 group: Some(&group),
+                ..Job::cached(pattern, 4096, fio::FILE, size, bench.size(20, 2))
             };
             outcomes.push((pattern, job.run(stage)));
         }

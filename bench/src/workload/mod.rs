@@ -6,6 +6,7 @@ mod coherent;
 mod cold;
 mod daemon_data;
 mod descriptors;
+mod ext4;
 mod fuser_file;
 mod killpriv;
 mod memory;
@@ -46,6 +47,9 @@ pub const ALL: &[Workload] = &[
     memory::WORKLOAD,
     opens::WORKLOAD,
     mounts::WORKLOAD,
+    ext4::DATA,
+    ext4::NAMES,
+    ext4::MOUNT,
 ];
 
 /// Those whose name contains one of `parts`; all when there are none.

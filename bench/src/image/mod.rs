@@ -1,0 +1,143 @@
+//! An ext4 image in memory, and who serves it: the kernel through a loop device, Debian's `fuse2fs`, or Shunt.
+
+mod names;
+mod server;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use rustix::fs::{FallocateFlags, fallocate};
+
+pub use names::Names;
+pub use server::Server;
+use server::Serving;
+
+use crate::bench::{Bench, Ground};
+use crate::model::Sample;
+use crate::{job, process};
+
+/// Unmounts and removes the image on drop.
+#[derive(Debug)]
+pub struct Image<'a> {
+    bench: &'a Bench,
+    server: Server,
+    file: PathBuf,
+    /// Where it is mounted.
+    pub root: PathBuf,
+    serving: Option<Serving>,
+    /// The most memory that any daemon of this image had, in bytes.
+    peak: u64,
+}
+
+impl<'a> Image<'a> {
+    /// Makes a file system of `size` bytes, all of them allocated, and mounts it.
+    ///
+    /// # Errors
+    /// When memory or a tool is missing, or the server does not mount.
+    pub fn make(bench: &'a Bench, server: Server, size: u64) -> Result<Self> {
+        let mut image = Self::blank(bench, server, size, true)?;
+        image.mount()?;
+        Ok(image)
+    }
+
+    /// Makes a file system in a sparse file, and does not mount it.
+    ///
+    /// # Errors
+    /// When a tool is missing.
+    pub fn sparse(bench: &'a Bench, server: Server, size: u64) -> Result<Self> {
+        Self::blank(bench, server, size, false)
+    }
+
+    fn blank(bench: &'a Bench, server: Server, size: u64, allocated: bool) -> Result<Self> {
+        let directory = bench.ground(Ground::Tmpfs);
+        fs::create_dir_all(&directory)?;
+        let path = directory.join(format!("{server}.img"));
+        let file = File::create(&path)?;
+        let root = bench.image_point(server);
+        let image = Self { bench, server, file: path, root, serving: None, peak: 0 };
+        if allocated {
+            fallocate(&file, FallocateFlags::empty(), 0, size).context("memory for the image")?;
+        } else {
+            file.set_len(size)?;
+        }
+        // Nothing is left for a thread of the kernel to do later, while others are measured.
+        let eager = if allocated { "nodiscard,lazy_itable_init=0,lazy_journal_init=0" } else { "nodiscard" };
+        let features = "orphan_file,metadata_csum_seed";
+        job::run(Command::new("mkfs.ext4").args(["-q", "-F", "-O", features, "-E", eager]).arg(&image.file))?;
+        Ok(image)
+    }
+
+    /// Mounts it and tells how long that took.
+    ///
+    /// # Errors
+    /// When the server does not mount it.
+    pub fn mount(&mut self) -> Result<Sample> {
+        let start = Instant::now();
+        self.serving = Some(Serving::start(self.bench, self.server, &self.file, &self.root)?);
+        let seconds = start.elapsed().as_secs_f64();
+        Ok(Sample { value: seconds, seconds, requests: None })
+    }
+
+    /// Unmounts it. What was changed is in the image on return.
+    ///
+    /// # Errors
+    /// When it stays busy.
+    pub fn unmount(&mut self) -> Result<()> {
+        self.note_memory();
+        self.serving.take().map_or(Ok(()), Serving::end).with_context(|| format!("unmount {}", self.server))
+    }
+
+    /// Unmounts it, empties every cache, and mounts it again.
+    ///
+    /// # Errors
+    /// As [`mount`](Self::mount) and [`unmount`](Self::unmount).
+    pub fn chill(&mut self) -> Result<()> {
+        self.unmount()?;
+        process::drop_caches()?;
+        self.mount()?;
+        Ok(())
+    }
+
+    fn note_memory(&mut self) {
+        let peak = self.serving.as_ref().and_then(Serving::pid).map(process::peak);
+        self.peak = self.peak.max(peak.and_then(Result::ok).unwrap_or(0));
+    }
+
+    /// The most memory that a daemon of this image had so far, in bytes; none for the kernel.
+    pub fn peak_memory(&mut self) -> Option<u64> {
+        self.note_memory();
+        Some(self.peak).filter(|peak| *peak > 0)
+    }
+
+    /// Requests answered since it was mounted last; none for the kernel.
+    pub fn requests(&self) -> Option<u64> {
+        self.serving.as_ref()?.requests()
+    }
+
+    /// Times `work` and counts its requests.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn time(&self, work: impl FnOnce(&Path) -> Result<()>) -> Result<Sample> {
+        let before = self.requests();
+        let start = Instant::now();
+        work(&self.root)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let requests = before.zip(self.requests()).map(|(before, after)| after.saturating_sub(before));
+        Ok(Sample { value: seconds, seconds, requests })
+    }
+}
+
+impl Drop for Image<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.unmount() {
+            crate::progress::say(format_args!("clean up: {error:#}"));
+        }
+        if let Err(error) = fs::remove_file(&self.file) {
+            crate::progress::say(format_args!("clean up {}: {error}", self.file.display()));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Many files in one directory.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::job;
+
+/// So many small files in the directory `many`.
+#[derive(Debug, Clone, Copy)]
+pub struct Names(pub u32);
+
+impl Names {
+    fn path(root: &Path, at: u32) -> PathBuf {
+        root.join("many").join(format!("file{at:06}"))
+    }
+
+    /// Each number once, in an order that jumps.
+    fn shuffled(self) -> impl Iterator<Item = u32> {
+        // A step that shares no factor with the count visits all.
+        let step = (self.0 / 2 + 1..).find(|step| gcd(*step, self.0) == 1).unwrap_or(1);
+        (0..u64::from(self.0)).map(move |at| (at * u64::from(step) % u64::from(self.0)) as u32)
+    }
+
+    /// Makes them, of 1 KiB each.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn create(self, root: &Path) -> Result<()> {
+        fs::create_dir(root.join("many"))?;
+        for at in 0..self.0 {
+            job::check()?;
+            File::create_new(Self::path(root, at))?.write_all(&[b'x'; 1024])?;
+        }
+        Ok(())
+    }
+
+    /// Asks for the attributes of each, in no order that a disk would like.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn stat(self, root: &Path) -> Result<()> {
+        for at in self.shuffled() {
+            job::check()?;
+            fs::symlink_metadata(Self::path(root, at))?;
+        }
+        Ok(())
+    }
+
+    /// Removes them.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn unlink(self, root: &Path) -> Result<()> {
+        for at in 0..self.0 {
+            job::check()?;
+            fs::remove_file(Self::path(root, at))?;
+        }
+        Ok(fs::remove_dir(root.join("many"))?)
+    }
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_once() {
+        let mut seen: Vec<u32> = Names(1000).shuffled().collect();
+        assert_ne!(seen[..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        seen.sort_unstable();
+        assert!(seen.into_iter().eq(0..1000));
+    }
+}

@@ -1,0 +1,279 @@
+//! An ext4 image in memory: the kernel, `fuse2fs` and Shunt do the same work on images of their own.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::Workload;
+use crate::bench::Bench;
+use crate::fio::{self, Job};
+use crate::image::{Image, Names, Server};
+use crate::kernel_source;
+use crate::model::{Row, Sample, Unit};
+use crate::progress::say;
+use crate::{interleave, job, process};
+
+pub const DATA: Workload =
+    Workload { name: "ext4-data", about: "an ext4 image in memory: fio, cold, warm and direct", run: data };
+
+pub const NAMES: Workload = Workload {
+    name: "ext4-names",
+    about: "an ext4 image in memory: 50,000 files in one directory, and a tree of 29,900",
+    run: names,
+};
+
+pub const MOUNT: Workload =
+    Workload { name: "ext4-mount", about: "mounting an ext4 image of 1 TiB", run: mount };
+
+const GIB: u64 = 1 << 30;
+
+/// How a case of file data is judged against the kernel, and what is done before it.
+struct Data {
+    case: &'static str,
+    /// At least so much of the kernel's rate.
+    bar: f64,
+    before: Before,
+    job: fn(&Bench, u64) -> Job<'static>,
+}
+
+#[derive(Clone, Copy)]
+enum Before {
+    Nothing,
+    /// Nobody knows anything of the image.
+    Cold,
+    /// The file is in the page cache.
+    Warm,
+}
+
+const MIB: u32 = 1 << 20;
+
+fn sized(pattern: &'static str, block: u32, bench: &Bench, size: u64) -> Job<'static> {
+    Job { repeat: false, ..Job::cached(pattern, block, fio::FILE, size, bench.size(10, 2)) }
+}
+
+const DATA_CASES: [Data; 12] = [
+    Data {
+        case: "write-new-1m",
+        bar: 0.80,
+        before: Before::Nothing,
+        job: |b, size| Job { new: true, fsync_on_close: true, ..sized("write", MIB, b, size) },
+    },
+    Data {
+        case: "overwrite-1m",
+        bar: 0.50,
+        before: Before::Nothing,
+        job: |b, size| Job { fsync_on_close: true, ..sized("write", MIB, b, size) },
+    },
+    Data {
+        case: "read-cold-1m",
+        bar: 0.50,
+        before: Before::Cold,
+        job: |b, size| sized("read", MIB, b, size),
+    },
+    Data {
+        case: "read-warm-1m",
+        bar: 0.90,
+        before: Before::Warm,
+        job: |b, size| sized("read", MIB, b, size),
+    },
+    Data {
+        case: "randread-cold-4k",
+        bar: 1.0,
+        before: Before::Cold,
+        job: |b, size| sized("randread", 4096, b, size),
+    },
+    Data {
+        case: "randread-warm-4k",
+        bar: 0.90,
+        before: Before::Warm,
+        job: |b, size| sized("randread", 4096, b, size),
+    },
+    Data {
+        case: "randwrite-4k",
+        bar: 0.60,
+        before: Before::Nothing,
+        job: |b, size| Job { fsync_on_close: true, ..sized("randwrite", 4096, b, size) },
+    },
+    Data {
+        case: "direct-read-1m",
+        bar: 0.40,
+        before: Before::Cold,
+        job: |b, size| Job { direct: true, ..sized("read", MIB, b, size) },
+    },
+    Data {
+        case: "direct-write-1m",
+        bar: 0.40,
+        before: Before::Nothing,
+        job: |b, size| Job { direct: true, ..sized("write", MIB, b, size) },
+    },
+    Data {
+        case: "direct-read-4k",
+        bar: 1.0,
+        before: Before::Nothing,
+        job: |b, size| Job { direct: true, ..sized("randread", 4096, b, size) },
+    },
+    Data {
+        case: "direct-write-4k",
+        bar: 0.90,
+        before: Before::Nothing,
+        job: |b, size| Job { direct: true, ..sized("randwrite", 4096, b, size) },
+    },
+    Data {
+        case: "read-4-jobs",
+        bar: 0.70,
+        before: Before::Warm,
+        job: |b, size| Job { jobs: 4, ..sized("randread", 4096, b, size) },
+    },
+];
+
+fn data(bench: &Bench) -> Result<Vec<Row>> {
+    let size = bench.size(2 * GIB, 64 << 20);
+    let mut rows: Vec<Row> =
+        DATA_CASES.iter().map(|data| Row::new(DATA.name, data.case, Unit::MebibytesPerSecond)).collect();
+    rounds(bench, DATA.name, &mut rows, &mut |server, record| {
+        let mut image = Image::make(bench, server, bench.size(6 * GIB, GIB))?;
+        for data in &DATA_CASES {
+            match data.before {
+                Before::Nothing => {}
+                Before::Cold => image.chill()?,
+                Before::Warm => {
+                    drop(job::shell(&image.root, "cat \"$1\" > /dev/null", &[fio::FILE.as_ref()])?)
+                }
+            }
+            record(data.case, (data.job)(bench, size).measure(&image.root, || image.requests())?);
+        }
+        Ok(())
+    })?;
+    for (row, data) in rows.iter_mut().zip(&DATA_CASES) {
+        row.at_least("shunt", data.bar, "kernel");
+    }
+    Ok(rows)
+}
+
+/// Work on names: a rate of files, or seconds.
+enum Measure {
+    PerSecond(u32),
+    Seconds,
+}
+
+type Work<'a> = Box<dyn Fn(&Path) -> Result<()> + 'a>;
+
+struct Step<'a> {
+    case: &'static str,
+    measure: Measure,
+    /// The image is mounted anew before, with no cache.
+    cold: bool,
+    work: Work<'a>,
+}
+
+fn names(bench: &Bench) -> Result<Vec<Row>> {
+    let count = bench.size(50_000, 2_000);
+    let many = Names(count);
+    let archive = kernel_source::first(bench, bench.size(29_900, 2_000))?;
+    let shell = |script: &'static str| -> Work<'_> {
+        let archive = archive.clone();
+        Box::new(move |root| job::shell(root, script, &[archive.as_os_str()]).map(drop))
+    };
+    let rate = Measure::PerSecond;
+    let seconds = || Measure::Seconds;
+    // The directory is synchronised as well: that commits what a daemon holds back, where `sync` does not reach it.
+    let untar = "mkdir tree; tar -xf \"$1\" -C tree; sync -f tree; sync tree";
+    let read = "find tree -type f -print0 | xargs -0 cat > /dev/null";
+    let steps = [
+        Step { case: "create", measure: rate(count), cold: false, work: Box::new(|root| many.create(root)) },
+        Step { case: "stat-cold", measure: rate(count), cold: true, work: Box::new(|root| many.stat(root)) },
+        Step { case: "ls", measure: seconds(), cold: true, work: shell("ls -lU many > /dev/null") },
+        Step { case: "unlink", measure: rate(count), cold: false, work: Box::new(|root| many.unlink(root)) },
+        Step { case: "untar-sync", measure: seconds(), cold: false, work: shell(untar) },
+        Step { case: "find-cold", measure: seconds(), cold: true, work: shell("find tree > /dev/null") },
+        Step { case: "du-cold", measure: seconds(), cold: true, work: shell("du -s tree > /dev/null") },
+        Step { case: "read-cold", measure: seconds(), cold: true, work: shell(read) },
+        Step { case: "rm", measure: seconds(), cold: false, work: shell("rm -rf tree") },
+    ];
+    let mut rows: Vec<Row> = steps
+        .iter()
+        .map(|step| {
+            let unit = match step.measure {
+                Measure::PerSecond(_) => Unit::PerSecond,
+                Measure::Seconds => Unit::Seconds,
+            };
+            Row::new(NAMES.name, step.case, unit)
+        })
+        .collect();
+    rows.push(Row::new(NAMES.name, "peak-memory", Unit::Mebibytes));
+    rounds(bench, NAMES.name, &mut rows, &mut |server, record| {
+        let mut image = Image::make(bench, server, bench.size(6 * GIB, GIB))?;
+        for step in &steps {
+            if step.cold {
+                image.chill()?;
+            }
+            let sample = image.time(&step.work)?;
+            let value = match step.measure {
+                Measure::PerSecond(count) => f64::from(count) / sample.seconds,
+                Measure::Seconds => sample.seconds,
+            };
+            record(step.case, Sample { value, ..sample });
+        }
+        if let Some(peak) = image.peak_memory() {
+            let value = peak as f64 / f64::from(MIB);
+            record("peak-memory", Sample { value, seconds: 0.0, requests: None });
+        }
+        Ok(())
+    })?;
+    for row in &mut rows {
+        match row.case.as_str() {
+            "create" => row.at_least_or_near_floor("shunt", 0.40, "kernel", 1.3),
+            "stat-cold" => row.at_least_or_near_floor("shunt", 0.20, "kernel", 1.3),
+            "unlink" => row.at_least_or_near_floor("shunt", 0.30, "kernel", 1.3),
+            "untar-sync" => row.at_most("shunt", 3.0, "kernel"),
+            "rm" => row.at_most("shunt", 4.0, "kernel"),
+            "peak-memory" => row.limit("shunt", 128.0),
+            _ => row.at_most("shunt", 2.0, "kernel"),
+        }
+    }
+    Ok(rows)
+}
+
+fn mount(bench: &Bench) -> Result<Vec<Row>> {
+    let mut rows = vec![Row::new(MOUNT.name, "mount-1-tib", Unit::Seconds)];
+    rounds(bench, MOUNT.name, &mut rows, &mut |server, record| {
+        let mut image = Image::sparse(bench, server, bench.size(1024 * GIB, 64 * GIB))?;
+        process::drop_caches()?;
+        record("mount-1-tib", image.mount()?);
+        Ok(())
+    })?;
+    rows[0].limit("shunt", 0.2);
+    Ok(rows)
+}
+
+type Record<'a> = dyn FnMut(&'static str, Sample) + 'a;
+
+/// Each server in turn, with one image at a time: more would not fit into memory.
+fn rounds(
+    bench: &Bench,
+    workload: &str,
+    rows: &mut [Row],
+    work: &mut dyn FnMut(Server, &mut Record<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut servers: Vec<Server> = Server::ALL.into_iter().filter(|server| bench.wants(*server)).collect();
+    for round in 0..bench.rounds(3) {
+        let mut going_on = Vec::new();
+        for server in servers {
+            say(format_args!("{workload}: round {}: {server}", round + 1));
+            let done = work(server, &mut |case, sample| {
+                if let Some(row) = rows.iter_mut().find(|row| row.case == case) {
+                    row.record(&server.to_string(), Ok(sample));
+                }
+            });
+            match done {
+                Ok(()) => going_on.push(server),
+                Err(error) => interleave::fail(rows, server, &error)?,
+            }
+        }
+        servers = going_on;
+    }
+    for row in rows {
+        row.finish(&bench.round_trips);
+    }
+    Ok(())
+}
