@@ -82,10 +82,7 @@ impl Filesystem {
                 .into());
         }
         let mut target = vec![0; inode.size as usize];
-        // Short targets lie where others have their map; what they occupy is attributes alone.
-        let own = if inode.xattr_block == 0 { 0 } else { u64::from(self.geometry.block_size / 512) };
-        let short = inode.blocks == own && target.len() < inode.block.len();
-        if short && !inode.flags.intersects(InodeFlags::INLINE_DATA | InodeFlags::EXTENTS) {
+        if inode.is_short_link(&self.geometry) {
             target.copy_from_slice(&inode.block[..inode.size as usize]);
         } else {
             self.read(inode, 0, &mut target)?;

@@ -117,6 +117,9 @@ pub enum Error {
     /// Past the largest file.
     #[error("file too large")]
     TooLarge,
+    /// Nothing is there up to the end of the file.
+    #[error("no data up to the end of the file")]
+    NoData,
     /// Encrypted, and there is no key.
     #[error("encrypted, and the key is not available")]
     NoKey,
@@ -137,6 +140,7 @@ impl Error {
             Self::NotDirectory => Errno::NOTDIR,
             Self::NameTooLong => Errno::NAMETOOLONG,
             Self::ReadOnly => Errno::ROFS,
+            Self::NoData => Errno::NXIO,
             Self::NoSpace => Errno::NOSPC,
             Self::Exists => Errno::EXIST,
             Self::IsDirectory => Errno::ISDIR,

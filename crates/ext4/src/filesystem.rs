@@ -15,6 +15,7 @@ use crate::journal::Ring;
 use crate::journal::open::{self, Opened};
 use crate::layout::{Compat, Incompat, InodeFlags, RawSuperblock, RoCompat, superblock_state};
 use crate::locks::Locks;
+use crate::orphans::Orphans;
 use crate::store::{Store, Timer};
 use crate::superblock::Geometry;
 use crate::xattr::Xattrs;
@@ -32,6 +33,7 @@ pub struct Filesystem {
     pub(crate) superblock: RawSuperblock,
     pub(crate) store: Arc<Store>,
     pub(crate) locks: Locks,
+    pub(crate) orphans: Orphans,
     allocator: Option<Allocator>,
     pub(crate) shared_xattrs: Mutex<xattr::Shared>,
     timer: Option<Timer>,
@@ -69,6 +71,7 @@ impl Filesystem {
             store,
             locks: Locks::new(),
             shared_xattrs: Mutex::default(),
+            orphans: Orphans::default(),
             allocator: None,
             timer: None,
             recovered,
@@ -99,16 +102,22 @@ impl Filesystem {
         let allocator = Some(Allocator::new(&store)?);
         store.start()?;
         let timer = Some(Timer::start(&store)?);
-        Ok(Self {
+        let fs = Self {
             geometry,
             superblock,
             store,
             locks: Locks::new(),
             shared_xattrs: Mutex::default(),
+            orphans: Orphans::default(),
             allocator,
             timer,
             recovered,
-        })
+        };
+        let settled = fs.settle_orphans()?;
+        if settled > 0 {
+            tracing::info!("freed or cut {settled} orphans");
+        }
+        Ok(fs)
     }
 
     /// It was without errors before it was opened.
@@ -183,6 +192,11 @@ impl Filesystem {
         };
         let clusters = high | u64::from(self.superblock.free_blocks_count_lo.get());
         clusters.saturating_mul(self.geometry.cluster_blocks.into()).min(self.geometry.blocks)
+    }
+
+    /// Free blocks and inodes as they are now; `None` where it is only read.
+    pub fn free(&self) -> Option<(u64, u64)> {
+        self.store.free()
     }
 
     /// The descriptor of a group.

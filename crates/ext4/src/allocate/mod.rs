@@ -16,8 +16,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 use bits::Bits;
-#[allow(unused_imports, reason = "asked for where files grow")]
-pub(crate) use blocks::For;
+pub(crate) use blocks::{For, Reservation};
 
 use crate::error::Result;
 use crate::groups::Group;

@@ -269,6 +269,15 @@ impl Inode {
         })
     }
 
+    /// The target of a link lies where others have their map; what it occupies then is attributes alone.
+    pub(crate) fn is_short_link(&self, geometry: &Geometry) -> bool {
+        let own = if self.xattr_block == 0 { 0 } else { u64::from(geometry.block_size / 512) };
+        self.kind == Kind::Symlink
+            && self.blocks == own
+            && self.size < self.block.len() as u64
+            && !self.flags.intersects(InodeFlags::INLINE_DATA | InodeFlags::EXTENTS)
+    }
+
     /// What the checksums of structures that belong to this inode begin with.
     pub(crate) fn seed(&self, geometry: &Geometry) -> Option<u32> {
         geometry.checksum_seed.map(|seed| owner_seed(seed, self.number, self.generation))

@@ -29,6 +29,31 @@ impl Inode {
         self.put(handle, true)
     }
 
+    /// Sets the time of deletion alone, which links orphans: it is changed by who looks at the inode's neighbours, and
+    /// not by [`save`](Self::save).
+    pub(crate) fn set_deletion(handle: &mut Handle<'_>, number: u32, deletion: u32) -> Result<()> {
+        let store = handle.store();
+        let geometry = store.geometry();
+        let (block, start) = Self::place(geometry, store, number)?;
+        handle.change(
+            block,
+            Seal::Inodes,
+            |_| Ok(()),
+            |bytes| {
+                let bytes = &mut bytes[start..start + usize::from(geometry.inode_size)];
+                bytes[0x14..0x18].copy_from_slice(&deletion.to_le_bytes());
+                let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+                let generation = word(0x64);
+                let extra = match bytes.get(RawInode::BASE..RawInode::BASE + 2) {
+                    Some(extra) => usize::from(u16::from_le_bytes([extra[0], extra[1]])),
+                    None => 0,
+                };
+                fill_sum(geometry, number, generation, bytes, extra);
+                Ok(())
+            },
+        )
+    }
+
     fn put(&self, handle: &mut Handle<'_>, new: bool) -> Result<()> {
         let store = handle.store();
         let geometry = store.geometry();
@@ -57,13 +82,7 @@ impl Inode {
         }
         bytes[..fields].copy_from_slice(&whole[..fields]);
         bytes[RawInode::BASE + extra..].copy_from_slice(&self.tail);
-        if let Some(seed) = geometry.checksum_seed {
-            let sum = sum(owner_seed(seed, self.number, self.generation), bytes, extra).to_le_bytes();
-            bytes[0x7c..0x7e].copy_from_slice(&sum[..2]);
-            if extra >= 4 {
-                bytes[0x82..0x84].copy_from_slice(&sum[2..]);
-            }
-        }
+        fill_sum(geometry, self.number, self.generation, bytes, extra);
         Ok(())
     }
 
@@ -81,7 +100,6 @@ impl Inode {
             raw.size_high.set((self.size >> 32) as u32);
         }
         raw.links_count.set(u16::try_from(self.links).map_err(|_| Error::Invalid)?);
-        raw.dtime.set(self.deletion);
         raw.block = self.block;
         raw.generation.set(self.generation);
         raw.file_acl_lo.set(self.xattr_block as u32);
@@ -126,6 +144,15 @@ impl Inode {
             return Err(Error::TooLarge);
         }
         Ok((blocks, true))
+    }
+}
+
+fn fill_sum(geometry: &Geometry, number: u32, generation: u32, bytes: &mut [u8], extra: usize) {
+    let Some(seed) = geometry.checksum_seed else { return };
+    let sum = sum(owner_seed(seed, number, generation), bytes, extra).to_le_bytes();
+    bytes[0x7c..0x7e].copy_from_slice(&sum[..2]);
+    if extra >= 4 {
+        bytes[0x82..0x84].copy_from_slice(&sum[2..]);
     }
 }
 

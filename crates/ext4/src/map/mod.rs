@@ -4,9 +4,10 @@ mod extents;
 mod indirect;
 
 use crate::error::Result;
+use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::layout::InodeFlags;
-use crate::store::Store;
+use crate::store::{Handle, Store};
 use crate::superblock::Geometry;
 
 pub(crate) use extents::fill_sum as fill_extent_sum;
@@ -31,6 +32,77 @@ pub enum Place {
     Written(u64),
     /// From this block on, but never written: reads as zeros.
     Unwritten(u64),
+}
+
+/// Blocks of a file that lie one behind the other, as its map has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// First block in the file.
+    pub(crate) logical: u32,
+    /// Blocks.
+    pub(crate) length: u32,
+    /// First block on the device.
+    pub(crate) start: u64,
+    /// What it holds is the file's; else it reads as zeros.
+    pub(crate) written: bool,
+}
+
+impl Piece {
+    /// The block of the file behind the last.
+    pub(crate) fn end(&self) -> u64 {
+        u64::from(self.logical) + u64::from(self.length)
+    }
+
+    /// Without the first `skip` blocks.
+    pub(crate) fn from(&self, skip: u32) -> Self {
+        Self {
+            logical: self.logical.wrapping_add(skip),
+            length: self.length - skip,
+            start: self.start + u64::from(skip),
+            ..*self
+        }
+    }
+
+    /// The part that lies in a range of the file.
+    fn within(&self, (from, to): (u64, u64)) -> Option<Self> {
+        let first = u64::from(self.logical).max(from);
+        let end = self.end().min(to);
+        let length = end.checked_sub(first).filter(|&length| length > 0)? as u32;
+        Some(Self { length, ..self.from((first - u64::from(self.logical)) as u32) })
+    }
+}
+
+/// Blocks that one [`replace`] may change: on each level a node and a new one, with bitmaps and descriptors.
+pub(crate) const CREDITS: u32 = 6 * 4;
+
+/// Makes blocks `from..to` of a file consist of `new`: in order, within, and not farther than [`map`] tells of one run.
+/// Tells what was there before; those blocks are not freed, and the inode is to be saved.
+///
+/// # Errors
+/// [`Error::NoSpace`] and [`Error::Corrupt`] before anything is changed; [`Error::Unsupported`] for blocks never
+/// written where the map has no such.
+pub(crate) fn replace(
+    fs: &Filesystem,
+    handle: &mut Handle<'_>,
+    inode: &mut Inode,
+    range: (u64, u64),
+    new: &[Piece],
+) -> Result<Vec<Piece>> {
+    let number = inode.number;
+    let replaced = match inode.flags.contains(InodeFlags::EXTENTS) {
+        true => extents::replace(fs, handle, inode, range, new),
+        false => indirect::replace(fs, handle, inode, range, new),
+    };
+    replaced.map_err(|error| error.of_inode(number))
+}
+
+/// Blocks that a file can have, by the form of its map.
+pub(crate) fn longest(geometry: &Geometry, inode: &Inode) -> u64 {
+    match inode.flags.contains(InodeFlags::EXTENTS) {
+        // The last number is left out: no extent could end behind it.
+        true => u32::MAX.into(),
+        false => indirect::longest(geometry),
+    }
 }
 
 /// The run that begins at `logical`: at most `most` blocks, and at least one.

@@ -177,7 +177,7 @@ pub(crate) fn fill_sum(seed: u32, number: u64, bytes: &mut [u8]) {
     bytes[16..20].copy_from_slice(&sum.to_le_bytes());
 }
 
-fn verify(geometry: &Geometry, number: u64, bytes: &[u8]) -> std::result::Result<(), Corruption> {
+pub(crate) fn verify(geometry: &Geometry, number: u64, bytes: &[u8]) -> std::result::Result<(), Corruption> {
     let wrong = |what: String| Err(Corruption::new(format!("attribute block: {what}")));
     let Ok((header, _)) = XattrHeader::read_from_prefix(bytes) else { return wrong("too short".into()) };
     if header.magic.get() != XATTR_MAGIC || header.blocks.get() != 1 {

@@ -1,5 +1,9 @@
 //! Block maps, as ext2 and ext3 have them: twelve blocks, then blocks of block numbers, one, two and three deep.
 
+mod edit;
+
+pub(crate) use edit::{longest, replace};
+
 use super::{Place, Run};
 use crate::error::{Corruption, Result};
 use crate::inode::Inode;

@@ -1,0 +1,56 @@
+//! What a write did to blocks and the map does not know yet.
+
+use crate::allocate::Reservation;
+use crate::error::Result;
+use crate::filesystem::Filesystem;
+use crate::inode::Inode;
+use crate::map::{self, Piece};
+use crate::store::Handle;
+
+/// Most pieces that one handle enters.
+const MOST: usize = 8;
+
+/// Blocks that entering one piece may change: the map, and bitmap and descriptor of the blocks.
+const CREDITS: u32 = map::CREDITS + 2;
+
+/// Pieces to be entered into the map of a file, their content already on the way to the device: no crash shows what
+/// somebody else had in these blocks.
+#[derive(Default)]
+pub(super) struct Pending<'a>(Vec<(Piece, Option<Reservation<'a>>)>);
+
+impl<'a> Pending<'a> {
+    pub(super) fn push(&mut self, piece: Piece, reservation: Option<Reservation<'a>>) {
+        self.0.push((piece, reservation));
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.0.len() >= MOST
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Blocks that entering all of it, and the inode, may change.
+    pub(super) fn credits(&self) -> u32 {
+        1 + self.0.len() as u32 * CREDITS
+    }
+
+    /// Enters all of it. The inode is to be saved.
+    pub(super) fn enter(
+        &mut self,
+        fs: &Filesystem,
+        handle: &mut Handle<'_>,
+        inode: &mut Inode,
+    ) -> Result<()> {
+        for (piece, reservation) in self.0.drain(..) {
+            // Where the map has no room for it, the reservation is dropped, and the blocks stay free.
+            map::replace(fs, handle, inode, (piece.logical.into(), piece.end()), &[piece])?;
+            if let Some(mut reservation) = reservation {
+                reservation.take(handle, piece.length)?;
+                inode.blocks += fs.units(piece.length.into());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,48 @@
+//! Where a file has data, and where it has none.
+
+use crate::error::{Error, Result};
+use crate::filesystem::Filesystem;
+use crate::layout::InodeFlags;
+use crate::map::{self, Place};
+
+impl Filesystem {
+    /// The first byte at or behind `offset` that is data, as `SEEK_DATA` tells it: blocks never written are none.
+    ///
+    /// # Errors
+    /// [`Error::NoData`] where there is none up to the end of the file, [`Error::Corrupt`], [`Error::Io`].
+    pub fn seek_data(&self, number: u32, offset: u64) -> Result<u64> {
+        self.seek(number, offset, true)?.ok_or(Error::NoData)
+    }
+
+    /// The first byte at or behind `offset` that is none; the end of the file is always there.
+    ///
+    /// # Errors
+    /// [`Error::NoData`] behind the end of the file, [`Error::Corrupt`], [`Error::Io`].
+    pub fn seek_hole(&self, number: u32, offset: u64) -> Result<u64> {
+        self.seek(number, offset, false)?.ok_or(Error::NoData)
+    }
+
+    fn seek(&self, number: u32, offset: u64, data: bool) -> Result<Option<u64>> {
+        let _lock = self.locks.read(number);
+        let inode = self.inode(number)?;
+        if offset >= inode.size {
+            return Ok(None);
+        }
+        if inode.flags.contains(InodeFlags::INLINE_DATA) {
+            return Ok(Some(if data { offset } else { inode.size }));
+        }
+        let bits = self.geometry.block_bits;
+        let mut at = offset >> bits;
+        let end =
+            inode.size.div_ceil(self.geometry.block_size.into()).min(map::longest(&self.geometry, &inode));
+        while at < end {
+            let most = (end - at).min(u32::MAX.into()) as u32;
+            let run = map::map(&self.geometry, &self.store, &inode, at as u32, most)?;
+            if matches!(run.place, Place::Written(_)) == data {
+                return Ok(Some((at << bits).max(offset)));
+            }
+            at += u64::from(run.length);
+        }
+        Ok((!data).then_some(inode.size))
+    }
+}

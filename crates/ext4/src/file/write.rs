@@ -1,0 +1,139 @@
+//! Writing bytes.
+//!
+//! Data goes to the device before the map leads to it: new blocks are reserved, written, and then entered by a handle.
+
+use super::pending::Pending;
+use crate::allocate::For;
+use crate::error::{Error, Result};
+use crate::filesystem::Filesystem;
+use crate::inode::Inode;
+use crate::map::{self, Piece, Place};
+use crate::time;
+
+impl Filesystem {
+    /// Writes bytes from `offset` on. Tells how many; fewer than all only where space ended.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::TooLarge`], [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
+    pub fn write(&self, number: u32, offset: u64, data: &[u8]) -> Result<usize> {
+        let _lock = self.locks.write(number);
+        let mut inode = self.regular(number)?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let end = offset.checked_add(data.len() as u64).ok_or(Error::TooLarge)?;
+        if end > self.largest(&inode) {
+            return Err(Error::TooLarge);
+        }
+        if !self.store.is_writable() {
+            return Err(Error::ReadOnly);
+        }
+        if offset > inode.size {
+            self.zero_behind_end(&inode, offset)?;
+        }
+        let mut done = 0;
+        let result = self.with_space(|| self.write_from(&mut inode, offset, data, &mut done));
+        // What was written before space ended is there.
+        match result {
+            Err(Error::NoSpace) if done > 0 => {}
+            result => result?,
+        }
+        Ok(done)
+    }
+
+    /// Bytes of the largest file of this form.
+    pub(super) fn largest(&self, inode: &Inode) -> u64 {
+        map::longest(&self.geometry, inode) << self.geometry.block_bits
+    }
+
+    fn write_from(&self, inode: &mut Inode, offset: u64, data: &[u8], done: &mut usize) -> Result<()> {
+        let mut pending = Pending::default();
+        // What comes before `at` is on the way to the device.
+        let mut at = *done;
+        while at < data.len() {
+            if pending.is_full() {
+                self.enter(inode, offset + at as u64, &mut pending)?;
+                *done = at;
+            }
+            match self.write_run(inode, offset + at as u64, &data[at..], &mut pending) {
+                Ok(count) => at += count,
+                Err(error) => {
+                    if at > *done {
+                        self.enter(inode, offset + at as u64, &mut pending)?;
+                        *done = at;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        self.enter(inode, offset + at as u64, &mut pending)?;
+        *done = at;
+        Ok(())
+    }
+
+    /// Enters what was written up to `end`.
+    fn enter(&self, inode: &mut Inode, end: u64, pending: &mut Pending<'_>) -> Result<()> {
+        let mut handle = self.store.begin(pending.credits())?;
+        // A failure leaves the inode in memory behind what is on the device; it is given up then.
+        pending.enter(self, &mut handle, inode)?;
+        inode.size = inode.size.max(end);
+        inode.mtime = time::now();
+        inode.ctime = inode.mtime;
+        inode.save(&mut handle)
+    }
+
+    /// Writes the first run of the file that `data` meets.
+    fn write_run<'a>(
+        &'a self,
+        inode: &Inode,
+        offset: u64,
+        data: &[u8],
+        pending: &mut Pending<'a>,
+    ) -> Result<usize> {
+        let bits = self.geometry.block_bits;
+        let size = u64::from(self.geometry.block_size);
+        let within = offset & (size - 1);
+        let logical = (offset >> bits) as u32;
+        let wanted = (within + data.len() as u64).div_ceil(size).min(u32::MAX.into()) as u32;
+        let run = map::map(&self.geometry, &self.store, inode, logical, wanted)?;
+        let (start, blocks, reservation) = match run.place {
+            Place::Written(start) => (start, run.length, None),
+            Place::Unwritten(start) => (start, run.length, None),
+            Place::Hole => {
+                let goal = self.goal(inode, logical)?;
+                let reservation = self.allocator()?.reserve(&self.store, goal, run.length, For::Data)?;
+                (reservation.start, reservation.count, Some(reservation))
+            }
+        };
+        let room = (u64::from(blocks) * size - within).min(data.len() as u64) as usize;
+        let data = &data[..room];
+        let device = self.store.device();
+        if matches!(run.place, Place::Written(_)) {
+            device.write_at((start << bits) + within, data)?;
+            return Ok(room);
+        }
+        self.write_new(start, within, data)?;
+        pending.push(Piece { logical, length: blocks, start, written: true }, reservation);
+        Ok(room)
+    }
+
+    /// Writes to blocks that held nothing of this file, with zeros around the data.
+    fn write_new(&self, start: u64, within: u64, data: &[u8]) -> Result<()> {
+        let device = self.store.device();
+        let size = u64::from(self.geometry.block_size);
+        let at = start << self.geometry.block_bits;
+        let end = within + data.len() as u64;
+        let behind = end.next_multiple_of(size) - end;
+        if within == 0 && behind == 0 {
+            return Ok(device.write_at(at, data)?);
+        }
+        if data.len() <= 64 << 10 {
+            let mut whole = vec![0; (end + behind) as usize];
+            whole[within as usize..end as usize].copy_from_slice(data);
+            return Ok(device.write_at(at, &whole)?);
+        }
+        device.write_at(at, &vec![0; within as usize])?;
+        device.write_at(at + within, data)?;
+        Ok(device.write_at(at + end, &vec![0; behind as usize])?)
+    }
+}

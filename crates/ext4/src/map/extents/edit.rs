@@ -1,0 +1,267 @@
+//! Changing an extent tree.
+//!
+//! All changes are one: a range of the file comes to consist of other pieces, or of none. Nodes on the way are read as
+//! lists, changed, and written back; one that overflows becomes several, one that is empty goes, and its parent's list
+//! follows.
+
+use super::node::{self, DEEPEST, Node, ROOM_OF_ROOT};
+use super::splice::splice;
+use crate::allocate::{Allocator, For, Reservation};
+use crate::error::{Error, Result};
+use crate::filesystem::Filesystem;
+use crate::inode::Inode;
+use crate::map::Piece;
+use crate::store::{Handle, Seal};
+
+/// A node, as its parent knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Child {
+    pub(super) first: u32,
+    pub(super) block: u64,
+}
+
+/// The entries of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Entries {
+    Leaf(Vec<Piece>),
+    Inner(Vec<Child>),
+}
+
+impl Entries {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Leaf(list) => list.len(),
+            Self::Inner(list) => list.len(),
+        }
+    }
+
+    fn first(&self) -> u32 {
+        match self {
+            Self::Leaf(list) => list.first().map_or(0, |piece| piece.logical),
+            Self::Inner(list) => list.first().map_or(0, |child| child.first),
+        }
+    }
+
+    /// In parts of at most `room`: full ones where the last entry is new, so that files which grow have full nodes,
+    /// and else even ones.
+    fn parts(&self, room: usize, grows: bool) -> Vec<Self> {
+        let size = if grows { room } else { self.len().div_ceil(self.len().div_ceil(room)) };
+        match self {
+            Self::Leaf(list) => list.chunks(size).map(|part| Self::Leaf(part.to_vec())).collect(),
+            Self::Inner(list) => list.chunks(size).map(|part| Self::Inner(part.to_vec())).collect(),
+        }
+    }
+}
+
+/// Makes blocks `from..to` of a file consist of `new`, which must be within, in order, and below one leaf if it is more
+/// than nothing. Tells what was there; its blocks are not freed. The inode is to be saved.
+pub(crate) fn replace(
+    fs: &Filesystem,
+    handle: &mut Handle<'_>,
+    inode: &mut Inode,
+    range: (u64, u64),
+    new: &[Piece],
+) -> Result<Vec<Piece>> {
+    let allocator = fs.allocator()?;
+    let root = Node::parse(&inode.block)?;
+    root.check(&fs.geometry)?;
+    let (depth, entries) = (root.depth, root.entries());
+    let mut edit = Edit { fs, allocator, handle, inode, spare: Vec::new(), removed: Vec::new() };
+    edit.reserve(range.0, new.len() + 1)?;
+    let after = edit.apply(&entries, depth, range, new)?;
+    if after != entries {
+        edit.set_root(after, depth)?;
+    }
+    Ok(edit.removed)
+}
+
+struct Edit<'e, 'h> {
+    fs: &'e Filesystem,
+    allocator: &'e Allocator,
+    handle: &'e mut Handle<'h>,
+    inode: &'e mut Inode,
+    /// Blocks for new nodes: there before anything is changed.
+    spare: Vec<Reservation<'e>>,
+    removed: Vec<Piece>,
+}
+
+impl Edit<'_, '_> {
+    fn read(&self, block: u64, depth: u16) -> Result<Entries> {
+        let bytes = node::get(&self.fs.geometry, &self.fs.store, self.inode, block, depth)?;
+        Ok(Node::parse(&bytes)?.entries())
+    }
+
+    /// Reserves as many blocks as nodes may be added on the way to `at`, where a leaf gets `more` entries.
+    fn reserve(&mut self, at: u64, more: usize) -> Result<()> {
+        let root = Node::parse(&self.inode.block)?;
+        let room = node::room(&self.fs.geometry);
+        let mut needed = 0;
+        let mut depth = root.depth;
+        let mut entries = root.entries();
+        // Nodes that are full from here down to the leaf.
+        let mut full = entries.len() + more > ROOM_OF_ROOT;
+        let mut run = usize::from(full);
+        while let Entries::Inner(children) = &entries {
+            let place = children.partition_point(|child| u64::from(child.first) <= at).saturating_sub(1);
+            let Some(child) = children.get(place) else { break };
+            depth -= 1;
+            entries = self.read(child.block, depth)?;
+            let more = if depth == 0 { more } else { 1 };
+            full = entries.len() + more > room;
+            run = if full { run + 1 } else { 0 };
+        }
+        if full {
+            needed += run;
+        }
+        let goal = self.goal();
+        for _ in 0..needed {
+            let spare = self.allocator.reserve(&self.fs.store, goal, 1, For::Metadata)?;
+            self.spare.push(spare);
+        }
+        Ok(())
+    }
+
+    /// Nodes lie near the inode.
+    fn goal(&self) -> u64 {
+        let group = (self.inode.number - 1) / self.fs.geometry.inodes_per_group;
+        self.fs.geometry.group_start(group)
+    }
+
+    /// What entries become.
+    fn apply(
+        &mut self,
+        entries: &Entries,
+        depth: u16,
+        (from, to): (u64, u64),
+        new: &[Piece],
+    ) -> Result<Entries> {
+        let children = match entries {
+            Entries::Leaf(list) => {
+                let (after, removed) = splice(list, (from, to), new);
+                self.removed.extend(removed);
+                return Ok(Entries::Leaf(after));
+            }
+            Entries::Inner(children) => children,
+        };
+        let mut after = Vec::with_capacity(children.len() + 1);
+        for (place, child) in children.iter().enumerate() {
+            // A child has what lies from its first block to the next one's; the first has all before it as well.
+            let low = if place == 0 { 0 } else { u64::from(child.first) };
+            let high = children.get(place + 1).map_or(1 << 32, |next| u64::from(next.first));
+            let range = (from.max(low), to.min(high));
+            if range.0 >= range.1 {
+                after.push(*child);
+                continue;
+            }
+            let here: Vec<Piece> = new.iter().filter_map(|piece| piece.within(range)).collect();
+            after.extend(self.apply_to(*child, depth - 1, range, &here)?);
+        }
+        // Where all children went, and there is something new, the first of them had it.
+        Ok(Entries::Inner(after))
+    }
+
+    /// What a node becomes: none, itself, or several.
+    fn apply_to(&mut self, child: Child, depth: u16, range: (u64, u64), new: &[Piece]) -> Result<Vec<Child>> {
+        let before = self.read(child.block, depth)?;
+        let after = self.apply(&before, depth, range, new)?;
+        if after == before {
+            return Ok(vec![child]);
+        }
+        if after.len() == 0 {
+            self.drop_node(child.block)?;
+            return Ok(Vec::new());
+        }
+        let grows = match (&before, &after) {
+            (Entries::Leaf(before), Entries::Leaf(after)) => {
+                after.last().map(|piece| piece.end()) > before.last().map(|piece| piece.end())
+            }
+            (Entries::Inner(before), Entries::Inner(after)) => after.last() != before.last(),
+            _ => false,
+        };
+        let mut children = Vec::new();
+        for (place, part) in after.parts(node::room(&self.fs.geometry), grows).into_iter().enumerate() {
+            let first = part.first();
+            let block = if place == 0 {
+                self.write(child.block, depth, &part)?;
+                child.block
+            } else {
+                self.new_node(depth, &part)?
+            };
+            children.push(Child { first, block });
+        }
+        Ok(children)
+    }
+
+    fn set_root(&mut self, mut entries: Entries, mut depth: u16) -> Result<()> {
+        while entries.len() > ROOM_OF_ROOT {
+            if depth == DEEPEST {
+                return Err(Error::TooLarge);
+            }
+            let mut children = Vec::new();
+            for part in entries.parts(node::room(&self.fs.geometry), true) {
+                children.push(Child { first: part.first(), block: self.new_node(depth, &part)? });
+            }
+            depth += 1;
+            entries = Entries::Inner(children);
+        }
+        // A tree that shrank gets lower.
+        while let Entries::Inner(children) = &entries {
+            match children[..] {
+                [] => {
+                    depth = 0;
+                    entries = Entries::Leaf(Vec::new());
+                }
+                [only] => {
+                    let below = self.read(only.block, depth - 1)?;
+                    if below.len() > ROOM_OF_ROOT {
+                        break;
+                    }
+                    self.drop_node(only.block)?;
+                    depth -= 1;
+                    entries = below;
+                }
+                _ => break,
+            }
+        }
+        node::put(&mut self.inode.block, depth, ROOM_OF_ROOT, &entries);
+        Ok(())
+    }
+
+    fn seal(&self, depth: u16) -> Seal {
+        Seal::Extents(self.inode.number, self.inode.generation, depth)
+    }
+
+    fn write(&mut self, block: u64, depth: u16, entries: &Entries) -> Result<()> {
+        let geometry = &self.fs.geometry;
+        let room = node::room(geometry);
+        let seed = self.inode.seed(geometry);
+        let verify = |bytes: &[u8]| Ok(super::verify(geometry, seed, depth, bytes)?);
+        self.handle.change(block, self.seal(depth), verify, |bytes| {
+            node::put(bytes, depth, room, entries);
+            Ok(())
+        })
+    }
+
+    fn new_node(&mut self, depth: u16, entries: &Entries) -> Result<u64> {
+        let block = match self.spare.pop() {
+            Some(mut spare) => {
+                let block = spare.start;
+                spare.take(self.handle, 1)?;
+                block
+            }
+            None => self.allocator.take_one(self.handle, self.goal())?,
+        };
+        let room = node::room(&self.fs.geometry);
+        self.handle.create(block, self.seal(depth), |bytes| node::put(bytes, depth, room, entries))?;
+        self.inode.blocks += u64::from(self.fs.geometry.block_size / 512);
+        Ok(block)
+    }
+
+    fn drop_node(&mut self, block: u64) -> Result<()> {
+        self.allocator.free(self.handle, block, 1)?;
+        self.handle.forget(block);
+        let units = u64::from(self.fs.geometry.block_size / 512);
+        self.inode.blocks = self.inode.blocks.saturating_sub(units);
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! Extent trees.
+
+mod edit;
+mod node;
+mod splice;
+
+pub(crate) use edit::replace;
+use node::{ENTRY, Node, leaf, length, start};
+
+use super::{Place, Run};
+use crate::checksum::crc32c;
+use crate::error::{Corruption, Result};
+use crate::inode::Inode;
+use crate::layout::ExtentHeader;
+use crate::store::Store;
+use crate::superblock::Geometry;
+
+fn verify(
+    geometry: &Geometry,
+    seed: Option<u32>,
+    depth: u16,
+    bytes: &[u8],
+) -> std::result::Result<(), Corruption> {
+    let node = Node::parse(bytes)?;
+    if node.depth != depth {
+        return Err(Corruption::new(format!(
+            "extent node of depth {} where {depth} is expected",
+            node.depth
+        )));
+    }
+    if let Some(seed) = seed {
+        // The sum lies behind the last entry there is room for.
+        let max = u16::from_le_bytes([bytes[4], bytes[5]]);
+        let tail = size_of::<ExtentHeader>() + usize::from(max) * ENTRY;
+        let Some(stored) = bytes.get(tail..tail + 4) else {
+            return Err(Corruption::new("extent node has no room for its checksum"));
+        };
+        let stored = u32::from_le_bytes(stored.try_into().expect("four bytes"));
+        let computed = crc32c(seed, &bytes[..tail]);
+        if stored != computed {
+            return Err(Corruption::new(format!(
+                "extent node: checksum {stored:#010x}, computed {computed:#010x}"
+            )));
+        }
+    }
+    node.check(geometry)
+}
+
+/// Fills in the sum of a node that was checked.
+pub(crate) fn fill_sum(seed: u32, bytes: &mut [u8]) {
+    let max = u16::from_le_bytes([bytes[4], bytes[5]]);
+    let tail = size_of::<ExtentHeader>() + usize::from(max) * ENTRY;
+    let sum = crc32c(seed, &bytes[..tail]);
+    if let Some(field) = bytes.get_mut(tail..tail + 4) {
+        field.copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+pub(super) fn map(geometry: &Geometry, store: &Store, inode: &Inode, logical: u32) -> Result<Run> {
+    let root = Node::parse(&inode.block)?;
+    root.check(geometry)?;
+    let mut depth = root.depth;
+    // Blocks from here on belong to a later entry of some level.
+    let mut limit = 1_u64 << 32;
+    let mut held: Option<std::sync::Arc<[u8]>> = None;
+    loop {
+        let node = match &held {
+            Some(bytes) => Node::parse(bytes)?,
+            None => Node::parse(&inode.block)?,
+        };
+        let found = node.find(logical);
+        let after = found.map_or(0, |place| place + 1);
+        if let Some(next) = node.first_blocks().nth(after) {
+            limit = limit.min(next.into());
+        }
+        let hole = || {
+            let length = u32::try_from(limit - u64::from(logical)).unwrap_or(u32::MAX);
+            Ok(Run { logical, length, place: Place::Hole })
+        };
+        let Some(place) = found else { return hole() };
+        if depth == 0 {
+            let extent = node.extent(place);
+            let (length, written) = length(extent)?;
+            let skip = logical - extent.block.get();
+            if skip >= length {
+                return hole();
+            }
+            let at = start(extent) + u64::from(skip);
+            let place = if written { Place::Written(at) } else { Place::Unwritten(at) };
+            // An extent that reaches into the next index's part would show a block twice.
+            let length = u64::from(length - skip).min(limit - u64::from(logical)) as u32;
+            return Ok(Run { logical, length, place });
+        }
+        let number = leaf(node.index(place));
+        depth -= 1;
+        held = Some(node::get(geometry, store, inode, number, depth)?);
+    }
+}

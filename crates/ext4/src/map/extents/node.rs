@@ -1,0 +1,188 @@
+//! A node of an extent tree.
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::edit::{Child, Entries};
+use crate::error::{Corruption, Result};
+use crate::inode::Inode;
+use crate::layout::{EXTENT_MAGIC, Extent, ExtentHeader, ExtentIndex, UNWRITTEN_ABOVE};
+use crate::map::Piece;
+use crate::store::{Seal, Store};
+use crate::superblock::Geometry;
+
+/// Trees are no deeper: five levels of the smallest blocks reach every block of a file.
+pub(super) const DEEPEST: u16 = 5;
+
+pub(super) const ENTRY: usize = size_of::<Extent>();
+
+/// A node whose header and entries were checked.
+pub(super) struct Node<'a> {
+    pub(super) depth: u16,
+    entries: &'a [u8],
+}
+
+impl<'a> Node<'a> {
+    pub(super) fn parse(bytes: &'a [u8]) -> std::result::Result<Self, Corruption> {
+        let wrong = |what: String| Err(Corruption::new(format!("extent node: {what}")));
+        let Ok((header, rest)) = ExtentHeader::read_from_prefix(bytes) else {
+            return wrong("too short".into());
+        };
+        let (entries, max) = (usize::from(header.entries.get()), usize::from(header.max.get()));
+        if header.magic.get() != EXTENT_MAGIC {
+            return wrong(format!("magic {:#06x}", header.magic));
+        }
+        if header.depth.get() > DEEPEST {
+            return wrong(format!("depth {} is more than {DEEPEST}", header.depth));
+        }
+        if entries > max || max > rest.len() / ENTRY {
+            return wrong(format!("{entries} entries of {max} in {} bytes", rest.len()));
+        }
+        if header.depth.get() > 0 && entries == 0 {
+            return wrong("an inner node without entries".into());
+        }
+        Ok(Self { depth: header.depth.get(), entries: &rest[..entries * ENTRY] })
+    }
+
+    pub(super) fn first_blocks(&self) -> impl ExactSizeIterator<Item = u32> {
+        let first = |entry: &[u8]| u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+        self.entries.chunks_exact(ENTRY).map(first)
+    }
+
+    /// The place of the last entry that begins at or before `logical`.
+    pub(super) fn find(&self, logical: u32) -> Option<usize> {
+        let count = self.entries.len() / ENTRY;
+        let first = |place: usize| {
+            let at = place * ENTRY;
+            u32::from_le_bytes(self.entries[at..at + 4].try_into().expect("four bytes"))
+        };
+        let (mut low, mut high) = (0, count);
+        while low < high {
+            let middle = low.midpoint(high);
+            if first(middle) <= logical { low = middle + 1 } else { high = middle }
+        }
+        low.checked_sub(1)
+    }
+
+    pub(super) fn extent(&self, place: usize) -> Extent {
+        Extent::read_from_bytes(&self.entries[place * ENTRY..][..ENTRY]).expect("twelve bytes")
+    }
+
+    pub(super) fn index(&self, place: usize) -> ExtentIndex {
+        ExtentIndex::read_from_bytes(&self.entries[place * ENTRY..][..ENTRY]).expect("twelve bytes")
+    }
+
+    /// All entries, which were checked.
+    pub(super) fn entries(&self) -> Entries {
+        let places = 0..self.entries.len() / ENTRY;
+        if self.depth > 0 {
+            let child = |place| {
+                let index = self.index(place);
+                Child { first: index.block.get(), block: leaf(index) }
+            };
+            return Entries::Inner(places.map(child).collect());
+        }
+        let piece = |place| {
+            let extent = self.extent(place);
+            let (length, written) = length(extent).ok()?;
+            Some(Piece { logical: extent.block.get(), length, start: start(extent), written })
+        };
+        Entries::Leaf(places.filter_map(piece).collect())
+    }
+
+    /// Checks what can be checked of a node by itself: order, lengths, and that blocks are on the device.
+    pub(super) fn check(&self, geometry: &Geometry) -> std::result::Result<(), Corruption> {
+        let mut end = 0_u64;
+        for (place, first) in self.first_blocks().enumerate() {
+            let first = u64::from(first);
+            if first < end {
+                return Err(Corruption::new(format!("extent at block {first} is out of order")));
+            }
+            end = if self.depth > 0 {
+                geometry.check_blocks(leaf(self.index(place)), 1)?;
+                first + 1
+            } else {
+                let extent = self.extent(place);
+                let (length, _) = length(extent)?;
+                geometry.check_blocks(start(extent), length.into())?;
+                first + u64::from(length)
+            };
+            if end > 1 << 32 {
+                return Err(Corruption::new(format!("extent at block {first} ends past the largest file")));
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn start(extent: Extent) -> u64 {
+    u64::from(extent.start_hi.get()) << 32 | u64::from(extent.start_lo.get())
+}
+
+pub(super) fn leaf(index: ExtentIndex) -> u64 {
+    u64::from(index.leaf_hi.get()) << 32 | u64::from(index.leaf_lo.get())
+}
+
+/// Blocks of an extent, and whether they were written.
+pub(super) fn length(extent: Extent) -> std::result::Result<(u32, bool), Corruption> {
+    match extent.len.get() {
+        0 => Err(Corruption::new(format!("extent at block {} is empty", extent.block))),
+        length if length > UNWRITTEN_ABOVE => Ok(((length - UNWRITTEN_ABOVE).into(), false)),
+        length => Ok((length.into(), true)),
+    }
+}
+
+/// Entries of the root, in the inode.
+pub(super) const ROOM_OF_ROOT: usize = 4;
+
+/// Entries of any other node. Four bytes at the end are left for a sum, by the sizes of blocks and entries.
+pub(super) fn room(geometry: &Geometry) -> usize {
+    (geometry.block_size as usize - size_of::<ExtentHeader>()) / ENTRY
+}
+
+/// Writes a node.
+pub(super) fn put(bytes: &mut [u8], depth: u16, room: usize, entries: &Entries) {
+    let header = ExtentHeader {
+        magic: EXTENT_MAGIC.into(),
+        entries: (entries.len() as u16).into(),
+        max: (room as u16).into(),
+        depth: depth.into(),
+        generation: 0.into(),
+    };
+    let (head, rest) = bytes.split_at_mut(size_of::<ExtentHeader>());
+    head.copy_from_slice(header.as_bytes());
+    let places = rest.chunks_exact_mut(ENTRY);
+    match entries {
+        Entries::Leaf(list) => places.zip(list).for_each(|(place, piece)| {
+            let extent = Extent {
+                block: piece.logical.into(),
+                len: (piece.length as u16 + if piece.written { 0 } else { UNWRITTEN_ABOVE }).into(),
+                start_hi: ((piece.start >> 32) as u16).into(),
+                start_lo: (piece.start as u32).into(),
+            };
+            place.copy_from_slice(extent.as_bytes());
+        }),
+        Entries::Inner(list) => places.zip(list).for_each(|(place, child)| {
+            let index = ExtentIndex {
+                block: child.first.into(),
+                leaf_lo: (child.block as u32).into(),
+                leaf_hi: ((child.block >> 32) as u16).into(),
+                unused: 0.into(),
+            };
+            place.copy_from_slice(index.as_bytes());
+        }),
+    }
+}
+
+/// Reads a node of an inode's tree.
+pub(super) fn get(
+    geometry: &Geometry,
+    store: &Store,
+    inode: &Inode,
+    number: u64,
+    depth: u16,
+) -> Result<std::sync::Arc<[u8]>> {
+    let seed = inode.seed(geometry);
+    store.get(number, Seal::Extents(inode.number, inode.generation, depth), |bytes| {
+        Ok(super::verify(geometry, seed, depth, bytes).map_err(|corruption| corruption.block(number))?)
+    })
+}

@@ -1,0 +1,105 @@
+//! Lists of extents.
+
+use crate::map::Piece;
+
+/// Blocks of the longest extent. One value less is left for those never written.
+const LONGEST_WRITTEN: u32 = 32768;
+const LONGEST_UNWRITTEN: u32 = 32767;
+
+fn longest(written: bool) -> u32 {
+    if written { LONGEST_WRITTEN } else { LONGEST_UNWRITTEN }
+}
+
+/// Adds a piece at the end, as one with the last where that goes on, and in parts where it is too long.
+fn push(list: &mut Vec<Piece>, mut piece: Piece) {
+    let most = longest(piece.written);
+    if let Some(last) = list.last_mut()
+        && last.end() == u64::from(piece.logical)
+        && last.start + u64::from(last.length) == piece.start
+        && last.written == piece.written
+        && last.length + piece.length <= most
+    {
+        last.length += piece.length;
+        return;
+    }
+    while piece.length > most {
+        list.push(Piece { length: most, ..piece });
+        piece = piece.from(most);
+    }
+    if piece.length > 0 {
+        list.push(piece);
+    }
+}
+
+/// Makes `from..to` consist of `new` alone; tells what was there.
+pub(super) fn splice(list: &[Piece], (from, to): (u64, u64), new: &[Piece]) -> (Vec<Piece>, Vec<Piece>) {
+    let (mut after, mut removed) = (Vec::with_capacity(list.len() + new.len() + 1), Vec::new());
+    let mut behind = Vec::new();
+    for piece in list {
+        let (start, end) = (u64::from(piece.logical), piece.end());
+        if start < from {
+            push(&mut after, Piece { length: (end.min(from) - start) as u32, ..*piece });
+        }
+        let (inner, inner_end) = (start.max(from), end.min(to));
+        if inner < inner_end {
+            let inside = piece.from((inner - start) as u32);
+            removed.push(Piece { length: (inner_end - inner) as u32, ..inside });
+        }
+        if end > to {
+            behind.push(piece.from((to.max(start) - start) as u32));
+        }
+    }
+    for piece in new.iter().chain(&behind) {
+        push(&mut after, *piece);
+    }
+    (after, removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn as_block_by_block(ranges in proptest::collection::vec((0_u32..200, 1_u32..40, 0_u64..3, proptest::bool::ANY), 1..40)) {
+            let mut list = Vec::new();
+            let mut model = vec![None; 240];
+            for (logical, length, place, written) in ranges {
+                let start = 1000 * place + u64::from(logical);
+                // Place 2 is a hole.
+                let new: &[Piece] = &[Piece { logical, length, start, written }];
+                let new = if place == 2 { &[] } else { new };
+                let range = (u64::from(logical), u64::from(logical + length));
+                let (after, removed) = splice(&list, range, new);
+                let seen: Vec<_> = removed.iter().flat_map(|piece| (0..piece.length).map(|n| piece.from(n))).collect();
+                let expected = (logical..logical + length).filter_map(|n| model[n as usize].map(|(start, written)| (n, start, written)));
+                proptest::prop_assert!(seen.iter().map(|piece| (piece.logical, piece.start, piece.written)).eq(expected));
+                for n in 0..length {
+                    let block = (start + u64::from(n), written);
+                    model[(logical + n) as usize] = (place != 2).then_some(block);
+                }
+                list = after;
+            }
+            let mut flat = vec![None; 240];
+            for piece in &list {
+                (0..piece.length).for_each(|n| flat[(piece.logical + n) as usize] = Some((piece.start + u64::from(n), piece.written)));
+            }
+            proptest::prop_assert!(flat == model);
+            // Neighbours that go on are one.
+            for pair in list.windows(2) {
+                let goes_on = pair[0].end() == u64::from(pair[1].logical)
+                    && pair[0].start + u64::from(pair[0].length) == pair[1].start
+                    && pair[0].written == pair[1].written;
+                proptest::prop_assert!(!goes_on);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut() {
+        let piece = Piece { logical: 0, length: 100_000, start: 7, written: false };
+        let (list, _) = splice(&[], (0, 100_000), &[piece]);
+        assert_eq!(list.iter().map(|piece| piece.length).collect::<Vec<_>>(), [32767, 32767, 32767, 1699]);
+        assert_eq!(list[3].start, 7 + 3 * 32767);
+    }
+}

@@ -1,0 +1,140 @@
+//! Changing a block map.
+
+use super::{DIRECT, entry};
+use crate::allocate::Allocator;
+use crate::error::{Error, Result};
+use crate::filesystem::Filesystem;
+use crate::inode::Inode;
+use crate::map::Piece;
+use crate::store::{Handle, Seal};
+
+/// Blocks of the largest file, whose number also must fit the inode's.
+pub(crate) fn longest(geometry: &crate::superblock::Geometry) -> u64 {
+    let table = u64::from(geometry.block_size / 4);
+    (DIRECT + table + table * table + table * table * table).min(u32::MAX.into())
+}
+
+/// As [`replace`](crate::map::replace).
+pub(crate) fn replace(
+    fs: &Filesystem,
+    handle: &mut Handle<'_>,
+    inode: &mut Inode,
+    range: (u64, u64),
+    new: &[Piece],
+) -> Result<Vec<Piece>> {
+    if new.iter().any(|piece| !piece.written) {
+        return Err(Error::Unsupported("unwritten blocks in a block map".into()));
+    }
+    // Blocks have numbers of 32 bits here.
+    if new.iter().any(|piece| piece.start + u64::from(piece.length) > 1 << 32) {
+        return Err(Error::NoSpace);
+    }
+    let mut edit = Edit { fs, allocator: fs.allocator()?, handle, inode, range, new, removed: Vec::new() };
+    let mut block = edit.inode.block;
+    let table = u64::from(fs.geometry.block_size / 4);
+    let mut base = 0;
+    let mut span = 1;
+    for (place, slot) in block.chunks_exact_mut(4).enumerate() {
+        // Twelve blocks, then one table each of one, two and three levels.
+        if place as u64 >= DIRECT {
+            span *= table;
+        }
+        let number = edit.slot(entry(slot, 0), base, span)?;
+        slot.copy_from_slice(&number.to_le_bytes());
+        base += span;
+    }
+    edit.inode.block = block;
+    Ok(edit.removed)
+}
+
+struct Edit<'e, 'h> {
+    fs: &'e Filesystem,
+    allocator: &'e Allocator,
+    handle: &'e mut Handle<'h>,
+    inode: &'e mut Inode,
+    range: (u64, u64),
+    new: &'e [Piece],
+    removed: Vec<Piece>,
+}
+
+impl Edit<'_, '_> {
+    /// What a slot becomes, below which lie `span` blocks of the file from `base` on.
+    fn slot(&mut self, number: u32, base: u64, span: u64) -> Result<u32> {
+        if base >= self.range.1 || base + span <= self.range.0 {
+            return Ok(number);
+        }
+        if span == 1 {
+            return Ok(self.block(number, base));
+        }
+        let wanted = |piece: &Piece| u64::from(piece.logical) < base + span && piece.end() > base;
+        let wanted = self.new.iter().any(wanted);
+        if number == 0 && !wanted {
+            return Ok(0);
+        }
+        let store = self.handle.store();
+        let size = self.fs.geometry.block_size as usize;
+        let units = (size / 512) as u64;
+        let (block, mut table) = match number {
+            0 => {
+                let block = self.allocator.take_one(self.handle, self.goal())?;
+                self.handle.create(block, Seal::Indirect, |_| {})?;
+                self.inode.blocks += units;
+                (block, vec![0; size])
+            }
+            number => {
+                self.fs.geometry.check_blocks(number.into(), 1)?;
+                (number.into(), store.get(number.into(), Seal::Indirect, |_| Ok(()))?.to_vec())
+            }
+        };
+        let below = span / (size as u64 / 4);
+        let first = self.range.0.saturating_sub(base) / below;
+        let mut changed = false;
+        for place in first..(size as u64 / 4).min((self.range.1 - base).div_ceil(below)) {
+            let before = entry(&table, place);
+            let after = self.slot(before, base + place * below, below)?;
+            if after != before {
+                table[place as usize * 4..][..4].copy_from_slice(&after.to_le_bytes());
+                changed = true;
+            }
+        }
+        if !wanted && table.iter().all(|&byte| byte == 0) {
+            self.allocator.free(self.handle, block, 1)?;
+            self.handle.forget(block);
+            self.inode.blocks = self.inode.blocks.saturating_sub(units);
+            return Ok(0);
+        }
+        if changed {
+            let put = |bytes: &mut [u8]| {
+                bytes.copy_from_slice(&table);
+                Ok(())
+            };
+            self.handle.change(block, Seal::Indirect, |_| Ok(()), put)?;
+        }
+        u32::try_from(block).map_err(|_| Error::NoSpace)
+    }
+
+    fn goal(&self) -> u64 {
+        match self.new.first() {
+            Some(piece) => piece.start,
+            None => 0,
+        }
+    }
+
+    /// What becomes of one block of the file.
+    fn block(&mut self, number: u32, logical: u64) -> u32 {
+        if number != 0 {
+            let start = u64::from(number);
+            match self.removed.last_mut() {
+                Some(last) if last.end() == logical && last.start + u64::from(last.length) == start => {
+                    last.length += 1;
+                }
+                _ => {
+                    let logical = logical as u32;
+                    self.removed.push(Piece { logical, length: 1, start, written: true });
+                }
+            }
+        }
+        let piece = self.new.iter().find(|piece| (u64::from(piece.logical)..piece.end()).contains(&logical));
+        piece.map_or(0, |piece| (piece.start + logical - u64::from(piece.logical)) as u32)
+    }
+}

@@ -1,0 +1,136 @@
+//! The orphan file: blocks full of inode numbers, in any order, so that no two writers wait for one place.
+
+use std::collections::HashMap;
+
+use crate::checksum::crc32c;
+use crate::error::{Corruption, Result};
+use crate::filesystem::Filesystem;
+use crate::layout::Compat;
+use crate::map::{self, Place};
+use crate::store::{Handle, Seal, Store};
+
+/// Bytes at the end of a block: magic and sum.
+const TAIL: usize = 8;
+
+/// `EXT4_ORPHAN_BLOCK_MAGIC`.
+const MAGIC: u32 = 0x0b10_ca04;
+
+/// Blocks of the largest orphan file that is used as a whole; mke2fs makes no larger ones.
+const MOST: u32 = 512;
+
+/// The slots of the orphan file.
+pub(super) struct Slots {
+    seal: Seal,
+    blocks: Vec<u64>,
+    per_block: usize,
+    /// Where each inode stands.
+    taken: HashMap<u32, usize>,
+    free: Vec<usize>,
+}
+
+/// Fills in the sum of a block. It covers the block's number, so that none can take another's place.
+pub(crate) fn fill_sum(seed: u32, number: u64, bytes: &mut [u8]) {
+    let sum = sum(seed, number, bytes);
+    let tail = bytes.len() - 4;
+    bytes[tail..].copy_from_slice(&sum.to_le_bytes());
+}
+
+fn sum(seed: u32, number: u64, bytes: &[u8]) -> u32 {
+    crc32c(crc32c(seed, &number.to_le_bytes()), &bytes[..bytes.len() - TAIL])
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+impl Slots {
+    /// Reads what there is; `None` where there is no such file.
+    pub(super) fn read(fs: &Filesystem) -> Result<Option<Self>> {
+        if !fs.geometry.compat.contains(Compat::ORPHAN_FILE) {
+            return Ok(None);
+        }
+        let number = fs.superblock.orphan_file_inum.get();
+        let inode = fs.inode(number)?;
+        let length = (inode.size >> fs.geometry.block_bits).min(MOST.into()) as u32;
+        let mut slots = Self {
+            seal: Seal::Orphans(inode.number, inode.generation),
+            blocks: Vec::new(),
+            per_block: (fs.geometry.block_size as usize - TAIL) / 4,
+            taken: HashMap::new(),
+            free: Vec::new(),
+        };
+        for logical in 0..length {
+            let run = map::map(&fs.geometry, &fs.store, &inode, logical, 1)?;
+            let Place::Written(block) = run.place else {
+                return Err(Corruption::new("orphan file: it has holes").inode(number).into());
+            };
+            slots.blocks.push(block);
+            let bytes = slots.get(&fs.store, block)?;
+            for place in 0..slots.per_block {
+                let slot = logical as usize * slots.per_block + place;
+                match word(&bytes, place * 4) {
+                    0 => slots.free.push(slot),
+                    inode => drop(slots.taken.insert(inode, slot)),
+                }
+            }
+        }
+        // From the front: what is used stays together.
+        slots.free.reverse();
+        Ok(Some(slots))
+    }
+
+    fn get(&self, store: &Store, block: u64) -> Result<std::sync::Arc<[u8]>> {
+        store.get(block, self.seal, |bytes| self.verify(store, block, bytes))
+    }
+
+    fn verify(&self, store: &Store, block: u64, bytes: &[u8]) -> Result<()> {
+        let wrong = |what: String| Err(Corruption::new(format!("orphan file: {what}")).block(block).into());
+        let magic = word(bytes, bytes.len() - TAIL);
+        if magic != MAGIC {
+            return wrong(format!("magic {magic:#010x}"));
+        }
+        if let (Some(seed), Seal::Orphans(inode, generation)) = (store.geometry().checksum_seed, self.seal) {
+            let computed = sum(crate::inode::owner_seed(seed, inode, generation), block, bytes);
+            let stored = word(bytes, bytes.len() - 4);
+            if stored != computed {
+                return wrong(format!("checksum {stored:#010x}, computed {computed:#010x}"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn holds(&self, number: u32) -> bool {
+        self.taken.contains_key(&number)
+    }
+
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        self.taken.keys().copied().collect()
+    }
+
+    /// Notes an inode; `false` where there is no room.
+    pub(super) fn add(&mut self, handle: &mut Handle<'_>, number: u32) -> Result<bool> {
+        let Some(slot) = self.free.pop() else { return Ok(false) };
+        self.put(handle, slot, number)?;
+        self.taken.insert(number, slot);
+        Ok(true)
+    }
+
+    /// Strikes an inode out; `false` where it does not stand here.
+    pub(super) fn remove(&mut self, handle: &mut Handle<'_>, number: u32) -> Result<bool> {
+        let Some(slot) = self.taken.remove(&number) else { return Ok(false) };
+        self.put(handle, slot, 0)?;
+        self.free.push(slot);
+        Ok(true)
+    }
+
+    fn put(&self, handle: &mut Handle<'_>, slot: usize, number: u32) -> Result<()> {
+        let block = self.blocks[slot / self.per_block];
+        let at = slot % self.per_block * 4;
+        let store = handle.store();
+        let verify = |bytes: &[u8]| self.verify(store, block, bytes);
+        handle.change(block, self.seal, verify, |bytes| {
+            bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,59 @@
+//! The list of orphans.
+
+use std::collections::HashSet;
+
+use crate::error::{Corruption, Result};
+use crate::filesystem::Filesystem;
+use crate::inode::Inode;
+use crate::store::Handle;
+
+/// The list as it is linked on the disk, the last one added at the end.
+#[derive(Default)]
+pub(super) struct List(Vec<u32>);
+
+impl List {
+    pub(super) fn holds(&self, number: u32) -> bool {
+        self.0.contains(&number)
+    }
+
+    /// Reads what a crash left, without believing that it ends.
+    pub(super) fn read(fs: &Filesystem) -> Result<Self> {
+        let mut list = Vec::new();
+        let mut seen = HashSet::new();
+        let mut next = fs.superblock.last_orphan.get();
+        while next != 0 {
+            if next < fs.geometry.first_inode || !seen.insert(next) {
+                let what = format!("list of orphans: inode {next} cannot be in it, or is in it twice");
+                return Err(Corruption::new(what).into());
+            }
+            list.push(next);
+            next = fs.inode(next)?.deletion;
+        }
+        list.reverse();
+        Ok(Self(list))
+    }
+
+    pub(super) fn numbers(&self) -> &[u32] {
+        &self.0
+    }
+
+    pub(super) fn add(&mut self, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
+        inode.save(handle)?;
+        Inode::set_deletion(handle, inode.number, self.0.last().copied().unwrap_or(0))?;
+        handle.store().change_superblock(handle, |raw| raw.last_orphan.set(inode.number));
+        self.0.push(inode.number);
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
+        let Some(place) = self.0.iter().position(|&number| number == inode.number) else { return Ok(()) };
+        let before = place.checked_sub(1).map_or(0, |place| self.0[place]);
+        match self.0.get(place + 1) {
+            Some(&after) => Inode::set_deletion(handle, after, before)?,
+            None => handle.store().change_superblock(handle, |raw| raw.last_orphan.set(before)),
+        }
+        Inode::set_deletion(handle, inode.number, 0)?;
+        self.0.remove(place);
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! What a crash left.
+
+use super::file::Slots;
+use super::list::List;
+use super::{CREDITS, remove};
+use crate::error::{Error, Result};
+use crate::filesystem::Filesystem;
+use crate::inode::Kind;
+
+impl Filesystem {
+    /// Frees and cuts what a crash left to be; tells how many inodes.
+    pub(crate) fn settle_orphans(&self) -> Result<u32> {
+        let numbers = {
+            let mut state = self.orphans.0.lock();
+            state.file = Slots::read(self)?;
+            state.list = List::read(self)?;
+            let mut numbers = state.file.as_ref().map(Slots::numbers).unwrap_or_default();
+            numbers.extend_from_slice(state.list.numbers());
+            numbers
+        };
+        let mut settled = 0;
+        for number in numbers {
+            let inode = match self.inode(number) {
+                // A slot can be left of an inode that is free already.
+                Err(Error::NotFound) => continue,
+                inode => inode?,
+            };
+            if inode.links == 0 {
+                self.reap(number)?;
+            } else {
+                let _lock = self.locks.write(number);
+                let mut inode = inode;
+                if matches!(inode.kind, Kind::Regular) {
+                    let size = inode.size;
+                    self.cut(&mut inode, size)?;
+                }
+                let mut handle = self.store.begin(1 + CREDITS)?;
+                remove(self, &mut handle, &mut inode)?;
+                inode.save(&mut handle)?;
+            }
+            settled += 1;
+        }
+        Ok(settled)
+    }
+}
