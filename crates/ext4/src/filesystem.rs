@@ -13,7 +13,7 @@ use crate::inode::{Inode, Kind};
 use crate::journal::Recovered;
 use crate::journal::Ring;
 use crate::journal::open::{self, Opened};
-use crate::layout::{Compat, Incompat, InodeFlags, RawSuperblock, RoCompat, superblock_state};
+use crate::layout::{Compat, Incompat, InodeFlags, RawSuperblock, superblock_state};
 use crate::locks::Locks;
 use crate::orphans::Orphans;
 use crate::store::{Store, Timer};
@@ -159,14 +159,7 @@ impl Filesystem {
 
     /// `ext2`, `ext3` or `ext4`: the oldest that has all its features.
     pub fn kind(&self) -> &'static str {
-        let Geometry { compat, incompat, ro_compat, .. } = self.geometry;
-        let old = Incompat::FILETYPE | Incompat::NEEDS_RECOVERY | Incompat::META_BG;
-        let old_ro = RoCompat::SPARSE_SUPER | RoCompat::LARGE_FILE;
-        match (old.contains(incompat) && old_ro.contains(ro_compat), compat.contains(Compat::HAS_JOURNAL)) {
-            (true, false) => "ext2",
-            (true, true) => "ext3",
-            (false, _) => "ext4",
-        }
+        self.geometry.kind()
     }
 
     /// There is a journal.

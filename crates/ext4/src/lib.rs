@@ -39,6 +39,7 @@ pub mod layout;
 mod locks;
 mod map;
 mod orphans;
+pub mod partitions;
 mod probe;
 mod seek;
 mod store;

@@ -250,6 +250,18 @@ impl Geometry {
         names
     }
 
+    /// `ext2`, `ext3` or `ext4`: the oldest that has all its features.
+    pub fn kind(&self) -> &'static str {
+        let Geometry { compat, incompat, ro_compat, .. } = *self;
+        let old = Incompat::FILETYPE | Incompat::NEEDS_RECOVERY | Incompat::META_BG;
+        let old_ro = RoCompat::SPARSE_SUPER | RoCompat::LARGE_FILE;
+        match (old.contains(incompat) && old_ro.contains(ro_compat), compat.contains(Compat::HAS_JOURNAL)) {
+            (true, false) => "ext2",
+            (true, true) => "ext3",
+            (false, _) => "ext4",
+        }
+    }
+
     /// Checks a range of blocks that some structure refers to.
     ///
     /// # Errors

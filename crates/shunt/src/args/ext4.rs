@@ -55,6 +55,10 @@ pub struct Ext4MountArgs {
     #[command(flatten)]
     pub place: PlaceArgs,
 
+    /// The image is open already, as this file descriptor, which the caller hands on; IMAGE only names it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
+    pub fd: Option<i32>,
+
     #[command(flatten)]
     pub mount: MountArgs,
 }
@@ -74,8 +78,13 @@ pub struct ImageArgs {
 #[derive(Args, Clone, Debug)]
 pub struct PlaceArgs {
     /// Where the file system begins in the image, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
-    pub offset: u64,
+    #[arg(long, value_name = "BYTES", conflicts_with = "partition")]
+    pub offset: Option<u64>,
+
+    /// The partition of a whole disk (GPT or MBR): its number, its label or its UUID, or label or UUID of the file system
+    /// in it. Needless where there is only one; `shunt ext4 info` lists them
+    #[arg(long, value_name = "N|LABEL|UUID")]
+    pub partition: Option<String>,
 }
 
 #[derive(Clone, Debug, Subcommand)]

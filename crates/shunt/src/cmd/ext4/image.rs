@@ -1,48 +1,71 @@
 //! The image that a command is given.
 
 use std::fs::File;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use shunt_ext4::{Device, FileDevice, Filesystem, Window};
+use shunt_ext4::{Device, FileDevice, Filesystem};
 
+use super::disk;
+use super::lock;
 use crate::args::PlaceArgs;
-use crate::error::{Code, Failure, Result, failed};
+use crate::error::{Code, Failure, Result, failed, usage};
 
-/// An open image. Not one byte of it is written.
+/// An open image, or a block device.
 pub struct Image {
     pub path: PathBuf,
     pub file: File,
-    pub filesystem: Filesystem,
+    /// The whole of it.
+    pub device: Arc<dyn Device>,
 }
 
 impl Image {
-    /// Opens an image to be read.
-    pub fn open(image: &Path, place: &PlaceArgs) -> Result<Self> {
-        let path = image.display();
-        let file = File::open(image).map_err(|error| {
-            let code = match error.kind() {
-                std::io::ErrorKind::PermissionDenied => Code::Privilege,
-                _ => Code::Failed,
-            };
-            Failure::new(code, format_args!("cannot open {path}: {error}"))
-        })?;
+    /// Opens an image to be looked into. Not one byte of it is written, and others may use it.
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::new(path, File::open(path).map_err(|error| cannot_open(path, &error))?)
+    }
+
+    /// Opens an image to be mounted: nobody may change it meanwhile. `fd` is the open image, where the caller has it.
+    pub fn open_to_mount(path: &Path, fd: Option<i32>) -> Result<Self> {
+        let file = match fd {
+            Some(fd) => inherited(fd)?,
+            None => lock::open(path)?,
+        };
+        lock::take(path, &file)?;
+        Self::new(path, file)
+    }
+
+    fn new(path: &Path, file: File) -> Result<Self> {
         let device = file
             .try_clone()
             .and_then(|file| FileDevice::new(file, true))
-            .map_err(|error| failed(format_args!("cannot tell the size of {path}: {error}")))?;
-        let size = device.size();
-        let device: Arc<dyn Device> = match place.offset {
-            0 => Arc::new(device),
-            offset => {
-                let window = Window::new(device, offset, size.saturating_sub(offset));
-                Arc::new(window.ok_or_else(|| {
-                    failed(format_args!("{path} has {size} bytes: nothing begins at {offset}"))
-                })?)
-            }
-        };
-        let filesystem =
-            Filesystem::open(device).map_err(|error| failed(format_args!("cannot read {path}: {error}")))?;
-        Ok(Self { path: image.to_owned(), file, filesystem })
+            .map_err(|error| failed(format_args!("cannot tell the size of {}: {error}", path.display())))?;
+        Ok(Self { path: path.to_owned(), file, device: Arc::new(device) })
     }
+
+    /// Opens the file system that lies at this place of it.
+    pub fn filesystem(&self, place: &PlaceArgs) -> Result<Filesystem> {
+        let device = disk::find(&self.path, &self.device, place)?;
+        Filesystem::open(device)
+            .map_err(|error| failed(format_args!("cannot read {}: {error}", self.path.display())))
+    }
+}
+
+pub(super) fn cannot_open(path: &Path, error: &std::io::Error) -> Failure {
+    let code = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => Code::Privilege,
+        std::io::ErrorKind::ResourceBusy => Code::Busy,
+        _ => Code::Failed,
+    };
+    Failure::new(code, format_args!("cannot open {}: {error}", path.display()))
+}
+
+/// A copy of a descriptor that the caller of this program left open.
+fn inherited(fd: i32) -> Result<File> {
+    // SAFETY: it is borrowed for the copy alone; where it is not open the copy fails.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    let owned: OwnedFd = rustix::io::fcntl_dupfd_cloexec(borrowed, 3)
+        .map_err(|error| usage(format_args!("--fd {fd}: {}", std::io::Error::from(error))))?;
+    Ok(owned.into())
 }

@@ -2,10 +2,14 @@
 
 use serde::Serialize;
 use shunt_ext4::Filesystem;
+use shunt_ext4::layout::RawSuperblock;
 
+use super::Image;
+use super::disk::{self, Part};
+use crate::args::PlaceArgs;
 use crate::cmd::print;
 use crate::error::{Result, failed};
-use crate::text::{bytes, printable};
+use crate::text::{Align, Table, bytes, printable};
 
 /// What there is to know of a file system. Its JSON is a contract.
 #[derive(Debug, Serialize)]
@@ -28,10 +32,62 @@ struct Info {
     errors: u32,
 }
 
-pub fn run(filesystem: &Filesystem, json: bool) -> Result<()> {
-    let info = gather(filesystem);
+/// The partitions of a disk. Its JSON is a contract.
+#[derive(Debug, Serialize)]
+struct Disk {
+    /// `gpt` or `mbr`.
+    scheme: String,
+    /// The first copy of a GPT is damaged; this is what the second says.
+    backup: bool,
+    partitions: Vec<Part>,
+}
+
+pub fn run(image: &Image, place: &PlaceArgs, json: bool) -> Result<()> {
+    let whole = place.offset.is_none() && place.partition.is_none();
+    if whole
+        && !disk::is_filesystem(&image.device)
+        && let Some((table, partitions)) = disk::table(&image.path, &image.device)?
+    {
+        let disk = Disk { scheme: table.scheme.to_string(), backup: table.is_backup, partitions };
+        return show_disk(&disk, json);
+    }
+    show(&gather(&image.filesystem(place)?), json)
+}
+
+fn show_disk(disk: &Disk, json: bool) -> Result<()> {
     if json {
-        return print(format!("{}\n", serde_json::to_string_pretty(&info).map_err(failed)?));
+        return print_json(disk);
+    }
+    let mut table = Table::new(&[
+        ("PARTITION", Align::Right),
+        ("START", Align::Right),
+        ("SIZE", Align::Right),
+        ("LABEL", Align::Left),
+        ("UUID", Align::Left),
+        ("HOLDS", Align::Left),
+    ]);
+    for part in &disk.partitions {
+        let label = part.label.as_ref().or(part.filesystem_label.as_ref());
+        table.row([
+            part.number.to_string(),
+            part.start.to_string(),
+            bytes(part.size),
+            label.map_or("-", String::as_str).to_owned(),
+            part.uuid.clone(),
+            part.holds.clone(),
+        ]);
+    }
+    let copy = if disk.backup { ", from its second copy: the first is damaged" } else { "" };
+    print(format!("partition table {}{copy}\n{}", disk.scheme, table.render()))
+}
+
+fn print_json(value: &impl Serialize) -> Result<()> {
+    print(format!("{}\n", serde_json::to_string_pretty(value).map_err(failed)?))
+}
+
+fn show(info: &Info, json: bool) -> Result<()> {
+    if json {
+        return print_json(info);
     }
     let size = |blocks: u64| bytes(blocks.saturating_mul(info.block_size.into()));
     let state = match (info.clean, info.errors) {
@@ -60,10 +116,9 @@ fn gather(filesystem: &Filesystem) -> Info {
     let (geometry, raw) = (filesystem.geometry(), filesystem.superblock());
     let [compat, incompat, ro_compat] =
         [geometry.compat.names(), geometry.incompat.names(), geometry.ro_compat.names()];
-    let label = raw.volume_name.split(|&byte| byte == 0).next().unwrap_or_default();
     Info {
         kind: filesystem.kind(),
-        label: String::from_utf8_lossy(label).into_owned(),
+        label: label(raw),
         uuid: uuid(geometry.uuid),
         block_size: geometry.block_size,
         blocks: geometry.blocks,
@@ -83,7 +138,13 @@ fn gather(filesystem: &Filesystem) -> Info {
     }
 }
 
-fn uuid(bytes: [u8; 16]) -> String {
+/// The name of a file system; empty where it has none.
+pub(super) fn label(raw: &RawSuperblock) -> String {
+    let label = raw.volume_name.split(|&byte| byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(label).into_owned()
+}
+
+pub(super) fn uuid(bytes: [u8; 16]) -> String {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }

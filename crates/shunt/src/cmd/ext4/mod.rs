@@ -1,10 +1,12 @@
 //! `shunt ext4`: images mounted, and looked into without a mount.
 
 mod cat;
+mod disk;
 mod extents;
 mod extract;
 mod image;
 mod info;
+mod lock;
 mod ls;
 mod mount;
 
@@ -26,9 +28,9 @@ pub fn run(args: &Ext4Args, argv: &[OsString]) -> Result<ExitCode> {
 }
 
 fn look(command: &Ext4Command) -> Result<()> {
-    let open = |image: &ImageArgs| Image::open(&image.image, &image.place).map(|image| image.filesystem);
+    let open = |image: &ImageArgs| Image::open(&image.image)?.filesystem(&image.place);
     match command {
-        Ext4Command::Info { image, json } => info::run(&open(image)?, *json),
+        Ext4Command::Info { image, json } => info::run(&Image::open(&image.image)?, &image.place, *json),
         Ext4Command::Ls { image, path, long } => ls::run(&open(image)?, path, *long),
         Ext4Command::Cat { image, path } => cat::run(&open(image)?, path),
         Ext4Command::Extract { image, path, target } => extract::run(&open(image)?, path, target.as_deref()),

@@ -30,10 +30,17 @@ pub fn run(args: &Ext4MountArgs, argv: &[OsString]) -> Result<ExitCode> {
 
 /// Opens the image, mounts it, and serves.
 fn serve(args: &Ext4MountArgs) -> Result<()> {
-    let image = Image::open(&args.image, &args.place)?;
-    let source = fs::canonicalize(&image.path)
-        .map_err(|error| failed(format_args!("cannot mount {}: {error}", image.path.display())))?;
-    let ext4 = Ext4::new(image.filesystem, Some(image.file.into()));
+    let image = Image::open_to_mount(&args.image, args.fd)?;
+    let filesystem = image.filesystem(&args.place)?;
+    let source = match (fs::canonicalize(&image.path), args.fd) {
+        (Ok(source), _) => source,
+        // The name is only to be shown.
+        (Err(_), Some(_)) => image.path,
+        (Err(error), None) => {
+            return Err(failed(format_args!("cannot mount {}: {error}", image.path.display())));
+        }
+    };
+    let ext4 = Ext4::new(filesystem, Some(image.file.into()));
     let service = Service {
         kind: "ext4",
         source,

@@ -1,0 +1,110 @@
+//! Master boot records: four entries, and a chain of records for more.
+
+use super::{Partition, SECTOR, Scheme, Table, sector, u32_at};
+use crate::device::Device;
+use crate::error::{Corruption, Result};
+
+/// Where the four entries lie.
+const ENTRIES: usize = 446;
+
+/// Bytes of an entry.
+const ENTRY: usize = 16;
+
+/// Where the disk has its identifier.
+const IDENTIFIER: usize = 440;
+
+/// The type of the one partition that guards a GPT.
+const PROTECTIVE: u8 = 0xee;
+
+/// Types of a partition that holds logical ones.
+const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
+
+/// Logical partitions that are looked at: as many as the kernel takes. A chain that leads into itself ends here.
+const MOST_LOGICAL: u32 = 256;
+
+type Sector = [u8; SECTOR as usize];
+
+struct Entry {
+    kind: u8,
+    /// In sectors, relative to what the record says.
+    start: u64,
+    sectors: u64,
+}
+
+fn is_record(bytes: &Sector) -> bool {
+    bytes[510..] == [0x55, 0xaa]
+}
+
+fn entries(bytes: &Sector) -> [Entry; 4] {
+    [0, 1, 2, 3].map(|n| {
+        let entry = &bytes[ENTRIES + n * ENTRY..][..ENTRY];
+        Entry { kind: entry[4], start: u32_at(entry, 8).into(), sectors: u32_at(entry, 12).into() }
+    })
+}
+
+/// Whether the disk says that it has a GPT.
+pub(super) fn is_protective(boot: &Sector) -> bool {
+    is_record(boot) && entries(boot).iter().any(|entry| entry.kind == PROTECTIVE)
+}
+
+pub(super) fn read(device: &dyn Device, boot: &Sector) -> Result<Option<Table>> {
+    // File systems have boot sectors that end like a record: their code is no sensible entry.
+    let sensible = || boot[ENTRIES..510].chunks_exact(ENTRY).all(|entry| entry[0] & 0x7f == 0);
+    if !is_record(boot) || !sensible() {
+        return Ok(None);
+    }
+    let disk = u32_at(boot, IDENTIFIER);
+    let mut found = Found { device, disk, partitions: Vec::new() };
+    let mut extended = None;
+    for (number, entry) in (1..).zip(entries(boot)) {
+        if EXTENDED.contains(&entry.kind) {
+            extended = extended.or(Some(entry.start));
+        } else {
+            found.add(number, &entry, 0)?;
+        }
+    }
+    if let Some(start) = extended {
+        found.logical(start)?;
+    }
+    let partitions = found.partitions;
+    Ok((!partitions.is_empty()).then_some(Table { scheme: Scheme::Mbr, is_backup: false, partitions }))
+}
+
+struct Found<'a> {
+    device: &'a dyn Device,
+    disk: u32,
+    partitions: Vec<Partition>,
+}
+
+impl Found<'_> {
+    fn add(&mut self, number: u32, entry: &Entry, base: u64) -> Result<()> {
+        if entry.kind == 0 || entry.sectors == 0 {
+            return Ok(());
+        }
+        // Sums of a few numbers of 32 bits.
+        let (start, size) = ((base + entry.start) * SECTOR, entry.sectors * SECTOR);
+        if start + size > self.device.size() {
+            let what = format!("partition table: partition {number} ends at {}, past the disk", start + size);
+            return Err(Corruption::new(what).into());
+        }
+        let uuid = format!("{:08x}-{number:02x}", self.disk);
+        let kind = format!("{:02x}", entry.kind);
+        self.partitions.push(Partition { number, start, size, kind, label: None, uuid });
+        Ok(())
+    }
+
+    /// Each record of the chain has one partition, relative to itself, and the next record, relative to the first.
+    fn logical(&mut self, first: u64) -> Result<()> {
+        let mut at = first;
+        for number in 5..5 + MOST_LOGICAL {
+            let Some(record) = sector(self.device, at * SECTOR)?.filter(is_record) else { return Ok(()) };
+            let [partition, next, ..] = entries(&record);
+            self.add(number, &partition, at)?;
+            if !EXTENDED.contains(&next.kind) || next.start == 0 {
+                return Ok(());
+            }
+            at = first + next.start;
+        }
+        Err(Corruption::new(format!("partition table: more than {MOST_LOGICAL} logical partitions")).into())
+    }
+}

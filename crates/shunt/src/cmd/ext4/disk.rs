@@ -1,0 +1,148 @@
+//! Where on a disk the file system lies.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+use shunt_ext4::partitions::{self, Partition, Table};
+use shunt_ext4::{Device, Error, Geometry, Window};
+
+use super::info::{label, uuid};
+use crate::args::PlaceArgs;
+use crate::error::{Result, failed};
+use crate::text::bytes;
+
+/// A partition, and what is in it. Its JSON is a contract.
+#[derive(Debug, Serialize)]
+pub struct Part {
+    /// Its number, as the kernel counts.
+    pub number: u32,
+    /// Where it begins, in bytes.
+    pub start: u64,
+    /// Bytes.
+    pub size: u64,
+    /// What the table says that it holds: a GUID, or two hexadecimal digits.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its name in the table.
+    pub label: Option<String>,
+    /// Its identifier in the table.
+    pub uuid: String,
+    /// What it does hold: `ext2`, `ext3`, `ext4`, or what it looks like.
+    pub holds: String,
+    /// Label of the file system.
+    pub filesystem_label: Option<String>,
+    /// Identifier of the file system.
+    pub filesystem_uuid: Option<String>,
+}
+
+impl Part {
+    fn new(device: &Arc<dyn Device>, partition: &Partition) -> Self {
+        let Partition { number, start, size, kind, label: name, uuid: id } = partition.clone();
+        let mut part = Self {
+            number,
+            start,
+            size,
+            kind,
+            label: name,
+            uuid: id,
+            holds: "nothing that can be read".to_owned(),
+            filesystem_label: None,
+            filesystem_uuid: None,
+        };
+        let Some(window) = Window::new(device.clone(), start, size) else { return part };
+        match Geometry::read(&window) {
+            Ok((geometry, raw)) => {
+                part.holds = geometry.kind().to_owned();
+                part.filesystem_label = Some(label(&raw)).filter(|label| !label.is_empty());
+                part.filesystem_uuid = Some(uuid(geometry.uuid));
+            }
+            Err(Error::NotExt(what)) => part.holds = what.to_owned(),
+            Err(error) => part.holds = format!("ext2, ext3 or ext4, but {error}"),
+        }
+        part
+    }
+
+    /// Whether it is the one that the user means.
+    fn is(&self, wanted: &str) -> bool {
+        let same = |text: &str| text == wanted;
+        let same_id = |id: &str| id.eq_ignore_ascii_case(wanted);
+        self.number.to_string() == wanted
+            || self.label.as_deref().is_some_and(same)
+            || same_id(&self.uuid)
+            || self.filesystem_label.as_deref().is_some_and(same)
+            || self.filesystem_uuid.as_deref().is_some_and(same_id)
+    }
+}
+
+/// The table of a disk with what is in its partitions.
+pub fn table(path: &Path, device: &Arc<dyn Device>) -> Result<Option<(Table, Vec<Part>)>> {
+    let table = partitions::read(device)
+        .map_err(|error| failed(format_args!("cannot read {}: {error}", path.display())))?;
+    Ok(table.map(|table| {
+        let parts = table.partitions.iter().map(|partition| Part::new(device, partition)).collect();
+        (table, parts)
+    }))
+}
+
+/// Whether a file system begins where the image does.
+pub fn is_filesystem(device: &dyn Device) -> bool {
+    !matches!(Geometry::read(device), Err(Error::NotExt(_)))
+}
+
+/// The part of an image that holds the file system.
+pub fn find(path: &Path, device: &Arc<dyn Device>, place: &PlaceArgs) -> Result<Arc<dyn Device>> {
+    let shown = path.display();
+    if let Some(offset) = place.offset {
+        let size = device.size();
+        return window(device, offset, size.saturating_sub(offset))
+            .ok_or_else(|| failed(format_args!("{shown} has {size} bytes: nothing begins at {offset}")));
+    }
+    if place.partition.is_none() && is_filesystem(device) {
+        return Ok(device.clone());
+    }
+    let (parts, wanted) = match (table(path, device)?, &place.partition) {
+        (Some((_, parts)), wanted) => (parts, wanted),
+        (None, Some(_)) => return Err(failed(format_args!("{shown} has no partition table"))),
+        // What it looks like instead is told by who opens it.
+        (None, None) => return Ok(device.clone()),
+    };
+    let meant: Vec<&Part> = match wanted {
+        Some(wanted) => parts.iter().filter(|part| part.is(wanted)).collect(),
+        None => parts.iter().collect(),
+    };
+    let part = match (meant.as_slice(), wanted) {
+        ([part], _) => part,
+        ([], Some(wanted)) => {
+            return Err(failed(format_args!("{shown} has no partition {wanted}; it has {}", list(&parts))));
+        }
+        (several, Some(wanted)) => {
+            let several = several.iter().map(|part| part.number.to_string()).collect::<Vec<_>>().join(", ");
+            return Err(failed(format_args!(
+                "{shown} has several partitions {wanted}: the numbers {several}"
+            )));
+        }
+        (_, None) => {
+            let list = list(&parts);
+            return Err(failed(format_args!(
+                "{shown} is a disk: name one of its partitions with --partition: {list}"
+            )));
+        }
+    };
+    window(device, part.start, part.size)
+        .ok_or_else(|| failed(format_args!("partition {} of {shown} is not on the disk", part.number)))
+}
+
+fn window(device: &Arc<dyn Device>, start: u64, size: u64) -> Option<Arc<dyn Device>> {
+    Some(Arc::new(Window::new(device.clone(), start, size)?))
+}
+
+/// The partitions in words.
+fn list(parts: &[Part]) -> String {
+    let one = |part: &Part| {
+        let name = part.label.as_ref().or(part.filesystem_label.as_ref());
+        let name = name.map_or(String::new(), |name| format!(" {name:?}"));
+        format!("{}{name} ({}, {})", part.number, bytes(part.size), part.holds)
+    };
+    parts.iter().map(one).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,70 @@
+//! Nobody else may change an image that is mounted: not another daemon, not the kernel.
+//!
+//! A block device is opened exclusively, which the kernel's own mounts respect. A file takes an advisory lock, which other
+//! mounts of shunt respect; the kernel uses files by way of loop devices, which are looked for.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+
+use super::image::cannot_open;
+use crate::error::{Code, Failure, Result, failed};
+
+/// Opens an image, a block device for ourselves alone.
+pub fn open(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    // On anything else the flag has no meaning without O_CREAT.
+    if fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
+        options.custom_flags(OFlags::EXCL.bits().cast_signed());
+    }
+    options.open(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::ResourceBusy => {
+            in_use(path, "the kernel has it mounted, or another program has it for itself")
+        }
+        _ => cannot_open(path, &error),
+    })
+}
+
+/// Locks an open image for as long as it is open.
+pub fn take(path: &Path, file: &File) -> Result<()> {
+    match flock(file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Err(in_use(path, "another program has locked it")),
+        Err(errno) => {
+            let error = std::io::Error::from(errno);
+            return Err(failed(format_args!("cannot lock {}: {error}", path.display())));
+        }
+    }
+    match loop_device(file) {
+        Some(device) => {
+            let device = device.display();
+            Err(in_use(
+                path,
+                &format!("it is the loop device {device}: detach it with `losetup -d {device}`"),
+            ))
+        }
+        None => Ok(()),
+    }
+}
+
+fn in_use(path: &Path, why: &str) -> Failure {
+    Failure::new(Code::Busy, format_args!("{} is in use: {why}", path.display()))
+}
+
+/// A loop device through which the kernel may write to this file.
+fn loop_device(file: &File) -> Option<PathBuf> {
+    let ours = file.metadata().ok()?;
+    let devices = fs::read_dir("/sys/block").ok()?.flatten();
+    devices.map(|entry| entry.path()).find_map(|block| {
+        // Devices that are not attached have no such file.
+        let backing = fs::read_to_string(block.join("loop/backing_file")).ok()?;
+        let theirs = fs::metadata(backing.trim_end_matches('\n')).ok()?;
+        let writes = fs::read_to_string(block.join("ro")).ok()?.trim_end() == "0";
+        let same = (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino());
+        (same && writes).then(|| Path::new("/dev").join(block.file_name().unwrap_or_default()))
+    })
+}

@@ -1,0 +1,163 @@
+//! Whole disks, locks and descriptors: `shunt ext4 --partition`, `--fd`, and images in use.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+use shunt_tests::cmd::one_line;
+use shunt_tests::{Image, binary, needs_mount, needs_tools, run, run_for, sh};
+use tempfile::TempDir;
+
+/// A disk with two file systems, in the partitions 2 and 5 of an MBR or 2 and 3 of a GPT.
+struct Disk(TempDir);
+
+impl Disk {
+    fn new(script: &str, second: u64) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let line = format!(
+            "truncate -s 64M disk; printf '{script}' | sfdisk -q disk >/dev/null
+             for name in first second; do
+                 mkdir $name; echo $name > $name/file; mkfs.ext4 -q -F -L fs-$name -d $name $name.img 8M >/dev/null
+             done
+             dd if=first.img of=disk bs=1M seek=2 conv=notrunc status=none
+             dd if=second.img of=disk bs=512 seek={second} conv=notrunc status=none"
+        );
+        sh(dir.path(), &line).ok();
+        Self(dir)
+    }
+
+    fn gpt() -> Self {
+        let script = "label: gpt\\nsize=1M\\nsize=8M, name=root\\nsize=8M, name=\"two words\"\\n";
+        Self::new(script, 10 * 2048)
+    }
+
+    fn mbr() -> Self {
+        let script = "label: dos\\nlabel-id: 0xabcdef01\\n1: size=1M, type=c\\n2: size=8M\\n3: size=20M, type=f\\n5: size=8M\\n";
+        Self::new(script, 11 * 2048)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("disk")
+    }
+
+    fn cat(&self, partition: &str) -> shunt_tests::cmd::Ran {
+        run(binary::command(&["ext4", "cat", "--partition", partition]).arg(self.path()).arg("/file"))
+    }
+}
+
+#[test]
+fn partitions_are_named_by_number_label_and_uuid() {
+    needs_tools!("sfdisk", "mkfs.ext4");
+    for (disk, scheme, second) in [(Disk::gpt(), "gpt", "3"), (Disk::mbr(), "mbr", "5")] {
+        let info = run(binary::command(&["ext4", "info", "--json"]).arg(disk.path())).ok();
+        let info: Value = serde_json::from_str(&info).unwrap();
+        assert_eq!(info["scheme"], scheme);
+        let parts = info["partitions"].as_array().unwrap();
+        let holds = |number: &str| {
+            let part = parts.iter().find(|part| part["number"].as_u64() == number.parse().ok()).unwrap();
+            (part["holds"].as_str().unwrap(), part["uuid"].as_str().unwrap(), &part["filesystem_uuid"])
+        };
+        assert_eq!((holds("2").0, holds(second).0, holds("1").0), ("ext4", "ext4", "zeros"));
+        assert_eq!(disk.cat("2").ok(), "first\n");
+        assert_eq!(disk.cat(second).ok(), "second\n");
+        assert_eq!(disk.cat("fs-second").ok(), "second\n");
+        assert_eq!(disk.cat(&holds(second).1.to_uppercase()).ok(), "second\n");
+        assert_eq!(disk.cat(holds(second).2.as_str().unwrap()).ok(), "second\n");
+        let none = disk.cat("none").fails();
+        one_line(&none, "no partition none");
+        let unnamed = run(binary::command(&["ext4", "ls"]).arg(disk.path())).fails();
+        one_line(&unnamed, "--partition");
+        assert!(unnamed.contains("fs-second") || unnamed.contains("two words"), "{unnamed}");
+    }
+    assert_eq!(Disk::gpt().cat("two words").ok(), "second\n");
+}
+
+#[test]
+fn a_partition_is_mounted() {
+    needs_mount!();
+    needs_tools!("sfdisk", "mkfs.ext4");
+    let disk = Disk::gpt();
+    let mnt = disk.0.path().join("mnt");
+    fs::create_dir(&mnt).unwrap();
+    run(binary::command(&["ext4", "--daemon", "-o", "partition=root"]).arg(disk.path()).arg(&mnt)).ok();
+    let seen = fs::read(mnt.join("file"));
+    run(binary::command(&["umount"]).arg(&mnt)).ok();
+    assert_eq!(seen.unwrap(), b"first\n");
+}
+
+/// What the kernel may write to is not mounted, and the one line says why.
+#[test]
+fn an_image_in_use_is_left_alone() {
+    needs_mount!();
+    let Ok(image) = Image::make(&[], 16) else { return shunt_tests::skip::skip("no mkfs.ext4") };
+    let refused = |word| {
+        let ran = run_for(20, &mut image.mount_command(&[]));
+        assert_eq!(ran.status.and_then(|status| status.code()), Some(4), "{ran:?}");
+        one_line(&ran.err, word);
+    };
+    let Ok(kernel) = image.by_kernel("rw") else {
+        return shunt_tests::skip::kernel_cannot("no loop devices");
+    };
+    refused("loop device");
+    drop(kernel);
+    let file = File::open(image.path()).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    refused("locked");
+    drop(file);
+    // Its device, mounted by the kernel: it opens for one alone.
+    let device = run(Command::new("losetup").args(["--show", "-f"]).arg(image.path())).ok();
+    let (device, mnt) = (device.trim(), image.aside().join("kernel"));
+    let mounted = run(Command::new("mount").args(["-t", "ext4", device]).arg(&mnt));
+    let over = image.aside().join("over");
+    fs::create_dir(&over).unwrap();
+    let ran = run_for(20, binary::command(&["ext4", "--daemon", device]).arg(&over));
+    run(Command::new("umount").arg(&mnt));
+    let alone = run_for(20, binary::command(&["ext4", "--daemon", device]).arg(&over));
+    let kernel = run(Command::new("mount").args(["-t", "ext4", device]).arg(&mnt));
+    run(binary::command(&["umount"]).arg(&over));
+    run(Command::new("losetup").args(["-d", device]));
+    mounted.ok();
+    one_line(&ran.fails(), "in use");
+    alone.ok();
+    assert!(!kernel.success(), "the kernel mounts what is ours: {kernel:?}");
+}
+
+/// An image that only the caller may open.
+#[test]
+fn an_open_image_is_handed_on() {
+    needs_mount!();
+    let Ok(image) = Image::make(&[], 16) else { return shunt_tests::skip::skip("no mkfs.ext4") };
+    let file = File::open(image.path()).unwrap();
+    fs::remove_file(image.path()).unwrap();
+    rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
+    let fd = file.as_raw_fd().to_string();
+    run_for(20, &mut image.mount_command(&["--fd", &fd])).ok();
+    let mount = image.by_shunt_already();
+    assert!(mount.at().join("lost+found").is_dir());
+    let wrong = run_for(20, &mut image.mount_command(&["--fd", "987"])).fails();
+    one_line(&wrong, "--fd 987");
+}
+
+/// mount(8) and umount(8) find their helpers.
+#[test]
+fn mount_knows_the_type() {
+    needs_mount!();
+    let Ok(image) = Image::make(&[], 16) else { return shunt_tests::skip::skip("no mkfs.ext4") };
+    let helpers = image.aside().join("helpers");
+    fs::create_dir(&helpers).unwrap();
+    run(binary::command(&["install-helpers", "--dir"]).arg(&helpers)).ok();
+    let mnt = image.aside().join("ours");
+    fs::create_dir(&mnt).unwrap();
+    // As mount(8) calls it.
+    run_for(
+        20,
+        Command::new(helpers.join("mount.shunt.ext4")).arg(image.path()).arg(&mnt).args(["-o", "ro,noatime"]),
+    )
+    .ok();
+    let mount = image.by_shunt_already();
+    assert!(mount.at().join("lost+found").is_dir());
+    run_for(20, Command::new(helpers.join("umount.fuse.shunt.ext4")).arg(&mnt)).ok();
+    assert_eq!(shunt_tests::mounts::count(&mnt), 0);
+}
