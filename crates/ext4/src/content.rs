@@ -65,6 +65,15 @@ impl Filesystem {
         Ok(there)
     }
 
+    /// As [`read`](Self::read), of an inode that others may be changing: what it tells was so at one moment.
+    ///
+    /// # Errors
+    /// As `read`, and those of [`inode`](Self::inode).
+    pub fn read_at(&self, number: u32, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let _lock = self.locks.read(number);
+        self.read(&self.inode(number)?, offset, buffer)
+    }
+
     /// The target of a symbolic link.
     ///
     /// # Errors

@@ -85,6 +85,17 @@ impl Filesystem {
     /// Those of [`Geometry::read`]; [`Error::Unsupported`] for features with which it can only be
     /// [read](Self::open), by name.
     pub fn open_writable(device: Arc<dyn Device>) -> Result<Self> {
+        Self::open_writable_with_journal(device, None)
+    }
+
+    /// As [`open_writable`](Self::open_writable), with the device of an external journal.
+    ///
+    /// # Errors
+    /// As `open_writable`; [`Error::Journal`] where the journal given is that of another file system.
+    pub fn open_writable_with_journal(
+        device: Arc<dyn Device>,
+        journal: Option<Arc<dyn Device>>,
+    ) -> Result<Self> {
         if device.is_read_only() {
             return Err(Error::ReadOnly);
         }
@@ -93,7 +104,7 @@ impl Filesystem {
         if !unwritable.is_empty() {
             return Err(Error::Unsupported(format!("writing with {}", unwritable.join(", "))));
         }
-        let Opened { device, geometry, superblock, journal, recovered } = open::open(device, None, true)?;
+        let Opened { device, geometry, superblock, journal, recovered } = open::open(device, journal, true)?;
         let wide = geometry.incompat.contains(Incompat::BIT64);
         let sums = geometry.checksum_seed.is_some();
         let ring = journal.map(|(log, _)| Ring::open(log, wide, sums)).transpose()?;
@@ -139,7 +150,7 @@ impl Filesystem {
     /// As [`sync`](Self::sync).
     pub fn close(mut self) -> Result<()> {
         self.timer = None;
-        self.store.close(self.was_valid())
+        self.store.close(self.was_valid(), self.orphans.any_in_file())
     }
 
     /// What was recovered from the journal when it was opened; `None` where nothing had to be.
@@ -323,7 +334,7 @@ impl Drop for Filesystem {
     fn drop(&mut self) {
         // Not after `close`, which has the errors.
         if self.timer.take().is_some() {
-            self.store.close(self.was_valid()).ok();
+            self.store.close(self.was_valid(), self.orphans.any_in_file()).ok();
         }
     }
 }

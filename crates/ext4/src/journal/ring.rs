@@ -143,6 +143,14 @@ impl Ring {
         self.set_superblock()
     }
 
+    /// Notes in the journal that it was given up: recovery brings an older superblock of the file system back, which
+    /// knows nothing of that.
+    pub(crate) fn give_up(&mut self) {
+        // EIO, whatever it was.
+        self.superblock.errno = 5;
+        self.log.set_superblock(&self.superblock).and_then(|()| Ok(self.log.device().flush()?)).ok();
+    }
+
     fn set_superblock(&mut self) -> Result<()> {
         self.superblock.sequence = self.sequence;
         self.log.set_superblock(&self.superblock)?;

@@ -76,6 +76,7 @@ impl Incompat {
 
     /// What this engine can write.
     pub const WRITABLE: Self = Self::FILETYPE
+        .union(Self::NEEDS_RECOVERY)
         .union(Self::EXTENT)
         .union(Self::BIT64)
         .union(Self::FLEX_BG)

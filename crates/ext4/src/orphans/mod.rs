@@ -7,6 +7,8 @@
 mod file;
 mod list;
 mod mount;
+#[cfg(test)]
+mod tests;
 
 use parking_lot::Mutex;
 
@@ -28,6 +30,13 @@ pub(crate) struct Orphans(Mutex<State>);
 struct State {
     file: Option<file::Slots>,
     list: list::List,
+}
+
+impl Orphans {
+    /// Whether there are any in the orphan file.
+    pub(crate) fn any_in_file(&self) -> bool {
+        self.0.lock().file.as_ref().is_some_and(|file| !file.numbers().is_empty())
+    }
 }
 
 /// Notes an inode, and saves it.

@@ -3,8 +3,8 @@
 use super::{Store, Tid, Writer, place};
 use crate::error::{Error, Result};
 use crate::journal::Ring;
-use crate::layout::Incompat;
 use crate::layout::superblock_state::{ERROR, VALID};
+use crate::layout::{Compat, Incompat, RoCompat};
 
 /// Bytes of the log whose blocks may wait to be written to their places: so much memory holds them.
 const MOST_WAITING: u64 = 32 << 20;
@@ -33,7 +33,7 @@ impl Store {
         }
         let result = self.write_transaction(writer, &mut log);
         if let Err(error) = &result {
-            self.abort(writer, error);
+            self.abort(writer, log.as_mut(), error);
         }
         result
     }
@@ -82,12 +82,15 @@ impl Store {
     }
 
     /// Nothing can be changed from here on: the device has the last whole transaction, and that must stay so.
-    fn abort(&self, writer: &Writer, error: &Error) {
-        writer.gate.abort();
-        tracing::error!(
-            "a transaction could not be written ({error}): the file system is read-only from now on"
-        );
+    pub(super) fn abort(&self, writer: &Writer, ring: Option<&mut Ring>, error: &Error) {
+        if !writer.gate.abort() {
+            return;
+        }
+        tracing::error!("a transaction was given up ({error}): the file system is read-only from now on");
         // As good as it goes on a device that just failed. The superblock alone is whole by itself.
+        if let Some(ring) = ring {
+            ring.give_up();
+        }
         writer.superblock.record_error();
         writer.place_superblock(self).ok();
     }
@@ -102,6 +105,11 @@ impl Store {
             if !journaled {
                 raw.state.set(raw.state.get() & !VALID);
             }
+            // Without it nobody would look into the orphan file after a crash.
+            let mut ro_compat = RoCompat::from_bits_retain(raw.feature_ro_compat.get());
+            let file = self.geometry.compat.contains(Compat::ORPHAN_FILE);
+            ro_compat.set(RoCompat::ORPHAN_PRESENT, file);
+            raw.feature_ro_compat.set(ro_compat.bits());
             raw.mnt_count.set(raw.mnt_count.get().wrapping_add(1));
             let now = crate::time::now().seconds;
             raw.mtime.set(now as u32);
@@ -110,7 +118,8 @@ impl Store {
     }
 
     /// The last commit: everything goes to its place, and nothing is left to be recovered.
-    pub(crate) fn close(&self, was_valid: bool) -> Result<()> {
+    /// `orphans` tells that there are inodes in the orphan file still.
+    pub(crate) fn close(&self, was_valid: bool, orphans: bool) -> Result<()> {
         self.sync()?;
         let writer = self.writer()?;
         let mut log = writer.log.lock();
@@ -123,6 +132,9 @@ impl Store {
             let mut incompat = Incompat::from_bits_retain(raw.feature_incompat.get());
             incompat.remove(Incompat::NEEDS_RECOVERY);
             raw.feature_incompat.set(incompat.bits());
+            let mut ro_compat = RoCompat::from_bits_retain(raw.feature_ro_compat.get());
+            ro_compat.set(RoCompat::ORPHAN_PRESENT, orphans);
+            raw.feature_ro_compat.set(ro_compat.bits());
             if was_valid && raw.state.get() & ERROR == 0 {
                 raw.state.set(raw.state.get() | VALID);
             }

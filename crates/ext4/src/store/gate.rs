@@ -115,9 +115,10 @@ impl Gate {
         self.state.lock().since.map(|since| since.elapsed())
     }
 
-    pub(super) fn abort(&self) {
-        self.state.lock().aborted = true;
+    /// Lets nobody in any more; tells whether anybody was before.
+    pub(super) fn abort(&self) -> bool {
         self.changed.notify_all();
+        !std::mem::replace(&mut self.state.lock().aborted, true)
     }
 
     pub(super) fn is_aborted(&self) -> bool {

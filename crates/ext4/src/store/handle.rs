@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Seal, Store, Tid, Writer};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The right to change metadata until it is dropped. A handle must not be held while waiting for an inode's lock or for
 /// a commit; and what failed half way stays half done: check first, then change.
@@ -11,6 +11,8 @@ pub(crate) struct Handle<'a> {
     pub(super) store: &'a Store,
     pub(super) writer: &'a Writer,
     pub(super) credits: u32,
+    /// Something was changed through it.
+    pub(super) changed: bool,
 }
 
 impl<'a> Handle<'a> {
@@ -35,7 +37,9 @@ impl<'a> Handle<'a> {
     ) -> Result<R> {
         let mut change = Some(change);
         loop {
-            self.store.get(number, seal, &verify)?;
+            if let Err(error) = self.store.get(number, seal, &verify) {
+                return self.checked(Err(error));
+            }
             let geometry = &self.store.geometry;
             let changed = self.store.cache.change(number, seal, |bytes| {
                 let result = (change.take().expect("called once"))(bytes)?;
@@ -44,9 +48,23 @@ impl<'a> Handle<'a> {
             });
             // It may have been dropped between the two calls.
             if let Some(result) = changed {
-                return result;
+                return self.checked(result);
             }
         }
+    }
+
+    /// What is done in half because the image is damaged, or the device failed, must not be committed.
+    fn checked<R>(&mut self, result: Result<R>) -> Result<R> {
+        match &result {
+            Err(error @ (Error::Corrupt(_) | Error::Io(_))) if self.changed => {
+                // A commit may have the log, and wait for this handle.
+                let mut log = self.writer.log.try_lock();
+                self.store.abort(self.writer, log.as_mut().and_then(|log| log.as_mut()), error);
+            }
+            Err(_) => {}
+            Ok(_) => self.changed = true,
+        }
+        result
     }
 
     /// A block that is new: begins as zeros, filled by `fill`, its sum filled in.
@@ -55,12 +73,14 @@ impl<'a> Handle<'a> {
         fill(&mut bytes);
         seal.fill_sum(&self.store.geometry, number, &mut bytes);
         self.writer.revoked.lock().remove(&number);
+        self.changed = true;
         self.store.cache.create(number, Arc::from(bytes), seal);
         Ok(())
     }
 
     /// The block holds metadata no more: dropped from memory, and revoked in the log.
     pub(crate) fn forget(&mut self, number: u64) {
+        self.changed = true;
         self.writer.revoked.lock().insert(number);
         self.store.cache.forget(number);
     }

@@ -142,7 +142,7 @@ impl Store {
                 .gate
                 .enter(credits, || self.cache.dirty() + writer.revoked.lock().len() as u32 / 64)?
             {
-                Entered::In => return Ok(Handle { store: self, writer, credits }),
+                Entered::In => return Ok(Handle { store: self, writer, credits, changed: false }),
                 Entered::Full(tid) => self.commit(tid)?,
             }
         }
