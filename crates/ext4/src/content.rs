@@ -8,7 +8,7 @@ use crate::map::{self, Place, Run};
 use crate::xattr::Xattrs;
 
 /// Bytes of the longest target of a symbolic link, as the kernel has it.
-const LONGEST_TARGET: u64 = 4096;
+pub(crate) const LONGEST_TARGET: u64 = 4096;
 
 impl Filesystem {
     /// The run of blocks of a file that begins at block `logical`, at most `most` blocks long. This is where the

@@ -1,16 +1,41 @@
 //! Names entered into a directory and taken out again.
 
-use super::LONGEST_NAME;
 use super::find::Found;
 use super::leaf::{self, Link};
-use super::source::Target;
+use super::source::{Source, Target};
 use super::tree;
+use super::{LONGEST_NAME, index};
 use crate::error::{Error, Result};
 use crate::layout::Compat;
 
 /// Most blocks of the directory itself that [`insert`] changes or adds: the new leaf and the one it was split from, and
 /// the same for each level of the index, with a new level below the root.
 pub(crate) const INSERT_BLOCKS: u32 = 2 + 2 * 3 + 1;
+
+/// Whether a name can be entered with one block changed, and none added.
+///
+/// # Errors
+/// [`Error::Corrupt`], [`Error::Io`].
+pub(crate) fn has_room(directory: &impl Source, name: &[u8]) -> Result<bool> {
+    let has_room_in = |logical| {
+        let Some((number, block)) = directory.block(logical)? else { return Ok(false) };
+        let room = leaf::find_room(&block, directory.geometry(), name)
+            .map_err(|corruption| corruption.inode(directory.number()).block(number))?;
+        Ok(room.is_some())
+    };
+    if directory.is_indexed() {
+        return match index::hasher(directory)? {
+            Some(hasher) => has_room_in(index::descend(directory, hasher.hash(name))?.1),
+            None => Ok(false),
+        };
+    }
+    for logical in 0..directory.length()? {
+        if has_room_in(logical)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
 
 /// Enters a name that is not there yet.
 ///

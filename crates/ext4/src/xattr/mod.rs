@@ -1,5 +1,4 @@
 //! Extended attributes.
-#![allow(dead_code, unused_imports, reason = "names are written by who is still to come")]
 
 mod acl;
 mod area;

@@ -1,0 +1,70 @@
+//! What a new inode has of the directory in which it is made.
+
+use super::create::New;
+use crate::error::Result;
+use crate::inode::{Inode, Kind};
+use crate::layout::InodeFlags;
+use crate::xattr::{Acl, Attribute, Lists};
+
+/// `S_ISGID`
+const SET_GROUP: u16 = 0o2000;
+
+/// Index of the attribute that holds an ACL.
+const ACCESS: u8 = 2;
+const DEFAULT: u8 = 3;
+
+/// The flags that go down.
+pub(super) fn flags(parent: &Inode, kind: Kind) -> InodeFlags {
+    let all = InodeFlags::SECRM
+        | InodeFlags::UNRM
+        | InodeFlags::COMPR
+        | InodeFlags::SYNC
+        | InodeFlags::NODUMP
+        | InodeFlags::NOATIME
+        | InodeFlags::JOURNAL_DATA
+        | InodeFlags::NOTAIL
+        | InodeFlags::DIRSYNC
+        | InodeFlags::PROJINHERIT
+        | InodeFlags::CASEFOLD
+        | InodeFlags::DAX;
+    let of_directories = InodeFlags::DIRSYNC | InodeFlags::CASEFOLD | InodeFlags::PROJINHERIT;
+    let flags = parent.flags & all;
+    match kind {
+        Kind::Directory => flags,
+        Kind::Regular => flags - of_directories,
+        _ => flags & (InodeFlags::NODUMP | InodeFlags::NOATIME),
+    }
+}
+
+/// Group and permissions: those of a directory with the set-group bit give their group, and to directories the bit.
+pub(super) fn owner(parent: &Inode, kind: Kind, new: &New) -> (u32, u16) {
+    let permissions = new.permissions & 0o7777;
+    match parent.permissions & SET_GROUP {
+        0 => (new.gid, permissions),
+        bit if kind == Kind::Directory => (parent.gid, permissions | bit),
+        _ => (parent.gid, permissions),
+    }
+}
+
+/// Permissions and ACLs: a default ACL of the directory takes the place of the umask.
+pub(super) fn access(
+    above: &Lists,
+    kind: Kind,
+    permissions: u16,
+    umask: u16,
+) -> Result<(u16, Vec<Attribute>)> {
+    let stored = above.get(DEFAULT, b"").filter(|_| kind != Kind::Symlink);
+    let Some(stored) = stored else {
+        let umask = if kind == Kind::Symlink { 0 } else { umask & 0o777 };
+        return Ok((permissions & !umask, Vec::new()));
+    };
+    let (access, permissions) = Acl::from_stored(stored)?.inherit(permissions);
+    let mut list = Vec::new();
+    if !access.mode().1 {
+        list.push(Attribute { index: ACCESS, name: Vec::new(), value: access.to_stored() });
+    }
+    if kind == Kind::Directory {
+        list.push(Attribute { index: DEFAULT, name: Vec::new(), value: stored.to_vec() });
+    }
+    Ok((permissions, list))
+}
