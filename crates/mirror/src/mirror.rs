@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Once};
 
 use parking_lot::Mutex;
-use shunt_fuse::{Capabilities, Config, Profile};
+use shunt_fuse::{Capabilities, Config, NodeId, Profile};
 
 use crate::coherence::{self, Caching, Coherence, Heard};
 use crate::face::mappable::Mappable;
@@ -33,6 +33,8 @@ pub struct Mirror {
     pub(crate) passthrough_failed: Once,
     /// What an earlier daemon had held, until the session starts.
     pub(crate) inherited: Mutex<BTreeMap<u64, OwnedFd>>,
+    /// The same of inodes that nobody had opened.
+    pub(crate) inherited_nodes: Mutex<Vec<(NodeId, OwnedFd)>>,
 }
 
 impl Mirror {
@@ -80,6 +82,7 @@ impl Mirror {
             rereads: Rereads::default(),
             passthrough_failed: Once::new(),
             inherited: Mutex::default(),
+            inherited_nodes: Mutex::default(),
         })
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use shunt_fuse::guardian::HandOver;
 use shunt_fuse::takeover::OpenRecord;
-use shunt_fuse::{Errno, Handle};
+use shunt_fuse::{Errno, Handle, NodeId};
 
 use crate::lower::keeper::Keeper;
 use crate::lower::resume::Reopen;
@@ -34,6 +34,18 @@ impl Keeper for Held {
             takeover.let_go(handle);
         }
     }
+
+    fn hold_node(&self, node: NodeId, file: BorrowedFd<'_>) {
+        if let Some(takeover) = self.0.takeover() {
+            takeover.hold_node(node, file);
+        }
+    }
+
+    fn let_go_node(&self, node: NodeId) {
+        if let Some(takeover) = self.0.takeover() {
+            takeover.let_go_node(node);
+        }
+    }
 }
 
 impl Mirror {
@@ -55,6 +67,7 @@ impl Mirror {
         let source = Source { root, attached, whole: id & ROOT_IS_WHOLE != 0 };
         let mirror = Self::open_source(MirrorOptions { resumes: true, ..options }, Some(source))?;
         *mirror.inherited.lock() = held;
+        *mirror.inherited_nodes.lock() = hand_over.take_nodes();
         Ok(mirror)
     }
 
@@ -66,7 +79,7 @@ impl Mirror {
             let whole = if self.lower.is_whole() { ROOT_IS_WHOLE } else { 0 };
             takeover.hold(ROOT | attached | whole, self.lower.root());
         }
-        self.lower.keep_with(Box::new(Held(session.clone())));
+        self.lower.keep_with(Box::new(Held(session.clone())), self.opens_nothing(session));
         let mut held = std::mem::take(&mut *self.inherited.lock());
         let mut reopen = |record: &OpenRecord| Reopen {
             handle: record.handle.0,
@@ -76,7 +89,8 @@ impl Mirror {
         };
         let files = takeover.files().iter().map(&mut reopen).collect();
         let directories = takeover.directories().iter().map(reopen).collect();
-        let lost = self.lower.resume(files, directories, takeover.takeovers());
+        let inodes = std::mem::take(&mut *self.inherited_nodes.lock());
+        let lost = self.lower.resume(files, directories, inodes, takeover.takeovers());
         if lost > 0 {
             tracing::warn!("{lost} open files could not be opened again: their users get EBADF");
         }
@@ -84,6 +98,7 @@ impl Mirror {
             // Of what others did to the source meanwhile nobody heard.
             session.caches().invalidate_all();
         }
+        self.mappable.start(session);
         // Of files that were closed meanwhile.
         held.keys().for_each(|id| takeover.let_go(*id));
         Ok(())

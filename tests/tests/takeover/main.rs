@@ -1,7 +1,7 @@
 //! Daemons killed again and again while programs work in the mount: each call must come out exactly as if nothing had
 //! happened.
 //!
-//! `SHUNT_TAKEOVER_SECONDS` makes the run as long (`make takeover TIME=30m`); else it is a short one.
+//! `SHUNT_TAKEOVER_SECONDS` makes the run of each plan as long (`make takeover TIME=30m` sees to that); else it is a short one.
 
 mod killer;
 mod upgrade;
@@ -31,14 +31,14 @@ impl Run {
     }
 }
 
-/// Seconds of a long run; none in a short one.
+/// Seconds of a long run of one plan; none in a short one.
 fn long() -> Option<u64> {
     std::env::var("SHUNT_TAKEOVER_SECONDS").ok()?.parse().ok()
 }
 
 fn stand(name: &str, plan: Plan, kills: usize, by: End) {
     needs_mount!();
-    let seconds = long().map(|all| all / PLANS);
+    let seconds = long();
     let patience = 120 + seconds.unwrap_or(0);
     // A session over io_uring cannot be handed over, so this is never tested there.
     let plan = plan.args(&["--crashes", "1000000", "--transport", "dev"]).patience(patience);
@@ -74,10 +74,7 @@ fn stand(name: &str, plan: Plan, kills: usize, by: End) {
     });
 }
 
-/// How many plans share the time of a long run.
-const PLANS: u64 = 6;
-
-/// The plans, each with its share of a long run.
+/// The plans. `scripts/takeover` gives them their share of a long run, one after the other.
 mod survive {
     use super::{End, Plan, stand};
 
@@ -94,6 +91,17 @@ mod survive {
     #[test]
     fn through_the_daemon_on_tmpfs() {
         stand("tmpfs, through the daemon", Plan::daemon(), 6, End::Killed);
+    }
+
+    #[test]
+    fn nothing_opened_on_tmpfs() {
+        stand("tmpfs, nothing opened", Plan::unopened(), 6, End::Killed);
+    }
+
+    #[test]
+    fn nothing_opened_on_ext4() {
+        let plan = Plan::ext4().args(&["--passthrough", "off", "--cache", "exclusive"]);
+        stand("ext4, nothing opened", plan, 6, End::Killed);
     }
 
     #[test]

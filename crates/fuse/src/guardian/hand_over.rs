@@ -10,6 +10,7 @@ use super::held::{Class, Held, Key};
 use super::process::now;
 use super::wire::{MAX, Message};
 use super::{Cause, Guardian, GuardianError, Watch, link};
+use crate::api::NodeId;
 use crate::mount::MountPoint;
 
 /// All that is left of a server: what its successor needs to go on.
@@ -88,6 +89,12 @@ impl HandOver {
     pub fn take_all(&mut self) -> Vec<(u64, OwnedFd)> {
         let ours = |key: &Key, _: &mut OwnedFd| key.class == Class::FileSystem;
         self.held.extract_if(.., ours).map(|(key, descriptor)| (key.id, descriptor)).collect()
+    }
+
+    /// The inodes that the last server's file system had held, but for those taken already.
+    pub fn take_nodes(&mut self) -> Vec<(NodeId, OwnedFd)> {
+        let nodes = |key: &Key, _: &mut OwnedFd| key.class == Class::Node;
+        self.held.extract_if(.., nodes).map(|(key, descriptor)| (NodeId(key.id), descriptor)).collect()
     }
 
     /// Time since the last server was found gone, or began to hand over.

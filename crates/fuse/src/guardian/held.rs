@@ -15,11 +15,13 @@ pub(crate) enum Class {
     Log = 2,
     /// The file system's own; it picks the ids.
     FileSystem = 3,
+    /// An inode of the file system, by its id.
+    Node = 4,
 }
 
 impl Class {
     pub(crate) fn from_number(number: u32) -> Option<Self> {
-        [Class::Device, Class::State, Class::Log, Class::FileSystem]
+        [Class::Device, Class::State, Class::Log, Class::FileSystem, Class::Node]
             .into_iter()
             .find(|class| *class as u32 == number)
     }

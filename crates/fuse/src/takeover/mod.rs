@@ -15,6 +15,7 @@
 //!   [`Takeover::files`] and [`Takeover::directories`] tell what is open, once, at the start.
 //! - **Descriptors** that no path or handle leads back to (the file system's root, files without a name) are
 //!   [held](Takeover::hold).
+//! - **What else it must know** and can say in a number is [marked](Takeover::mark).
 //! - **What must not be done twice.** The kernel asks again for what it has no reply to, done or not. Before the system
 //!   call that changes something, a handler says so with [`Request::begin`](crate::Request::begin); a later server finds it
 //!   with [`Request::begun`](crate::Request::begun), and then takes, say, EEXIST of a mkdir for success. What is the same
@@ -22,6 +23,7 @@
 
 mod intents;
 mod map;
+mod marks;
 mod opens;
 mod state;
 
@@ -34,11 +36,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
+use crate::api::NodeId;
 use crate::guardian::held::{Class, Key};
 use crate::guardian::{Guardian, GuardianError};
 use crate::session::Negotiated;
 use crate::transport::device::Device;
 use intents::Intents;
+use marks::Marks;
 pub(crate) use opens::Kind;
 use state::{BACKING_HIGH, State};
 
@@ -56,6 +60,7 @@ pub struct Takeover {
     state: State,
     takeovers: u32,
     intents: Intents,
+    marks: Marks,
     files: Vec<OpenRecord>,
     directories: Vec<OpenRecord>,
     /// What earlier servers opened, by request, until the kernel shows that it had the reply.
@@ -100,6 +105,7 @@ impl Takeover {
         Self {
             guardian,
             intents: Intents::read(&state, takeovers.into()),
+            marks: Marks::read(&state),
             state,
             takeovers,
             files,
@@ -138,6 +144,31 @@ impl Takeover {
     /// The descriptor of this id need not be held any more.
     pub fn let_go(&self, id: u64) {
         self.heard(self.guardian.let_go(Key { class: Class::FileSystem, id }));
+    }
+
+    /// As [`hold`](Self::hold), for an inode that has no handle.
+    pub fn hold_node(&self, node: NodeId, descriptor: BorrowedFd<'_>) {
+        self.heard(self.guardian.hold(Key { class: Class::Node, id: node.0 }, descriptor));
+    }
+
+    /// The descriptor of this inode need not be held any more.
+    pub fn let_go_node(&self, node: NodeId) {
+        self.heard(self.guardian.let_go(Key { class: Class::Node, id: node.0 }));
+    }
+
+    /// Has the next server know a number other than 0, of the file system's choice. 262,144 have room.
+    pub fn mark(&self, number: u64) {
+        self.marks.add(&self.state, number);
+    }
+
+    /// The next server need not know a number any more.
+    pub fn unmark(&self, number: u64) {
+        self.marks.remove(&self.state, number);
+    }
+
+    /// The numbers that were [marked](Self::mark), by earlier servers too; `None` where there was no room for one.
+    pub fn marks(&self) -> Option<Vec<u64>> {
+        self.marks.all(&self.state)
     }
 
     fn heard(&self, result: Result<(), GuardianError>) {

@@ -10,9 +10,11 @@
 //! | 5 | open files so far: no index of [`FILES`] from here on was ever used |
 //! | 6 | the same for [`DIRECTORIES`] |
 //! | 7 | highest number of a backing file so far |
-//! | 8 | words 16 to 511 are the file system's own: 1 if they are not complete |
+//! | 8 | places of [`MARKS`] used so far |
+//! | 9 | 1 if there was no room for one of them |
 //! | from 512 | [`INTENTS`] of 16 words each: [`intents`](super::intents) |
 //! | then | [`FILES`] and [`DIRECTORIES`] of 8 words each: [`opens`](super::opens) |
+//! | then | [`MARKS`] of a word each: [`marks`](super::marks) |
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,16 +38,21 @@ pub(super) const INTENT_WORDS: usize = 16;
 pub(super) const FILES: usize = 1 << 20;
 pub(super) const DIRECTORIES: usize = 1 << 18;
 pub(super) const OPEN_WORDS: usize = 8;
+/// Most numbers that a file system can have the next server know.
+pub(super) const MARKS: usize = 1 << 18;
 
 const HEADER: usize = 512;
 const INTENTS_AT: usize = HEADER;
 const FILES_AT: usize = INTENTS_AT + INTENTS * INTENT_WORDS;
 const DIRECTORIES_AT: usize = FILES_AT + FILES * OPEN_WORDS;
-const WORDS: usize = DIRECTORIES_AT + DIRECTORIES * OPEN_WORDS;
+const MARKS_AT: usize = DIRECTORIES_AT + DIRECTORIES * OPEN_WORDS;
+pub(super) const WORDS: usize = MARKS_AT + MARKS;
 
 pub(super) const FILES_HIGH: usize = 5;
 pub(super) const DIRECTORIES_HIGH: usize = 6;
 pub(super) const BACKING_HIGH: usize = 7;
+pub(super) const MARKS_HIGH: usize = 8;
+pub(super) const MARKS_LOST: usize = 9;
 
 /// The state of a session, valid at any instant.
 #[derive(Debug)]
@@ -106,7 +113,11 @@ impl State {
     }
 
     pub(super) fn directory(&self, index: usize) -> &[AtomicU64; OPEN_WORDS] {
-        record(&self.0[DIRECTORIES_AT..], index)
+        record(&self.0[DIRECTORIES_AT..MARKS_AT], index)
+    }
+
+    pub(super) fn mark(&self, place: usize) -> &AtomicU64 {
+        &self.0[MARKS_AT + place]
     }
 }
 

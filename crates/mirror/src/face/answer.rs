@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::{OFlags, StatVfs, Statx};
 use shunt_fuse::{
-    Attributes, Capabilities, Entry, Errno, Expiry, FileHandle, NodeId, Opened, Request, StatFs,
+    Attributes, Capabilities, Entry, Errno, Expiry, FileHandle, Handle, NodeId, Opened, Request, StatFs,
 };
 
 use super::attributes;
@@ -89,7 +89,7 @@ impl Mirror {
 
     /// How a file just made is served.
     pub(super) fn made(&self, request: &Request<'_>, found: &Found, opening: Opening, flags: u32) -> Opened {
-        if self.opens_nothing(request) {
+        if self.opens_nothing(request.session()) {
             self.lower.keep_unopened(found, opening);
             return self.closing(Opened::cached(FileHandle(0)).keep_cache());
         }
@@ -98,11 +98,11 @@ impl Mirror {
 
     /// Files are read and written without being opened: where all data goes through the mount's own page cache, only
     /// this mount changes it, and `close` has nothing to report, an open tells the daemon nothing.
-    pub(super) fn opens_nothing(&self, request: &Request<'_>) -> bool {
+    pub(crate) fn opens_nothing(&self, session: &Handle) -> bool {
         self.cache == CacheMode::Exclusive
             && self.passthrough == PassthroughMode::Off
             && self.lower.features().local
-            && request.session().negotiated().has(Capabilities::NO_OPEN_SUPPORT)
+            && session.negotiated().has(Capabilities::NO_OPEN_SUPPORT)
     }
 
     /// The file that a request means.
@@ -113,7 +113,7 @@ impl Mirror {
         handle: FileHandle,
         write: bool,
     ) -> Result<Arc<OwnedFd>, Errno> {
-        if self.opens_nothing(request) {
+        if self.opens_nothing(request.session()) {
             return past_leases(request, || self.lower.unopened_file(node, write)).await;
         }
         Ok(self.lower.file(handle.0)?.file.clone())

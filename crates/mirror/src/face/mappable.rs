@@ -6,11 +6,13 @@
 //! believed for long again, however it is cached, until the kernel forgets it.
 
 use std::collections::HashSet;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use shunt_fuse::{Expiry, NodeId};
+use shunt_fuse::takeover::Takeover;
+use shunt_fuse::{Expiry, Handle, NodeId};
 
 /// How long such attributes are believed.
 const BELIEVED: Expiry = Expiry::after(Duration::from_secs(1));
@@ -20,19 +22,43 @@ const BELIEVED: Expiry = Expiry::after(Duration::from_secs(1));
 pub(crate) struct Mappable {
     nodes: Mutex<HashSet<NodeId>>,
     any: AtomicBool,
+    /// Of an earlier daemon's nodes it is not known which.
+    all: AtomicBool,
+    /// Where they are noted for the next daemon, which cannot see who has a mapping.
+    session: OnceLock<Handle>,
 }
 
 impl Mappable {
+    /// Goes on where other daemons ended.
+    pub(crate) fn start(&self, session: &Handle) {
+        let Some(takeover) = session.takeover() else { return };
+        match takeover.marks() {
+            Some(marks) => self.nodes.lock().extend(marks.into_iter().map(NodeId)),
+            None => self.all.store(true, Ordering::Release),
+        }
+        self.any.store(!self.nodes.lock().is_empty(), Ordering::Release);
+        let _ = self.session.set(session.clone());
+    }
+
+    fn takeover(&self) -> Option<&Takeover> {
+        self.session.get()?.takeover()
+    }
+
     /// Takes note of an open; tells whether it is the first of its node.
     pub(crate) fn note(&self, node: NodeId) -> bool {
         let mut nodes = self.nodes.lock();
         self.any.store(true, Ordering::Release);
-        nodes.insert(node)
+        let first = nodes.insert(node);
+        if first && let Some(takeover) = self.takeover() {
+            takeover.mark(node.0);
+        }
+        first
     }
 
     /// Whether a mapping may write the node past the kernel's caches.
     pub(crate) fn contains(&self, node: NodeId) -> bool {
-        self.any.load(Ordering::Acquire) && self.nodes.lock().contains(&node)
+        self.all.load(Ordering::Acquire)
+            || self.any.load(Ordering::Acquire) && self.nodes.lock().contains(&node)
     }
 
     /// Shortens an expiry where a mapping may make it untrue.
@@ -46,6 +72,9 @@ impl Mappable {
             let mut nodes = self.nodes.lock();
             if nodes.contains(&node) && !held() {
                 nodes.remove(&node);
+                if let Some(takeover) = self.takeover() {
+                    takeover.unmark(node.0);
+                }
                 self.any.store(!nodes.is_empty(), Ordering::Release);
             }
         }

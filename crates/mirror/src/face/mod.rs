@@ -196,7 +196,7 @@ impl FileSystem for Mirror {
     }
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
-        if self.opens_nothing(request) {
+        if self.opens_nothing(request.session()) {
             // Remembered: files are never opened or released again, and every request names the inode alone.
             return Err(Errno::NOSYS);
         }
@@ -264,7 +264,7 @@ impl FileSystem for Mirror {
         handle: FileHandle,
         _owner: LockOwner,
     ) -> Result<(), Errno> {
-        if self.opens_nothing(request) {
+        if self.opens_nothing(request.session()) {
             // Remembered. Nothing is learnt at close here, and locks are the kernel's own.
             return Err(Errno::NOSYS);
         }

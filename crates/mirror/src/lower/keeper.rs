@@ -1,16 +1,20 @@
 //! Files that the next daemon cannot open again: who has them held for it.
 
+use std::collections::HashSet;
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FileType, StatxFlags};
-use shunt_fuse::NodeId;
+use rustix::io::Errno;
+use shunt_fuse::{NodeId, TableNode as _};
 
 use super::Lower;
 use super::ident::Ident;
 use super::open_files::OpenFile;
+use super::ops::Identity;
 
 /// Holds open files for a process that goes on where this one ends.
 pub trait Keeper: Send + Sync {
@@ -18,6 +22,10 @@ pub trait Keeper: Send + Sync {
     fn hold(&self, handle: u64, file: BorrowedFd<'_>);
     /// The handle was closed.
     fn let_go(&self, handle: u64);
+    /// Holds an inode that nobody opens.
+    fn hold_node(&self, node: NodeId, file: BorrowedFd<'_>);
+    /// The other side does not know the inode any more.
+    fn let_go_node(&self, node: NodeId);
 }
 
 /// The keeper, if there is one.
@@ -26,6 +34,9 @@ pub(super) struct Keeping {
     keeper: OnceLock<Box<dyn Keeper>>,
     /// Names taken away so far.
     removals: AtomicU64,
+    /// Files are used without being opened: those that lose their last name are held by inode.
+    by_node: AtomicBool,
+    nodes: Mutex<HashSet<NodeId>>,
 }
 
 impl fmt::Debug for Keeping {
@@ -36,8 +47,11 @@ impl fmt::Debug for Keeping {
 
 impl Lower {
     /// Has open files held that cannot be opened again: those without a name, and those whose id does not lead to them.
-    pub fn keep_with(&self, keeper: Box<dyn Keeper>) {
+    ///
+    /// `by_node`: nobody opens files, so any that loses its last name may be in use.
+    pub fn keep_with(&self, keeper: Box<dyn Keeper>, by_node: bool) {
         let _ = self.keeping.keeper.set(keeper);
+        self.keeping.by_node.store(by_node, Ordering::Release);
     }
 
     pub(super) fn hold(&self, handle: u64, file: &OpenFile) {
@@ -74,8 +88,12 @@ impl Lower {
     /// Before the name of this inode goes: holds its open files where it is the last one.
     pub(super) fn hold_before_loss(&self, victim: BorrowedFd<'_>) -> Option<NodeId> {
         self.keeping.keeper.get()?;
-        if self.files.is_empty() || links(victim) != Some(1) {
+        let by_node = self.keeping.by_node.load(Ordering::Acquire);
+        if (self.files.is_empty() && !by_node) || links(victim) != Some(1) {
             return None;
+        }
+        if by_node {
+            self.hold_inode(victim);
         }
         let id = self.known(victim)?;
         self.hold_all(id);
@@ -87,6 +105,48 @@ impl Lower {
         self.keeping.removals.fetch_add(1, Ordering::AcqRel);
         if let Some(id) = id {
             self.hold_all(id);
+        }
+    }
+
+    /// Holds an inode without a name, or about to lose it, until it is forgotten. Bounded as the daemon's own are.
+    pub(super) fn hold_inode(&self, file: BorrowedFd<'_>) {
+        let Some(keeper) = self.keeping.keeper.get().filter(|_| self.keeping.by_node.load(Ordering::Acquire))
+        else {
+            return;
+        };
+        let Ok((Identity::Handle(node), _)) = self.identify(file) else { return };
+        let Some(id) = node.id() else { return };
+        if self.resumes {
+            // The other side may know it from an earlier process, and will have it forgotten.
+            self.nodes.revive(node).ok();
+        }
+        if self.nodes.get(id).is_err() {
+            return;
+        }
+        let mut nodes = self.keeping.nodes.lock();
+        if nodes.len() < self.limits.nameless && nodes.insert(id) {
+            keeper.hold_node(id, file);
+        }
+    }
+
+    /// Goes on with what was held for an earlier process.
+    pub(super) fn restore_inode(&self, id: NodeId, file: OwnedFd) -> Result<(), Errno> {
+        match self.identify(file.as_fd())?.0 {
+            Identity::Handle(node) if node.id() == Some(id) => self.nodes.revive(node)?,
+            _ => return Err(Errno::STALE),
+        };
+        self.keeping.nodes.lock().insert(id);
+        self.nameless.put(id, Arc::new(file));
+        Ok(())
+    }
+
+    /// The other side does not know the inode any more.
+    pub(super) fn let_go_inode(&self, id: NodeId) {
+        if self.keeping.by_node.load(Ordering::Acquire)
+            && self.keeping.nodes.lock().remove(&id)
+            && let Some(keeper) = self.keeping.keeper.get()
+        {
+            keeper.let_go_node(id);
         }
     }
 

@@ -268,6 +268,7 @@ impl Lower {
     pub fn forget(&self, id: NodeId, lookups: u64) {
         let Some(node) = self.nodes.forget(id, lookups) else { return };
         self.nameless.remove(id);
+        self.let_go_inode(id);
         self.unopened.forget(id);
         if node.kind == FileType::Directory {
             self.dirs.remove(id);

@@ -34,8 +34,19 @@ impl Lower {
 
     /// Opens what the other side has open. `generation` counts the processes before this one. Tells how many could not be
     /// opened: requests for those fail with EBADF.
-    pub fn resume(&self, files: Vec<Reopen>, directories: Vec<Reopen>, generation: u32) -> usize {
+    pub fn resume(
+        &self,
+        files: Vec<Reopen>,
+        directories: Vec<Reopen>,
+        inodes: Vec<(NodeId, OwnedFd)>,
+        generation: u32,
+    ) -> usize {
         let wanted = files.len() + directories.len();
+        for (id, file) in inodes {
+            if let Err(errno) = self.restore_inode(id, file) {
+                tracing::warn!(%id, %errno, "a file without a name is lost");
+            }
+        }
         let files: Vec<_> = files
             .into_iter()
             .filter_map(|file| {

@@ -72,6 +72,7 @@ impl Lower {
         let file = &opening.file.file;
         if found.stat.stx_nlink == 0 {
             // No name leads to it.
+            self.hold_inode(file.as_fd());
             self.nameless.put(found.id, file.clone());
         }
         // One that is open for writing only is of no use to readers.

@@ -1,0 +1,70 @@
+//! Numbers that a file system wants known to the next server, in no order: a word each, 0 where there is none.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+
+use super::state::{MARKS, MARKS_HIGH, MARKS_LOST, State};
+
+#[derive(Debug)]
+pub(super) struct Marks(Mutex<Places>);
+
+#[derive(Debug)]
+struct Places {
+    of: HashMap<u64, usize>,
+    free: Vec<usize>,
+    /// Places from here on were never used.
+    high: usize,
+}
+
+impl Marks {
+    /// Reads what is left of an earlier server.
+    pub(super) fn read(state: &State) -> Self {
+        let high = (state.word(MARKS_HIGH).load(Ordering::Acquire) as usize).min(MARKS);
+        let mut places = Places { of: HashMap::new(), free: Vec::new(), high };
+        for place in 0..high {
+            let number = state.mark(place).load(Ordering::Relaxed);
+            if number == 0 || places.of.insert(number, place).is_some() {
+                state.mark(place).store(0, Ordering::Relaxed);
+                places.free.push(place);
+            }
+        }
+        Self(Mutex::new(places))
+    }
+
+    /// All there are; `None` where once there was no room for one.
+    pub(super) fn all(&self, state: &State) -> Option<Vec<u64>> {
+        let complete = state.word(MARKS_LOST).load(Ordering::Acquire) == 0;
+        complete.then(|| self.0.lock().of.keys().copied().collect())
+    }
+
+    pub(super) fn add(&self, state: &State, number: u64) {
+        let mut places = self.0.lock();
+        if number == 0 || places.of.contains_key(&number) {
+            return;
+        }
+        let place = match places.free.pop() {
+            Some(place) => place,
+            None if places.high < MARKS => {
+                places.high += 1;
+                state.word(MARKS_HIGH).store(places.high as u64, Ordering::Release);
+                places.high - 1
+            }
+            None => {
+                state.word(MARKS_LOST).store(1, Ordering::Release);
+                return;
+            }
+        };
+        places.of.insert(number, place);
+        state.mark(place).store(number, Ordering::Release);
+    }
+
+    pub(super) fn remove(&self, state: &State, number: u64) {
+        let mut places = self.0.lock();
+        if let Some(place) = places.of.remove(&number) {
+            state.mark(place).store(0, Ordering::Release);
+            places.free.push(place);
+        }
+    }
+}
