@@ -8,6 +8,7 @@ use shunt_fuse::guardian::HandOver;
 use shunt_fuse::takeover::OpenRecord;
 use shunt_fuse::{Errno, Handle, NodeId};
 
+use crate::lower::devices::Numbered;
 use crate::lower::keeper::Keeper;
 use crate::lower::resume::Reopen;
 use crate::lower::source::Source;
@@ -19,6 +20,21 @@ use crate::{CacheMode, Mirror, MirrorError, MirrorOptions};
 const ROOT: u64 = 4;
 const ROOT_IS_ATTACHED: u64 = 1;
 const ROOT_IS_WHOLE: u64 = 2;
+
+// Marks are ids of nodes, which have the highest bit or are below 2^61, and devices by index.
+
+const DEVICE: u64 = 1 << 61;
+
+fn mark((index, (major, minor)): Numbered) -> Option<u64> {
+    let fits = major < 1 << 12 && minor < 1 << 20;
+    fits.then_some(DEVICE | u64::from(index) << 32 | u64::from(major) << 20 | u64::from(minor))
+}
+
+/// The device that a mark stands for, if it does.
+pub(crate) fn device(mark: u64) -> Option<Numbered> {
+    let (major, minor) = ((mark >> 20) as u32 & 0xfff, mark as u32 & 0xf_ffff);
+    (mark >> 48 == DEVICE >> 48).then_some(((mark >> 32) as u16, (major, minor)))
+}
 
 struct Held(Handle);
 
@@ -80,6 +96,14 @@ impl Mirror {
             takeover.hold(ROOT | attached | whole, self.lower.root());
         }
         self.lower.keep_with(Box::new(Held(session.clone())), self.opens_nothing(session));
+        let devices: Vec<_> = takeover.marks().into_iter().filter_map(device).collect();
+        let keeper = session.clone();
+        let tell = move |new| {
+            if let (Some(takeover), Some(mark)) = (keeper.takeover(), mark(new)) {
+                takeover.mark(mark);
+            }
+        };
+        self.lower.keep_devices(&devices, Box::new(tell));
         let mut held = std::mem::take(&mut *self.inherited.lock());
         let mut reopen = |record: &OpenRecord| Reopen {
             handle: record.handle.0,

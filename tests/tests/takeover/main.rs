@@ -3,6 +3,8 @@
 //!
 //! `SHUNT_TAKEOVER_SECONDS` makes the run of each plan as long (`make takeover TIME=30m` sees to that); else it is a short one.
 
+mod edges;
+mod fio;
 mod killer;
 mod upgrade;
 mod work;
@@ -94,6 +96,11 @@ mod survive {
     }
 
     #[test]
+    fn coherent_on_tmpfs() {
+        stand("tmpfs, passthrough, coherent", Plan::tmpfs().args(&["--cache", "coherent"]), 6, End::Killed);
+    }
+
+    #[test]
     fn nothing_opened_on_tmpfs() {
         stand("tmpfs, nothing opened", Plan::unopened(), 6, End::Killed);
     }
@@ -128,6 +135,14 @@ mod survive {
             End::Upgraded,
         );
     }
+}
+
+/// Kills the daemon, and waits until another one serves.
+fn kill(s: &Stage) {
+    let pid = s.server().expect("a daemon");
+    shunt_tests::mounts::signal(pid, rustix::process::Signal::KILL);
+    let next = || s.server().is_some_and(|now| now != pid) && std::fs::metadata(s.mnt()).is_ok();
+    assert!(shunt_tests::cmd::within(Duration::from_secs(20), next), "nobody took over");
 }
 
 /// A daemon that ends again and again is given up: no mount stays, and nobody hangs.

@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -184,13 +183,7 @@ fn where_nothing_can_take_over_it_is_said_before() {
 fn a_mount_in_the_foreground() {
     needs_mount!();
     stage::perform(plan().unmounted(), |s| {
-        let command = s.mount_command();
-        let mut child = Command::new(command.get_program())
-            .args(command.get_args().filter(|arg| *arg != "--daemon"))
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        assert!(within(Duration::from_secs(10), || mounts::count(s.mnt()) == 1 && s.entry().is_some()));
+        let mut child = crate::edges::in_the_foreground(s);
         let mut open = Open::new(s);
         let told: Value = serde_json::from_str(&upgrade(s, &binary::shunt()).ok()).unwrap();
         assert_eq!(told["old_pid"], child.id());

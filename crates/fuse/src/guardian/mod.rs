@@ -240,6 +240,13 @@ impl Guardian {
         self.send(&Message::LetGo(key))
     }
 
+    /// Whether its process has ended.
+    pub fn is_gone(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+
     /// Whether another server was asked for.
     pub(crate) fn may_restart(&self) -> bool {
         self.restart.get().is_some()

@@ -33,10 +33,14 @@ impl Marks {
         Self(Mutex::new(places))
     }
 
-    /// All there are; `None` where once there was no room for one.
-    pub(super) fn all(&self, state: &State) -> Option<Vec<u64>> {
-        let complete = state.word(MARKS_LOST).load(Ordering::Acquire) == 0;
-        complete.then(|| self.0.lock().of.keys().copied().collect())
+    /// All there are.
+    pub(super) fn all(&self) -> Vec<u64> {
+        self.0.lock().of.keys().copied().collect()
+    }
+
+    /// Whether there always was room.
+    pub(super) fn are_complete(state: &State) -> bool {
+        state.word(MARKS_LOST).load(Ordering::Acquire) == 0
     }
 
     pub(super) fn add(&self, state: &State, number: u64) {

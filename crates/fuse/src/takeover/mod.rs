@@ -26,6 +26,8 @@ mod map;
 mod marks;
 mod opens;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
@@ -166,9 +168,14 @@ impl Takeover {
         self.marks.remove(&self.state, number);
     }
 
-    /// The numbers that were [marked](Self::mark), by earlier servers too; `None` where there was no room for one.
-    pub fn marks(&self) -> Option<Vec<u64>> {
-        self.marks.all(&self.state)
+    /// The numbers that were [marked](Self::mark), by earlier servers too.
+    pub fn marks(&self) -> Vec<u64> {
+        self.marks.all()
+    }
+
+    /// Whether all are there: once there was no room for one, they are not.
+    pub fn has_all_marks(&self) -> bool {
+        Marks::are_complete(&self.state)
     }
 
     fn heard(&self, result: Result<(), GuardianError>) {

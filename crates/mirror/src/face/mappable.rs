@@ -14,6 +14,8 @@ use parking_lot::Mutex;
 use shunt_fuse::takeover::Takeover;
 use shunt_fuse::{Expiry, Handle, NodeId};
 
+use crate::takeover::device;
+
 /// How long such attributes are believed.
 const BELIEVED: Expiry = Expiry::after(Duration::from_secs(1));
 
@@ -32,10 +34,9 @@ impl Mappable {
     /// Goes on where other daemons ended.
     pub(crate) fn start(&self, session: &Handle) {
         let Some(takeover) = session.takeover() else { return };
-        match takeover.marks() {
-            Some(marks) => self.nodes.lock().extend(marks.into_iter().map(NodeId)),
-            None => self.all.store(true, Ordering::Release),
-        }
+        let nodes = takeover.marks().into_iter().filter(|mark| device(*mark).is_none()).map(NodeId);
+        self.nodes.lock().extend(nodes);
+        self.all.store(!takeover.has_all_marks(), Ordering::Release);
         self.any.store(!self.nodes.lock().is_empty(), Ordering::Release);
         let _ = self.session.set(session.clone());
     }

@@ -1,20 +1,52 @@
 //! Inode numbers of several devices, shown as one.
 
+use std::fmt;
+use std::sync::OnceLock;
+
 use parking_lot::RwLock;
+
+/// Index and device, as (major, minor).
+pub type Numbered = (u16, (u32, u32));
+
+/// No device has these numbers.
+const NONE: (u32, u32) = (u32::MAX, u32::MAX);
 
 /// Devices seen so far. The first is the source's own: its inode numbers are shown as they are.
 ///
 /// Those of other devices get the index of their device in the top 16 bits, so that two files never share a number.
 /// (Numbers that use these bits already are mixed, not lost: within one device they stay distinct.)
-#[derive(Debug)]
 pub struct Devices {
     seen: RwLock<Vec<(u32, u32)>>,
+    /// Who is told of a device that was not seen before.
+    told: OnceLock<Box<dyn Fn(Numbered) + Send + Sync>>,
+}
+
+impl fmt::Debug for Devices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Devices").field("seen", &self.seen).finish_non_exhaustive()
+    }
 }
 
 impl Devices {
     /// A list with the source's own device, as (major, minor).
     pub fn new(own: (u32, u32)) -> Self {
-        Self { seen: RwLock::new(vec![own]) }
+        Self { seen: RwLock::new(vec![own]), told: OnceLock::new() }
+    }
+
+    /// Goes on with the indices of an earlier process, and has `tell` hear of all that come.
+    pub fn keep(&self, known: &[Numbered], tell: Box<dyn Fn(Numbered) + Send + Sync>) {
+        let mut seen = self.seen.write();
+        for &(index, device) in known {
+            if index == 0 || device == seen[0] {
+                continue;
+            }
+            let place = usize::from(index);
+            if seen.len() <= place {
+                seen.resize(place + 1, NONE);
+            }
+            seen[place] = device;
+        }
+        let _ = self.told.set(tell);
     }
 
     /// The index of a device. Beyond 65,535 devices the last index is shared.
@@ -27,6 +59,9 @@ impl Devices {
         position(&seen).unwrap_or_else(|| {
             if seen.len() < usize::from(u16::MAX) {
                 seen.push(device);
+                if let Some(tell) = self.told.get() {
+                    tell(((seen.len() - 1) as u16, device));
+                }
             }
             seen.len() - 1
         }) as u16
@@ -50,5 +85,18 @@ mod tests {
         let other = devices.index((8, 2));
         assert_eq!(other, devices.index((8, 2)));
         assert_ne!(Devices::shown_ino(other, 12), 12);
+    }
+
+    #[test]
+    fn indices_are_kept_whatever_comes_first() {
+        let devices = Devices::new((8, 1));
+        let told = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let tell = told.clone();
+        let forged = [(0, (9, 9)), (1, (8, 1))];
+        devices
+            .keep(&[[(3, (8, 3)), (1, (8, 2))], forged].concat(), Box::new(move |new| tell.lock().push(new)));
+        assert_eq!(devices.index((8, 4)), 4);
+        assert_eq!([(8, 1), (8, 2), (8, 3)].map(|device| devices.index(device)), [0, 1, 3]);
+        assert_eq!(*told.lock(), [(4, (8, 4))]);
     }
 }

@@ -45,7 +45,7 @@ pub use features::Features;
 pub use idmap::{IdMap, IdMaps};
 pub use ops::{Changes, Found, NewTime, Opening, XattrAnswer, seek, sync};
 
-use devices::Devices;
+use devices::{Devices, Numbered};
 use fd_cache::FdCache;
 use handle::FileHandle;
 use hints::Hints;
@@ -282,6 +282,11 @@ impl Lower {
     /// Whether the other side holds a node.
     pub fn holds(&self, id: NodeId) -> bool {
         self.nodes.get(id).is_ok()
+    }
+
+    /// As [`Devices::keep`]: what inode numbers are made of stays what it was.
+    pub fn keep_devices(&self, known: &[Numbered], tell: Box<dyn Fn(Numbered) + Send + Sync>) {
+        self.devices.keep(known, tell);
     }
 
     /// A stat as it is shown: inode number and owners mapped.

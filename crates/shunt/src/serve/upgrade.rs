@@ -67,7 +67,8 @@ impl Successor {
     /// Why no daemon can follow this one.
     pub fn obstacle(&self) -> Option<String> {
         if self.handle.takeover().is_some() {
-            return None;
+            let gone = self.guardian.as_ref().is_some_and(|guardian| guardian.is_gone());
+            return gone.then(|| "its guardian was killed".to_owned());
         }
         Some(match &self.refused {
             Some(reason) => reason.clone(),

@@ -1,0 +1,222 @@
+//! A state comes from another process, which may have been of any kind, and ended at any moment.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use proptest::prelude::*;
+use rustix::fs::{MemfdFlags, SealFlags};
+use shunt_fuse_abi::InitFlags;
+
+use super::intents::Intents;
+use super::map::Map;
+use super::marks::Marks;
+use super::opens::{self, Kind, OpenRecord};
+use super::state::{DIRECTORIES, FILES, INTENTS, MARKS, State, WORDS};
+use crate::api::{FileHandle, NodeId};
+use crate::session::{Negotiated, Profile};
+
+fn negotiated() -> Negotiated {
+    Negotiated {
+        minor: 41,
+        granted: InitFlags::PASSTHROUGH | InitFlags::HAS_RESEND,
+        refused: Vec::new(),
+        max_write: 1 << 20,
+        max_readahead: 1 << 17,
+        profile: Profile::Writeback,
+    }
+}
+
+fn file_of(state: &State) -> OwnedFd {
+    state.as_fd().try_clone_to_owned().unwrap()
+}
+
+/// What a server left, with some words changed.
+fn left(words: &[(usize, u64)]) -> OwnedFd {
+    let file = file_of(&State::create(&negotiated()).unwrap());
+    let map = Map::open(file.try_clone().unwrap(), WORDS).unwrap();
+    words.iter().for_each(|(place, word)| map[*place].store(*word, Ordering::Relaxed));
+    file
+}
+
+fn record(handle: u64) -> OpenRecord {
+    OpenRecord {
+        handle: FileHandle(handle),
+        node: NodeId(5),
+        flags: 2,
+        opener: 40,
+        open_flags: 3,
+        backing: 7,
+    }
+}
+
+#[test]
+fn what_was_agreed_comes_back() {
+    let (_, found) = State::open(left(&[])).unwrap();
+    let expected = negotiated();
+    assert_eq!((found.minor, found.granted), (expected.minor, expected.granted));
+    assert_eq!((found.max_write, found.max_readahead), (expected.max_write, expected.max_readahead));
+    assert_eq!(found.profile, expected.profile);
+}
+
+#[test]
+fn what_is_no_state_is_refused() {
+    let refused = |file: OwnedFd, word: &str| {
+        let error = State::open(file).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert!(error.to_string().contains(word), "{error}");
+    };
+    refused(left(&[(0, 0)]), "version");
+    refused(left(&[(1, 1)]), "version 1");
+    refused(left(&[(1, u64::MAX)]), "version");
+    refused(left(&[(2, 0)]), "largest write of 0");
+    refused(left(&[(2, u64::MAX)]), "largest write of 4294967295");
+    let memory = |size: usize, seals| {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("test", flags).unwrap();
+        rustix::fs::ftruncate(&file, size as u64).unwrap();
+        rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+        file
+    };
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    for size in [0, 1, WORDS * 8 - 1, WORDS * 8 - 8, WORDS * 8 + 8] {
+        refused(memory(size, seals), "size");
+    }
+    // It could be cut off under our hands.
+    refused(memory(WORDS * 8, SealFlags::GROW), "size");
+    let pipe = rustix::pipe::pipe().unwrap().0;
+    refused(pipe, "size");
+}
+
+#[test]
+fn what_is_open_comes_back_until_it_is_closed() {
+    let state = State::create(&negotiated()).unwrap();
+    for handle in [1 << 32, 1 << 32 | 7, 2 << 32 | (FILES as u64 - 1)] {
+        assert!(opens::add(&state, Kind::File, &record(handle)));
+    }
+    assert!(!opens::add(&state, Kind::File, &record(1 << 32 | FILES as u64)), "no room");
+    assert!(!opens::add(&state, Kind::Directory, &record(0)), "no handle");
+    let (again, _) = State::open(file_of(&state)).unwrap();
+    assert_eq!(opens::all(&again, Kind::File).len(), 3);
+    assert_eq!(opens::all(&again, Kind::File)[1], record(1 << 32 | 7));
+    // A newer handle in the same place is another file.
+    opens::remove(&again, Kind::File, FileHandle(9 << 32 | 7), || ());
+    assert!(opens::holds(&state, Kind::File, FileHandle(1 << 32 | 7)));
+    opens::remove(&again, Kind::File, FileHandle(1 << 32 | 7), || ());
+    assert!(!opens::holds(&state, Kind::File, FileHandle(1 << 32 | 7)));
+    assert!(opens::all(&state, Kind::Directory).is_empty());
+}
+
+#[test]
+fn a_server_that_ends_while_it_closes_leaves_its_backing_file_to_be_found() {
+    let state = State::create(&negotiated()).unwrap();
+    opens::add(&state, Kind::File, &record(1 << 32));
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        opens::remove(&state, Kind::File, FileHandle(1 << 32), || std::panic::resume_unwind(Box::new(())));
+    }));
+    assert!(ended.is_err());
+    assert_eq!(opens::doubtful_backings(&state).collect::<Vec<_>>(), [7]);
+    assert_eq!(opens::doubtful_backings(&state).count(), 0, "told once");
+}
+
+#[test]
+fn intents_come_back_with_their_outcome_and_not_for_ever() {
+    let state = State::create(&negotiated()).unwrap();
+    let first = Intents::read(&state, 0);
+    let slots: Vec<_> = (1..=3).map(|unique| first.begin(&state, unique * 2, [unique; 4]).unwrap()).collect();
+    first.end(&state, slots[1], Ok(()));
+    first.end(&state, slots[2], Err(rustix::io::Errno::EXIST));
+    let next = Intents::read(&state, 1);
+    let outcomes = [2, 4, 6].map(|unique| next.inherit(unique).unwrap().1.outcome);
+    assert_eq!(outcomes, [None, Some(Ok(())), Some(Err(rustix::io::Errno::EXIST))]);
+    assert!(next.inherit(2).is_none(), "told once");
+    assert!(Intents::read(&state, 9).inherit(2).is_none(), "nobody asked for it through eight servers");
+}
+
+#[test]
+fn marks_come_back_and_their_places_are_used_again() {
+    let state = State::create(&negotiated()).unwrap();
+    let marks = Marks::read(&state);
+    (1..=5).for_each(|number| marks.add(&state, number));
+    marks.add(&state, 0);
+    marks.add(&state, 3);
+    marks.remove(&state, 4);
+    marks.remove(&state, 99);
+    let sorted = |marks: &Marks| {
+        let mut all = marks.all();
+        all.sort_unstable();
+        all
+    };
+    let next = Marks::read(&state);
+    assert_eq!(sorted(&next), [1, 2, 3, 5]);
+    next.add(&state, 6);
+    assert_eq!(sorted(&Marks::read(&state)), [1, 2, 3, 5, 6]);
+    for number in 10..10 + MARKS as u64 - 5 {
+        next.add(&state, number);
+    }
+    assert!(Marks::are_complete(&state));
+    next.add(&state, 7);
+    assert!(!Marks::are_complete(&state), "there was no room for it");
+    assert_eq!(Marks::read(&state).all().len(), MARKS);
+}
+
+/// Places near what has a meaning, and anywhere.
+fn place() -> impl Strategy<Value = usize> {
+    let files = 512 + INTENTS * 16;
+    let directories = files + FILES * 8;
+    let marks = directories + DIRECTORIES * 8;
+    prop_oneof![
+        2usize..512,
+        (0..64usize).prop_map(|n| 512 + n),
+        (0..64usize).prop_map(move |n| files + n),
+        (0..64usize).prop_map(move |n| directories + n),
+        (0..64usize).prop_map(move |n| marks + n),
+        2usize..WORDS,
+    ]
+}
+
+fn word() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        0u64..64,
+        any::<u64>(),
+        (0u64..4, 0u64..4).prop_map(|(high, low)| high << 32 | low),
+        Just(u64::MAX)
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever is in it: nothing panics, no record contradicts itself, and the state can be used on.
+    #[test]
+    fn any_words_are_survived(words in prop::collection::vec((place(), word()), 0..200), takeovers in any::<u32>()) {
+        let Ok((state, _)) = State::open(left(&words)) else { return Ok(()) };
+        for (kind, most) in [(Kind::File, FILES), (Kind::Directory, DIRECTORIES)] {
+            let records = opens::all(&state, kind);
+            let handles: HashSet<_> = records.iter().map(|record| record.handle.0 as u32).collect();
+            prop_assert_eq!(handles.len(), records.len());
+            for record in &records {
+                prop_assert!(record.node.0 != 0 && (record.handle.0 as u32 as usize) < most);
+                prop_assert!(opens::holds(&state, kind, record.handle));
+            }
+            if let Some(first) = records.first() {
+                opens::remove(&state, kind, first.handle, || ());
+                prop_assert!(!opens::holds(&state, kind, first.handle));
+            }
+        }
+        prop_assert!(opens::doubtful_backings(&state).count() <= FILES);
+        let intents = Intents::read(&state, takeovers.into());
+        for (_, word) in &words {
+            let _ = intents.inherit(*word);
+        }
+        if let Some(slot) = intents.begin(&state, 2, [1; 4]) {
+            intents.end(&state, slot, Ok(()));
+            intents.clear(&state, slot);
+        }
+        let marks = Marks::read(&state);
+        prop_assert!(marks.all().len() <= MARKS && !marks.all().contains(&0));
+        marks.add(&state, 1234);
+        marks.remove(&state, 1234);
+    }
+}
