@@ -33,6 +33,14 @@ impl Run {
     }
 }
 
+struct Stop<'a>(&'a Run);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Seconds of a long run of one plan; none in a short one.
 fn long() -> Option<u64> {
     std::env::var("SHUNT_TAKEOVER_SECONDS").ok()?.parse().ok()
@@ -57,6 +65,8 @@ fn stand(name: &str, plan: Plan, kills: usize, by: End) {
                     builder.spawn_scoped(scope, || work(s, &run)).unwrap()
                 })
                 .collect();
+            // However this ends, the workers end too.
+            let _stop = Stop(&run);
             let mut killer = Killer::new(s, by);
             // A worker that ended has failed: there is no use in going on.
             let failed = || workers.iter().any(|worker| worker.is_finished());

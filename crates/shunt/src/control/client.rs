@@ -31,23 +31,16 @@ pub struct Peer<'a> {
 /// Whether a daemon is behind a socket.
 pub(super) enum Knock<'a> {
     There(Peer<'a>),
-    /// The daemon died: nobody will ever listen there again.
+    /// The daemon died. Another one may put its own socket in this place at any moment.
     Dead,
     Silent(io::Error),
 }
 
 impl<'a> Peer<'a> {
     pub(super) fn knock(dir: &'a SocketDir, name: SocketName, deadline: Instant) -> Knock<'a> {
-        let before = dir.inode(&name);
         match Stream::connect(dir, &name, deadline) {
             Ok(stream) => Knock::There(Peer { dir, name, pid: stream.pid }),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                // Unless the next daemon has put its own there by now.
-                if dir.inode(&name) == before {
-                    dir.remove(name.as_str());
-                }
-                Knock::Dead
-            }
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Knock::Dead,
             Err(error) => Knock::Silent(error),
         }
     }

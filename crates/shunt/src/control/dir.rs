@@ -129,11 +129,6 @@ impl SocketDir {
         Ok(socket)
     }
 
-    /// Which inode a socket in here is, if it is there.
-    pub(super) fn inode(&self, name: &SocketName) -> Option<u64> {
-        Some(rustix::fs::fstat(self.socket(name).ok()?).ok()?.st_ino)
-    }
-
     /// A path to a name in here that fits the 107 bytes of a socket address, whatever the path of the directory.
     pub(super) fn short(&self, name: &str) -> PathBuf {
         format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd()).into()

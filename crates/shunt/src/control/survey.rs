@@ -86,8 +86,12 @@ fn sockets<'a>(dirs: &'a BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Soc
         for name in dir.names() {
             match by_device.get(&(dir.owner, name.device().to_owned())) {
                 Some(mount) => sockets.entry(*mount).or_default().push((dir, name)),
-                // Of a mount that is out of sight, or of a daemon that died; to look is to clear away.
-                None if dir.owner == geteuid().as_raw() => drop(Peer::knock(dir, name, tidy_until)),
+                // Of a mount that is out of sight, or of a daemon that died and that nobody follows: its mount is gone.
+                None if dir.owner == geteuid().as_raw() => {
+                    if let Knock::Dead = Peer::knock(dir, name.clone(), tidy_until) {
+                        dir.remove(name.as_str());
+                    }
+                }
                 None => {}
             }
         }
