@@ -12,6 +12,10 @@ pub enum Lower {
     Tmpfs,
     /// On the disk's ext4, or on one made on a loop device.
     Ext4,
+    /// Made on a loop device, and shown from its root.
+    Xfs,
+    /// As [`Lower::Xfs`].
+    Btrfs,
 }
 
 /// A fresh directory on a [`Lower`], with mode 0755.
@@ -38,9 +42,12 @@ impl Lower {
                 let given = std::env::var("SHUNT_TEST_EXT4").unwrap_or_default();
                 match first(&[&given, "/var/tmp", "/tmp"], EXT4_MAGIC) {
                     Some(base) => Ok(Source::plain(&base)),
-                    None => Source::loop_ext4(),
+                    None => Source::image("ext4", &["-qF"], 512),
                 }
             }
+            // What each takes at least.
+            Self::Xfs => Source::image("xfs", &["-q"], 300),
+            Self::Btrfs => Source::image("btrfs", &["-q"], 128),
         }
     }
 }
@@ -56,20 +63,21 @@ impl Source {
         Self { path: dir.path().to_owned(), image: false, _dir: dir }
     }
 
-    fn loop_ext4() -> Result<Self, String> {
+    /// A file system on a loop device, of so many MiB.
+    fn image(kind: &str, quietly: &[&str], size: u64) -> Result<Self, String> {
         let dir = temp_dir_in(&std::env::temp_dir());
-        let (image, path) = (dir.path().join("image"), dir.path().join("ext4"));
+        let (image, path) = (dir.path().join("image"), dir.path().join(kind));
         std::fs::create_dir(&path).map_err(|e| e.to_string())?;
         let file = std::fs::File::create(&image).map_err(|e| e.to_string())?;
-        file.set_len(512 << 20).map_err(|e| e.to_string())?;
-        for (program, args) in [
-            ("mkfs.ext4", vec!["-qF".as_ref(), image.as_os_str()]),
-            ("mount", vec!["-oloop".as_ref(), image.as_os_str(), path.as_os_str()]),
-        ] {
-            let ran =
-                Command::new(program).args(args).output().map_err(|e| format!("no ext4: {program}: {e}"))?;
+        file.set_len(size << 20).map_err(|e| e.to_string())?;
+        let (mut make, mut mount) = (Command::new(format!("mkfs.{kind}")), Command::new("mount"));
+        for command in
+            [make.args(quietly).arg(&image), mount.args(["-oloop", "-t", kind]).args([&image, &path])]
+        {
+            let ran = command.output().map_err(|e| format!("no {kind}: {command:?}: {e}"))?;
             if !ran.status.success() {
-                return Err(format!("no ext4: {program}: {}", String::from_utf8_lossy(&ran.stderr).trim()));
+                let said = String::from_utf8_lossy(&ran.stderr);
+                return Err(format!("no {kind}: {command:?}: {}", said.trim()));
             }
         }
         Ok(Self { path, image: true, _dir: dir })

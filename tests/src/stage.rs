@@ -40,6 +40,16 @@ impl Plan {
         Self { lower: Lower::Ext4, ..Self::tmpfs() }
     }
 
+    /// On the whole of an XFS, data passed through.
+    pub fn xfs() -> Self {
+        Self { lower: Lower::Xfs, ..Self::tmpfs() }
+    }
+
+    /// On the whole of a btrfs, data passed through.
+    pub fn btrfs() -> Self {
+        Self { lower: Lower::Btrfs, ..Self::tmpfs() }
+    }
+
     /// On tmpfs, data through the daemon.
     pub fn daemon() -> Self {
         Self::tmpfs().args(&["--passthrough", "off"])

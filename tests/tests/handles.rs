@@ -15,10 +15,12 @@ use shunt_tests::{Plan, Stage, needs_mount, stage};
 const READ: i32 = libc::O_RDONLY;
 const PATH: i32 = libc::O_PATH | libc::O_NOFOLLOW;
 
-/// On both file systems, with names and attributes cached for a second and for ever.
+/// On each file system, with names and attributes cached for a second and for ever.
 fn plans() -> Vec<Plan> {
     let cached = |plan: Plan| plan.args(&["--cache", "exclusive"]);
-    vec![Plan::tmpfs(), Plan::ext4(), cached(Plan::tmpfs()), cached(Plan::ext4())]
+    let mut plans = vec![Plan::tmpfs(), Plan::ext4(), Plan::xfs(), Plan::btrfs()];
+    plans.extend([cached(Plan::tmpfs()), cached(Plan::ext4())]);
+    plans
 }
 
 fn tree(dir: &Path) {
@@ -112,7 +114,7 @@ fn handles_outlive_what_the_kernel_remembers() {
 fn handles_outlive_the_mount() {
     needs_mount!();
     let _kept = memory::keep();
-    for plan in [Plan::tmpfs(), Plan::ext4()] {
+    for plan in [Plan::tmpfs(), Plan::ext4(), Plan::xfs(), Plan::btrfs()] {
         let Some(mut s) = plan.set_or_skip() else { continue };
         tree(s.src());
         let handles = ["a/b/c", "a/b/c/f"].map(|name| Handle::of(&s.path(name)).unwrap());

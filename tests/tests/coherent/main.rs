@@ -120,6 +120,26 @@ fn names_come_and_go() {
     });
 }
 
+/// Each file system has file handles of its own kind, by which events name its inodes.
+#[test]
+fn on_each_file_system() {
+    needs_mount!();
+    for plan in [Plan::ext4(), Plan::xfs(), Plan::btrfs()] {
+        stage::perform(plan.args(&["--cache", "coherent"]), |s| {
+            let by = s.stat()["cache"]["watch"]["by"].clone();
+            assert_eq!(by, "fanotify", "{:?}", s.on());
+            let l = |name: &str| s.lower(name);
+            fs::create_dir(l("d")).unwrap();
+            shows(s, "create", &["d/f", "d"], || fs::write(l("d/f"), "1").unwrap());
+            shows(s, "rename", &["d/f", "g", "d"], || fs::rename(l("d/f"), l("g")).unwrap());
+            shows(s, "chmod", &["d"], || {
+                fs::set_permissions(l("d"), PermissionsExt::from_mode(0o711)).unwrap();
+            });
+            shows(s, "delete", &["g"], || fs::remove_file(l("g")).unwrap());
+        });
+    }
+}
+
 #[test]
 fn whole_trees_move() {
     needs_mount!();
