@@ -231,3 +231,33 @@ fn fast_commits_are_seen_and_not_lost() {
     assert!(error.to_string().contains("fast commits"), "{error}");
     assert!(before == digest(&fs::read(image.path()).unwrap()));
 }
+
+#[test]
+fn blocks_that_became_data_are_not_written_over() {
+    let made = Image::make(&["-b", "1024", "-J", "size=4"], 24).and_then(|image| image.mount());
+    let Ok(mut image) = made else {
+        assert!(std::env::var_os("CI").is_none());
+        return;
+    };
+    let mnt = image.mnt();
+    for n in 0..400 {
+        fs::create_dir(mnt.join(format!("{n}"))).unwrap();
+    }
+    sync(&mnt);
+    for n in 0..400 {
+        fs::remove_dir(mnt.join(format!("{n}"))).unwrap();
+    }
+    sync(&mnt);
+    // All there is to be had, what the directories had among it.
+    let full = File::create(mnt.join("full")).unwrap();
+    let mut at = 0;
+    while full.write_all_at(&[9; 65536], at).is_ok() {
+        at += 65536;
+    }
+    full.sync_all().ok();
+    drop(full);
+    shutdown(&mnt, Log::Flush);
+    image.unmount();
+    let recovered = recovers(&image, None);
+    assert!(recovered.transactions >= 3, "{recovered:?}");
+}
