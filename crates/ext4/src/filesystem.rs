@@ -12,7 +12,7 @@ use crate::groups::Group;
 use crate::inode::{Inode, Kind};
 use crate::journal::Recovered;
 use crate::journal::Ring;
-use crate::journal::open::{self, Opened};
+use crate::journal::open::{self, Opened, Purpose};
 use crate::layout::{Compat, Incompat, InodeFlags, RawSuperblock, superblock_state};
 use crate::locks::Locks;
 use crate::orphans::Orphans;
@@ -58,7 +58,7 @@ impl Filesystem {
     /// # Errors
     /// As `open`; [`Error::Journal`] where the journal given is that of another file system.
     pub fn open_with_journal(device: Arc<dyn Device>, journal: Option<Arc<dyn Device>>) -> Result<Self> {
-        let opened = open::open(device, journal, false)?;
+        let opened = open::open(device, journal, Purpose::Read)?;
         if let Some(Recovered { transactions, blocks, fast_changes, .. }) = opened.recovered {
             tracing::info!("recovered {transactions} transactions with {blocks} blocks in memory");
             if fast_changes > 0 {
@@ -102,12 +102,8 @@ impl Filesystem {
         if device.is_read_only() {
             return Err(Error::ReadOnly);
         }
-        let (geometry, _) = Geometry::read(&*device)?;
-        let unwritable = geometry.unwritable();
-        if !unwritable.is_empty() {
-            return Err(Error::Unsupported(format!("writing with {}", unwritable.join(", "))));
-        }
-        let Opened { device, geometry, superblock, journal, recovered } = open::open(device, journal, true)?;
+        let Opened { device, geometry, superblock, journal, recovered } =
+            open::open(device, journal, Purpose::Write)?;
         let wide = geometry.incompat.contains(Incompat::BIT64);
         let sums = geometry.checksum_seed.is_some();
         let ring = journal.map(|(log, _)| Ring::open(log, wide, sums)).transpose()?;

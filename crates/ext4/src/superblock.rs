@@ -81,12 +81,36 @@ impl RawSuperblock {
     }
 }
 
+/// Checks the sum of a superblock, where it has one.
+fn check_sum(raw: &RawSuperblock) -> Result<()> {
+    let wrong = |what: String| Err(Corruption::new(format!("superblock: {what}")).into());
+    if raw.rev_level.get() < 1 || raw.feature_ro_compat.get() & RoCompat::METADATA_CSUM.bits() == 0 {
+        return Ok(());
+    }
+    if raw.checksum_type != 1 {
+        return wrong(format!("checksum type {} is not crc32c", raw.checksum_type));
+    }
+    // The sum is the last field, and over all before it.
+    let sum = crc32c(!0, &raw.as_bytes()[..0x3fc]);
+    if sum != raw.checksum.get() {
+        return wrong(format!("checksum {:#010x}, computed {sum:#010x}", raw.checksum.get()));
+    }
+    Ok(())
+}
+
 impl Geometry {
     /// Reads and checks the superblock of a device.
     ///
     /// # Errors
     /// [`Error::NotExt`], [`Error::Truncated`], [`Error::Unsupported`], [`Error::Corrupt`], [`Error::Io`].
     pub fn read(device: &dyn Device) -> Result<(Self, RawSuperblock)> {
+        let (geometry, raw) = Self::read_torn(device)?;
+        check_sum(&raw)?;
+        Ok((geometry, raw))
+    }
+
+    /// As [`read`](Self::read), of a superblock that may have been written in half: its sum may be wrong.
+    pub(crate) fn read_torn(device: &dyn Device) -> Result<(Self, RawSuperblock)> {
         let mut bytes = [0; size_of::<RawSuperblock>()];
         match device.read_at(SUPERBLOCK_OFFSET, &mut bytes) {
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
@@ -98,7 +122,7 @@ impl Geometry {
         if raw.magic.get() != SUPERBLOCK_MAGIC {
             return Err(Error::NotExt(probe::looks_like(device)));
         }
-        let geometry = Self::check(&raw)?;
+        let geometry = Self::check_fields(&raw)?;
         let expected = geometry.blocks << geometry.block_bits;
         if device.size() < expected {
             return Err(Error::Truncated { expected, actual: device.size() });
@@ -111,6 +135,11 @@ impl Geometry {
     /// # Errors
     /// As [`read`](Self::read), without those of the device.
     pub fn check(raw: &RawSuperblock) -> Result<Self> {
+        check_sum(raw)?;
+        Self::check_fields(raw)
+    }
+
+    fn check_fields(raw: &RawSuperblock) -> Result<Self> {
         let wrong = |what: String| Err(Corruption::new(format!("superblock: {what}")).into());
         // Features are as old as revision 1.
         let dynamic = raw.rev_level.get() >= 1;
@@ -118,16 +147,6 @@ impl Geometry {
         let compat = Compat::from_bits_retain(features(raw.feature_compat.get()));
         let incompat = Incompat::from_bits_retain(features(raw.feature_incompat.get()));
         let ro_compat = RoCompat::from_bits_retain(features(raw.feature_ro_compat.get()));
-        if ro_compat.contains(RoCompat::METADATA_CSUM) {
-            if raw.checksum_type != 1 {
-                return wrong(format!("checksum type {} is not crc32c", raw.checksum_type));
-            }
-            // The sum is the last field, and over all before it.
-            let sum = crc32c(!0, &raw.as_bytes()[..0x3fc]);
-            if sum != raw.checksum.get() {
-                return wrong(format!("checksum {:#010x}, computed {sum:#010x}", raw.checksum.get()));
-            }
-        }
         if incompat.contains(Incompat::JOURNAL_DEV) {
             return Err(Error::NotExt("the external journal of an ext3 or ext4 file system"));
         }

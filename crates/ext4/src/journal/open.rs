@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::replay::{self, Recovered};
+use super::replay::{Recovered, Recovery};
 use super::{JournalSuperblock, Log};
 use crate::device::{Device, Overlay};
 use crate::error::{Corruption, Error, Result};
@@ -21,6 +21,17 @@ const CACHE: usize = 1 << 20;
 /// Bytes that recovery may change beyond what the journal holds: superblocks.
 const SLACK: u64 = 1 << 20;
 
+/// What a file system is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To be read: its device is not written.
+    Read,
+    /// To be recovered in place.
+    Recover,
+    /// To be recovered in place, and written.
+    Write,
+}
+
 /// A file system whose journal needs no recovery any more.
 pub(crate) struct Opened {
     /// The device given, or what it would be after recovery.
@@ -32,25 +43,34 @@ pub(crate) struct Opened {
     pub(crate) recovered: Option<Recovered>,
 }
 
-/// Recovers a file system: on its device if it is to be written, else in memory alone. `external` is the device of a
-/// journal that does not lie in the file system.
+/// Recovers a file system: in memory if it is to be read, else on its device. `external` is the device of a journal that
+/// does not lie in the file system.
 pub(crate) fn open(
     device: Arc<dyn Device>,
     external: Option<Arc<dyn Device>>,
-    write: bool,
+    purpose: Purpose,
 ) -> Result<Opened> {
-    let (geometry, superblock) = Geometry::read(&*device)?;
+    let (geometry, superblock) = Geometry::read_torn(&*device)?;
+    // One that was written in half is whole in the journal.
+    let torn = Geometry::check(&superblock).err();
+    let unwritable = geometry.unwritable();
+    if purpose == Purpose::Write && !unwritable.is_empty() {
+        return Err(Error::Unsupported(format!("writing with {}", unwritable.join(", "))));
+    }
     let needs_recovery = geometry.incompat.contains(Incompat::NEEDS_RECOVERY);
     let has_journal = geometry.compat.contains(Compat::HAS_JOURNAL);
+    if let (Some(torn), false) = (&torn, needs_recovery && has_journal) {
+        return Err(Corruption::new(torn.to_string()).into());
+    }
     if needs_recovery && !has_journal {
         return Err(Corruption::new("superblock: it needs recovery, and has no journal").into());
     }
-    if !has_journal || !write && !needs_recovery {
+    if !has_journal || purpose == Purpose::Read && !needs_recovery {
         return Ok(Opened { device, geometry, superblock, journal: None, recovered: None });
     }
     let mut log = find(&device, external, &geometry, &superblock)?;
     let mut device = device;
-    if !write {
+    if purpose == Purpose::Read {
         // At worst each block of the journal changes another piece of the overlay.
         let room = u64::from(log.blocks()) * u64::from(geometry.block_size.max(4096)) + SLACK;
         let journal = log.device().clone();
@@ -68,7 +88,12 @@ pub(crate) fn open(
         let journal = Some((log, journal));
         return Ok(Opened { device, geometry, superblock, journal, recovered: None });
     }
-    let recovered = replay::replay(&device, &log, &journal, &geometry, write)?;
+    let recovery = Recovery { device: &*device, log: &log, superblock: &journal, geometry: &geometry };
+    let found = recovery.read(purpose != Purpose::Read)?;
+    if let Some(torn) = torn.filter(|_| !found.has_superblock()) {
+        return Err(torn);
+    }
+    let recovered = recovery.write(&found)?;
     device.flush()?;
     let failed = journal.errno != 0;
     (journal.start, journal.sequence, journal.errno) = (0, recovered.next, 0);
@@ -88,7 +113,7 @@ pub fn recover(device: Arc<dyn Device>, journal: Option<Arc<dyn Device>>) -> Res
     if device.is_read_only() || journal.as_ref().is_some_and(|journal| journal.is_read_only()) {
         return Err(Error::Journal("it is to be recovered on a device that is not to be written".into()));
     }
-    Ok(open(device, journal, true)?.recovered)
+    Ok(open(device, journal, Purpose::Recover)?.recovered)
 }
 
 /// Finds the blocks of the journal.
@@ -142,7 +167,7 @@ fn mark_recovered(
     let known = before.state.get() & STATE_ERROR;
     let state = superblock.state.get() | known | if failed { STATE_ERROR } else { 0 };
     superblock.state = state.into();
-    if before.error_count.get() > superblock.error_count.get() {
+    if Geometry::check(before).is_ok() && before.error_count.get() > superblock.error_count.get() {
         superblock.take_errors(before);
     }
     superblock.write(device)?;

@@ -8,9 +8,8 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
-use scan::{Copy, Found, Scan};
+pub(crate) use scan::Found;
+use scan::{Copy, Scan};
 use zerocopy::FromBytes;
 
 use super::layout::{JOURNAL_MAGIC, JournalIncompat};
@@ -34,46 +33,58 @@ pub struct Recovered {
     pub next: u32,
 }
 
-/// Writes what a journal holds to its places on the device of the file system. The journal itself stays as it is: it has
-/// to be [emptied](Log::set_superblock) once the device was flushed. Fast commits are refused if it is to be written.
-///
-/// # Errors
-/// [`Error::Corrupt`](crate::Error::Corrupt) before anything is written; [`Error::Io`](crate::Error::Io).
-pub(crate) fn replay(
-    device: &Arc<dyn Device>,
-    log: &Log,
-    superblock: &JournalSuperblock,
-    geometry: &Geometry,
-    write: bool,
-) -> Result<Recovered> {
-    if superblock.start == 0 {
-        let next = superblock.sequence.wrapping_add(1);
-        return Ok(Recovered { transactions: 0, blocks: 0, fast_changes: 0, next });
-    }
-    let mut found = Scan::new(log, superblock).run(None)?;
-    check_places(log, geometry, device, &found)?;
-    if let Some(Damaged { at, sequence }) = check_copies(log, superblock, &found)? {
-        // A commit that did not wait for its blocks may be there without them, as the last one.
-        let is_last = found.next == sequence.wrapping_add(1);
-        if !is_last || !superblock.incompat.contains(JournalIncompat::ASYNC_COMMIT) {
-            return Err(scan::wrong_sum(at, sequence));
+/// A journal that is to be recovered.
+pub(crate) struct Recovery<'a> {
+    /// That of the file system.
+    pub(crate) device: &'a dyn Device,
+    pub(crate) log: &'a Log,
+    pub(crate) superblock: &'a JournalSuperblock,
+    pub(crate) geometry: &'a Geometry,
+}
+
+impl Recovery<'_> {
+    /// Reads and checks what the journal holds. Fast commits are refused where they would be lost, because it is going to
+    /// be emptied.
+    pub(crate) fn read(&self, emptied: bool) -> Result<Found> {
+        let Self { device, log, superblock, geometry } = self;
+        if superblock.start == 0 {
+            return Ok(Found { next: superblock.sequence.wrapping_add(1), ..Found::default() });
         }
-        found = Scan::new(log, superblock).run(Some(sequence))?;
+        let mut found = Scan::new(log, superblock).run(None)?;
         if let Some(Damaged { at, sequence }) = check_copies(log, superblock, &found)? {
-            return Err(scan::wrong_sum(at, sequence));
+            // A commit that did not wait for its blocks may be there without them, as the last one.
+            let is_last = found.next == sequence.wrapping_add(1);
+            if !is_last || !superblock.incompat.contains(JournalIncompat::ASYNC_COMMIT) {
+                return Err(scan::wrong_sum(at, sequence));
+            }
+            found = Scan::new(log, superblock).run(Some(sequence))?;
+            if let Some(Damaged { at, sequence }) = check_copies(log, superblock, &found)? {
+                return Err(scan::wrong_sum(at, sequence));
+            }
         }
+        check_places(*device, log, geometry, &mut found)?;
+        found.fast_changes = fast::read(log, superblock, found.next)?.len();
+        if emptied && found.fast_changes > 0 {
+            return Err(Error::Unsupported("recovering fast commits: let e2fsck or the kernel do it".into()));
+        }
+        Ok(found)
     }
-    let fast_changes = fast::read(log, superblock, found.next)?.len();
-    if write && fast_changes > 0 {
-        return Err(Error::Unsupported("recovering fast commits: let e2fsck or the kernel do it".into()));
+
+    /// Writes what was found to its places on the device of the file system. The journal itself stays as it is: it has to
+    /// be [emptied](Log::set_superblock) once the device was flushed.
+    pub(crate) fn write(&self, found: &Found) -> Result<Recovered> {
+        let mut block = vec![0; self.log.block_size() as usize];
+        for (&number, copy) in &found.copies {
+            read_copy(self.log, copy, &mut block)?;
+            self.device.write_at(number << self.geometry.block_bits, &block)?;
+        }
+        Ok(Recovered {
+            transactions: found.transactions,
+            blocks: found.copies.len() as u64,
+            fast_changes: found.fast_changes,
+            next: found.next,
+        })
     }
-    let mut block = vec![0; log.block_size() as usize];
-    for (&number, copy) in &found.copies {
-        read_copy(log, copy, &mut block)?;
-        device.write_at(number << geometry.block_bits, &block)?;
-    }
-    let (transactions, blocks) = (found.transactions, found.copies.len() as u64);
-    Ok(Recovered { transactions, blocks, fast_changes, next: found.next })
 }
 
 /// Reads a block as it shall be in its place.
@@ -86,18 +97,19 @@ fn read_copy(log: &Log, copy: &Copy, block: &mut [u8]) -> Result<()> {
 }
 
 /// Copies may go to every block of the file system, and none of the journal.
-fn check_places(log: &Log, geometry: &Geometry, device: &Arc<dyn Device>, found: &Found) -> Result<()> {
+fn check_places(device: &dyn Device, log: &Log, geometry: &Geometry, found: &mut Found) -> Result<()> {
     let mut end = geometry.blocks;
-    // Growing is a transaction too: the superblock in the journal knows of more blocks.
     if let Some(copy) = found.copies.get(&(SUPERBLOCK_OFFSET >> geometry.block_bits)) {
         let mut block = vec![0; log.block_size() as usize];
         read_copy(log, copy, &mut block)?;
         let start = (SUPERBLOCK_OFFSET & u64::from(geometry.block_size - 1)) as usize;
         if let Some(bytes) = block.get(start..start + size_of::<RawSuperblock>())
-            && let Ok(grown) = RawSuperblock::read_from_bytes(bytes)
-            && let Ok(grown) = Geometry::check(&grown)
+            && let Ok(whole) = RawSuperblock::read_from_bytes(bytes)
+            && let Ok(whole) = Geometry::check(&whole)
         {
-            end = end.max(grown.blocks).min(device.size() >> geometry.block_bits);
+            // Growing is a transaction too: the superblock in the journal knows of more blocks.
+            end = end.max(whole.blocks).min(device.size() >> geometry.block_bits);
+            found.superblock = true;
         }
     }
     let wrong = |block: u64, copy: &Copy, what: &str| {

@@ -23,7 +23,7 @@ pub(super) struct Copy {
 
 /// What is to be recovered.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(crate) struct Found {
     /// The newest copy of each block, by its place in the file system.
     pub(super) copies: BTreeMap<u64, Copy>,
     /// Blocks of revocations, with their transaction.
@@ -32,6 +32,17 @@ pub(super) struct Found {
     pub(super) transactions: u32,
     /// The number of the transaction that would come next.
     pub(super) next: u32,
+    /// There is a whole copy of the superblock.
+    pub(super) superblock: bool,
+    /// Changes told by fast commits.
+    pub(super) fast_changes: usize,
+}
+
+impl Found {
+    /// The superblock is whole after recovery, whatever it is before.
+    pub(crate) fn has_superblock(&self) -> bool {
+        self.superblock
+    }
 }
 
 /// The transaction that is being read. It counts when its commit record is found.

@@ -1,5 +1,7 @@
 //! Journals made here: forms that the kernel does not write any more, and what nobody should have written.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
@@ -176,8 +178,9 @@ impl Writer {
             Ok(Run { logical, length: most, place: Place::Written(START + u64::from(logical)) })
         };
         let log = Log::internal(device.clone(), 10, RING, map).unwrap();
-        let shared: Arc<dyn Device> = device.clone();
-        let result = super::replay(&shared, &log, &self.superblock, &geometry(), true);
+        let (superblock, geometry) = (&self.superblock, &geometry());
+        let recovery = Recovery { device: &*device, log: &log, superblock, geometry };
+        let result = recovery.read(true).and_then(|found| recovery.write(&found));
         (result, device.device().bytes(), device.events())
     }
 
