@@ -1,0 +1,88 @@
+//! The images that workloads begin with, and e2fsck's word on those that they end with.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::model::{Node, State};
+
+/// Where images are kept while e2fsck reads them: in memory, where there is such a place.
+fn scratch() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Small images of several kinds, with what every workload expects. `None` where there is no mkfs.
+pub fn bases() -> Option<Vec<Vec<u8>>> {
+    let dir = scratch();
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    let state = State::new();
+    for path in ["d", "e", "a", "d/x"] {
+        match &state.nodes[&state.find(path).unwrap()] {
+            Node::Directory(_) => fs::create_dir(tree.join(path)).unwrap(),
+            Node::File { content, .. } => fs::write(tree.join(path), content).unwrap(),
+            Node::Symlink(_) => {}
+        }
+    }
+    let kinds: [&[&str]; 3] = [
+        &["-O", "metadata_csum_seed,orphan_file"],
+        &["-O", "^metadata_csum,^64bit", "-I", "128"],
+        &["-t", "ext3"],
+    ];
+    let make = |kind: &&[&str]| {
+        let path = dir.path().join("image");
+        fs::remove_file(&path).ok();
+        let made = Command::new("mkfs.ext4")
+            .args(["-q", "-F", "-b", "1024", "-g", "1024", "-N", "96", "-J", "size=1", "-d"])
+            .arg(&tree)
+            .args(*kind)
+            .arg(&path)
+            .arg("3M")
+            .output();
+        match made {
+            Ok(output) if output.status.success() => Some(fs::read(path).unwrap()),
+            other => {
+                assert!(std::env::var_os("CI").is_none(), "{other:?}");
+                eprintln!("skipped: {other:?}");
+                None
+            }
+        }
+    };
+    kinds.iter().map(make).collect()
+}
+
+/// e2fsck, and a file for it.
+pub struct Checker {
+    dir: TempDir,
+    file: File,
+}
+
+impl Checker {
+    pub fn new() -> Self {
+        let dir = scratch();
+        let file = File::create(dir.path().join("image")).unwrap();
+        Self { dir, file }
+    }
+
+    /// What e2fsck finds wrong with an image.
+    pub fn is_clean(&mut self, image: &[u8]) -> Result<(), String> {
+        self.file.write_all_at(image, 0).unwrap();
+        let path = self.dir.path().join("image");
+        let output = Command::new("e2fsck").args(["-fn"]).arg(path).output().unwrap();
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(format!("e2fsck: {}", String::from_utf8_lossy(&output.stdout))),
+        }
+    }
+
+    /// Keeps an image to be looked at, where a place for that is named.
+    pub fn keep(&self, image: &[u8]) -> String {
+        let Some(path) = std::env::var_os("CRASH_KEEP") else {
+            return "with CRASH_KEEP=PATH the image is kept".into();
+        };
+        fs::write(&path, image).unwrap();
+        format!("the image is {}", path.display())
+    }
+}

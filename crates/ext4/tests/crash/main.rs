@@ -1,0 +1,139 @@
+//! Power cuts: whatever is lost of what was not flushed, the file system is whole, what was synced is there, and nothing is
+//! another file's data.
+//!
+//! Workloads are all short sequences of operations; the device records; every prefix of its writes, and samples of what
+//! may be on it between two flushes, is recovered by the engine and looked at by e2fsck. Needs mkfs.ext4 and e2fsck, and no
+//! root. In CI (`CI=true`) their absence is a failure.
+//!
+//! `CRASH_TIME` (seconds) lets it go on through more workloads; `CRASH_STATE` names a file that tells where it went on the
+//! last time.
+
+mod cuts;
+mod engine;
+mod image;
+mod model;
+mod ops;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use cuts::{Cut, Dice};
+use image::Checker;
+use shunt_ext4::{Filesystem, MemoryDevice};
+
+/// What was seen.
+#[derive(Default)]
+struct Counts {
+    workloads: AtomicU64,
+    cuts: AtomicU64,
+    replayed: AtomicU64,
+}
+
+/// Recovers from one cut, and looks at what is there.
+fn survives(run: &engine::Run, cut: &Cut, checker: &mut Checker, counts: &Counts) -> Result<(), String> {
+    let states = run.states_at(cut.after);
+    let told = |error: shunt_ext4::Error| error.to_string();
+    counts.cuts.fetch_add(1, Ordering::Relaxed);
+    // To be read, with the journal applied in memory.
+    let device = Arc::new(MemoryDevice::new(cut.image.clone()));
+    let fs = Filesystem::open(device.clone()).map_err(told)?;
+    let seen = engine::look(&fs).map_err(told)?;
+    model::is_one_of(&seen, states).map_err(|why| format!("read, it is {why}"))?;
+    counts.replayed.fetch_add(fs.recovered().is_some_and(|done| done.blocks > 0).into(), Ordering::Relaxed);
+    drop(fs);
+    // To be written: the journal is emptied, and orphans go.
+    let fs = Filesystem::open_writable(device.clone()).map_err(told)?;
+    let after = engine::look(&fs).map_err(told)?;
+    if after != seen {
+        return Err("to be written, it is not what it was to be read".into());
+    }
+    fs.close().map_err(told)?;
+    checker.is_clean(&device.bytes())
+}
+
+fn cut_workload(
+    number: u64,
+    base: &[u8],
+    samples: usize,
+    checker: &mut Checker,
+    counts: &Counts,
+) -> Result<(), String> {
+    let ops = ops::workload(number);
+    let run = engine::run(base, &ops);
+    counts.workloads.fetch_add(1, Ordering::Relaxed);
+    let mut result = Ok(());
+    let lasts = |mark| run.makes_last(mark);
+    cuts::each(base, &run.events, lasts, samples, &mut Dice::new(number), |cut| {
+        if result.is_ok() {
+            result = survives(&run, &cut, checker, counts).map_err(|why| {
+                let kept = checker.keep(&cut.image);
+                format!("workload {number} {:?}, cut after event {}: {why}\n  {kept}", run.ops, cut.after)
+            });
+        }
+    });
+    result
+}
+
+/// Where the long suite went on the last time.
+fn resumed() -> u64 {
+    let state = std::env::var_os("CRASH_STATE").and_then(|path| std::fs::read_to_string(path).ok());
+    state.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn every_cut_leaves_a_whole_file_system() {
+    let Some(images) = image::bases() else { return };
+    let time = std::env::var("CRASH_TIME").ok().and_then(|time| time.parse().ok());
+    let end = Instant::now() + Duration::from_secs(time.unwrap_or(20));
+    let counts = Counts::default();
+    let next = AtomicU64::new(resumed());
+    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
+    // In short, those of one operation and a scattered part of longer ones. In long, all of them in turn.
+    let all = ops::count(1) + ops::count(2) + ops::count(3);
+    let number_of = |turn: u64| match time {
+        None if turn >= ops::count(1) => turn.wrapping_mul(7_368_787) % all,
+        _ => turn,
+    };
+    let failed: Vec<String> = std::thread::scope(|scope| {
+        let work = || {
+            let mut checker = Checker::new();
+            while Instant::now() < end {
+                let turn = next.fetch_add(1, Ordering::Relaxed);
+                let base = &images[turn as usize % images.len()];
+                cut_workload(number_of(turn), base, 2, &mut checker, &counts)?;
+            }
+            Ok(())
+        };
+        let all: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        all.into_iter().filter_map(|one| one.join().unwrap().err()).collect()
+    });
+    let [workloads, cuts, replayed] = [&counts.workloads, &counts.cuts, &counts.replayed]
+        .map(|count: &AtomicU64| count.load(Ordering::Relaxed));
+    println!("{workloads} workloads, {cuts} cuts, {replayed} of them with something to replay");
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    if let Some(path) = std::env::var_os("CRASH_STATE") {
+        std::fs::write(path, format!("{}\n", next.into_inner())).unwrap();
+    }
+    // Slow machines get less far; none gets nowhere.
+    assert!(cuts > 100 && replayed > cuts / 20, "{cuts} cuts, {replayed} replayed");
+}
+
+#[test]
+fn a_superblock_written_in_half_is_mended_from_the_journal() {
+    let Some(images) = image::bases() else { return };
+    // With a sum, and long enough for a checkpoint at its end.
+    let run = engine::run(&images[0], &ops::workload(0));
+    let (mut mended, mut told) = (0, 0);
+    cuts::within_superblocks(&images[0], &run.events, |cut| {
+        match survives(&run, &cut, &mut Checker::new(), &Counts::default()) {
+            Ok(()) => mended += 1,
+            // Without a copy in the journal it is for e2fsck, which has others.
+            Err(why) => {
+                assert!(why.contains("superblock: checksum"), "{why}");
+                told += 1;
+            }
+        }
+    });
+    assert!(mended > 0 && told > 0, "{mended} mended, {told} told");
+}
