@@ -3,12 +3,13 @@
 TIME ?= 30m
 CARGO ?= cargo
 
-.PHONY: help build demo test takeover bench lab fuzz lint install uninstall clean
+.PHONY: help build demo test takeover crash bench lab fuzz lint install uninstall clean
 
 help:
 	@echo "make demo     mirror this repository: native against mirrored speed, and what the daemon saw"
 	@echo "make test     every test: units, the wire, real mounts, suites of others, the lab's short part"
 	@echo "make takeover  kill daemons for TIME=$(TIME), check what programs see, print how long they waited"
+	@echo "make crash    cut the power under ext4 images for TIME=$(TIME), at every write; goes on where it was stopped"
 	@echo "make bench    all published numbers, beside their peers; writes bench/report.html"
 	@echo "make lab      the mount tests on Debian's stock 6.12 kernel, in QEMU"
 	@echo "make fuzz     fuzz the wire and the session for TIME=$(TIME)"
@@ -27,6 +28,9 @@ test:
 
 takeover:
 	@scripts/takeover $(TIME)
+
+crash:
+	@scripts/crash $(TIME)
 
 bench: build
 	@bench/setup

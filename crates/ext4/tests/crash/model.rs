@@ -130,7 +130,9 @@ impl State {
                 let end = (offset + length).min(content.len());
                 content.get_mut(offset..end)?.fill(0);
             }
-            Op::Reserve(path, _) => drop(self.file(path)?),
+            Op::Reserve(path, _) => {
+                self.file(path)?;
+            }
             Op::Xattr(path, length) => {
                 *self.file(path)?.1 = Some((0..length).map(|at| pattern(number, at * 512)).collect());
             }
