@@ -3,9 +3,9 @@
 //! Locks are taken before a handle is. Of two inodes, the directory comes before what is in it, and the lower number
 //! before the higher where neither is in the other.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock};
 
 type Lock = Arc<RwLock<()>>;

@@ -2,10 +2,10 @@
 //!
 //! The lock of a shard is the last of all locks: nothing else is taken, and no device is asked, while it is held.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::Seal;

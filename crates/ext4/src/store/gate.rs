@@ -1,5 +1,6 @@
 //! Who may change something now: handles come and go, and a commit waits for them to end.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -10,8 +11,6 @@ use crate::error::{Error, Result};
 pub(crate) type Tid = u64;
 
 struct State {
-    running: Tid,
-    committed: Tid,
     handles: u32,
     /// Blocks that the handles may still change.
     promised: u32,
@@ -22,6 +21,9 @@ struct State {
 }
 
 pub(super) struct Gate {
+    /// Changed while there are no handles.
+    running: AtomicU64,
+    committed: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
     /// Blocks that one transaction may change.
@@ -36,16 +38,9 @@ pub(super) enum Entered {
 
 impl Gate {
     pub(super) fn new(limit: u32) -> Self {
-        let state = State {
-            running: 1,
-            committed: 0,
-            handles: 0,
-            promised: 0,
-            freezing: false,
-            aborted: false,
-            since: None,
-        };
-        Self { state: Mutex::new(state), changed: Condvar::new(), limit }
+        let state = State { handles: 0, promised: 0, freezing: false, aborted: false, since: None };
+        let (running, committed) = (AtomicU64::new(1), AtomicU64::new(0));
+        Self { running, committed, state: Mutex::new(state), changed: Condvar::new(), limit }
     }
 
     /// Joins the running transaction, with a promise of at most `credits` changed blocks.
@@ -64,7 +59,7 @@ impl Gate {
                     state.since.get_or_insert_with(Instant::now);
                     return Ok(Entered::In);
                 }
-                return Ok(Entered::Full(state.running));
+                return Ok(Entered::Full(self.running()));
             }
             self.changed.wait(&mut state);
         }
@@ -86,12 +81,12 @@ impl Gate {
         while state.handles > 0 {
             self.changed.wait(&mut state);
         }
-        let tid = state.running;
+        let tid = self.running();
         // Those who want to enter wait for `freezing` and not for the lock, which guards no long work.
         drop(state);
         let taken = take(tid);
         let mut state = self.state.lock();
-        state.running = tid + 1;
+        self.running.store(tid + 1, Ordering::Release);
         state.since = None;
         state.freezing = false;
         self.changed.notify_all();
@@ -99,15 +94,15 @@ impl Gate {
     }
 
     pub(super) fn running(&self) -> Tid {
-        self.state.lock().running
+        self.running.load(Ordering::Acquire)
     }
 
     pub(super) fn committed(&self) -> Tid {
-        self.state.lock().committed
+        self.committed.load(Ordering::Acquire)
     }
 
     pub(super) fn set_committed(&self, tid: Tid) {
-        self.state.lock().committed = tid;
+        self.committed.store(tid, Ordering::Release);
     }
 
     /// How long ago the running transaction was first joined.
