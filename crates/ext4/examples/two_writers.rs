@@ -1,12 +1,12 @@
 //! How the engine alone scales: files written by one thread, and by two in two directories.
 //!
-//! `two_writers IMAGE FILES`: the image has directories `0` and `1` with empty files `0` to FILES - 1.
+//! `two_writers IMAGE FILES`: makes FILES files, writes and removes them, in the image's copy in memory.
 
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use shunt_ext4::{Device, Filesystem};
+use shunt_ext4::{Device, Filesystem, Making, New, ROOT};
 
 /// The image in memory, in pieces that have a lock each: what writers wait for is the engine, and not the kernel's lock
 /// of the image file.
@@ -66,26 +66,32 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = Pieces(image.chunks(PIECE as usize).map(|piece| RwLock::new(piece.to_vec())).collect());
     drop(image);
     let fs = Filesystem::open_writable(Arc::new(device))?;
-    let numbers = |directory: u32| -> Result<Vec<u32>, shunt_ext4::Error> {
-        let directory = fs.walk(format!("{directory}").as_bytes())?;
-        (0..files).map(|n| Ok(fs.find(&directory, format!("{n}").as_bytes())?.number)).collect()
-    };
-    let numbers = [numbers(0)?, numbers(1)?];
-    let data = vec![7; 16 << 10];
-    let work = |numbers: &[u32]| -> Result<Duration, shunt_ext4::Error> {
+    let new = New { permissions: 0o755, ..New::default() };
+    let directories = [&b"a"[..], b"b"];
+    for name in directories {
+        fs.create(ROOT, name, Making::Directory, &new)?;
+    }
+    let directories = [fs.walk(b"a")?.number, fs.walk(b"b")?.number];
+    let data = vec![7; 4 << 10];
+    let work = |directory: u32| -> Result<Duration, shunt_ext4::Error> {
         let start = Instant::now();
-        for &number in numbers {
-            fs.write(number, 0, &data[..4096])?;
-            fs.write(number, 4096, &data)?;
-            fs.truncate(number, 3000)?;
-            fs.truncate(number, 0)?;
+        for n in 0..files {
+            let file = fs.create(directory, format!("file {n}").as_bytes(), Making::Regular, &new)?;
+            fs.write(file.number, 0, &data)?;
         }
-        Ok(start.elapsed())
+        let took = start.elapsed();
+        for n in 0..files {
+            let file = fs.unlink(directory, format!("file {n}").as_bytes())?;
+            fs.reap(file.number)?;
+        }
+        fs.sync()?;
+        Ok(took)
     };
     for round in 0..16 {
-        let one = work(&numbers[0])?;
+        let one = work(directories[0])?;
+        let work = &work;
         let two = std::thread::scope(|scope| {
-            let threads = numbers.each_ref().map(|numbers| scope.spawn(|| work(numbers)));
+            let threads = directories.map(|directory| scope.spawn(move || work(directory)));
             threads.map(|thread| thread.join().expect("no panic"))
         });
         let two = two.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().max().unwrap_or_default();

@@ -57,8 +57,17 @@ impl Allocator {
         match chosen {
             // Next to the parent, if it is among them.
             Some(room) if (room.first..room.first + flex).contains(&home) && !top => home,
+            Some(room) if top => self.least_used(room.first, flex),
             Some(room) => room.first,
             None => home,
         }
+    }
+
+    /// The group of several with the fewest directories: writers in two of these wait for different locks.
+    fn least_used(&self, first: u32, groups: u32) -> u32 {
+        let those = (first..).zip(self.groups.iter().skip(first as usize).take(groups as usize));
+        let free = those.filter(|(_, group)| group.inodes.load(Ordering::Relaxed) > 0);
+        free.min_by_key(|(_, group)| group.directories.load(Ordering::Relaxed))
+            .map_or(first, |(number, _)| number)
     }
 }

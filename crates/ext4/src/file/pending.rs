@@ -27,10 +27,6 @@ impl<'a> Pending<'a> {
         self.0.len() >= MOST
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Blocks that entering all of it, and the inode, may change.
     pub(super) fn credits(&self) -> u32 {
         1 + self.0.len() as u32 * CREDITS

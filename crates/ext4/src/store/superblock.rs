@@ -84,11 +84,6 @@ impl Writer {
 }
 
 impl Store {
-    /// The superblock as it will be committed next.
-    pub(crate) fn superblock(&self) -> Option<RawSuperblock> {
-        self.writer.as_ref().map(|writer| writer.superblock.raw.lock().clone())
-    }
-
     /// Changes the superblock as a part of the handle's transaction.
     pub(crate) fn change_superblock<R>(
         &self,
