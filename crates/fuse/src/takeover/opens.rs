@@ -11,6 +11,7 @@
 //! | 4 | number of the backing file, 0 where it is not passed through |
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use shunt_fuse_abi::OpenOut;
 
@@ -73,9 +74,23 @@ impl Kind {
     }
 }
 
+/// How long a new record waits for the old one in its place to be taken away. That is another thread's next step; only
+/// one that nobody will ever take away lasts longer.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 /// Writes a record down. Tells `false` where there is no place for this handle.
+///
+/// The file system gives a number out again once it has closed the handle, which is a little before the record goes:
+/// what [`remove`] does last must not hit the new record.
 pub(super) fn add(state: &State, kind: Kind, record: &OpenRecord) -> bool {
     let Some(words) = kind.words(state, record.handle) else { return false };
+    let is_free = || words[0].load(Ordering::Acquire) == 0 && words[4].load(Ordering::Acquire) == 0;
+    if !is_free() {
+        let start = Instant::now();
+        while !is_free() && start.elapsed() < PATIENCE {
+            std::thread::yield_now();
+        }
+    }
     kind.high(state).fetch_max(u64::from(record.handle.0 as u32) + 1, Ordering::Release);
     state.word(BACKING_HIGH).fetch_max(record.backing.into(), Ordering::Release);
     words[1].store(record.node.0, Ordering::Relaxed);

@@ -121,6 +121,21 @@ fn a_server_that_ends_while_it_closes_leaves_its_backing_file_to_be_found() {
 }
 
 #[test]
+fn a_record_in_the_place_of_one_that_goes_is_whole() {
+    let state = State::create(&negotiated()).unwrap();
+    let (old, new) = (record(1 << 32), OpenRecord { backing: 8, ..record(2 << 32) });
+    opens::add(&state, Kind::File, &old);
+    std::thread::scope(|scope| {
+        opens::remove(&state, Kind::File, old.handle, || {
+            // The file system gave the number out again already.
+            scope.spawn(|| opens::add(&state, Kind::File, &new));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        });
+    });
+    assert_eq!(opens::all(&state, Kind::File), [new]);
+}
+
+#[test]
 fn intents_come_back_with_their_outcome_and_not_for_ever() {
     let state = State::create(&negotiated()).unwrap();
     let first = Intents::read(&state, 0);
