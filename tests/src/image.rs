@@ -36,6 +36,15 @@ impl Image {
         self.dir.path()
     }
 
+    /// Asserts that `e2fsck` finds nothing to mend, not even a journal to replay.
+    ///
+    /// # Panics
+    /// With what it says.
+    #[track_caller]
+    pub fn check(&self) {
+        run_for(60, Command::new("e2fsck").arg("-fn").arg(self.path())).ok();
+    }
+
     fn mount_point(&self, name: &str) -> PathBuf {
         let at = self.dir.path().join(name);
         std::fs::create_dir_all(&at).expect("mkdir");

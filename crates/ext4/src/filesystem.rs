@@ -153,6 +153,22 @@ impl Filesystem {
         self.store.close(self.was_valid(), self.orphans.any_in_file())
     }
 
+    /// As [`close`](Self::close), for who shares it with others: from then on it can only be read.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn finish(&self) -> Result<()> {
+        match self.timer {
+            Some(_) => self.store.close(self.was_valid(), self.orphans.any_in_file()),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it can be changed: it was opened for that, and no commit failed.
+    pub fn is_writable(&self) -> bool {
+        self.store.is_writable()
+    }
+
     /// What was recovered from the journal when it was opened; `None` where nothing had to be.
     pub fn recovered(&self) -> Option<Recovered> {
         self.recovered
@@ -332,8 +348,8 @@ impl Filesystem {
 
 impl Drop for Filesystem {
     fn drop(&mut self) {
-        // Not after `close`, which has the errors.
-        if self.timer.take().is_some() {
+        // Not after `close` and `finish`, which have the errors.
+        if self.timer.take().is_some() && self.store.is_writable() {
             self.store.close(self.was_valid(), self.orphans.any_in_file()).ok();
         }
     }

@@ -23,18 +23,16 @@ pub struct Usage {
 const MOST_KEPT: u64 = 4096;
 
 impl Filesystem {
-    /// Counts what is used, from the descriptors of all groups.
+    /// Counts what is used.
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt), [`Error::Io`](crate::Error::Io).
     pub fn usage(&self) -> Result<Usage> {
         let geometry = &self.geometry;
-        let (mut clusters, mut inodes) = (0_u64, 0_u64);
-        for group in 0..geometry.groups {
-            let group = self.group(group)?;
-            clusters += u64::from(group.free_clusters);
-            inodes += u64::from(group.free_inodes);
-        }
+        let (clusters, inodes) = match self.free() {
+            Some(free) => free,
+            None => self.count()?,
+        };
         let per_cluster = u64::from(geometry.cluster_blocks);
         let free = (clusters * per_cluster).min(geometry.blocks);
         let raw = &self.superblock;
@@ -54,6 +52,17 @@ impl Filesystem {
             inodes: geometry.inodes,
             free_inodes: inodes.min(geometry.inodes.into()) as u32,
         })
+    }
+
+    /// Free clusters and inodes, from the descriptors of all groups.
+    fn count(&self) -> Result<(u64, u64)> {
+        let (mut clusters, mut inodes) = (0, 0);
+        for group in 0..self.geometry.groups {
+            let group = self.group(group)?;
+            clusters += u64::from(group.free_clusters);
+            inodes += u64::from(group.free_inodes);
+        }
+        Ok((clusters, inodes))
     }
 
     /// Blocks of the file system's own.

@@ -12,17 +12,20 @@ pub(crate) fn node(number: u32) -> NodeId {
 }
 
 impl Ext4 {
-    /// The inode of a node. A file handle that somebody kept may name any.
-    pub(crate) fn inode(&self, node: NodeId) -> Result<Inode, Errno> {
+    /// The number of a node's inode.
+    pub(crate) fn number(&self, node: NodeId) -> Result<u32, Errno> {
         let number = match node {
             NodeId::ROOT => ROOT,
             NodeId(number) => u32::try_from(number).map_err(|_| Errno::STALE)?,
         };
         let geometry = self.filesystem.geometry();
-        if number != ROOT && !(geometry.first_inode..=geometry.inodes).contains(&number) {
-            return Err(Errno::STALE);
-        }
-        match self.filesystem.inode(number) {
+        let named = number == ROOT || (geometry.first_inode..=geometry.inodes).contains(&number);
+        if named { Ok(number) } else { Err(Errno::STALE) }
+    }
+
+    /// The inode of a node. A file handle that somebody kept may name any.
+    pub(crate) fn inode(&self, node: NodeId) -> Result<Inode, Errno> {
+        match self.filesystem.inode(self.number(node)?) {
             Err(Error::NotFound) => Err(Errno::STALE),
             inode => self.told(inode),
         }
@@ -31,6 +34,14 @@ impl Ext4 {
     /// The result in the words of FUSE.
     pub(crate) fn told<T>(&self, result: shunt_ext4::Result<T>) -> Result<T, Errno> {
         result.map_err(|error| self.damage.errno(&error))
+    }
+
+    /// As [`entry`](Self::entry), and the kernel knows the inode from now on.
+    pub(crate) fn tell(&self, inode: &Inode) -> Entry {
+        if self.is_writable() {
+            self.known.tell(inode.number);
+        }
+        self.entry(inode)
     }
 
     /// What the kernel may know of an inode for ever: nobody else changes the image.

@@ -2,29 +2,46 @@
 
 use std::ffi::CStr;
 
-use shunt_ext4::layout::{Compat, InodeFlags};
-use shunt_ext4::{Corruption, Error, Inode, Kind, ROOT};
+use shunt_ext4::layout::InodeFlags;
+use shunt_ext4::{Corruption, Error, Inode, Kind, Making, ROOT};
 use shunt_fuse::{
-    Attributes, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno, Expiry, FileHandle, FileSystem,
-    IoctlArgs, IoctlReply, LockOwner, Name, NodeId, OpenArgs, Opened, ReadArgs, Request, StatFs, StatxReply,
-    Whence, XattrReply,
+    Attributes, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno, Expiry,
+    Fallocate, FileHandle, FileSystem, IoctlArgs, IoctlReply, LockOwner, Name, NewNode, NodeId, OpenArgs,
+    Opened, ReadArgs, RenameFlags, Request, SetAttributes, StatFs, StatxReply, Whence, WriteArgs, WriteData,
+    XattrReply, XattrSet,
 };
 
 use crate::attributes::attributes;
-use crate::{Ext4, flags};
+use crate::{Ext4, changes, flags, names};
+
+const O_EXCL: u32 = rustix::fs::OFlags::EXCL.bits();
+const O_APPEND: u32 = rustix::fs::OFlags::APPEND.bits();
+const O_TRUNC: u32 = rustix::fs::OFlags::TRUNC.bits();
+const O_ACCMODE: u32 = rustix::fs::OFlags::RWMODE.bits();
 
 impl FileSystem for Ext4 {
+    fn forget(&self, node: NodeId, lookups: u64) {
+        let (Some(reaper), Ok(number)) = (&self.reaper, self.number(node)) else { return };
+        if self.known.forget(number, lookups) {
+            reaper.free(number);
+        }
+    }
+
+    fn destroy(&self) {
+        self.finish();
+    }
+
     async fn lookup(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
         let directory = self.inode(parent)?;
         // Only to make sense of a file handle.
         if name.as_bytes() == b"." {
-            return Ok(self.entry(&directory));
+            return Ok(self.tell(&directory));
         }
         match self.filesystem.find(&directory, name.as_bytes()) {
             Ok(inode) if inode.number == ROOT && name.as_bytes() != b".." => {
                 self.told(Err(second_root(&directory)))
             }
-            Ok(inode) => Ok(self.entry(&inode)),
+            Ok(inode) => Ok(self.tell(&inode)),
             // Absent until we make it.
             Err(Error::NotFound) => Ok(Entry::absent(Expiry::FOREVER)),
             Err(error) => self.told(Err(error)),
@@ -57,7 +74,7 @@ impl FileSystem for Ext4 {
         self.told(self.filesystem.read_link(&inode))
     }
 
-    async fn open(&self, _request: &Request<'_>, node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
+    async fn open(&self, _request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
         if !self.opens_matter() {
             // Remembered: files are never opened or released again, and every request names the inode alone.
             return Err(Errno::NOSYS);
@@ -66,11 +83,160 @@ impl FileSystem for Ext4 {
         if inode.kind == Kind::Regular && inode.flags.contains(InodeFlags::ENCRYPT) {
             return Err(Errno::NOKEY);
         }
-        Ok(Opened::cached(FileHandle(0)).keep_cache())
+        may_open(&inode, args.flags)?;
+        Ok(opened())
+    }
+
+    async fn create(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        args: CreateArgs,
+    ) -> Result<Created, Errno> {
+        let made = self.make(request, parent, name.as_bytes(), Making::Regular, args.mode, args.umask);
+        let inode = match made {
+            Err(Errno::EXIST) if args.flags & O_EXCL == 0 => {
+                let inode = self.made_already(parent, name.as_bytes())?;
+                may_open(&inode, args.flags)?;
+                inode
+            }
+            made => made?,
+        };
+        Ok(Created { entry: self.tell(&inode), opened: opened() })
+    }
+
+    async fn tmpfile(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        args: CreateArgs,
+    ) -> Result<Created, Errno> {
+        let entry = self.make_nameless(request, parent, args.mode, args.umask)?;
+        Ok(Created { entry, opened: opened() })
+    }
+
+    async fn mknod(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new: NewNode,
+    ) -> Result<Entry, Errno> {
+        let what = names::making(&new)?;
+        Ok(self.tell(&self.make(request, parent, name.as_bytes(), what, new.mode, new.umask)?))
+    }
+
+    async fn mkdir(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new: NewNode,
+    ) -> Result<Entry, Errno> {
+        let made = self.make(request, parent, name.as_bytes(), Making::Directory, new.mode, new.umask);
+        Ok(self.tell(&made?))
+    }
+
+    async fn symlink(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        target: &CStr,
+    ) -> Result<Entry, Errno> {
+        let what = Making::Symlink(target.to_bytes());
+        Ok(self.tell(&self.make(request, parent, name.as_bytes(), what, 0o777, 0)?))
+    }
+
+    async fn link(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        new_parent: NodeId,
+        new_name: Name<'_>,
+    ) -> Result<Entry, Errno> {
+        Ok(self.tell(&self.add_name(node, new_parent, new_name.as_bytes())?))
+    }
+
+    async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        self.take_out(parent, name.as_bytes(), false)
+    }
+
+    async fn rmdir(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        self.take_out(parent, name.as_bytes(), true)
+    }
+
+    async fn rename(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new_parent: NodeId,
+        new_name: Name<'_>,
+        flags: RenameFlags,
+    ) -> Result<(), Errno> {
+        self.move_name(request, (parent, name.as_bytes()), (new_parent, new_name.as_bytes()), flags)
+    }
+
+    async fn setattr(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        set: &SetAttributes,
+    ) -> Result<(Attributes, Expiry), Errno> {
+        let inode = self.change(&self.inode(node)?, set)?;
+        Ok((attributes(&inode, self.filesystem.geometry().block_size), Expiry::FOREVER))
     }
 
     async fn read(&self, _request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
-        self.content(&self.inode(node)?, args.offset, args.size)
+        let inode = self.inode(node)?;
+        self.note_read(&inode);
+        self.content(&inode, args.offset, args.size)
+    }
+
+    async fn write(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        args: WriteArgs,
+        data: WriteData<'_>,
+    ) -> Result<usize, Errno> {
+        let number = self.number(node)?;
+        if args.kill_suidgid {
+            self.drop_privileges(&self.inode(node)?)?;
+        }
+        let data = data.into_bytes()?;
+        self.with_space(|| self.filesystem.write(number, args.offset, &data))
+    }
+
+    async fn fallocate(&self, _request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
+        let (number, what) = (self.number(node)?, changes::fallocation(args.mode)?);
+        self.with_space(|| self.filesystem.fallocate(number, what, args.offset, args.length))
+    }
+
+    async fn fsync(
+        &self,
+        _request: &Request<'_>,
+        _node: NodeId,
+        _handle: FileHandle,
+        _data_only: bool,
+    ) -> Result<(), Errno> {
+        self.sync()
+    }
+
+    async fn fsyncdir(
+        &self,
+        _request: &Request<'_>,
+        _node: NodeId,
+        _handle: FileHandle,
+        _data_only: bool,
+    ) -> Result<(), Errno> {
+        self.sync()
+    }
+
+    async fn syncfs(&self, _request: &Request<'_>) -> Result<(), Errno> {
+        self.sync()
     }
 
     async fn flush(
@@ -142,13 +308,36 @@ impl FileSystem for Ext4 {
         XattrReply::fit(list, size)
     }
 
+    async fn setxattr(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        name: &CStr,
+        value: &[u8],
+        set: XattrSet,
+    ) -> Result<(), Errno> {
+        let (number, mode) = (self.number(node)?, changes::set_mode(set.flags)?);
+        let inode = self.with_space(|| self.filesystem.set_xattr(number, name.to_bytes(), value, mode))?;
+        if set.acl_kill_sgid { self.drop_setgid(&inode) } else { Ok(()) }
+    }
+
+    async fn removexattr(&self, _request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
+        let number = self.number(node)?;
+        self.with_space(|| self.filesystem.remove_xattr(number, name.to_bytes())).map(drop)
+    }
+
     async fn ioctl(
         &self,
         _request: &Request<'_>,
         node: NodeId,
         args: IoctlArgs<'_>,
     ) -> Result<IoctlReply, Errno> {
-        let mut data = flags::answer(&self.inode(node)?, args.command).ok_or(Errno::NOTTY)?;
+        let inode = self.inode(node)?;
+        if let Some(flags) = flags::changed(&inode, args.command, args.data)? {
+            self.set_flags(&inode, flags)?;
+            return Ok(IoctlReply::default());
+        }
+        let mut data = flags::answer(&inode, args.command).ok_or(Errno::NOTTY)?;
         data.truncate(args.out_size as usize);
         Ok(IoctlReply { result: 0, data })
     }
@@ -174,6 +363,21 @@ fn second_root(directory: &Inode) -> Error {
     Corruption::new("a name leads to the root").inode(directory.number).into()
 }
 
+/// Handles say nothing: each request names its inode.
+fn opened() -> Opened {
+    Opened::cached(FileHandle(0)).keep_cache()
+}
+
+/// The kernel does not know of these flags.
+fn may_open(inode: &Inode, flags: u32) -> Result<(), Errno> {
+    let writes = flags & O_ACCMODE != 0 || flags & O_TRUNC != 0;
+    let appends = flags & O_APPEND != 0 && flags & O_TRUNC == 0;
+    let content = matches!(inode.kind, Kind::Regular | Kind::Directory);
+    let immutable = inode.flags.contains(InodeFlags::IMMUTABLE);
+    let append_only = inode.flags.contains(InodeFlags::APPEND) && !appends;
+    if content && writes && (immutable || append_only) { Err(Errno::PERM) } else { Ok(()) }
+}
+
 impl Ext4 {
     /// The inode of a name that was listed.
     pub(crate) fn follow(&self, directory: &Inode, entry: &shunt_ext4::Entry) -> Result<Inode, Error> {
@@ -183,9 +387,11 @@ impl Ext4 {
 
     /// ENOSYS, which the kernel remembers, where the file system has no extended attributes at all.
     fn has_xattrs(&self) -> Result<(), Errno> {
-        match self.filesystem.geometry().compat.contains(Compat::EXT_ATTR) {
-            true => Ok(()),
-            false => Err(Errno::NOSYS),
-        }
+        if self.may_have_xattrs() { Ok(()) } else { Err(Errno::NOSYS) }
+    }
+
+    /// Everything that was answered lasts from here on.
+    fn sync(&self) -> Result<(), Errno> {
+        if self.is_writable() { self.told(self.filesystem.sync()) } else { Ok(()) }
     }
 }

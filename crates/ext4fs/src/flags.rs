@@ -1,7 +1,8 @@
-//! What `lsattr` asks for, by ioctl.
+//! What `lsattr` and `chattr` ask for, by ioctl.
 
-use shunt_ext4::Inode;
 use shunt_ext4::layout::InodeFlags;
+use shunt_ext4::{Inode, Kind};
+use shunt_fuse::Errno;
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC32_GETFLAGS: u32 = 0x8004_6601;
@@ -22,6 +23,48 @@ const XFLAGS: [(u32, InodeFlags); 7] = [
     (0x200, InodeFlags::PROJINHERIT),
     (0x8000, InodeFlags::DAX),
 ];
+
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+const FS_IOC32_SETFLAGS: u32 = 0x4004_6602;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+
+/// Flags that can be changed: those that are obeyed, and those that are only marks.
+const CHANGEABLE: InodeFlags = InodeFlags::SECRM
+    .union(InodeFlags::UNRM)
+    .union(InodeFlags::COMPR)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::NOTAIL)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::TOPDIR)
+    .union(InodeFlags::PROJINHERIT);
+
+/// The flags that an inode has after a command; `None` for a command that changes none.
+///
+/// # Errors
+/// EOPNOTSUPP for flags that cannot be changed, EINVAL for a command without its argument.
+pub(crate) fn changed(inode: &Inode, command: u32, data: &[u8]) -> Result<Option<InodeFlags>, Errno> {
+    let word = || data.first_chunk().copied().map(u32::from_ne_bytes).ok_or(Errno::INVAL);
+    let wanted = match command {
+        FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS => InodeFlags::from_bits_retain(word()?),
+        FS_IOC_FSSETXATTR => {
+            let (flags, mut wanted) = (word()?, inode.flags);
+            XFLAGS.iter().for_each(|(bit, flag)| wanted.set(*flag, flags & bit != 0));
+            wanted
+        }
+        _ => return Ok(None),
+    };
+    let visible = InodeFlags::from_bits_retain(VISIBLE);
+    if !((wanted ^ inode.flags) & visible - CHANGEABLE).is_empty() {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let of_directories = InodeFlags::DIRSYNC | InodeFlags::TOPDIR | InodeFlags::PROJINHERIT;
+    let usable = if inode.kind == Kind::Directory { CHANGEABLE } else { CHANGEABLE - of_directories };
+    Ok(Some((inode.flags - usable) | (wanted & usable)))
+}
 
 /// Bytes of `struct fsxattr`.
 const FSXATTR: usize = 28;

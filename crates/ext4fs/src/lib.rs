@@ -1,8 +1,8 @@
 //! ext2, ext3 and ext4 images, mounted.
 //!
 //! [`shunt_ext4`] is the engine, which knows nothing of requests. [`Ext4`] is its thin face: each request is translated,
-//! and the engine does it. Inodes have the numbers of the image, so that nothing is to be remembered of what the kernel
-//! was told, nor to be forgotten.
+//! and the engine does it. Inodes have the numbers of the image, so that a mount that is only read remembers nothing of what
+//! the kernel was told.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -12,19 +12,23 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let image = std::fs::File::open("disk.img")?;
 //! let data = image.try_clone()?;
-//! let ext4 = Ext4::new(Filesystem::open(Arc::new(FileDevice::new(image, true)?))?, Some(data.into()));
-//! let config = ext4.config();
-//! shunt_fuse::mount(ext4, config, "/mnt".as_ref(), &Ext4::mount_options())?.wait()?;
+//! let ext4 = Ext4::new(Filesystem::open(Arc::new(FileDevice::new(image, true)?))?, Some(data.into()))?;
+//! let (config, options) = (ext4.config(), ext4.mount_options());
+//! shunt_fuse::mount(ext4, config, "/mnt".as_ref(), &options)?.wait()?;
 //! # Ok(())
 //! # }
 //! ```
 
 mod answer;
 mod attributes;
+mod changes;
 mod damage;
 mod face;
 mod flags;
+mod known;
 mod listing;
+mod names;
+mod reaper;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -35,19 +39,44 @@ use shunt_fuse::mount::MountOptions;
 use shunt_fuse::{Capabilities, Config, Profile};
 
 use damage::Damage;
+use known::Known;
+use reaper::Reaper;
 
 /// A file system on an image, ready to be served.
 pub struct Ext4 {
-    filesystem: Filesystem,
+    filesystem: Arc<Filesystem>,
     /// The file that the image lies in, from which the kernel may fetch content by itself.
     image: Option<Arc<OwnedFd>>,
     damage: Damage,
+    /// What the kernel knows; kept only where something may be freed.
+    known: Known,
+    /// Set where anything may be changed.
+    reaper: Option<Reaper>,
+    keeps_read_times: bool,
 }
 
 impl Ext4 {
     /// Serves an open file system. `image` is the file that its device was made of.
-    pub fn new(filesystem: Filesystem, image: Option<OwnedFd>) -> Self {
-        Self { filesystem, image: image.map(Arc::new), damage: Damage::default() }
+    ///
+    /// # Errors
+    /// No thread.
+    pub fn new(filesystem: Filesystem, image: Option<OwnedFd>) -> std::io::Result<Self> {
+        let filesystem = Arc::new(filesystem);
+        let reaper = filesystem.is_writable().then(|| Reaper::start(filesystem.clone())).transpose()?;
+        Ok(Self {
+            keeps_read_times: reaper.is_some(),
+            filesystem,
+            image: image.map(Arc::new),
+            damage: Damage::default(),
+            known: Known::default(),
+            reaper,
+        })
+    }
+
+    /// Leaves the times of last reads as they are.
+    pub fn without_read_times(mut self) -> Self {
+        self.keeps_read_times = false;
+        self
     }
 
     /// The engine.
@@ -55,29 +84,57 @@ impl Ext4 {
         &self.filesystem
     }
 
+    /// Whether anything may be changed through this mount.
+    pub fn is_writable(&self) -> bool {
+        self.reaper.is_some()
+    }
+
+    /// Inodes that are remembered because the kernel knows them.
+    pub fn known_inodes(&self) -> u64 {
+        self.known.len()
+    }
+
     /// What a session for this file system asks of the kernel.
     pub fn config(&self) -> Config {
-        let geometry = self.filesystem.geometry();
-        let mut wanted = Capabilities::HANDLE_KILLPRIV_V2
+        let wanted = Capabilities::HANDLE_KILLPRIV_V2
             | Capabilities::DONT_MASK
             | Capabilities::CACHE_SYMLINKS
             | Capabilities::EXPORT_SUPPORT
             | Capabilities::DO_READDIRPLUS;
-        if geometry.compat.contains(Compat::EXT_ATTR) {
-            wanted |= Capabilities::POSIX_ACL;
-        }
-        // Not the write-back cache, which asks for attributes again after each close.
-        Config::new(Profile::Passthrough).without(Capabilities::PASSTHROUGH).want(wanted)
+        let acls = if self.may_have_xattrs() { Capabilities::POSIX_ACL } else { Capabilities::empty() };
+        let config = match self.is_writable() {
+            true => Config::new(Profile::Writeback),
+            // The write-back cache asks for attributes again after each close.
+            false => Config::new(Profile::Passthrough).without(Capabilities::PASSTHROUGH),
+        };
+        config.want(wanted | acls)
     }
 
-    /// What the kernel must be told: it checks permissions, the face does not. Nothing is written as yet.
-    pub fn mount_options() -> MountOptions {
-        MountOptions::new().default_permissions(true).read_only(true)
+    /// What the kernel must be told: it checks permissions, the face does not.
+    pub fn mount_options(&self) -> MountOptions {
+        MountOptions::new().default_permissions(true).read_only(!self.is_writable())
     }
 
-    /// Without the key, encrypted files cannot be opened: opens are asked for only where there may be some.
+    /// Without the key, encrypted files cannot be opened, nor can others be written that are immutable: opens are asked for
+    /// only where there may be some.
     fn opens_matter(&self) -> bool {
-        self.filesystem.geometry().incompat.contains(Incompat::ENCRYPT)
+        self.is_writable() || self.filesystem.geometry().incompat.contains(Incompat::ENCRYPT)
+    }
+
+    fn may_have_xattrs(&self) -> bool {
+        self.is_writable() || self.filesystem.geometry().compat.contains(Compat::EXT_ATTR)
+    }
+
+    /// Returns when all is on the device, and nothing is left to be recovered. Nothing can be changed afterwards.
+    fn finish(&self) {
+        let Some(reaper) = &self.reaper else { return };
+        for number in self.known.take_nameless() {
+            reaper.free(number);
+        }
+        reaper.end();
+        if let Err(error) = self.filesystem.finish() {
+            tracing::error!("the last commit failed: {error}");
+        }
     }
 }
 

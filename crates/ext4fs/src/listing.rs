@@ -41,7 +41,8 @@ impl Ext4 {
             // What cannot be looked up is listed by name: the one who asks for it gets the error.
             let found = if is_dots(&entry) { None } else { self.follow(directory, &entry).ok() };
             match found {
-                Some(inode) => out.push(&entry.name, &self.entry(&inode), entry.next),
+                // There is room: the kernel is told of it.
+                Some(inode) => out.push(&entry.name, &self.tell(&inode), entry.next),
                 None => out.push_name(&entry.name, entry.inode.into(), self.kind(&entry), entry.next),
             }
         }))

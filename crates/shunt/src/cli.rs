@@ -32,6 +32,7 @@ const EXT4_EXAMPLES: &str = "\
 Examples:
   shunt ext4 disk.img /mnt/disk                mount it, until Ctrl-C
   shunt ext4 --daemon disk.img /mnt/disk       the same in the background; then `shunt umount /mnt/disk`
+  shunt ext4 --read-only disk.img /mnt/disk    not one byte of the image changes
   shunt ext4 info disk.img                     no mount, no privilege: what is in the image
   shunt ext4 ls -l disk.img /etc
   shunt ext4 cat disk.img /etc/fstab
@@ -79,9 +80,8 @@ pub enum Command {
 
     /// Mount an ext2, ext3 or ext4 image, or look into it without a mount
     ///
-    /// Given an image and a directory it mounts the one at the other, read-only as yet. The commands need no privilege
-    /// but to read the image. The image need not be trusted, and not one byte of it is changed. An image that has the
-    /// name of a command is given as ./info.
+    /// Given an image and a directory it mounts the one at the other. The commands change nothing and need no privilege but
+    /// to read the image. The image need not be trusted. One that has the name of a command is given as ./info.
     #[command(after_help = EXT4_EXAMPLES, args_override_self = true)]
     Ext4(Ext4Args),
 

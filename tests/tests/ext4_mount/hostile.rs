@@ -7,14 +7,16 @@ use std::process::Command;
 use shunt_tests::{Image, Rng, needs_mount, requirement, run_for};
 
 /// Walks, reads and asks about everything, bounded in depth: a damaged tree can lead into itself.
-const WALK: &str = r"
+const WALK: &str = r#"
 find . -maxdepth 8 -ls >/dev/null 2>&1
 find . -maxdepth 4 -type f -size -9000k -exec head -c 100000 {} + >/dev/null 2>&1
 getfattr -d -m - -R . >/dev/null 2>&1
 lsattr -R . >/dev/null 2>&1
+for n in 1 2 3 4 5; do mkdir new$n; echo x > new$n/file; cp new$n/file "directory $n/"; done >/dev/null 2>&1
+rm -rf "directory 1" new1 >/dev/null 2>&1; mv "directory 2" new2 >/dev/null 2>&1
 stat -f . >/dev/null 2>&1
 true
-";
+"#;
 
 fn survives(mkfs: &[&str], seed: u64) {
     needs_mount!();
@@ -44,7 +46,9 @@ fn survives(mkfs: &[&str], seed: u64) {
             let at = used[rng.below(used.len())] as u64;
             file.write_all_at(&[rng.below(256) as u8], at).unwrap();
         }
-        let started = run_for(20, &mut image.mount_command(&[]));
+        // Reading alone, and writing.
+        let options: &[&str] = if round % 2 == 0 { &["--read-only"] } else { &[] };
+        let started = run_for(20, &mut image.mount_command(options));
         if !started.success() {
             assert_eq!(started.fails().lines().count(), 1);
             continue;

@@ -2,6 +2,8 @@
 
 mod hostile;
 mod seen;
+mod suites;
+mod write;
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
@@ -50,7 +52,7 @@ fn same(mkfs: &[&str]) {
     requirement!(rustix::process::geteuid().is_root(), "needs root");
     let Some(image) = filled(mkfs) else { return };
     let kernel = image.by_kernel("ro").unwrap();
-    let ours = image.by_shunt(&[]);
+    let ours = image.by_shunt(&["--read-only"]);
     let (theirs, ours_seen) = (seen::tree(kernel.at()), seen::tree(ours.at()));
     assert_eq!(theirs.keys().collect::<Vec<_>>(), ours_seen.keys().collect::<Vec<_>>());
     assert!(theirs.len() > 4000);
@@ -90,7 +92,7 @@ variants! {
 fn a_second_look_costs_nothing() {
     needs_mount!();
     let Some(image) = filled(&[]) else { return };
-    let mount = image.by_shunt(&[]);
+    let mount = image.by_shunt(&["--read-only"]);
     let look = || sh(mount.at(), "find . -ls >/dev/null; cat small/* large >/dev/null; readlink short").ok();
     let asked = || {
         let stat: Value =
@@ -124,11 +126,11 @@ fn permissions_are_those_of_the_image() {
 }
 
 #[test]
-fn nothing_is_written() {
+fn read_only_changes_not_a_byte() {
     needs_mount!();
     let Some(image) = filled(&[]) else { return };
     let before = fs::read(image.path()).unwrap();
-    let mount = image.by_shunt(&[]);
+    let mount = image.by_shunt(&["-o", "ro"]);
     let refused = fs::write(mount.at().join("new"), b"").unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(30), "EROFS");
     sh(mount.at(), "find . -type f -exec cat {} + >/dev/null").ok();

@@ -192,6 +192,11 @@ impl MountOptions {
         self.read_only
     }
 
+    /// Whether reads are to change access times.
+    pub fn keeps_read_times(&self) -> bool {
+        self.atime != Atime::Never && !self.read_only
+    }
+
     /// Whether other users will be let in.
     pub fn is_allow_other(&self) -> bool {
         self.allow_other

@@ -4,6 +4,7 @@
 //! mounts of shunt respect; the kernel uses files by way of loop devices, which are looked for.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -13,25 +14,41 @@ use rustix::io::Errno;
 use super::image::cannot_open;
 use crate::error::{Code, Failure, Result, failed};
 
-/// Opens an image, a block device for ourselves alone.
-pub fn open(path: &Path) -> Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true);
-    // On anything else the flag has no meaning without O_CREAT.
-    if fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
-        options.custom_flags(OFlags::EXCL.bits().cast_signed());
-    }
-    options.open(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::ResourceBusy => {
+/// Opens an image, a block device for ourselves alone. Tells whether it may be written: what must not be is read.
+pub fn open(path: &Path, write: bool) -> Result<(File, bool)> {
+    let try_open = |write: bool| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(write);
+        // On anything else the flag has no meaning without O_CREAT.
+        if fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
+            options.custom_flags(OFlags::EXCL.bits().cast_signed());
+        }
+        options.open(path).map(|file| (file, write))
+    };
+    let opened = match try_open(write) {
+        Err(error)
+            if write
+                && matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) =>
+        {
+            try_open(false)
+        }
+        opened => opened,
+    };
+    opened.map_err(|error| match error.kind() {
+        ErrorKind::ResourceBusy => {
             in_use(path, "the kernel has it mounted, or another program has it for itself")
         }
         _ => cannot_open(path, &error),
     })
 }
 
-/// Locks an open image for as long as it is open.
-pub fn take(path: &Path, file: &File) -> Result<()> {
-    match flock(file, FlockOperation::NonBlockingLockShared) {
+/// Locks an open image for as long as it is open; several may read it.
+pub fn take(path: &Path, file: &File, write: bool) -> Result<()> {
+    let how = match write {
+        true => FlockOperation::NonBlockingLockExclusive,
+        false => FlockOperation::NonBlockingLockShared,
+    };
+    match flock(file, how) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => return Err(in_use(path, "another program has locked it")),
         Err(errno) => {
@@ -39,7 +56,7 @@ pub fn take(path: &Path, file: &File) -> Result<()> {
             return Err(failed(format_args!("cannot lock {}: {error}", path.display())));
         }
     }
-    match loop_device(file) {
+    match loop_device(file, write) {
         Some(device) => {
             let device = device.display();
             Err(in_use(
@@ -55,8 +72,8 @@ fn in_use(path: &Path, why: &str) -> Failure {
     Failure::new(Code::Busy, format_args!("{} is in use: {why}", path.display()))
 }
 
-/// A loop device through which the kernel may write to this file.
-fn loop_device(file: &File) -> Option<PathBuf> {
+/// A loop device through which the kernel may write to this file, or read it while we write.
+fn loop_device(file: &File, write: bool) -> Option<PathBuf> {
     let ours = file.metadata().ok()?;
     let devices = fs::read_dir("/sys/block").ok()?.flatten();
     devices.map(|entry| entry.path()).find_map(|block| {
@@ -64,7 +81,8 @@ fn loop_device(file: &File) -> Option<PathBuf> {
         let backing = fs::read_to_string(block.join("loop/backing_file")).ok()?;
         let theirs = fs::metadata(backing.trim_end_matches('\n')).ok()?;
         let writes = fs::read_to_string(block.join("ro")).ok()?.trim_end() == "0";
+        let in_the_way = writes || write;
         let same = (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino());
-        (same && writes).then(|| Path::new("/dev").join(block.file_name().unwrap_or_default()))
+        (same && in_the_way).then(|| Path::new("/dev").join(block.file_name().unwrap_or_default()))
     })
 }

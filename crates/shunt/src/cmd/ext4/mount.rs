@@ -5,9 +5,12 @@ use std::fs;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use shunt_ext4::{Error, Filesystem};
 use shunt_ext4fs::Ext4;
+use shunt_fuse::mount::MountOptions;
 
 use super::{Ext4MountArgs, Image};
+use crate::args::PlaceArgs;
 use crate::cmd::print;
 use crate::daemon;
 use crate::error::{Result, failed};
@@ -30,8 +33,9 @@ pub fn run(args: &Ext4MountArgs, argv: &[OsString]) -> Result<ExitCode> {
 
 /// Opens the image, mounts it, and serves.
 fn serve(args: &Ext4MountArgs) -> Result<()> {
-    let image = Image::open_to_mount(&args.image, args.fd)?;
-    let filesystem = image.filesystem(&args.place)?;
+    let options = args.mount.mount_options(MountOptions::new())?;
+    let image = Image::open_to_mount(&args.image, args.fd, !options.is_read_only())?;
+    let filesystem = filesystem(&image, &args.place)?;
     let source = match (fs::canonicalize(&image.path), args.fd) {
         (Ok(source), _) => source,
         // The name is only to be shown.
@@ -40,16 +44,40 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
             return Err(failed(format_args!("cannot mount {}: {error}", image.path.display())));
         }
     };
-    let ext4 = Ext4::new(filesystem, Some(image.file.into()));
+    let ext4 = Ext4::new(filesystem, Some(image.file.into()))
+        .map_err(|error| failed(format_args!("cannot start a thread: {error}")))?;
+    let ext4 = if options.keeps_read_times() { ext4 } else { ext4.without_read_times() };
+    if ext4.is_writable() {
+        // Memory that is needed to write dirty pages must not wait for dirty pages to be written.
+        let flusher = rustix::process::configure_io_flusher_behavior(true);
+        flusher.inspect_err(|errno| tracing::debug!(%errno, "PR_SET_IO_FLUSHER")).ok();
+    }
     let service = Service {
         kind: "ext4",
         source,
         config: ext4.config(),
-        options: Ext4::mount_options(),
+        options: ext4.mount_options(),
         cache: "exclusive".to_owned(),
         passthrough_off: Some("file data is cached by the kernel".to_owned()),
-        held: |_| Held::default(),
+        held: |ext4: &Ext4| Held { nodes: ext4.known_inodes(), ..Held::default() },
         fs: Arc::new(ext4),
     };
     serve::serve(service, &args.mount, Err("ext4 cannot be taken over yet".to_owned()))
+}
+
+/// Opens the file system, to be written where that can be.
+fn filesystem(image: &Image, place: &PlaceArgs) -> Result<Filesystem> {
+    if !image.writable {
+        return image.filesystem(place);
+    }
+    match image.writable_filesystem(place)? {
+        Err(Error::Unsupported(reason)) => {
+            tracing::warn!("{} is mounted read-only: not supported: {reason}", image.path.display());
+            image.filesystem(place)
+        }
+        opened => opened.map_err(|error| {
+            let path = image.path.display();
+            failed(format_args!("cannot open {path} for writing: {error}; try --read-only"))
+        }),
+    }
 }

@@ -1,0 +1,121 @@
+//! Names that come, go and move, as the kernel asks for them.
+
+use shunt_ext4::{Error, Inode, Making, Move, MoveMode, New};
+use shunt_fuse::{Entry, Errno, FileType, NewNode, NodeId, RenameFlags, Request};
+
+use crate::Ext4;
+
+fn new(request: &Request<'_>, mode: u32, umask: u32) -> New {
+    New {
+        permissions: (mode & 0o7777) as u16,
+        umask: (umask & 0o777) as u16,
+        uid: request.uid(),
+        gid: request.gid(),
+    }
+}
+
+/// What `mknod(2)` means.
+pub(crate) fn making(node: &NewNode) -> Result<Making<'static>, Errno> {
+    let (major, minor) = (node.rdev >> 8 & 0xfff, node.rdev & 0xff | node.rdev >> 12 & 0xfff00);
+    Ok(match FileType::from_mode(node.mode) {
+        Some(FileType::Regular) | None => Making::Regular,
+        Some(FileType::Fifo) => Making::Fifo,
+        Some(FileType::Socket) => Making::Socket,
+        Some(FileType::CharDevice) => Making::CharDevice(major, minor),
+        Some(FileType::BlockDevice) => Making::BlockDevice(major, minor),
+        Some(FileType::Directory | FileType::Symlink) => return Err(Errno::INVAL),
+    })
+}
+
+impl Ext4 {
+    /// Makes an inode with a name.
+    pub(crate) fn make(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: &[u8],
+        what: Making<'_>,
+        mode: u32,
+        umask: u32,
+    ) -> Result<Inode, Errno> {
+        let (parent, new) = (self.number(parent)?, new(request, mode, umask));
+        self.with_space(|| self.filesystem.create(parent, name, what, &new))
+    }
+
+    /// Makes a file that has no name, and may get one.
+    pub(crate) fn make_nameless(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        mode: u32,
+        umask: u32,
+    ) -> Result<Entry, Errno> {
+        let (parent, new) = (self.number(parent)?, new(request, mode, umask));
+        let inode = self.with_space(|| self.filesystem.create_nameless(parent, &new))?;
+        let entry = self.tell(&inode);
+        self.lost_name(&inode);
+        Ok(entry)
+    }
+
+    pub(crate) fn add_name(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Inode, Errno> {
+        let (number, parent) = (self.number(node)?, self.number(parent)?);
+        let inode = self.with_space(|| self.filesystem.link(number, parent, name))?;
+        self.known.name(number);
+        Ok(inode)
+    }
+
+    /// Takes out a name of a directory, or of anything else.
+    pub(crate) fn take_out(&self, parent: NodeId, name: &[u8], directory: bool) -> Result<(), Errno> {
+        let parent = self.number(parent)?;
+        let left = match directory {
+            true => self.filesystem.remove_directory(parent, name),
+            false => self.filesystem.unlink(parent, name),
+        };
+        self.lost_name(&self.told(left)?);
+        Ok(())
+    }
+
+    pub(crate) fn move_name(
+        &self,
+        request: &Request<'_>,
+        from: (NodeId, &[u8]),
+        to: (NodeId, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<(), Errno> {
+        let all = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE | RenameFlags::WHITEOUT;
+        if !(flags - all).is_empty() || flags.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {
+            return Err(Errno::INVAL);
+        }
+        let mode = match flags {
+            _ if flags.contains(RenameFlags::NOREPLACE) => MoveMode::Keep,
+            _ if flags.contains(RenameFlags::EXCHANGE) => MoveMode::Exchange,
+            _ => MoveMode::Replace,
+        };
+        let whiteout = flags.contains(RenameFlags::WHITEOUT).then(|| (request.uid(), request.gid()));
+        let (old, new) = ((self.number(from.0)?, from.1), (self.number(to.0)?, to.1));
+        let replaced = self.with_space(|| self.filesystem.rename(old, new, &Move { mode, whiteout }))?;
+        if let Some(inode) = replaced {
+            self.lost_name(&inode);
+        }
+        Ok(())
+    }
+
+    /// What is left of an inode that lost a name: without any, it goes with its last user.
+    fn lost_name(&self, inode: &Inode) {
+        if inode.links == 0
+            && self.known.unname(inode.number)
+            && let Some(reaper) = &self.reaper
+        {
+            reaper.free(inode.number);
+        }
+    }
+
+    /// What has this name by now, where somebody else was quicker to make it.
+    pub(crate) fn made_already(&self, parent: NodeId, name: &[u8]) -> Result<Inode, Errno> {
+        let found = self.filesystem.find(&self.inode(parent)?, name);
+        self.told(found.map_err(|error| match error {
+            Error::NotFound => Error::Exists,
+            error => error,
+        }))
+    }
+}
