@@ -67,7 +67,8 @@ pub fn run(base: &[u8], ops: &[Op]) -> Run {
     run
 }
 
-fn apply(fs: &Filesystem, op: Op, number: usize) -> Result<(), Error> {
+/// Does an operation, the `number`th.
+pub fn apply(fs: &Filesystem, op: Op, number: usize) -> Result<(), Error> {
     let new = New { permissions: 0o755, ..New::default() };
     let node = |path: &str| fs.walk(path.as_bytes()).map(|inode| inode.number);
     fn split(path: &str) -> (&str, &str) {

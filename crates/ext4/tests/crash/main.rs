@@ -10,6 +10,7 @@
 
 mod cuts;
 mod engine;
+mod faults;
 mod image;
 mod model;
 mod ops;
@@ -136,4 +137,31 @@ fn a_superblock_written_in_half_is_mended_from_the_journal() {
         }
     });
     assert!(mended > 0 && told > 0, "{mended} mended, {told} told");
+}
+
+#[test]
+fn a_device_that_fails_loses_nothing_that_was_synced() {
+    let Some(images) = image::bases() else { return };
+    let mut checker = Checker::new();
+    let end = Instant::now() + Duration::from_secs(15);
+    let mut faults = 0;
+    for turn in 0_u64.. {
+        if Instant::now() > end {
+            break;
+        }
+        let ops =
+            ops::workload(turn.wrapping_mul(7_368_787) % (ops::count(1) + ops::count(2) + ops::count(3)));
+        let base = &images[turn as usize % images.len()];
+        for way in faults::WAYS {
+            for n in 0.. {
+                match faults::survives(base, &ops, n, way, &mut checker) {
+                    Ok(true) => faults += 1,
+                    Ok(false) => break,
+                    Err(why) => panic!("{ops:?}, write {n} fails {way:?}: {why}"),
+                }
+            }
+        }
+    }
+    println!("{faults} faults");
+    assert!(faults > 50, "{faults} faults");
 }

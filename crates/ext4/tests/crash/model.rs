@@ -100,6 +100,14 @@ impl State {
         }
     }
 
+    /// Bytes of a file.
+    pub fn size(&self, path: &str) -> usize {
+        match self.find(path).and_then(|node| self.nodes.get(&node)) {
+            Some(Node::File { content, .. }) => content.len(),
+            _ => 0,
+        }
+    }
+
     fn is_directory(&self, node: usize) -> bool {
         matches!(self.nodes.get(&node), Some(Node::Directory(_)))
     }

@@ -1,0 +1,112 @@
+//! Devices that fail: whatever fails, and whether once or from then on, the engine says so, and what was synced before is
+//! there after the next mount.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::io::Errno;
+use shunt_ext4::device::{Fault, Faulty, Operation};
+use shunt_ext4::{Filesystem, MemoryDevice};
+
+use super::engine;
+use super::image::Checker;
+use super::model::{self, State};
+use super::ops::Op;
+
+/// How a device fails from its `n`th write or flush on.
+#[derive(Debug, Clone, Copy)]
+pub enum Failing {
+    Once(Fault),
+    FromThenOn(Fault),
+}
+
+/// Every way of failing that is told to who writes.
+pub const WAYS: [Failing; 4] = [
+    Failing::Once(Fault::Error(Errno::IO)),
+    Failing::Once(Fault::Torn(512)),
+    Failing::FromThenOn(Fault::Error(Errno::IO)),
+    Failing::FromThenOn(Fault::Error(Errno::NOSPC)),
+];
+
+/// Does a workload on a device that fails at write or flush `n`. Tells whether it came to that.
+pub fn survives(
+    base: &[u8],
+    ops: &[Op],
+    n: u64,
+    way: Failing,
+    checker: &mut Checker,
+) -> Result<bool, String> {
+    let writes = Arc::new(AtomicU64::new(0));
+    let count = writes.clone();
+    let plan = move |_, operation| {
+        if !matches!(operation, Operation::Write(..) | Operation::Flush) {
+            return None;
+        }
+        let now = count.fetch_add(1, Ordering::Relaxed);
+        match way {
+            Failing::Once(fault) => (now == n).then_some(fault),
+            Failing::FromThenOn(fault) => (now >= n).then_some(fault),
+        }
+    };
+    let memory = Arc::new(MemoryDevice::new(base.to_vec()));
+    let device = Arc::new(Faulty::new(memory.clone(), plan));
+    let mut states = vec![State::new()];
+    if let Ok(fs) = Filesystem::open_writable(device) {
+        let mut failed = false;
+        for (number, &op) in ops.iter().chain(&[Op::Sync]).enumerate() {
+            let mut state = states.last().expect("there is a first").clone();
+            if state.apply(op, number).is_none() {
+                continue;
+            }
+            match engine::apply(&fs, op, number) {
+                Ok(()) if op == Op::Sync => states = vec![state],
+                Ok(()) => states.push(state),
+                // It may have been done nevertheless. What comes after it need not be.
+                Err(_) => {
+                    let before = states.last().expect("there is a first").clone();
+                    states.extend(parts(&before, op, number));
+                    states.push(state);
+                    failed = true;
+                    break;
+                }
+            }
+        }
+        if fs.close().is_ok() && !failed {
+            states.drain(..states.len() - 1);
+        }
+    }
+    let came = writes.load(Ordering::Relaxed) > n;
+    // The next mount, when the device is well again.
+    let told = |error: shunt_ext4::Error| error.to_string();
+    let device = Arc::new(MemoryDevice::new(memory.bytes()));
+    let fs = match Filesystem::open_writable(device.clone()) {
+        // A superblock that was written in half outside of the journal is for e2fsck.
+        Err(error)
+            if matches!(way, Failing::Once(Fault::Torn(_)))
+                && error.to_string().contains("superblock: checksum") =>
+        {
+            return Ok(came);
+        }
+        fs => fs.map_err(told)?,
+    };
+    model::is_one_of(&engine::look(&fs).map_err(told)?, &states)?;
+    fs.close().map_err(told)?;
+    checker.is_clean(&device.bytes())?;
+    Ok(came)
+}
+
+/// What a write leaves that failed after some of its blocks.
+fn parts(before: &State, op: Op, number: usize) -> Vec<State> {
+    let (path, offset, length) = match op {
+        Op::Write(path, offset, length) => (path, offset, length),
+        Op::Append(path, length) => (path, before.size(path), length),
+        _ => return Vec::new(),
+    };
+    let ends = (offset + 1..offset + length).filter(|end| end.is_multiple_of(1024));
+    let part = |end| {
+        let mut state = before.clone();
+        state.apply(Op::Write(path, offset, end - offset), number);
+        state
+    };
+    ends.map(part).collect()
+}
