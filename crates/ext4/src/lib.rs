@@ -16,8 +16,8 @@
 //! wrong is told by inode, block and field ([`Corruption`]): never a panic, never a loop, never more memory than the
 //! image's largest directory block or attribute asks for.
 //!
-//! What is changed goes through transactions ([`Filesystem::open_writable`]): a journal is recovered, and
-//! not written as yet.
+//! What is changed ([`Filesystem::open_writable`]) goes through the journal where there is one: after a power cut the file
+//! system is as it was after one of the changes, and not before the last [`Filesystem::sync`].
 
 #![forbid(unsafe_code)]
 #![allow(dead_code, reason = "the writing side grows from its bottom")]
