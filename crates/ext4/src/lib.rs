@@ -20,7 +20,6 @@
 //! system is as it was after one of the changes, and not before the last [`Filesystem::sync`].
 
 #![forbid(unsafe_code)]
-#![allow(dead_code, reason = "the writing side grows from its bottom")]
 
 mod allocate;
 mod attributes;

@@ -4,14 +4,12 @@ use super::entries::Entries;
 use super::source::Source;
 use super::{LONGEST_NAME, index};
 use crate::error::{Error, Result};
-use crate::inode::Kind;
 use crate::layout::Compat;
 
 /// An entry, and where it lies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
     pub(crate) inode: u32,
-    pub(crate) kind: Option<Kind>,
     /// The block of the directory.
     pub(super) logical: u32,
     /// Where it begins in the block.
@@ -52,7 +50,7 @@ fn find_in(directory: &impl Source, logical: u32, name: &[u8]) -> Result<Option<
         let entry = entry.map_err(|corruption| corruption.inode(directory.number()).block(number))?;
         if entry.inode != 0 && entry.name == name {
             let start = entry.start as usize;
-            return Ok(Some(Found { inode: entry.inode, kind: entry.kind, logical, start }));
+            return Ok(Some(Found { inode: entry.inode, logical, start }));
         }
     }
     Ok(None)

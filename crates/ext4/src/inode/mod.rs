@@ -53,7 +53,6 @@ impl Kind {
     }
 
     /// What a directory entry says of it.
-    #[allow(dead_code, reason = "names are written by who is still to come")]
     pub(crate) fn to_entry(self) -> u8 {
         match self {
             Self::Regular => 1,

@@ -44,9 +44,7 @@ pub(super) fn to_xattr(stored: &[u8]) -> Result<Vec<u8>> {
 /// Tags, in the order in which they must come.
 mod tag {
     pub(super) const USER_OBJ: u16 = 0x01;
-    pub(super) const USER: u16 = 0x02;
     pub(super) const GROUP_OBJ: u16 = 0x04;
-    pub(super) const GROUP: u16 = 0x08;
     pub(super) const MASK: u16 = 0x10;
     pub(super) const OTHER: u16 = 0x20;
 }

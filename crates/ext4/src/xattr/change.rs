@@ -1,7 +1,7 @@
 //! Attributes set and removed: which of them lie in the inode, and which in a block.
 
 use super::area::{self, Attribute};
-use super::{LONGEST_VALUE, PREFIXES, SYSTEM};
+use super::{LONGEST_VALUE, PREFIXES};
 use crate::error::{Error, Result};
 
 /// What to do where an attribute is there already, or is not.
@@ -134,10 +134,5 @@ impl Lists {
     pub(crate) fn get(&self, index: u8, name: &[u8]) -> Option<&[u8]> {
         let mut all = self.own.iter().chain(&self.block);
         all.find(|known| known.index == index && known.name == name).map(|known| &*known.value)
-    }
-
-    /// An inline file's content is an attribute, which nobody may move.
-    pub(crate) fn has_content(&self) -> bool {
-        self.get(SYSTEM, b"data").is_some()
     }
 }
