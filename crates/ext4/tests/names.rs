@@ -396,6 +396,53 @@ fn default_acls_are_inherited_as_in_the_kernel() {
     }
 }
 
+/// What is on a full image can be taken out, and its room used again at once.
+#[test]
+fn a_full_image_is_emptied_and_filled_again() {
+    let Ok(image) = Image::make(&["-b", "1024", "-N", "3000"], 4) else { return };
+    let fs = open(&image.path());
+    let name = |n: usize| format!("{n}{}", "n".repeat(200));
+    let fill = |round: usize| {
+        let mut made = 0;
+        for n in 0.. {
+            let what = match n % 3 {
+                0 => Making::Symlink(&[b'l'; 900]),
+                1 => Making::Directory,
+                _ => Making::Regular,
+            };
+            match fs.create(ROOT, name(n).as_bytes(), what, &OWNER) {
+                Ok(_) => made += 1,
+                Err(Error::NoSpace) => break,
+                Err(error) => panic!("round {round}: {error}"),
+            }
+        }
+        // What needs no block more still works, or says that it cannot.
+        let moved = fs.rename((ROOT, name(0).as_bytes()), (ROOT, name(made).as_bytes()), &Move::default());
+        match moved {
+            Ok(_) => drop(
+                fs.rename((ROOT, name(made).as_bytes()), (ROOT, name(0).as_bytes()), &Move::default())
+                    .unwrap(),
+            ),
+            Err(error) => assert!(matches!(error, Error::NoSpace), "{error}"),
+        }
+        made
+    };
+    let first = fill(0);
+    assert!(first > 300, "{first} names");
+    for n in 0..first {
+        let left = match n % 3 {
+            1 => fs.remove_directory(ROOT, name(n).as_bytes()),
+            _ => fs.unlink(ROOT, name(n).as_bytes()),
+        };
+        fs.reap(left.unwrap().number).unwrap();
+    }
+    // The directory keeps its blocks.
+    let second = fill(1);
+    assert!(second >= first, "{second} names after {first}");
+    fs.close().unwrap();
+    image.check();
+}
+
 /// Threads that make, move and take out names in directories that they share; nobody waits for ever, and nothing is
 /// damaged.
 #[test]

@@ -28,12 +28,20 @@ pub(crate) struct Entries<'a> {
     at: usize,
     inodes: u32,
     typed: bool,
+    /// The names were looked at before.
+    verified: bool,
 }
 
 impl<'a> Entries<'a> {
     pub(crate) fn new(block: &'a [u8], geometry: &Geometry) -> Self {
         let typed = geometry.incompat.contains(Incompat::FILETYPE);
-        Self { block, at: 0, inodes: geometry.inodes, typed }
+        Self { block, at: 0, inodes: geometry.inodes, typed, verified: false }
+    }
+
+    /// The entries from `at` on of a block that was verified. All that memory depends on is checked again; that a name
+    /// can be a name is not, which is most of the work.
+    pub(super) fn of_verified(block: &'a [u8], at: usize, geometry: &Geometry) -> Self {
+        Self { at, verified: true, ..Self::new(block, geometry) }
     }
 
     /// Tells those in use from `offset` on, where the block begins at `base`, until `take` has enough and returns false;
@@ -59,7 +67,7 @@ impl<'a> Entries<'a> {
     fn entry(&self) -> Result<RawEntry<'a>, Corruption> {
         let start = self.at;
         let wrong = |what: String| Err(Corruption::new(format!("directory entry at {start}: {what}")));
-        let Ok((raw, rest)) = DirEntry::read_from_prefix(&self.block[start..]) else {
+        let Ok((raw, rest)) = DirEntry::read_from_prefix(self.block.get(start..).unwrap_or_default()) else {
             return wrong("no room for it".into());
         };
         let length = record_length(raw.rec_len.get(), self.block.len());
@@ -73,7 +81,7 @@ impl<'a> Entries<'a> {
             return wrong(format!("there is no inode {inode}"));
         }
         let name = &rest[..name];
-        if inode != 0 && (name.is_empty() || name.contains(&b'/') || name.contains(&0)) {
+        if !self.verified && inode != 0 && (name.is_empty() || name.contains(&b'/') || name.contains(&0)) {
             return wrong(format!("the name {} cannot be", name.escape_ascii()));
         }
         let kind = if self.typed { Kind::of_entry(raw.file_type) } else { None };

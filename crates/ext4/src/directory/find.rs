@@ -46,7 +46,7 @@ pub(crate) fn find(directory: &impl Source, name: &[u8]) -> Result<Found> {
 
 fn find_in(directory: &impl Source, logical: u32, name: &[u8]) -> Result<Option<Found>> {
     let Some((number, block)) = directory.block(logical)? else { return Ok(None) };
-    for entry in Entries::new(&block, directory.geometry()) {
+    for entry in Entries::of_verified(&block, 0, directory.geometry()) {
         let entry = entry.map_err(|corruption| corruption.inode(directory.number()).block(number))?;
         if entry.inode != 0 && entry.name == name {
             let start = entry.start as usize;
@@ -60,7 +60,7 @@ fn find_in(directory: &impl Source, logical: u32, name: &[u8]) -> Result<Option<
 pub(crate) fn is_empty(directory: &impl Source) -> Result<bool> {
     for logical in 0..directory.length()? {
         let Some((number, block)) = directory.block(logical)? else { continue };
-        for entry in Entries::new(&block, directory.geometry()) {
+        for entry in Entries::of_verified(&block, 0, directory.geometry()) {
             let entry = entry.map_err(|corruption| corruption.inode(directory.number()).block(number))?;
             if entry.inode != 0 && !matches!(entry.name, b"." | b"..") {
                 return Ok(false);

@@ -35,12 +35,20 @@ fn file_type(geometry: &Geometry, kind: Kind) -> u8 {
 
 /// The entries before the tail; without room for a sum that must be there, nothing may be changed.
 fn entries<'a>(block: &'a [u8], geometry: &Geometry) -> Result<impl Iterator<Item = Result<RawEntry<'a>>>> {
+    entries_from(block, 0, geometry)
+}
+
+fn entries_from<'a>(
+    block: &'a [u8],
+    start: usize,
+    geometry: &Geometry,
+) -> Result<impl Iterator<Item = Result<RawEntry<'a>>>> {
     let summed = is_summed(geometry);
     if summed && tail_sum(block).is_none() {
         return Err(Corruption::new("directory block: no room for its checksum"));
     }
     let end = (block.len() - if summed { TAIL } else { 0 }) as u64;
-    Ok(Entries::new(block, geometry)
+    Ok(Entries::of_verified(block, start, geometry)
         .take_while(move |entry| !entry.as_ref().is_ok_and(|entry| entry.start == end))
         .map(move |entry| match entry {
             Ok(entry) if entry.end > end => Err(Corruption::new(format!(
@@ -114,8 +122,7 @@ pub(super) fn find_room(block: &[u8], geometry: &Geometry, name: &[u8]) -> Resul
 
 /// The entry that begins at `start`, which whoever looked before found there.
 fn at<'a>(block: &'a [u8], geometry: &Geometry, start: usize) -> Result<RawEntry<'a>> {
-    let found = entries(block, geometry)?
-        .find(|entry| entry.as_ref().map_or(true, |entry| entry.start == start as u64));
+    let found = entries_from(block, start, geometry)?.next();
     found.unwrap_or_else(|| Err(Corruption::new(format!("directory entry at {start}: it is gone"))))
 }
 

@@ -48,7 +48,7 @@ impl Filesystem {
     }
 
     /// Runs `change` again once what was freed can be given out again, if it finds no space without that.
-    fn with_space<T>(&self, mut change: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(crate) fn with_space<T>(&self, mut change: impl FnMut() -> Result<T>) -> Result<T> {
         match change() {
             Err(Error::NoSpace) if self.allocator()?.waits() => {
                 self.store.sync()?;

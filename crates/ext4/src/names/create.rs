@@ -84,6 +84,10 @@ impl Filesystem {
     /// [`Error::NoSpace`], [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
     pub fn create(&self, parent: u32, name: &[u8], what: Making<'_>, new: &New) -> Result<Inode> {
         let _lock = self.locks.write(parent);
+        self.with_space(|| self.create_locked(parent, name, what, new))
+    }
+
+    fn create_locked(&self, parent: u32, name: &[u8], what: Making<'_>, new: &New) -> Result<Inode> {
         let mut parent = self.parent(parent)?;
         check_new(name)?;
         if self.found(&parent, name)?.is_some() {
@@ -122,6 +126,10 @@ impl Filesystem {
     /// As [`create`](Self::create).
     pub fn create_nameless(&self, parent: u32, new: &New) -> Result<Inode> {
         let _lock = self.locks.read(parent);
+        self.with_space(|| self.create_nameless_locked(parent, new))
+    }
+
+    fn create_nameless_locked(&self, parent: u32, new: &New) -> Result<Inode> {
         let parent = self.parent(parent)?;
         let mut handle = self.store.begin(new_credits(&parent, Making::Regular) + orphans::CREDITS)?;
         let mut inode = self.make(&mut handle, &parent, Making::Regular, new)?;

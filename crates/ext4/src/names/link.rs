@@ -15,7 +15,11 @@ impl Filesystem {
     /// As [`create`](Self::create); [`Error::NotPermitted`] for directories and for what is immutable or may only be
     /// appended to.
     pub fn link(&self, number: u32, parent: u32, name: &[u8]) -> Result<Inode> {
-        let _parent_lock = self.locks.write(parent);
+        let _lock = self.locks.write(parent);
+        self.with_space(|| self.link_locked(number, parent, name))
+    }
+
+    fn link_locked(&self, number: u32, parent: u32, name: &[u8]) -> Result<Inode> {
         let mut parent = self.parent(parent)?;
         check_new(name)?;
         if self.found(&parent, name)?.is_some() {

@@ -75,7 +75,17 @@ impl Filesystem {
         let _moves = (from.0 != to.0).then(|| self.moves.lock());
         let above = |number| if from.0 == to.0 { Ok(HashSet::new()) } else { self.above(number) };
         let (above_old, above_new) = (above(from.0)?, above(to.0)?);
-        let _parent_locks = self.lock_parents(from.0, to.0, &above_old);
+        let _locks = self.lock_parents(from.0, to.0, &above_old);
+        self.with_space(|| self.rename_locked(from, to, how, (&above_old, &above_new)))
+    }
+
+    fn rename_locked(
+        &self,
+        from: (u32, &[u8]),
+        to: (u32, &[u8]),
+        how: &Move,
+        (above_old, above_new): (&HashSet<u32>, &HashSet<u32>),
+    ) -> Result<Option<Inode>> {
         let mut parents = Parents {
             old: self.parent(from.0)?,
             new: if from.0 == to.0 { None } else { Some(self.parent(to.0)?) },
@@ -91,10 +101,10 @@ impl Filesystem {
             _ => {}
         }
         let is_above = |number, own, above: &HashSet<u32>| number == own || above.contains(&number);
-        if is_above(found.inode, to.0, &above_new) {
+        if is_above(found.inode, to.0, above_new) {
             return Err(Error::Invalid);
         }
-        if there.as_ref().is_some_and(|there| is_above(there.inode, from.0, &above_old)) {
+        if there.as_ref().is_some_and(|there| is_above(there.inode, from.0, above_old)) {
             return Err(if how.mode == MoveMode::Exchange { Error::Invalid } else { Error::NotEmpty });
         }
         let _locks = self.lock_two(found.inode, there.as_ref().map(|there| there.inode));

@@ -239,6 +239,16 @@ impl Filesystem {
     pub fn set_xattr(&self, number: u32, name: &[u8], value: &[u8], mode: SetMode) -> Result<Inode> {
         let (index, name) = split_name(name)?;
         let _lock = self.locks.write(number);
+        self.with_space(|| self.set_xattr_locked(number, (index, name), value, mode))
+    }
+
+    fn set_xattr_locked(
+        &self,
+        number: u32,
+        (index, name): (u8, &[u8]),
+        value: &[u8],
+        mode: SetMode,
+    ) -> Result<Inode> {
         let mut inode = self.inode(number)?;
         check(&inode, index)?;
         let mut lists = load(&self.geometry, &self.store, &inode)?;
