@@ -13,6 +13,9 @@ pub(crate) struct Handle<'a> {
     pub(super) credits: u32,
     /// Something was changed through it.
     pub(super) changed: bool,
+    /// Blocks changed through it, to see that it has as many credits.
+    #[cfg(debug_assertions)]
+    pub(super) blocks: std::collections::HashSet<u64>,
 }
 
 impl<'a> Handle<'a> {
@@ -46,11 +49,21 @@ impl<'a> Handle<'a> {
                 seal.fill_sum(geometry, number, bytes);
                 Ok(result)
             });
+            #[cfg(debug_assertions)]
+            self.count(number);
             // It may have been dropped between the two calls.
             if let Some(result) = changed {
                 return self.checked(result);
             }
         }
+    }
+
+    /// What is promised at the beginning must be enough: transactions are cut to fit the journal by it.
+    #[cfg(debug_assertions)]
+    fn count(&mut self, number: u64) {
+        self.blocks.insert(number);
+        let (changed, credits) = (self.blocks.len(), self.credits as usize);
+        assert!(changed <= credits, "a handle with {credits} credits changes its block {changed}");
     }
 
     /// What is done in half because the image is damaged, or the device failed, must not be committed.
@@ -72,6 +85,8 @@ impl<'a> Handle<'a> {
         let mut bytes = vec![0; self.store.geometry.block_size as usize];
         fill(&mut bytes);
         seal.fill_sum(&self.store.geometry, number, &mut bytes);
+        #[cfg(debug_assertions)]
+        self.count(number);
         self.writer.revoked.lock().remove(&number);
         self.changed = true;
         self.store.cache.create(number, Arc::from(bytes), seal);

@@ -142,7 +142,16 @@ impl Store {
                 .gate
                 .enter(credits, || self.cache.dirty() + writer.revoked.lock().len() as u32 / 64)?
             {
-                Entered::In => return Ok(Handle { store: self, writer, credits, changed: false }),
+                Entered::In => {
+                    return Ok(Handle {
+                        store: self,
+                        writer,
+                        credits,
+                        changed: false,
+                        #[cfg(debug_assertions)]
+                        blocks: std::collections::HashSet::new(),
+                    });
+                }
                 Entered::Full(tid) => self.commit(tid)?,
             }
         }
