@@ -58,7 +58,7 @@ pub(crate) fn changed(inode: &Inode, command: u32, data: &[u8]) -> Result<Option
         _ => return Ok(None),
     };
     let visible = InodeFlags::from_bits_retain(VISIBLE);
-    if !((wanted ^ inode.flags) & visible - CHANGEABLE).is_empty() {
+    if !((wanted ^ inode.flags) & (visible - CHANGEABLE)).is_empty() {
         return Err(Errno::OPNOTSUPP);
     }
     let of_directories = InodeFlags::DIRSYNC | InodeFlags::TOPDIR | InodeFlags::PROJINHERIT;

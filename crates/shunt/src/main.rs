@@ -11,6 +11,7 @@ mod holders;
 mod log;
 mod ours;
 mod report;
+mod sandbox;
 mod serve;
 mod text;
 

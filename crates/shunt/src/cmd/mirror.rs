@@ -72,6 +72,8 @@ fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror
         fs: Arc::new(mirror),
         options: MountOptions::new().default_permissions(true),
         passthrough_off,
+        writes_back: false,
+        untrusted: false,
         held,
     }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use shunt_fuse::guardian::{Guardian, GuardianError, HandOver, Restart};
+use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_fuse::mount::{MountError, MountOptions, Unmount};
 use shunt_fuse::takeover::Takeover;
 use shunt_fuse::{Config, FileSystem, MountSessionError, Mounted};
@@ -24,6 +25,7 @@ use crate::daemon;
 use crate::error::{Failure, Result, failed};
 use crate::log;
 use crate::report::{TookOver, Watch};
+use crate::sandbox;
 use facts::Facts;
 use upgrade::Successor;
 
@@ -56,6 +58,10 @@ pub struct Service<F> {
     pub cache: String,
     /// Set where the user does not want passthrough.
     pub passthrough_off: Option<String>,
+    /// Writes are collected in the kernel's cache, which is to be as large as that of a disk.
+    pub writes_back: bool,
+    /// It reads what nobody vouches for: once it serves it gives up what it has no more use for.
+    pub untrusted: bool,
     /// What it holds now.
     pub held: fn(&F) -> Held,
 }
@@ -80,6 +86,13 @@ pub fn serve<F: FileSystem>(
         tracing::info!("no takeover after a crash: {reason}");
     }
     let mounted = mount(&service, args, &options, restart)?;
+    if service.writes_back {
+        let tuning = BdiTuning { max_ratio: Some(100), strict_limit: Some(false), read_ahead_kb: None };
+        let report = tuning.apply(mounted.mount_point());
+        for (name, value, error) in &report.refused {
+            tracing::info!("writers are slowed down early: cannot set {name} to {value}: {error}");
+        }
+    }
     let (facts, _control) = show(&service, &mounted, refused, None);
     let announced = watch(signals, &mounted, &facts).and_then(|()| announce(args, &facts.line()));
     if let Err(failure) = announced {
@@ -87,6 +100,9 @@ pub fn serve<F: FileSystem>(
         let _ = mounted.guardian().map(|guardian| guardian.end());
         mounted.mount_point().unmount(Unmount::Lazy).ok();
         return Err(failure);
+    }
+    if service.untrusted {
+        sandbox::enter();
     }
     wait(mounted, args)
 }

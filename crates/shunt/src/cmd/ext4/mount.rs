@@ -59,6 +59,8 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
         options: ext4.mount_options(),
         cache: "exclusive".to_owned(),
         passthrough_off: Some("file data is cached by the kernel".to_owned()),
+        writes_back: ext4.is_writable(),
+        untrusted: true,
         held: |ext4: &Ext4| Held { nodes: ext4.known_inodes(), ..Held::default() },
         fs: Arc::new(ext4),
     };

@@ -1,0 +1,121 @@
+//! What a daemon that reads untrusted bytes gives up once it serves: should an image find a bug, it finds no way out by
+//! another program, by the network, by another process or by the kernel's riskier doors.
+//!
+//! Files can still be opened, and mounts taken away: serving takes more of `/dev/fuse`, and SIGTERM unmounts.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+
+/// Calls that no daemon has a use for once its mount and its sockets are there. They give EPERM.
+const FORBIDDEN: &[libc::c_long] = &[
+    // Programs.
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    // The network, and other daemons' sockets.
+    libc::SYS_socket,
+    libc::SYS_socketpair,
+    libc::SYS_connect,
+    libc::SYS_bind,
+    libc::SYS_listen,
+    // Other processes.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    // The kernel itself.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_sethostname,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    // What is seen of the file tree.
+    libc::SYS_mount,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsmount,
+    libc::SYS_fsconfig,
+    libc::SYS_mount_setattr,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_open_by_handle_at,
+    // Who we are, and what is there.
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    libc::SYS_fchmodat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    libc::SYS_fchownat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_link,
+    libc::SYS_linkat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_symlink,
+    libc::SYS_symlinkat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mknod,
+    libc::SYS_mknodat,
+];
+
+fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
+    let rules: BTreeMap<i64, _> = FORBIDDEN.iter().map(|number| (*number, Vec::new())).collect();
+    let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+    SeccompFilter::new(rules, SeccompAction::Allow, refused, std::env::consts::ARCH.try_into()?)?.try_into()
+}
+
+/// Locks all threads of this process in, and those that come. A set-user-id program has no effect from then on, which is
+/// why a mount by way of `fusermount3` stays as it was: it takes that program to be taken away.
+pub fn enter() {
+    if !rustix::process::geteuid().is_root() {
+        tracing::info!("not locked in: fusermount3 must be able to unmount");
+        return;
+    }
+    let entered = filter()
+        .map_err(|error| error.to_string())
+        .and_then(|filter| seccompiler::apply_filter_all_threads(&filter).map_err(|error| error.to_string()));
+    if let Err(error) = entered {
+        tracing::warn!("not locked in: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+    use rustix::net::{AddressFamily, SocketType, socket};
+
+    use super::*;
+
+    #[test]
+    fn what_is_forbidden_is_refused() {
+        // On a thread of its own: the other tests go on as they are.
+        let inside = || {
+            seccompiler::apply_filter(&filter().unwrap()).unwrap();
+            assert_eq!(socket(AddressFamily::INET, SocketType::STREAM, None).unwrap_err(), Errno::PERM);
+            assert_eq!(socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap_err(), Errno::PERM);
+            let program = std::process::Command::new("/bin/true").spawn();
+            assert_eq!(program.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+            std::fs::read("/proc/self/statm").unwrap();
+        };
+        std::thread::spawn(inside).join().unwrap();
+    }
+}
