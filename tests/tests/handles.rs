@@ -3,14 +3,17 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::{MetadataExt as _, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
+
+use rustix::process::Signal;
 
 use shunt_tests::cmd::within;
 use shunt_tests::memory::{self, Turn};
 use shunt_tests::rng::Rng;
 use shunt_tests::sys::Handle;
-use shunt_tests::{Plan, Stage, needs_mount, stage};
+use shunt_tests::{Plan, Stage, binary, mounts, needs_mount, run, stage};
 
 const READ: i32 = libc::O_RDONLY;
 const PATH: i32 = libc::O_PATH | libc::O_NOFOLLOW;
@@ -106,6 +109,76 @@ fn handles_outlive_what_the_kernel_remembers() {
             (0..50).for_each(|i| fs::write(s.path(format!("new{i}")), "other").unwrap());
             assert!(is_stale(handles[3].0.open(&root, READ)));
         });
+    }
+}
+
+/// Takes a mount in the source away, after the mirror's.
+struct Below(PathBuf);
+
+impl Drop for Below {
+    fn drop(&mut self) {
+        mounts::detach(&self.0);
+    }
+}
+
+/// Inodes of another file system below the source: forgotten, and then another daemon goes on.
+#[test]
+fn handles_below_mounts_outlive_the_daemon() {
+    needs_mount!();
+    let turn = memory::drop_at_will();
+    // A session over io_uring cannot be handed over.
+    for plan in [Plan::tmpfs(), Plan::ext4()].map(|plan| plan.args(&["--transport", "dev"]).unmounted()) {
+        for kind in ["tmpfs", "ext4"] {
+            let Some(mut s) = plan.set_or_skip() else { continue };
+            let (sub, image) = (s.lower("sub"), s.aside().join("image"));
+            // Seen before, so that the mount below is not the first.
+            fs::create_dir_all(s.lower("first")).unwrap();
+            fs::create_dir(&sub).unwrap();
+            let mount =
+                |on: &Path| run(Command::new("mount").args(["-t", "tmpfs", "shunt-test"]).arg(on)).ok();
+            mount(&s.lower("first"));
+            let _first = Below(s.lower("first"));
+            if kind == "tmpfs" {
+                mount(&sub);
+            } else {
+                File::create(&image).unwrap().set_len(300 << 20).unwrap();
+                run(Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image)).ok();
+                run(Command::new("mount").args(["-oloop", "-t", kind]).args([&image, &sub])).ok();
+            }
+            let _sub = Below(sub);
+            tree(&s.lower("sub"));
+            fs::write(s.lower("first/f"), "first").unwrap();
+            s.mount();
+            let names = ["first/f", "sub/a/b/c", "sub/a/b/c/f"];
+            let handles = names.map(|name| Handle::of(&s.path(name)).unwrap());
+            let root = File::open(s.mnt()).unwrap();
+            let same = |when: &str| {
+                for (name, handle) in names.iter().zip(&handles) {
+                    evict(&turn, &s);
+                    let file = handle
+                        .open(&root, READ)
+                        .unwrap_or_else(|error| panic!("{kind}, {when}, {name}: {error}"));
+                    assert_eq!(file.metadata().unwrap().ino(), fs::metadata(s.path(name)).unwrap().ino());
+                }
+            };
+            same("forgotten");
+            let held = File::open(s.path("sub/a/b/c/f")).unwrap();
+            let first = s.server().expect("a daemon");
+            mounts::signal(first, Signal::KILL);
+            assert_eq!(text(held), "contents");
+            let goes_on = || {
+                s.server().is_some_and(|pid| pid != first)
+                    && run(binary::command(&["stat"]).arg(s.mnt())).success()
+            };
+            assert!(within(Duration::from_secs(10), goes_on), "nobody went on");
+            same("after a takeover");
+            fs::remove_file(s.path("sub/a/b/c/f")).unwrap();
+            let stale = || {
+                evict(&turn, &s);
+                is_stale(handles[2].open(&root, READ))
+            };
+            assert!(within(Duration::from_secs(5), stale), "deleted");
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use shunt_fuse::guardian::HandOver;
 use shunt_fuse::takeover::OpenRecord;
@@ -21,7 +22,10 @@ const ROOT: u64 = 4;
 const ROOT_IS_ATTACHED: u64 = 1;
 const ROOT_IS_WHOLE: u64 = 2;
 
-// Marks are ids of nodes, which have the highest bit or are below 2^61, and devices by index.
+/// Mounts below the source, by their index, which is less than that.
+const MOUNTS: u64 = 16;
+
+// Marks are ids of nodes, which have one of the highest two bits or are below 2^61, and devices by index.
 
 const DEVICE: u64 = 1 << 61;
 
@@ -62,6 +66,10 @@ impl Keeper for Held {
             takeover.let_go_node(node);
         }
     }
+
+    fn hold_mount(&self, index: u16, file: BorrowedFd<'_>) {
+        self.hold(MOUNTS + u64::from(index), file);
+    }
 }
 
 impl Mirror {
@@ -82,7 +90,10 @@ impl Mirror {
         let attached = (id & ROOT_IS_ATTACHED != 0).then_some(Errno::PERM);
         let source = Source { root, attached, whole: id & ROOT_IS_WHOLE != 0 };
         let mirror = Self::open_source(MirrorOptions { resumes: true, ..options }, Some(source))?;
-        *mirror.inherited.lock() = held;
+        let files = held.split_off(&(2 * MOUNTS));
+        let mounts = held.into_iter().filter(|(id, _)| *id >= MOUNTS);
+        mirror.lower.restore_mounts(mounts.map(|(id, file)| ((id - MOUNTS) as u16, file)));
+        *mirror.inherited.lock() = files;
         *mirror.inherited_nodes.lock() = hand_over.take_nodes();
         Ok(mirror)
     }
@@ -95,7 +106,7 @@ impl Mirror {
             let whole = if self.lower.is_whole() { ROOT_IS_WHOLE } else { 0 };
             takeover.hold(ROOT | attached | whole, self.lower.root());
         }
-        self.lower.keep_with(Box::new(Held(session.clone())), self.opens_nothing(session));
+        self.lower.keep_with(Arc::new(Held(session.clone())), self.opens_nothing(session));
         let devices: Vec<_> = takeover.marks().into_iter().filter_map(device).collect();
         let keeper = session.clone();
         let tell = move |new| {
@@ -126,5 +137,30 @@ impl Mirror {
         // Of files that were closed meanwhile.
         held.keys().for_each(|id| takeover.let_go(*id));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lower::ident::{Ident, MOUNTS};
+
+    #[test]
+    fn no_id_of_a_node_is_taken_for_a_device() {
+        for mount in 0..=MOUNTS {
+            for (ino, generation) in [(0, 0), (1, 1 << 31), ((1 << 26) - 1, u32::MAX)] {
+                let id = Ident { mount, ino, generation }.id().unwrap();
+                assert_eq!(device(id.0), None, "{id}");
+            }
+        }
+        assert_eq!(device((1 << 61) - 1), None, "a place in the table");
+        for new in [(0, (0, 0)), (u16::MAX, (0xfff, 0xf_ffff))] {
+            assert_eq!(device(mark(new).unwrap()), Some(new));
+        }
+    }
+
+    #[test]
+    fn every_mount_in_an_id_has_a_place_of_its_own() {
+        const { assert!((MOUNTS as u64) < super::MOUNTS && ROOT + 4 <= super::MOUNTS && super::MOUNTS < 1 << 31) }
     }
 }

@@ -3,10 +3,11 @@
 //! | bits, from the highest | what | for |
 //! |---|---|---|
 //! | 1, 32 generation, 31 number | the lower inode | the source's own file system |
+//! | 01, 4 mount, 32 generation, 26 number | the same | the first [`MOUNTS`] mounts below that are seen |
 //! | below 2^61 | a place in the table | everything else |
 //!
 //! The number comes last because tables all over the place go by the lowest bits, which are spread evenly there.
-//! The lower file handle can be made again from an id of the first kind, when nothing is remembered of the inode.
+//! The lower file handle can be made again from an id of the first kinds, when nothing is remembered of the inode.
 
 use shunt_fuse::NodeId;
 
@@ -14,6 +15,12 @@ const OWN: u64 = 1 << 63;
 
 /// Inode numbers that fit.
 const NUMBERS: u64 = 1 << 31;
+
+const BELOW: u64 = 1 << 62;
+
+/// Mounts below the source whose inodes fit, and their numbers that do.
+pub const MOUNTS: u16 = 15;
+const NUMBERS_BELOW: u64 = 1 << 26;
 
 /// A lower inode, as an id has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,12 +37,23 @@ impl Ident {
     /// The id, if there is room for all of it.
     pub fn id(self) -> Option<NodeId> {
         let Self { mount, ino, generation } = self;
-        (mount == 0 && ino < NUMBERS).then_some(NodeId(OWN | u64::from(generation) << 31 | ino))
+        match mount {
+            0 if ino < NUMBERS => Some(NodeId(OWN | u64::from(generation) << 31 | ino)),
+            1..=MOUNTS if ino < NUMBERS_BELOW => {
+                Some(NodeId(BELOW | u64::from(mount) << 58 | u64::from(generation) << 26 | ino))
+            }
+            _ => None,
+        }
     }
 
     /// What an id says.
     pub fn of(id: NodeId) -> Option<Self> {
-        (id.0 & OWN != 0).then_some(Self { mount: 0, ino: id.0 % NUMBERS, generation: (id.0 >> 31) as u32 })
+        if id.0 & OWN != 0 {
+            return Some(Self { mount: 0, ino: id.0 % NUMBERS, generation: (id.0 >> 31) as u32 });
+        }
+        let mount = (id.0 >> 58) as u16 & MOUNTS;
+        let ident = Self { mount, ino: id.0 % NUMBERS_BELOW, generation: (id.0 >> 26) as u32 };
+        (id.0 & BELOW != 0 && mount != 0).then_some(ident)
     }
 }
 
@@ -49,8 +67,14 @@ mod tests {
             let ident = Ident { mount: 0, ino, generation };
             assert_eq!(Ident::of(ident.id().unwrap()), Some(ident));
         }
+        for (mount, ino, generation) in [(1, 1, 0), (MOUNTS, NUMBERS_BELOW - 1, u32::MAX), (7, 2, 1 << 31)] {
+            let ident = Ident { mount, ino, generation };
+            assert_eq!(Ident::of(ident.id().unwrap()), Some(ident));
+        }
         assert_eq!(Ident { mount: 0, ino: NUMBERS, generation: 0 }.id(), None);
-        assert_eq!(Ident { mount: 1, ino: 2, generation: 0 }.id(), None);
+        assert_eq!(Ident { mount: 1, ino: NUMBERS_BELOW, generation: 0 }.id(), None);
+        assert_eq!(Ident { mount: MOUNTS + 1, ino: 2, generation: 0 }.id(), None);
+        assert_eq!(Ident::of(NodeId(BELOW | 2)), None);
         assert_eq!(Ident::of(NodeId::ROOT), None);
     }
 }

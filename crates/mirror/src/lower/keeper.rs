@@ -26,12 +26,14 @@ pub trait Keeper: Send + Sync {
     fn hold_node(&self, node: NodeId, file: BorrowedFd<'_>);
     /// The other side does not know the inode any more.
     fn let_go_node(&self, node: NodeId);
+    /// Holds an open file of a mount below the source, whose inodes have its index in their ids.
+    fn hold_mount(&self, index: u16, file: BorrowedFd<'_>);
 }
 
 /// The keeper, if there is one.
 #[derive(Default)]
 pub(super) struct Keeping {
-    keeper: OnceLock<Box<dyn Keeper>>,
+    keeper: OnceLock<Arc<dyn Keeper>>,
     /// Names taken away so far.
     removals: AtomicU64,
     /// Files are used without being opened: those that lose their last name are held by inode.
@@ -49,7 +51,8 @@ impl Lower {
     /// Has open files held that cannot be opened again: those without a name, and those whose id does not lead to them.
     ///
     /// `by_node`: nobody opens files, so any that loses its last name may be in use.
-    pub fn keep_with(&self, keeper: Box<dyn Keeper>, by_node: bool) {
+    pub fn keep_with(&self, keeper: Arc<dyn Keeper>, by_node: bool) {
+        self.mounts.keep_with(keeper.clone());
         let _ = self.keeping.keeper.set(keeper);
         self.keeping.by_node.store(by_node, Ordering::Release);
     }

@@ -1,14 +1,17 @@
 //! The mounts below the source: through which files are opened again by handle.
 
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
-use rustix::fs::{CWD, FileType, Mode, OFlags, Statx};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
 use super::codec::Codec;
 use super::handle::FileHandle;
+use super::ident;
+use super::keeper::Keeper;
 use super::letters::Letters;
 use super::sys::ProcPath;
 use super::watch::Watch;
@@ -47,6 +50,8 @@ struct Mount {
     key: MountKey,
     /// `None` where handles do not work.
     opener: Option<Opener>,
+    /// It shows the whole of its file system.
+    whole: bool,
     letters: Letters,
     /// Changes in its file system are told.
     watched: Option<WatchedMount>,
@@ -61,16 +66,53 @@ pub(super) struct WatchedMount {
 }
 
 /// Mounts seen so far, each with an index that nodes keep.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Mounts {
     seen: RwLock<Vec<Mount>>,
     watch: Option<Arc<Watch>>,
+    keeper: OnceLock<Arc<dyn Keeper>>,
+}
+
+impl fmt::Debug for Mounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mounts").field("seen", &self.seen).finish_non_exhaustive()
+    }
 }
 
 impl Mounts {
     /// No mounts yet; those to come are watched where that can be.
     pub fn new(watch: Option<Arc<Watch>>) -> Self {
-        Self { seen: RwLock::default(), watch }
+        Self { watch, ..Self::default() }
+    }
+
+    /// Has mounts held that ids speak of: their indices are to be the same for who goes on.
+    pub fn keep_with(&self, keeper: Arc<dyn Keeper>) {
+        let _ = self.keeper.set(keeper);
+    }
+
+    /// Gives a mount the index that it had for an earlier engine; indices in between stay unused.
+    ///
+    /// # Errors
+    /// Those of `statx(2)`. EEXIST where the index is taken.
+    pub fn restore(&self, index: u16, file: BorrowedFd<'_>) -> Result<(), Errno> {
+        let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, super::STAT)?;
+        if self.len() > usize::from(index) {
+            return Err(Errno::EXIST);
+        }
+        let unused = |index| MountKey { id: u64::MAX - index as u64, device: (0, 0) };
+        let none = |index| Mount {
+            key: unused(index),
+            opener: None,
+            whole: false,
+            letters: Letters::Any,
+            watched: None,
+        };
+        let mut seen = self.seen.write();
+        let length = seen.len();
+        seen.extend((length..usize::from(index)).map(none));
+        drop(seen);
+        let kind = FileType::from_raw_mode(stat.stx_mode.into());
+        self.index(MountKey::of(&stat), file, kind, stat.stx_ino).map(drop)
     }
 
     /// The index of a mount of which `fd` is a file. One not seen before is tried for handles.
@@ -82,12 +124,26 @@ impl Mounts {
         if let Some(index) = position(&self.seen.read()) {
             return Ok(index as u16);
         }
-        let opener = probe(fd, kind, ino);
+        let mut opener = probe(fd, kind, ino);
+        let whole = is_whole(fd);
         let mut seen = self.seen.write();
         if let Some(index) = position(&seen) {
             return Ok(index as u16);
         }
         let index = u16::try_from(seen.len()).map_err(|_| Errno::NFILE)?;
+        if let Ok(opener) = &mut opener
+            && index > 0
+        {
+            // Indices are those of this mount of the mirror. A handle from another one may name another file system's
+            // inode, but for the generation: counted from zero, as by btrfs, it says too little.
+            opener.codec = opener.codec.filter(|codec| !matches!(codec, Codec::Btrfs { .. }));
+            if opener.codec.is_some()
+                && index <= ident::MOUNTS
+                && let Some(keeper) = self.keeper.get()
+            {
+                keeper.hold_mount(index, opener.fd.as_fd());
+            }
+        }
         let watched = opener.as_ref().ok().and_then(|opener| self.start_watch(index, opener));
         match &opener {
             Ok(Opener { codec, .. }) => {
@@ -97,13 +153,18 @@ impl Mounts {
                 tracing::info!(mount = key.id, %errno, "no file handles here: a descriptor is held per inode")
             }
         }
-        seen.push(Mount { key, opener: opener.ok(), letters: Letters::of(fd), watched });
+        seen.push(Mount { key, opener: opener.ok(), whole, letters: Letters::of(fd), watched });
         Ok(index)
     }
 
     /// How files of a mount are opened again, if by handle.
     pub fn opener(&self, index: u16) -> Option<Opener> {
         self.seen.read().get(usize::from(index))?.opener.clone()
+    }
+
+    /// Whether there is nothing on a mount's file system that it does not show. Any doubt is a no.
+    pub fn is_whole(&self, index: u16) -> bool {
+        self.seen.read().get(usize::from(index)).is_some_and(|mount| mount.whole)
     }
 
     /// Which directories of a mount take names in any letters.
@@ -171,6 +232,17 @@ impl Mounts {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// Whether a file is the root of a mount, and that the root of its file system, where that has a number that is known.
+/// (A look at where else it is mounted could lead through the mirror's own mount.)
+fn is_whole(fd: BorrowedFd<'_>) -> bool {
+    // tmpfs; ext2, ext3, ext4.
+    const ROOTS: [(i64, u64); 2] = [(0x0102_1994, 1), (0xef53, 2)];
+    let Ok(magic) = rustix::fs::fstatfs(fd).map(|statfs| statfs.f_type) else { return false };
+    rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO).is_ok_and(|stat| {
+        stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) && ROOTS.contains(&(magic, stat.stx_ino))
+    })
 }
 
 /// Opens a file of the mount, and opens it once more by its handle, to see that both work.

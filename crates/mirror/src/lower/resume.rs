@@ -32,6 +32,15 @@ impl Lower {
         self.mounts.opener(0).is_some_and(|opener| opener.codec.is_some())
     }
 
+    /// Takes mounts below the source, each by an open file of it, under the indices that they had.
+    pub fn restore_mounts(&self, mounts: impl IntoIterator<Item = (u16, OwnedFd)>) {
+        for (index, file) in mounts {
+            if let Err(errno) = self.mounts.restore(index, file.as_fd()) {
+                tracing::warn!(index, %errno, "a mount below the source is lost");
+            }
+        }
+    }
+
     /// Opens what the other side has open. `generation` counts the processes before this one. Tells how many could not be
     /// opened: requests for those fail with EBADF.
     pub fn resume(

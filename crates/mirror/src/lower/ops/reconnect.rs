@@ -116,8 +116,8 @@ impl Lower {
         if node.kind == FileType::Directory {
             return self.above(fd).map(drop);
         }
-        if known || self.whole && node.mount == 0 || self.is_at_its_name(node, fd) || self.is_where_seen(node)
-        {
+        let whole = if node.mount == 0 { self.whole } else { self.mounts.is_whole(node.mount) };
+        if known || whole || self.is_at_its_name(node, fd) || self.is_where_seen(node) {
             return Ok(());
         }
         Err(Errno::STALE)
