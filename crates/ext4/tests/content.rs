@@ -253,6 +253,31 @@ fn a_full_file_system_says_so_and_stays_whole() {
 }
 
 #[test]
+fn files_that_grow_beside_each_other_stay_in_long_runs() {
+    let Some(mut image) = Image::new(&[], 64, false) else { return };
+    (0..4).for_each(|n| fs::write(image.mnt().join(name(n)), b"").unwrap());
+    image.unmount();
+    let engine = open(&image.path());
+    let files: Vec<u32> = (0..4).map(|n| engine.walk(name(n).as_bytes()).unwrap().number).collect();
+    for block in 0..400 {
+        for &file in &files {
+            assert_eq!(engine.write(file, block * 4096, &[1; 4096]).unwrap(), 4096);
+        }
+    }
+    for file in files {
+        let inode = engine.inode(file).unwrap();
+        let (mut logical, mut runs) = (0, 0);
+        while logical < 400 {
+            logical += engine.map(&inode, logical, 400).unwrap().length;
+            runs += 1;
+        }
+        assert!(runs <= 20, "{runs} runs");
+    }
+    engine.close().unwrap();
+    fsck(&image.path());
+}
+
+#[test]
 fn data_and_holes_are_told() {
     let Some(mut image) = Image::new(&["-b", "1024"], 16, false) else { return };
     fs::write(image.mnt().join("a"), b"").unwrap();

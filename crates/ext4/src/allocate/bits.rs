@@ -53,6 +53,21 @@ impl Bits {
         }
     }
 
+    /// The first run of zeros in `from..` that begins with a multiple of `room` and has at least as many, and `want` of
+    /// them if there are. Start and length, at most `want`.
+    pub(super) fn find_aligned(&self, from: u32, room: u32, want: u32) -> Option<(u32, u32)> {
+        let mut at = from;
+        while at < self.length {
+            let start = self.next(at, false);
+            at = self.next(start, true);
+            let aligned = start.next_multiple_of(room);
+            if at >= aligned.saturating_add(room.max(want)) {
+                return Some((aligned, want));
+            }
+        }
+        None
+    }
+
     /// Zeros from `start` on, at most `want`.
     pub(super) fn free_at(&self, start: u32, want: u32) -> u32 {
         if start >= self.length {

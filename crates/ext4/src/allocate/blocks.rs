@@ -10,10 +10,16 @@ use crate::store::{Handle, Store};
 /// Groups that are searched for a run as long as it is wished.
 const PATIENCE: u32 = 32;
 
+/// A file that grows and cannot go on where it ended goes on where as many blocks are free, aligned to that: files that
+/// grow beside each other stay in runs of this length at least, and nobody keeps account of who grows.
+const ROOM: u32 = 64;
+
 /// Who wants blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
     Data,
+    /// Data that follows upon other data of the file.
+    Growth,
     /// What a handle needs half way: may have the last blocks.
     Metadata,
 }
@@ -35,7 +41,7 @@ impl Allocator {
     /// # Errors
     /// [`Error::NoSpace`], also where there will be space once what waits is committed.
     pub(crate) fn reserve(&self, store: &Store, goal: u64, want: u32, who: For) -> Result<Reservation<'_>> {
-        let kept = if who == For::Data { i64::from(self.kept) } else { 0 };
+        let kept = if who != For::Metadata { i64::from(self.kept) } else { 0 };
         let left = self.available.load(Ordering::Relaxed) - kept;
         if left <= 0 {
             return Err(Error::NoSpace);
@@ -58,7 +64,7 @@ impl Allocator {
                 }
                 let mut locked = self.lock(store, number)?;
                 let from = if step == 0 { bit } else { 0 };
-                if let Some((at, count)) = self.reserve_in(group, &mut locked, from, want, least) {
+                if let Some((at, count)) = self.reserve_in(group, &mut locked, from, (want, least), who) {
                     let start = geometry.group_start(number) + u64::from(at);
                     return Ok(Reservation { allocator: self, group: number, at, start, count });
                 }
@@ -76,15 +82,16 @@ impl Allocator {
         group: &State,
         locked: &mut Locked,
         from: u32,
-        want: u32,
-        least: u32,
+        (want, least): (u32, u32),
+        who: For,
     ) -> Option<(u32, u32)> {
         let busy = locked.busy.as_mut()?;
         // What goes on where the last ended is worth more than a longer run elsewhere.
         let (at, count) = match busy.free_at(from, want) {
             0 => {
-                let found = busy.find(from, want);
-                found.filter(|(_, count)| *count >= least).or_else(|| busy.find(0, want))?
+                let aligned = if who == For::Growth { busy.find_aligned(from, ROOM, want) } else { None };
+                let found = || busy.find(from, want).filter(|(_, count)| *count >= least);
+                aligned.or_else(found).or_else(|| busy.find(0, want))?
             }
             count => (from, count),
         };

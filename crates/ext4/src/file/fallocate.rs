@@ -1,6 +1,5 @@
 //! Blocks for a file ahead of its content, and the other things `fallocate(2)` does.
 
-use crate::allocate::For;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
@@ -108,9 +107,8 @@ impl Filesystem {
             let logical = at as u32;
             match run.place {
                 Place::Hole => {
-                    let goal = self.goal(inode, logical)?;
-                    let mut reservation =
-                        self.allocator()?.reserve(&self.store, goal, run.length, For::Data)?;
+                    let (goal, who) = self.goal(inode, logical)?;
+                    let mut reservation = self.allocator()?.reserve(&self.store, goal, run.length, who)?;
                     let (start, length) = (reservation.start, reservation.count);
                     let piece = Piece { logical, length, start, written: false };
                     let mut handle = self.store.begin(1 + map::CREDITS + 2)?;

@@ -11,6 +11,7 @@ mod zero;
 
 pub use fallocate::Fallocate;
 
+use crate::allocate::For;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
@@ -36,15 +37,15 @@ impl Filesystem {
     }
 
     /// Where new blocks of a file should lie: behind those before them, or near the inode.
-    fn goal(&self, inode: &Inode, logical: u32) -> Result<u64> {
+    fn goal(&self, inode: &Inode, logical: u32) -> Result<(u64, For)> {
         if let Some(before) = logical.checked_sub(1)
             && let Place::Written(block) | Place::Unwritten(block) =
                 map::map(&self.geometry, &self.store, inode, before, 1)?.place
         {
-            return Ok(block + 1);
+            return Ok((block + 1, For::Growth));
         }
         let (group, _) = self.geometry.locate_inode(inode.number)?;
-        Ok(self.geometry.group_start(group))
+        Ok((self.geometry.group_start(group), For::Data))
     }
 
     /// Runs `change` again once what was freed can be given out again, if it finds no space without that.

@@ -3,7 +3,6 @@
 //! Data goes to the device before the map leads to it: new blocks are reserved, written, and then entered by a handle.
 
 use super::pending::Pending;
-use crate::allocate::For;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
@@ -100,8 +99,8 @@ impl Filesystem {
             Place::Written(start) => (start, run.length, None),
             Place::Unwritten(start) => (start, run.length, None),
             Place::Hole => {
-                let goal = self.goal(inode, logical)?;
-                let reservation = self.allocator()?.reserve(&self.store, goal, run.length, For::Data)?;
+                let (goal, who) = self.goal(inode, logical)?;
+                let reservation = self.allocator()?.reserve(&self.store, goal, run.length, who)?;
                 (reservation.start, reservation.count, Some(reservation))
             }
         };
