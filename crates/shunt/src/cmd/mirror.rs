@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use shunt_fuse::guardian::HandOver;
 use shunt_fuse::mount::MountOptions;
+use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_mirror::{CacheMode, Mirror, MirrorError, MirrorOptions, PassthroughMode};
 
 use crate::args::{CacheArg, PassthroughArg, ids};
@@ -72,7 +73,7 @@ fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror
         fs: Arc::new(mirror),
         options: MountOptions::new().default_permissions(true),
         passthrough_off,
-        writes_back: false,
+        tuning: BdiTuning::default(),
         untrusted: false,
         held,
     }

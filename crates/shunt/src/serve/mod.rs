@@ -58,8 +58,8 @@ pub struct Service<F> {
     pub cache: String,
     /// Set where the user does not want passthrough.
     pub passthrough_off: Option<String>,
-    /// Writes are collected in the kernel's cache, which is to be as large as that of a disk.
-    pub writes_back: bool,
+    /// How its data is read ahead and written back.
+    pub tuning: BdiTuning,
     /// It reads what nobody vouches for: once it serves it gives up what it has no more use for.
     pub untrusted: bool,
     /// What it holds now.
@@ -86,12 +86,8 @@ pub fn serve<F: FileSystem>(
         tracing::info!("no takeover after a crash: {reason}");
     }
     let mounted = mount(&service, args, &options, restart)?;
-    if service.writes_back {
-        let tuning = BdiTuning { max_ratio: Some(100), strict_limit: Some(false), read_ahead_kb: None };
-        let report = tuning.apply(mounted.mount_point());
-        for (name, value, error) in &report.refused {
-            tracing::info!("writers are slowed down early: cannot set {name} to {value}: {error}");
-        }
+    for (name, value, error) in service.tuning.apply(mounted.mount_point()).refused {
+        tracing::info!("slower than it could be: cannot set {name} to {value}: {error}");
     }
     let (facts, _control) = show(&service, &mounted, refused, None);
     let announced = watch(signals, &mounted, &facts).and_then(|()| announce(args, &facts.line()));

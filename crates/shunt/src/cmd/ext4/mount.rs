@@ -8,6 +8,7 @@ use std::sync::Arc;
 use shunt_ext4::{Error, Filesystem};
 use shunt_ext4fs::Ext4;
 use shunt_fuse::mount::MountOptions;
+use shunt_fuse::mount::bdi::BdiTuning;
 
 use super::{Ext4MountArgs, Image};
 use crate::args::PlaceArgs;
@@ -59,7 +60,12 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
         options: ext4.mount_options(),
         cache: "exclusive".to_owned(),
         passthrough_off: Some("file data is cached by the kernel".to_owned()),
-        writes_back: ext4.is_writable(),
+        tuning: BdiTuning {
+            // Otherwise writers may dirty one percent of memory, and are slowed down hard.
+            max_ratio: ext4.is_writable().then_some(100),
+            strict_limit: ext4.is_writable().then_some(false),
+            read_ahead_kb: Some(1024),
+        },
         untrusted: true,
         held: |ext4: &Ext4| Held { nodes: ext4.known_inodes(), ..Held::default() },
         fs: Arc::new(ext4),
