@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
-use crate::inode::Inode;
+use crate::inode::{Inode, Kind};
 use crate::map::{self, Place};
 use crate::store::Handle;
 use crate::{orphans, time};
@@ -118,6 +118,10 @@ impl Filesystem {
 
     fn free_part(&self, handle: &mut Handle<'_>, inode: &mut Inode, part: &Part) -> Result<()> {
         for piece in map::replace(self, handle, inode, (part.from, part.to), &[])? {
+            if inode.kind == Kind::Directory {
+                // The journal has copies of them, which must not come back over what gets these blocks next.
+                (0..piece.length).for_each(|n| handle.forget(piece.start + u64::from(n)));
+            }
             self.allocator()?.free(handle, piece.start, piece.length)?;
             inode.blocks = inode.blocks.saturating_sub(self.units(piece.length.into()));
         }

@@ -8,6 +8,7 @@ use shunt_ext4::{
     Error, Fallocate, Filesystem, Inode, Kind, Making, MemoryDevice, Move, MoveMode, New, ROOT, SetMode,
 };
 
+use super::image::FILLER;
 use super::model::{Found, Node, State, TARGET, pattern};
 use super::ops::Op;
 
@@ -160,7 +161,9 @@ pub fn look(fs: &Filesystem) -> Result<Found, Error> {
                     children.push(entry);
                     true
                 })?;
-                children.retain(|entry| !matches!(&*entry.name, b"." | b".." | b"lost+found"));
+                let ours =
+                    |name: &[u8]| !matches!(name, b"." | b".." | b"lost+found") && name != FILLER.as_bytes();
+                children.retain(|entry| ours(&entry.name));
                 for entry in children {
                     let child = fs.follow(&inode, &entry)?;
                     entries.insert(String::from_utf8(entry.name).unwrap(), child.number as usize);

@@ -13,6 +13,13 @@ fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
+/// The image that is nearly full: what is freed is soon used again.
+pub const FULL: usize = 3;
+
+/// The file that fills it, of which workloads know nothing.
+pub const FILLER: &str = "filler";
+const FILLER_SIZE: usize = 1_700_000;
+
 /// Small images of several kinds, with what every workload expects. `None` where there is no mkfs.
 pub fn bases() -> Option<Vec<Vec<u8>>> {
     let dir = scratch();
@@ -26,12 +33,16 @@ pub fn bases() -> Option<Vec<Vec<u8>>> {
             Node::Symlink(_) => {}
         }
     }
-    let kinds: [&[&str]; 3] = [
+    let kinds: [&[&str]; 4] = [
         &["-O", "metadata_csum_seed,orphan_file"],
         &["-O", "^metadata_csum,^64bit", "-I", "128"],
         &["-t", "ext3"],
+        &["-O", "^resize_inode"],
     ];
-    let make = |kind: &&[&str]| {
+    let make = |(place, kind): (usize, &&[&str])| {
+        if place == FULL {
+            fs::write(tree.join(FILLER), vec![0xee; FILLER_SIZE]).unwrap();
+        }
         let path = dir.path().join("image");
         fs::remove_file(&path).ok();
         let made = Command::new("mkfs.ext4")
@@ -50,7 +61,7 @@ pub fn bases() -> Option<Vec<Vec<u8>>> {
             }
         }
     };
-    kinds.iter().map(make).collect()
+    kinds.iter().enumerate().map(make).collect()
 }
 
 /// e2fsck, and a file for it.

@@ -91,9 +91,9 @@ fn every_cut_leaves_a_whole_file_system() {
     let next = AtomicU64::new(resumed());
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
     // In short, those of one operation and a scattered part of longer ones. In long, all of them in turn.
-    let all = ops::count(1) + ops::count(2) + ops::count(3);
+    let all = ops::long() + ops::count(1) + ops::count(2) + ops::count(3);
     let number_of = |turn: u64| match time {
-        None if turn >= ops::count(1) => turn.wrapping_mul(7_368_787) % all,
+        None if turn >= ops::long() + ops::count(1) => turn.wrapping_mul(7_368_787) % all,
         _ => turn,
     };
     let failed: Vec<String> = std::thread::scope(|scope| {
@@ -101,8 +101,12 @@ fn every_cut_leaves_a_whole_file_system() {
             let mut checker = Checker::new();
             while Instant::now() < end {
                 let turn = next.fetch_add(1, Ordering::Relaxed);
-                let base = &images[turn as usize % images.len()];
-                cut_workload(number_of(turn), base, 2, &mut checker, &counts)?;
+                let number = number_of(turn);
+                let base = match number < ops::long() {
+                    true => &images[image::FULL],
+                    false => &images[turn as usize % images.len()],
+                };
+                cut_workload(number, base, 2, &mut checker, &counts)?;
             }
             Ok(())
         };
@@ -124,7 +128,7 @@ fn every_cut_leaves_a_whole_file_system() {
 fn a_superblock_written_in_half_is_mended_from_the_journal() {
     let Some(images) = image::bases() else { return };
     // With a sum, and long enough for a checkpoint at its end.
-    let run = engine::run(&images[0], &ops::workload(0));
+    let run = engine::run(&images[0], &ops::workload(ops::long()));
     let (mut mended, mut told) = (0, 0);
     cuts::within_superblocks(&images[0], &run.events, |cut| {
         match survives(&run, &cut, &mut Checker::new(), &Counts::default()) {

@@ -206,12 +206,13 @@ pub struct Found {
     pub links: BTreeMap<usize, usize>,
 }
 
-/// Whether what a crash left is one of these states, of which one followed upon the other. Bytes of a file that is still
-/// the same may be those of any of them: data is not part of transactions.
+/// Whether what a crash left is one of these states, of which one followed upon the other. Bytes of a file may be those of
+/// a later state already: what is written over is no part of transactions. They may not be older: data lasts before what
+/// leads to it.
 pub fn is_one_of(found: &Found, states: &[State]) -> Result<(), String> {
     let mut why = String::new();
-    for state in states.iter().rev() {
-        match is(found, 0, state, 0, states) {
+    for (place, state) in states.iter().enumerate().rev() {
+        match is(found, 0, state, 0, &states[place..]) {
             Ok(()) => return Ok(()),
             Err(reason) => why = format!("{why}\n  {reason}"),
         }

@@ -58,13 +58,57 @@ pub const OPS: &[Op] = &[
     Op::Create("e/x"),
 ];
 
+/// Longer ones: blocks of metadata are freed, and become those of files while the journal still has their copies.
+const LONG: &[&[Op]] = &[
+    &[
+        Op::Mkdir("f"),
+        Op::Sync,
+        Op::Rmdir("f"),
+        Op::Sync,
+        Op::Append("a", FILL),
+        Op::Sync,
+        Op::Append("d/x", 900),
+        Op::Sync,
+    ],
+    &[
+        Op::Symlink("b"),
+        Op::Sync,
+        Op::Unlink("b"),
+        Op::Sync,
+        Op::Append("d/x", FILL),
+        Op::Sync,
+        Op::Create("b"),
+        Op::Sync,
+    ],
+    &[
+        Op::Xattr("a", 500),
+        Op::Sync,
+        Op::Unlink("a"),
+        Op::Sync,
+        Op::Append("d/x", FILL),
+        Op::Sync,
+        Op::Mkdir("f"),
+        Op::Sync,
+    ],
+    &[Op::Unlink("d/x"), Op::Rmdir("d"), Op::Sync, Op::Append("a", FILL), Op::Sync, Op::Rmdir("e"), Op::Sync],
+];
+
+/// Nearly all there is in the image that is nearly full.
+const FILL: usize = 40_000;
+
+/// How many of the longer ones there are. They come first.
+pub fn long() -> u64 {
+    LONG.len() as u64
+}
+
 /// Workloads of so many operations: any of them at each place, each with a sync behind it or not.
 pub fn count(length: u32) -> u64 {
     (OPS.len() as u64).pow(length) << length
 }
 
-/// A workload by its number; short ones come first.
-pub fn workload(mut number: u64) -> Vec<Op> {
+/// A workload by its number: the longer ones, and then all short ones by their length.
+pub fn workload(number: u64) -> Vec<Op> {
+    let Some(mut number) = number.checked_sub(long()) else { return LONG[number as usize].to_vec() };
     let mut length = 1;
     while number >= count(length) {
         number -= count(length);
@@ -85,7 +129,7 @@ pub fn workload(mut number: u64) -> Vec<Op> {
 #[test]
 fn every_workload_has_a_number() {
     let all: std::collections::HashSet<String> =
-        (0..count(1) + count(2)).map(|number| format!("{:?}", workload(number))).collect();
+        (long()..long() + count(1) + count(2)).map(|number| format!("{:?}", workload(number))).collect();
     assert_eq!(all.len() as u64, count(1) + count(2));
-    assert_eq!(workload(count(1) + count(2)).iter().filter(|&&op| op != Op::Sync).count(), 3);
+    assert_eq!(workload(long() + count(1) + count(2)).iter().filter(|&&op| op != Op::Sync).count(), 3);
 }
