@@ -161,3 +161,73 @@ fn mount_knows_the_type() {
     run_for(20, Command::new(helpers.join("umount.fuse.shunt.ext4")).arg(&mnt)).ok();
     assert_eq!(shunt_tests::mounts::count(&mnt), 0);
 }
+
+/// A loop device over a file, for as long as this lives.
+struct Loop(String);
+
+impl Loop {
+    fn new(file: &std::path::Path) -> Option<Self> {
+        let ran = run(Command::new("losetup").args(["-f", "--show"]).arg(file));
+        ran.success().then(|| Self(ran.out.trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        run(Command::new("losetup").args(["-d", &self.0]));
+    }
+}
+
+/// A journal on a device of its own is taken, and no other one.
+#[test]
+fn an_external_journal_is_named() {
+    needs_mount!();
+    needs_tools!("mke2fs", "losetup", "e2fsck");
+    let dir = tempfile::tempdir().unwrap();
+    let journal = dir.path().join("journal");
+    sh(dir.path(), "truncate -s 16M journal other; mkdir mnt").ok();
+    sh(dir.path(), "for log in journal other; do mke2fs -q -F -b 4096 -O journal_dev $log; done").ok();
+    let Some(device) = Loop::new(&journal) else {
+        return shunt_tests::skip::skip("no loop device");
+    };
+    let image = Image::make(&["-b", "4096", "-J", &format!("device={}", device.0)], 32).unwrap();
+    drop(device);
+    let ext4 = |args: &[&str], journal: Option<&str>| {
+        let mut command = binary::command(&["ext4"]);
+        command.args(args);
+        if let Some(journal) = journal {
+            command.arg("--journal").arg(dir.path().join(journal));
+        }
+        command.arg(image.path());
+        command
+    };
+    let mnt = dir.path().join("mnt");
+    let mount = |args: &[&str], journal| run_for(20, ext4(args, journal).arg(&mnt));
+    for (named, says) in [(None, "name it with --journal"), (Some("other"), "another file system")] {
+        let ran = mount(&["--daemon"], named);
+        assert!(!ran.success() && ran.err.contains(says), "{}", ran.err);
+    }
+    mount(&["--daemon"], Some("journal")).ok();
+    // Nobody else may have the journal meanwhile.
+    let lock = run(Command::new("flock").args(["-n"]).arg(&journal).arg("true"));
+    fs::write(mnt.join("synced"), "is there").unwrap();
+    let synced = File::open(mnt.join("synced")).unwrap().sync_all();
+    let stat = run_for(20, binary::command(&["stat", "--json"]).arg(&mnt)).ok();
+    let pid = serde_json::from_str::<Value>(&stat).unwrap()["pid"].as_u64().unwrap() as u32;
+    shunt_tests::mounts::signal(pid, rustix::process::Signal::KILL);
+    let gone = || shunt_tests::mounts::count(&mnt) == 0;
+    assert!(shunt_tests::cmd::within(std::time::Duration::from_secs(10), gone));
+    assert!(!lock.success());
+    synced.unwrap();
+    // Only in the journal is it known.
+    let ran = run(&mut ext4(&["info"], None));
+    assert!(!ran.success() && ran.err.contains("--journal"), "{}", ran.err);
+    assert!(run(&mut ext4(&["info"], Some("journal"))).ok().contains("needs recovery"));
+    assert_eq!(run(ext4(&["cat"], Some("journal")).arg("/synced")).ok(), "is there");
+    mount(&["--daemon"], Some("journal")).ok();
+    let read = fs::read_to_string(mnt.join("synced"));
+    run_for(60, binary::command(&["umount"]).arg(&mnt)).ok();
+    assert_eq!(read.unwrap(), "is there");
+    let device = Loop::new(&journal).unwrap();
+    run_for(60, Command::new("e2fsck").args(["-fn", "-j", &device.0]).arg(image.path())).ok();
+}

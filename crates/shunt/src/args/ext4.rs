@@ -85,6 +85,11 @@ pub struct PlaceArgs {
     /// in it. Needless where there is only one; `shunt ext4 info` lists them
     #[arg(long, value_name = "N|LABEL|UUID")]
     pub partition: Option<String>,
+
+    /// The device or file that the journal lies on, where it has one of its own (`mke2fs -O journal_dev`). To look into a
+    /// file system that was unmounted cleanly it is needless
+    #[arg(long, value_name = "DEVICE")]
+    pub journal: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Subcommand)]

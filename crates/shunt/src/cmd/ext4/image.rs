@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
-use shunt_ext4::{Device, FileDevice, Filesystem};
+use shunt_ext4::{Device, Error, FileDevice, Filesystem};
 
 use super::disk;
 use super::lock;
@@ -21,17 +21,22 @@ pub struct Image {
     pub device: Arc<dyn Device>,
     /// It may be changed.
     pub writable: bool,
+    /// Where the journal lies, if not in the file system.
+    journal: Option<Arc<dyn Device>>,
 }
 
 impl Image {
     /// Opens an image to be looked into. Not one byte of it is written, and others may use it.
-    pub fn open(path: &Path) -> Result<Self> {
-        Self::new(path, File::open(path).map_err(|error| cannot_open(path, &error))?, false)
+    pub fn open(path: &Path, journal: Option<&Path>) -> Result<Self> {
+        let open = |path: &Path| File::open(path).map_err(|error| cannot_open(path, &error));
+        let journal = journal.map(|path| device(path, &open(path)?, false)).transpose()?;
+        Self::new(path, open(path)?, false, journal)
     }
 
-    /// Opens an image to be mounted, and to be written if that is wanted and may be: nobody may change it meanwhile. `fd` is
-    /// the open image, where the caller has it.
-    pub fn open_to_mount(path: &Path, fd: Option<i32>, write: bool) -> Result<Self> {
+    /// Opens an image to be mounted, and to be written if that is wanted and may be: nobody may change it, or its journal,
+    /// meanwhile. `fd` is the open image, where the caller has it.
+    pub fn open_to_mount(path: &Path, journal: Option<&Path>, fd: Option<i32>, write: bool) -> Result<Self> {
+        let journal = journal.map(|path| lock::open(path, write).map(|opened| (path, opened))).transpose()?;
         let (file, writable) = match fd {
             Some(fd) => {
                 let file = inherited(fd)?;
@@ -40,31 +45,59 @@ impl Image {
             }
             None => lock::open(path, write)?,
         };
+        // Of the two, what cannot be written decides.
+        let may = |path: &Path, writable: bool| {
+            if write && !writable {
+                tracing::warn!("{} may not be written: mounted read-only", path.display());
+            }
+            writable
+        };
+        let journal_writable = journal.as_ref().is_none_or(|(path, (_, writable))| may(path, *writable));
+        let writable = may(path, writable) && journal_writable;
         lock::take(path, &file, writable)?;
-        if write && !writable {
-            tracing::warn!("{} may not be written: mounted read-only", path.display());
-        }
-        Self::new(path, file, writable)
+        let journal = journal
+            .map(|(path, (file, _))| {
+                lock::take(path, &file, writable)?;
+                device(path, &file, writable)
+            })
+            .transpose()?;
+        Self::new(path, file, writable, journal)
     }
 
-    fn new(path: &Path, file: File, writable: bool) -> Result<Self> {
-        let device = file
-            .try_clone()
-            .and_then(|file| FileDevice::new(file, !writable))
-            .map_err(|error| failed(format_args!("cannot tell the size of {}: {error}", path.display())))?;
-        Ok(Self { path: path.to_owned(), file, device: Arc::new(device), writable })
+    fn new(path: &Path, file: File, writable: bool, journal: Option<Arc<dyn Device>>) -> Result<Self> {
+        let device = device(path, &file, writable)?;
+        Ok(Self { path: path.to_owned(), file, device, writable, journal })
     }
 
     /// Opens the file system that lies at this place of it, to be written.
     pub fn writable_filesystem(&self, place: &PlaceArgs) -> Result<shunt_ext4::Result<Filesystem>> {
-        Ok(Filesystem::open_writable(disk::find(&self.path, &self.device, place)?))
+        let device = disk::find(&self.path, &self.device, place)?;
+        Ok(Filesystem::open_writable_with_journal(device, self.journal.clone()))
     }
 
     /// Opens the file system that lies at this place of it, to be read.
     pub fn filesystem(&self, place: &PlaceArgs) -> Result<Filesystem> {
         let device = disk::find(&self.path, &self.device, place)?;
-        Filesystem::open(device)
-            .map_err(|error| failed(format_args!("cannot read {}: {error}", self.path.display())))
+        Filesystem::open_with_journal(device, self.journal.clone())
+            .map_err(|error| self.cannot("read", &error))
+    }
+
+    /// The failure to open it, with what helps.
+    pub fn cannot(&self, what: &str, error: &Error) -> Failure {
+        let help = match error {
+            Error::Journal(_) if self.journal.is_none() => "; name it with --journal",
+            _ => "",
+        };
+        failed(format_args!("cannot {what} {}: {error}{help}", self.path.display()))
+    }
+}
+
+/// The whole of an open file. The device has the lock of the file for as long as it lives.
+fn device(path: &Path, file: &File, writable: bool) -> Result<Arc<dyn Device>> {
+    let device = file.try_clone().and_then(|file| FileDevice::new(file, !writable));
+    match device {
+        Ok(device) => Ok(Arc::new(device)),
+        Err(error) => Err(failed(format_args!("cannot tell the size of {}: {error}", path.display()))),
     }
 }
 

@@ -28,9 +28,10 @@ pub fn run(args: &Ext4Args, argv: &[OsString]) -> Result<ExitCode> {
 }
 
 fn look(command: &Ext4Command) -> Result<()> {
-    let open = |image: &ImageArgs| Image::open(&image.image)?.filesystem(&image.place);
+    let image = |args: &ImageArgs| Image::open(&args.image, args.place.journal.as_deref());
+    let open = |args: &ImageArgs| image(args)?.filesystem(&args.place);
     match command {
-        Ext4Command::Info { image, json } => info::run(&Image::open(&image.image)?, &image.place, *json),
+        Ext4Command::Info { image: args, json } => info::run(&image(args)?, &args.place, *json),
         Ext4Command::Ls { image, path, long } => ls::run(&open(image)?, path, *long),
         Ext4Command::Cat { image, path } => cat::run(&open(image)?, path),
         Ext4Command::Extract { image, path, target } => extract::run(&open(image)?, path, target.as_deref()),

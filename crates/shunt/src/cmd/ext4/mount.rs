@@ -35,7 +35,8 @@ pub fn run(args: &Ext4MountArgs, argv: &[OsString]) -> Result<ExitCode> {
 /// Opens the image, mounts it, and serves.
 fn serve(args: &Ext4MountArgs) -> Result<()> {
     let options = args.mount.mount_options(MountOptions::new())?;
-    let image = Image::open_to_mount(&args.image, args.fd, !options.is_read_only())?;
+    let journal = args.place.journal.as_deref();
+    let image = Image::open_to_mount(&args.image, journal, args.fd, !options.is_read_only())?;
     let filesystem = filesystem(&image, &args.place)?;
     let source = match (fs::canonicalize(&image.path), args.fd) {
         (Ok(source), _) => source,
@@ -83,6 +84,8 @@ fn filesystem(image: &Image, place: &PlaceArgs) -> Result<Filesystem> {
             tracing::warn!("{} is mounted read-only: not supported: {reason}", image.path.display());
             image.filesystem(place)
         }
+        // With or without the wish to write, the journal comes first.
+        Err(error @ Error::Journal(_)) => Err(image.cannot("open", &error)),
         opened => opened.map_err(|error| {
             let path = image.path.display();
             failed(format_args!("cannot open {path} for writing: {error}; try --read-only"))
