@@ -51,4 +51,15 @@ impl Filesystem {
         inode.save(&mut handle)?;
         Ok(inode)
     }
+
+    /// Sets the time of an inode's last read, and nothing else: no change of the inode.
+    ///
+    /// # Errors
+    /// As [`set_attributes`](Self::set_attributes).
+    pub fn set_read_time(&self, number: u32, time: Time) -> Result<()> {
+        let _lock = self.locks.write(number);
+        let mut inode = self.inode(number)?;
+        inode.atime = time;
+        inode.save(&mut self.store.begin(INODE_CREDITS)?)
+    }
 }

@@ -4,7 +4,7 @@ use shunt_ext4::{Error, Inode, ROOT};
 use shunt_fuse::{Data, Entry, Errno, Expiry, FileRange, NodeId, StatFs};
 
 use crate::Ext4;
-use crate::attributes::attributes;
+use crate::attributes::{attributes, timestamp};
 
 /// The node of an inode: its number, but for the root, whose node is always 1. No name leads to inode 1.
 pub(crate) fn node(number: u32) -> NodeId {
@@ -27,7 +27,7 @@ impl Ext4 {
     pub(crate) fn inode(&self, node: NodeId) -> Result<Inode, Errno> {
         match self.filesystem.inode(self.number(node)?) {
             Err(Error::NotFound) => Err(Errno::STALE),
-            inode => self.told(inode),
+            inode => Ok(self.as_read(self.told(inode)?)),
         }
     }
 
@@ -46,7 +46,10 @@ impl Ext4 {
 
     /// What the kernel may know of an inode for ever: nobody else changes the image.
     pub(crate) fn entry(&self, inode: &Inode) -> Entry {
-        let attributes = attributes(inode, self.filesystem.geometry().block_size);
+        let mut attributes = attributes(inode, self.filesystem.geometry().block_size);
+        if let Some(read) = self.unstored_read(inode.number) {
+            attributes.atime = timestamp(read);
+        }
         let generation = inode.generation.into();
         Entry { generation, ..Entry::new(node(inode.number), attributes, Expiry::FOREVER) }
     }

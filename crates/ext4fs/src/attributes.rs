@@ -26,7 +26,7 @@ pub(crate) fn file_type(kind: Kind) -> FileType {
     }
 }
 
-fn timestamp(time: Time) -> Timestamp {
+pub(crate) fn timestamp(time: Time) -> Timestamp {
     Timestamp::new(time.seconds, time.nanoseconds)
 }
 

@@ -13,7 +13,7 @@ const SETUID: u16 = 0o4000;
 const SETGID: u16 = 0o2000;
 const GROUP_EXECUTES: u16 = 0o010;
 
-fn time(time: Timestamp) -> Time {
+pub(crate) fn time(time: Timestamp) -> Time {
     Time { seconds: time.seconds, nanoseconds: time.nanoseconds }
 }
 
@@ -82,7 +82,11 @@ impl Ext4 {
             ctime: set.ctime.map(time),
             flags: None,
         };
-        self.told(self.filesystem.set_attributes(inode.number, &change))
+        if set.atime.is_some() {
+            self.drop_read(inode.number);
+        }
+        let changed = self.told(self.filesystem.set_attributes(inode.number, &change))?;
+        Ok(self.as_read(changed))
     }
 
     /// What a write by somebody without the rights of the owner ends.
@@ -114,22 +118,6 @@ impl Ext4 {
             Ok(_) | Err(shunt_ext4::Error::NoAttribute) => Ok(()),
             Err(error) => self.told(Err(error)),
         }
-    }
-
-    /// A file was read: its last read is now, if the one that is known is before its last change, or a day old.
-    pub(crate) fn note_read(&self, inode: &Inode) {
-        const DAY: i64 = 86_400;
-        if !self.keeps_read_times || inode.flags.contains(InodeFlags::NOATIME) {
-            return;
-        }
-        let now = time(Timestamp::now());
-        let known = inode.atime;
-        if known > inode.mtime && known > inode.ctime && now.seconds - known.seconds < DAY {
-            return;
-        }
-        let change = Attributes { atime: Some(now), ctime: Some(inode.ctime), ..Attributes::default() };
-        // Who reads gets what there is to be read.
-        let _ = self.told(self.filesystem.set_attributes(inode.number, &change));
     }
 
     /// Runs `change` again once what is about to be freed is, where it finds no space.

@@ -12,6 +12,7 @@ use shunt_fuse::{
 };
 
 use crate::attributes::attributes;
+use crate::known::Held;
 use crate::{Ext4, changes, flags, names};
 
 const O_EXCL: u32 = rustix::fs::OFlags::EXCL.bits();
@@ -22,8 +23,11 @@ const O_ACCMODE: u32 = rustix::fs::OFlags::RWMODE.bits();
 impl FileSystem for Ext4 {
     fn forget(&self, node: NodeId, lookups: u64) {
         let (Some(reaper), Ok(number)) = (&self.reaper, self.number(node)) else { return };
-        if self.known.forget(number, lookups) {
-            reaper.free(number);
+        match self.known.forget(number, lookups) {
+            Some(Held { nameless: true, .. }) => reaper.free(number),
+            // What fails is in the log.
+            Some(Held { read: Some(time), .. }) => drop(self.store_read(number, time)),
+            _ => {}
         }
     }
 
@@ -84,7 +88,7 @@ impl FileSystem for Ext4 {
             return Err(Errno::NOKEY);
         }
         may_open(&inode, args.flags)?;
-        Ok(opened())
+        Ok(self.opened())
     }
 
     async fn create(
@@ -103,7 +107,7 @@ impl FileSystem for Ext4 {
             }
             made => made?,
         };
-        Ok(Created { entry: self.tell(&inode), opened: opened() })
+        Ok(Created { entry: self.tell(&inode), opened: self.opened() })
     }
 
     async fn tmpfile(
@@ -113,7 +117,7 @@ impl FileSystem for Ext4 {
         args: CreateArgs,
     ) -> Result<Created, Errno> {
         let entry = self.make_nameless(request, parent, args.mode, args.umask)?;
-        Ok(Created { entry, opened: opened() })
+        Ok(Created { entry, opened: self.opened() })
     }
 
     async fn mknod(
@@ -218,24 +222,27 @@ impl FileSystem for Ext4 {
     async fn fsync(
         &self,
         _request: &Request<'_>,
-        _node: NodeId,
+        node: NodeId,
         _handle: FileHandle,
         _data_only: bool,
     ) -> Result<(), Errno> {
+        self.settle_read(self.number(node)?)?;
         self.sync()
     }
 
     async fn fsyncdir(
         &self,
         _request: &Request<'_>,
-        _node: NodeId,
+        node: NodeId,
         _handle: FileHandle,
         _data_only: bool,
     ) -> Result<(), Errno> {
+        self.settle_read(self.number(node)?)?;
         self.sync()
     }
 
     async fn syncfs(&self, _request: &Request<'_>) -> Result<(), Errno> {
+        self.settle_reads()?;
         self.sync()
     }
 
@@ -251,6 +258,9 @@ impl FileSystem for Ext4 {
     }
 
     async fn opendir(&self, _request: &Request<'_>, _node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
+        if self.sees_all_reads() {
+            return Ok(self.opened());
+        }
         // Remembered: directories are never opened or released again, and listings are cached.
         Err(Errno::NOSYS)
     }
@@ -263,7 +273,9 @@ impl FileSystem for Ext4 {
         offset: u64,
         out: &mut DirectoryBuffer,
     ) -> Result<(), Errno> {
-        self.list(&self.inode(node)?, offset, out)
+        let directory = self.inode(node)?;
+        self.note_listing(&directory, offset);
+        self.list(&directory, offset, out)
     }
 
     async fn readdirplus(
@@ -274,7 +286,9 @@ impl FileSystem for Ext4 {
         offset: u64,
         out: &mut DirectoryPlusBuffer,
     ) -> Result<(), Errno> {
-        self.list_plus(&self.inode(node)?, offset, out)
+        let directory = self.inode(node)?;
+        self.note_listing(&directory, offset);
+        self.list_plus(&directory, offset, out)
     }
 
     async fn statfs(&self, _request: &Request<'_>, _node: NodeId) -> Result<StatFs, Errno> {
@@ -363,11 +377,6 @@ fn second_root(directory: &Inode) -> Error {
     Corruption::new("a name leads to the root").inode(directory.number).into()
 }
 
-/// Handles say nothing: each request names its inode.
-fn opened() -> Opened {
-    Opened::cached(FileHandle(0)).keep_cache()
-}
-
 /// The kernel does not know of these flags.
 fn may_open(inode: &Inode, flags: u32) -> Result<(), Errno> {
     let writes = flags & O_ACCMODE != 0 || flags & O_TRUNC != 0;
@@ -383,6 +392,12 @@ impl Ext4 {
     pub(crate) fn follow(&self, directory: &Inode, entry: &shunt_ext4::Entry) -> Result<Inode, Error> {
         let inode = self.filesystem.follow(directory, entry)?;
         if inode.number == ROOT { Err(second_root(directory)) } else { Ok(inode) }
+    }
+
+    /// Handles say nothing: each request names its inode.
+    fn opened(&self) -> Opened {
+        let opened = Opened::cached(FileHandle(0));
+        if self.sees_all_reads() { opened } else { opened.keep_cache() }
     }
 
     /// ENOSYS, which the kernel remembers, where the file system has no extended attributes at all.

@@ -28,6 +28,7 @@ mod flags;
 mod known;
 mod listing;
 mod names;
+mod reads;
 mod reaper;
 
 use std::os::fd::OwnedFd;
@@ -42,6 +43,8 @@ use damage::Damage;
 use known::Known;
 use reaper::Reaper;
 
+pub use reads::{Atime, ReadTimes};
+
 /// A file system on an image, ready to be served.
 pub struct Ext4 {
     filesystem: Arc<Filesystem>,
@@ -52,7 +55,7 @@ pub struct Ext4 {
     known: Known,
     /// Set where anything may be changed.
     reaper: Option<Reaper>,
-    keeps_read_times: bool,
+    read_times: ReadTimes,
 }
 
 impl Ext4 {
@@ -64,7 +67,7 @@ impl Ext4 {
         let filesystem = Arc::new(filesystem);
         let reaper = filesystem.is_writable().then(|| Reaper::start(filesystem.clone())).transpose()?;
         Ok(Self {
-            keeps_read_times: reaper.is_some(),
+            read_times: ReadTimes::default(),
             filesystem,
             image: image.map(Arc::new),
             damage: Damage::default(),
@@ -73,9 +76,9 @@ impl Ext4 {
         })
     }
 
-    /// Leaves the times of last reads as they are.
-    pub fn without_read_times(mut self) -> Self {
-        self.keeps_read_times = false;
+    /// How reads are noted, where the image may be written. By default as with `relatime`.
+    pub fn with_read_times(mut self, read_times: ReadTimes) -> Self {
+        self.read_times = read_times;
         self
     }
 
@@ -128,6 +131,8 @@ impl Ext4 {
     /// Returns when all is on the device, and nothing is left to be recovered. Nothing can be changed afterwards.
     fn finish(&self) {
         let Some(reaper) = &self.reaper else { return };
+        // What fails is in the log.
+        let _ = self.settle_reads();
         for number in self.known.take_nameless() {
             reaper.free(number);
         }

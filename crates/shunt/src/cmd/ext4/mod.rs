@@ -9,6 +9,7 @@ mod info;
 mod lock;
 mod ls;
 mod mount;
+mod read_times;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

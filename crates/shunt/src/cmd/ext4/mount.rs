@@ -10,7 +10,7 @@ use shunt_ext4fs::Ext4;
 use shunt_fuse::mount::MountOptions;
 use shunt_fuse::mount::bdi::BdiTuning;
 
-use super::{Ext4MountArgs, Image};
+use super::{Ext4MountArgs, Image, read_times};
 use crate::args::PlaceArgs;
 use crate::cmd::print;
 use crate::daemon;
@@ -48,7 +48,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     };
     let ext4 = Ext4::new(filesystem, Some(image.file.into()))
         .map_err(|error| failed(format_args!("cannot start a thread: {error}")))?;
-    let ext4 = if options.keeps_read_times() { ext4 } else { ext4.without_read_times() };
+    let ext4 = ext4.with_read_times(read_times::of(&args.mount.options));
     if ext4.is_writable() {
         // Memory that is needed to write dirty pages must not wait for dirty pages to be written.
         let flusher = rustix::process::configure_io_flusher_behavior(true);
