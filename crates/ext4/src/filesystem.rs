@@ -19,6 +19,7 @@ use crate::orphans::Orphans;
 use crate::store::{Store, Timer};
 use crate::superblock::Geometry;
 use crate::xattr::Xattrs;
+use crate::zone::Zone;
 use crate::{directory, inline, xattr};
 
 /// The inode of the root directory.
@@ -67,6 +68,8 @@ impl Filesystem {
         }
         let Opened { device, geometry, superblock, recovered, .. } = opened;
         let store = Arc::new(Store::new(device, &geometry, CACHE));
+        let journal = open::inside(store.device(), &geometry, &superblock);
+        store.protect(Zone::known(&store, journal.as_ref()));
         Ok(Self {
             geometry,
             superblock,
@@ -106,8 +109,14 @@ impl Filesystem {
             open::open(device, journal, Purpose::Write)?;
         let wide = geometry.incompat.contains(Incompat::BIT64);
         let sums = geometry.checksum_seed.is_some();
+        // Before anything is written.
+        let zone = {
+            let store = Store::new(device.clone(), &geometry, 1 << 20);
+            Zone::of(&store, journal.as_ref().map(|(log, _)| log))?
+        };
         let ring = journal.map(|(log, _)| Ring::open(log, wide, sums)).transpose()?;
         let store = Store::writable(device, &geometry, superblock.clone(), ring, CACHE);
+        store.protect(zone);
         let store = Arc::new(store);
         let allocator = Some(Allocator::new(&store)?);
         store.start()?;

@@ -47,6 +47,7 @@ mod superblock;
 mod time;
 mod usage;
 mod xattr;
+mod zone;
 
 pub use attributes::Attributes;
 pub use device::{Device, FileDevice, MemoryDevice, Overlay, Window};

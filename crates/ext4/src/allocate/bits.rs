@@ -86,12 +86,6 @@ impl Bits {
         }
     }
 
-    /// Sets those that are set in a bitmap as it lies on the disk.
-    pub(super) fn set_all(&mut self, bytes: &[u8]) {
-        let other = Self::new(bytes, self.length);
-        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word |= other);
-    }
-
     pub(super) fn zeros(&self) -> u32 {
         let mut at = 0;
         let mut zeros = 0;

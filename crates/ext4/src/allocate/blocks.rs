@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 
 use super::{Allocator, Locked, State, bitmap, bitmap::Map};
 use crate::error::{Corruption, Error, Result};
-use crate::groups::Group;
 use crate::store::{Handle, Store};
 
 /// Groups that are searched for a run as long as it is wished.
@@ -129,18 +128,17 @@ impl Allocator {
     /// Frees blocks.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where they are not all in use, or hold metadata of a group.
+    /// [`Error::Corrupt`] where they are not all in use, or hold metadata of groups or the journal.
     pub(crate) fn free(&self, handle: &mut Handle<'_>, start: u64, count: u32) -> Result<()> {
         let store = handle.store();
         let geometry = store.geometry();
-        geometry.check_blocks(start, count.into())?;
+        store.check_file_blocks(start, count.into())?;
         let (mut start, mut left) = (start, count);
         while left > 0 {
             let offset = start - u64::from(geometry.first_data_block);
             let number = (offset / u64::from(geometry.blocks_per_group)) as u32;
             let at = (offset % u64::from(geometry.blocks_per_group)) as u32;
             let here = left.min(geometry.blocks_per_group - at);
-            self.check_free(store, number, (start, here))?;
             let mut locked = self.lock(store, number)?;
             let tid = handle.tid();
             bitmap::change(handle, number, Map::Blocks, (at, here), false, |raw| {
@@ -151,27 +149,6 @@ impl Allocator {
             locked.waiting.push_back((tid, at, here));
             start += u64::from(here);
             left -= here;
-        }
-        Ok(())
-    }
-
-    /// What a damaged image says is free must not be the group's own metadata.
-    fn check_free(&self, store: &Store, number: u32, (start, count): (u64, u32)) -> Result<()> {
-        let geometry = store.geometry();
-        let group = Group::read(geometry, store, number)?;
-        let own = geometry.group_start(number);
-        let places = [
-            (own, geometry.base_blocks(number)),
-            (group.block_bitmap, 1),
-            (group.inode_bitmap, 1),
-            (group.inode_table, geometry.inode_table_blocks()),
-        ];
-        let meets = |&(from, length): &(u64, u32)| {
-            from < start + u64::from(count) && start < from + u64::from(length)
-        };
-        if places.iter().any(meets) {
-            let what = format!("blocks {start}+{count} are metadata of group {number}, and not a file's");
-            return Err(Corruption::new(what).into());
         }
         Ok(())
     }

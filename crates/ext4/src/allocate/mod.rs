@@ -91,8 +91,12 @@ impl Allocator {
         if locked.busy.is_none() {
             let bytes = bitmap::read(store, number, bitmap::Map::Blocks)?;
             let mut bits = Bits::new(&bytes, store.geometry().group_blocks(number));
-            // Whatever the bitmap says, the group's own metadata is not free.
-            bits.set_all(&bitmap::initial(store, number, bitmap::Map::Blocks)?);
+            // Whatever the bitmap says, metadata of groups and the journal are not free.
+            let start = store.geometry().group_start(number);
+            let end = start + u64::from(store.geometry().group_blocks(number));
+            for (from, to) in store.zone().into_iter().flat_map(|zone| zone.within(start, end)) {
+                bits.set((from - start) as u32, (to - from) as u32, true);
+            }
             // The descriptor's count is believed nowhere else.
             let zeros = bits.zeros();
             let before = group.blocks.swap(zeros, Ordering::Relaxed);

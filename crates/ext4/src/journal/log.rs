@@ -117,6 +117,12 @@ impl Log {
             })
     }
 
+    /// The blocks of the file system that are the journal's: starts and ends.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
+        let inside = self.stretches.iter().filter(|_| !self.external);
+        inside.map(|stretch| (stretch.start, stretch.start + u64::from(stretch.length)))
+    }
+
     /// Calls `each` with the place on the device, in bytes, of each part of `length` bytes from a block on.
     fn parts(
         &self,

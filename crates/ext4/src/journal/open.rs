@@ -116,6 +116,16 @@ pub fn recover(device: Arc<dyn Device>, journal: Option<Arc<dyn Device>>) -> Res
     Ok(open(device, journal, Purpose::Recover)?.recovered)
 }
 
+/// The journal of a file system that is only read, if it has one inside that can be found.
+pub(crate) fn inside(
+    device: &Arc<dyn Device>,
+    geometry: &Geometry,
+    superblock: &RawSuperblock,
+) -> Option<Log> {
+    let has_journal = geometry.compat.contains(Compat::HAS_JOURNAL) && superblock.journal_inum.get() != 0;
+    has_journal.then(|| find(device, None, geometry, superblock).ok()).flatten()
+}
+
 /// Finds the blocks of the journal.
 fn find(
     device: &Arc<dyn Device>,

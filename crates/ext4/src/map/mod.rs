@@ -111,6 +111,13 @@ pub(crate) fn map(geometry: &Geometry, store: &Store, inode: &Inode, logical: u3
         true => extents::map(geometry, store, inode, logical),
         false => indirect::map(geometry, store, inode, logical, most),
     };
+    let run = run.and_then(|run| match run.place {
+        Place::Written(start) | Place::Unwritten(start) => {
+            store.check_file_blocks(start, run.length.into())?;
+            Ok(run)
+        }
+        Place::Hole => Ok(run),
+    });
     let run = run.map_err(|error| error.of_inode(inode.number))?;
     Ok(Run { length: run.length.min(most.max(1)), ..run })
 }

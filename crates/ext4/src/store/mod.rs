@@ -14,7 +14,7 @@ mod tests;
 mod timer;
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -28,10 +28,11 @@ use superblock::Super;
 pub(crate) use timer::Timer;
 
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::journal::Ring;
 use crate::layout::RawSuperblock;
 use crate::superblock::Geometry;
+use crate::zone::Zone;
 
 /// Bytes of blocks that one transaction may change: all of them are kept in memory.
 const LARGEST_TRANSACTION: usize = 16 << 20;
@@ -42,6 +43,8 @@ pub(crate) struct Store {
     geometry: Geometry,
     cache: Cache,
     writer: Option<Writer>,
+    /// What no file can have. Known once the file system is open.
+    zone: OnceLock<Zone>,
 }
 
 /// What changing needs.
@@ -58,7 +61,7 @@ impl Store {
     /// A store that is only read, with a cache of at most `bytes`.
     pub(crate) fn new(device: Arc<dyn Device>, geometry: &Geometry, bytes: usize) -> Self {
         let cache = Cache::new(bytes >> geometry.block_bits);
-        Self { device, geometry: geometry.clone(), cache, writer: None }
+        Self { device, geometry: geometry.clone(), cache, writer: None, zone: OnceLock::new() }
     }
 
     /// A store that is written as well.
@@ -85,6 +88,25 @@ impl Store {
 
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    /// From now on, no file can have these blocks.
+    pub(crate) fn protect(&self, zone: Zone) {
+        self.zone.set(zone).ok();
+    }
+
+    /// What no file can have.
+    pub(crate) fn zone(&self) -> Option<&Zone> {
+        self.zone.get()
+    }
+
+    /// Checks blocks that a file, or what belongs to one, lies in.
+    ///
+    /// # Errors
+    /// [`Corruption`] where they are not on the device, or metadata of groups or the journal.
+    pub(crate) fn check_file_blocks(&self, start: u64, count: u64) -> std::result::Result<(), Corruption> {
+        self.geometry.check_blocks(start, count)?;
+        self.zone().map_or(Ok(()), |zone| zone.check(start, count))
     }
 
     fn writer(&self) -> Result<&Writer> {

@@ -109,7 +109,7 @@ impl Xattrs<'_> {
         if number == 0 {
             return Ok(None);
         }
-        self.geometry.check_blocks(number, 1).map_err(|corruption| corruption.inode(self.inode.number))?;
+        self.store.check_file_blocks(number, 1).map_err(|corruption| corruption.inode(self.inode.number))?;
         let verify =
             |bytes: &[u8]| Ok(verify(self.geometry, number, bytes).map_err(|wrong| wrong.block(number))?);
         let block = self.store.get(number, Seal::Xattrs, verify).map_err(of_inode)?;

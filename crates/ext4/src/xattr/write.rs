@@ -49,7 +49,7 @@ pub(crate) fn load(geometry: &Geometry, store: &Store, inode: &Inode) -> Result<
 }
 
 fn read(geometry: &Geometry, store: &Store, number: u64) -> Result<std::sync::Arc<[u8]>> {
-    geometry.check_blocks(number, 1)?;
+    store.check_file_blocks(number, 1)?;
     store.get(number, Seal::Xattrs, |bytes| {
         Ok(verify(geometry, number, bytes).map_err(|wrong| wrong.block(number))?)
     })

@@ -181,6 +181,7 @@ pub(super) fn get(
     number: u64,
     depth: u16,
 ) -> Result<std::sync::Arc<[u8]>> {
+    store.check_file_blocks(number, 1)?;
     let seed = inode.seed(geometry);
     store.get(number, Seal::Extents(inode.number, inode.generation, depth), |bytes| {
         Ok(super::verify(geometry, seed, depth, bytes).map_err(|corruption| corruption.block(number))?)

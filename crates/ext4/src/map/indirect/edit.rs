@@ -82,7 +82,7 @@ impl Edit<'_, '_> {
                 (block, vec![0; size])
             }
             number => {
-                self.fs.geometry.check_blocks(number.into(), 1)?;
+                store.check_file_blocks(number.into(), 1)?;
                 (number.into(), store.get(number.into(), Seal::Indirect, |_| Ok(()))?.to_vec())
             }
         };

@@ -55,7 +55,7 @@ fn descend(
             let length = u32::try_from(left).unwrap_or(u32::MAX);
             return Ok(Run { logical, length, place: Place::Hole });
         }
-        geometry.check_blocks(number.into(), 1)?;
+        store.check_file_blocks(number.into(), 1)?;
         let bytes = store.get(number.into(), Seal::Indirect, |_| Ok(()))?;
         if span == 1 {
             return run(geometry, &bytes, rest, logical, most);
