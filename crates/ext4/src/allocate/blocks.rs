@@ -58,7 +58,7 @@ impl Allocator {
             for step in 0..groups {
                 let number = (home + step) % groups;
                 let group = &self.groups[number as usize];
-                if group.blocks.load(Ordering::Relaxed) < least && step > 0 {
+                if group.longest.load(Ordering::Relaxed) < least && step > 0 {
                     continue;
                 }
                 let mut locked = self.lock(store, number)?;
@@ -90,7 +90,15 @@ impl Allocator {
             0 => {
                 let aligned = if who == For::Growth { busy.find_aligned(from, ROOM, want) } else { None };
                 let found = || busy.find(from, want).filter(|(_, count)| *count >= least);
-                aligned.or_else(found).or_else(|| busy.find(0, want))?
+                let whole = || {
+                    let found = busy.find(0, want);
+                    let longest = found.map_or(0, |(_, count)| count);
+                    if longest < want {
+                        group.longest.store(longest, Ordering::Relaxed);
+                    }
+                    found
+                };
+                aligned.or_else(found).or_else(whole)?
             }
             count => (from, count),
         };
@@ -98,6 +106,7 @@ impl Allocator {
             return None;
         }
         busy.set(at, count, true);
+        locked.reserved += count;
         group.blocks.fetch_sub(count, Ordering::Relaxed);
         self.available.fetch_sub(count.into(), Ordering::Relaxed);
         Some((at, count))
@@ -108,7 +117,12 @@ impl Allocator {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return Ok(false);
         }
-        (0..self.groups.len() as u32).try_for_each(|number| self.lock(store, number).map(drop))?;
+        for (number, group) in (0..).zip(&self.groups) {
+            let waits = !group.locked.lock().waiting.is_empty();
+            if waits {
+                drop(self.lock(store, number)?);
+            }
+        }
         Ok(self.waiting.load(Ordering::Relaxed) > 0)
     }
 
@@ -173,12 +187,13 @@ impl Reservation<'_> {
     pub(crate) fn take(&mut self, handle: &mut Handle<'_>, count: u32) -> Result<()> {
         let count = count.min(self.count);
         let store = handle.store();
-        let _locked = self.allocator.groups[self.group as usize].locked.lock();
+        let mut locked = self.allocator.groups[self.group as usize].locked.lock();
         let range = (self.at, count);
         bitmap::change(handle, self.group, Map::Blocks, range, true, |raw| {
             add_blocks(raw, -i64::from(count))
         })?;
         store.add_free(handle, -i64::from(count), 0);
+        locked.reserved -= count;
         self.at += count;
         self.start += u64::from(count);
         self.count -= count;
@@ -190,7 +205,9 @@ impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if self.count > 0 {
             let group = &self.allocator.groups[self.group as usize];
-            self.allocator.give_back(group, &mut group.locked.lock(), self.at, self.count);
+            let mut locked = group.locked.lock();
+            locked.reserved -= self.count;
+            self.allocator.give_back(group, &mut locked, self.at, self.count);
         }
     }
 }

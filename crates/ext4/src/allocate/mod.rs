@@ -9,6 +9,9 @@ mod bits;
 mod blocks;
 mod inodes;
 mod orlov;
+mod recent;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
@@ -17,6 +20,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use bits::Bits;
 pub(crate) use blocks::{For, Reservation};
+use recent::Recent;
 
 use crate::error::Result;
 use crate::groups::Group;
@@ -34,6 +38,8 @@ pub(crate) struct Allocator {
     waiting: AtomicI64,
     /// Blocks that only metadata may have: what a handle needs half way must be there.
     kept: u32,
+    /// Groups of which it is in memory what can be reserved.
+    recent: Mutex<Recent>,
     /// Where directories are spread from.
     spread: AtomicU32,
 }
@@ -44,12 +50,17 @@ struct State {
     blocks: AtomicU32,
     inodes: AtomicU32,
     directories: AtomicU32,
+    /// No run of free blocks is longer: spares looking for one in vain.
+    longest: AtomicU32,
 }
 
 #[derive(Default)]
 struct Locked {
-    /// Blocks that cannot be reserved: taken, reserved, or waiting. Made when it is first needed.
+    /// Blocks that cannot be reserved: taken, reserved, or waiting. Made when it is needed, and dropped when it was not
+    /// for long.
     busy: Option<Bits>,
+    /// Blocks that are reserved: only `busy` knows which.
+    reserved: u32,
     /// Ranges that were freed by transactions, the oldest first.
     waiting: VecDeque<(Tid, u32, u32)>,
 }
@@ -72,6 +83,7 @@ impl Allocator {
                 blocks: group.free_clusters.into(),
                 inodes: group.free_inodes.into(),
                 directories: group.directories.into(),
+                longest: group.free_clusters.into(),
             });
         }
         store.set_free(blocks, inodes);
@@ -80,6 +92,7 @@ impl Allocator {
             available: AtomicI64::new(blocks.cast_signed()),
             waiting: AtomicI64::new(0),
             kept: (geometry.blocks / 50).min(MOST_KEPT).min(blocks / 4) as u32,
+            recent: Mutex::new(Recent::new(geometry.blocks_per_group)),
             spread: AtomicU32::new(0),
         })
     }
@@ -97,11 +110,19 @@ impl Allocator {
             for (from, to) in store.zone().into_iter().flat_map(|zone| zone.within(start, end)) {
                 bits.set((from - start) as u32, (to - from) as u32, true);
             }
+            // Free in the bitmap, but not yet to be given out.
+            for &(_, start, count) in &locked.waiting {
+                bits.set(start, count, true);
+            }
             // The descriptor's count is believed nowhere else.
             let zeros = bits.zeros();
             let before = group.blocks.swap(zeros, Ordering::Relaxed);
             self.available.fetch_add(i64::from(zeros) - i64::from(before), Ordering::Relaxed);
+            if before != zeros {
+                group.longest.store(zeros, Ordering::Relaxed);
+            }
             locked.busy = Some(bits);
+            self.forget_another(number);
         }
         let committed = store.committed();
         while locked.waiting.front().is_some_and(|(tid, ..)| *tid <= committed) {
@@ -116,8 +137,24 @@ impl Allocator {
     fn give_back(&self, group: &State, locked: &mut Locked, start: u32, count: u32) {
         if let Some(busy) = &mut locked.busy {
             busy.set(start, count, false);
-            group.blocks.fetch_add(count, Ordering::Relaxed);
+            let blocks = group.blocks.fetch_add(count, Ordering::Relaxed) + count;
+            group.longest.store(blocks, Ordering::Relaxed);
             self.available.fetch_add(count.into(), Ordering::Relaxed);
+        }
+    }
+
+    /// Group `number`, whose lock is held, is in memory now: another one may have to go.
+    fn forget_another(&self, number: u32) {
+        let mut recent = self.recent.lock();
+        recent.push(number);
+        // Not for long, where those that stay are in use.
+        for _ in 0..recent.surplus() * 2 {
+            let Some(other) = recent.pop() else { return };
+            let locked = if other == number { None } else { self.groups[other as usize].locked.try_lock() };
+            match locked {
+                Some(mut locked) if locked.reserved == 0 => locked.busy = None,
+                _ => recent.push(other),
+            }
         }
     }
 }

@@ -1,0 +1,80 @@
+use std::collections::HashSet;
+use std::process::Command;
+use std::sync::Arc;
+
+use super::*;
+use crate::device::MemoryDevice;
+use crate::filesystem::Filesystem;
+
+/// A file system of 16 groups of 256 blocks, of which the allocator remembers few; `None` without `mkfs.ext4`.
+fn small(most: usize) -> Option<Filesystem> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    std::fs::File::create(&path).unwrap().set_len(4 << 20).unwrap();
+    let mkfs = ["-q", "-F", "-b", "1024", "-g", "256", "-N", "64", "-O", "^has_journal,^resize_inode"];
+    match Command::new("mkfs.ext4").args(mkfs).arg(&path).output() {
+        Ok(output) => assert!(output.status.success(), "{output:?}"),
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "{error}");
+            return None;
+        }
+    }
+    let fs = Filesystem::open_writable(Arc::new(MemoryDevice::new(std::fs::read(path).unwrap()))).unwrap();
+    fs.allocator().unwrap().recent.lock().limit(most);
+    Some(fs)
+}
+
+fn in_memory(allocator: &Allocator) -> usize {
+    allocator.groups.iter().filter(|group| group.locked.lock().busy.is_some()).count()
+}
+
+#[test]
+fn what_is_taken_reserved_or_waiting_is_not_given_out_by_a_group_that_was_forgotten() {
+    let Some(fs) = small(2) else { return };
+    let (allocator, store) = (fs.allocator().unwrap(), &*fs.store);
+    let all = allocator.available.load(Ordering::Relaxed);
+    let geometry = store.geometry();
+    let mut taken = Vec::new();
+    let mut seen = HashSet::new();
+    // Every other block of each group is taken, and one is reserved in some.
+    let mut reserved = Vec::new();
+    for round in 0..40 {
+        for group in 0..geometry.groups {
+            let goal = geometry.group_start(group) + 100 + round * 3;
+            let Ok(mut one) = allocator.reserve(store, goal, 2, For::Metadata) else { continue };
+            for block in one.start..one.start + u64::from(one.count) {
+                assert!(seen.insert(block), "block {block} is given out twice");
+            }
+            if round == 0 && group % 8 == 0 {
+                reserved.push(one);
+                continue;
+            }
+            let mut handle = store.begin(TAKE_CREDITS).unwrap();
+            taken.push((one.start, one.count));
+            let count = one.count;
+            one.take(&mut handle, count).unwrap();
+        }
+    }
+    assert!(in_memory(allocator) <= 2 + reserved.len(), "{}", in_memory(allocator));
+    // Freed: not to be had before the commit of that, whoever is forgotten meanwhile.
+    for &(start, count) in &taken {
+        let mut handle = store.begin(TAKE_CREDITS).unwrap();
+        allocator.free(&mut handle, start, count).unwrap();
+    }
+    while let Ok(one) = allocator.reserve(store, 0, 7, For::Metadata) {
+        for block in one.start..one.start + u64::from(one.count) {
+            assert!(seen.insert(block), "block {block} is given out before it may be");
+        }
+        reserved.push(one);
+    }
+    let waiting: u32 = taken.iter().map(|(_, count)| count).sum();
+    let held: u32 = reserved.iter().map(|one| one.count).sum();
+    assert_eq!(i64::from(held) + i64::from(waiting), all);
+    drop(reserved);
+    store.sync().unwrap();
+    assert!(!allocator.sweep(store).unwrap());
+    assert_eq!(allocator.available.load(Ordering::Relaxed), all);
+    let free =
+        allocator.groups.iter().map(|group| i64::from(group.blocks.load(Ordering::Relaxed))).sum::<i64>();
+    assert_eq!(free, all);
+}

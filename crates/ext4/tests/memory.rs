@@ -1,0 +1,51 @@
+//! A file system of 1 TiB in little memory. Needs no root. Nothing else is tested here: memory is that of the process.
+
+use std::fs::{self, File, OpenOptions};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use shunt_ext4::{Fallocate, FileDevice, Filesystem, Making, New, ROOT};
+
+/// Most memory that this process had, in KiB.
+fn peak() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn all_groups_of_1_tib_are_used_within_128_mib() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    File::create(&path).unwrap().set_len(1 << 40).unwrap();
+    let made = Command::new("mkfs.ext4").args(["-q", "-F", "-E", "nodiscard"]).arg(&path).output();
+    match made {
+        Ok(output) if output.status.success() => {}
+        other => {
+            assert!(std::env::var_os("CI").is_none(), "{other:?}");
+            eprintln!("skipped: {other:?}");
+            return;
+        }
+    }
+    let device =
+        FileDevice::new(OpenOptions::new().read(true).write(true).open(&path).unwrap(), false).unwrap();
+    let start = Instant::now();
+    let fs = Filesystem::open_writable(Arc::new(device)).unwrap();
+    let opened = start.elapsed();
+    let before = fs.free().unwrap().0;
+    let file = fs.create(ROOT, b"file", Making::Regular, &New::default()).unwrap().number;
+    fs.fallocate(file, Fallocate::KeepSize, 0, 960 << 30).unwrap();
+    assert!(before - fs.free().unwrap().0 >= 960 << 18);
+    fs.sync().unwrap();
+    fs.truncate(file, 0).unwrap();
+    fs.sync().unwrap();
+    assert_eq!(fs.free().unwrap().0, before);
+    fs.close().unwrap();
+    let peak = peak();
+    println!("opened in {opened:?}, {peak} KiB at most, {:?} in all", start.elapsed());
+    assert!(peak <= 128 << 10, "{peak} KiB");
+    assert!(opened < Duration::from_secs(2), "{opened:?}");
+    let checked = Command::new("e2fsck").args(["-fn"]).arg(&path).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+}
