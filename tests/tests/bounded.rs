@@ -108,14 +108,18 @@ fn forgotten_inodes_give_their_memory_back() {
 #[test]
 fn repeated_walks_do_not_grow() {
     needs_mount!();
-    stage::perform(Plan::tmpfs().args(&["--cache", "none"]).patience(120), |s| {
+    stage::perform(Plan::tmpfs().args(&["--cache", "none"]).patience(240), |s| {
         make(s.src(), 5000);
         let walk = || run_for(60, Command::new("find").arg(s.mnt()).args(["-size", "+1"])).ok();
-        (0..3).for_each(|_| drop(walk()));
-        let (memory, fds) = (memory_kib(s.pid()), mounts::open_files(s.pid()));
-        (0..10).for_each(|_| drop(walk()));
-        let (memory_now, fds_now) = (memory_kib(s.pid()), mounts::open_files(s.pid()));
-        assert!(memory_now < memory + 4096, "{memory} KiB, then {memory_now} KiB");
-        assert!(fds_now <= fds + 4, "{fds} open files, then {fds_now}");
+        // Memory grows with threads, which come when others are held up: so until it stays. What leaks never does.
+        let state = || (memory_kib(s.pid()), mounts::open_files(s.pid()));
+        let mut seen = vec![state()];
+        let stays = (0..8).any(|_| {
+            (0..10).for_each(|_| drop(walk()));
+            let ((memory, fds), (memory_now, fds_now)) = (seen[seen.len() - 1], state());
+            seen.push((memory_now, fds_now));
+            memory_now < memory + 256 && fds_now <= fds
+        });
+        assert!(stays, "memory in KiB and open files go on growing: {seen:?}");
     });
 }

@@ -133,8 +133,8 @@ cuts! {
     no_sums: ["-O", "^metadata_csum"], "user_xattr", 3;
     sums_of_version_1: ["-O", "^metadata_csum"], "journal_checksum", 3;
     sums_of_version_1_and_32_bits: ["-b", "1024", "-O", "^metadata_csum,^64bit"], "journal_checksum", 3;
-    commits_that_do_not_wait: ["-b", "4096"], "journal_async_commit", 3;
-    version_1_that_does_not_wait: ["-O", "^metadata_csum"], "journal_async_commit", 3;
+    commits_that_do_not_wait: ["-b", "4096"], "journal_async_commit,data=writeback", 3;
+    version_1_that_does_not_wait: ["-O", "^metadata_csum"], "journal_async_commit,data=writeback", 3;
     data_in_the_journal: ["-b", "1024"], "data=journal", 6;
     data_in_the_journal_of_ext3: ["-t", "ext3", "-b", "1024"], "data=journal", 6;
     ring_goes_round: ["-b", "1024", "-J", "size=4"], "data=journal", 16;

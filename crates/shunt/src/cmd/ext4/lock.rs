@@ -50,7 +50,10 @@ pub fn take(path: &Path, file: &File, write: bool) -> Result<()> {
     };
     match flock(file, how) {
         Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => return Err(in_use(path, "another program has locked it")),
+        Err(Errno::WOULDBLOCK) => {
+            let who = holder(file).unwrap_or_else(|| "another program".to_owned());
+            return Err(in_use(path, &format!("{who} has locked it")));
+        }
         Err(errno) => {
             let error = std::io::Error::from(errno);
             return Err(failed(format_args!("cannot lock {}: {error}", path.display())));
@@ -70,6 +73,22 @@ pub fn take(path: &Path, file: &File, write: bool) -> Result<()> {
 
 fn in_use(path: &Path, why: &str) -> Failure {
     Failure::new(Code::Busy, format_args!("{} is in use: {why}", path.display()))
+}
+
+/// The process that has a lock on this file, where `/proc` tells.
+fn holder(file: &File) -> Option<String> {
+    let ours = file.metadata().ok()?;
+    let (major, minor) = (rustix::fs::major(ours.dev()), rustix::fs::minor(ours.dev()));
+    let place = format!("{major:02x}:{minor:02x}:{}", ours.ino());
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    // As in `1: FLOCK  ADVISORY  WRITE 4711 fd:00:1234 0 EOF`.
+    let pid = locks.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(4);
+        let pid = words.next()?;
+        (words.next()? == place).then_some(pid)
+    })?;
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(format!("process {pid} ({})", name.trim_end()))
 }
 
 /// A loop device through which the kernel may write to this file, or read it while we write.

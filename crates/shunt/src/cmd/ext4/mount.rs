@@ -88,7 +88,9 @@ fn filesystem(image: &Image, place: &PlaceArgs) -> Result<Filesystem> {
         Err(error @ Error::Journal(_)) => Err(image.cannot("open", &error)),
         opened => opened.map_err(|error| {
             let path = image.path.display();
-            failed(format_args!("cannot open {path} for writing: {error}; try --read-only"))
+            // What cannot be mended or replayed may still be fit to be read.
+            let hint = if matches!(error, Error::NotExt(_)) { "" } else { "; try --read-only" };
+            failed(format_args!("cannot open {path} for writing: {error}{hint}"))
         }),
     }
 }
