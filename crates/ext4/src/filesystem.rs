@@ -11,7 +11,7 @@ use crate::error::{Corruption, Error, Result};
 use crate::groups::Group;
 use crate::inode::{Inode, Kind};
 use crate::journal::Recovered;
-use crate::journal::Ring;
+use crate::journal::{Log, Ring};
 use crate::journal::open::{self, Opened, Purpose};
 use crate::layout::{Compat, Incompat, InodeFlags, RawSuperblock, superblock_state};
 use crate::locks::Locks;
@@ -60,11 +60,8 @@ impl Filesystem {
     /// As `open`; [`Error::Journal`] where the journal given is that of another file system.
     pub fn open_with_journal(device: Arc<dyn Device>, journal: Option<Arc<dyn Device>>) -> Result<Self> {
         let opened = open::open(device, journal, Purpose::Read)?;
-        if let Some(Recovered { transactions, blocks, fast_changes, .. }) = opened.recovered {
+        if let Some(Recovered { transactions, blocks, .. }) = opened.recovered {
             tracing::info!("recovered {transactions} transactions with {blocks} blocks in memory");
-            if fast_changes > 0 {
-                tracing::warn!("{fast_changes} changes of fast commits are not shown");
-            }
         }
         let Opened { device, geometry, superblock, recovered, .. } = opened;
         let store = Arc::new(Store::new(device, &geometry, CACHE));
@@ -81,6 +78,27 @@ impl Filesystem {
             allocator: None,
             timer: None,
             recovered,
+        })
+    }
+
+    /// The file system on a device whose journal was replayed, to be changed without writing to the journal: what
+    /// [`sync`](Self::sync) finds changed goes to its place.
+    pub(crate) fn unjournaled(device: Arc<dyn Device>, journal: &Log) -> Result<Self> {
+        let (geometry, superblock) = Geometry::read(&*device)?;
+        let store = Arc::new(Store::writable(device, &geometry, superblock.clone(), None, CACHE));
+        store.protect(Zone::of(&store, Some(journal))?);
+        let allocator = Some(Allocator::new(&store)?);
+        Ok(Self {
+            geometry,
+            superblock,
+            store,
+            locks: Locks::new(),
+            moves: Mutex::default(),
+            shared_xattrs: Mutex::default(),
+            orphans: Orphans::default(),
+            allocator,
+            timer: None,
+            recovered: None,
         })
     }
 

@@ -210,29 +210,6 @@ fn journal_on_a_device_of_its_own() {
 }
 
 #[test]
-fn fast_commits_are_seen_and_not_lost() {
-    let Some(mut image) = made(&["-O", "fast_commit"], "user_xattr", true) else { return };
-    fs::write(image.mnt().join("whole"), b"x").unwrap();
-    sync(&image.mnt());
-    let file = File::create(image.mnt().join("fast")).unwrap();
-    file.write_all_at(&[7; 10_000], 0).unwrap();
-    file.sync_all().unwrap();
-    drop(file);
-    shutdown(&image.mnt(), Log::Lose);
-    image.unmount();
-    let fs = image.open();
-    let recovered = fs.recovered().unwrap();
-    assert!(recovered.fast_changes >= 3, "{recovered:?}");
-    assert!(fs.walk(b"whole").is_ok());
-    // Emptying the journal would lose them.
-    let before = digest(&fs::read(image.path()).unwrap());
-    let file = OpenOptions::new().read(true).write(true).open(image.path()).unwrap();
-    let error = journal::recover(Arc::new(FileDevice::new(file, false).unwrap()), None).unwrap_err();
-    assert!(error.to_string().contains("fast commits"), "{error}");
-    assert!(before == digest(&fs::read(image.path()).unwrap()));
-}
-
-#[test]
 fn blocks_that_became_data_are_not_written_over() {
     let made = Image::make(&["-b", "1024", "-J", "size=4"], 24).and_then(|image| image.mount());
     let Ok(mut image) = made else {

@@ -168,7 +168,7 @@ impl Allocator {
     }
 }
 
-fn add_blocks(raw: &mut crate::layout::GroupDescriptor, change: i64) -> Result<()> {
+pub(super) fn add_blocks(raw: &mut crate::layout::GroupDescriptor, change: i64) -> Result<()> {
     let before = u32::from(raw.free_blocks_count_hi.get()) << 16 | u32::from(raw.free_blocks_count_lo.get());
     let Ok(after) = u32::try_from(i64::from(before) + change) else {
         return Err(Corruption::new(format!(

@@ -25,6 +25,19 @@ fn add(raw: &mut GroupDescriptor, inodes: i64, directories: i64) -> Result<()> {
     Ok(())
 }
 
+/// Notes that an inode of the group was taken.
+pub(super) fn describe_taken(
+    raw: &mut GroupDescriptor,
+    inodes_per_group: u32,
+    bit: u32,
+    directory: bool,
+) -> Result<()> {
+    let unused = count(raw.itable_unused_lo, raw.itable_unused_hi).min(inodes_per_group - bit - 1);
+    raw.itable_unused_lo.set(unused as u16);
+    raw.itable_unused_hi.set((unused >> 16) as u16);
+    add(raw, -1, directory.into())
+}
+
 impl Allocator {
     /// Takes a free inode: for a file near its parent, for a directory where there is room around it.
     ///
@@ -65,16 +78,7 @@ impl Allocator {
             group.inodes.store(0, Ordering::Relaxed);
             return Ok(None);
         };
-        bitmap::change(handle, number, Map::Inodes, (bit, 1), true, |raw| {
-            let unused = count(raw.itable_unused_lo, raw.itable_unused_hi);
-            let unused = unused.min(geometry.inodes_per_group - bit - 1);
-            raw.itable_unused_lo.set(unused as u16);
-            raw.itable_unused_hi.set((unused >> 16) as u16);
-            add(raw, -1, directory.into())
-        })?;
-        group.inodes.fetch_sub(1, Ordering::Relaxed);
-        group.directories.fetch_add(directory.into(), Ordering::Relaxed);
-        store.add_free(handle, 0, -1);
+        self.mark_inode(handle, number, bit, directory)?;
         Ok(Some(number * geometry.inodes_per_group + bit + 1))
     }
 

@@ -7,6 +7,7 @@
 mod bitmap;
 mod bits;
 mod blocks;
+mod claim;
 mod inodes;
 mod orlov;
 mod recent;

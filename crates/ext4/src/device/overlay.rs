@@ -30,6 +30,12 @@ impl<D: Device> Overlay<D> {
         (self.pieces.read().len() * PIECE) as u64
     }
 
+    /// The starts of the pieces that were changed, in bytes, and how long each is.
+    pub(crate) fn changes(&self) -> (Vec<u64>, u64) {
+        let piece = PIECE as u64;
+        (self.pieces.read().keys().map(|number| number * piece).collect(), piece)
+    }
+
     fn original(&self, piece: u64) -> io::Result<Box<[u8; PIECE]>> {
         let mut bytes = Box::new([0; PIECE]);
         let start = piece * PIECE as u64;

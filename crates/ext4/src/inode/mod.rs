@@ -1,5 +1,6 @@
 //! Inodes, checked.
 
+mod image;
 mod save;
 
 use zerocopy::FromBytes;

@@ -147,7 +147,7 @@ impl Inode {
     }
 }
 
-fn fill_sum(geometry: &Geometry, number: u32, generation: u32, bytes: &mut [u8], extra: usize) {
+pub(super) fn fill_sum(geometry: &Geometry, number: u32, generation: u32, bytes: &mut [u8], extra: usize) {
     let Some(seed) = geometry.checksum_seed else { return };
     let sum = sum(owner_seed(seed, number, generation), bytes, extra).to_le_bytes();
     bytes[0x7c..0x7e].copy_from_slice(&sum[..2]);

@@ -21,6 +21,7 @@ struct Stretch {
 }
 
 /// The blocks of a journal, by their numbers in it.
+#[derive(Clone)]
 pub struct Log {
     device: Arc<dyn Device>,
     block_bits: u32,

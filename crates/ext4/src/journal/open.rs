@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::replay::{Recovered, Recovery};
-use super::{JournalSuperblock, Log};
+use super::{JournalSuperblock, Log, fast};
 use crate::device::{Device, Overlay};
 use crate::error::{Corruption, Error, Result};
 use crate::inode::Inode;
@@ -71,8 +71,7 @@ pub(crate) fn open(
     let mut log = find(&device, external, &geometry, &superblock)?;
     let mut device = device;
     if purpose == Purpose::Read {
-        // At worst each block of the journal changes another piece of the overlay.
-        let room = u64::from(log.blocks()) * u64::from(geometry.block_size.max(4096)) + SLACK;
+        let room = room(&log, &geometry);
         let journal = log.device().clone();
         device = Arc::new(Overlay::new(device, room));
         log.move_to(if log.is_external() { Arc::new(Overlay::new(journal, SLACK)) } else { device.clone() });
@@ -89,11 +88,30 @@ pub(crate) fn open(
         return Ok(Opened { device, geometry, superblock, journal, recovered: None });
     }
     let recovery = Recovery { device: &*device, log: &log, superblock: &journal, geometry: &geometry };
-    let found = recovery.read(purpose != Purpose::Read)?;
+    let mut found = recovery.read()?;
+    let mut fast_changes = 0;
+    if !found.fast.is_empty() {
+        let room = room(&log, &geometry);
+        match fast::commit(&recovery, &device, &found, room) {
+            Ok(()) => {
+                fast_changes = found.fast.len();
+                found = recovery.read()?;
+            }
+            Err(error) if purpose == Purpose::Read => {
+                let changes = found.fast.len();
+                tracing::warn!(
+                    "{changes} changes of fast commits are not shown, because they do not fit: {error}"
+                );
+            }
+            Err(error) => {
+                return Err(Error::Journal(format!("its fast commits cannot be applied: {error}")));
+            }
+        }
+    }
     if let Some(torn) = torn.filter(|_| !found.has_superblock()) {
         return Err(torn);
     }
-    let recovered = recovery.write(&found)?;
+    let recovered = Recovered { fast_changes, ..recovery.write(&found)? };
     device.flush()?;
     let failed = journal.errno != 0;
     (journal.start, journal.sequence, journal.errno) = (0, recovered.next, 0);
@@ -124,6 +142,12 @@ pub(crate) fn inside(
 ) -> Option<Log> {
     let has_journal = geometry.compat.contains(Compat::HAS_JOURNAL) && superblock.journal_inum.get() != 0;
     has_journal.then(|| find(device, None, geometry, superblock).ok()).flatten()
+}
+
+/// Bytes of memory for what recovery changes: at worst each block of the journal changes another piece of an overlay, and is
+/// changed itself by fast commits, which become a transaction.
+fn room(log: &Log, geometry: &Geometry) -> u64 {
+    2 * u64::from(log.blocks()) * u64::from(geometry.block_size.max(4096)) + SLACK
 }
 
 /// Finds the blocks of the journal.

@@ -63,6 +63,22 @@ impl Ring {
         })
     }
 
+    /// Goes on behind the last transaction of a journal that is to be recovered, so that there is one more.
+    pub(super) fn resume(log: Log, superblock: &JournalSuperblock, end: u32, sequence: u32) -> Self {
+        let size = superblock.end - superblock.first;
+        Self {
+            sums: Sums::of(superblock.incompat, &superblock.uuid),
+            form: TagForm::of(superblock.incompat),
+            head: end,
+            used: (end + size - superblock.start) % size,
+            sequence,
+            gathered: Vec::new(),
+            gathered_at: end,
+            log,
+            superblock: superblock.clone(),
+        }
+    }
+
     /// Blocks of the ring.
     fn size(&self) -> u32 {
         self.superblock.end - self.superblock.first

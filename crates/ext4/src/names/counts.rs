@@ -29,8 +29,16 @@ pub(super) fn add(geometry: &Geometry, inode: &mut Inode) {
 }
 
 /// One less. A directory keeps its own two while it is there, and one that is not counted stays so.
-pub(super) fn drop(inode: &mut Inode) {
+pub(crate) fn drop(inode: &mut Inode) {
     if inode.kind != Kind::Directory || inode.links > 2 {
         inode.links = inode.links.saturating_sub(1);
+    }
+}
+
+/// What a directory with so many directories in it has.
+pub(crate) fn of_directory(geometry: &Geometry, inode: &Inode, directories: u64) -> u32 {
+    match u32::try_from(directories + 2) {
+        Ok(links) if links < MOST || !may_overflow(geometry, inode) => links,
+        _ => 1,
     }
 }

@@ -6,7 +6,7 @@
 //! Order of locks: the one for moves between directories, then directories from the root down (by number where neither
 //! is in the other), then what is in them by number, then the handle.
 
-mod counts;
+pub(crate) mod counts;
 mod create;
 pub(crate) mod ground;
 mod inherit;

@@ -15,7 +15,7 @@ use zerocopy::FromBytes;
 use super::layout::{JOURNAL_MAGIC, JournalIncompat};
 use super::{JournalSuperblock, Log, Sums, fast};
 use crate::device::Device;
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Corruption, Result};
 use crate::layout::{RawSuperblock, SUPERBLOCK_OFFSET};
 use crate::superblock::Geometry;
 
@@ -26,8 +26,8 @@ pub struct Recovered {
     pub transactions: u32,
     /// Blocks that were written to their places.
     pub blocks: u64,
-    /// Changes told by fast commits behind the last transaction. They are not applied as yet: what is there is the state
-    /// of the last transaction.
+    /// Changes told by fast commits behind the last transaction, which became one more of them. None where they do not
+    /// fit what is there, and the file system is only read.
     pub fast_changes: usize,
     /// The number of the transaction that comes next.
     pub next: u32,
@@ -43,9 +43,8 @@ pub(crate) struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
-    /// Reads and checks what the journal holds. Fast commits are refused where they would be lost, because it is going to
-    /// be emptied.
-    pub(crate) fn read(&self, emptied: bool) -> Result<Found> {
+    /// Reads and checks what the journal holds.
+    pub(crate) fn read(&self) -> Result<Found> {
         let Self { device, log, superblock, geometry } = self;
         if superblock.start == 0 {
             return Ok(Found { next: superblock.sequence.wrapping_add(1), ..Found::default() });
@@ -63,27 +62,30 @@ impl Recovery<'_> {
             }
         }
         check_places(*device, log, geometry, &mut found)?;
-        found.fast_changes = fast::read(log, superblock, found.next)?.len();
-        if emptied && found.fast_changes > 0 {
-            return Err(Error::Unsupported("recovering fast commits: let e2fsck or the kernel do it".into()));
-        }
+        found.fast = fast::read(log, superblock, found.next)?;
         Ok(found)
     }
 
     /// Writes what was found to its places on the device of the file system. The journal itself stays as it is: it has to
     /// be [emptied](Log::set_superblock) once the device was flushed.
     pub(crate) fn write(&self, found: &Found) -> Result<Recovered> {
-        let mut block = vec![0; self.log.block_size() as usize];
-        for (&number, copy) in &found.copies {
-            read_copy(self.log, copy, &mut block)?;
-            self.device.write_at(number << self.geometry.block_bits, &block)?;
-        }
+        self.write_to(self.device, found)?;
         Ok(Recovered {
             transactions: found.transactions,
             blocks: found.copies.len() as u64,
-            fast_changes: found.fast_changes,
+            fast_changes: 0,
             next: found.next,
         })
+    }
+
+    /// Writes what was found to its places on another device.
+    pub(crate) fn write_to(&self, device: &dyn Device, found: &Found) -> Result<()> {
+        let mut block = vec![0; self.log.block_size() as usize];
+        for (&number, copy) in &found.copies {
+            read_copy(self.log, copy, &mut block)?;
+            device.write_at(number << self.geometry.block_bits, &block)?;
+        }
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use zerocopy::FromBytes;
 
 use crate::error::{Corruption, Result};
+use crate::journal::fast::Change;
 use crate::journal::layout::{
     BlockHeader, CommitHeader, JOURNAL_MAGIC, JournalCompat, TagFlags, block_type, checksum_type,
 };
@@ -31,11 +32,13 @@ pub(crate) struct Found {
     /// Transactions.
     pub(super) transactions: u32,
     /// The number of the transaction that would come next.
-    pub(super) next: u32,
+    pub(crate) next: u32,
     /// There is a whole copy of the superblock.
     pub(super) superblock: bool,
-    /// Changes told by fast commits.
-    pub(super) fast_changes: usize,
+    /// Where the last one ends in the ring.
+    pub(crate) end: u32,
+    /// Changes told by fast commits behind it.
+    pub(crate) fast: Vec<Change>,
 }
 
 impl Found {
@@ -92,7 +95,8 @@ impl<'a> Scan<'a> {
 
     /// Walks the ring. Transactions from `until` on are not looked at.
     pub(super) fn run(mut self, until: Option<u32>) -> Result<Found> {
-        let mut found = Found { next: self.superblock.sequence, ..Found::default() };
+        let mut found =
+            Found { next: self.superblock.sequence, end: self.superblock.start, ..Found::default() };
         let mut open = Open::new();
         let mut last_time = (0, 0);
         let mut at = self.superblock.start;
@@ -125,6 +129,7 @@ impl<'a> Scan<'a> {
                     found.revocations.extend(open.revocations.into_iter().map(|at| (at, sequence)));
                     found.transactions += 1;
                     found.next = sequence.wrapping_add(1);
+                    found.end = at;
                 }
                 _ => break,
             }

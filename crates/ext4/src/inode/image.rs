@@ -1,0 +1,117 @@
+//! Inodes as fast commits tell of them: raw, and without the map to their content.
+
+use super::save::fill_sum;
+use super::{Inode, Kind};
+use crate::error::{Corruption, Error, Result};
+use crate::layout::{InodeFlags, RawInode};
+use crate::store::{Handle, Seal};
+
+/// Where the map lies.
+const MAP: std::ops::Range<usize> = 0x28..0x64;
+const DTIME: std::ops::Range<usize> = 0x14..0x18;
+
+/// An empty extent tree: magic, no entries of four, depth 0.
+const NO_EXTENTS: [u8; 8] = [0x0a, 0xf3, 0, 0, 4, 0, 0, 0];
+
+impl Inode {
+    /// The generation that a raw inode tells.
+    pub(crate) fn generation_of(image: &[u8]) -> Option<u32> {
+        Some(u32::from_le_bytes(image.get(0x64..0x68)?.try_into().ok()?))
+    }
+
+    /// The kind that a raw inode tells.
+    pub(crate) fn kind_of(image: &[u8]) -> Option<Kind> {
+        Kind::of_mode(u16::from_le_bytes([*image.first()?, *image.get(1)?]))
+    }
+
+    /// Makes an inode what `image` tells; `before` is what it is, `None` for one that is new. Map, attributes and the
+    /// blocks that both occupy stay; so does what a directory says of its own blocks.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for what cannot be an inode, or cannot have become of the one before.
+    pub(crate) fn put_image(
+        handle: &mut Handle<'_>,
+        number: u32,
+        image: &[u8],
+        before: Option<&Self>,
+    ) -> Result<Self> {
+        let store = handle.store();
+        let geometry = store.geometry();
+        let wrong = |what: &str| Err(Corruption::new(format!("fast commit: {what}")).inode(number).into());
+        let (block, start) = Self::place(geometry, store, number)?;
+        let size = usize::from(geometry.inode_size);
+        if image.len() < RawInode::BASE || image.len() > size {
+            return wrong(&format!("an image of {} bytes", image.len()));
+        }
+        let mut bytes = vec![0; size];
+        if before.is_some() {
+            let there = store.get(block, Seal::Inodes, |_| Ok(()))?;
+            bytes.copy_from_slice(&there[start..start + size]);
+        }
+        let (dtime, map) = (bytes[DTIME].to_vec(), bytes[MAP].to_vec());
+        bytes[..image.len()].copy_from_slice(image);
+        // It links orphans, and the list is not that of the fast commit.
+        bytes[DTIME].copy_from_slice(&dtime);
+        bytes[MAP].copy_from_slice(&map);
+        let Some(kind) = Self::kind_of(image) else { return wrong("an inode of no kind") };
+        let flags = u32::from_le_bytes(image[0x20..0x24].try_into().expect("four bytes"));
+        let flags = InodeFlags::from_bits_retain(flags);
+        let extents = flags.contains(InodeFlags::EXTENTS);
+        if flags.intersects(InodeFlags::INLINE_DATA | InodeFlags::EA_INODE) {
+            return wrong("an inode with data in it");
+        }
+        match before {
+            Some(before) if before.kind != kind => return wrong("an inode that became another kind"),
+            Some(before) if before.flags.contains(InodeFlags::EXTENTS) != extents => {
+                return wrong("an inode whose map took another form");
+            }
+            Some(_) => {}
+            None if extents => bytes[MAP.start..MAP.start + 8].copy_from_slice(&NO_EXTENTS),
+            None => {}
+        }
+        if !extents && !matches!(kind, Kind::Regular | Kind::Directory) {
+            bytes[MAP].copy_from_slice(&image[MAP]);
+        }
+        let extra = match bytes.get(RawInode::BASE..RawInode::BASE + 2) {
+            Some(extra) => usize::from(u16::from_le_bytes([extra[0], extra[1]])),
+            None => 0,
+        };
+        if extra > size - RawInode::BASE {
+            return wrong("an image with too many fields");
+        }
+        fill_sum(geometry, number, Self::generation_of(image).unwrap_or(0), &mut bytes, extra);
+        let mut inode = match Self::parse(geometry, number, &bytes) {
+            Err(Error::NotFound) => return wrong("an inode that is free"),
+            inode => inode.map_err(|error| error.of_inode(number))?,
+        };
+        match before {
+            Some(before) => {
+                if before.tail.len() != inode.tail.len() || before.xattr_block != inode.xattr_block {
+                    return wrong("an inode whose attributes lie elsewhere");
+                }
+                inode.blocks = before.blocks;
+            }
+            None if inode.xattr_block != 0 => return wrong("a new inode with attributes"),
+            None => inode.blocks = 0,
+        }
+        if kind == Kind::Symlink && !extents && inode.size >= inode.block.len() as u64 {
+            return wrong("a link whose target has no map");
+        }
+        if kind == Kind::Directory {
+            let known = before.map_or(InodeFlags::empty(), |before| before.flags);
+            inode.flags.set(InodeFlags::INDEX, known.contains(InodeFlags::INDEX));
+            inode.size = before.map_or(0, |before| before.size);
+        }
+        handle.change(
+            block,
+            Seal::Inodes,
+            |_| Ok(()),
+            |there| {
+                there[start..start + size].copy_from_slice(&bytes);
+                Ok(())
+            },
+        )?;
+        inode.save(handle)?;
+        Ok(inode)
+    }
+}
