@@ -7,6 +7,7 @@ use zerocopy::IntoBytes;
 
 use super::*;
 use crate::device::{Event, MemoryDevice, Recorder};
+use crate::error::Error;
 use crate::journal::layout::{
     BlockHeader, CommitHeader, JournalCompat, RawJournalSuperblock, RevokeHeader, TagFlags, block_type,
 };
@@ -180,7 +181,7 @@ impl Writer {
         let log = Log::internal(device.clone(), 10, RING, map).unwrap();
         let (superblock, geometry) = (&self.superblock, &geometry());
         let recovery = Recovery { device: &*device, log: &log, superblock, geometry };
-        let result = recovery.read(true).and_then(|found| recovery.write(&found));
+        let result = recovery.read().and_then(|found| recovery.write(&found));
         (result, device.device().bytes(), device.events())
     }
 
