@@ -11,7 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::{Image, Log, Tree, run, seen_by_engine, seen_by_kernel, shutdown};
-use shunt_ext4::{FileDevice, Filesystem, journal};
+use shunt_ext4::device::{Event, Recorder};
+use shunt_ext4::{FileDevice, Filesystem, MemoryDevice, journal};
 
 /// Without what replay in the kernel gets wrong, links of directories and their times, and without the number of blocks:
 /// nodes of trees may be split in other places. e2fsck has counted them.
@@ -307,4 +308,60 @@ fn crc32c(sum: u32, bytes: &[u8]) -> u32 {
             |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0x82f6_3b78 } else { sum >> 1 },
         )
     })
+}
+
+/// Wherever power fails while they are applied, and whatever of the writes since the last flush arrived: the next time all
+/// is there.
+#[test]
+fn power_fails_while_they_are_applied() {
+    let Some(image) = cut(
+        &["-b", "1024"],
+        |mnt| (0..10).for_each(|n| drop(write(&mnt.join(format!("old {n}")), 0, 50_000))),
+        |mnt| {
+            fs::create_dir(mnt.join("dir")).unwrap();
+            for n in 0..10 {
+                write(&mnt.join(format!("dir/new {n}")), 0, 4000).sync_all().unwrap();
+                write(&mnt.join("old 9"), 80_000 * n, 2000).sync_all().unwrap();
+            }
+            fs::remove_file(mnt.join("old 1")).unwrap();
+            fsync(&mnt.join("old 9"));
+        },
+    ) else {
+        return;
+    };
+    let (expected, changes) = applied(&image);
+    assert!(changes > 20);
+    let bytes = fs::read(image.path()).unwrap();
+    let recorder = Arc::new(Recorder::new(MemoryDevice::new(bytes.clone())));
+    journal::recover(recorder.clone(), None).unwrap();
+    let events = recorder.events();
+    let mut lasting = bytes;
+    let mut since: Vec<(u64, Arc<[u8]>)> = Vec::new();
+    let mut random = 1_u32;
+    let mut cuts = 0;
+    for event in &events {
+        match event {
+            Event::Write { offset, data } => since.push((*offset, data.clone())),
+            Event::Flush => {
+                for (offset, data) in since.drain(..) {
+                    lasting[offset as usize..][..data.len()].copy_from_slice(&data);
+                }
+            }
+            _ => {}
+        }
+        for all in [true, false] {
+            let mut cut = lasting.clone();
+            for (offset, data) in &since {
+                random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                if all || random >> 31 == 0 {
+                    cut[*offset as usize..][..data.len()].copy_from_slice(data);
+                }
+            }
+            let fs = Filesystem::open(Arc::new(MemoryDevice::new(cut))).unwrap();
+            assert!(seen_by_engine(&fs) == expected, "cut {cuts} of {}", 2 * events.len());
+            cuts += 1;
+        }
+    }
+    println!("{cuts} cuts");
+    assert!(cuts > 20);
 }

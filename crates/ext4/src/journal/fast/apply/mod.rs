@@ -7,7 +7,7 @@
 mod blocks;
 mod names;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Change;
 use super::ranges::Ranges;
@@ -36,6 +36,8 @@ struct Apply<'a> {
     changes: &'a [Change],
     /// Inodes of which something is told.
     inodes: BTreeSet<u32>,
+    /// Raw inodes, by number and place among the changes.
+    images: BTreeMap<(u32, usize), &'a [u8]>,
     /// Directories in which names may have come or gone.
     directories: BTreeSet<u32>,
     /// Inodes that had no names before: they are orphans, which are settled by themselves.
@@ -67,7 +69,12 @@ impl Change {
 impl<'a> Apply<'a> {
     fn new(fs: &'a Filesystem, changes: &'a [Change]) -> Result<Self> {
         let inodes: BTreeSet<u32> = changes.iter().map(Change::inode).collect();
+        let image = |(place, change): (usize, &'a Change)| match change {
+            Change::Inode { inode, raw } => Some(((*inode, place), raw.as_slice())),
+            _ => None,
+        };
         let mut apply = Self {
+            images: changes.iter().enumerate().filter_map(image).collect(),
             fs,
             changes,
             inodes,
@@ -107,11 +114,8 @@ impl<'a> Apply<'a> {
         if let Some(inode) = self.inode(number)? {
             return Ok(Some(inode));
         }
-        let later = self.changes[place..].iter().find_map(|change| match change {
-            Change::Inode { inode, raw } if *inode == number => Some(raw),
-            _ => None,
-        });
-        later.map(|raw| self.put_inode(number, raw)).transpose()
+        let later = self.images.range((number, place)..=(number, usize::MAX)).next();
+        later.map(|(_, raw)| *raw).map(|raw| self.put_inode(number, raw)).transpose()
     }
 
     fn change(&mut self, place: usize, change: &Change) -> Result<()> {
