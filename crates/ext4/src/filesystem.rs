@@ -20,7 +20,7 @@ use crate::store::{Store, Timer};
 use crate::superblock::Geometry;
 use crate::xattr::Xattrs;
 use crate::zone::Zone;
-use crate::{directory, inline, xattr};
+use crate::{allocate, directory, inline, xattr};
 
 /// The inode of the root directory.
 pub const ROOT: u32 = 2;
@@ -136,7 +136,7 @@ impl Filesystem {
         let store = Store::writable(device, &geometry, superblock.clone(), ring, CACHE);
         store.protect(zone);
         let store = Arc::new(store);
-        let allocator = Some(Allocator::new(&store)?);
+        let allocator = Some(Allocator::new(&store, allocate::reserved(&superblock, geometry.incompat))?);
         store.start()?;
         let timer = Some(Timer::start(&store)?);
         let fs = Self {

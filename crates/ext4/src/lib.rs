@@ -49,6 +49,7 @@ mod usage;
 mod xattr;
 mod zone;
 
+pub use allocate::Rights;
 pub use attributes::Attributes;
 pub use device::{Device, FileDevice, MemoryDevice, Overlay, Window};
 pub use directory::{Entry, LONGEST_NAME};

@@ -1,5 +1,6 @@
 //! How much of a file system is used, as `statfs(2)` tells it.
 
+use crate::allocate;
 use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::layout::{Compat, Incompat, RoCompat};
@@ -35,12 +36,7 @@ impl Filesystem {
         };
         let per_cluster = u64::from(geometry.cluster_blocks);
         let free = (clusters * per_cluster).min(geometry.blocks);
-        let raw = &self.superblock;
-        let high = match geometry.incompat.contains(Incompat::BIT64) {
-            true => u64::from(raw.r_blocks_count_hi.get()) << 32,
-            false => 0,
-        };
-        let reserved = high | u64::from(raw.r_blocks_count_lo.get());
+        let reserved = allocate::reserved(&self.superblock, geometry.incompat);
         let kept = match geometry.incompat.contains(Incompat::EXTENT) {
             true => (geometry.blocks / per_cluster / 50).min(MOST_KEPT) * per_cluster,
             false => 0,

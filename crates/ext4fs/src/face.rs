@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 
 use shunt_ext4::layout::InodeFlags;
-use shunt_ext4::{Corruption, Error, Inode, Kind, Making, ROOT};
+use shunt_ext4::{Corruption, Error, Inode, Kind, Making, ROOT, Rights};
 use shunt_fuse::{
     Attributes, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno, Expiry,
     Fallocate, FileHandle, FileSystem, IoctlArgs, IoctlReply, LockOwner, Name, NewNode, NodeId, OpenArgs,
@@ -78,7 +78,7 @@ impl FileSystem for Ext4 {
         self.told(self.filesystem.read_link(&inode))
     }
 
-    async fn open(&self, _request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
+    async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
         if !self.opens_matter() {
             // Remembered: files are never opened or released again, and every request names the inode alone.
             return Err(Errno::NOSYS);
@@ -88,7 +88,7 @@ impl FileSystem for Ext4 {
             return Err(Errno::NOKEY);
         }
         may_open(&inode, args.flags)?;
-        Ok(self.opened())
+        Ok(self.opened(request))
     }
 
     async fn create(
@@ -107,7 +107,7 @@ impl FileSystem for Ext4 {
             }
             made => made?,
         };
-        Ok(Created { entry: self.tell(&inode), opened: self.opened() })
+        Ok(Created { entry: self.tell(&inode), opened: self.opened(request) })
     }
 
     async fn tmpfile(
@@ -117,7 +117,7 @@ impl FileSystem for Ext4 {
         args: CreateArgs,
     ) -> Result<Created, Errno> {
         let entry = self.make_nameless(request, parent, args.mode, args.umask)?;
-        Ok(Created { entry, opened: self.opened() })
+        Ok(Created { entry, opened: self.opened(request) })
     }
 
     async fn mknod(
@@ -211,12 +211,15 @@ impl FileSystem for Ext4 {
             self.drop_privileges(&self.inode(node)?)?;
         }
         let data = data.into_bytes()?;
-        self.with_space(|| self.filesystem.write(number, args.offset, &data))
+        let rights = if args.handle == RESERVED { Rights::Reserved } else { Rights::Common };
+        self.with_space(|| self.filesystem.write_as(number, args.offset, &data, rights))
     }
 
-    async fn fallocate(&self, _request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
+    async fn fallocate(&self, request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
         let (number, what) = (self.number(node)?, changes::fallocation(args.mode)?);
-        self.with_space(|| self.filesystem.fallocate(number, what, args.offset, args.length))
+        let rights = self.filesystem.rights(request.uid(), request.gid());
+        let range = (args.offset, args.length);
+        self.with_space(|| self.filesystem.fallocate_as(number, what, range, rights))
     }
 
     async fn fsync(
@@ -257,9 +260,9 @@ impl FileSystem for Ext4 {
         Err(Errno::NOSYS)
     }
 
-    async fn opendir(&self, _request: &Request<'_>, _node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
+    async fn opendir(&self, request: &Request<'_>, _node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
         if self.sees_all_reads() {
-            return Ok(self.opened());
+            return Ok(self.opened(request));
         }
         // Remembered: directories are never opened or released again, and listings are cached.
         Err(Errno::NOSYS)
@@ -377,6 +380,11 @@ fn second_root(directory: &Inode) -> Error {
     Corruption::new("a name leads to the root").inode(directory.number).into()
 }
 
+/// The handle of a file that somebody opened who may have the last blocks. Handles say nothing else: each request names its
+/// inode.
+const RESERVED: FileHandle = FileHandle(1);
+const COMMON: FileHandle = FileHandle(0);
+
 /// The kernel does not know of these flags.
 fn may_open(inode: &Inode, flags: u32) -> Result<(), Errno> {
     let writes = flags & O_ACCMODE != 0 || flags & O_TRUNC != 0;
@@ -388,16 +396,20 @@ fn may_open(inode: &Inode, flags: u32) -> Result<(), Errno> {
 }
 
 impl Ext4 {
+    /// Pages are written back by nobody in particular: it counts who opened the file.
+    fn opened(&self, request: &Request<'_>) -> Opened {
+        let handle = match self.filesystem.rights(request.uid(), request.gid()) {
+            Rights::Reserved => RESERVED,
+            Rights::Common => COMMON,
+        };
+        let opened = Opened::cached(handle);
+        if self.sees_all_reads() { opened } else { opened.keep_cache() }
+    }
+
     /// The inode of a name that was listed.
     pub(crate) fn follow(&self, directory: &Inode, entry: &shunt_ext4::Entry) -> Result<Inode, Error> {
         let inode = self.filesystem.follow(directory, entry)?;
         if inode.number == ROOT { Err(second_root(directory)) } else { Ok(inode) }
-    }
-
-    /// Handles say nothing: each request names its inode.
-    fn opened(&self) -> Opened {
-        let opened = Opened::cached(FileHandle(0));
-        if self.sees_all_reads() { opened } else { opened.keep_cache() }
     }
 
     /// ENOSYS, which the kernel remembers, where the file system has no extended attributes at all.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Allocator, Locked, State, bitmap, bitmap::Map};
+use super::{Allocator, Locked, Rights, State, bitmap, bitmap::Map};
 use crate::error::{Corruption, Error, Result};
 use crate::store::{Handle, Store};
 
@@ -39,9 +39,19 @@ impl Allocator {
     ///
     /// # Errors
     /// [`Error::NoSpace`], also where there will be space once what waits is committed.
-    pub(crate) fn reserve(&self, store: &Store, goal: u64, want: u32, who: For) -> Result<Reservation<'_>> {
-        let kept = if who != For::Metadata { i64::from(self.kept) } else { 0 };
-        let left = self.available.load(Ordering::Relaxed) - kept;
+    pub(crate) fn reserve(
+        &self,
+        store: &Store,
+        goal: u64,
+        want: u32,
+        (who, rights): (For, Rights),
+    ) -> Result<Reservation<'_>> {
+        let kept = match (who, rights) {
+            (For::Metadata, _) => 0,
+            (_, Rights::Reserved) => i64::from(self.kept),
+            (_, Rights::Common) => i64::from(self.kept).saturating_add_unsigned(self.reserved),
+        };
+        let left = self.available.load(Ordering::Relaxed).saturating_sub(kept);
         if left <= 0 {
             return Err(Error::NoSpace);
         }
@@ -133,7 +143,7 @@ impl Allocator {
 
     /// Reserves and takes one block for metadata.
     pub(crate) fn take_one(&self, handle: &mut Handle<'_>, goal: u64) -> Result<u64> {
-        let mut reservation = self.reserve(handle.store(), goal, 1, For::Metadata)?;
+        let mut reservation = self.reserve(handle.store(), goal, 1, (For::Metadata, Rights::Reserved))?;
         let start = reservation.start;
         reservation.take(handle, 1)?;
         Ok(start)

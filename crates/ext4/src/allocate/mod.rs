@@ -11,6 +11,7 @@ mod claim;
 mod inodes;
 mod orlov;
 mod recent;
+mod rights;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,8 @@ use parking_lot::{Mutex, MutexGuard};
 use bits::Bits;
 pub(crate) use blocks::{For, Reservation};
 use recent::Recent;
+pub use rights::Rights;
+pub(crate) use rights::reserved;
 
 use crate::error::Result;
 use crate::groups::Group;
@@ -39,6 +42,8 @@ pub(crate) struct Allocator {
     waiting: AtomicI64,
     /// Blocks that only metadata may have: what a handle needs half way must be there.
     kept: u32,
+    /// Blocks that, besides, not everybody may have.
+    reserved: u64,
     /// Groups of which it is in memory what can be reserved.
     recent: Mutex<Recent>,
     /// Where directories are spread from.
@@ -71,7 +76,7 @@ const MOST_KEPT: u64 = 4096;
 
 impl Allocator {
     /// Reads the counts of all groups, and tells the store.
-    pub(crate) fn new(store: &Store) -> Result<Self> {
+    pub(crate) fn new(store: &Store, reserved: u64) -> Result<Self> {
         let geometry = store.geometry();
         let (mut blocks, mut inodes) = (0, 0);
         let mut groups = Vec::with_capacity(geometry.groups as usize);
@@ -93,6 +98,7 @@ impl Allocator {
             available: AtomicI64::new(blocks.cast_signed()),
             waiting: AtomicI64::new(0),
             kept: (geometry.blocks / 50).min(MOST_KEPT).min(blocks / 4) as u32,
+            reserved,
             recent: Mutex::new(Recent::new(geometry.blocks_per_group)),
             spread: AtomicU32::new(0),
         })

@@ -41,7 +41,9 @@ fn what_is_taken_reserved_or_waiting_is_not_given_out_by_a_group_that_was_forgot
     for round in 0..40 {
         for group in 0..geometry.groups {
             let goal = geometry.group_start(group) + 100 + round * 3;
-            let Ok(mut one) = allocator.reserve(store, goal, 2, For::Metadata) else { continue };
+            let Ok(mut one) = allocator.reserve(store, goal, 2, (For::Metadata, Rights::Reserved)) else {
+                continue;
+            };
             for block in one.start..one.start + u64::from(one.count) {
                 assert!(seen.insert(block), "block {block} is given out twice");
             }
@@ -61,7 +63,7 @@ fn what_is_taken_reserved_or_waiting_is_not_given_out_by_a_group_that_was_forgot
         let mut handle = store.begin(TAKE_CREDITS).unwrap();
         allocator.free(&mut handle, start, count).unwrap();
     }
-    while let Ok(one) = allocator.reserve(store, 0, 7, For::Metadata) {
+    while let Ok(one) = allocator.reserve(store, 0, 7, (For::Metadata, Rights::Reserved)) {
         for block in one.start..one.start + u64::from(one.count) {
             assert!(seen.insert(block), "block {block} is given out before it may be");
         }

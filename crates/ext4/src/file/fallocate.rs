@@ -1,5 +1,6 @@
 //! Blocks for a file ahead of its content, and the other things `fallocate(2)` does.
 
+use crate::allocate::Rights;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
@@ -37,6 +38,20 @@ impl Filesystem {
     /// [`Error::Unsupported`] for files without extents, except for punching; [`Error::Invalid`] for ranges that must be
     /// whole blocks within the file; and as [`write`](Self::write).
     pub fn fallocate(&self, number: u32, what: Fallocate, offset: u64, length: u64) -> Result<()> {
+        self.fallocate_as(number, what, (offset, length), Rights::Reserved)
+    }
+
+    /// As [`fallocate`](Self::fallocate) of a range (offset and length), by somebody with these rights.
+    ///
+    /// # Errors
+    /// As `fallocate`; [`Error::NoSpace`] too where all that is left is reserved.
+    pub fn fallocate_as(
+        &self,
+        number: u32,
+        what: Fallocate,
+        (offset, length): (u64, u64),
+        rights: Rights,
+    ) -> Result<()> {
         let _lock = self.locks.write(number);
         let mut inode = self.regular(number)?;
         let end = offset.checked_add(length).filter(|_| length > 0).ok_or(Error::Invalid)?;
@@ -58,7 +73,7 @@ impl Filesystem {
                     self.zero_behind_end(&inode, end)?;
                 }
                 let (first, last) = self.covering(offset, end);
-                self.with_space(|| self.allocate_range(&mut inode, first, last, false))?;
+                self.with_space(|| self.allocate_range(&mut inode, (first, last), false, rights))?;
             }
             Fallocate::Punch => {
                 let (first, last) = self.zero_edges(&inode, offset, end)?;
@@ -66,9 +81,9 @@ impl Filesystem {
             }
             Fallocate::Zero { .. } => {
                 let (first, last) = self.zero_edges(&inode, offset, end)?;
-                self.with_space(|| self.allocate_range(&mut inode, first, last, true))?;
+                self.with_space(|| self.allocate_range(&mut inode, (first, last), true, rights))?;
                 let (first, last) = self.covering(offset, end);
-                self.with_space(|| self.allocate_range(&mut inode, first, last, false))?;
+                self.with_space(|| self.allocate_range(&mut inode, (first, last), false, rights))?;
             }
             Fallocate::Collapse => self.collapse(&mut inode, offset, end)?,
             Fallocate::Insert => self.insert(&mut inode, offset, length)?,
@@ -99,7 +114,13 @@ impl Filesystem {
     }
 
     /// Gives blocks to all holes of `from..to`. With `zero`, what was written counts as never written as well.
-    fn allocate_range(&self, inode: &mut Inode, from: u64, to: u64, zero: bool) -> Result<()> {
+    fn allocate_range(
+        &self,
+        inode: &mut Inode,
+        (from, to): (u64, u64),
+        zero: bool,
+        rights: Rights,
+    ) -> Result<()> {
         let mut at = from;
         while at < to {
             let most = (to - at).min(MOST_AT_ONCE.into()) as u32;
@@ -108,7 +129,8 @@ impl Filesystem {
             match run.place {
                 Place::Hole => {
                     let (goal, who) = self.goal(inode, logical)?;
-                    let mut reservation = self.allocator()?.reserve(&self.store, goal, run.length, who)?;
+                    let mut reservation =
+                        self.allocator()?.reserve(&self.store, goal, run.length, (who, rights))?;
                     let (start, length) = (reservation.start, reservation.count);
                     let piece = Piece { logical, length, start, written: false };
                     let mut handle = self.store.begin(1 + map::CREDITS + 2)?;

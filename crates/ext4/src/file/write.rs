@@ -3,6 +3,7 @@
 //! Data goes to the device before the map leads to it: new blocks are reserved, written, and then entered by a handle.
 
 use super::pending::Pending;
+use crate::allocate::Rights;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
@@ -15,6 +16,14 @@ impl Filesystem {
     /// # Errors
     /// [`Error::NoSpace`], [`Error::TooLarge`], [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
     pub fn write(&self, number: u32, offset: u64, data: &[u8]) -> Result<usize> {
+        self.write_as(number, offset, data, Rights::Reserved)
+    }
+
+    /// As [`write`](Self::write), by somebody with these rights.
+    ///
+    /// # Errors
+    /// As `write`; [`Error::NoSpace`] too where all that is left is reserved.
+    pub fn write_as(&self, number: u32, offset: u64, data: &[u8], rights: Rights) -> Result<usize> {
         let _lock = self.locks.write(number);
         let mut inode = self.regular(number)?;
         if data.is_empty() {
@@ -31,7 +40,7 @@ impl Filesystem {
             self.zero_behind_end(&inode, offset)?;
         }
         let mut done = 0;
-        let result = self.with_space(|| self.write_from(&mut inode, offset, data, &mut done));
+        let result = self.with_space(|| self.write_from(&mut inode, (offset, data, rights), &mut done));
         // What was written before space ended is there.
         match result {
             Err(Error::NoSpace) if done > 0 => {}
@@ -45,7 +54,12 @@ impl Filesystem {
         map::longest(&self.geometry, inode) << self.geometry.block_bits
     }
 
-    fn write_from(&self, inode: &mut Inode, offset: u64, data: &[u8], done: &mut usize) -> Result<()> {
+    fn write_from(
+        &self,
+        inode: &mut Inode,
+        (offset, data, rights): (u64, &[u8], Rights),
+        done: &mut usize,
+    ) -> Result<()> {
         let mut pending = Pending::default();
         // What comes before `at` is on the way to the device.
         let mut at = *done;
@@ -54,7 +68,7 @@ impl Filesystem {
                 self.enter(inode, offset + at as u64, &mut pending)?;
                 *done = at;
             }
-            match self.write_run(inode, offset + at as u64, &data[at..], &mut pending) {
+            match self.write_run(inode, (offset + at as u64, &data[at..], rights), &mut pending) {
                 Ok(count) => at += count,
                 Err(error) => {
                     if at > *done {
@@ -85,8 +99,7 @@ impl Filesystem {
     fn write_run<'a>(
         &'a self,
         inode: &Inode,
-        offset: u64,
-        data: &[u8],
+        (offset, data, rights): (u64, &[u8], Rights),
         pending: &mut Pending<'a>,
     ) -> Result<usize> {
         let bits = self.geometry.block_bits;
@@ -100,7 +113,7 @@ impl Filesystem {
             Place::Unwritten(start) => (start, run.length, None),
             Place::Hole => {
                 let (goal, who) = self.goal(inode, logical)?;
-                let reservation = self.allocator()?.reserve(&self.store, goal, run.length, who)?;
+                let reservation = self.allocator()?.reserve(&self.store, goal, run.length, (who, rights))?;
                 (reservation.start, reservation.count, Some(reservation))
             }
         };

@@ -1,6 +1,6 @@
 //! What names ask of the rest: inodes, blocks, and files that grow.
 
-use crate::allocate::{For, Reservation, TAKE_CREDITS};
+use crate::allocate::{For, Reservation, Rights, TAKE_CREDITS};
 use crate::error::Result;
 use crate::filesystem::{Filesystem, ROOT};
 use crate::inode::{Inode, Kind};
@@ -79,11 +79,12 @@ impl Filesystem {
     ) -> Result<()> {
         let size = self.geometry.block_size as usize;
         inode.size = target.len() as u64;
+        let rights = self.rights(inode.uid, inode.gid);
         for (logical, part) in (0..).zip(target.chunks(size)) {
             let goal = self.near(inode.number)?;
             let mut content = part.to_vec();
             content.resize(size, 0);
-            let mut reservation = self.allocator()?.reserve(&self.store, goal, 1, For::Data)?;
+            let mut reservation = self.allocator()?.reserve(&self.store, goal, 1, (For::Data, rights))?;
             let start = reservation.start;
             self.store.device().write_at(start << self.geometry.block_bits, &content)?;
             self.enter_block(handle, inode, logical, &mut reservation)?;
@@ -119,7 +120,8 @@ impl Filesystem {
             None => None,
         };
         let goal = before.map_or_else(|| self.near(inode.number), |block| Ok(block + 1))?;
-        let mut reservation = self.allocator()?.reserve(&self.store, goal, 1, For::Metadata)?;
+        let mut reservation =
+            self.allocator()?.reserve(&self.store, goal, 1, (For::Metadata, Rights::Reserved))?;
         self.enter_block(handle, inode, logical, &mut reservation)
     }
 }

@@ -6,7 +6,7 @@
 
 use super::node::{self, DEEPEST, Node, ROOM_OF_ROOT};
 use super::splice::splice;
-use crate::allocate::{Allocator, For, Reservation};
+use crate::allocate::{Allocator, For, Reservation, Rights};
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
@@ -115,7 +115,7 @@ impl Edit<'_, '_> {
         }
         let goal = self.goal();
         for _ in 0..needed {
-            let spare = self.allocator.reserve(&self.fs.store, goal, 1, For::Metadata)?;
+            let spare = self.allocator.reserve(&self.fs.store, goal, 1, (For::Metadata, Rights::Reserved))?;
             self.spare.push(spare);
         }
         Ok(())

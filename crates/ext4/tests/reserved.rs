@@ -1,0 +1,76 @@
+//! What is reserved for root: users cannot have it, and root can. Needs no root.
+
+use std::fs::{self, File};
+use std::process::Command;
+use std::sync::Arc;
+
+use shunt_ext4::{Error, Fallocate, Filesystem, Making, MemoryDevice, New, ROOT, Rights};
+
+/// An image of 16 MiB, a fifth of it reserved; `None` without e2fsprogs.
+fn image(owner: &[&str]) -> Option<Filesystem> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    File::create(&path).unwrap().set_len(16 << 20).unwrap();
+    let commands: [(&str, &[&str]); 2] =
+        [("mkfs.ext4", &["-q", "-F", "-b", "1024", "-m", "20", "-O", "^has_journal"]), ("tune2fs", owner)];
+    for (program, args) in commands.iter().filter(|(_, args)| !args.is_empty()) {
+        match Command::new(program).args(*args).arg(&path).output() {
+            Ok(output) if output.status.success() => {}
+            other => {
+                assert!(std::env::var_os("CI").is_none(), "{program}: {other:?}");
+                eprintln!("skipped: {program}: {other:?}");
+                return None;
+            }
+        }
+    }
+    Some(Filesystem::open_writable(Arc::new(MemoryDevice::new(fs::read(path).unwrap()))).unwrap())
+}
+
+#[test]
+fn users_stop_where_root_goes_on() {
+    let Some(fs) = image(&[]) else { return };
+    let file = fs.create(ROOT, b"file", Making::Regular, &New::default()).unwrap().number;
+    let before = fs.usage().unwrap();
+    assert!(before.available > 0 && before.free - before.available >= 16384 / 5, "{before:?}");
+    let data = vec![7; 64 << 10];
+    let fill = |from: u64, rights| {
+        let mut at = from;
+        loop {
+            match fs.write_as(file, at, &data, rights) {
+                Ok(count) => at += count as u64,
+                Err(Error::NoSpace) => return at,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    let users = fill(0, Rights::Common);
+    let full = fs.usage().unwrap();
+    assert_eq!((full.available, users >> 10), (0, before.available), "{full:?}");
+    let more = fs.fallocate_as(file, Fallocate::Allocate, (users, 1024), Rights::Common);
+    assert!(matches!(more, Err(Error::NoSpace)), "{more:?}");
+    let target = vec![b'x'; 1000];
+    let link = |uid| fs.create(ROOT, b"link", Making::Symlink(&target), &New { uid, ..New::default() });
+    assert!(matches!(link(1000), Err(Error::NoSpace)));
+    assert!(link(0).is_ok());
+    let all = fill(users, Rights::Reserved);
+    assert!(all >> 10 >= (users >> 10) + 16384 / 5 - 64, "{users} {all}");
+    // Written over, it takes no new blocks.
+    assert_eq!(fs.write_as(file, 0, &data, Rights::Common).unwrap(), data.len());
+}
+
+#[test]
+fn whose_they_are() {
+    let Some(fs) = image(&["-u", "1000", "-g", "50"]) else { return };
+    for (uid, gid, rights) in [
+        (0, 7, Rights::Reserved),
+        (1000, 7, Rights::Reserved),
+        (1001, 50, Rights::Reserved),
+        (1001, 0, Rights::Common),
+        (1001, 1000, Rights::Common),
+    ] {
+        assert_eq!(fs.rights(uid, gid), rights, "{uid} {gid}");
+    }
+    // The group of root is nobody's.
+    let Some(fs) = image(&[]) else { return };
+    assert_eq!(fs.rights(1000, 0), Rights::Common);
+}
