@@ -196,6 +196,12 @@ impl Filesystem {
         self.store.is_writable()
     }
 
+    /// Tells the device of ranges that are freed from now on, after each commit: an image in a file becomes sparse there,
+    /// and a disk need not keep them. Ends by itself on a device that cannot use that.
+    pub fn discard_freed(&self, wanted: bool) {
+        self.store.discard_freed(wanted);
+    }
+
     /// What was recovered from the journal when it was opened; `None` where nothing had to be.
     pub fn recovered(&self) -> Option<Recovered> {
         self.recovered

@@ -169,6 +169,7 @@ impl Allocator {
                 add_blocks(raw, here.into())
             })?;
             store.add_free(handle, here.into(), 0);
+            handle.freed(start, here.into());
             self.waiting.fetch_add(here.into(), Ordering::Relaxed);
             locked.waiting.push_back((tid, at, here));
             start += u64::from(here);

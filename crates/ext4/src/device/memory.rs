@@ -50,4 +50,11 @@ impl Device for MemoryDevice {
     fn flush(&self) -> io::Result<()> {
         Ok(())
     }
+
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        let mut bytes = self.0.write();
+        within(bytes.len() as u64, offset, length as usize)?;
+        bytes[offset as usize..][..length as usize].fill(0);
+        Ok(())
+    }
 }

@@ -39,12 +39,12 @@ impl Store {
     }
 
     fn write_transaction(&self, writer: &Writer, log: &mut Option<Ring>) -> Result<()> {
-        let (tid, frozen, revoked) = writer.gate.freeze(|tid| {
+        let (tid, frozen, revoked, freed) = writer.gate.freeze(|tid| {
             let revoked = std::mem::take(&mut *writer.revoked.lock());
             if self.cache.dirty() > 0 || writer.superblock.is_changed() || !revoked.is_empty() {
                 self.put_superblock(writer)?;
             }
-            Ok::<_, Error>((tid, self.cache.freeze(), revoked))
+            Ok::<_, Error>((tid, self.cache.freeze(), revoked, writer.freed.take()))
         })?;
         match log {
             // Only data was written, if that.
@@ -68,6 +68,8 @@ impl Store {
                 }
             }
         }
+        self.discard(&writer.freed, freed);
+        // From here on they may be given out again.
         writer.gate.set_committed(tid);
         Ok(())
     }

@@ -93,6 +93,11 @@ impl<'a> Handle<'a> {
         Ok(())
     }
 
+    /// These blocks are nobody's once this is committed.
+    pub(crate) fn freed(&mut self, start: u64, count: u64) {
+        self.writer.freed.add(start, count);
+    }
+
     /// The block holds metadata no more: dropped from memory, and revoked in the log.
     pub(crate) fn forget(&mut self, number: u64) {
         self.changed = true;

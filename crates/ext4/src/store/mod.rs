@@ -4,6 +4,7 @@
 
 mod cache;
 mod commit;
+mod discard;
 mod gate;
 mod handle;
 mod place;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use cache::{Cache, Known};
+use discard::Freed;
 pub(crate) use gate::Tid;
 use gate::{Entered, Gate};
 pub(crate) use handle::Handle;
@@ -55,6 +57,7 @@ struct Writer {
     /// Blocks that the running transaction freed.
     revoked: Mutex<HashSet<u64>>,
     superblock: Super,
+    freed: Freed,
 }
 
 impl Store {
@@ -78,6 +81,7 @@ impl Store {
             log: Mutex::new(log),
             revoked: Mutex::default(),
             superblock: Super::new(superblock),
+            freed: Freed::default(),
         };
         Self { writer: Some(writer), ..Self::new(device, geometry, bytes) }
     }
@@ -176,6 +180,13 @@ impl Store {
                 }
                 Entered::Full(tid) => self.commit(tid)?,
             }
+        }
+    }
+
+    /// Whether the device is told of blocks that are freed.
+    pub(crate) fn discard_freed(&self, wanted: bool) {
+        if let Some(writer) = &self.writer {
+            writer.freed.want(wanted);
         }
     }
 

@@ -37,6 +37,10 @@ fn apply(image: &mut [u8], event: &Event, most: usize) {
         let count = most.min(data.len());
         image[*offset as usize..][..count].copy_from_slice(&data[..count]);
     }
+    // What is discarded may read as anything: whoever still needs it will notice this.
+    if let (Event::Discard { offset, length }, 1..) = (event, most) {
+        image[*offset as usize..][..*length as usize].fill(0xdd);
+    }
 }
 
 /// All cuts within a write of the superblock.
@@ -74,11 +78,10 @@ pub fn each(
             }
             Event::Mark(mark) if !lasts(*mark) => continue,
             Event::Mark(_) => {}
-            Event::Write { .. } => {
+            Event::Write { .. } | Event::Discard { .. } => {
                 apply(&mut ordered, event, usize::MAX);
                 pending.push(event);
             }
-            Event::Discard { .. } => continue,
         }
         let after = place + 1;
         take(Cut { after, image: ordered.clone() });
@@ -91,7 +94,10 @@ pub fn each(
         for _ in 0..samples {
             let mut image = flushed.clone();
             for (place, event) in pending.iter().enumerate() {
-                let Event::Write { data, .. } = event else { continue };
+                let Event::Write { data, .. } = event else {
+                    apply(&mut image, event, dice.roll(2));
+                    continue;
+                };
                 let last = place + 1 == pending.len();
                 let most = match dice.roll(6) {
                     2 if last => dice.roll(data.len() / SECTOR) * SECTOR,

@@ -46,6 +46,7 @@ impl Run {
 pub fn run(base: &[u8], ops: &[Op]) -> Run {
     let device = Arc::new(Recorder::new(MemoryDevice::new(base.to_vec())));
     let fs = Filesystem::open_writable(device.clone()).unwrap();
+    fs.discard_freed(true);
     let mut run = Run { events: Vec::new(), ops: Vec::new(), states: vec![State::new()] };
     for (number, &op) in ops.iter().chain(&[Op::Sync]).enumerate() {
         let mut state = run.states.last().expect("there is a first").clone();
