@@ -129,6 +129,10 @@ pub enum Command {
         #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
         rest: Vec<OsString>,
     },
+
+    /// Unmounts for a daemon that is locked in
+    #[command(name = "__outside", hide = true)]
+    Outside { mountpoint: PathBuf },
 }
 
 #[derive(Args, Clone, Debug)]

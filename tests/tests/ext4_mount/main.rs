@@ -1,6 +1,7 @@
 //! `shunt ext4 IMAGE MOUNTPOINT` beside the kernel's own mount of the same image.
 
 mod hostile;
+mod locked;
 mod reads;
 mod seen;
 mod suites;
@@ -137,31 +138,6 @@ fn read_only_changes_not_a_byte() {
     sh(mount.at(), "find . -type f -exec cat {} + >/dev/null").ok();
     drop(mount);
     assert!(fs::read(image.path()).unwrap() == before);
-}
-
-/// Once it serves, the daemon has given up most of what an image that finds a bug could use; it still ends in good order.
-#[test]
-fn the_daemon_is_locked_in() {
-    needs_mount!();
-    requirement!(rustix::process::geteuid().is_root(), "needs root");
-    let image = Image::make(&[], 16).unwrap();
-    let mount = image.by_shunt(&[]);
-    let pid = mount.pid();
-    let locked = || {
-        let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
-        threads
-            .map(|thread| fs::read_to_string(thread.path().join("status")).unwrap_or_default())
-            .all(|status| status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"))
-    };
-    // Just after it said that it serves.
-    assert!(shunt_tests::cmd::within(std::time::Duration::from_secs(5), locked));
-    fs::write(mount.at().join("file"), b"written").unwrap();
-    shunt_tests::mounts::signal(pid, rustix::process::Signal::TERM);
-    let gone = || shunt_tests::mounts::count(mount.at()) == 0 && !shunt_tests::mounts::alive(pid);
-    assert!(shunt_tests::cmd::within(std::time::Duration::from_secs(10), gone));
-    drop(mount);
-    image.check();
-    assert_eq!(run(binary::command(&["ext4", "cat"]).arg(image.path()).arg("/file")).ok(), "written");
 }
 
 #[test]

@@ -59,6 +59,10 @@ pub struct Ext4MountArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
     pub fd: Option<i32>,
 
+    /// Once locked in, try what must not work
+    #[arg(long, hide = true)]
+    pub sandbox_probe: bool,
+
     #[command(flatten)]
     pub mount: MountArgs,
 }

@@ -2,7 +2,7 @@
 
 mod facts;
 mod process;
-mod stop;
+pub mod stop;
 mod upgrade;
 
 use std::ffi::OsString;
@@ -98,7 +98,8 @@ pub fn serve<F: FileSystem>(
         return Err(failure);
     }
     if service.untrusted {
-        sandbox::enter();
+        let rings = mounted.handle().transport().transport == shunt_fuse::Transport::Uring;
+        sandbox::enter(mounted.mount_point().path(), rings);
     }
     wait(mounted, args)
 }

@@ -16,6 +16,7 @@ use crate::control::Provider;
 use crate::error::{Result, failed};
 use crate::holders;
 use crate::log::STATISTICS;
+use crate::sandbox::outside;
 
 /// How often a busy mount is tried again, and how long between: who just looked in is given half a second.
 const TRIES: u32 = 10;
@@ -51,6 +52,7 @@ impl Signals {
                 // Whatever becomes of this process: no other one is to go on.
                 let _ = guardian.as_ref().map(|guardian| guardian.end());
                 match ends {
+                    1 | 2 if outside::unmount(ends == 2) => {}
                     1 => in_good_order(mount.clone()),
                     2 => by_force(&mount),
                     // The guardian finds what is left.
@@ -74,7 +76,7 @@ fn log_statistics(facts: &Facts) {
 }
 
 /// Unmounts, on a thread so that the next signal is heard. The session ends with the mount.
-fn in_good_order(mount: MountPoint) {
+pub fn in_good_order(mount: MountPoint) {
     let fallback = mount.clone();
     let spawned = thread::Builder::new().name("unmount".into()).spawn(move || {
         for _ in 0..TRIES {
@@ -97,7 +99,7 @@ fn in_good_order(mount: MountPoint) {
 }
 
 /// Takes the mount out of the tree whoever uses it, and fails their requests.
-fn by_force(mount: &MountPoint) {
+pub fn by_force(mount: &MountPoint) {
     if mount.is_mounted() {
         let users: Vec<String> = holders::of(mount).iter().map(ToString::to_string).collect();
         let users = if users.is_empty() { String::new() } else { format!(" by {}", users.join(", ")) };

@@ -16,6 +16,7 @@ use crate::cmd::print;
 use crate::daemon;
 use crate::error::{Result, failed};
 use crate::log;
+use crate::sandbox;
 use crate::serve::{self, Held, Service};
 
 pub fn run(args: &Ext4MountArgs, argv: &[OsString]) -> Result<ExitCode> {
@@ -71,6 +72,9 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
         held: |ext4: &Ext4| Held { nodes: ext4.known_inodes(), ..Held::default() },
         fs: Arc::new(ext4),
     };
+    if args.sandbox_probe {
+        sandbox::probe_on_entry();
+    }
     serve::serve(service, &args.mount, Err("ext4 cannot be taken over yet".to_owned()))
 }
 

@@ -1,7 +1,4 @@
-//! What a daemon that reads untrusted bytes gives up once it serves: should an image find a bug, it finds no way out by
-//! another program, by the network, by another process or by the kernel's riskier doors.
-//!
-//! Files can still be opened, and mounts taken away: serving takes more of `/dev/fuse`, and SIGTERM unmounts.
+//! System calls that are refused.
 
 use std::collections::BTreeMap;
 
@@ -77,25 +74,18 @@ const FORBIDDEN: &[libc::c_long] = &[
     libc::SYS_mknodat,
 ];
 
-fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
-    let rules: BTreeMap<i64, _> = FORBIDDEN.iter().map(|number| (*number, Vec::new())).collect();
+/// What a ring is asked for passes no filter: none is made, unless requests come by rings.
+fn filter(rings: bool) -> Result<BpfProgram, seccompiler::BackendError> {
+    let ring = (!rings).then_some(&libc::SYS_io_uring_setup);
+    let rules: BTreeMap<i64, _> = FORBIDDEN.iter().chain(ring).map(|number| (*number, Vec::new())).collect();
     let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     SeccompFilter::new(rules, SeccompAction::Allow, refused, std::env::consts::ARCH.try_into()?)?.try_into()
 }
 
-/// Locks all threads of this process in, and those that come. A set-user-id program has no effect from then on, which is
-/// why a mount by way of `fusermount3` stays as it was: it takes that program to be taken away.
-pub fn enter() {
-    if !rustix::process::geteuid().is_root() {
-        tracing::info!("not locked in: fusermount3 must be able to unmount");
-        return;
-    }
-    let entered = filter()
-        .map_err(|error| error.to_string())
-        .and_then(|filter| seccompiler::apply_filter_all_threads(&filter).map_err(|error| error.to_string()));
-    if let Err(error) = entered {
-        tracing::warn!("not locked in: {error}");
-    }
+/// Locks all threads of this process in, and those that come. A set-user-id program has no effect from then on.
+pub fn forbid(rings: bool) -> Result<(), String> {
+    let filter = filter(rings).map_err(|error| error.to_string())?;
+    seccompiler::apply_filter_all_threads(&filter).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -109,7 +99,7 @@ mod tests {
     fn what_is_forbidden_is_refused() {
         // On a thread of its own: the other tests go on as they are.
         let inside = || {
-            seccompiler::apply_filter(&filter().unwrap()).unwrap();
+            seccompiler::apply_filter(&filter(false).unwrap()).unwrap();
             assert_eq!(socket(AddressFamily::INET, SocketType::STREAM, None).unwrap_err(), Errno::PERM);
             assert_eq!(socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap_err(), Errno::PERM);
             let program = std::process::Command::new("/bin/true").spawn();

@@ -1,0 +1,153 @@
+//! Files that cannot be opened: all but a few that serving needs. By landlock(7).
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::gettid;
+use signal_hook::consts::SIGUSR2;
+
+use crate::control::SocketDir;
+
+const WRITE_FILE: u64 = 1 << 1;
+const READ_FILE: u64 = 1 << 2;
+const READ_DIR: u64 = 1 << 3;
+const REMOVE_FILE: u64 = 1 << 5;
+const IOCTL_DEVICE: u64 = 1 << 15;
+
+/// Rights on files that a version of landlock knows; from the fourth on, two on TCP; from the sixth on, abstract sockets
+/// and signals are kept within.
+const fn handled(version: i64) -> [u64; 3] {
+    let files = match version {
+        1 => (1 << 13) - 1,
+        2 => (1 << 14) - 1,
+        3 | 4 => (1 << 15) - 1,
+        _ => (1 << 16) - 1,
+    };
+    [files, if version >= 4 { 3 } else { 0 }, if version >= 6 { 3 } else { 0 }]
+}
+
+/// How long a thread may take to lock itself in.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the threads are locked in by, while they are.
+static RULES: AtomicI32 = AtomicI32::new(-1);
+static LOCKED: AtomicU32 = AtomicU32::new(0);
+static FAILED: AtomicU32 = AtomicU32::new(0);
+
+/// Locks all threads of this process in, and those that come.
+///
+/// Landlock locks in the thread that asks. So each is interrupted by a signal, and asks for itself; who was started by
+/// one that is locked in is, too.
+pub fn forbid() -> io::Result<()> {
+    let rules = rules()?;
+    RULES.store(rules.as_raw_fd(), Ordering::SeqCst);
+    // SAFETY: the handler makes system calls and changes atomics, nothing else.
+    let handler = unsafe { signal_hook::low_level::register(SIGUSR2, lock_in) }?;
+    let done = all_threads();
+    signal_hook::low_level::unregister(handler);
+    RULES.store(-1, Ordering::SeqCst);
+    done
+}
+
+/// Threads that locked themselves in, each after a look whether it is.
+pub fn locked() -> u32 {
+    LOCKED.load(Ordering::SeqCst) - FAILED.load(Ordering::SeqCst)
+}
+
+fn all_threads() -> io::Result<()> {
+    let me = gettid().as_raw_nonzero().get();
+    let mut known = vec![me];
+    loop {
+        let tasks = std::fs::read_dir("/proc/self/task")?.flatten();
+        let tasks: Vec<i32> = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
+        let new: Vec<i32> = tasks.into_iter().filter(|task| !known.contains(task)).collect();
+        if new.is_empty() {
+            break;
+        }
+        for task in new {
+            one_thread(task)?;
+            known.push(task);
+        }
+    }
+    // Last: from then on no signal reaches the others where signals are kept within.
+    lock_in();
+    if FAILED.load(Ordering::SeqCst) > 0 { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
+}
+
+fn one_thread(task: i32) -> io::Result<()> {
+    let before = LOCKED.load(Ordering::SeqCst);
+    // SAFETY: numbers alone.
+    if unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), task, SIGUSR2) } != 0 {
+        // It has ended.
+        return Ok(());
+    }
+    let begun = Instant::now();
+    let path = format!("/proc/self/task/{task}");
+    while LOCKED.load(Ordering::SeqCst) == before && Path::new(&path).exists() {
+        if begun.elapsed() > PATIENCE {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "a thread does not hear"));
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    Ok(())
+}
+
+/// Locks this thread in, and looks whether it is.
+fn lock_in() {
+    // SAFETY: numbers alone, and a string that lives for ever.
+    let opened = unsafe {
+        libc::syscall(libc::SYS_landlock_restrict_self, RULES.load(Ordering::SeqCst), 0);
+        libc::open(c"/etc/passwd".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC)
+    };
+    if opened >= 0 {
+        FAILED.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: it is ours, and nobody else knows of it.
+        unsafe { libc::close(opened) };
+    }
+    LOCKED.fetch_add(1, Ordering::SeqCst);
+}
+
+/// What may still be opened.
+fn rules() -> io::Result<OwnedFd> {
+    let null = std::ptr::null::<u64>();
+    // SAFETY: asks for the version; nothing is read.
+    let version = checked(unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, null, 0, 1) })?;
+    let handled = handled(version);
+    // SAFETY: reads the array, of the size given.
+    let made = unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, handled.as_ptr(), size_of_val(&handled), 0)
+    };
+    let made = checked(made)? as i32;
+    // SAFETY: it was just made, and nobody else has it.
+    let rules = unsafe { OwnedFd::from_raw_fd(made) };
+    let allow = |path: &Path, rights: u64| -> io::Result<()> {
+        let Ok(file) = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
+            return Ok(());
+        };
+        let mut rule = [0; 12];
+        rule[..8].copy_from_slice(&(rights & handled[0]).to_ne_bytes());
+        rule[8..].copy_from_slice(&file.as_raw_fd().to_ne_bytes());
+        // SAFETY: reads the twelve bytes of a rule of kind 1, a right on all below a descriptor.
+        checked(unsafe { libc::syscall(libc::SYS_landlock_add_rule, rules.as_raw_fd(), 1, rule.as_ptr(), 0) })
+            .map(drop)
+    };
+    // More threads that read requests.
+    allow("/dev/fuse".as_ref(), READ_FILE | WRITE_FILE | IOCTL_DEVICE)?;
+    // No deep sleep of the processor while requests flow.
+    allow("/dev/cpu_dma_latency".as_ref(), READ_FILE | WRITE_FILE)?;
+    // What `shunt stat` tells of us.
+    allow("/proc/self".as_ref(), READ_FILE | READ_DIR)?;
+    // The control socket goes with us.
+    if let Ok(dir) = SocketDir::own() {
+        allow(&dir.path, REMOVE_FILE)?;
+    }
+    Ok(rules)
+}
+
+fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}

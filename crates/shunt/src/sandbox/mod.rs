@@ -1,0 +1,34 @@
+//! What a daemon that reads untrusted bytes gives up once it serves: should an image find a bug, it finds no way out by
+//! another program, by a file, by the network, by another process or by the kernel's riskier doors.
+//!
+//! Who is locked in cannot unmount. A process that was started before, [`outside`], does it when asked.
+
+mod calls;
+mod files;
+pub mod outside;
+mod probe;
+
+use std::path::Path;
+
+pub use probe::on_entry as probe_on_entry;
+
+/// Locks all threads of this process in, and those that come. `rings`: requests come by io_uring.
+pub fn enter(mountpoint: &Path, rings: bool) {
+    // First, for it takes a program. Without it nobody could unmount in good order.
+    if let Err(error) = outside::start(mountpoint) {
+        tracing::warn!("not locked in: {error}");
+        return;
+    }
+    if rings {
+        tracing::warn!("io_uring is a way around the filter of system calls: --transport dev has none");
+    }
+    if let Err(error) = calls::forbid(rings) {
+        tracing::warn!("not locked in: {error}");
+        return;
+    }
+    // Needs what the filter brings: no new privileges.
+    if let Err(error) = files::forbid() {
+        tracing::warn!("files can still be opened: {error}");
+    }
+    probe::run();
+}

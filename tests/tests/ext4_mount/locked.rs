@@ -1,0 +1,99 @@
+//! What a daemon cannot do any more once it serves.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use shunt_tests::cmd::within;
+use shunt_tests::{Image, Plan, binary, mounts, needs_mount, needs_tools, nobody, requirement, run, sh};
+
+/// EACCES by landlock, EPERM by the filter of system calls or for a mount that a landlocked process would take away.
+const REFUSED: &str = "probe: open 13 write 13 list 13 execve 1 connect 1 umount 1 ring 1 self 0";
+
+/// Once it serves, the daemon has given up most of what an image that finds a bug could use; it still ends in good order.
+#[test]
+fn the_daemon_is_locked_in() {
+    needs_mount!();
+    requirement!(rustix::process::geteuid().is_root(), "needs root");
+    let image = Image::make(&[], 16).unwrap();
+    let mount = image.by_shunt(&[]);
+    let pid = mount.pid();
+    let locked = || {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+        threads
+            .map(|thread| fs::read_to_string(thread.path().join("status")).unwrap_or_default())
+            .all(|status| status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"))
+    };
+    // Just after it said that it serves.
+    assert!(within(Duration::from_secs(5), locked));
+    fs::write(mount.at().join("file"), b"written").unwrap();
+    mounts::signal(pid, Signal::TERM);
+    let gone = || mounts::count(mount.at()) == 0 && !mounts::alive(pid);
+    assert!(within(Duration::from_secs(10), gone));
+    drop(mount);
+    image.check();
+    assert_eq!(run(binary::command(&["ext4", "cat"]).arg(image.path()).arg("/file")).ok(), "written");
+}
+
+/// What a daemon in the foreground says: how many of its threads are locked in, and what could be done on a thread that
+/// was there and on a new one.
+fn tries(command: &mut Command) -> (Child, Vec<String>) {
+    let mut daemon = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(daemon.stdout.take().unwrap()).lines();
+    let tried = lines.map_while(Result::ok).filter(|line| line.starts_with("probe")).take(3).collect();
+    (daemon, tried)
+}
+
+fn assert_refused(tried: &[String]) {
+    let [threads, there, new] = tried else { panic!("{tried:?}") };
+    let counts: Vec<u32> = threads.split(' ').filter_map(|word| word.parse().ok()).collect();
+    assert!(counts[0] >= counts[1] && counts[1] > 4, "{threads}");
+    assert_eq!([there, new], [REFUSED; 2]);
+}
+
+fn ends(mut daemon: Child) -> bool {
+    let pid = daemon.id();
+    mounts::signal(pid, Signal::TERM);
+    let ended = within(Duration::from_secs(10), || daemon.try_wait().unwrap().is_some());
+    // The guardian takes away what it leaves.
+    daemon.kill().unwrap();
+    daemon.wait().unwrap().success() && ended
+}
+
+/// Files, programs, sockets, rings and mounts are out of reach.
+#[test]
+fn nothing_else_can_be_reached() {
+    needs_mount!();
+    requirement!(rustix::process::geteuid().is_root(), "needs root");
+    let image = Image::make(&[], 16).unwrap();
+    let at = image.aside().join("ours");
+    fs::create_dir(&at).unwrap();
+    let mut command = binary::command(&["ext4", "--transport", "dev", "--sandbox-probe"]);
+    let (daemon, tried) = tries(command.arg(image.path()).arg(&at));
+    fs::write(at.join("file"), b"written").unwrap();
+    assert!(ends(daemon));
+    assert_refused(&tried);
+    assert_eq!(mounts::count(&at), 0);
+    image.check();
+    assert_eq!(run(binary::command(&["ext4", "cat"]).arg(image.path()).arg("/file")).ok(), "written");
+}
+
+/// Of a user who may not mount, too: fusermount3 is run by the process outside.
+#[test]
+fn users_are_locked_in_as_well() {
+    needs_mount!();
+    requirement!(rustix::process::geteuid().is_root(), "needs root");
+    needs_tools!("fusermount3");
+    let Some(s) = Plan::tmpfs().unmounted().set_or_skip() else { return };
+    sh(s.aside(), "truncate -s 16M image; mkfs.ext4 -q -F image; chmod 666 image; chmod 755 .").ok();
+    let image = s.aside().join("image");
+    nobody::perform(&s, |shunt| {
+        let mut command = shunt(&["ext4", "--transport", "dev", "--sandbox-probe"]);
+        let (daemon, tried) = tries(command.arg(&image).arg(s.mnt()));
+        assert!(ends(daemon));
+        assert_refused(&tried);
+        assert_eq!(mounts::count(s.mnt()), 0);
+    });
+}
