@@ -87,7 +87,7 @@ impl Filesystem {
         let (geometry, superblock) = Geometry::read(&*device)?;
         let store = Arc::new(Store::writable(device, &geometry, superblock.clone(), None, CACHE));
         store.protect(Zone::of(&store, Some(journal))?);
-        let allocator = Some(Allocator::new(&store)?);
+        let allocator = Some(Allocator::new(&store, 0)?);
         Ok(Self {
             geometry,
             superblock,
