@@ -4,8 +4,8 @@ mod common;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 /// Entries that a queue has at most on a machine of a few processors.
 const MOST: usize = 64;
 
-/// Threads of the whole process are counted: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
-
-/// A mount over rings, where this kernel has them.
-fn rings() -> Option<Plan> {
+/// A mount over rings, where this kernel has them. The threads of the whole process are counted and the kernel's
+/// switch is turned, so the tests take turns: from before the switch is read until the guard is dropped.
+fn rings() -> Option<(Plan, MutexGuard<'static, ()>)> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let switch = fs::read_to_string(SWITCH);
     if switch.is_err() {
         // A kernel that cannot be made to have them.
@@ -37,7 +37,7 @@ fn rings() -> Option<Plan> {
         skip("FUSE over io_uring is switched off");
         return None;
     }
-    Some(Plan::passthrough().config(|config| config.transport(Transport::Uring)))
+    Some((Plan::passthrough().config(|config| config.transport(Transport::Uring)), alone))
 }
 
 /// A file of these bytes whose every read and write is a request.
@@ -72,8 +72,7 @@ fn threads() -> Vec<(String, i32)> {
 
 #[test]
 fn threads_of_rings_come_first_and_no_others() {
-    let Some(plan) = rings() else { return };
-    let _alone = ALONE.lock();
+    let Some((plan, _alone)) = rings() else { return };
     let usual = rustix::process::getpriority_process(None).unwrap();
     run_with(plan, direct_file(b"bytes"), |stage| {
         // A handler that waits and a notification: ring threads may start threads for both.
@@ -99,8 +98,7 @@ fn threads_of_rings_come_first_and_no_others() {
 
 #[test]
 fn the_transport_is_told() {
-    let Some(plan) = rings() else { return };
-    let _alone = ALONE.lock();
+    let Some((plan, _alone)) = rings() else { return };
     run(plan, |stage| {
         let in_use = stage.handle.transport();
         assert_eq!((in_use.transport, in_use.reason), (Transport::Uring, None));
@@ -126,8 +124,7 @@ impl Drop for SwitchedOff {
 
 #[test]
 fn switched_off_the_device_serves_and_the_reason_says_what_to_do() {
-    let Some(plan) = rings() else { return };
-    let _alone = ALONE.lock();
+    let Some((plan, _alone)) = rings() else { return };
     let place = Place::new();
     let mounted = {
         let _off = SwitchedOff::now();
@@ -144,8 +141,7 @@ fn switched_off_the_device_serves_and_the_reason_says_what_to_do() {
 
 #[test]
 fn locks_that_are_waited_for_leave_room_for_the_unlock() {
-    let Some(plan) = rings() else { return };
-    let _alone = ALONE.lock();
+    let Some((plan, _alone)) = rings() else { return };
     const WAITERS: usize = 100;
     run(plan.config(|config| config.want(Capabilities::FLOCK_LOCKS)), |stage| {
         stage.fs.add_file("x", b"");
@@ -197,8 +193,7 @@ fn more_blocked_handlers_than_entries_are_served_in_turn() {
 
 /// More reads than a queue has entries, none of which ends before all entries are taken.
 fn fill_and_drain(held: fn(Door) -> Behaviour) {
-    let Some(plan) = rings() else { return };
-    let _alone = ALONE.lock();
+    let Some((plan, _alone)) = rings() else { return };
     run_with(plan, direct_file(b"bytes"), |stage| {
         let files = 3 * MOST;
         // Opened beforehand: an open behind reads that wait would wait too.
@@ -235,8 +230,7 @@ fn fill_and_drain(held: fn(Door) -> Behaviour) {
 
 #[test]
 fn a_connection_aborted_under_load_leaves_no_thread() {
-    let Some(plan) = rings() else { return };
-    let _alone = ALONE.lock();
+    let Some((plan, _alone)) = rings() else { return };
     let fs = direct_file(b"bytes");
     *fs.expiry.lock() = Expiry::NEVER_CACHED;
     run_with(plan, fs, |stage| {
@@ -274,8 +268,7 @@ fn a_connection_aborted_under_load_leaves_no_thread() {
 
 #[test]
 fn data_of_every_size_arrives_whole() {
-    let Some(plan) = rings() else { return };
-    let _alone = ALONE.lock();
+    let Some((plan, _alone)) = rings() else { return };
     run_with(plan, direct_file(b""), |stage| {
         let file = File::options().read(true).write(true).open(stage.path("x")).unwrap();
         let most = 1 << 20;
@@ -291,8 +284,7 @@ fn data_of_every_size_arrives_whole() {
 
 #[test]
 fn small_writes_leave_room_for_large_attributes() {
-    let Some(plan) = rings() else { return };
-    let _alone = ALONE.lock();
+    let Some((plan, _alone)) = rings() else { return };
     run(plan.config(|config| config.max_write(4096)), |stage| {
         stage.fs.add_file("x", b"");
         let value = vec![b'v'; 65_536];
