@@ -329,7 +329,7 @@ fn poll_ready_wakes_those_who_poll() {
             let (time, ready) = common::timed(|| poll(&mut fds, Some(&long)).unwrap());
             assert_eq!(ready, 1);
             assert!(fds[0].revents().contains(PollFlags::IN));
-            assert!(time >= Duration::from_millis(40) && time < Duration::from_secs(10), "{time:?}");
+            assert!(time >= Duration::from_millis(40) && time < Duration::from_secs(29), "{time:?}");
         });
     });
 }
@@ -493,13 +493,11 @@ fn waiting_for_a_notification_inside_a_handler_is_an_error_and_no_hang() {
         });
         fs::create_dir(stage.path("d")).unwrap();
         assert_eq!(*seen.lock(), [Err(Errno::DEADLK)]);
-        let (lookups, found) = stage.during(Opcode::Lookup, || {
-            eventually("the notification is sent after the reply", || stage.caches().queued() == 0);
-            std::thread::sleep(Duration::from_millis(50));
-            fs::metadata(stage.path("d")).unwrap()
+        eventually("the name is dropped after the reply", || {
+            let (lookups, found) = stage.during(Opcode::Lookup, || fs::metadata(stage.path("d")).unwrap());
+            assert!(found.is_dir());
+            lookups == 1
         });
-        assert!(found.is_dir());
-        assert_eq!(lookups, 1, "the name was dropped after the reply");
     });
 }
 
@@ -516,6 +514,27 @@ fn expiring_every_name_detaches_what_is_mounted_below_at_the_next_lookup() {
         assert!(there());
         fs::metadata(stage.path("graft")).unwrap();
         assert!(!there());
+    });
+}
+
+#[test]
+fn a_notification_that_is_stuck_holds_up_no_other_node() {
+    run(Plan::writeback(), |stage| {
+        let (stuck, free) = (stage.fs.add_file("stuck", vec![0; 4096]), stage.fs.add_file("free", b""));
+        let file = fs::OpenOptions::new().write(true).open(stage.path("stuck")).unwrap();
+        fs::metadata(stage.path("free")).unwrap();
+        // Now a thread is there that waits for work, and alone.
+        stage.caches().invalidate_node(free, None).wait().unwrap();
+        file.write_all_at(&pattern(4096, 1), 0).unwrap();
+        let gate = Gate::before(&stage.fs, Opcode::Write);
+        let first = stage.caches().invalidate_node_whole(stuck);
+        // Asked for before that thread runs, in all likelihood.
+        let second = stage.caches().invalidate_node(free, None);
+        eventually("the write-back waits", || gate.arrived() == 1);
+        eventually("the other node is told", || second.is_done());
+        assert!(!first.is_done());
+        gate.open();
+        first.wait().unwrap();
     });
 }
 

@@ -285,10 +285,13 @@ impl Inner {
         state.search_from = state.queued + Caches::MAX_QUEUED / 4;
     }
 
+    /// One thread for each node that is ready: one that was woken a moment ago still counts as idle, and may be stuck
+    /// with the first node for long.
     fn wake_or_start(self: &Arc<Self>, state: &mut State) {
         if state.idle > 0 {
             self.work.notify_one();
-        } else if state.threads < MAX_THREADS {
+        }
+        if state.idle < state.ready.len() && state.threads < MAX_THREADS {
             let inner = self.clone();
             let name = format!("{}-{}", crate::guardian::death::NOTIFIER, state.threads);
             if thread::Builder::new().name(name).spawn(move || inner.serve()).is_ok() {
