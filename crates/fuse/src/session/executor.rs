@@ -1,7 +1,7 @@
 //! Resumes handlers that waited.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -15,8 +15,9 @@ pub(crate) struct Executor {
     queue: Sender<Arc<Task>>,
     woken: Receiver<Arc<Task>>,
     threads: AtomicUsize,
-    /// Threads that wait for a task.
-    idle: Arc<AtomicUsize>,
+    /// Threads that wait for a task, less the tasks that wait for a thread. One that was woken a moment ago is not
+    /// counted for the next task: its own may block it.
+    spare: Arc<AtomicIsize>,
     limit: usize,
     /// Threads give up CAP_FSETID, as those that read requests do: handlers may register backing files.
     drops_fsetid: bool,
@@ -25,13 +26,13 @@ pub(crate) struct Executor {
 impl Executor {
     pub(crate) fn new(limit: usize, drops_fsetid: bool) -> Self {
         let (queue, woken) = unbounded();
-        Self { queue, woken, threads: AtomicUsize::new(0), idle: Arc::default(), limit, drops_fsetid }
+        Self { queue, woken, threads: AtomicUsize::new(0), spare: Arc::default(), limit, drops_fsetid }
     }
 
     pub(crate) fn schedule(&self, task: Arc<Task>) {
         // A handler that blocks after it was resumed must not hold up the others: one more thread while work queues.
-        let threads = self.threads.load(Ordering::Relaxed);
-        if self.woken.len() >= self.idle.load(Ordering::Acquire) && threads < self.limit {
+        let spare = self.spare.fetch_sub(1, Ordering::AcqRel);
+        if spare <= 0 && self.threads.load(Ordering::Relaxed) < self.limit {
             self.start();
         }
         self.queue.send(task).ok();
@@ -39,7 +40,7 @@ impl Executor {
 
     fn start(&self) {
         let number = self.threads.fetch_add(1, Ordering::Relaxed);
-        let (woken, idle, drops_fsetid) = (self.woken.clone(), self.idle.clone(), self.drops_fsetid);
+        let (woken, spare, drops_fsetid) = (self.woken.clone(), self.spare.clone(), self.drops_fsetid);
         let started = thread::Builder::new().name(format!("shunt-task-{number}")).spawn(move || {
             if drops_fsetid {
                 crate::privilege::drop_fsetid().ok();
@@ -47,10 +48,8 @@ impl Executor {
             crate::scheduling::roam();
             // An idle thread holds no sender, so this ends when the session drops its own.
             loop {
-                idle.fetch_add(1, Ordering::AcqRel);
-                let task = woken.recv();
-                idle.fetch_sub(1, Ordering::AcqRel);
-                let Ok(task) = task else { break };
+                spare.fetch_add(1, Ordering::AcqRel);
+                let Ok(task) = woken.recv() else { break };
                 task.run();
             }
         });
