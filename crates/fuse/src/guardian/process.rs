@@ -5,7 +5,7 @@ use std::ffi::{CStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -199,20 +199,23 @@ fn wait(socket: BorrowedFd<'_>, deadline: Option<Instant>, life: Option<Life>) -
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let time = left.into_iter().chain(life.map(|_| LOOK)).min();
-        let timeout =
-            time.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });
-        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], timeout.as_ref()) {
-            Err(Errno::INTR) => {}
-            // What it said comes first, its end included.
-            Ok(0) => {
-                let late = left.is_some_and(|left| left <= LOOK);
-                if late || life.is_some_and(Life::is_as_good_as_over) {
-                    return false;
-                }
-            }
-            _ => return true,
+        if says_something(socket, time) {
+            return true;
+        }
+        let late = left.is_some_and(|left| left <= LOOK);
+        if late || life.is_some_and(Life::is_as_good_as_over) {
+            // What it said comes first, also what it said between the two looks: that it ends on purpose.
+            return says_something(socket, Some(Duration::ZERO));
         }
     }
+}
+
+/// Whether there is something to be read within the time, the end included.
+fn says_something(socket: BorrowedFd<'_>, time: Option<Duration>) -> bool {
+    let timeout =
+        time.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });
+    let polled = poll(&mut [PollFd::new(&socket, PollFlags::IN)], timeout.as_ref());
+    !matches!(polled, Ok(0) | Err(Errno::INTR))
 }
 
 /// Standard error may be closed or full; that must not stop the cleaning.
