@@ -116,3 +116,21 @@ impl Tree {
         }
     }
 }
+
+impl From<&[u8]> for Content {
+    fn from(bytes: &[u8]) -> Self {
+        Self::Bytes(bytes.to_vec())
+    }
+}
+
+impl<const N: usize> From<&[u8; N]> for Content {
+    fn from(bytes: &[u8; N]) -> Self {
+        Self::Bytes(bytes.to_vec())
+    }
+}
+
+impl From<Vec<u8>> for Content {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes)
+    }
+}
