@@ -30,6 +30,20 @@ pub fn in_the_foreground(s: &Stage) -> Child {
     child
 }
 
+/// Whoever asks while one daemon is gone and the next one is not there gets an answer from the next one.
+#[test]
+fn stat_is_answered_between_two_daemons() {
+    needs_mount!();
+    stage::perform(plan().args(&["--crashes", "1000"]), |s| {
+        for _ in 0..10 {
+            let before = s.server().expect("a daemon");
+            mounts::signal(before, Signal::KILL);
+            // The killed one may answer with its last breath.
+            assert!(within(Duration::from_secs(10), || s.stat()["pid"] != before));
+        }
+    });
+}
+
 #[test]
 fn a_mount_in_the_foreground_goes_on_in_the_background() {
     needs_mount!();

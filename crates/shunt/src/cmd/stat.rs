@@ -14,15 +14,17 @@ pub fn run(args: &StatArgs) -> Result<()> {
     let (mount, info) = ours::find(&args.mountpoint)?;
     let dirs = ours::owner(&info).map(SocketDir::of).unwrap_or_default();
     let silent = |error| failed(format_args!("the daemon of {path} does not answer: {error}"));
-    let peer = control::find(&dirs, &SocketName::of(&mount)).map_err(silent)?.ok_or_else(|| {
+    let name = SocketName::of(&mount);
+    let ask = || control::ask(&dirs, &name, || !mount.is_mounted(), |peer| peer.stat());
+    let nobody = || {
         failed(format_args!(
             "no daemon of this user serves {path}: ask as the user who mounted it, or remove a dead mount with \
              `shunt umount {path}`"
         ))
-    })?;
+    };
     let mut before: Option<Stat> = None;
     loop {
-        let stat = peer.stat().map_err(silent)?;
+        let stat = ask().map_err(silent)?.ok_or_else(nobody)?;
         match args.json {
             true if args.watch.is_some() => {
                 print(format!("{}\n", serde_json::to_string(&stat).map_err(failed)?))?

@@ -18,6 +18,10 @@ const TO_CONNECT: Duration = Duration::from_secs(1);
 const TO_ANSWER: Duration = Duration::from_secs(5);
 /// An upgrade tries the other program first.
 const TO_UPGRADE: Duration = Duration::from_secs(15);
+/// A takeover takes some milliseconds, on a busy machine less than this. Meanwhile nobody listens.
+const TO_TAKE_OVER: Duration = Duration::from_secs(2);
+/// How often is looked for the next daemon.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// A daemon.
 #[derive(Debug)]
@@ -118,6 +122,34 @@ pub fn find<'a>(dirs: &'a [SocketDir], name: &SocketName) -> io::Result<Option<P
     trouble.map_or(Ok(None), Err)
 }
 
+/// As [`find`], and asks it. Where a takeover is under way waits for the next daemon, two seconds at most; `is_over` tells
+/// that there will be none.
+///
+/// # Errors
+/// As [`find`], and those of the question.
+pub fn ask<T>(
+    dirs: &[SocketDir],
+    name: &SocketName,
+    is_over: impl Fn() -> bool,
+    question: impl Fn(&Peer<'_>) -> io::Result<T>,
+) -> io::Result<Option<T>> {
+    let end = Instant::now() + TO_TAKE_OVER;
+    loop {
+        match find(dirs, name)?.map(|peer| question(&peer)) {
+            Some(Ok(answer)) => return Ok(Some(answer)),
+            Some(Err(error)) if !is_cut_short(&error) => return Err(error),
+            none if dirs.is_empty() || Instant::now() > end || is_over() => return none.transpose(),
+            _ => std::thread::sleep(LOOK),
+        }
+    }
+}
+
+/// The daemon ended before it answered.
+fn is_cut_short(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionRefused | ConnectionReset | NotFound | UnexpectedEof)
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use std::io::{Read, Write};
@@ -179,6 +211,40 @@ pub(super) mod tests {
 
         drop(control);
         assert!(find(&dirs, &name).unwrap().is_none());
+    }
+
+    #[test]
+    fn between_two_daemons_the_next_one_is_waited_for() {
+        let temp = tempfile::tempdir().unwrap();
+        let dirs = [SocketDir::of_test(temp.path())];
+        let name = name("0:1-8.sock");
+        // The daemon before was killed: its socket is still there.
+        drop(UnixListener::bind(temp.path().join("0:1-8.sock")).unwrap());
+        let next = std::thread::spawn({
+            let (dir, name) = (SocketDir::of_test(temp.path()), name.clone());
+            move || {
+                std::thread::sleep(10 * LOOK);
+                serve_in(dir, name, Arc::new(Fixed)).unwrap()
+            }
+        });
+        assert_eq!(ask(&dirs, &name, || false, |peer| peer.stat()).unwrap(), Some(Fixed.stat()));
+        drop(next.join().unwrap());
+        assert_eq!(ask(&dirs, &name, || true, |peer| peer.stat()).unwrap(), None);
+    }
+
+    #[test]
+    fn an_answer_cut_short_is_asked_for_again() {
+        let temp = tempfile::tempdir().unwrap();
+        let dirs = [SocketDir::of_test(temp.path())];
+        let name = name("0:1-9.sock");
+        let _control = serve_in(SocketDir::of_test(temp.path()), name.clone(), Arc::new(Fixed)).unwrap();
+        let asked = std::cell::Cell::new(0);
+        let question = |peer: &Peer<'_>| {
+            asked.set(asked.get() + 1);
+            if asked.get() == 1 { Err(io::ErrorKind::UnexpectedEof.into()) } else { peer.stat() }
+        };
+        assert_eq!(ask(&dirs, &name, || false, question).unwrap(), Some(Fixed.stat()));
+        assert_eq!(asked.get(), 2);
     }
 
     #[test]

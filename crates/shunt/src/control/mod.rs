@@ -8,7 +8,7 @@ mod server;
 mod stream;
 mod survey;
 
-pub use client::{Peer, find};
+pub use client::{Peer, ask, find};
 pub use dir::{SocketDir, SocketName};
 pub use proto::Hello;
 pub use server::{Control, Provider, serve};

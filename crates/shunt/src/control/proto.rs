@@ -108,7 +108,8 @@ pub fn write_request(stream: impl Write, ask: &Ask) -> io::Result<()> {
 
 /// Reads an answer.
 pub fn read_reply(stream: impl Read) -> io::Result<Reply> {
-    let line = read_line(stream, MAX_REPLY)?.ok_or_else(|| invalid("the reply has no end"))?;
+    let no_end = || io::Error::new(io::ErrorKind::UnexpectedEof, "the reply has no end");
+    let line = read_line(stream, MAX_REPLY)?.ok_or_else(no_end)?;
     let Versioned { v, reply } = serde_json::from_slice(&line)?;
     // A daemon of another version says so in this form too.
     match reply {
