@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -69,12 +70,13 @@ pub fn run_for(seconds: u64, command: &mut Command) -> Ran {
         .stderr(err.try_clone().expect("dup"))
         .spawn()
         .unwrap_or_else(|e| panic!("{what}: {e}"));
-    let deadline = start + crate::pace::seconds(seconds);
     let mut pause = Duration::from_micros(500);
     let status = loop {
         match child.try_wait().expect("wait") {
             Some(status) => break Some(status),
-            None if Instant::now() > deadline => {
+            None if start.elapsed().as_secs() >= seconds
+                && start.elapsed() > crate::pace::seconds(seconds) =>
+            {
                 let _ = child.kill();
                 // It may be stuck in the kernel: give the kill a moment, then leave it.
                 std::thread::sleep(Duration::from_millis(200));
@@ -91,8 +93,18 @@ pub fn run_for(seconds: u64, command: &mut Command) -> Ran {
 }
 
 /// Runs a line of shell in a directory.
-pub fn sh(dir: &std::path::Path, line: &str) -> Ran {
+pub fn sh(dir: &Path, line: &str) -> Ran {
     run_for(120, Command::new("sh").arg("-euc").arg(line).current_dir(dir))
+}
+
+/// Copies a program that is to be run, by another process: a child that another test is just starting would hold a copy of
+/// the descriptor that we write to, and nobody could run the copy meanwhile (ETXTBSY).
+///
+/// # Panics
+/// When it cannot be copied.
+#[track_caller]
+pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    run(Command::new("cp").arg(from.as_ref()).arg(to.as_ref())).ok();
 }
 
 fn text(file: &mut File) -> String {
@@ -100,6 +112,19 @@ fn text(file: &mut File) -> String {
     let _ = file.rewind();
     let _ = file.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Unmounts, for three seconds as long as that fails. A child that another test is just starting holds copies of all files,
+/// also of those on the mount that were closed since, until it has become another program.
+pub fn patiently(mut umount: impl FnMut() -> Ran) -> Ran {
+    let mut ran = umount();
+    within(Duration::from_secs(3), || {
+        if !ran.success() {
+            ran = umount();
+        }
+        ran.success()
+    });
+    ran
 }
 
 /// Asserts that a program complained as it should: in one line, with this word in it, and no backtrace.
@@ -115,12 +140,14 @@ pub fn one_line(err: &str, word: &str) {
 
 /// Waits until the condition holds, asking every 5 ms; false after `limit` in the pace of the machine.
 pub fn within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + crate::pace::limit(limit);
+    let start = Instant::now();
     loop {
+        // Before the condition is asked for the last time: asking may take long itself.
+        let late = start.elapsed() > limit && start.elapsed() > crate::pace::limit(limit);
         if condition() {
             return true;
         }
-        if Instant::now() > deadline {
+        if late {
             return false;
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::cmd::{Ran, run_for, within};
+use crate::cmd::{Ran, patiently, run_for, within};
 use crate::{binary, mounts};
 
 /// A file with a file system in it.
@@ -99,9 +99,9 @@ impl Mount {
         &self.at
     }
 
-    /// Runs `shunt umount`.
+    /// Runs `shunt umount`, [patiently].
     pub fn umount(&self) -> Ran {
-        run_for(60, binary::command(&["umount"]).arg(&self.at))
+        patiently(|| run_for(60, binary::command(&["umount"]).arg(&self.at)))
     }
 
     /// The daemon, as `shunt stat` tells it.

@@ -21,13 +21,15 @@ pub mod mounts;
 pub mod nobody;
 pub mod pace;
 pub mod peer;
+pub mod rings;
 pub mod rng;
 pub mod skip;
 pub mod stage;
 pub mod sys;
+pub mod turn;
 pub mod user;
 
-pub use cmd::{Ran, run, run_for, sh};
+pub use cmd::{Ran, copy_program, patiently, run, run_for, sh};
 pub use image::Image;
 pub use lower::Lower;
 pub use peer::Peer;

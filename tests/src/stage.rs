@@ -4,14 +4,14 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::cmd::{Ran, run_for, within};
+use crate::cmd::{Ran, patiently, run_for, within};
 use crate::lower::{Lower, Source, temp_dir};
-use crate::{binary, mounts, skip};
+use crate::{binary, mounts, rings, skip};
 
 /// How a stage is to be set.
 #[derive(Clone, Debug)]
@@ -209,7 +209,9 @@ impl Stage {
         if self.native {
             return;
         }
+        let switch = rings::keep();
         run_for(20, &mut self.mount_command()).ok();
+        drop(switch);
         assert_eq!(mounts::count(&self.mnt), 1, "shunt mirror --daemon returned, but nothing is mounted");
         let pid = self.entry().and_then(|e| e["pid"].as_u64()).expect("the mount is in `shunt list --json`");
         self.pid = Some(u32::try_from(pid).expect("a pid"));
@@ -253,9 +255,14 @@ impl Stage {
         self.stat()["requests"][name]["count"].as_u64().unwrap_or(0)
     }
 
-    /// Runs `shunt umount`.
-    pub fn umount(&self) -> Ran {
+    /// Runs `shunt umount`, once.
+    pub fn try_umount(&self) -> Ran {
         run_for(20, binary::command(&["umount"]).arg(&self.mnt))
+    }
+
+    /// Runs `shunt umount`, [patiently].
+    pub fn umount(&self) -> Ran {
+        patiently(|| self.try_umount())
     }
 
     /// Unmounts and mounts again: nothing the kernel has cached survives.
@@ -280,16 +287,9 @@ impl Stage {
     }
 
     fn take_down(&mut self) -> Result<(), String> {
-        let mut said = String::new();
-        // Children that other tests are starting just now hold copies of all files for an instant: EBUSY is retried.
-        let unmounted = within(Duration::from_secs(3), || {
-            if mounts::count(&self.mnt) == 0 {
-                return true;
-            }
-            let ran = self.umount();
-            said = ran.err.clone();
-            ran.success()
-        });
+        let umount = (mounts::count(&self.mnt) > 0).then(|| self.umount());
+        let unmounted = umount.as_ref().is_none_or(Ran::success) || mounts::count(&self.mnt) == 0;
+        let said = umount.map_or_else(String::new, |ran| ran.err);
         let gone = unmounted && self.gone(Duration::from_secs(2));
         self._watchdog = None;
         if gone {
@@ -335,12 +335,16 @@ impl Watchdog {
     fn new(pid: u32, mnt: PathBuf, patience: Duration) -> Self {
         let (stop, stopped) = mpsc::channel();
         std::thread::spawn(move || {
-            if stopped.recv_timeout(crate::pace::limit(patience)) == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("{}: no end after {patience:?}, killing the daemon {pid}", mnt.display());
-                mounts::end(server(&mnt).unwrap_or(pid));
-                std::thread::sleep(Duration::from_secs(2));
-                mounts::detach(&mnt);
+            let start = Instant::now();
+            while start.elapsed() < crate::pace::limit(patience) {
+                if stopped.recv_timeout(patience) != Err(mpsc::RecvTimeoutError::Timeout) {
+                    return;
+                }
             }
+            eprintln!("{}: no end after {:?}, killing the daemon {pid}", mnt.display(), start.elapsed());
+            mounts::end(server(&mnt).unwrap_or(pid));
+            std::thread::sleep(Duration::from_secs(2));
+            mounts::detach(&mnt);
         });
         Self { _stop: stop }
     }

@@ -87,20 +87,22 @@ fn inodes(s: &Stage) -> u64 {
 #[test]
 fn forgotten_inodes_give_their_memory_back() {
     needs_mount!();
-    stage::perform(Plan::tmpfs().args(&["--cache", "exclusive"]).patience(120), |s| {
-        make(s.src(), 20_000);
-        let before = memory_kib(s.pid());
-        run_for(60, Command::new("find").arg(s.mnt()).args(["-size", "+1"])).ok();
-        let walked = inodes(s);
-        assert!(walked >= 20_000, "{walked}");
-        let each = (memory_kib(s.pid()) - before) * 1024 / walked;
-        assert!(each < 1024, "{each} bytes per inode");
-        fs::remove_dir_all(s.mnt()).unwrap_err();
-        assert!(
-            within(Duration::from_secs(5), || inodes(s) < 100),
-            "{} inodes after everything was removed",
-            inodes(s)
-        );
+    shunt_tests::memory::keeping(|| {
+        stage::perform(Plan::tmpfs().args(&["--cache", "exclusive"]).patience(120), |s| {
+            make(s.src(), 20_000);
+            let before = memory_kib(s.pid());
+            run_for(60, Command::new("find").arg(s.mnt()).args(["-size", "+1"])).ok();
+            let walked = inodes(s);
+            assert!(walked >= 20_000, "{walked}");
+            let each = (memory_kib(s.pid()) - before) * 1024 / walked;
+            assert!(each < 1024, "{each} bytes per inode");
+            fs::remove_dir_all(s.mnt()).unwrap_err();
+            assert!(
+                within(Duration::from_secs(5), || inodes(s) < 100),
+                "{} inodes after everything was removed",
+                inodes(s)
+            );
+        });
     });
 }
 

@@ -28,29 +28,30 @@ fn walk(s: &Stage) -> usize {
 #[test]
 fn exclusive_asks_once() {
     needs_mount!();
-    let _kept = memory::keep();
-    stage::perform(Plan::tmpfs().args(&["--cache", "exclusive"]), |s| {
-        tree(s);
-        let read_links = || (0..20).for_each(|d| drop(fs::read_link(s.path(format!("d{d}/l"))).unwrap()));
-        let count = |name: &str| s.requests(name);
-        let all = || ["lookup", "getattr", "statx", "readlink", "readdir", "readdirplus"].map(count);
-        assert_eq!(walk(s), 1 + 20 * 22);
-        let [lookups, getattrs, ..] = all();
-        std::thread::sleep(Duration::from_millis(1500));
-        assert_eq!(walk(s), 1 + 20 * 22);
-        assert_eq!(count("lookup"), lookups, "the second walk looked names up");
-        assert!(count("getattr") - getattrs <= 21, "more than one request for each directory");
-        let before = all();
-        assert_eq!(walk(s), 1 + 20 * 22);
-        assert_eq!(
-            all(),
-            before,
-            "(lookup, getattr, statx, readlink, readdir, readdirplus) of the third walk"
-        );
-        read_links();
-        let links = count("readlink");
-        read_links();
-        assert_eq!(count("readlink"), links, "symbolic links are remembered");
+    memory::keeping(|| {
+        stage::perform(Plan::tmpfs().args(&["--cache", "exclusive"]), |s| {
+            tree(s);
+            let read_links = || (0..20).for_each(|d| drop(fs::read_link(s.path(format!("d{d}/l"))).unwrap()));
+            let count = |name: &str| s.requests(name);
+            let all = || ["lookup", "getattr", "statx", "readlink", "readdir", "readdirplus"].map(count);
+            assert_eq!(walk(s), 1 + 20 * 22);
+            let [lookups, getattrs, ..] = all();
+            std::thread::sleep(Duration::from_millis(1500));
+            assert_eq!(walk(s), 1 + 20 * 22);
+            assert_eq!(count("lookup"), lookups, "the second walk looked names up");
+            assert!(count("getattr") - getattrs <= 21, "more than one request for each directory");
+            let before = all();
+            assert_eq!(walk(s), 1 + 20 * 22);
+            assert_eq!(
+                all(),
+                before,
+                "(lookup, getattr, statx, readlink, readdir, readdirplus) of the third walk"
+            );
+            read_links();
+            let links = count("readlink");
+            read_links();
+            assert_eq!(count("readlink"), links, "symbolic links are remembered");
+        });
     });
 }
 
@@ -85,17 +86,18 @@ fn exclusive_sees_what_a_mapping_wrote() {
 #[test]
 fn exclusive_remembers_absence() {
     needs_mount!();
-    let _kept = memory::keep();
-    stage::perform(Plan::tmpfs().args(&["--cache", "exclusive"]), |s| {
-        assert!(fs::metadata(s.path("none")).is_err());
-        let before = s.requests("lookup");
-        (0..100).for_each(|_| assert!(fs::metadata(s.path("none")).is_err()));
-        assert!(s.requests("lookup") - before <= 1);
-        fs::write(s.path("none"), b"x").unwrap();
-        assert_eq!(fs::metadata(s.path("none")).unwrap().len(), 1);
-        fs::rename(s.path("none"), s.path("other")).unwrap();
-        assert!(fs::metadata(s.path("none")).is_err());
-        assert!(fs::metadata(s.path("other")).is_ok());
+    memory::keeping(|| {
+        stage::perform(Plan::tmpfs().args(&["--cache", "exclusive"]), |s| {
+            assert!(fs::metadata(s.path("none")).is_err());
+            let before = s.requests("lookup");
+            (0..100).for_each(|_| assert!(fs::metadata(s.path("none")).is_err()));
+            assert!(s.requests("lookup") - before <= 1);
+            fs::write(s.path("none"), b"x").unwrap();
+            assert_eq!(fs::metadata(s.path("none")).unwrap().len(), 1);
+            fs::rename(s.path("none"), s.path("other")).unwrap();
+            assert!(fs::metadata(s.path("none")).is_err());
+            assert!(fs::metadata(s.path("other")).is_ok());
+        });
     });
 }
 
@@ -103,25 +105,26 @@ fn exclusive_remembers_absence() {
 #[test]
 fn timeout_shows_changes_after_its_time() {
     needs_mount!();
-    let _kept = memory::keep();
-    stage::perform(Plan::tmpfs().args(&["--cache", "timeout=1"]), |s| {
-        fs::write(s.lower("f"), b"one").unwrap();
-        assert_eq!(fs::metadata(s.path("f")).unwrap().len(), 3);
-        assert!(!s.path("g").exists());
-        let start = Instant::now();
-        fs::write(s.lower("f"), b"longer").unwrap();
-        fs::write(s.lower("g"), b"").unwrap();
-        let before = s.requests("getattr") + s.requests("lookup");
-        (0..50).for_each(|_| drop(fs::metadata(s.path("f"))));
-        if start.elapsed() < Duration::from_millis(900) {
-            let asked = s.requests("getattr") + s.requests("lookup") - before;
-            assert!(asked <= 2, "{asked} requests within the second");
-        }
-        let seen = || fs::metadata(s.path("f")).unwrap().len() == 6 && s.path("g").exists();
-        assert!(shunt_tests::cmd::within(Duration::from_millis(1900), seen));
-        fs::remove_file(s.lower("f")).unwrap();
-        std::thread::sleep(Duration::from_millis(1100));
-        assert!(!s.path("f").exists());
+    memory::keeping(|| {
+        stage::perform(Plan::tmpfs().args(&["--cache", "timeout=1"]), |s| {
+            fs::write(s.lower("f"), b"one").unwrap();
+            assert_eq!(fs::metadata(s.path("f")).unwrap().len(), 3);
+            assert!(!s.path("g").exists());
+            let start = Instant::now();
+            fs::write(s.lower("f"), b"longer").unwrap();
+            fs::write(s.lower("g"), b"").unwrap();
+            let before = s.requests("getattr") + s.requests("lookup");
+            (0..50).for_each(|_| drop(fs::metadata(s.path("f"))));
+            if start.elapsed() < Duration::from_millis(900) {
+                let asked = s.requests("getattr") + s.requests("lookup") - before;
+                assert!(asked <= 2, "{asked} requests within the second");
+            }
+            let seen = || fs::metadata(s.path("f")).unwrap().len() == 6 && s.path("g").exists();
+            assert!(shunt_tests::cmd::within(Duration::from_millis(1900), seen));
+            fs::remove_file(s.lower("f")).unwrap();
+            std::thread::sleep(Duration::from_millis(1100));
+            assert!(!s.path("f").exists());
+        });
     });
 }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use shunt_tests::cmd::{one_line, within};
-use shunt_tests::{Plan, binary, mounts, needs_mount, needs_tools, nobody, run, run_for, sh, stage};
+use shunt_tests::{
+    Plan, binary, mounts, needs_mount, needs_tools, nobody, patiently, run, run_for, sh, stage,
+};
 
 const SOON: Duration = Duration::from_secs(2);
 
@@ -54,11 +56,11 @@ fn unprivileged_mounts() {
         let list = run(&mut shunt(&["list", "--json"])).ok();
         assert!(list.contains(s.mnt().to_str().unwrap()), "{list}");
         // Nobody else comes in, root neither, and the refusal to be asked is one clear line.
-        run_for(20, shunt(&["umount"]).arg(s.mnt())).ok();
+        patiently(|| run_for(20, shunt(&["umount"]).arg(s.mnt()))).ok();
         assert_eq!(mounts::count(s.mnt()), 0);
         let allow = run_for(20, shunt(&["mirror", "--daemon", "--allow-other"]).arg(s.src()).arg(s.mnt()));
         if allow.success() {
-            run_for(20, shunt(&["umount"]).arg(s.mnt())).ok();
+            patiently(|| run_for(20, shunt(&["umount"]).arg(s.mnt()))).ok();
         } else {
             one_line(&allow.err, "allow");
         }

@@ -8,7 +8,7 @@ use rustix::fs::{
     AtFlags, CWD, FallocateFlags, Mode, OFlags, copy_file_range, fallocate, linkat, open, seek,
 };
 use rustix::io::Errno;
-use shunt_tests::{Lower, Rng, Stage};
+use shunt_tests::{Lower, Rng, Stage, copy_program};
 
 shunt_tests::behaviours! { everywhere:
     holes_are_found, fallocate_reserves, fallocate_punches, fallocate_moves_ranges, copies_between_files,
@@ -40,7 +40,7 @@ fn holes_are_found(s: &Stage) {
 /// Truncating a program that runs fails, and has truncated nothing.
 fn a_running_program_keeps_its_text(s: &Stage) {
     let program = s.path("program");
-    fs::copy("/bin/sleep", &program).unwrap();
+    copy_program("/bin/sleep", &program);
     let size = fs::metadata(&program).unwrap().len();
     let mut child = std::process::Command::new(&program).arg("60").spawn().unwrap();
     let opened = [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR]
@@ -179,9 +179,10 @@ fn sparse_terabyte(s: &Stage) {
 }
 
 fn execute_from_the_mount(s: &Stage) {
-    fs::copy("/bin/true", s.path("prog")).unwrap();
+    copy_program("/bin/true", s.path("prog"));
     assert!(std::process::Command::new(s.path("prog")).status().unwrap().success());
-    fs::write(s.path("script"), "#!/bin/sh\nexit 7\n").unwrap();
+    fs::write(s.aside().join("script"), "#!/bin/sh\nexit 7\n").unwrap();
+    copy_program(s.aside().join("script"), s.path("script"));
     use std::os::unix::fs::PermissionsExt as _;
     fs::set_permissions(s.path("script"), fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(std::process::Command::new(s.path("script")).status().unwrap().code(), Some(7));

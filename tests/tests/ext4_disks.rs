@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use shunt_tests::cmd::one_line;
-use shunt_tests::{Image, binary, needs_mount, needs_tools, run, run_for, sh};
+use shunt_tests::{Image, binary, needs_mount, needs_tools, patiently, run, run_for, sh};
 use tempfile::TempDir;
 
 /// A disk with two file systems, in the partitions 2 and 5 of an MBR or 2 and 3 of a GPT.
@@ -83,7 +83,7 @@ fn a_partition_is_mounted() {
     fs::create_dir(&mnt).unwrap();
     run(binary::command(&["ext4", "--daemon", "-o", "partition=root"]).arg(disk.path()).arg(&mnt)).ok();
     let seen = fs::read(mnt.join("file"));
-    run(binary::command(&["umount"]).arg(&mnt)).ok();
+    patiently(|| run(binary::command(&["umount"]).arg(&mnt))).ok();
     assert_eq!(seen.unwrap(), b"first\n");
 }
 
@@ -113,10 +113,10 @@ fn an_image_in_use_is_left_alone() {
     let over = image.aside().join("over");
     fs::create_dir(&over).unwrap();
     let ran = run_for(20, binary::command(&["ext4", "--daemon", device]).arg(&over));
-    run(Command::new("umount").arg(&mnt));
+    patiently(|| run(Command::new("umount").arg(&mnt)));
     let alone = run_for(20, binary::command(&["ext4", "--daemon", device]).arg(&over));
     let kernel = run(Command::new("mount").args(["-t", "ext4", device]).arg(&mnt));
-    run(binary::command(&["umount"]).arg(&over));
+    patiently(|| run(binary::command(&["umount"]).arg(&over)));
     run(Command::new("losetup").args(["-d", device]));
     mounted.ok();
     one_line(&ran.fails(), "in use");
@@ -226,7 +226,7 @@ fn an_external_journal_is_named() {
     assert_eq!(run(ext4(&["cat"], Some("journal")).arg("/synced")).ok(), "is there");
     mount(&["--daemon"], Some("journal")).ok();
     let read = fs::read_to_string(mnt.join("synced"));
-    run_for(60, binary::command(&["umount"]).arg(&mnt)).ok();
+    patiently(|| run_for(60, binary::command(&["umount"]).arg(&mnt))).ok();
     assert_eq!(read.unwrap(), "is there");
     let device = Loop::new(&journal).unwrap();
     run_for(60, Command::new("e2fsck").args(["-fn", "-j", &device.0]).arg(image.path())).ok();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use shunt_tests::cmd::within;
-use shunt_tests::memory::{self, Turn};
+use shunt_tests::memory::{self, Drops};
 use shunt_tests::rng::Rng;
 use shunt_tests::sys::Handle;
 use shunt_tests::{Plan, Stage, binary, mounts, needs_mount, run, stage};
@@ -33,7 +33,7 @@ fn tree(dir: &Path) {
 }
 
 /// Makes the kernel forget what nobody uses: mirror's inodes and the lower ones.
-fn evict(turn: &Turn, s: &Stage) {
+fn evict(turn: &Drops, s: &Stage) {
     let known = || s.stat()["memory"]["nodes"].as_u64().unwrap();
     turn.forget_names();
     // FORGETs come when they come.
@@ -186,94 +186,98 @@ fn handles_below_mounts_outlive_the_daemon() {
 #[test]
 fn handles_outlive_the_mount() {
     needs_mount!();
-    let _kept = memory::keep();
-    for plan in [Plan::tmpfs(), Plan::ext4(), Plan::xfs(), Plan::btrfs()] {
-        let Some(mut s) = plan.set_or_skip() else { continue };
-        tree(s.src());
-        let handles = ["a/b/c", "a/b/c/f"].map(|name| Handle::of(&s.path(name)).unwrap());
-        s.remount();
-        let root = File::open(s.mnt()).unwrap();
-        for handle in handles {
-            assert!(handle.open(&root, READ).is_ok());
+    memory::keeping(|| {
+        for plan in [Plan::tmpfs(), Plan::ext4(), Plan::xfs(), Plan::btrfs()] {
+            let Some(mut s) = plan.set_or_skip() else { continue };
+            tree(s.src());
+            let handles = ["a/b/c", "a/b/c/f"].map(|name| Handle::of(&s.path(name)).unwrap());
+            s.remount();
+            let root = File::open(s.mnt()).unwrap();
+            for handle in handles {
+                assert!(handle.open(&root, READ).is_ok());
+            }
         }
-    }
+    });
 }
 
 /// Whoever makes handles up finds nothing that is not in the source.
 #[test]
 fn forged_handles_lead_nowhere() {
     needs_mount!();
-    let _kept = memory::keep();
-    for plan in [Plan::tmpfs(), Plan::ext4()] {
-        stage::perform(plan, |s| {
-            tree(s.src());
-            let root = File::open(s.mnt()).unwrap();
-            let inside: Vec<u64> = ["", "a", "a/b", "a/b/c", "a/b/c/f", "a/l"]
-                .iter()
-                .map(|name| fs::symlink_metadata(s.lower(name)).unwrap().ino())
-                .collect();
-            let try_out = |node: u64, generation: u32| {
-                if let Ok(file) = Handle::forged(node, generation).open(&root, PATH) {
-                    let ino = file.metadata().unwrap().ino();
-                    assert!(inside.contains(&ino), "{node:#x} led to inode {ino}, which is outside");
+    memory::keeping(|| {
+        for plan in [Plan::tmpfs(), Plan::ext4()] {
+            stage::perform(plan, |s| {
+                tree(s.src());
+                let root = File::open(s.mnt()).unwrap();
+                let inside: Vec<u64> = ["", "a", "a/b", "a/b/c", "a/b/c/f", "a/l"]
+                    .iter()
+                    .map(|name| fs::symlink_metadata(s.lower(name)).unwrap().ino())
+                    .collect();
+                let try_out = |node: u64, generation: u32| {
+                    if let Ok(file) = Handle::forged(node, generation).open(&root, PATH) {
+                        let ino = file.metadata().unwrap().ino();
+                        assert!(inside.contains(&ino), "{node:#x} led to inode {ino}, which is outside");
+                    }
+                };
+                let (known, generation) = Handle::of(&s.path("a/b/c/f")).unwrap().node();
+                // Around what is known, bit by bit.
+                for bit in 0..64 {
+                    try_out(known ^ 1 << bit, generation);
+                    try_out(1 << bit, generation);
+                    try_out(u64::MAX >> bit, generation);
+                    try_out(known, generation ^ 1 << (bit % 32));
                 }
-            };
-            let (known, generation) = Handle::of(&s.path("a/b/c/f")).unwrap().node();
-            // Around what is known, bit by bit.
-            for bit in 0..64 {
-                try_out(known ^ 1 << bit, generation);
-                try_out(1 << bit, generation);
-                try_out(u64::MAX >> bit, generation);
-                try_out(known, generation ^ 1 << (bit % 32));
-            }
-            // Numbers near by are those of neighbours, outside too; what generation they have is guessed.
-            for step in 0..2000u64 {
-                for node in [known.wrapping_add(step), known.wrapping_sub(step), 1 << 63 | step, step] {
-                    try_out(node, generation);
-                    try_out(node, 0);
+                // Numbers near by are those of neighbours, outside too; what generation they have is guessed.
+                for step in 0..2000u64 {
+                    for node in [known.wrapping_add(step), known.wrapping_sub(step), 1 << 63 | step, step] {
+                        try_out(node, generation);
+                        try_out(node, 0);
+                    }
                 }
-            }
-            // What is beside the source, with the generation as it is.
-            let beside = tempfile::NamedTempFile::new_in(s.src().parent().unwrap()).unwrap();
-            let aside = beside.path();
-            let ino = fs::metadata(aside).unwrap().ino();
-            let lower = Handle::of(aside).unwrap();
-            for &word in lower.words() {
-                let node = 1 << 63 | u64::from(word) << 31 | ino & 0x7fff_ffff;
-                assert!(is_stale(Handle::forged(node, 0).open(&root, PATH)), "{node:#x}");
-                try_out(node, word);
-            }
-            let mut rng = Rng::new(0x5eed);
-            for _ in 0..20_000 {
-                let mut word = || u64::from_ne_bytes(rng.bytes(8).try_into().unwrap());
-                try_out(word(), word() as u32);
-                try_out(1 << 63 | word(), 0);
-            }
-            assert_eq!(fs::read(s.path("a/b/c/f")).unwrap(), b"contents", "the mirror is well");
-        });
-    }
+                // What is beside the source, with the generation as it is.
+                let beside = tempfile::NamedTempFile::new_in(s.src().parent().unwrap()).unwrap();
+                let aside = beside.path();
+                let ino = fs::metadata(aside).unwrap().ino();
+                let lower = Handle::of(aside).unwrap();
+                for &word in lower.words() {
+                    let node = 1 << 63 | u64::from(word) << 31 | ino & 0x7fff_ffff;
+                    assert!(is_stale(Handle::forged(node, 0).open(&root, PATH)), "{node:#x}");
+                    try_out(node, word);
+                }
+                let mut rng = Rng::new(0x5eed);
+                for _ in 0..20_000 {
+                    let mut word = || u64::from_ne_bytes(rng.bytes(8).try_into().unwrap());
+                    try_out(word(), word() as u32);
+                    try_out(1 << 63 | word(), 0);
+                }
+                assert_eq!(fs::read(s.path("a/b/c/f")).unwrap(), b"contents", "the mirror is well");
+            });
+        }
+    });
 }
 
 /// What a listing told is not asked for again: a path below listed directories costs no lookup.
 #[test]
 fn listed_names_cost_no_lookup() {
     needs_mount!();
-    let _kept = memory::keep();
-    stage::perform(Plan::ext4().args(&["--cache", "exclusive"]), |s| {
-        for d in 0..10 {
-            fs::create_dir_all(s.lower(format!("d{d}/e"))).unwrap();
-            (0..20).for_each(|f| fs::write(s.lower(format!("d{d}/e/f{f}")), "x").unwrap());
-        }
-        let before = s.requests("lookup");
-        let list =
-            |path: &Path| fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
-        for d in list(s.mnt()) {
-            for e in list(&d) {
-                for f in list(&e) {
-                    assert_eq!(fs::metadata(f).unwrap().len(), 1);
+    memory::keeping(|| {
+        stage::perform(Plan::ext4().args(&["--cache", "exclusive"]), |s| {
+            for d in 0..10 {
+                fs::create_dir_all(s.lower(format!("d{d}/e"))).unwrap();
+                (0..20).for_each(|f| fs::write(s.lower(format!("d{d}/e/f{f}")), "x").unwrap());
+            }
+            let before = s.requests("lookup");
+            let list = |path: &Path| {
+                fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+            };
+            for d in list(s.mnt()) {
+                for e in list(&d) {
+                    for f in list(&e) {
+                        assert_eq!(fs::metadata(f).unwrap().len(), 1);
+                    }
                 }
             }
-        }
-        assert_eq!(s.requests("lookup"), before);
+            assert_eq!(s.requests("lookup"), before);
+        });
     });
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use shunt_tests::cmd::{one_line, within};
-use shunt_tests::{Peer, Plan, binary, mounts, needs_mount, run, run_for, stage};
+use shunt_tests::{Peer, Plan, binary, mounts, needs_mount, patiently, run, run_for, stage};
 
 const SOON: Duration = Duration::from_secs(2);
 
@@ -101,7 +101,7 @@ fn umount_waits_for_the_daemon() {
 fn plain_umount_ends_the_daemon() {
     needs_mount!();
     stage::perform(Plan::tmpfs(), |s| {
-        run(Command::new("umount").arg(s.mnt())).ok();
+        patiently(|| run(Command::new("umount").arg(s.mnt()))).ok();
         assert!(s.gone(SOON));
     });
 }
@@ -111,13 +111,13 @@ fn a_busy_mount_stays() {
     needs_mount!();
     stage::perform(Plan::tmpfs(), |s| {
         let mut open = File::create(s.path("f")).unwrap();
-        let ran = s.umount();
+        let ran = s.try_umount();
         assert_eq!(ran.status.and_then(|st| st.code()), Some(4), "{ran:#?}");
         one_line(&ran.err, "busy");
         open.write_all(b"still served").unwrap();
         assert_eq!(fs::read(s.path("f")).unwrap(), b"still served");
         drop(open);
-        assert!(within(SOON, || s.umount().success()));
+        s.umount().ok();
         assert!(s.gone(SOON));
     });
 }
@@ -155,7 +155,7 @@ fn mounted_over_its_own_source() {
         assert_eq!(run(Command::new("find").arg(s.src())).ok().lines().count(), 4);
         assert!(rustix::fs::statvfs(s.src()).is_ok());
     });
-    let ran = run_for(20, binary::command(&["umount"]).arg(s.src()));
+    let ran = patiently(|| run_for(20, binary::command(&["umount"]).arg(s.src())));
     mounts::detach(s.src());
     assert!(seen.is_ok() && ran.success(), "{ran:#?}");
     assert_eq!(fs::read(s.lower("e/new")).unwrap(), b"through the mirror");
@@ -176,7 +176,7 @@ fn mountpoint_inside_of_the_source() {
         return;
     }
     let found = run_for(20, Command::new("find").arg(&inside).args(["-xdev", "-printf", "%p %s\n"]));
-    let umount = run_for(20, binary::command(&["umount"]).arg(&inside));
+    let umount = patiently(|| run_for(20, binary::command(&["umount"]).arg(&inside)));
     mounts::detach(&inside);
     let found = found.ok();
     assert!(found.contains("inside/f 1") && found.contains("inside/inside"), "{found}");
@@ -196,7 +196,7 @@ fn two_mirrors_of_one_source() {
             fs::remove_file(other.join("f")).unwrap();
             assert!(!s.path("f").exists());
         });
-        let ran = run(binary::command(&["umount"]).arg(&other));
+        let ran = patiently(|| run(binary::command(&["umount"]).arg(&other)));
         mounts::detach(&other);
         assert!(seen.is_ok() && ran.success(), "{ran:#?}");
     });
@@ -215,7 +215,7 @@ fn a_mirror_of_a_mirror() {
             assert_eq!(fs::read(s.lower("f")).unwrap(), b"twice removed");
             assert_eq!(fs::read(other.join("f")).unwrap(), b"twice removed");
         });
-        let ran = run(binary::command(&["umount"]).arg(&other));
+        let ran = patiently(|| run(binary::command(&["umount"]).arg(&other)));
         mounts::detach(&other);
         assert!(seen.is_ok() && ran.success(), "{ran:#?}");
     });
@@ -233,15 +233,15 @@ fn two_hundred_mounts() {
     for round in 0..200 {
         run_for(20, &mut s.mount_command()).ok();
         assert_eq!(fs::read(s.path("f")).unwrap_or_default(), b"x", "round {round}");
-        let umounted = within(Duration::from_secs(3), || s.umount().success());
-        assert!(umounted && mounts::count(s.mnt()) == 0, "round {round}");
+        assert!(s.umount().success() && mounts::count(s.mnt()) == 0, "round {round}");
     }
     assert!(
         within(SOON, || mounts::processes_naming(s.mnt()).is_empty()),
         "{:?}",
         mounts::processes_naming(s.mnt())
     );
-    assert!(mounts::open_files(std::process::id()) <= mine + 8);
+    // Other tests of this process have files open, too.
+    assert!(within(SOON, || mounts::open_files(std::process::id()) <= mine + 8));
     assert!(sockets() <= sockets_before + 4, "{} then {} in /run/shunt", sockets_before, sockets());
     assert!(start.elapsed() < shunt_tests::pace::seconds(100), "{:?}", start.elapsed());
     s.mount();

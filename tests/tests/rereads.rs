@@ -6,11 +6,11 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
 use shunt_tests::sys::Shared;
-use shunt_tests::{Plan, Rng, Stage, needs_mount, stage};
+use shunt_tests::{Plan, Rng, Stage, memory, needs_mount, stage};
 
-fn exclusive(body: impl FnOnce(&Stage)) {
+fn exclusive(body: impl Fn(&Stage)) {
     needs_mount!();
-    stage::perform(Plan::tmpfs().args(&["--cache", "exclusive"]), body);
+    memory::keeping(|| stage::perform(Plan::tmpfs().args(&["--cache", "exclusive"]), &body));
 }
 
 /// Opens, looks and reads, as a compiler does with a header.
@@ -122,11 +122,11 @@ fn a_mapping_that_outlives_its_open_is_seen() {
 #[test]
 fn programs_run_again_and_again() {
     exclusive(|s| {
-        fs::copy("/bin/true", s.path("p")).unwrap();
+        shunt_tests::copy_program("/bin/true", s.path("p"));
         for _ in 0..5 {
             assert!(std::process::Command::new(s.path("p")).status().unwrap().success());
         }
-        fs::copy("/bin/false", s.path("p")).unwrap();
+        shunt_tests::copy_program("/bin/false", s.path("p"));
         assert!(!std::process::Command::new(s.path("p")).status().unwrap().success());
     });
 }

@@ -5,11 +5,11 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::process::Command;
 
-use shunt_tests::{Plan, Stage, needs_mount, stage};
+use shunt_tests::{Plan, Stage, memory, needs_mount, stage};
 
-fn unopened(plan: Plan, body: impl FnOnce(&Stage)) {
+fn unopened(plan: Plan, body: impl Fn(&Stage)) {
     needs_mount!();
-    stage::perform(plan, body);
+    memory::keeping(|| stage::perform(plan.clone(), &body));
 }
 
 #[test]

@@ -6,11 +6,11 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::stage::{Place, unmount};
-use common::{Behaviour, Gate, OpenAs, Plan, TestFs, eventually, run, stage, sys, timed};
+use common::{Behaviour, Gate, OpenAs, Plan, TestFs, eventually, run, stage, sys};
 use rustix::io::Errno;
 use shunt_fuse::mount::{MountError, MountMethod, MountPoint, Unmount};
 use shunt_fuse::{Config, Opcode, Profile, RequestId};
@@ -27,14 +27,24 @@ fn unmounting_waits_for_the_request_being_served() {
     let _alone = ALONE.lock();
     run(Plan::passthrough(), |stage| {
         stage.fs.add_file("x", b"");
-        stage.fs.script(|call| match call.op {
-            Opcode::Release => Behaviour::Block(Duration::from_millis(400)),
+        let gate = Gate::new();
+        let door = gate.door();
+        stage.fs.script(move |call| match call.op {
+            Opcode::Release => Behaviour::BlockUntil(door.clone()),
             _ => Behaviour::Go,
         });
         drop(File::open(stage.path("x")).unwrap());
-        eventually("RELEASE is being served", || stage.fs.log.count(Opcode::Release) == 1);
-        let (time, ()) = timed(|| unmount(stage.take().unwrap()));
-        assert!(time > Duration::from_millis(200), "{time:?}");
+        eventually("RELEASE is being served", || gate.arrived() == 1);
+        let opened = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(300));
+                opened.store(true, Ordering::SeqCst);
+                gate.open();
+            });
+            unmount(stage.take().unwrap());
+            assert!(opened.load(Ordering::SeqCst), "it did not wait");
+        });
         assert_eq!(stage.count(Opcode::Release), 1);
         assert!(stage.fs.destroyed.load(Ordering::SeqCst));
         assert!(!is_mounted(&stage.root()));

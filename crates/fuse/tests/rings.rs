@@ -16,17 +16,16 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use shunt_fuse::{Capabilities, Expiry, Opcode, Transport};
-
-const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+use shunt_tests::rings::{SWITCH, SwitchedOff, keep};
 
 /// Entries that a queue has at most on a machine of a few processors.
 const MOST: usize = 64;
 
-/// A mount over rings, where this kernel has them. The threads of the whole process are counted and the kernel's
-/// switch is turned, so the tests take turns: from before the switch is read until the guard is dropped.
+/// A mount over rings, where this kernel has them. The threads of the whole process are counted, so the tests take turns.
 fn rings() -> Option<(Plan, MutexGuard<'static, ()>)> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _kept = keep();
     let switch = fs::read_to_string(SWITCH);
     if switch.is_err() {
         // A kernel that cannot be made to have them.
@@ -104,22 +103,6 @@ fn the_transport_is_told() {
         assert_eq!((in_use.transport, in_use.reason), (Transport::Uring, None));
         assert!(stage.handle.negotiated().has(Capabilities::OVER_IO_URING));
     });
-}
-
-/// The kernel's switch, off until this is dropped.
-struct SwitchedOff;
-
-impl SwitchedOff {
-    fn now() -> Self {
-        fs::write(SWITCH, "N").unwrap();
-        Self
-    }
-}
-
-impl Drop for SwitchedOff {
-    fn drop(&mut self) {
-        fs::write(SWITCH, "Y").unwrap();
-    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use shunt_tests::{Rng, Stage, binary, mounts, run_for};
+use shunt_tests::{Rng, Stage, binary, mounts, pace, run_for};
 
 /// How a daemon comes to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,13 +21,15 @@ pub struct Killer<'a> {
     rng: Rng,
     last: Option<u32>,
     pub kills: Vec<Instant>,
+    /// How long programs took to start while the killed daemon was followed by another one.
+    starts: Vec<Duration>,
 }
 
 impl<'a> Killer<'a> {
     pub fn new(stage: &'a Stage, end: End) -> Self {
         let seed =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
-        Self { stage, end, rng: Rng::new(seed), last: None, kills: Vec::new() }
+        Self { stage, end, rng: Rng::new(seed), last: None, kills: Vec::new(), starts: Vec::new() }
     }
 
     /// Waits for a daemon to kill, and a random while, and kills it.
@@ -36,7 +38,7 @@ impl<'a> Killer<'a> {
         let pid = loop {
             match self.stage.server() {
                 Some(pid) if Some(pid) != self.last => break pid,
-                _ => assert!(found.elapsed() < Duration::from_secs(20), "no daemon follows the killed one"),
+                _ => assert!(found.elapsed() < pace::seconds(20), "no daemon follows the killed one"),
             }
         };
         // Some right away, in the middle of their takeover.
@@ -55,6 +57,14 @@ impl<'a> Killer<'a> {
             }
         }
         self.last = Some(pid);
+        self.starts.push(pace::start_of_a_program());
+    }
+
+    /// How long a takeover may take, in the pace that the machine had meanwhile.
+    pub fn limit(&mut self) -> Duration {
+        self.starts.sort();
+        let start = self.starts.get(self.starts.len() / 2).copied().unwrap_or_default();
+        pace::limit_of_start(Duration::from_millis(200), start)
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use shunt_tests::cmd::{one_line, within};
-use shunt_tests::{Plan, Ran, Stage, binary, mounts, needs_mount, run_for, stage};
+use shunt_tests::{Plan, Ran, Stage, binary, copy_program, mounts, needs_mount, run_for, stage};
 
 fn plan() -> Plan {
     Plan::tmpfs().args(&["--transport", "dev"])
@@ -21,7 +21,7 @@ fn unfit(s: &Stage, name: &str) -> PathBuf {
         symlink(binary::shunt(), fit).unwrap();
     }
     let path = s.aside().join(name);
-    fs::copy(env!("CARGO_BIN_EXE_unfit"), &path).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_unfit"), &path);
     path
 }
 
@@ -54,7 +54,7 @@ fn another_file_of_the_program_goes_on() {
     stage::perform(plan(), |s| {
         let mut open = Open::new(s);
         let copy = s.aside().join("copy");
-        fs::copy(binary::shunt(), &copy).unwrap();
+        copy_program(binary::shunt(), &copy);
         for number in 1..=3 {
             let before = s.server().unwrap();
             let told: Value = serde_json::from_str(&upgrade(s, &copy).ok()).unwrap();
@@ -93,7 +93,7 @@ fn what_is_not_fit_changes_nothing() {
         fs::write(&garbage, [7; 5000]).unwrap();
         fs::set_permissions(&garbage, fs::Permissions::from_mode(0o755)).unwrap();
         let inside = s.path("inside");
-        fs::copy(binary::shunt(), &inside).unwrap();
+        copy_program(binary::shunt(), &inside);
         for (program, word) in [
             (s.aside().join("nowhere"), "no such file"),
             (s.aside().to_owned(), "not a file"),
@@ -145,7 +145,6 @@ fn a_program_that_ends_soon_is_left_for_the_old_one() {
     stage::perform(plan(), |s| {
         let mut open = Open::new(s);
         upgrade(s, &unfit(s, "short-lived")).ok();
-        // Between two daemons there is nobody to be asked.
         let stat = || run_for(20, binary::command(&["stat", "--json"]).arg(s.mnt())).out;
         assert!(within(Duration::from_secs(10), || {
             open.works(s);

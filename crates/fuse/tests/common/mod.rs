@@ -22,17 +22,16 @@ pub use tree::{Content, Node, OpenAs};
 
 use std::time::{Duration, Instant};
 
+use shunt_tests::cmd::within;
+use shunt_tests::pace;
+
 /// Waits until the condition holds.
 ///
 /// # Panics
-/// After ten seconds.
+/// After ten seconds in the pace of the machine.
 #[track_caller]
 pub fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !condition() {
-        assert!(Instant::now() < end, "never happened: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    assert!(within(Duration::from_secs(10), condition), "never happened: {what}");
 }
 
 /// How much slower than a machine of its own this one is: the lab emulates its processors.
@@ -43,7 +42,7 @@ pub fn slowness() -> u32 {
 /// Waits until every notification is sent, however many there are.
 ///
 /// # Panics
-/// After ten seconds in which none was.
+/// After ten seconds, in the pace of the machine, in which none was.
 #[track_caller]
 pub fn drained(stage: &Stage) {
     let (mut left, mut since) = (usize::MAX, Instant::now());
@@ -52,7 +51,7 @@ pub fn drained(stage: &Stage) {
         match () {
             () if now == 0 => return,
             () if now < left => (left, since) = (now, Instant::now()),
-            () => assert!(since.elapsed() < Duration::from_secs(10), "{left} notifications are stuck"),
+            () => assert!(since.elapsed() < pace::seconds(10), "{left} notifications are stuck"),
         }
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use shunt_fuse::mount::{MountError, MountOptions, MountPoint, Unmount};
 use shunt_fuse::{Caches, Config, Handle, Mounted, NodeId, Opcode, Passthrough, Profile, Transport};
+use shunt_tests::pace;
+pub use shunt_tests::skip::skip;
+pub use shunt_tests::stage::over_rings;
 
 use super::watchdog::Watchdog;
 use super::{TestFs, eventually};
@@ -48,18 +51,6 @@ impl Plan {
         self.timeout = Duration::from_secs(seconds);
         self
     }
-}
-
-/// Says why a test does not run. With `CI=true` that is a failure.
-pub fn skip(reason: &str) {
-    let thread = std::thread::current();
-    eprintln!("SKIP {}: {reason}", thread.name().unwrap_or("?"));
-    assert!(std::env::var("CI").as_deref() != Ok("true"), "cannot run, and CI is set: {reason}");
-}
-
-/// Whether this run of the tests is to go over io_uring: `SHUNT_TRANSPORT=uring`.
-pub fn over_rings() -> bool {
-    std::env::var("SHUNT_TRANSPORT").as_deref() == Ok("uring")
 }
 
 /// Processors, and so queues of a ring session.
@@ -138,11 +129,13 @@ pub fn run_with(plan: Plan, fs: TestFs, body: impl FnOnce(&Stage)) {
     if !can_mount() {
         return;
     }
-    let watchdog = Watchdog::start(plan.timeout * super::slowness().min(5));
+    let watchdog = Watchdog::start(plan.timeout);
     let place = Place::new();
     let fs = Arc::new(fs);
+    let switch = shunt_tests::rings::keep();
     let mounted =
         shunt_fuse::mount::<TestFs>(fs.clone(), plan.config, &place.path(), &plan.options).expect("mount");
+    drop(switch);
     let point = mounted.mount_point().clone();
     watchdog.guard(&point);
     let in_use = mounted.handle().transport();
@@ -175,12 +168,12 @@ pub fn run_with(plan: Plan, fs: TestFs, body: impl FnOnce(&Stage)) {
 /// Unmounts, trying again while a child between fork and exec holds files of the mount.
 #[track_caller]
 pub fn unmount(mut mounted: Mounted) {
-    let end = Instant::now() + Duration::from_secs(5);
+    let start = Instant::now();
     loop {
         match mounted.unmount(Unmount::Normal) {
             Ok(served) => return served.expect("the session ends well"),
             Err(failed) => match *failed {
-                (back, MountError::Busy(_)) if Instant::now() < end => mounted = back,
+                (back, MountError::Busy(_)) if start.elapsed() < pace::seconds(5) => mounted = back,
                 (_, error) => panic!("{error}"),
             },
         }

@@ -1,10 +1,11 @@
 //! A hang becomes a failure: the connection is aborted, which ends every wait in the kernel for its server.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use shunt_fuse::mount::{MountPoint, Unmount};
+use shunt_tests::pace;
 
 /// After an abort every call returns at once; a test that goes on for so long hangs elsewhere.
 const GRACE: Duration = Duration::from_secs(20);
@@ -44,15 +45,18 @@ impl Watchdog {
     fn watch(&self, timeout: Duration, test: &str) {
         let (state, changed) = &*self.0;
         let mut state = state.lock();
-        if !changed.wait_while_for(&mut state, |state| !state.done, timeout).timed_out() {
-            return;
+        let start = Instant::now();
+        while start.elapsed() < pace::limit(timeout) {
+            if !changed.wait_while_for(&mut state, |state| !state.done, timeout).timed_out() {
+                return;
+            }
         }
         state.bitten = true;
         eprintln!("TIMEOUT {test}: aborting its connections\n{}", stacks());
         for point in &state.points {
             point.abort().ok();
         }
-        if changed.wait_while_for(&mut state, |state| !state.done, GRACE).timed_out() {
+        if changed.wait_while_for(&mut state, |state| !state.done, pace::limit(GRACE)).timed_out() {
             eprintln!("HANG {test}: goes on after the abort");
             for point in &state.points {
                 point.unmount(Unmount::Lazy).ok();

@@ -30,7 +30,8 @@ impl FileSystem for Empty {
 
 /// Mounts with rings that `spoil` has had in its hands, and looks at the root. Tells how that came.
 fn served_after(spoil: impl FnOnce(&mut Prepared)) -> Option<TransportInUse> {
-    let switch = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+    let _kept = shunt_tests::rings::keep();
+    let switch = std::fs::read_to_string(shunt_tests::rings::SWITCH);
     if !can_mount() || !switch.is_ok_and(|switch| switch.trim() == "Y") {
         skip("FUSE over io_uring is not there, or switched off");
         return None;
