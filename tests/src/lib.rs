@@ -14,6 +14,7 @@
 pub mod binary;
 pub mod cmd;
 pub mod dir;
+pub mod fsx;
 pub mod image;
 pub mod lower;
 pub mod memory;

@@ -78,39 +78,8 @@ fn pjdfstest_without_caches() {
     pjdfstest(Plan::daemon().args(&["--cache", "none"]));
 }
 
-/// Every operation that fsx knows, with a reason where one is left out.
-const FSX: &str = "
-flen = 1048576
-[weights]
-close_open = 1
-invalidate = 1
-read = 10
-write = 10
-mapread = 5
-mapwrite = 5
-truncate = 3
-fsync = 0.2
-fdatasync = 0.2
-posix_fallocate = 1
-punch_hole = 1
-sendfile = 2
-posix_fadvise = 1
-copy_file_range = 2
-";
-
 fn fsx(plan: Plan, operations: u32) {
-    let tool = binary::tool("fsx");
-    requirement!(tool.is_some(), "no fsx (run tests/setup)");
-    stage::perform(plan.patience(120), |s| {
-        let config = s.aside().join("fsx.toml");
-        fs::write(&config, FSX).unwrap();
-        for seed in 1..=3 {
-            let mut command = Command::new(tool.as_ref().unwrap());
-            command.args(["-S", &seed.to_string(), "-N", &operations.to_string(), "-f"]).arg(&config);
-            command.arg("-P").arg(s.aside()).arg(s.path(format!("file{seed}")));
-            run_for(60, &mut command).ok();
-        }
-    });
+    stage::perform(plan.patience(120), |s| shunt_tests::fsx::run(s.mnt(), s.aside(), operations, &[]));
 }
 
 #[test]

@@ -1,0 +1,46 @@
+//! fsx, which does to files what it then expects of them.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::{binary, requirement, run_for};
+
+/// Every operation that it knows.
+const CONFIG: &str = "
+flen = 1048576
+[weights]
+close_open = 1
+invalidate = 1
+read = 10
+write = 10
+mapread = 5
+mapwrite = 5
+truncate = 3
+fsync = 0.2
+fdatasync = 0.2
+posix_fallocate = 1
+punch_hole = 1
+sendfile = 2
+posix_fadvise = 1
+copy_file_range = 2
+";
+
+/// Three files in `at` get so many operations each, but none whose name begins with one of `without`. `aside` is for what
+/// it writes down.
+///
+/// # Panics
+/// When something is not as it should be.
+#[track_caller]
+pub fn run(at: &Path, aside: &Path, operations: u32, without: &[&str]) {
+    let tool = binary::tool("fsx");
+    requirement!(tool.is_some(), "no fsx (run tests/setup)");
+    let tool = tool.unwrap_or_default();
+    let config = aside.join("fsx.toml");
+    let known = CONFIG.lines().filter(|line| !without.iter().any(|name| line.starts_with(name)));
+    std::fs::write(&config, known.fold(String::new(), |text, line| text + line + "\n")).expect("fsx.toml");
+    for seed in 1..=3 {
+        let mut command = Command::new(&tool);
+        command.args(["-S", &seed.to_string(), "-N", &operations.to_string(), "-f"]).arg(&config);
+        run_for(120, command.arg("-P").arg(aside).arg(at.join(format!("file{seed}")))).ok();
+    }
+}
