@@ -371,3 +371,26 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_was_just_woken_is_not_counted_on_again() {
+        let (_reader, writer) = rustix::pipe::pipe().unwrap();
+        let notifier = Notifier::new(Arc::new(Device::new(writer).unwrap()));
+        let note = |node| Note::new(What::InvalidateNode { node: NodeId(node), offset: 0, length: 0 }).0;
+        notifier.enqueue(note(1));
+        while notifier.inner.state.lock().idle == 0 {
+            thread::yield_now();
+        }
+        // Before it runs.
+        let mut state = notifier.inner.state.lock();
+        for node in [2, 3] {
+            assert!(state.push(note(node), Vec::new()));
+            notifier.inner.wake_or_start(&mut state);
+        }
+        assert_eq!(state.threads, 2, "one for each node");
+    }
+}
