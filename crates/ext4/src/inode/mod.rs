@@ -26,6 +26,21 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The bits of `st_mode` that say so (`S_IFMT`), without those of permissions.
+    pub fn mode(self) -> u16 {
+        let kind = match self {
+            Self::Fifo => 0o01,
+            Self::CharDevice => 0o02,
+            Self::Directory => 0o04,
+            Self::BlockDevice => 0o06,
+            Self::Regular => 0o10,
+            Self::Symlink => 0o12,
+            Self::Socket => 0o14,
+        };
+        kind << 12
+    }
+
+    /// The inverse of [`mode`](Self::mode).
     fn of_mode(mode: u16) -> Option<Self> {
         Some(match mode >> 12 {
             0o01 => Self::Fifo,

@@ -156,22 +156,6 @@ pub(super) fn fill_sum(geometry: &Geometry, number: u32, generation: u32, bytes:
     }
 }
 
-impl Kind {
-    /// The bits of `mode` that say so.
-    pub(crate) fn mode(self) -> u16 {
-        let kind = match self {
-            Self::Fifo => 0o01,
-            Self::CharDevice => 0o02,
-            Self::Directory => 0o04,
-            Self::BlockDevice => 0o06,
-            Self::Regular => 0o10,
-            Self::Symlink => 0o12,
-            Self::Socket => 0o14,
-        };
-        kind << 12
-    }
-}
-
 impl Time {
     /// The inverse of `decode`; times that do not fit become the nearest that does.
     fn encode(self) -> (u32, u32) {

@@ -97,15 +97,6 @@ pub fn seen_by_engine(fs: &Filesystem) -> Tree {
 }
 
 pub fn seen_of(fs: &Filesystem, inode: &Inode) -> Seen {
-    let kind = match inode.kind {
-        Kind::Fifo => 0o01,
-        Kind::CharDevice => 0o02,
-        Kind::Directory => 0o04,
-        Kind::BlockDevice => 0o06,
-        Kind::Regular => 0o10,
-        Kind::Symlink => 0o12,
-        Kind::Socket => 0o14,
-    };
     let content = match inode.kind {
         Kind::Regular => {
             let mut content = vec![0; inode.size as usize];
@@ -118,7 +109,7 @@ pub fn seen_of(fs: &Filesystem, inode: &Inode) -> Seen {
     let names = fs.xattr_names(inode).unwrap();
     Seen {
         inode: inode.number,
-        mode: u32::from(inode.permissions) | kind << 12,
+        mode: u32::from(inode.kind.mode() | inode.permissions),
         owner: (inode.uid, inode.gid),
         links: inode.links.into(),
         size: inode.size,
