@@ -24,6 +24,7 @@ pub mod pace;
 pub mod peer;
 pub mod rings;
 pub mod rng;
+pub mod rules;
 pub mod skip;
 pub mod stage;
 pub mod sys;

@@ -2,10 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-use std::process::Command;
 
-use shunt_tests::{Lower, Plan, Stage, binary, requirement, run_for, stage};
+use shunt_tests::rules::{ALL_CASES, Rules};
+use shunt_tests::{Lower, Plan, binary, requirement, stage};
 
 /// Names in `pjdfstest.exclude`.
 ///
@@ -28,39 +27,21 @@ fn pjdfstest(plan: Plan) {
     let tool = tool.unwrap();
     stage::perform(plan.patience(180), |s| {
         fs::set_permissions(s.src(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(cases(s, &tool, &[], false) >= 380, "the suite did not really run");
+        let failures = if s.mounted() { excluded() } else { Vec::new() };
+        let rules = |remount| Rules {
+            tool: &tool,
+            aside: s.aside(),
+            elsewhere: if s.on() == Lower::Tmpfs { "/var/tmp" } else { "/dev/shm" },
+            expected_failures: &failures,
+            remount,
+        };
+        assert!(rules(false).judge(s.mnt(), &[]) >= ALL_CASES, "the suite did not really run");
         // Remounting read-only is for a mount of our own; in a native run it would be the machine's. It has a run of its
         // own, because in a full one the suite itself keeps a removed file open, and no file system can be remounted so.
         if s.mounted() {
-            assert!(cases(s, &tool, &["erofs"], true) >= 13);
+            assert!(rules(true).judge(s.mnt(), &["erofs"]) >= 13);
         }
     });
-}
-
-/// Runs the cases that match; gives how many passed.
-fn cases(s: &Stage, tool: &Path, patterns: &[&str], remount: bool) -> u32 {
-    // A directory of another file system, for the cases about EXDEV.
-    let elsewhere = if s.on() == Lower::Tmpfs { "/var/tmp" } else { "/dev/shm" };
-    let failures = if s.mounted() { excluded() } else { Vec::new() };
-    let config = format!(
-        "[features]\nposix_fallocate = {{}}\nrename_ctime = {{}}\nutime_now = {{}}\nutimensat = {{}}\n\
-         stat_st_birthtime = {{}}\n\
-         [settings]\nnaptime = 0.02\nallow_remount = {remount}\nexpected_failures = {failures:?}\n\
-         [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n"
-    );
-    let file = s.aside().join("pjdfstest.toml");
-    fs::write(&file, config).unwrap();
-    let mut command = Command::new(tool);
-    command.arg("-c").arg(file).arg("-p").arg(s.mnt()).args(["-s", elsewhere, "--"]).args(patterns);
-    let ran = run_for(120, &mut command);
-    let said: Vec<_> = ran.out.lines().collect();
-    let summary = said.iter().rev().find(|l| l.contains("passed")).copied().unwrap_or("no summary");
-    // A case that is not fine is followed by an indented line that says why.
-    let bad: Vec<_> =
-        said.windows(2).filter(|w| w[1].starts_with('\t') && !w[0].ends_with("skipped")).collect();
-    assert!(ran.success() && summary.contains("Summary: 0 failed"), "{summary}\n{bad:#?}\n{}", ran.err);
-    println!("{summary}");
-    summary.split(", ").find_map(|p| p.strip_suffix(" passed")?.parse().ok()).unwrap_or(0)
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! Suites that others wrote, on an image: pjdfstest for the rules, fsx for the data.
+//! Suites that others wrote, on an image.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
 
-use shunt_tests::{Image, binary, needs_mount, requirement, run_for};
+use shunt_tests::rules::{ALL_CASES, Rules};
+use shunt_tests::{Image, binary, needs_mount, requirement};
 
 fn rules(mkfs: &[&str]) {
     needs_mount!();
@@ -13,18 +13,14 @@ fn rules(mkfs: &[&str]) {
     let image = Image::make(mkfs, 256).unwrap();
     let mount = image.by_shunt(&["-o", "suid,dev"]);
     fs::set_permissions(mount.at(), fs::Permissions::from_mode(0o777)).unwrap();
-    let config = image.aside().join("pjdfstest.toml");
-    let text = "[features]\nposix_fallocate = {}\nrename_ctime = {}\nutime_now = {}\nutimensat = {}\n\
-                stat_st_birthtime = {}\n[settings]\nnaptime = 0.02\nallow_remount = false\nexpected_failures = []\n\
-                [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n";
-    fs::write(&config, text).unwrap();
-    let mut command = Command::new(tool.unwrap());
-    command.arg("-c").arg(config).arg("-p").arg(mount.at()).args(["-s", "/dev/shm"]);
-    let ran = run_for(180, &mut command);
-    let summary = ran.out.lines().rev().find(|line| line.contains("passed")).unwrap_or("no summary");
-    let passed = summary.split(", ").find_map(|part| part.strip_suffix(" passed")?.parse::<u32>().ok());
-    assert!(ran.success() && summary.contains("Summary: 0 failed"), "{}\n{}", ran.out, ran.err);
-    assert!(passed.is_some_and(|passed| passed >= 380), "the suite did not really run: {summary}");
+    let rules = Rules {
+        tool: &tool.unwrap(),
+        aside: image.aside(),
+        elsewhere: "/dev/shm",
+        expected_failures: &[],
+        remount: false,
+    };
+    assert!(rules.judge(mount.at(), &[]) >= ALL_CASES, "the suite did not really run");
     drop(mount);
     image.check();
 }
