@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use common::{Image, run};
-use shunt_ext4::{Error, Fallocate, FileDevice, Filesystem};
+use shunt_ext4::{Error, Fallocate, FileDevice, Filesystem, Making, New, ROOT};
 
 fn open(path: &Path) -> Filesystem {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
@@ -250,6 +250,52 @@ fn a_full_file_system_says_so_and_stays_whole() {
         engine.close().unwrap();
         fsck(&image.path());
     }
+}
+
+/// However full the nodes of its map are.
+#[test]
+fn a_file_in_pieces_is_cut_and_goes_where_there_is_no_room() {
+    let Some(mut image) = Image::new(&["-b", "1024", "-N", "4000"], 8, false) else { return };
+    ["a", "b", "fill"].iter().for_each(|name| fs::write(image.mnt().join(name), b"").unwrap());
+    image.unmount();
+    let engine = open(&image.path());
+    let [a, b, fill] = ["a", "b", "fill"].map(|name| engine.walk(name.as_bytes()).unwrap().number);
+    let before = engine.free().unwrap();
+    // A leaf has room for 84.
+    for pieces in [4, 5, 83, 84, 85, 168] {
+        for n in 0..pieces {
+            for file in [a, b] {
+                engine.write(file, n * 2048, &[1; 1024]).unwrap();
+            }
+        }
+        let rest = engine.create(ROOT, b"rest", Making::Directory, &New::default()).unwrap().number;
+        let (mut size, mut length) = (0, 100_000);
+        while length > 0 {
+            match engine.write(fill, size, &vec![2; length]) {
+                Ok(count) => size += count as u64,
+                Err(Error::NoSpace) => length /= 2,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        // What is kept for metadata is used up as well.
+        let mut made = 0;
+        while engine.create(rest, format!("{made}").as_bytes(), Making::Directory, &New::default()).is_ok() {
+            made += 1;
+        }
+        engine.truncate(a, pieces / 2 * 2048 + 100).unwrap();
+        engine.truncate(a, 0).unwrap();
+        engine.fallocate(b, Fallocate::Punch, 0, pieces * 1024).unwrap();
+        engine.truncate(b, 0).unwrap();
+        engine.truncate(fill, 0).unwrap();
+        for n in 0..made {
+            engine.reap(engine.remove_directory(rest, format!("{n}").as_bytes()).unwrap().number).unwrap();
+        }
+        engine.reap(engine.remove_directory(ROOT, b"rest").unwrap().number).unwrap();
+        engine.sync().unwrap();
+        assert_eq!(engine.free().unwrap(), before, "{pieces} pieces");
+    }
+    engine.close().unwrap();
+    fsck(&image.path());
 }
 
 #[test]

@@ -67,7 +67,7 @@ pub(crate) fn replace(
     root.check(&fs.geometry)?;
     let (depth, entries) = (root.depth, root.entries());
     let mut edit = Edit { fs, allocator, handle, inode, spare: Vec::new(), removed: Vec::new() };
-    edit.reserve(range.0, new.len() + 1)?;
+    edit.reserve(range, new.len())?;
     let after = edit.apply(&entries, depth, range, new)?;
     if after != entries {
         edit.set_root(after, depth)?;
@@ -91,23 +91,30 @@ impl Edit<'_, '_> {
         Ok(Node::parse(&bytes)?.entries())
     }
 
-    /// Reserves as many blocks as nodes may be added on the way to `at`, where a leaf gets `more` entries.
-    fn reserve(&mut self, at: u64, more: usize) -> Result<()> {
+    /// Reserves as many blocks as nodes may be added on the way to `from`, where a leaf gets so many `new` entries. What
+    /// only loses blocks needs none, so that files can be cut and removed where there is no room.
+    fn reserve(&mut self, (from, to): (u64, u64), new: usize) -> Result<()> {
+        // Only what is cut out of the middle of an entry leaves one more.
+        let within = |piece: &Piece| u64::from(piece.logical) < from && to < piece.end();
+        let more = |entries: &Entries| match entries {
+            Entries::Leaf(list) if new == 0 => usize::from(list.iter().any(within)),
+            Entries::Leaf(_) => new + 1,
+            Entries::Inner(_) => 1,
+        };
         let root = Node::parse(&self.inode.block)?;
         let room = node::room(&self.fs.geometry);
         let mut needed = 0;
         let mut depth = root.depth;
         let mut entries = root.entries();
         // Nodes that are full from here down to the leaf.
-        let mut full = entries.len() + more > ROOM_OF_ROOT;
+        let mut full = entries.len() + more(&entries) > ROOM_OF_ROOT;
         let mut run = usize::from(full);
         while let Entries::Inner(children) = &entries {
-            let place = children.partition_point(|child| u64::from(child.first) <= at).saturating_sub(1);
+            let place = children.partition_point(|child| u64::from(child.first) <= from).saturating_sub(1);
             let Some(child) = children.get(place) else { break };
             depth -= 1;
             entries = self.read(child.block, depth)?;
-            let more = if depth == 0 { more } else { 1 };
-            full = entries.len() + more > room;
+            full = entries.len() + more(&entries) > room;
             run = if full { run + 1 } else { 0 };
         }
         if full {
