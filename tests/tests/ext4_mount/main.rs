@@ -108,8 +108,9 @@ fn a_second_look_costs_nothing() {
         look();
         let first = asked();
         look();
+        // Not one per file; the kernel asks for a name or two again when it has forgotten them.
         assert!(
-            asked() <= first + 2,
+            asked() <= first + 5,
             "{first} requests for the first look, {} for the second",
             asked() - first
         );
