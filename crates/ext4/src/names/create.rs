@@ -17,7 +17,7 @@ use crate::{orphans, time, xattr};
 pub enum Making<'a> {
     Regular,
     Directory,
-    /// With this target, of 1 to 4095 bytes.
+    /// With this target: at least one byte, at most 4095, and fewer than a block has.
     Symlink(&'a [u8]),
     Fifo,
     Socket,
@@ -151,6 +151,12 @@ impl Filesystem {
             && (target.is_empty() || target.len() as u64 >= LONGEST_TARGET || target.contains(&0))
         {
             return Err(if target.is_empty() { Error::NotFound } else { Error::Invalid });
+        }
+        // With the zero behind it, a target has no more than one block.
+        if let Making::Symlink(target) = what
+            && target.len() >= self.geometry.block_size as usize
+        {
+            return Err(Error::NameTooLong);
         }
         let kind = what.kind();
         let above = xattr::load(&self.geometry, &self.store, parent)?;

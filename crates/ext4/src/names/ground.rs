@@ -12,8 +12,8 @@ use crate::{time, xattr};
 /// Blocks that one more block of a file may change: itself, and what leads to it.
 pub(crate) const GROW_CREDITS: u32 = 1 + TAKE_CREDITS + map::CREDITS;
 
-/// Blocks that the target of a link may change: it has up to four.
-pub(super) const TARGET_CREDITS: u32 = 4 * (TAKE_CREDITS + map::CREDITS);
+/// Blocks that the target of a link may change.
+pub(super) const TARGET_CREDITS: u32 = TAKE_CREDITS + map::CREDITS;
 
 impl Filesystem {
     /// A new inode with nothing in it, near its parent.
@@ -80,15 +80,13 @@ impl Filesystem {
         let size = self.geometry.block_size as usize;
         inode.size = target.len() as u64;
         let rights = self.rights(inode.uid, inode.gid);
-        for (logical, part) in (0..).zip(target.chunks(size)) {
-            let goal = self.near(inode.number)?;
-            let mut content = part.to_vec();
-            content.resize(size, 0);
-            let mut reservation = self.allocator()?.reserve(&self.store, goal, 1, (For::Data, rights))?;
-            let start = reservation.start;
-            self.store.device().write_at(start << self.geometry.block_bits, &content)?;
-            self.enter_block(handle, inode, logical, &mut reservation)?;
-        }
+        let goal = self.near(inode.number)?;
+        let mut content = target.to_vec();
+        content.resize(size, 0);
+        let mut reservation = self.allocator()?.reserve(&self.store, goal, 1, (For::Data, rights))?;
+        let start = reservation.start;
+        self.store.device().write_at(start << self.geometry.block_bits, &content)?;
+        self.enter_block(handle, inode, 0, &mut reservation)?;
         Ok(())
     }
 
