@@ -23,7 +23,11 @@ const O_ACCMODE: u32 = rustix::fs::OFlags::RWMODE.bits();
 impl FileSystem for Ext4 {
     fn forget(&self, node: NodeId, lookups: u64) {
         let (Some(reaper), Ok(number)) = (&self.reaper, self.number(node)) else { return };
-        match self.known.forget(number, lookups) {
+        let forgotten = self.known.forget(number, lookups);
+        if forgotten.is_some() {
+            self.filesystem.release(number);
+        }
+        match forgotten {
             Some(Held { nameless: true, .. }) => reaper.free(number),
             // What fails is in the log.
             Some(Held { read: Some(time), .. }) => drop(self.store_read(number, time)),

@@ -25,10 +25,10 @@ pub(crate) enum For {
 
 /// Consecutive blocks that nobody else gets, until this is dropped or they are taken.
 pub(crate) struct Reservation<'a> {
-    allocator: &'a Allocator,
-    group: u32,
+    pub(super) allocator: &'a Allocator,
+    pub(super) group: u32,
     /// Within the group.
-    at: u32,
+    pub(super) at: u32,
     /// The first, on the device.
     pub(crate) start: u64,
     pub(crate) count: u32,
@@ -40,6 +40,19 @@ impl Allocator {
     /// # Errors
     /// [`Error::NoSpace`], also where there will be space once what waits is committed.
     pub(crate) fn reserve(
+        &self,
+        store: &Store,
+        goal: u64,
+        want: u32,
+        who: (For, Rights),
+    ) -> Result<Reservation<'_>> {
+        match self.reserve_free(store, goal, want, who) {
+            Err(Error::NoSpace) if self.release_windows() => self.reserve_free(store, goal, want, who),
+            result => result,
+        }
+    }
+
+    fn reserve_free(
         &self,
         store: &Store,
         goal: u64,

@@ -14,6 +14,7 @@ mod recent;
 mod rights;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
@@ -25,6 +26,8 @@ pub(crate) use blocks::{For, Reservation};
 use recent::Recent;
 pub use rights::Rights;
 pub(crate) use rights::reserved;
+pub(crate) use windows::Growing;
+use windows::Windows;
 
 use crate::error::Result;
 use crate::groups::Group;
@@ -48,6 +51,7 @@ pub(crate) struct Allocator {
     recent: Mutex<Recent>,
     /// Where directories are spread from.
     spread: AtomicU32,
+    windows: Windows,
 }
 
 /// A group. Counts are changed under its lock, and read without it to choose one.
@@ -101,7 +105,13 @@ impl Allocator {
             reserved,
             recent: Mutex::new(Recent::new(geometry.blocks_per_group)),
             spread: AtomicU32::new(0),
+            windows: Windows::default(),
         })
+    }
+
+    /// Blocks that can be reserved.
+    fn available(&self) -> i64 {
+        self.available.load(Ordering::Relaxed)
     }
 
     /// A group, locked, in which all that may be given out again can be.

@@ -39,6 +39,7 @@ impl Filesystem {
         } else {
             self.zero_within(&inode, size, size.next_multiple_of(self.geometry.block_size.into()))?;
         }
+        self.release(number);
         inode.size = size;
         inode.mtime = time::now();
         inode.ctime = inode.mtime;

@@ -128,9 +128,7 @@ impl Filesystem {
             let logical = at as u32;
             match run.place {
                 Place::Hole => {
-                    let (goal, who) = self.goal(inode, logical)?;
-                    let mut reservation =
-                        self.allocator()?.reserve(&self.store, goal, run.length, (who, rights))?;
+                    let mut reservation = self.reserve(inode, logical, run.length, rights)?;
                     let (start, length) = (reservation.start, reservation.count);
                     let piece = Piece { logical, length, start, written: false };
                     let mut handle = self.store.begin(1 + map::CREDITS + 2)?;

@@ -11,7 +11,7 @@ mod zero;
 
 pub use fallocate::Fallocate;
 
-use crate::allocate::For;
+use crate::allocate::{For, Growing, Reservation, Rights};
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
@@ -36,16 +36,26 @@ impl Filesystem {
         Ok(inode)
     }
 
-    /// Where new blocks of a file should lie: behind those before them, or near the inode.
-    fn goal(&self, inode: &Inode, logical: u32) -> Result<(u64, For)> {
+    /// Reserves blocks for a hole of a file, or for the first of it: behind those before them, or near the inode.
+    fn reserve(&self, inode: &Inode, logical: u32, want: u32, rights: Rights) -> Result<Reservation<'_>> {
+        let allocator = self.allocator()?;
         if let Some(before) = logical.checked_sub(1)
             && let Place::Written(block) | Place::Unwritten(block) =
                 map::map(&self.geometry, &self.store, inode, before, 1)?.place
         {
-            return Ok((block + 1, For::Growth));
+            let file = Growing { inode: inode.number, blocks: logical.into() };
+            return allocator.reserve_growth(&self.store, file, (block + 1, want), rights);
         }
         let (group, _) = self.geometry.locate_inode(inode.number)?;
-        Ok((self.geometry.group_start(group), For::Data))
+        let goal = self.geometry.group_start(group);
+        allocator.reserve(&self.store, goal, want, (For::Data, rights))
+    }
+
+    /// What is kept for a file to grow into is anybody's: to be called when nobody writes to it any more.
+    pub fn release(&self, number: u32) {
+        if let Ok(allocator) = self.allocator() {
+            allocator.release_window(number);
+        }
     }
 
     /// Runs `change` again once what was freed can be given out again, if it finds no space without that.

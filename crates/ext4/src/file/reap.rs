@@ -18,6 +18,7 @@ impl Filesystem {
         if inode.links > 0 || number < self.geometry.first_inode {
             return Err(Error::Invalid);
         }
+        self.release(number);
         let mapped = match inode.kind {
             Kind::Regular | Kind::Directory => true,
             Kind::Symlink => !inode.is_short_link(&self.geometry),

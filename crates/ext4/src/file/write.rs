@@ -112,8 +112,7 @@ impl Filesystem {
             Place::Written(start) => (start, run.length, None),
             Place::Unwritten(start) => (start, run.length, None),
             Place::Hole => {
-                let (goal, who) = self.goal(inode, logical)?;
-                let reservation = self.allocator()?.reserve(&self.store, goal, run.length, (who, rights))?;
+                let reservation = self.reserve(inode, logical, run.length, rights)?;
                 (reservation.start, reservation.count, Some(reservation))
             }
         };
