@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::process::Command;
 use std::sync::Arc;
 
-use shunt_ext4::{Error, Fallocate, Filesystem, Making, MemoryDevice, New, ROOT, Rights};
+use shunt_ext4::{Error, Fallocate, Filesystem, Making, MemoryDevice, New, ROOT, Rights, SetMode};
 
 /// An image of 16 MiB, a fifth of it reserved; `None` without e2fsprogs.
 fn image(owner: &[&str]) -> Option<Filesystem> {
@@ -52,6 +52,18 @@ fn users_stop_where_root_goes_on() {
     let link = |uid| fs.create(ROOT, b"link", Making::Symlink(&target), &New { uid, ..New::default() });
     assert!(matches!(link(1000), Err(Error::NoSpace)));
     assert!(link(0).is_ok());
+    // Nor for a directory, for attributes that do not fit the inode, and for a name in a directory that is full.
+    let directory = |uid| fs.create(ROOT, b"directory", Making::Directory, &New { uid, ..New::default() });
+    assert!(matches!(directory(1000), Err(Error::NoSpace)));
+    assert!(directory(0).is_ok());
+    let large = |rights| fs.set_xattr_as(file, b"user.large", &[1; 500], SetMode::Either, rights);
+    assert!(matches!(large(Rights::Common), Err(Error::NoSpace)));
+    assert!(large(Rights::Reserved).is_ok());
+    let name = |n: usize| format!("{n:x<240}").into_bytes();
+    let named = |n, uid| fs.create(ROOT, &name(n), Making::Regular, &New { uid, ..New::default() });
+    let full = (0..16).find_map(|n| named(n, 1000).err().map(|error| (n, error)));
+    let Some((n, Error::NoSpace)) = full else { panic!("{full:?}") };
+    assert!(named(n, 0).is_ok());
     let all = fill(users, Rights::Reserved);
     assert!(all >> 10 >= (users >> 10) + 16384 / 5 - 64, "{users} {all}");
     // Written over, it takes no new blocks.

@@ -331,14 +331,16 @@ impl FileSystem for Ext4 {
 
     async fn setxattr(
         &self,
-        _request: &Request<'_>,
+        request: &Request<'_>,
         node: NodeId,
         name: &CStr,
         value: &[u8],
         set: XattrSet,
     ) -> Result<(), Errno> {
         let (number, mode) = (self.number(node)?, changes::set_mode(set.flags)?);
-        let inode = self.with_space(|| self.filesystem.set_xattr(number, name.to_bytes(), value, mode))?;
+        let rights = self.filesystem.rights(request.uid(), request.gid());
+        let set_it = || self.filesystem.set_xattr_as(number, name.to_bytes(), value, mode, rights);
+        let inode = self.with_space(set_it)?;
         if set.acl_kill_sgid { self.drop_setgid(&inode) } else { Ok(()) }
     }
 

@@ -59,12 +59,7 @@ impl Allocator {
         want: u32,
         (who, rights): (For, Rights),
     ) -> Result<Reservation<'_>> {
-        let kept = match (who, rights) {
-            (For::Metadata, _) => 0,
-            (_, Rights::Reserved) => i64::from(self.kept),
-            (_, Rights::Common) => i64::from(self.kept).saturating_add_unsigned(self.reserved),
-        };
-        let left = self.available.load(Ordering::Relaxed).saturating_sub(kept);
+        let left = self.left(who, rights);
         if left <= 0 {
             return Err(Error::NoSpace);
         }
@@ -97,6 +92,28 @@ impl Allocator {
             }
         }
         Err(Error::NoSpace)
+    }
+
+    /// Blocks that may be had for this; negative where more are kept than there are.
+    fn left(&self, who: For, rights: Rights) -> i64 {
+        let kept = match (who, rights) {
+            (For::Metadata, Rights::Reserved) => 0,
+            (_, Rights::Reserved) => self.kept.into(),
+            (_, Rights::Common) => i64::from(self.kept).saturating_add_unsigned(self.reserved),
+        };
+        self.available().saturating_sub(kept)
+    }
+
+    /// Checks that somebody with these rights may have so many blocks for what a handle will need half way.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], as [`reserve`](Self::reserve).
+    pub(crate) fn check(&self, blocks: u32, rights: Rights) -> Result<()> {
+        let has_room = || blocks == 0 || self.left(For::Metadata, rights) >= blocks.into();
+        match has_room() || self.release_windows() && has_room() {
+            true => Ok(()),
+            false => Err(Error::NoSpace),
+        }
     }
 
     fn reserve_in(
@@ -155,8 +172,8 @@ impl Allocator {
     }
 
     /// Reserves and takes one block for metadata.
-    pub(crate) fn take_one(&self, handle: &mut Handle<'_>, goal: u64) -> Result<u64> {
-        let mut reservation = self.reserve(handle.store(), goal, 1, (For::Metadata, Rights::Reserved))?;
+    pub(crate) fn take_one(&self, handle: &mut Handle<'_>, goal: u64, rights: Rights) -> Result<u64> {
+        let mut reservation = self.reserve(handle.store(), goal, 1, (For::Metadata, rights))?;
         let start = reservation.start;
         reservation.take(handle, 1)?;
         Ok(start)

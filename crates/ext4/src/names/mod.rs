@@ -24,6 +24,9 @@ use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
 
+/// Blocks that entering a name may change where there is room for it, the inode of the directory included.
+const ENTER_CREDITS: u32 = 2;
+
 /// Blocks that taking a name out may change, the inode of the directory included.
 const LEAVE_CREDITS: u32 = 2;
 
@@ -68,7 +71,7 @@ impl Filesystem {
     /// Blocks that entering a name may change, the inode of the directory included.
     fn enter_credits(&self, parent: &Inode, name: &[u8]) -> Result<u32> {
         match directory::has_room(&self.directory(parent), name)? {
-            true => Ok(2),
+            true => Ok(ENTER_CREDITS),
             // Those of the directory, and what each of four new ones takes.
             false => Ok(1 + INSERT_BLOCKS + 4 * ground::GROW_CREDITS),
         }

@@ -9,7 +9,7 @@ use zerocopy::FromBytes;
 
 use super::change::{Changed, Lists, Room, SetMode, split_name};
 use super::{Acl, Attribute, verify};
-use crate::allocate::TAKE_CREDITS;
+use crate::allocate::{Rights, TAKE_CREDITS};
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
@@ -83,16 +83,16 @@ fn goal(geometry: &Geometry, inode: &Inode) -> u64 {
 }
 
 /// Writes what changed of an inode's attributes; the inode is to be saved afterwards.
-pub(crate) fn write(
+fn write(
     fs: &Filesystem,
     handle: &mut Handle<'_>,
     inode: &mut Inode,
-    lists: &Lists,
-    changed: Changed,
+    (lists, changed): (&Lists, Changed),
+    rights: Rights,
 ) -> Result<()> {
     if changed.block {
         // First, for it may want space.
-        write_block(fs, handle, inode, lists)?;
+        write_block(fs, handle, inode, lists, rights)?;
     }
     if changed.own {
         inode.tail = lists.encode_tail(inode.tail.len()).into();
@@ -106,7 +106,13 @@ pub(crate) fn write(
     Ok(())
 }
 
-fn write_block(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode, lists: &Lists) -> Result<()> {
+fn write_block(
+    fs: &Filesystem,
+    handle: &mut Handle<'_>,
+    inode: &mut Inode,
+    lists: &Lists,
+    rights: Rights,
+) -> Result<()> {
     let geometry = &fs.geometry;
     let Some(bytes) = lists.encode_block(geometry.block_size as usize) else {
         return release(fs, handle, inode);
@@ -134,7 +140,7 @@ fn write_block(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode, list
             return Ok(());
         }
     }
-    let new = fs.allocator()?.take_one(handle, goal(geometry, inode))?;
+    let new = fs.allocator()?.take_one(handle, goal(geometry, inode), rights)?;
     handle.create(new, Seal::Xattrs, |block| block.copy_from_slice(&bytes))?;
     shared.release(fs, handle, inode)?;
     shared.remember(hash, new);
@@ -212,7 +218,8 @@ pub(crate) fn set_new(
         let also = lists.set(attribute.clone(), SetMode::Either, room(&fs.geometry, inode))?;
         changed = Changed { own: changed.own || also.own, block: changed.block || also.block };
     }
-    write(fs, handle, inode, &lists, changed)
+    let rights = fs.rights(inode.uid, inode.gid);
+    write(fs, handle, inode, (&lists, changed), rights)
 }
 
 /// Brings the access ACL of an inode in line with its new permissions; the inode is to be saved afterwards.
@@ -223,7 +230,7 @@ pub(crate) fn follow_mode(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut 
     acl.set_mode(inode.permissions);
     let attribute = Attribute { index: ACCESS, name: Vec::new(), value: acl.to_stored() };
     let changed = lists.set(attribute, SetMode::Either, room(&fs.geometry, inode))?;
-    write(fs, handle, inode, &lists, changed)
+    write(fs, handle, inode, (&lists, changed), Rights::Reserved)
 }
 
 impl Filesystem {
@@ -237,9 +244,24 @@ impl Filesystem {
     /// ACL of what is no directory, [`Error::NotPermitted`] for what is immutable or may only be appended to, and for
     /// `user.` where there is no content; [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
     pub fn set_xattr(&self, number: u32, name: &[u8], value: &[u8], mode: SetMode) -> Result<Inode> {
+        self.set_xattr_as(number, name, value, mode, Rights::Reserved)
+    }
+
+    /// As [`set_xattr`](Self::set_xattr), by somebody with these rights.
+    ///
+    /// # Errors
+    /// As `set_xattr`; [`Error::NoSpace`] too where all that is left is reserved.
+    pub fn set_xattr_as(
+        &self,
+        number: u32,
+        name: &[u8],
+        value: &[u8],
+        mode: SetMode,
+        rights: Rights,
+    ) -> Result<Inode> {
         let (index, name) = split_name(name)?;
         let _lock = self.locks.write(number);
-        self.with_space(|| self.set_xattr_locked(number, (index, name), value, mode))
+        self.with_space(|| self.set_xattr_locked(number, (index, name), value, (mode, rights)))
     }
 
     fn set_xattr_locked(
@@ -247,7 +269,7 @@ impl Filesystem {
         number: u32,
         (index, name): (u8, &[u8]),
         value: &[u8],
-        mode: SetMode,
+        (mode, rights): (SetMode, Rights),
     ) -> Result<Inode> {
         let mut inode = self.inode(number)?;
         check(&inode, index)?;
@@ -271,7 +293,7 @@ impl Filesystem {
         if changed == Changed::default() && inode.permissions == before {
             return Ok(inode);
         }
-        self.put_xattrs(inode, &lists, changed)
+        self.put_xattrs(inode, (&lists, changed), rights)
     }
 
     /// Removes an extended attribute; tells what the inode is then.
@@ -285,12 +307,13 @@ impl Filesystem {
         check(&inode, index)?;
         let mut lists = load(&self.geometry, &self.store, &inode)?;
         let changed = lists.remove(index, name)?;
-        self.put_xattrs(inode, &lists, changed)
+        // What is left of shared ones may want a block of its own.
+        self.put_xattrs(inode, (&lists, changed), Rights::Reserved)
     }
 
-    fn put_xattrs(&self, mut inode: Inode, lists: &Lists, changed: Changed) -> Result<Inode> {
+    fn put_xattrs(&self, mut inode: Inode, change: (&Lists, Changed), rights: Rights) -> Result<Inode> {
         let mut handle = self.store.begin(CREDITS + 1)?;
-        write(self, &mut handle, &mut inode, lists, changed)?;
+        write(self, &mut handle, &mut inode, change, rights)?;
         inode.ctime = time::now();
         inode.save(&mut handle)?;
         Ok(inode)

@@ -256,7 +256,7 @@ impl Edit<'_, '_> {
                 spare.take(self.handle, 1)?;
                 block
             }
-            None => self.allocator.take_one(self.handle, self.goal())?,
+            None => self.allocator.take_one(self.handle, self.goal(), Rights::Reserved)?,
         };
         let room = node::room(&self.fs.geometry);
         self.handle.create(block, self.seal(depth), |bytes| node::put(bytes, depth, room, entries))?;

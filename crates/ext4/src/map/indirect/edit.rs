@@ -1,7 +1,7 @@
 //! Changing a block map.
 
 use super::{DIRECT, entry};
-use crate::allocate::Allocator;
+use crate::allocate::{Allocator, Rights};
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
@@ -76,7 +76,7 @@ impl Edit<'_, '_> {
         let units = (size / 512) as u64;
         let (block, mut table) = match number {
             0 => {
-                let block = self.allocator.take_one(self.handle, self.goal())?;
+                let block = self.allocator.take_one(self.handle, self.goal(), Rights::Reserved)?;
                 self.handle.create(block, Seal::Indirect, |_| {})?;
                 self.inode.blocks += units;
                 (block, vec![0; size])
