@@ -49,6 +49,7 @@ impl Filesystem {
             xattr::follow_mode(self, &mut handle, &mut inode)?;
         }
         inode.save(&mut handle)?;
+        handle.whole();
         Ok(inode)
     }
 
@@ -60,6 +61,14 @@ impl Filesystem {
         let _lock = self.locks.write(number);
         let mut inode = self.inode(number)?;
         inode.atime = time;
-        inode.save(&mut self.store.begin(INODE_CREDITS)?)
+        self.save_alone(&inode)
+    }
+
+    /// Saves an inode of which nothing else changes.
+    pub(crate) fn save_alone(&self, inode: &Inode) -> Result<()> {
+        let mut handle = self.store.begin(INODE_CREDITS)?;
+        inode.save(&mut handle)?;
+        handle.whole();
+        Ok(())
     }
 }

@@ -55,6 +55,7 @@ fn what_is_taken_reserved_or_waiting_is_not_given_out_by_a_group_that_was_forgot
             taken.push((one.start, one.count));
             let count = one.count;
             one.take(&mut handle, count).unwrap();
+            handle.whole();
         }
     }
     assert!(in_memory(allocator) <= 2 + reserved.len(), "{}", in_memory(allocator));
@@ -62,6 +63,7 @@ fn what_is_taken_reserved_or_waiting_is_not_given_out_by_a_group_that_was_forgot
     for &(start, count) in &taken {
         let mut handle = store.begin(TAKE_CREDITS).unwrap();
         allocator.free(&mut handle, start, count).unwrap();
+        handle.whole();
     }
     while let Ok(one) = allocator.reserve(store, 0, 7, (For::Metadata, Rights::Reserved)) {
         for block in one.start..one.start + u64::from(one.count) {

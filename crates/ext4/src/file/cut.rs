@@ -67,6 +67,7 @@ impl Filesystem {
                 return self.end_cut(&mut handle, inode, orphan);
             }
             inode.save(&mut handle)?;
+            handle.whole();
         }
     }
 
@@ -74,7 +75,9 @@ impl Filesystem {
         if orphan {
             orphans::remove(self, handle, inode)?;
         }
-        inode.save(handle)
+        inode.save(handle)?;
+        handle.whole();
+        Ok(())
     }
 
     /// Frees the blocks `from..to` of a file, in as many handles as that takes.
@@ -83,6 +86,7 @@ impl Filesystem {
             let mut handle = self.store.begin(1 + part.credits)?;
             self.free_part(&mut handle, inode, &part)?;
             inode.save(&mut handle)?;
+            handle.whole();
             if !part.more {
                 break;
             }

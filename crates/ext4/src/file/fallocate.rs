@@ -91,8 +91,7 @@ impl Filesystem {
         if !keeps {
             inode.size = inode.size.max(end);
         }
-        let mut handle = self.store.begin(1)?;
-        inode.save(&mut handle)
+        self.save_alone(&inode)
     }
 
     /// The blocks that a range touches.
@@ -136,6 +135,7 @@ impl Filesystem {
                     reservation.take(&mut handle, length)?;
                     inode.blocks += self.units(length.into());
                     inode.save(&mut handle)?;
+                    handle.whole();
                     at = piece.end();
                 }
                 Place::Written(start) if zero => {
@@ -143,6 +143,7 @@ impl Filesystem {
                     let mut handle = self.store.begin(1 + map::CREDITS)?;
                     map::replace(self, &mut handle, inode, (at, piece.end()), &[piece])?;
                     inode.save(&mut handle)?;
+                    handle.whole();
                     at = piece.end();
                 }
                 Place::Written(_) | Place::Unwritten(_) => at += u64::from(run.length),

@@ -32,21 +32,30 @@ impl<'a> Pending<'a> {
         1 + self.0.len() as u32 * CREDITS
     }
 
-    /// Enters all of it. The inode is to be saved.
+    /// Enters all of it. The inode is to be saved, also where this fails for want of space: what was entered before is
+    /// whole. Tells how far it came, as a block of the file.
     pub(super) fn enter(
         &mut self,
         fs: &Filesystem,
         handle: &mut Handle<'_>,
         inode: &mut Inode,
-    ) -> Result<()> {
+    ) -> (Option<u64>, Result<()>) {
+        let mut end = None;
         for (piece, reservation) in self.0.drain(..) {
             // Where the map has no room for it, the reservation is dropped, and the blocks stay free.
-            map::replace(fs, handle, inode, (piece.logical.into(), piece.end()), &[piece])?;
-            if let Some(mut reservation) = reservation {
-                reservation.take(handle, piece.length)?;
-                inode.blocks += fs.units(piece.length.into());
+            let replaced = map::replace(fs, handle, inode, (piece.logical.into(), piece.end()), &[piece]);
+            let taken = replaced.and_then(|_| match reservation {
+                Some(mut reservation) => {
+                    inode.blocks += fs.units(piece.length.into());
+                    reservation.take(handle, piece.length)
+                }
+                None => Ok(()),
+            });
+            if let Err(error) = taken {
+                return (end, Err(error));
             }
+            end = Some(piece.end());
         }
-        Ok(())
+        (end, Ok(()))
     }
 }

@@ -34,6 +34,8 @@ impl Filesystem {
         inode.size = 0;
         inode.save(&mut handle)?;
         Inode::set_deletion(&mut handle, number, time::now().seconds as u32)?;
-        self.allocator()?.free_inode(&mut handle, number, inode.kind == Kind::Directory)
+        self.allocator()?.free_inode(&mut handle, number, inode.kind == Kind::Directory)?;
+        handle.whole();
+        Ok(())
     }
 }

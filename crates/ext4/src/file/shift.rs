@@ -1,5 +1,6 @@
 //! Moving the blocks of a file within it.
 
+use crate::allocate::Rights;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
@@ -75,9 +76,13 @@ impl Filesystem {
 
     fn shift_piece(&self, inode: &mut Inode, piece: Piece, logical: u32) -> Result<()> {
         let moved = Piece { logical, ..piece };
+        // Once it is taken out of the map it must find room at its new place.
+        self.allocator()?.check(map::CREDITS, Rights::Reserved)?;
         let mut handle = self.store.begin(1 + 2 * map::CREDITS)?;
         map::replace(self, &mut handle, inode, (piece.logical.into(), piece.end()), &[])?;
         map::replace(self, &mut handle, inode, (logical.into(), moved.end()), &[moved])?;
-        inode.save(&mut handle)
+        inode.save(&mut handle)?;
+        handle.whole();
+        Ok(())
     }
 }

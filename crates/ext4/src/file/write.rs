@@ -87,12 +87,19 @@ impl Filesystem {
     /// Enters what was written up to `end`.
     fn enter(&self, inode: &mut Inode, end: u64, pending: &mut Pending<'_>) -> Result<()> {
         let mut handle = self.store.begin(pending.credits())?;
-        // A failure leaves the inode in memory behind what is on the device; it is given up then.
-        pending.enter(self, &mut handle, inode)?;
+        let (entered, result) = pending.enter(self, &mut handle, inode);
+        let end = match (&result, entered) {
+            (Ok(()), _) => end,
+            // The pieces before that for which the map had no room.
+            (Err(Error::NoSpace), Some(block)) => end.min(block << self.geometry.block_bits),
+            _ => return result,
+        };
         inode.size = inode.size.max(end);
         inode.mtime = time::now();
         inode.ctime = inode.mtime;
-        inode.save(&mut handle)
+        inode.save(&mut handle)?;
+        handle.whole();
+        result
     }
 
     /// Writes the first run of the file that `data` meets.

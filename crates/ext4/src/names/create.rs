@@ -110,6 +110,7 @@ impl Filesystem {
             // The directory may have grown for it.
             parent.save(&mut handle)?;
             self.unmake(&mut handle, inode)?;
+            handle.whole();
             return Err(error);
         }
         inode.links = if kind == Kind::Directory { 2 } else { 1 };
@@ -120,6 +121,7 @@ impl Filesystem {
         parent.mtime = inode.crtime.unwrap_or(inode.ctime);
         parent.ctime = parent.mtime;
         parent.save(&mut handle)?;
+        handle.whole();
         Ok(inode)
     }
 
@@ -140,10 +142,12 @@ impl Filesystem {
         inode.links = 0;
         inode.save_new(&mut handle)?;
         orphans::add(self, &mut handle, &mut inode)?;
+        handle.whole();
         Ok(inode)
     }
 
-    /// An inode with all but its links; it is not saved yet.
+    /// An inode with all but its links; it is not saved yet. The first thing that is done through a handle: where it
+    /// fails, all of it is undone.
     pub(super) fn make(
         &self,
         handle: &mut Handle<'_>,
@@ -178,6 +182,7 @@ impl Filesystem {
             Ok(()) => Ok(inode),
             Err(error) => {
                 self.unmake(handle, inode)?;
+                handle.whole();
                 Err(error)
             }
         }

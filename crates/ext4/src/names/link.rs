@@ -42,6 +42,7 @@ impl Filesystem {
             directory::insert(&mut Writing { fs: self, handle: &mut handle, inode: &mut parent }, &link);
         if let Err(error) = entered {
             parent.save(&mut handle)?;
+            handle.whole();
             return Err(error);
         }
         if inode.links == 0 {
@@ -52,6 +53,7 @@ impl Filesystem {
         (parent.mtime, parent.ctime) = (inode.ctime, inode.ctime);
         inode.save(&mut handle)?;
         parent.save(&mut handle)?;
+        handle.whole();
         Ok(inode)
     }
 
@@ -101,6 +103,7 @@ impl Filesystem {
         parent.save(&mut handle)?;
         inode.ctime = now;
         self.lose_name(&mut handle, &mut inode)?;
+        handle.whole();
         Ok(inode)
     }
 

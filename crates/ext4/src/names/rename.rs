@@ -172,6 +172,7 @@ impl Filesystem {
             if let Some(left) = left {
                 self.unmake(handle, left)?;
             }
+            handle.whole();
             return Err(error);
         }
         // In the same directory, the new name may have moved the old one.
@@ -208,6 +209,7 @@ impl Filesystem {
         old.inode.ctime = now;
         old.inode.save(handle)?;
         save_parents(handle, parents, now)?;
+        handle.whole();
         Ok(replaced)
     }
 
@@ -243,7 +245,9 @@ impl Filesystem {
             inode.ctime = now;
             inode.save(handle)?;
         }
-        save_parents(handle, parents, now)
+        save_parents(handle, parents, now)?;
+        handle.whole();
+        Ok(())
     }
 
     /// Leads the `..` of a directory to another one.

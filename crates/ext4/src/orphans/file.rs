@@ -109,16 +109,18 @@ impl Slots {
 
     /// Notes an inode; `false` where there is no room.
     pub(super) fn add(&mut self, handle: &mut Handle<'_>, number: u32) -> Result<bool> {
-        let Some(slot) = self.free.pop() else { return Ok(false) };
+        let Some(&slot) = self.free.last() else { return Ok(false) };
         self.put(handle, slot, number)?;
+        self.free.pop();
         self.taken.insert(number, slot);
         Ok(true)
     }
 
     /// Strikes an inode out; `false` where it does not stand here.
     pub(super) fn remove(&mut self, handle: &mut Handle<'_>, number: u32) -> Result<bool> {
-        let Some(slot) = self.taken.remove(&number) else { return Ok(false) };
+        let Some(&slot) = self.taken.get(&number) else { return Ok(false) };
         self.put(handle, slot, 0)?;
+        self.taken.remove(&number);
         self.free.push(slot);
         Ok(true)
     }

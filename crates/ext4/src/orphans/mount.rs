@@ -37,6 +37,7 @@ impl Filesystem {
                 let mut handle = self.store.begin(1 + CREDITS)?;
                 remove(self, &mut handle, &mut inode)?;
                 inode.save(&mut handle)?;
+                handle.whole();
             }
             settled += 1;
         }

@@ -40,6 +40,7 @@ fn nameless(fs: &Filesystem) -> u32 {
     };
     inode.save_new(&mut handle).unwrap();
     add(fs, &mut handle, &mut inode).unwrap();
+    handle.whole();
     drop(handle);
     for n in 0..40 {
         fs.write(number, n * 8192, b"something").unwrap();

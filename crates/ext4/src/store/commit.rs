@@ -32,20 +32,23 @@ impl Store {
             return Ok(());
         }
         let result = self.write_transaction(writer, &mut log);
-        if let Err(error) = &result {
-            self.abort(writer, log.as_mut(), error);
+        if let Err(error) = &result
+            && writer.gate.abort()
+        {
+            self.give_up(writer, log.as_mut(), error);
         }
         result
     }
 
     fn write_transaction(&self, writer: &Writer, log: &mut Option<Ring>) -> Result<()> {
-        let (tid, frozen, revoked, freed) = writer.gate.freeze(|tid| {
+        let taken = writer.gate.freeze(|tid| {
             let revoked = std::mem::take(&mut *writer.revoked.lock());
             if self.cache.dirty() > 0 || writer.superblock.is_changed() || !revoked.is_empty() {
                 self.put_superblock(writer)?;
             }
             Ok::<_, Error>((tid, self.cache.freeze(), revoked, writer.freed.take()))
-        })?;
+        });
+        let (tid, frozen, revoked, freed) = taken.ok_or(Error::ReadOnly)??;
         match log {
             // Only data was written, if that.
             _ if frozen.is_empty() => self.device.flush()?,
@@ -83,12 +86,17 @@ impl Store {
         ring.empty()
     }
 
-    /// Nothing can be changed from here on: the device has the last whole transaction, and that must stay so.
-    pub(super) fn abort(&self, writer: &Writer, ring: Option<&mut Ring>, error: &Error) {
-        if !writer.gate.abort() {
-            return;
+    /// Nothing can be changed from here on: the device has the last whole transaction, and that must stay so. Called by
+    /// who has a handle; a commit that waits for it has ended by then.
+    pub(super) fn abort_from_outside(&self, writer: &Writer, why: &dyn std::fmt::Display) {
+        if writer.gate.abort() {
+            self.give_up(writer, writer.log.lock().as_mut(), why);
         }
-        tracing::error!("a transaction was given up ({error}): the file system is read-only from now on");
+    }
+
+    /// Tells of an abort, and notes it on the device.
+    fn give_up(&self, writer: &Writer, ring: Option<&mut Ring>, why: &dyn std::fmt::Display) {
+        tracing::error!("a transaction was given up ({why}): the file system is read-only from now on");
         // As good as it goes on a device that just failed. The superblock alone is whole by itself.
         if let Some(ring) = ring {
             ring.give_up();

@@ -74,12 +74,18 @@ impl Gate {
         }
     }
 
-    /// Ends the running transaction and starts the next, with `take` in between, while there are no handles.
-    pub(super) fn freeze<R>(&self, take: impl FnOnce(Tid) -> R) -> R {
+    /// Ends the running transaction and starts the next, with `take` in between, while there are no handles. `None`
+    /// after an abort: what a handle left half done must not be taken.
+    pub(super) fn freeze<R>(&self, take: impl FnOnce(Tid) -> R) -> Option<R> {
         let mut state = self.state.lock();
         state.freezing = true;
-        while state.handles > 0 {
+        while state.handles > 0 && !state.aborted {
             self.changed.wait(&mut state);
+        }
+        if state.aborted {
+            state.freezing = false;
+            self.changed.notify_all();
+            return None;
         }
         let tid = self.running();
         // Those who want to enter wait for `freezing` and not for the lock, which guards no long work.
@@ -90,7 +96,7 @@ impl Gate {
         state.since = None;
         state.freezing = false;
         self.changed.notify_all();
-        taken
+        Some(taken)
     }
 
     pub(super) fn running(&self) -> Tid {
@@ -112,8 +118,9 @@ impl Gate {
 
     /// Lets nobody in any more; tells whether anybody was before.
     pub(super) fn abort(&self) -> bool {
+        let before = std::mem::replace(&mut self.state.lock().aborted, true);
         self.changed.notify_all();
-        !std::mem::replace(&mut self.state.lock().aborted, true)
+        !before
     }
 
     pub(super) fn is_aborted(&self) -> bool {

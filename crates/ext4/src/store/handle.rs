@@ -6,13 +6,14 @@ use super::{Seal, Store, Tid, Writer};
 use crate::error::{Error, Result};
 
 /// The right to change metadata until it is dropped. A handle must not be held while waiting for an inode's lock or for
-/// a commit; and what failed half way stays half done: check first, then change.
+/// a commit. Who changed anything through it says when that is [whole](Self::whole); one that is dropped before, because
+/// something failed half way, aborts, so that no half of an operation is ever committed.
 pub(crate) struct Handle<'a> {
     pub(super) store: &'a Store,
     pub(super) writer: &'a Writer,
     pub(super) credits: u32,
-    /// Something was changed through it.
-    pub(super) changed: bool,
+    /// Something was changed through it that is not whole yet.
+    pub(super) half: bool,
     /// Blocks changed through it, to see that it has as many credits.
     #[cfg(debug_assertions)]
     pub(super) blocks: std::collections::HashSet<u64>,
@@ -66,16 +67,19 @@ impl<'a> Handle<'a> {
         assert!(changed <= credits, "a handle with {credits} credits changes its block {changed}");
     }
 
-    /// What is done in half because the image is damaged, or the device failed, must not be committed.
+    /// What was changed up to here is whole: the operation is done, or what it had done was undone.
+    pub(crate) fn whole(&mut self) {
+        self.half = false;
+    }
+
+    /// Notes a change; or, at once where an operation is half done, why there will be no more.
     fn checked<R>(&mut self, result: Result<R>) -> Result<R> {
         match &result {
-            Err(error @ (Error::Corrupt(_) | Error::Io(_))) if self.changed => {
-                // A commit may have the log, and wait for this handle.
-                let mut log = self.writer.log.try_lock();
-                self.store.abort(self.writer, log.as_mut().and_then(|log| log.as_mut()), error);
+            Err(error @ (Error::Corrupt(_) | Error::Io(_))) if self.half => {
+                self.store.abort_from_outside(self.writer, error);
             }
             Err(_) => {}
-            Ok(_) => self.changed = true,
+            Ok(_) => self.half = true,
         }
         result
     }
@@ -88,7 +92,7 @@ impl<'a> Handle<'a> {
         #[cfg(debug_assertions)]
         self.count(number);
         self.writer.revoked.lock().remove(&number);
-        self.changed = true;
+        self.half = true;
         self.store.cache.create(number, Arc::from(bytes), seal);
         Ok(())
     }
@@ -100,7 +104,7 @@ impl<'a> Handle<'a> {
 
     /// The block holds metadata no more: dropped from memory, and revoked in the log.
     pub(crate) fn forget(&mut self, number: u64) {
-        self.changed = true;
+        self.half = true;
         self.writer.revoked.lock().insert(number);
         self.store.cache.forget(number);
     }
@@ -108,6 +112,9 @@ impl<'a> Handle<'a> {
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
+        if self.half {
+            self.store.abort_from_outside(self.writer, &"an operation failed half way");
+        }
         self.writer.gate.leave(self.credits);
     }
 }

@@ -173,7 +173,7 @@ impl Store {
                         store: self,
                         writer,
                         credits,
-                        changed: false,
+                        half: false,
                         #[cfg(debug_assertions)]
                         blocks: std::collections::HashSet::new(),
                     });

@@ -90,6 +90,7 @@ impl Store {
         handle: &mut Handle<'_>,
         change: impl FnOnce(&mut RawSuperblock) -> R,
     ) -> R {
+        handle.half = true;
         let superblock = &handle.writer.superblock;
         superblock.changes.fetch_add(1, Ordering::Relaxed);
         change(&mut superblock.raw.lock())

@@ -44,6 +44,7 @@ fn add(store: &Store, block: u64) {
         Ok(())
     };
     handle.change(block, Seal::Inodes, |_| Ok(()), change).unwrap();
+    handle.whole();
 }
 
 #[test]
@@ -82,7 +83,32 @@ fn a_snapshot_stays_as_it_was() {
 fn what_was_forgotten_is_not_written() {
     let (device, store) = store(16);
     add(&store, 3);
-    store.begin(1).unwrap().forget(3);
+    let mut handle = store.begin(1).unwrap();
+    handle.forget(3);
+    handle.whole();
+    drop(handle);
     store.sync().unwrap();
     assert_eq!(device.bytes()[3 << 12], 0);
+}
+
+#[test]
+fn what_is_half_done_is_never_committed() {
+    let (device, store) = store(16);
+    add(&store, 3);
+    store.sync().unwrap();
+    let mut handle = store.begin(1).unwrap();
+    let change = |bytes: &mut [u8]| {
+        bytes[0] = 9;
+        Ok(())
+    };
+    handle.change(3, Seal::Inodes, |_| Ok(()), change).unwrap();
+    // A commit that waits for the handle must not take what it leaves.
+    std::thread::scope(|scope| {
+        let commit = scope.spawn(|| store.sync());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        drop(handle);
+        assert!(matches!(commit.join().unwrap(), Err(Error::ReadOnly)));
+    });
+    assert!(matches!(store.begin(1), Err(Error::ReadOnly)));
+    assert_eq!(device.bytes()[3 << 12], 1);
 }

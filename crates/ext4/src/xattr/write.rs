@@ -316,6 +316,7 @@ impl Filesystem {
         write(self, &mut handle, &mut inode, change, rights)?;
         inode.ctime = time::now();
         inode.save(&mut handle)?;
+        handle.whole();
         Ok(inode)
     }
 }

@@ -94,3 +94,18 @@ fn what_is_no_fast_commit_is_none() {
     let future = tail(record(tag::HEAD, &words(&[1, 7])), &[], 7);
     assert!(matches!(changes(&[future]), Err(Error::Unsupported(_))));
 }
+
+#[test]
+fn a_full_area_is_read_to_its_end() {
+    let name = record(tag::LINK, &[words(&[2, 12]), b"name".to_vec()].concat());
+    let one = |n: usize| tail(if n == 0 { [head(7), name.clone()].concat() } else { name.clone() }, &[], 7);
+    let mut blocks: Vec<_> = (0..63).map(one).collect();
+    assert_eq!(changes(&blocks).unwrap().len(), 63);
+    // Nothing behind what is damaged counts, however whole it is.
+    blocks[40][9] ^= 1;
+    assert_eq!(changes(&blocks).unwrap().len(), 40);
+    // A record that would reach behind the end of its block.
+    blocks[40] = record(tag::PAD, &vec![0; 1020]);
+    blocks[40][2..4].copy_from_slice(&1021_u16.to_le_bytes());
+    assert_eq!(changes(&blocks).unwrap().len(), 40);
+}

@@ -29,6 +29,10 @@ pub(crate) fn replace(
     if new.iter().any(|piece| piece.start + u64::from(piece.length) > 1 << 32) {
         return Err(Error::NoSpace);
     }
+    // Before anything is changed: one table on each level.
+    if !new.is_empty() {
+        fs.allocator()?.check(3, Rights::Reserved)?;
+    }
     let mut edit = Edit { fs, allocator: fs.allocator()?, handle, inode, range, new, removed: Vec::new() };
     let mut block = edit.inode.block;
     let table = u64::from(fs.geometry.block_size / 4);

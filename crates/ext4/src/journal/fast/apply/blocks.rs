@@ -69,6 +69,7 @@ impl Apply<'_> {
                     let mut handle = self.fs.store.begin(TAKE_CREDITS)?;
                     let claimed = self.fs.allocator()?.claim(&mut handle, start, count);
                     claimed.map_err(|error| error.of_inode(*inode))?;
+                    handle.whole();
                 }
                 self.loose.insert(start, end);
             }
@@ -168,6 +169,7 @@ impl Apply<'_> {
                 for (start, count) in self.in_groups(start, end) {
                     let mut handle = self.fs.store.begin(TAKE_CREDITS)?;
                     self.fs.allocator()?.free(&mut handle, start, count)?;
+                    handle.whole();
                 }
             }
         }

@@ -156,7 +156,9 @@ impl<'a> Apply<'a> {
             let directory = Inode::kind_of(raw) == Some(Kind::Directory);
             self.fs.allocator()?.claim_inode(&mut handle, number, directory)?;
         }
-        Inode::put_image(&mut handle, number, raw, before.as_ref())
+        let inode = Inode::put_image(&mut handle, number, raw, before.as_ref())?;
+        handle.whole();
+        Ok(inode)
     }
 
     /// Frees an inode; its blocks become loose.
@@ -170,7 +172,9 @@ impl<'a> Apply<'a> {
         inode.save(&mut handle)?;
         Inode::set_deletion(&mut handle, inode.number, crate::time::now().seconds as u32)?;
         let directory = inode.kind == Kind::Directory;
-        self.fs.allocator()?.free_inode(&mut handle, inode.number, directory)
+        self.fs.allocator()?.free_inode(&mut handle, inode.number, directory)?;
+        handle.whole();
+        Ok(())
     }
 
     /// Who lost all names goes.
@@ -186,7 +190,10 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
+    /// The last thing that is done through a handle.
     fn save(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
-        inode.save(handle).map_err(|error| error.of_inode(inode.number))
+        inode.save(handle).map_err(|error| error.of_inode(inode.number))?;
+        handle.whole();
+        Ok(())
     }
 }

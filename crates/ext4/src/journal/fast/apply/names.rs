@@ -130,7 +130,7 @@ impl Apply<'_> {
             &found,
             name,
         )?;
-        self.save(&mut handle, &parent)?;
+        parent.save(&mut handle).map_err(|error| error.of_inode(parent.number))?;
         self.save(&mut handle, &inode)
     }
 
