@@ -10,6 +10,9 @@ use crate::{orphans, time};
 /// Runs that one handle frees.
 const MOST: usize = 16;
 
+/// Blocks of a directory that count as a run: each is revoked in the journal, which has room for so many in one transaction.
+const MOST_REVOKED: u32 = 256;
+
 /// The first runs of a file in a range, so few that one handle can free them.
 struct Part {
     from: u64,
@@ -101,7 +104,10 @@ impl Filesystem {
         let (mut at, mut runs) = (from, 0);
         while at < to {
             let most = (to - at).min(u32::MAX.into()) as u32;
-            let run = map::map(&self.geometry, &self.store, inode, at as u32, most)?;
+            let mut run = map::map(&self.geometry, &self.store, inode, at as u32, most)?;
+            if inode.kind == Kind::Directory && run.place != Place::Hole {
+                run.length = run.length.min(MOST_REVOKED);
+            }
             let end = at + u64::from(run.length);
             if run.place != Place::Hole {
                 if runs == MOST {

@@ -1,0 +1,126 @@
+//! The smallest journals there are: no operation outgrows them, and long ones run in several transactions.
+//!
+//! Needs mkfs.ext4 and e2fsck, and no root; in CI (`CI=true`) their absence is a failure. Built with debug assertions, the
+//! engine counts as well that each operation changes no more blocks than it said.
+
+use std::fs;
+use std::process::Command;
+use std::sync::Arc;
+
+use shunt_ext4::{
+    Device, Error, Fallocate, Filesystem, Inode, Making, MemoryDevice, Move, New, ROOT, SetMode,
+};
+
+/// Blocks that a journal has at least.
+const LEAST: u64 = 1024;
+
+const NAMES: usize = 3000;
+const HOLES: u64 = 3000;
+
+const NEW: New = New { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+
+fn name(n: usize) -> Vec<u8> {
+    format!("{n:x<200}").into_bytes()
+}
+
+fn gone(fs: &Filesystem, left: Inode) {
+    assert_eq!(left.links, 0);
+    fs.reap(left.number).unwrap();
+}
+
+/// A directory with an index of several levels, which is then emptied and removed.
+fn directory(fs: &Filesystem) {
+    let many = fs.create(ROOT, b"many", Making::Directory, &NEW).unwrap().number;
+    let other = fs.create(ROOT, b"other", Making::Directory, &NEW).unwrap().number;
+    for n in 0..NAMES {
+        fs.create(other, b"new", Making::Regular, &NEW).unwrap();
+        // The directory splits by what moves into it.
+        fs.rename((other, b"new"), (many, &name(n)), &Move::default()).unwrap();
+    }
+    (0..NAMES).for_each(|n| gone(fs, fs.unlink(many, &name(n)).unwrap()));
+    gone(fs, fs.remove_directory(ROOT, b"many").unwrap());
+}
+
+/// A file of single blocks, cut and moved in all the ways there are.
+fn fragments(fs: &Filesystem, block: u64) {
+    let file = fs.create(ROOT, b"file", Making::Regular, &NEW).unwrap().number;
+    let scatter = || {
+        for n in 0..HOLES {
+            fs.write(file, 2 * n * block, &[n as u8; 100]).unwrap();
+        }
+    };
+    scatter();
+    fs.fallocate(file, Fallocate::Punch, 100 * block, 1000 * block).unwrap();
+    for what in [Fallocate::Zero { keep_size: true }, Fallocate::Collapse, Fallocate::Insert] {
+        match fs.fallocate(file, what, 1500 * block, 900 * block) {
+            Ok(()) | Err(Error::Unsupported(_)) => {}
+            Err(error) => panic!("{what:?}: {error}"),
+        }
+    }
+    fs.truncate(file, 5000).unwrap();
+    scatter();
+    // All tables of a block map, and far from each other.
+    for n in 0..20 {
+        fs.write(file, (20_000 + 70_001 * n) * block, &[1; 10]).unwrap();
+    }
+    gone(fs, fs.unlink(ROOT, b"file").unwrap());
+}
+
+fn attributes(fs: &Filesystem, block: usize) {
+    let file = fs.create(ROOT, b"attributes", Making::Regular, &NEW).unwrap().number;
+    let mut most = 0;
+    for length in (0..block).step_by(97) {
+        match fs.set_xattr(file, b"user.large", &vec![length as u8; length], SetMode::Either) {
+            Ok(_) => most = length,
+            Err(error) => assert!(matches!(error, Error::NoSpace), "{error}"),
+        }
+    }
+    assert!(most > block * 3 / 4, "{most}");
+}
+
+fn works(block: u64, kind: &[&str]) {
+    let scratch = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let path = scratch.path().join("image");
+    let journal = format!("size={}", (LEAST * block) >> 20);
+    let made = Command::new("mkfs.ext4")
+        .args(["-q", "-F", "-b", &block.to_string(), "-J", &journal, "-N", "8000"])
+        .args(kind)
+        .arg(&path)
+        .arg("48M")
+        .output();
+    if !made.as_ref().is_ok_and(|made| made.status.success()) {
+        assert!(std::env::var_os("CI").is_none(), "{made:?}");
+        eprintln!("skipped: {made:?}");
+        return;
+    }
+    let device = Arc::new(MemoryDevice::new(fs::read(&path).unwrap()));
+    let fs = Filesystem::open_writable(device.clone()).unwrap();
+    directory(&fs);
+    fragments(&fs, block);
+    attributes(&fs, block as usize);
+    fs.close().unwrap();
+    assert_eq!(device.size(), 48 << 20);
+    fs::write(&path, device.bytes()).unwrap();
+    let output = Command::new("e2fsck").arg("-fn").arg(&path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn blocks_of_1k() {
+    works(1024, &[]);
+}
+
+#[test]
+fn blocks_of_1k_in_block_maps() {
+    works(1024, &["-t", "ext3"]);
+}
+
+#[test]
+fn blocks_of_2k() {
+    works(2048, &["-O", "orphan_file"]);
+}
+
+#[test]
+fn blocks_of_4k() {
+    works(4096, &[]);
+}
