@@ -23,6 +23,7 @@
 
 mod allocate;
 mod attributes;
+mod backup;
 mod checksum;
 mod content;
 pub mod device;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::replay::{Recovered, Recovery};
 use super::{JournalSuperblock, Log, fast};
+use crate::backup;
 use crate::device::{Device, Overlay};
 use crate::error::{Corruption, Error, Result};
 use crate::inode::Inode;
@@ -50,9 +51,14 @@ pub(crate) fn open(
     external: Option<Arc<dyn Device>>,
     purpose: Purpose,
 ) -> Result<Opened> {
-    let (geometry, superblock) = Geometry::read_torn(&*device)?;
-    // One that was written in half is whole in the journal.
-    let torn = Geometry::check(&superblock).err();
+    let (geometry, mut superblock) = Geometry::read_torn(&*device)?;
+    // One that was written in half is whole in the journal; or nothing but its sum is wrong, as a copy tells.
+    let mut torn = Geometry::check(&superblock).err();
+    let confirmed = torn.is_some() && backup::confirm(&*device, &geometry, &superblock);
+    if confirmed {
+        tracing::warn!("the superblock was written in half: mended, as a copy of it tells");
+        torn = None;
+    }
     let unwritable = geometry.unwritable();
     if purpose == Purpose::Write && !unwritable.is_empty() {
         return Err(Error::Unsupported(format!("writing with {}", unwritable.join(", "))));
@@ -65,6 +71,10 @@ pub(crate) fn open(
     if needs_recovery && !has_journal {
         return Err(Corruption::new("superblock: it needs recovery, and has no journal").into());
     }
+    if confirmed && purpose != Purpose::Read {
+        superblock.write(&*device)?;
+        device.flush()?;
+    }
     if !has_journal || purpose == Purpose::Read && !needs_recovery {
         return Ok(Opened { device, geometry, superblock, journal: None, recovered: None });
     }
@@ -74,6 +84,9 @@ pub(crate) fn open(
         let room = room(&log, &geometry);
         let journal = log.device().clone();
         device = Arc::new(Overlay::new(device, room));
+        if confirmed {
+            superblock.write(&*device)?;
+        }
         log.move_to(if log.is_external() { Arc::new(Overlay::new(journal, SLACK)) } else { device.clone() });
     }
     let mut journal = log.superblock()?;

@@ -48,9 +48,11 @@ pub fn within_superblocks(base: &[u8], events: &[Event], mut take: impl FnMut(Cu
     let mut image = base.to_vec();
     for (place, event) in events.iter().enumerate() {
         if let Event::Write { offset: SUPERBLOCK, data } = event {
-            let mut torn = image.clone();
-            torn[SUPERBLOCK as usize..][..SECTOR].copy_from_slice(&data[..SECTOR]);
-            take(Cut { after: place + 1, image: torn });
+            for half in [0..SECTOR, SECTOR..data.len()] {
+                let mut torn = image.clone();
+                torn[SUPERBLOCK as usize..][half.clone()].copy_from_slice(&data[half]);
+                take(Cut { after: place + 1, image: torn });
+            }
         }
         apply(&mut image, event, usize::MAX);
     }
