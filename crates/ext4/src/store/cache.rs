@@ -3,12 +3,12 @@
 //! The lock of a shard is the last of all locks: nothing else is taken, and no device is asked, while it is held.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use hashbrown::HashMap;
-use parking_lot::{Mutex, MutexGuard};
 
 use super::Seal;
+use super::sync::{AtomicU32, Mutex, MutexGuard};
 use crate::error::Result;
 
 /// Bytes of a block; readers and commits keep them as they were while somebody changes the block.

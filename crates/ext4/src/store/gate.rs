@@ -1,10 +1,9 @@
 //! Who may change something now: handles come and go, and a commit waits for them to end.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-
+use super::sync::{AtomicU64, Condvar, Mutex};
 use crate::error::{Error, Result};
 
 /// Number of a transaction, from 1 on.

@@ -7,9 +7,12 @@ mod commit;
 mod discard;
 mod gate;
 mod handle;
+#[cfg(all(test, feature = "model"))]
+mod model;
 mod place;
 mod seal;
 mod superblock;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod timer;
