@@ -1,0 +1,116 @@
+//! An open file system.
+
+mod look;
+mod open;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::allocate::Allocator;
+use crate::error::{Error, Result};
+use crate::groups::Group;
+use crate::journal::Recovered;
+use crate::layout::{Compat, Incompat, RawSuperblock};
+use crate::locks::Locks;
+use crate::orphans::Orphans;
+use crate::store::{Store, Timer};
+use crate::superblock::Geometry;
+use crate::xattr;
+
+/// The inode of the root directory.
+pub const ROOT: u32 = 2;
+
+/// An open file system. All methods may be called from several threads at once.
+pub struct Filesystem {
+    pub(crate) geometry: Geometry,
+    pub(crate) superblock: RawSuperblock,
+    pub(crate) store: Arc<Store>,
+    pub(crate) locks: Locks,
+    pub(crate) orphans: Orphans,
+    allocator: Option<Allocator>,
+    /// Taken before the locks of two directories.
+    pub(crate) moves: Mutex<()>,
+    pub(crate) shared_xattrs: Mutex<xattr::Shared>,
+    timer: Option<Timer>,
+    recovered: Option<Recovered>,
+}
+
+impl Filesystem {
+    /// Whether it can be changed: it was opened for that, and no commit failed.
+    pub fn is_writable(&self) -> bool {
+        self.store.is_writable()
+    }
+
+    /// Tells the device of ranges that are freed from now on, after each commit: an image in a file becomes sparse there,
+    /// and a disk need not keep them. Ends by itself on a device that cannot use that.
+    pub fn discard_freed(&self, wanted: bool) {
+        self.store.discard_freed(wanted);
+    }
+
+    /// What was recovered from the journal when it was opened; `None` where nothing had to be.
+    pub fn recovered(&self) -> Option<Recovered> {
+        self.recovered
+    }
+
+    /// Sizes, counts and features.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The superblock as it lies on the disk.
+    pub fn superblock(&self) -> &RawSuperblock {
+        &self.superblock
+    }
+
+    /// `ext2`, `ext3` or `ext4`: the oldest that has all its features.
+    pub fn kind(&self) -> &'static str {
+        self.geometry.kind()
+    }
+
+    /// There is a journal.
+    pub fn has_journal(&self) -> bool {
+        self.geometry.compat.contains(Compat::HAS_JOURNAL)
+    }
+
+    /// On the device, the journal holds changes that are not in their places: here they are, in memory alone.
+    pub fn needs_recovery(&self) -> bool {
+        self.timer.is_none() && self.recovered.is_some()
+    }
+
+    /// It was unmounted, and no error was found.
+    pub fn is_clean(&self) -> bool {
+        self.superblock.state.get() & 3 == 1 && !self.needs_recovery()
+    }
+
+    /// Free blocks, as the superblock has them.
+    pub fn free_blocks(&self) -> u64 {
+        let high = match self.geometry.incompat.contains(Incompat::BIT64) {
+            true => u64::from(self.superblock.free_blocks_count_hi.get()) << 32,
+            false => 0,
+        };
+        let clusters = high | u64::from(self.superblock.free_blocks_count_lo.get());
+        clusters.saturating_mul(self.geometry.cluster_blocks.into()).min(self.geometry.blocks)
+    }
+
+    /// Free blocks and inodes as they are now; `None` where it is only read.
+    pub fn free(&self) -> Option<(u64, u64)> {
+        self.store.free()
+    }
+
+    /// The descriptor of a group.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::Io`].
+    pub fn group(&self, group: u32) -> Result<Group> {
+        if group >= self.geometry.groups {
+            return Err(Error::Invalid);
+        }
+        Group::read(&self.geometry, &self.store, group)
+    }
+
+    /// Gives out blocks and inodes.
+    pub(crate) fn allocator(&self) -> Result<&Allocator> {
+        self.allocator.as_ref().ok_or(Error::ReadOnly)
+    }
+}
