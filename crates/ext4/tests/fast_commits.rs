@@ -6,11 +6,13 @@
 mod common;
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
 use common::{Image, Log, Tree, run, seen_by_engine, seen_by_kernel, shutdown};
+use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use shunt_ext4::device::{Event, Recorder};
 use shunt_ext4::{FileDevice, Filesystem, MemoryDevice, journal};
 
@@ -176,6 +178,36 @@ fn directories_of_many_names() {
         let (seen, changes) = applied(&image);
         assert!(changes > 0, "{form:?}");
         assert_eq!(seen.keys().filter(|path| path.to_str().unwrap().contains("rather")).count(), 100);
+    }
+}
+
+/// The kernel does not mount what it left of these, so that it is no measure.
+#[test]
+fn files_made_without_a_name() {
+    for form in FORMS {
+        let Some(image) = cut(
+            form,
+            |_| {},
+            |mnt| {
+                let nameless = |length| {
+                    let flags = (OFlags::TMPFILE | OFlags::WRONLY).bits() as i32;
+                    let file = OpenOptions::new().write(true).custom_flags(flags).open(mnt).unwrap();
+                    file.write_all_at(&vec![5; length], 0).unwrap();
+                    file
+                };
+                let named = nameless(9000);
+                let own = format!("/proc/self/fd/{}", named.as_raw_fd());
+                linkat(CWD, own, CWD, mnt.join("named"), AtFlags::SYMLINK_FOLLOW).unwrap();
+                named.sync_all().unwrap();
+                nameless(5000).sync_all().unwrap();
+                write(&mnt.join("last"), 0, 10).sync_all().unwrap();
+            },
+        ) else {
+            return;
+        };
+        let (seen, _) = applied(&image);
+        let links = |path: &str| seen.get(path.as_ref() as &std::ffi::OsStr).map(|seen| seen.links);
+        assert_eq!([links("named"), links("last")], [Some(1), Some(1)], "{form:?}");
     }
 }
 
