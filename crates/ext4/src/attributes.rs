@@ -35,7 +35,7 @@ impl Filesystem {
     /// As [`inode`](Self::inode), [`Error::ReadOnly`](crate::Error::ReadOnly).
     pub fn set_attributes(&self, number: u32, change: &Attributes) -> Result<Inode> {
         let _lock = self.locks.write(number);
-        let mut inode = self.inode(number)?;
+        let mut inode = self.living(number)?;
         let Attributes { permissions, uid, gid, atime, mtime, ctime, flags } = change.clone();
         inode.permissions = permissions.unwrap_or(inode.permissions) & 0o7777;
         inode.uid = uid.unwrap_or(inode.uid);
@@ -59,7 +59,7 @@ impl Filesystem {
     /// As [`set_attributes`](Self::set_attributes).
     pub fn set_read_time(&self, number: u32, time: Time) -> Result<()> {
         let _lock = self.locks.write(number);
-        let mut inode = self.inode(number)?;
+        let mut inode = self.living(number)?;
         inode.atime = time;
         self.save_alone(&inode)
     }

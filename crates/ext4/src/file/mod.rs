@@ -21,7 +21,7 @@ use crate::map::{self, Place};
 impl Filesystem {
     /// An inode of which the content can be changed; its lock is held.
     fn regular(&self, number: u32) -> Result<Inode> {
-        let inode = self.inode(number)?;
+        let inode = self.living(number)?;
         match inode.kind {
             Kind::Regular => {}
             Kind::Directory => return Err(Error::IsDirectory),

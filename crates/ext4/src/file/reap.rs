@@ -14,7 +14,7 @@ impl Filesystem {
     /// [`Error::Invalid`] for one that has names; [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
     pub fn reap(&self, number: u32) -> Result<()> {
         let _lock = self.locks.write(number);
-        let mut inode = self.inode(number)?;
+        let mut inode = self.living(number)?;
         if inode.links > 0 || number < self.geometry.first_inode {
             return Err(Error::Invalid);
         }

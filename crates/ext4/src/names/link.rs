@@ -30,7 +30,7 @@ impl Filesystem {
             return Err(Error::NotPermitted);
         }
         let _lock = self.locks.write(number);
-        let mut inode = self.inode(number)?;
+        let mut inode = self.living(number)?;
         if inode.kind == Kind::Directory {
             return Err(Error::NotPermitted);
         }

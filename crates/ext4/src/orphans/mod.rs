@@ -12,7 +12,7 @@ mod tests;
 
 use parking_lot::Mutex;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::store::Handle;
@@ -32,21 +32,45 @@ struct State {
     list: list::List,
 }
 
+impl State {
+    fn holds(&self, number: u32) -> bool {
+        self.file.as_ref().is_some_and(|file| file.holds(number)) || self.list.holds(number)
+    }
+}
+
 impl Orphans {
     /// Whether there are any in the orphan file.
     pub(crate) fn any_in_file(&self) -> bool {
         self.0.lock().file.as_ref().is_some_and(|file| !file.numbers().is_empty())
+    }
+
+    fn holds(&self, number: u32) -> bool {
+        self.0.lock().holds(number)
+    }
+}
+
+impl Filesystem {
+    /// An inode that may be changed; its lock is held. Without links it is in use for as long as it is noted here: what was
+    /// freed still looks like an inode, and blocks that it got would be nobody's.
+    ///
+    /// # Errors
+    /// As [`inode`](Self::inode).
+    pub(crate) fn living(&self, number: u32) -> Result<Inode> {
+        let inode = self.inode(number)?;
+        match inode.links > 0 || self.orphans.holds(number) {
+            true => Ok(inode),
+            false => Err(Error::NotFound),
+        }
     }
 }
 
 /// Notes an inode, and saves it.
 pub(crate) fn add(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
     let mut state = fs.orphans.0.lock();
-    let State { file, list } = &mut *state;
-    let noted = file.as_ref().is_some_and(|file| file.holds(inode.number)) || list.holds(inode.number);
-    if noted {
+    if state.holds(inode.number) {
         return inode.save(handle);
     }
+    let State { file, list } = &mut *state;
     if let Some(file) = file
         && file.add(handle, inode.number)?
     {

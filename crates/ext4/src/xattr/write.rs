@@ -271,7 +271,7 @@ impl Filesystem {
         value: &[u8],
         (mode, rights): (SetMode, Rights),
     ) -> Result<Inode> {
-        let mut inode = self.inode(number)?;
+        let mut inode = self.living(number)?;
         check(&inode, index)?;
         let mut lists = load(&self.geometry, &self.store, &inode)?;
         let before = inode.permissions;
@@ -303,7 +303,7 @@ impl Filesystem {
     pub fn remove_xattr(&self, number: u32, name: &[u8]) -> Result<Inode> {
         let (index, name) = split_name(name)?;
         let _lock = self.locks.write(number);
-        let inode = self.inode(number)?;
+        let inode = self.living(number)?;
         check(&inode, index)?;
         let mut lists = load(&self.geometry, &self.store, &inode)?;
         let changed = lists.remove(index, name)?;
