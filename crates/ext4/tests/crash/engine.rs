@@ -136,6 +136,10 @@ pub fn apply(fs: &Filesystem, op: Op, number: usize) -> Result<(), Error> {
             let (directory, name) = parent(path)?;
             reap(fs.unlink(directory, name)?)
         }
+        Op::Abandon(path) => {
+            let (directory, name) = parent(path)?;
+            fs.unlink(directory, name).map(drop)
+        }
         Op::Rmdir(path) => {
             let (directory, name) = parent(path)?;
             reap(fs.remove_directory(directory, name)?)

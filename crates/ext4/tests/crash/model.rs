@@ -152,7 +152,7 @@ impl State {
                 }
                 entries.insert(name.into(), node);
             }
-            Op::Unlink(path) => {
+            Op::Unlink(path) | Op::Abandon(path) => {
                 self.find(path).filter(|&node| !self.is_directory(node))?;
                 let (entries, name) = self.parent(path)?;
                 entries.remove(name)?;

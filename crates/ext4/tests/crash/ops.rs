@@ -17,6 +17,8 @@ pub enum Op {
     Xattr(&'static str, usize),
     Link(&'static str, &'static str),
     Unlink(&'static str),
+    /// As `Unlink`; somebody has it open until the power goes.
+    Abandon(&'static str),
     Rmdir(&'static str),
     Rename(&'static str, &'static str),
     Exchange(&'static str, &'static str),
@@ -56,9 +58,11 @@ pub const OPS: &[Op] = &[
     Op::Rename("f", "d/y"),
     Op::Unlink("b"),
     Op::Create("e/x"),
+    Op::Abandon("a"),
 ];
 
-/// Longer ones: blocks of metadata are freed, and become those of files while the journal still has their copies.
+/// Longer ones: blocks of metadata are freed, and become those of files while the journal still has their copies; and what
+/// has no name any more, and lives through several transactions.
 const LONG: &[&[Op]] = &[
     &[
         Op::Mkdir("f"),
@@ -91,9 +95,20 @@ const LONG: &[&[Op]] = &[
         Op::Sync,
     ],
     &[Op::Unlink("d/x"), Op::Rmdir("d"), Op::Sync, Op::Append("a", FILL), Op::Sync, Op::Rmdir("e"), Op::Sync],
+    &[
+        Op::Abandon("a"),
+        Op::Sync,
+        Op::Create("b"),
+        Op::Abandon("d/x"),
+        Op::Sync,
+        Op::Append("b", 900),
+        Op::Abandon("b"),
+        Op::Mkdir("f"),
+        Op::Sync,
+    ],
 ];
 
-/// Nearly all there is in the image that is nearly full.
+/// Nearly all there is in the image that is nearly full: what was freed is taken again.
 const FILL: usize = 40_000;
 
 /// How many of the longer ones there are. They come first.
