@@ -1,6 +1,7 @@
 //! `shunt ext4 IMAGE MOUNTPOINT` beside the kernel's own mount of the same image.
 
 mod hostile;
+mod killed;
 mod locked;
 mod reads;
 mod seen;
