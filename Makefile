@@ -12,7 +12,7 @@ help:
 	@echo "make crash    cut the power under ext4 images for TIME=$(TIME), at every write; goes on where it was stopped"
 	@echo "make bench    all published numbers, beside their peers; writes bench/report.html"
 	@echo "make lab      the mount tests on Debian's stock 6.12 kernel, in QEMU"
-	@echo "make fuzz     fuzz the wire and the session for TIME=$(TIME)"
+	@echo "make fuzz     fuzz the wire, the session and ext4 images for TIME=$(TIME)"
 	@echo "make lint     formatting and clippy"
 	@echo "make install  the command, its mount helpers, completions and man pages, under PREFIX=/usr/local"
 	@echo "make uninstall  removes them"

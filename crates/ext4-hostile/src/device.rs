@@ -1,0 +1,117 @@
+//! A device that panics where the engine does what it must not.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+use shunt_ext4::Device;
+
+use crate::mutate::{Mutant, PAGE};
+
+/// Reads, writes and discards of one use of an image. The longest honest uses have a tenth of it.
+const MOST: u64 = 400_000;
+
+/// A mutant as a device. Nothing may be read or written outside of it, and not without end.
+pub struct Guarded {
+    base: &'static [u8],
+    pages: RwLock<BTreeMap<usize, Box<[u8]>>>,
+    uses: AtomicU64,
+    writable: bool,
+}
+
+impl Guarded {
+    /// One that may be written; the mutant itself stays as it is.
+    pub fn new(mutant: &Mutant) -> Self {
+        Self {
+            base: &mutant.image.bytes,
+            pages: RwLock::new(mutant.pages.clone()),
+            uses: AtomicU64::new(0),
+            writable: true,
+        }
+    }
+
+    /// One whose changes would be a mistake.
+    pub fn read_only(mutant: &Mutant) -> Self {
+        Self { writable: false, ..Self::new(mutant) }
+    }
+
+    /// Reads, writes and discards until now.
+    pub fn uses(&self) -> u64 {
+        self.uses.load(Ordering::Relaxed)
+    }
+
+    /// The whole of it as it is now.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.base.len()];
+        self.read_at(0, &mut bytes).expect("memory can be read");
+        bytes
+    }
+
+    fn check(&self, offset: u64, length: u64) {
+        let end = offset.checked_add(length);
+        assert!(end.is_some_and(|end| end <= self.size()), "{length} bytes at {offset} of {}", self.size());
+        let uses = self.uses.fetch_add(1, Ordering::Relaxed);
+        assert!(uses < MOST, "the device was used {uses} times");
+    }
+
+    fn change(&self, offset: u64, length: usize, mut put: impl FnMut(&mut [u8], usize)) {
+        assert!(self.writable, "{length} bytes at {offset} are written");
+        let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
+        for (page, within, done, count) in parts(offset as usize, length) {
+            let original = || self.base[page * PAGE..][..PAGE].into();
+            let page = pages.entry(page).or_insert_with(original);
+            put(&mut page[within..within + count], done);
+        }
+    }
+}
+
+/// The parts of a range that lie in one page each: page, where in it, what was before, how much.
+fn parts(offset: usize, length: usize) -> impl Iterator<Item = (usize, usize, usize, usize)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let (page, within) = ((offset + done) / PAGE, (offset + done) % PAGE);
+        let (before, count) = (done, (PAGE - within).min(length - done));
+        done += count;
+        (count > 0).then_some((page, within, before, count))
+    })
+}
+
+impl Device for Guarded {
+    fn size(&self) -> u64 {
+        self.base.len() as u64
+    }
+
+    fn is_read_only(&self) -> bool {
+        !self.writable
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.check(offset, buffer.len() as u64);
+        buffer.copy_from_slice(&self.base[offset as usize..][..buffer.len()]);
+        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
+        for (page, within, before, count) in parts(offset as usize, buffer.len()) {
+            if let Some(page) = pages.get(&page) {
+                buffer[before..before + count].copy_from_slice(&page[within..within + count]);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.check(offset, data.len() as u64);
+        self.change(offset, data.len(), |part, at| part.copy_from_slice(&data[at..at + part.len()]));
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.check(offset, length);
+        // It may read as anything afterwards.
+        self.change(offset, length as usize, |part, _| part.fill(0xdd));
+        Ok(())
+    }
+}
