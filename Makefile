@@ -3,13 +3,16 @@
 TIME ?= 30m
 CARGO ?= cargo
 
-.PHONY: help build demo test takeover crash bench lab fuzz lint install uninstall clean
+FILES ?= 2000000
+
+.PHONY: help build demo test takeover crash soak bench lab fuzz lint install uninstall clean
 
 help:
 	@echo "make demo     mirror this repository: native against mirrored speed, and what the daemon saw"
 	@echo "make test     every test: units, the wire, real mounts, suites of others, the lab's short part"
 	@echo "make takeover  kill daemons for TIME=$(TIME), check what programs see, print how long they waited"
 	@echo "make crash    cut the power under ext4 images for TIME=$(TIME), at every write; goes on where it was stopped"
+	@echo "make soak     real work on ext4 images for TIME=$(TIME): a tree of FILES=$(FILES), data bases losing power, a model"
 	@echo "make bench    all published numbers, beside their peers; writes bench/report.html"
 	@echo "make lab      the mount tests on Debian's stock 6.12 kernel, in QEMU"
 	@echo "make fuzz     fuzz the wire, the session and ext4 images for TIME=$(TIME)"
@@ -31,6 +34,9 @@ takeover:
 
 crash:
 	@scripts/crash $(TIME)
+
+soak:
+	@scripts/soak $(TIME) $(FILES)
 
 bench: build
 	@bench/setup

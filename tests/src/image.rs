@@ -14,12 +14,24 @@ use crate::{binary, mounts};
 #[derive(Debug)]
 pub struct Image {
     dir: TempDir,
+    file: PathBuf,
 }
 
 impl Image {
+    /// A place for an image that is not there yet.
+    pub fn place() -> Self {
+        let dir = crate::lower::temp_dir();
+        Self { file: dir.path().join("image"), dir }
+    }
+
+    /// An image that is somewhere else, a disk perhaps.
+    pub fn of(file: PathBuf) -> Self {
+        Self { dir: crate::lower::temp_dir(), file }
+    }
+
     /// Makes a file system, or says why there is none.
     pub fn make(mkfs: &[&str], mebibytes: u64) -> Result<Self, String> {
-        let image = Self { dir: crate::lower::temp_dir() };
+        let image = Self::place();
         let file = File::create(image.path()).map_err(|error| error.to_string())?;
         file.set_len(mebibytes << 20).map_err(|error| error.to_string())?;
         let ran = run_for(60, Command::new("mkfs.ext4").args(["-q", "-F"]).args(mkfs).arg(image.path()));
@@ -28,7 +40,7 @@ impl Image {
 
     /// The image.
     pub fn path(&self) -> PathBuf {
-        self.dir.path().join("image")
+        self.file.clone()
     }
 
     /// A directory for what belongs to it.
@@ -42,7 +54,16 @@ impl Image {
     /// With what it says.
     #[track_caller]
     pub fn check(&self) {
-        run_for(60, Command::new("e2fsck").arg("-fn").arg(self.path())).ok();
+        self.check_for(60);
+    }
+
+    /// As [`check`](Self::check), for at most so many seconds.
+    ///
+    /// # Panics
+    /// With what it says.
+    #[track_caller]
+    pub fn check_for(&self, seconds: u64) {
+        run_for(seconds, Command::new("e2fsck").arg("-fn").arg(self.path())).ok();
     }
 
     fn mount_point(&self, name: &str) -> PathBuf {

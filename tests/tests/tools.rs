@@ -3,28 +3,11 @@
 use std::fs;
 use std::process::Command;
 
-use shunt_tests::{Stage, binary, needs_tools, requirement, run, run_for, sh};
+use shunt_tests::{Stage, binary, needs_tools, requirement, rich, run, run_for, sh};
 
 shunt_tests::behaviours! { everywhere:
     git_clone_and_fsck, rsync_there_and_back, tar_round_trip, copies_keep_everything, find_and_du, a_small_compile,
     remove_a_tree, shell_redirections, sqlite_like_journal,
-}
-
-/// A tree with everything in it that a backup must keep.
-fn rich_tree(s: &Stage, name: &str) {
-    sh(
-        s.aside(),
-        &format!(
-            "mkdir -p {name}/a/b {name}/empty; cd {name}
-             echo one > a/one; ln a/one a/b/hard; ln -s ../one a/b/soft; ln -s nowhere dangling
-             mkfifo pipe; mknod dev c 259 70000; touch -d '2001-02-03 04:05:06.789012345' a/one
-             truncate -s 3M sparse; printf end >> sparse; head -c 300000 /dev/urandom > random
-             chmod 6750 random; chown 1001:1002 random; chmod 1777 empty
-             setfattr -n user.note -v hello a/one; setfacl -m u:1003:r a/one; setfacl -d -m g:1004:rwx a/b
-             for n in $(seq 200); do echo $n > a/b/file-$n; done; touch -d '1999-09-09 09:09:09' a/b a"
-        ),
-    )
-    .ok();
 }
 
 fn git_clone_and_fsck(s: &Stage) {
@@ -47,7 +30,7 @@ fn git_clone_and_fsck(s: &Stage) {
 
 fn rsync_there_and_back(s: &Stage) {
     needs_tools!("rsync", "setfacl", "setfattr");
-    rich_tree(s, "tree");
+    rich::tree(s.aside(), "tree");
     let (aside, mnt) = (s.aside().display(), s.mnt().display());
     sh(s.aside(), &format!("rsync -aHAXS tree/ {mnt}/there && rsync -aHAXS {mnt}/there/ back")).ok();
     // What rsync would still have to copy, in either direction: nothing.
@@ -65,7 +48,7 @@ fn rsync_there_and_back(s: &Stage) {
 
 fn tar_round_trip(s: &Stage) {
     needs_tools!("tar", "setfacl", "setfattr");
-    rich_tree(s, "tree");
+    rich::tree(s.aside(), "tree");
     let mnt = s.mnt().display();
     let tar = "tar --xattrs --acls --numeric-owner -S";
     sh(s.aside(), &format!("{tar} -cf 1.tar tree && {tar} --xattrs-include='*' -xpf 1.tar -C {mnt}")).ok();
@@ -81,7 +64,7 @@ fn tar_round_trip(s: &Stage) {
 
 fn copies_keep_everything(s: &Stage) {
     needs_tools!("setfacl", "setfattr", "rsync");
-    rich_tree(s, "tree");
+    rich::tree(s.aside(), "tree");
     let mnt = s.mnt().display();
     sh(s.aside(), &format!("cp -a tree {mnt}/one && cp -a {mnt}/one {mnt}/two && mv {mnt}/two {mnt}/three && cp -a {mnt}/three back")).ok();
     let left = sh(s.aside(), "rsync -naHAXci back/ tree/").ok();

@@ -1,0 +1,142 @@
+//! Data bases that lose their power: what they said is committed is there, and they find themselves whole.
+//!
+//! A data base works on an image on a disk that knows what was flushed ([`disk`](shunt_tests::disk)). At random moments an
+//! image is taken of what would be there if the power went. It is mounted, by the kernel or by `shunt`, and the data base
+//! is asked.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use shunt_tests::disk::{Lost, Powered};
+use shunt_tests::image::Mount;
+use shunt_tests::{Image, Rng, mounts};
+
+/// A data base, as these tests see it. Each of its clients commits one transaction after the other, numbered from 1.
+pub trait Base: Sync {
+    /// Makes an empty one on the mount.
+    fn make(&self, at: &Path);
+
+    /// How many clients it has.
+    fn clients(&self) -> usize;
+
+    /// Works as a client until told to stop, or until its data base is gone. Calls `done` with the number of each
+    /// transaction that it was told is committed.
+    fn work(&self, at: &Path, client: usize, stop: &AtomicBool, done: &dyn Fn(u64));
+
+    /// What of each client is there, after a check of everything: all its transactions up to one, and no other. The data
+    /// base must be able to go on.
+    fn check(&self, at: &Path) -> Vec<u64>;
+
+    /// Leaves the mount, whatever state it is in.
+    fn leave(&self, at: &Path);
+}
+
+/// Leaves a mount when dropped: a data base that stays would keep it busy.
+struct Leaving<'a, B: Base>(&'a B, &'a Path);
+
+impl<B: Base> Drop for Leaving<'_, B> {
+    fn drop(&mut self) {
+        self.0.leave(self.1);
+    }
+}
+
+/// How long the power is cut under it, and on what image.
+pub struct Course {
+    /// So long.
+    pub time: Duration,
+    pub mkfs: &'static [&'static str],
+    pub mebibytes: u64,
+    pub seed: u64,
+}
+
+/// Cuts the power under a data base for so long, ends with a `kill -9` of the daemon, and tells how often.
+pub fn survives(base: &impl Base, course: &Course) -> u32 {
+    let made = Image::make(course.mkfs, course.mebibytes).unwrap();
+    let first = made.by_shunt(&[]);
+    {
+        let _leaving = Leaving(base, first.at());
+        base.make(first.at());
+    }
+    drop(first);
+    made.check();
+    let disk = Powered::new(&made.path());
+    let image = Image::of(disk.path());
+    let mount = image.by_shunt(&[]);
+    let leaving = Leaving(base, mount.at());
+    let stop = AtomicBool::new(false);
+    let done: Vec<AtomicU64> = (0..base.clients()).map(|_| AtomicU64::new(0)).collect();
+    let told = || done.iter().map(|count| count.load(Ordering::SeqCst)).collect::<Vec<_>>();
+    let mut rng = Rng::new(course.seed);
+    let cuts = std::thread::scope(|scope| {
+        // Whatever fails, the clients end.
+        let _stop = StopAtEnd(&stop);
+        for (client, count) in done.iter().enumerate() {
+            let (at, stop) = (mount.at(), &stop);
+            scope.spawn(move || {
+                base.work(at, client, stop, &|number| count.store(number, Ordering::SeqCst));
+            });
+        }
+        let (end, mut cuts) = (Instant::now() + course.time, 0);
+        let mut before = vec![0; done.len()];
+        loop {
+            std::thread::sleep(Duration::from_millis(20 + rng.below(400) as u64));
+            let now = told();
+            let lost = [Lost::All, Lost::Some, Lost::Some, Lost::Nothing][rng.below(4)];
+            let cut = disk.cut(lost, &mut rng);
+            let by_kernel = rng.below(3) == 0 && cut.by_kernel("rw").is_ok();
+            holds(base, &cut, &now, by_kernel, &format!("cut {cuts} of {}, {lost:?} lost", course.seed));
+            cuts += 1;
+            let moved = now.iter().zip(&before).all(|(now, before)| now > before);
+            if Instant::now() > end && (moved || cuts > 3) {
+                assert!(moved || now.iter().all(|count| *count > 3), "the clients do nothing: {now:?}");
+                break;
+            }
+            before = now;
+        }
+        // Killed, with all that it wrote on the disk.
+        let now = told();
+        mounts::end(mount.pid());
+        mounts::detach(mount.at());
+        stop.store(true, Ordering::SeqCst);
+        let cut = disk.cut(Lost::Nothing, &mut rng);
+        holds(base, &cut, &now, false, "killed");
+        cuts
+    });
+    drop(leaving);
+    drop(mount);
+    println!("{cuts} power cuts under {:?} transactions", told());
+    cuts
+}
+
+/// What was committed by then is on the image.
+fn holds(base: &impl Base, cut: &Image, committed: &[u64], by_kernel: bool, what: &str) {
+    let check = |mount: Mount| {
+        let there = {
+            let _leaving = Leaving(base, mount.at());
+            base.check(mount.at())
+        };
+        let all = committed.iter().zip(&there).all(|(told, there)| there >= told);
+        assert!(all && there.len() == committed.len(), "{what}: {there:?} there, {committed:?} committed");
+    };
+    if by_kernel {
+        check(cut.by_kernel("rw").unwrap());
+    } else {
+        check(cut.by_shunt(&[]));
+    }
+    cut.check();
+}
+
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// How long the long ones take: `SHUNT_SOAK_SECONDS`, otherwise two minutes.
+pub fn long() -> Duration {
+    let told = std::env::var("SHUNT_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(told.unwrap_or(120))
+}
