@@ -32,8 +32,8 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Takes a journal in use in which nothing is left to be recovered. The features are those the kernel turns on:
-    /// `wide` block numbers, and `sums` of version 3.
+    /// A ring in a journal in which nothing is left to be recovered; nothing is written before [`begin`](Self::begin).
+    /// The features are those the kernel turns on: `wide` block numbers, and `sums` of version 3.
     pub(crate) fn open(log: Log, wide: bool, sums: bool) -> Result<Self> {
         let mut superblock = log.superblock()?;
         if superblock.start != 0 {
@@ -48,8 +48,6 @@ impl Ring {
         superblock.sequence = superblock.sequence.wrapping_add(1);
         superblock.start = superblock.first;
         superblock.errno = 0;
-        log.set_superblock(&superblock)?;
-        log.device().flush()?;
         Ok(Self {
             sums: Sums::of(incompat, &superblock.uuid),
             form: TagForm::of(incompat),
@@ -61,6 +59,12 @@ impl Ring {
             log,
             superblock,
         })
+    }
+
+    /// Takes the journal into use. The superblock of the file system says by then that it needs recovery: a journal in
+    /// use of one that does not is an error to e2fsck.
+    pub(crate) fn begin(&mut self) -> Result<()> {
+        self.set_superblock()
     }
 
     /// Goes on behind the last transaction of a journal that is to be recovered, so that there is one more.

@@ -107,7 +107,8 @@ impl Store {
 
     /// Takes the log into use: from here on, what a crash leaves is to be recovered.
     pub(crate) fn start(&self) -> Result<()> {
-        let journaled = self.writer()?.log.lock().is_some();
+        let mut log = self.writer()?.log.lock();
+        let journaled = log.is_some();
         self.change_superblock_now(|raw| {
             let mut incompat = Incompat::from_bits_retain(raw.feature_incompat.get());
             incompat.set(Incompat::NEEDS_RECOVERY, journaled);
@@ -124,7 +125,8 @@ impl Store {
             let now = crate::time::now().seconds;
             raw.mtime.set(now as u32);
             raw.mtime_hi = (now >> 32) as u8;
-        })
+        })?;
+        log.as_mut().map_or(Ok(()), Ring::begin)
     }
 
     /// The last commit: everything goes to its place, and nothing is left to be recovered.

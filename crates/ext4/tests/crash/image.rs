@@ -88,6 +88,13 @@ impl Checker {
         }
     }
 
+    /// What dumpe2fs says of the superblock and the journal of an image.
+    pub fn header(&mut self, image: &[u8]) -> String {
+        self.file.write_all_at(image, 0).unwrap();
+        let output = Command::new("dumpe2fs").arg("-h").arg(self.dir.path().join("image")).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// Keeps an image to be looked at, where a place for that is named.
     pub fn keep(&self, image: &[u8]) -> String {
         let Some(path) = std::env::var_os("CRASH_KEEP") else {

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use cuts::{Cut, Dice};
 use image::Checker;
+use shunt_ext4::device::Recorder;
 use shunt_ext4::{Filesystem, MemoryDevice};
 
 /// What was seen.
@@ -122,6 +123,35 @@ fn every_cut_leaves_a_whole_file_system() {
     }
     // Slow machines get less far; none gets nowhere.
     assert!(cuts > 100 && replayed > cuts / 20, "{cuts} cuts, {replayed} replayed");
+}
+
+/// A journal in use is told by the superblock at every moment: to e2fsck, one that is not told is damage.
+#[test]
+fn a_journal_in_use_is_always_told() {
+    let Some(images) = image::bases() else { return };
+    let mut checker = Checker::new();
+    for base in &images {
+        let device = Arc::new(Recorder::new(MemoryDevice::new(base.clone())));
+        Filesystem::open_writable(device.clone()).unwrap().close().unwrap();
+        let mut in_use = 0;
+        cuts::each(
+            base,
+            &device.events(),
+            |_| false,
+            2,
+            &mut Dice::new(1),
+            |cut| {
+                let header = checker.header(&cut.image);
+                let line = |name| header.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+                if line("Journal start:").split_whitespace().last().is_some_and(|start| start != "0") {
+                    let features = line("Filesystem features:");
+                    assert!(features.contains("needs_recovery"), "after event {}: {features}", cut.after);
+                    in_use += 1;
+                }
+            },
+        );
+        assert_eq!(in_use > 0, checker.header(base).contains("has_journal"));
+    }
 }
 
 #[test]
