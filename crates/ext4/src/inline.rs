@@ -1,6 +1,6 @@
 //! Small directories whose entries lie in the inode.
 
-use crate::directory::{Entries, Entry};
+use crate::directory::{self, Entry};
 use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
@@ -19,10 +19,10 @@ pub(crate) fn list(
 ) -> Result<()> {
     let content = filesystem.inline(inode)?;
     let parent = u32::from_le_bytes(content[..PARENT].try_into().expect("four bytes"));
-    let directory = Some(Kind::Directory);
+    let kind = Some(Kind::Directory);
     let dots = [
-        Entry { name: b".".to_vec(), inode: inode.number, kind: directory, next: 1 },
-        Entry { name: b"..".to_vec(), inode: parent, kind: directory, next: 2 },
+        Entry { name: b".".to_vec(), inode: inode.number, kind, next: 1 },
+        Entry { name: b"..".to_vec(), inode: parent, kind, next: 2 },
     ];
     for dot in dots {
         if offset < dot.next && !take(dot) {
@@ -30,7 +30,8 @@ pub(crate) fn list(
         }
     }
     for (start, part) in [(PARENT, &content[PARENT..OWN]), (OWN, &content[OWN..])] {
-        let told = Entries::new(part, &filesystem.geometry).tell(start as u64, offset, &mut take);
+        let told =
+            directory::entries(part, &filesystem.geometry, inode).tell(start as u64, offset, &mut take);
         if !told.map_err(|corruption| corruption.inode(inode.number))? {
             return Ok(());
         }

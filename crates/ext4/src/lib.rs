@@ -28,6 +28,7 @@ mod checksum;
 mod content;
 pub mod device;
 mod directory;
+mod encrypted;
 mod error;
 mod file;
 mod filesystem;

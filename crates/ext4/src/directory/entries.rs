@@ -28,7 +28,7 @@ pub(crate) struct Entries<'a> {
     at: usize,
     inodes: u32,
     typed: bool,
-    /// The names were looked at before.
+    /// The names were looked at before, or may be any bytes.
     verified: bool,
 }
 
@@ -36,6 +36,11 @@ impl<'a> Entries<'a> {
     pub(crate) fn new(block: &'a [u8], geometry: &Geometry) -> Self {
         let typed = geometry.incompat.contains(Incompat::FILETYPE);
         Self { block, at: 0, inodes: geometry.inodes, typed, verified: false }
+    }
+
+    /// The entries of a block whose names are encrypted: any bytes.
+    pub(crate) fn of_encrypted(block: &'a [u8], geometry: &Geometry) -> Self {
+        Self::of_verified(block, 0, geometry)
     }
 
     /// The entries from `at` on of a block that was verified. All that memory depends on is checked again; that a name

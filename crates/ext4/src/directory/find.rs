@@ -1,6 +1,8 @@
 //! Names found in a directory.
 
 use super::entries::Entries;
+use super::index::Hasher;
+use super::nokey::Shown;
 use super::source::Source;
 use super::{LONGEST_NAME, index};
 use crate::error::{Error, Result};
@@ -24,33 +26,58 @@ pub(crate) fn find(directory: &impl Source, name: &[u8]) -> Result<Found> {
     if name.len() > LONGEST_NAME {
         return Err(Error::NameTooLong);
     }
+    let dots = matches!(name, b"." | b"..");
+    let hash = |hasher: Hasher| if dots { None } else { Some(hasher.hash(name)) };
+    find_by(directory, hash, |stored| stored == name, |_, found| found)
+}
+
+/// The stored name of an entry that is shown so.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::Corrupt`], [`Error::Io`].
+pub(crate) fn stored(directory: &impl Source, shown: &Shown) -> Result<Vec<u8>> {
+    find_by(directory, |_| Some(shown.hash), |stored| shown.is(stored), |stored, _| stored.to_vec())
+}
+
+/// Tells the first entry whose name is the one, which lies where the index has its hash, if it has one.
+fn find_by<T>(
+    directory: &impl Source,
+    hash: impl FnOnce(Hasher) -> Option<u32>,
+    is: impl Fn(&[u8]) -> bool,
+    tell: impl Fn(&[u8], Found) -> T,
+) -> Result<T> {
     let has_index = directory.is_indexed() && directory.geometry().compat.contains(Compat::DIR_INDEX);
     if has_index
-        && !matches!(name, b"." | b"..")
         && let Some(hasher) = index::hasher(directory)?
+        && let Some(hash) = hash(hasher)
     {
-        for leaf in index::leaves(directory, hasher.hash(name))? {
-            if let Some(found) = find_in(directory, leaf?, name)? {
+        for leaf in index::leaves(directory, hash)? {
+            if let Some(found) = find_in(directory, leaf?, &is, &tell)? {
                 return Ok(found);
             }
         }
         return Err(Error::NotFound);
     }
     for logical in 0..directory.length()? {
-        if let Some(found) = find_in(directory, logical, name)? {
+        if let Some(found) = find_in(directory, logical, &is, &tell)? {
             return Ok(found);
         }
     }
     Err(Error::NotFound)
 }
 
-fn find_in(directory: &impl Source, logical: u32, name: &[u8]) -> Result<Option<Found>> {
+fn find_in<T>(
+    directory: &impl Source,
+    logical: u32,
+    is: impl Fn(&[u8]) -> bool,
+    tell: impl Fn(&[u8], Found) -> T,
+) -> Result<Option<T>> {
     let Some((number, block)) = directory.block(logical)? else { return Ok(None) };
     for entry in Entries::of_verified(&block, 0, directory.geometry()) {
         let entry = entry.map_err(|corruption| corruption.inode(directory.number()).block(number))?;
-        if entry.inode != 0 && entry.name == name {
-            let start = entry.start as usize;
-            return Ok(Some(Found { inode: entry.inode, logical, start }));
+        if entry.inode != 0 && is(entry.name) {
+            let found = Found { inode: entry.inode, logical, start: entry.start as usize };
+            return Ok(Some(tell(entry.name, found)));
         }
     }
     Ok(None)

@@ -79,19 +79,24 @@ fn tea(state: &mut [u32; 4], key: [u32; 4]) {
 
 /// The hash of a name; the lowest bit, a mark in the index, is clear.
 pub(crate) fn hash(algorithm: Algorithm, unsigned: bool, seed: [u32; 4], name: &[u8]) -> u32 {
+    hashes(algorithm, unsigned, seed, name)[0]
+}
+
+/// The hash of a name, and a second one, which no index holds.
+pub(super) fn hashes(algorithm: Algorithm, unsigned: bool, seed: [u32; 4], name: &[u8]) -> [u32; 2] {
     let mut state = match seed {
         [0, 0, 0, 0] => [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476],
         seed => seed,
     };
-    let hash = match algorithm {
-        Algorithm::Legacy => legacy(name, unsigned),
+    let (hash, second) = match algorithm {
+        Algorithm::Legacy => (legacy(name, unsigned), 0),
         Algorithm::HalfMd4 => {
             let mut rest = name;
             while !rest.is_empty() {
                 half_md4(&mut state, words::<8>(rest, unsigned));
                 rest = rest.get(32..).unwrap_or_default();
             }
-            state[1]
+            (state[1], state[2])
         }
         Algorithm::Tea => {
             let mut rest = name;
@@ -99,13 +104,14 @@ pub(crate) fn hash(algorithm: Algorithm, unsigned: bool, seed: [u32; 4], name: &
                 tea(&mut state, words::<4>(rest, unsigned));
                 rest = rest.get(16..).unwrap_or_default();
             }
-            state[0]
+            (state[0], state[1])
         }
         #[cfg(test)]
-        Algorithm::FirstByte => u32::from(name[0]) << 24,
-    } & !1;
+        Algorithm::FirstByte => (u32::from(name[0]) << 24, 0),
+    };
     // The largest value marks the end of a directory.
-    if hash == 0xffff_fffe { 0xffff_fffc } else { hash }
+    let hash = if hash & !1 == 0xffff_fffe { 0xffff_fffc } else { hash & !1 };
+    [hash, second]
 }
 
 #[cfg(test)]

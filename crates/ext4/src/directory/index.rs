@@ -1,6 +1,6 @@
 //! The way through the hash tree of a directory.
 
-use super::hash::{Algorithm, hash};
+use super::hash::{Algorithm, hash, hashes};
 use super::node::{self, Node};
 use super::source::Source;
 use crate::error::Result;
@@ -39,6 +39,10 @@ impl Hasher {
 
     pub(super) fn hash(&self, name: &[u8]) -> u32 {
         hash(self.algorithm, self.unsigned, self.seed, name)
+    }
+
+    pub(super) fn hashes(&self, name: &[u8]) -> [u32; 2] {
+        hashes(self.algorithm, self.unsigned, self.seed, name)
     }
 }
 

@@ -7,6 +7,7 @@ mod hash;
 mod index;
 mod leaf;
 mod node;
+mod nokey;
 mod source;
 mod sums;
 #[cfg(test)]
@@ -17,9 +18,11 @@ use std::sync::Arc;
 
 pub(crate) use change::{INSERT_BLOCKS, has_room, insert, remove, repoint};
 pub(crate) use entries::Entries;
-pub(crate) use find::{Found, find, is_empty};
+pub(crate) use find::{Found, find, is_empty, stored};
+use index::Hasher;
 pub(crate) use leaf::{Link, make_first};
 use node::Node;
+pub(crate) use nokey::{Shown, show};
 pub(crate) use source::Source;
 pub(crate) use source::Target;
 use sums::Shape;
@@ -27,7 +30,7 @@ pub(crate) use sums::fill_sum;
 
 use crate::error::{Corruption, Error, Result};
 use crate::inode::{Inode, Kind};
-use crate::layout::InodeFlags;
+use crate::layout::{Compat, InodeFlags};
 use crate::map::{self, Place};
 use crate::store::{Seal, Store};
 use crate::superblock::Geometry;
@@ -82,23 +85,33 @@ impl Source for Directory<'_> {
         let Some(number) = self.place(logical)? else { return Ok(None) };
         let Inode { number: owner, generation, .. } = *self.inode;
         let verify = |bytes: &[u8]| {
-            verify(self.geometry, self.inode.seed(self.geometry), self.is_indexed(), logical, bytes)
+            verify(self.geometry, self.inode, logical, bytes)
                 .map_err(|corruption| corruption.inode(owner).block(number).into())
         };
         Ok(Some((number, self.store.get(number, Seal::Directory(owner, generation), verify)?)))
     }
 }
 
-/// Checks a block of a directory whose sums begin with `seed`. All are lists of entries to who lists them; those of the
+/// Checks a block of a directory. All are lists of entries to who lists them; those of the
 /// index, with few or none, have their sum elsewhere.
 pub(crate) fn verify(
     geometry: &Geometry,
+    directory: &Inode,
+    logical: u32,
+    bytes: &[u8],
+) -> std::result::Result<(), Corruption> {
+    entries(bytes, geometry, directory).try_for_each(|entry| entry.map(|_| ()))?;
+    let indexed = directory.flags.contains(InodeFlags::INDEX);
+    verify_sum(directory.seed(geometry), indexed, logical, bytes)
+}
+
+/// Checks the sum of a block of a directory whose sums begin with `seed`, and what an index says.
+fn verify_sum(
     seed: Option<u32>,
     indexed: bool,
     logical: u32,
     bytes: &[u8],
 ) -> std::result::Result<(), Corruption> {
-    Entries::new(bytes, geometry).try_for_each(|entry| entry.map(|_| ()))?;
     let root = indexed && logical == 0;
     let index = root || indexed && Shape::of(bytes) == Shape::Node;
     if !index {
@@ -112,6 +125,14 @@ pub(crate) fn verify(
         // A leaf without names can look like a node.
         (_, None) if !root => Ok(()),
         (node, _) => node?.check_order(),
+    }
+}
+
+/// The entries of a block of this directory.
+pub(crate) fn entries<'a>(bytes: &'a [u8], geometry: &Geometry, directory: &Inode) -> Entries<'a> {
+    match directory.flags.contains(InodeFlags::ENCRYPT) {
+        true => Entries::of_encrypted(bytes, geometry),
+        false => Entries::new(bytes, geometry),
     }
 }
 
@@ -133,6 +154,17 @@ impl Directory<'_> {
         find::find(self, name)
     }
 
+    /// What the names of an encrypted directory are shown with: the hashes by which the kernel lists it; `None` where it
+    /// lists it as it lies.
+    pub(crate) fn hashes(&self) -> Result<impl Fn(&[u8]) -> [u32; 2] + use<>> {
+        let hasher = match (self.geometry.compat.contains(Compat::DIR_INDEX), self.is_indexed()) {
+            (true, true) => index::hasher(self)?,
+            (true, false) if self.length()? <= 1 => Hasher::new(self.geometry.hash_version, self.geometry),
+            _ => None,
+        };
+        Ok(move |stored: &[u8]| hasher.map_or([0; 2], |hasher| hasher.hashes(stored)))
+    }
+
     /// Tells names in the order in which they lie, from `offset` on (0 at first, then an entry's `next`), until `take`
     /// has enough and returns false.
     pub(crate) fn list(&self, offset: u64, mut take: impl FnMut(Entry) -> bool) -> Result<()> {
@@ -143,8 +175,8 @@ impl Directory<'_> {
         let first = u32::try_from(offset / size).unwrap_or(u32::MAX);
         for logical in first..self.length()? {
             let Some((number, bytes)) = self.block(logical)? else { continue };
-            let entries = Entries::new(&bytes, self.geometry);
-            let told = entries.tell(u64::from(logical) * size, offset, &mut take);
+            let told =
+                entries(&bytes, self.geometry, self.inode).tell(u64::from(logical) * size, offset, &mut take);
             if !told.map_err(|corruption| corruption.inode(self.inode.number).block(number))? {
                 return Ok(());
             }

@@ -22,20 +22,24 @@ impl Filesystem {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`], [`Error::Corrupt`], [`Error::Io`].
     pub fn find(&self, directory: &Inode, name: &[u8]) -> Result<Inode> {
+        if directory.kind != Kind::Directory {
+            return Err(Error::NotDirectory);
+        }
+        let stored = &*self.stored_name(directory, name)?;
         let number = if directory.flags.contains(InodeFlags::INLINE_DATA) {
             if name.len() > directory::LONGEST_NAME {
                 return Err(Error::NameTooLong);
             }
             let mut found = Err(Error::NotFound);
-            self.list(directory, 0, |entry| {
-                if entry.name == name {
+            self.list_stored(directory, 0, |entry| {
+                if entry.name == stored {
                     found = Ok(entry);
                 }
                 found.is_err()
             })?;
             found?.inode
         } else {
-            self.directory(directory).find(name)?.inode
+            self.directory(directory).find(stored)?.inode
         };
         self.target(directory, name, number)
     }
@@ -64,11 +68,21 @@ impl Filesystem {
     }
 
     /// Tells the names of a directory from `offset` on (0 at first, then an entry's `next`), until `take` returns
-    /// false.
+    /// false. Those of an encrypted one are shown as the kernel shows them without the key, and are found by that.
     ///
     /// # Errors
     /// [`Error::NotDirectory`], [`Error::Corrupt`], [`Error::Io`].
     pub fn list(&self, directory: &Inode, offset: u64, take: impl FnMut(Entry) -> bool) -> Result<()> {
+        self.list_shown(directory, offset, take)
+    }
+
+    /// As [`list`](Self::list), names as they are stored.
+    pub(crate) fn list_stored(
+        &self,
+        directory: &Inode,
+        offset: u64,
+        take: impl FnMut(Entry) -> bool,
+    ) -> Result<()> {
         if directory.flags.contains(InodeFlags::INLINE_DATA) && directory.kind == Kind::Directory {
             return inline::list(self, directory, offset, take);
         }

@@ -81,7 +81,8 @@ impl Incompat {
         .union(Self::BIT64)
         .union(Self::FLEX_BG)
         .union(Self::CSUM_SEED)
-        .union(Self::LARGE_DIR);
+        .union(Self::LARGE_DIR)
+        .union(Self::ENCRYPT);
 }
 
 impl RoCompat {

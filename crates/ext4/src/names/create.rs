@@ -81,7 +81,7 @@ impl Filesystem {
     /// # Errors
     /// [`Error::Exists`], [`Error::NotDirectory`], [`Error::NameTooLong`], [`Error::Invalid`] for names and targets that
     /// cannot be, [`Error::TooManyLinks`] for a directory in a full one, [`Error::NotPermitted`] in an immutable one,
-    /// [`Error::NoSpace`], [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::NoKey`] in an encrypted one, [`Error::NoSpace`], [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
     pub fn create(&self, parent: u32, name: &[u8], what: Making<'_>, new: &New) -> Result<Inode> {
         let _lock = self.locks.write(parent);
         self.with_space(|| self.create_locked(parent, name, what, new))
@@ -90,6 +90,7 @@ impl Filesystem {
     fn create_locked(&self, parent: u32, name: &[u8], what: Making<'_>, new: &New) -> Result<Inode> {
         let mut parent = self.parent(parent)?;
         check_new(name)?;
+        self.check_key(&parent, name)?;
         if self.found(&parent, name)?.is_some() {
             return Err(Error::Exists);
         }
@@ -137,6 +138,8 @@ impl Filesystem {
 
     fn create_nameless_locked(&self, parent: u32, new: &New) -> Result<Inode> {
         let parent = self.parent(parent)?;
+        // No name is.
+        self.check_key(&parent, b"")?;
         let mut handle = self.store.begin(new_credits(&parent, Making::Regular) + orphans::CREDITS)?;
         let mut inode = self.make(&mut handle, &parent, Making::Regular, new)?;
         inode.links = 0;

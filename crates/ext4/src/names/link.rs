@@ -22,6 +22,7 @@ impl Filesystem {
     fn link_locked(&self, number: u32, parent: u32, name: &[u8]) -> Result<Inode> {
         let mut parent = self.parent(parent)?;
         check_new(name)?;
+        self.check_key(&parent, name)?;
         if self.found(&parent, name)?.is_some() {
             return Err(Error::Exists);
         }
@@ -79,6 +80,7 @@ impl Filesystem {
         let _parent_lock = self.locks.write(parent);
         let mut parent = self.parent(parent)?;
         check_old(name)?;
+        let name = &*self.stored_name(&parent, name)?;
         let found = self.found(&parent, name)?.ok_or(Error::NotFound)?;
         if found.inode == parent.number {
             return Err(self.leads_up(&parent, name));

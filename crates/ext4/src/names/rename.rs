@@ -64,7 +64,8 @@ impl Filesystem {
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`], [`Error::Exists`] with
     /// [`MoveMode::Keep`], [`Error::IsDirectory`] and [`Error::NotEmpty`] for what cannot be replaced,
     /// [`Error::Invalid`] for a directory that would come to be in itself, [`Error::TooManyLinks`],
-    /// [`Error::NotPermitted`], [`Error::NoSpace`], [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::NotPermitted`], [`Error::NoKey`] where one of them is encrypted, [`Error::NoSpace`], [`Error::ReadOnly`],
+    /// [`Error::Corrupt`], [`Error::Io`].
     pub fn rename(&self, from: (u32, &[u8]), to: (u32, &[u8]), how: &Move) -> Result<Option<Inode>> {
         if how.mode == MoveMode::Exchange && how.whiteout.is_some() {
             return Err(Error::Invalid);
@@ -91,6 +92,12 @@ impl Filesystem {
             new: if from.0 == to.0 { None } else { Some(self.parent(to.0)?) },
         };
         check_leave(&parents.old)?;
+        // Encrypted names cannot move: a name is encrypted for its directory.
+        self.check_move(&parents.old, from.1)?;
+        self.check_key(parents.target(), to.1).map_err(|error| match error {
+            Error::Exists if how.mode != MoveMode::Keep => Error::NoKey,
+            error => error,
+        })?;
         let found = self.found(&parents.old, from.1)?.ok_or(Error::NotFound)?;
         let there = self.found(parents.target(), to.1)?;
         match (&there, how.mode) {

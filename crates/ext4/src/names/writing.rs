@@ -61,12 +61,12 @@ impl Target for Writing<'_, '_> {
         };
         let (owner, seal) = (self.inode.number, self.seal());
         let geometry = self.handle.store().geometry();
-        let (seed, indexed) = (self.inode.seed(geometry), self.is_indexed());
+        let inode = &*self.inode;
         self.handle.change(
             number,
             seal,
             |bytes| {
-                verify(geometry, seed, indexed, logical, bytes)
+                verify(geometry, inode, logical, bytes)
                     .map_err(|corruption| corruption.inode(owner).block(number).into())
             },
             |bytes| {

@@ -36,6 +36,9 @@ const PREFIXES: [(u8, &str); 8] = [
 
 const SYSTEM: u8 = 7;
 
+/// The context of an encrypted inode, which nobody sees.
+const ENCRYPTION: u8 = 9;
+
 /// Bytes of the longest value: what `setxattr(2)` accepts.
 const LONGEST_VALUE: u32 = 64 << 10;
 
@@ -163,7 +166,7 @@ impl Xattrs<'_> {
 
 /// The name as `getxattr(2)` knows it; `None` for those that are nobody's business.
 fn full_name(index: u8, name: &[u8]) -> Option<Vec<u8>> {
-    if index == SYSTEM && name == b"data" {
+    if index == SYSTEM && name == b"data" || index == ENCRYPTION {
         return None;
     }
     let (_, prefix) = PREFIXES.iter().find(|(number, _)| *number == index)?;

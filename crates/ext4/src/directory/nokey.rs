@@ -1,0 +1,147 @@
+//! Names of encrypted directories without their key, as the kernel shows them since Linux 5.11.
+//!
+//! What lies on the disk is no text. It is shown in base64url (RFC 4648, no padding) of: the hash by which the directory is
+//! ordered and a second one, four bytes each, little-endian; the first 149 bytes of the stored name; and, where it is
+//! longer, the SHA-256 of the rest. So a name that is shown leads back to one entry.
+
+use sha2::{Digest as _, Sha256};
+
+/// Bytes of the shortest stored name: shorter ones are filled up before they are encrypted.
+const SHORTEST: usize = 16;
+
+/// Bytes of the two hashes.
+const HEAD: usize = 8;
+
+/// Bytes of a stored name that are shown as they are.
+const WHOLE: usize = 149;
+
+/// Bytes of a digest.
+const DIGEST: usize = 32;
+
+const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// How a stored name is shown; `None` for what cannot be one.
+pub(crate) fn show([major, minor]: [u32; 2], stored: &[u8]) -> Option<Vec<u8>> {
+    if stored.len() < SHORTEST {
+        return None;
+    }
+    let (whole, rest) = stored.split_at(stored.len().min(WHOLE));
+    let mut bytes = [&major.to_le_bytes(), &minor.to_le_bytes(), whole].concat();
+    if !rest.is_empty() {
+        bytes.extend(Sha256::digest(rest));
+    }
+    Some(encode(&bytes))
+}
+
+/// A name as it was shown, taken apart.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(super) hash: u32,
+    start: Vec<u8>,
+    digest: Option<[u8; DIGEST]>,
+}
+
+impl Shown {
+    /// `None` for what was never shown.
+    pub(crate) fn parse(name: &[u8]) -> Option<Self> {
+        let bytes = decode(name)?;
+        let (hash, rest) = bytes.split_first_chunk()?;
+        let (_, stored) = rest.split_first_chunk::<4>()?;
+        let (start, digest) = stored.split_at(stored.len().min(WHOLE));
+        let digest = match digest {
+            [] => None,
+            digest => Some(digest.try_into().ok()?),
+        };
+        let hash = u32::from_le_bytes(*hash);
+        (!start.is_empty()).then(|| Self { hash, start: start.to_vec(), digest })
+    }
+
+    /// The stored name, where all of it was shown.
+    pub(crate) fn whole(&self) -> Option<&[u8]> {
+        self.digest.is_none().then_some(&self.start)
+    }
+
+    /// Whether a stored name is shown so.
+    pub(crate) fn is(&self, stored: &[u8]) -> bool {
+        match (stored.strip_prefix(&*self.start), &self.digest) {
+            (Some([]), None) => true,
+            (Some(rest), Some(digest)) => !rest.is_empty() && Sha256::digest(rest)[..] == digest[..],
+            _ => false,
+        }
+    }
+}
+
+fn encode(bytes: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity((bytes.len() * 4).div_ceil(3));
+    for part in bytes.chunks(3) {
+        let word = (0..3).fold(0, |word, at| word << 8 | u32::from(*part.get(at).unwrap_or(&0)));
+        text.extend((0..=part.len()).map(|at| LETTERS[(word >> (18 - 6 * at) & 63) as usize]));
+    }
+    text
+}
+
+/// `None` for what [`encode`] never makes.
+fn decode(text: &[u8]) -> Option<Vec<u8>> {
+    if text.len() > ((HEAD + WHOLE + DIGEST) * 4).div_ceil(3) || text.len() % 4 == 1 {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
+    for part in text.chunks(4) {
+        let mut word = 0;
+        for at in 0..4 {
+            let value = match part.get(at) {
+                Some(letter) => LETTERS.iter().position(|known| known == letter)? as u32,
+                None => 0,
+            };
+            word = word << 6 | value;
+        }
+        let (all, count) = (word.to_be_bytes(), part.len() * 3 / 4);
+        // Bits that are no part of a byte are clear.
+        if all[1 + count..].iter().any(|&byte| byte != 0) {
+            return None;
+        }
+        bytes.extend(&all[1..=count]);
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_of_the_rfc() {
+        for (bytes, text) in [
+            (&b""[..], &b""[..]),
+            (b"f", b"Zg"),
+            (b"fo", b"Zm8"),
+            (b"foo", b"Zm9v"),
+            (b"foobar", b"Zm9vYmFy"),
+        ] {
+            assert_eq!((encode(bytes), decode(text)), (text.to_vec(), Some(bytes.to_vec())));
+        }
+        assert_eq!(encode(&[0xfb, 0xff]), b"-_8");
+        for wrong in [&b"Z"[..], b"Zg==", b"Zh", b"Zm9", b"a/b+", &[b'A'; 253]] {
+            assert_eq!(decode(wrong), None, "{}", wrong.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn what_is_shown_leads_back() {
+        for length in [16, 17, 148, 149, 150, 200, 255] {
+            let stored: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
+            let shown = show([5, 6], &stored).unwrap();
+            assert!(shown.len() <= 252);
+            let parsed = Shown::parse(&shown).unwrap();
+            assert_eq!((parsed.hash, parsed.whole()), (5, (length <= 149).then_some(&*stored)));
+            assert!(parsed.is(&stored));
+            let mut other = stored.clone();
+            *other.last_mut().unwrap() ^= 1;
+            assert!(!parsed.is(&other) && !parsed.is(&stored[..length - 1]) && !parsed.is(&[]));
+        }
+        assert_eq!(show([0; 2], &[1; 15]), None);
+        for never in [&b""[..], b"AAAAAAAAAAA", b"name", &encode(&[1; 8 + 150]), &encode(&[1; 190])] {
+            assert_eq!(Shown::parse(never), None, "{}", never.escape_ascii());
+        }
+    }
+}
