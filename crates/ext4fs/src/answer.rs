@@ -1,7 +1,8 @@
 //! Answers that several operations share.
 
-use shunt_ext4::{Error, Inode, ROOT};
-use shunt_fuse::{Data, Entry, Errno, Expiry, FileRange, NodeId, StatFs};
+use shunt_ext4::layout::InodeFlags;
+use shunt_ext4::{Error, Inode, Kind, ROOT};
+use shunt_fuse::{Attributes, Data, Entry, Errno, Expiry, FileRange, NodeId, StatFs};
 
 use crate::Ext4;
 use crate::attributes::{attributes, timestamp};
@@ -46,12 +47,22 @@ impl Ext4 {
 
     /// What the kernel may know of an inode for ever: nobody else changes the image.
     pub(crate) fn entry(&self, inode: &Inode) -> Entry {
-        let mut attributes = attributes(inode, self.filesystem.geometry().block_size);
+        let mut attributes = self.attributes(inode);
         if let Some(read) = self.unstored_read(inode.number) {
             attributes.atime = timestamp(read);
         }
         let generation = inode.generation.into();
         Entry { generation, ..Entry::new(node(inode.number), attributes, Expiry::FOREVER) }
+    }
+
+    /// What `stat` tells of an inode. An encrypted link is as long as what is shown of it.
+    pub(crate) fn attributes(&self, inode: &Inode) -> Attributes {
+        let mut attributes = attributes(inode, self.filesystem.geometry().block_size);
+        if inode.kind == Kind::Symlink && inode.flags.contains(InodeFlags::ENCRYPT) {
+            // Who reads a damaged one gets the error.
+            attributes.size = self.filesystem.read_link(inode).map_or(0, |target| target.len() as u64);
+        }
+        attributes
     }
 
     /// A part of a file: a stretch of the image where it lies in one piece, so that the kernel moves it.

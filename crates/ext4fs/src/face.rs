@@ -2,8 +2,7 @@
 
 use std::ffi::CStr;
 
-use shunt_ext4::layout::InodeFlags;
-use shunt_ext4::{Corruption, Error, Inode, Kind, Making, ROOT, Rights};
+use shunt_ext4::Making;
 use shunt_fuse::{
     Attributes, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno, Expiry,
     Fallocate, FileHandle, FileSystem, IoctlArgs, IoctlReply, LockOwner, Name, NewNode, NodeId, OpenArgs,
@@ -11,14 +10,9 @@ use shunt_fuse::{
     XattrReply, XattrSet,
 };
 
-use crate::attributes::attributes;
 use crate::known::Held;
-use crate::{Ext4, changes, flags, names};
-
-const O_EXCL: u32 = rustix::fs::OFlags::EXCL.bits();
-const O_APPEND: u32 = rustix::fs::OFlags::APPEND.bits();
-const O_TRUNC: u32 = rustix::fs::OFlags::TRUNC.bits();
-const O_ACCMODE: u32 = rustix::fs::OFlags::RWMODE.bits();
+use crate::opens::{O_EXCL, may_open, rights_of};
+use crate::{Ext4, changes, names};
 
 impl FileSystem for Ext4 {
     fn forget(&self, node: NodeId, lookups: u64) {
@@ -40,20 +34,7 @@ impl FileSystem for Ext4 {
     }
 
     async fn lookup(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
-        let directory = self.inode(parent)?;
-        // Only to make sense of a file handle.
-        if name.as_bytes() == b"." {
-            return Ok(self.tell(&directory));
-        }
-        match self.filesystem.find(&directory, name.as_bytes()) {
-            Ok(inode) if inode.number == ROOT && name.as_bytes() != b".." => {
-                self.told(Err(second_root(&directory)))
-            }
-            Ok(inode) => Ok(self.tell(&inode)),
-            // Absent until we make it.
-            Err(Error::NotFound) => Ok(Entry::absent(Expiry::FOREVER)),
-            Err(error) => self.told(Err(error)),
-        }
+        self.look_up(&self.inode(parent)?, name.as_bytes())
     }
 
     async fn getattr(
@@ -63,7 +44,7 @@ impl FileSystem for Ext4 {
         _handle: Option<FileHandle>,
     ) -> Result<(Attributes, Expiry), Errno> {
         let inode = self.inode(node)?;
-        Ok((attributes(&inode, self.filesystem.geometry().block_size), Expiry::FOREVER))
+        Ok((self.attributes(&inode), Expiry::FOREVER))
     }
 
     async fn statx(
@@ -73,7 +54,7 @@ impl FileSystem for Ext4 {
         _handle: Option<FileHandle>,
         _mask: u32,
     ) -> Result<StatxReply, Errno> {
-        let attributes = attributes(&self.inode(node)?, self.filesystem.geometry().block_size);
+        let attributes = self.attributes(&self.inode(node)?);
         Ok(StatxReply { attributes, expiry: Expiry::FOREVER })
     }
 
@@ -87,11 +68,7 @@ impl FileSystem for Ext4 {
             // Remembered: files are never opened or released again, and every request names the inode alone.
             return Err(Errno::NOSYS);
         }
-        let inode = self.inode(node)?;
-        if inode.kind == Kind::Regular && inode.flags.contains(InodeFlags::ENCRYPT) {
-            return Err(Errno::NOKEY);
-        }
-        may_open(&inode, args.flags)?;
+        may_open(&self.inode(node)?, args.flags)?;
         Ok(self.opened(request))
     }
 
@@ -194,7 +171,7 @@ impl FileSystem for Ext4 {
         set: &SetAttributes,
     ) -> Result<(Attributes, Expiry), Errno> {
         let inode = self.change(&self.inode(node)?, set)?;
-        Ok((attributes(&inode, self.filesystem.geometry().block_size), Expiry::FOREVER))
+        Ok((self.attributes(&inode), Expiry::FOREVER))
     }
 
     async fn read(&self, _request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
@@ -215,8 +192,7 @@ impl FileSystem for Ext4 {
             self.drop_privileges(&self.inode(node)?)?;
         }
         let data = data.into_bytes()?;
-        let rights = if args.handle == RESERVED { Rights::Reserved } else { Rights::Common };
-        self.with_space(|| self.filesystem.write_as(number, args.offset, &data, rights))
+        self.with_space(|| self.filesystem.write_as(number, args.offset, &data, rights_of(args.handle)))
     }
 
     async fn fallocate(&self, request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
@@ -233,8 +209,7 @@ impl FileSystem for Ext4 {
         _handle: FileHandle,
         _data_only: bool,
     ) -> Result<(), Errno> {
-        self.settle_read(self.number(node)?)?;
-        self.sync()
+        self.sync_one(node)
     }
 
     async fn fsyncdir(
@@ -244,13 +219,11 @@ impl FileSystem for Ext4 {
         _handle: FileHandle,
         _data_only: bool,
     ) -> Result<(), Errno> {
-        self.settle_read(self.number(node)?)?;
-        self.sync()
+        self.sync_one(node)
     }
 
     async fn syncfs(&self, _request: &Request<'_>) -> Result<(), Errno> {
-        self.settle_reads()?;
-        self.sync()
+        self.sync_all()
     }
 
     async fn flush(
@@ -309,24 +282,11 @@ impl FileSystem for Ext4 {
         name: &CStr,
         size: u32,
     ) -> Result<XattrReply, Errno> {
-        self.has_xattrs()?;
-        let inode = self.inode(node)?;
-        let value = self.told(self.filesystem.xattr(&inode, name.to_bytes()))?;
-        XattrReply::fit(value.ok_or(Errno::NODATA)?, size)
+        XattrReply::fit(self.xattr(node, name)?, size)
     }
 
     async fn listxattr(&self, request: &Request<'_>, node: NodeId, size: u32) -> Result<XattrReply, Errno> {
-        self.has_xattrs()?;
-        let names = self.told(self.filesystem.xattr_names(&self.inode(node)?))?;
-        let mut list = Vec::new();
-        for name in names {
-            // Names that only root may know of.
-            if request.uid() == 0 || !name.starts_with(b"trusted.") {
-                list.extend(name);
-                list.push(0);
-            }
-        }
-        XattrReply::fit(list, size)
+        XattrReply::fit(self.xattr_names(node, request.uid())?, size)
     }
 
     async fn setxattr(
@@ -337,11 +297,7 @@ impl FileSystem for Ext4 {
         value: &[u8],
         set: XattrSet,
     ) -> Result<(), Errno> {
-        let (number, mode) = (self.number(node)?, changes::set_mode(set.flags)?);
-        let rights = self.filesystem.rights(request.uid(), request.gid());
-        let set_it = || self.filesystem.set_xattr_as(number, name.to_bytes(), value, mode, rights);
-        let inode = self.with_space(set_it)?;
-        if set.acl_kill_sgid { self.drop_setgid(&inode) } else { Ok(()) }
+        self.set_xattr(request, node, name, value, set)
     }
 
     async fn removexattr(&self, _request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
@@ -355,14 +311,7 @@ impl FileSystem for Ext4 {
         node: NodeId,
         args: IoctlArgs<'_>,
     ) -> Result<IoctlReply, Errno> {
-        let inode = self.inode(node)?;
-        if let Some(flags) = flags::changed(&inode, args.command, args.data)? {
-            self.set_flags(&inode, flags)?;
-            return Ok(IoctlReply::default());
-        }
-        let mut data = flags::answer(&inode, args.command).ok_or(Errno::NOTTY)?;
-        data.truncate(args.out_size as usize);
-        Ok(IoctlReply { result: 0, data })
+        self.command(&self.inode(node)?, args)
     }
 
     async fn lseek(
@@ -373,58 +322,16 @@ impl FileSystem for Ext4 {
         offset: u64,
         whence: Whence,
     ) -> Result<u64, Errno> {
-        let inode = self.inode(node)?;
-        let found = match whence {
-            Whence::Data => self.told(self.filesystem.next_data(&inode, offset))?,
-            Whence::Hole => self.told(self.filesystem.next_hole(&inode, offset))?,
-        };
-        found.ok_or(Errno::NXIO)
-    }
-}
-
-fn second_root(directory: &Inode) -> Error {
-    Corruption::new("a name leads to the root").inode(directory.number).into()
-}
-
-/// The handle of a file that somebody opened who may have the last blocks. Handles say nothing else: each request names its
-/// inode.
-const RESERVED: FileHandle = FileHandle(1);
-const COMMON: FileHandle = FileHandle(0);
-
-/// The kernel does not know of these flags.
-fn may_open(inode: &Inode, flags: u32) -> Result<(), Errno> {
-    let writes = flags & O_ACCMODE != 0 || flags & O_TRUNC != 0;
-    let appends = flags & O_APPEND != 0 && flags & O_TRUNC == 0;
-    let content = matches!(inode.kind, Kind::Regular | Kind::Directory);
-    let immutable = inode.flags.contains(InodeFlags::IMMUTABLE);
-    let append_only = inode.flags.contains(InodeFlags::APPEND) && !appends;
-    if content && writes && (immutable || append_only) { Err(Errno::PERM) } else { Ok(()) }
-}
-
-impl Ext4 {
-    /// Pages are written back by nobody in particular: it counts who opened the file.
-    fn opened(&self, request: &Request<'_>) -> Opened {
-        let handle = match self.filesystem.rights(request.uid(), request.gid()) {
-            Rights::Reserved => RESERVED,
-            Rights::Common => COMMON,
-        };
-        let opened = Opened::cached(handle);
-        if self.sees_all_reads() { opened } else { opened.keep_cache() }
+        self.seek(&self.inode(node)?, offset, whence)
     }
 
-    /// The inode of a name that was listed.
-    pub(crate) fn follow(&self, directory: &Inode, entry: &shunt_ext4::Entry) -> Result<Inode, Error> {
-        let inode = self.filesystem.follow(directory, entry)?;
-        if inode.number == ROOT { Err(second_root(directory)) } else { Ok(inode) }
-    }
-
-    /// ENOSYS, which the kernel remembers, where the file system has no extended attributes at all.
-    fn has_xattrs(&self) -> Result<(), Errno> {
-        if self.may_have_xattrs() { Ok(()) } else { Err(Errno::NOSYS) }
-    }
-
-    /// Everything that was answered lasts from here on.
-    fn sync(&self) -> Result<(), Errno> {
-        if self.is_writable() { self.told(self.filesystem.sync()) } else { Ok(()) }
+    async fn bmap(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        block: u64,
+        block_size: u32,
+    ) -> Result<u64, Errno> {
+        self.block_of(&self.inode(node)?, block, block_size)
     }
 }

@@ -2,7 +2,9 @@
 
 use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{Inode, Kind};
-use shunt_fuse::Errno;
+use shunt_fuse::{Errno, IoctlArgs, IoctlReply};
+
+use crate::Ext4;
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC32_GETFLAGS: u32 = 0x8004_6601;
@@ -46,7 +48,7 @@ const CHANGEABLE: InodeFlags = InodeFlags::SECRM
 ///
 /// # Errors
 /// EOPNOTSUPP for flags that cannot be changed, EINVAL for a command without its argument.
-pub(crate) fn changed(inode: &Inode, command: u32, data: &[u8]) -> Result<Option<InodeFlags>, Errno> {
+fn changed(inode: &Inode, command: u32, data: &[u8]) -> Result<Option<InodeFlags>, Errno> {
     let word = || data.first_chunk().copied().map(u32::from_ne_bytes).ok_or(Errno::INVAL);
     let wanted = match command {
         FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS => InodeFlags::from_bits_retain(word()?),
@@ -70,7 +72,7 @@ pub(crate) fn changed(inode: &Inode, command: u32, data: &[u8]) -> Result<Option
 const FSXATTR: usize = 28;
 
 /// The answer to a command about an inode; `None` for one that is not known.
-pub(crate) fn answer(inode: &Inode, command: u32) -> Option<Vec<u8>> {
+fn answer(inode: &Inode, command: u32) -> Option<Vec<u8>> {
     Some(match command {
         FS_IOC_GETFLAGS | FS_IOC32_GETFLAGS => (inode.flags.bits() & VISIBLE).to_ne_bytes().into(),
         command if GETVERSION.contains(&command) => inode.generation.to_ne_bytes().into(),
@@ -84,4 +86,16 @@ pub(crate) fn answer(inode: &Inode, command: u32) -> Option<Vec<u8>> {
         }
         _ => return None,
     })
+}
+
+impl Ext4 {
+    pub(crate) fn command(&self, inode: &Inode, args: IoctlArgs<'_>) -> Result<IoctlReply, Errno> {
+        if let Some(flags) = changed(inode, args.command, args.data)? {
+            self.set_flags(inode, flags)?;
+            return Ok(IoctlReply::default());
+        }
+        let mut data = answer(inode, args.command).ok_or(Errno::NOTTY)?;
+        data.truncate(args.out_size as usize);
+        Ok(IoctlReply { result: 0, data })
+    }
 }

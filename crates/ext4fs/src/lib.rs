@@ -28,8 +28,12 @@ mod flags;
 mod known;
 mod listing;
 mod names;
+mod opens;
+mod places;
 mod reads;
 mod reaper;
+mod sync;
+mod xattrs;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

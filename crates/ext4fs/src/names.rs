@@ -1,7 +1,7 @@
 //! Names that come, go and move, as the kernel asks for them.
 
-use shunt_ext4::{Error, Inode, Making, Move, MoveMode, New};
-use shunt_fuse::{Entry, Errno, FileType, NewNode, NodeId, RenameFlags, Request};
+use shunt_ext4::{Corruption, Error, Inode, Making, Move, MoveMode, New, ROOT};
+use shunt_fuse::{Entry, Errno, Expiry, FileType, NewNode, NodeId, RenameFlags, Request};
 
 use crate::Ext4;
 
@@ -27,7 +27,31 @@ pub(crate) fn making(node: &NewNode) -> Result<Making<'static>, Errno> {
     })
 }
 
+fn second_root(directory: &Inode) -> Error {
+    Corruption::new("a name leads to the root").inode(directory.number).into()
+}
+
 impl Ext4 {
+    pub(crate) fn look_up(&self, directory: &Inode, name: &[u8]) -> Result<Entry, Errno> {
+        // Only to make sense of a file handle.
+        if name == b"." {
+            return Ok(self.tell(directory));
+        }
+        match self.filesystem.find(directory, name) {
+            Ok(inode) if inode.number == ROOT && name != b".." => self.told(Err(second_root(directory))),
+            Ok(inode) => Ok(self.tell(&inode)),
+            // Absent until we make it.
+            Err(Error::NotFound) => Ok(Entry::absent(Expiry::FOREVER)),
+            Err(error) => self.told(Err(error)),
+        }
+    }
+
+    /// The inode of a name that was listed.
+    pub(crate) fn follow(&self, directory: &Inode, entry: &shunt_ext4::Entry) -> Result<Inode, Error> {
+        let inode = self.filesystem.follow(directory, entry)?;
+        if inode.number == ROOT { Err(second_root(directory)) } else { Ok(inode) }
+    }
+
     /// Makes an inode with a name.
     pub(crate) fn make(
         &self,

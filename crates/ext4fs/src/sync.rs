@@ -1,0 +1,24 @@
+//! What lasts from when on.
+
+use shunt_fuse::{Errno, NodeId};
+
+use crate::Ext4;
+
+impl Ext4 {
+    /// `fsync(2)` of a file or a directory, on whatever descriptor: one commit has all that was changed before.
+    pub(crate) fn sync_one(&self, node: NodeId) -> Result<(), Errno> {
+        self.settle_read(self.number(node)?)?;
+        self.commit()
+    }
+
+    /// `syncfs(2)`, where the kernel passes it on: of a block device.
+    pub(crate) fn sync_all(&self) -> Result<(), Errno> {
+        self.settle_reads()?;
+        self.commit()
+    }
+
+    /// Everything that was answered lasts from here on.
+    fn commit(&self) -> Result<(), Errno> {
+        if self.is_writable() { self.told(self.filesystem.sync()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,49 @@
+//! Extended attributes.
+
+use std::ffi::CStr;
+
+use shunt_fuse::{Errno, NodeId, Request, XattrSet};
+
+use crate::{Ext4, changes};
+
+impl Ext4 {
+    /// ENOSYS, which the kernel remembers, where the file system has no extended attributes at all.
+    fn has_xattrs(&self) -> Result<(), Errno> {
+        if self.may_have_xattrs() { Ok(()) } else { Err(Errno::NOSYS) }
+    }
+
+    pub(crate) fn xattr(&self, node: NodeId, name: &CStr) -> Result<Vec<u8>, Errno> {
+        self.has_xattrs()?;
+        let value = self.told(self.filesystem.xattr(&self.inode(node)?, name.to_bytes()))?;
+        value.ok_or(Errno::NODATA)
+    }
+
+    /// The names that a user may know of, each with a zero byte after it.
+    pub(crate) fn xattr_names(&self, node: NodeId, uid: u32) -> Result<Vec<u8>, Errno> {
+        self.has_xattrs()?;
+        let names = self.told(self.filesystem.xattr_names(&self.inode(node)?))?;
+        let mut list = Vec::new();
+        for name in names {
+            if uid == 0 || !name.starts_with(b"trusted.") {
+                list.extend(name);
+                list.push(0);
+            }
+        }
+        Ok(list)
+    }
+
+    pub(crate) fn set_xattr(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        name: &CStr,
+        value: &[u8],
+        set: XattrSet,
+    ) -> Result<(), Errno> {
+        let (number, mode) = (self.number(node)?, changes::set_mode(set.flags)?);
+        let rights = self.filesystem.rights(request.uid(), request.gid());
+        let set_it = || self.filesystem.set_xattr_as(number, name.to_bytes(), value, mode, rights);
+        let inode = self.with_space(set_it)?;
+        if set.acl_kill_sgid { self.drop_setgid(&inode) } else { Ok(()) }
+    }
+}
