@@ -15,8 +15,10 @@ pub mod binary;
 pub mod cmd;
 pub mod dir;
 pub mod disk;
+pub mod fscrypt;
 pub mod fsx;
 pub mod image;
+pub mod loops;
 pub mod lower;
 pub mod memory;
 pub mod mounts;
@@ -36,6 +38,7 @@ pub mod user;
 
 pub use cmd::{Ran, copy_program, patiently, run, run_for, sh};
 pub use image::Image;
+pub use loops::Loop;
 pub use lower::Lower;
 pub use peer::Peer;
 pub use rng::Rng;

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use shunt_tests::cmd::one_line;
-use shunt_tests::{Image, binary, needs_mount, needs_tools, patiently, run, run_for, sh};
+use shunt_tests::{Image, Loop, binary, needs_mount, needs_tools, patiently, run, run_for, sh};
 use tempfile::TempDir;
 
 /// A disk with two file systems, in the partitions 2 and 5 of an MBR or 2 and 3 of a GPT.
@@ -162,22 +162,6 @@ fn mount_knows_the_type() {
     assert_eq!(shunt_tests::mounts::count(&mnt), 0);
 }
 
-/// A loop device over a file, for as long as this lives.
-struct Loop(String);
-
-impl Loop {
-    fn new(file: &std::path::Path) -> Option<Self> {
-        let ran = run(Command::new("losetup").args(["-f", "--show"]).arg(file));
-        ran.success().then(|| Self(ran.out.trim().to_owned()))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        run(Command::new("losetup").args(["-d", &self.0]));
-    }
-}
-
 /// A journal on a device of its own is taken, and no other one.
 #[test]
 fn an_external_journal_is_named() {
@@ -187,10 +171,10 @@ fn an_external_journal_is_named() {
     let journal = dir.path().join("journal");
     sh(dir.path(), "truncate -s 16M journal other; mkdir mnt").ok();
     sh(dir.path(), "for log in journal other; do mke2fs -q -F -b 4096 -O journal_dev $log; done").ok();
-    let Some(device) = Loop::new(&journal) else {
+    let Some(device) = Loop::over(&journal) else {
         return shunt_tests::skip::skip("no loop device");
     };
-    let image = Image::make(&["-b", "4096", "-J", &format!("device={}", device.0)], 32).unwrap();
+    let image = Image::make(&["-b", "4096", "-J", &format!("device={}", device.path())], 32).unwrap();
     drop(device);
     let ext4 = |args: &[&str], journal: Option<&str>| {
         let mut command = binary::command(&["ext4"]);
@@ -228,6 +212,6 @@ fn an_external_journal_is_named() {
     let read = fs::read_to_string(mnt.join("synced"));
     patiently(|| run_for(60, binary::command(&["umount"]).arg(&mnt))).ok();
     assert_eq!(read.unwrap(), "is there");
-    let device = Loop::new(&journal).unwrap();
-    run_for(60, Command::new("e2fsck").args(["-fn", "-j", &device.0]).arg(image.path())).ok();
+    let device = Loop::over(&journal).unwrap();
+    run_for(60, Command::new("e2fsck").args(["-fn", "-j", device.path()]).arg(image.path())).ok();
 }

@@ -8,6 +8,8 @@ use crate::error::{Code, Result, usage};
 
 /// The file systems that can be mounted.
 pub const KINDS: &[&str] = &["mirror", "ext4"];
+/// Those that the kernel mounts where they lie on a block device.
+pub const BLOCK_KINDS: &[&str] = &["ext4"];
 
 /// A call by mount(8) or umount(8), as a command line of our own.
 #[derive(Debug, PartialEq, Eq)]

@@ -97,3 +97,40 @@ fn users_are_locked_in_as_well() {
         assert_eq!(mounts::count(s.mnt()), 0);
     });
 }
+
+/// However many threads there are and however requests come, all are locked in, and what `shunt list` and `shunt stat` tell
+/// comes from within.
+#[test]
+fn all_ways_of_serving_are_locked_in() {
+    needs_mount!();
+    requirement!(rustix::process::geteuid().is_root(), "needs root");
+    let image = Image::make(&[], 32).unwrap();
+    for (transport, threads) in [("dev", "1"), ("dev", "4"), ("uring", "2")] {
+        let mount = image.by_shunt(&["--transport", transport, "--threads", threads]);
+        sh(
+            mount.at(),
+            "i=0; while [ $i -lt 50 ]; do mkdir d$i; echo $i > d$i/f; i=$((i + 1)); done; rm -r d*",
+        )
+        .ok();
+        let status = |pid: u32| {
+            let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+            let read = |path| fs::read_to_string(path).unwrap_or_default();
+            threads.map(|thread| read(thread.path().join("status"))).collect::<Vec<_>>()
+        };
+        let pid = mount.pid();
+        let locked = || status(pid).iter().all(|status| status.contains("Seccomp:\t2"));
+        assert!(within(Duration::from_secs(5), locked), "{transport}, {threads} threads");
+        let list = run(&mut binary::command(&["list", "--json"])).ok();
+        let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+        let at = mount.at().to_str().unwrap();
+        let ours = list.as_array().unwrap().iter().find(|one| one["mountpoint"] == at).unwrap();
+        assert_eq!((&ours["kind"], &ours["pid"]), (&"ext4".into(), &pid.into()));
+        assert_eq!(ours["source"], image.path().to_str().unwrap());
+        let told = run(binary::command(&["stat", "--json"]).arg(mount.at())).ok();
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert!(told["requests"]["mkdir"]["count"].as_u64() >= Some(50), "{told}");
+        mount.umount().ok();
+        drop(mount);
+        image.check();
+    }
+}

@@ -1,8 +1,13 @@
 //! `shunt ext4 IMAGE MOUNTPOINT` beside the kernel's own mount of the same image.
 
+mod devices;
+mod encrypted;
+mod ends;
 mod hostile;
 mod killed;
+mod limits;
 mod locked;
+mod mistakes;
 mod reads;
 mod seen;
 mod suites;

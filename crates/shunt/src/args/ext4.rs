@@ -59,6 +59,19 @@ pub struct Ext4MountArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
     pub fd: Option<i32>,
 
+    /// Tell the device of blocks that were freed, after each commit: an image becomes sparse there, a disk need not keep
+    /// them
+    #[arg(long, overrides_with = "nodiscard")]
+    pub discard: bool,
+
+    /// Do not (the default)
+    #[arg(long, hide = true)]
+    pub nodiscard: bool,
+
+    /// Keep the daemon's memory from being swapped out. Takes root, or an unlimited RLIMIT_MEMLOCK
+    #[arg(long)]
+    pub mlock: bool,
+
     /// Once locked in, try what must not work
     #[arg(long, hide = true)]
     pub sandbox_probe: bool,

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::cli::InstallHelpersArgs;
 use crate::error::{Code, Failure, Result, failed};
-use crate::helper::KINDS;
+use crate::helper::{BLOCK_KINDS, KINDS};
 
 pub fn run(args: &InstallHelpersArgs) -> Result<()> {
     let own = std::env::current_exe()
@@ -16,6 +16,9 @@ pub fn run(args: &InstallHelpersArgs) -> Result<()> {
         for name in [format!("mount.shunt.{kind}"), format!("umount.fuse.shunt.{kind}")] {
             link(&own, &args.dir.join(name))?;
         }
+    }
+    for kind in BLOCK_KINDS {
+        link(&own, &args.dir.join(format!("umount.fuseblk.shunt.{kind}")))?;
     }
     Ok(())
 }

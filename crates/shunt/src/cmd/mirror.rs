@@ -74,6 +74,7 @@ fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror
         options: MountOptions::new().default_permissions(true),
         passthrough_off,
         tuning: BdiTuning::default(),
+        block: None,
         untrusted: false,
         held,
     }

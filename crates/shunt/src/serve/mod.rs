@@ -1,5 +1,6 @@
 //! Mounts a file system and serves it to its end: what every mount command shares.
 
+mod block;
 mod facts;
 mod process;
 pub mod stop;
@@ -22,13 +23,15 @@ use shunt_fuse::{Config, FileSystem, MountSessionError, Mounted};
 use crate::args::{MountArgs, TakeoverArg, WakefulArg};
 use crate::control::{self, Control, SocketName};
 use crate::daemon;
-use crate::error::{Failure, Result, failed};
+use crate::error::{Code, Failure, Result, failed};
 use crate::log;
 use crate::report::{TookOver, Watch};
 use crate::sandbox;
+use block::Tried;
 use facts::Facts;
 use upgrade::Successor;
 
+pub use block::{Block, Claim};
 pub use upgrade::probe;
 
 /// What a file system holds.
@@ -60,6 +63,8 @@ pub struct Service<F> {
     pub passthrough_off: Option<String>,
     /// How its data is read ahead and written back.
     pub tuning: BdiTuning,
+    /// It lies on a block device.
+    pub block: Option<Block>,
     /// It reads what nobody vouches for: once it serves it gives up what it has no more use for.
     pub untrusted: bool,
     /// What it holds now.
@@ -71,7 +76,7 @@ pub struct Service<F> {
 /// # Errors
 /// Nothing is left mounted. In the background, failures before the mount is ready go to the process that waits.
 pub fn serve<F: FileSystem>(
-    service: Service<F>,
+    mut service: Service<F>,
     args: &MountArgs,
     restart: Result<Restart, String>,
 ) -> Result<()> {
@@ -85,7 +90,7 @@ pub fn serve<F: FileSystem>(
     if let Some(reason) = &refused {
         tracing::info!("no takeover after a crash: {reason}");
     }
-    let mounted = mount(&service, args, &options, restart)?;
+    let mounted = mount(&mut service, args, &options, restart)?;
     for (name, value, error) in service.tuning.apply(mounted.mount_point()).refused {
         tracing::info!("slower than it could be: cannot set {name} to {value}: {error}");
     }
@@ -181,22 +186,36 @@ fn configured<F>(service: &Service<F>, args: &MountArgs) -> Config {
 }
 
 fn mount<F: FileSystem>(
-    service: &Service<F>,
+    service: &mut Service<F>,
     args: &MountArgs,
     options: &MountOptions,
     restart: Option<Restart>,
 ) -> Result<Mounted> {
-    let config = configured(service, args);
-    let guardian = match guardian(args, restart) {
-        Ok(guardian) => Some(Arc::new(guardian)),
-        Err(error) => {
-            tracing::warn!("{error}; should this process be killed, `shunt umount` removes the mount");
-            None
-        }
+    let (path, fs, config) = (&args.mountpoint, service.fs.clone(), configured(service, args));
+    let mount = |options: &MountOptions| {
+        let guardian = match guardian(args, restart.clone()) {
+            Ok(guardian) => Some(Arc::new(guardian)),
+            Err(error) => {
+                tracing::warn!("{error}; should this process be killed, `shunt umount` removes the mount");
+                None
+            }
+        };
+        shunt_fuse::mount_guarded::<F>(fs.clone(), config.clone(), path, options, guardian)
     };
-    let path = &args.mountpoint;
-    shunt_fuse::mount_guarded::<F>(service.fs.clone(), config, path, options, guardian)
-        .map_err(|error| explain(error, path))
+    let tried = match &mut service.block {
+        Some(block) => block.mount(options, mount),
+        None => mount(options).map_or_else(Tried::Failed, Tried::Done),
+    };
+    match tried {
+        Tried::Done(mounted) => Ok(mounted),
+        Tried::Failed(error) => Err(explain(error, path)),
+        Tried::Lost => {
+            // It would write its last words.
+            std::mem::forget(fs);
+            let source = service.source.display();
+            Err(Failure::new(Code::Busy, format_args!("{source} is in use: it was mounted meanwhile")))
+        }
+    }
 }
 
 /// The process that takes the mount away should this one be killed.

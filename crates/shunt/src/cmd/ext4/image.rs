@@ -1,17 +1,21 @@
 //! The image that a command is given.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use shunt_ext4::{Device, Error, FileDevice, Filesystem};
 
+use super::block::BlockDevice;
 use super::disk;
-use super::lock;
+use super::lock::{self, Opened};
 use crate::args::PlaceArgs;
 use crate::error::{Code, Failure, Result, failed, usage};
+use crate::serve::Claim;
 
 /// An open image, or a block device.
 pub struct Image {
@@ -21,6 +25,8 @@ pub struct Image {
     pub device: Arc<dyn Device>,
     /// It may be changed.
     pub writable: bool,
+    /// It is a block device, and ours.
+    pub claim: Option<Claim>,
     /// Where the journal lies, if not in the file system.
     journal: Option<Arc<dyn Device>>,
 }
@@ -30,18 +36,18 @@ impl Image {
     pub fn open(path: &Path, journal: Option<&Path>) -> Result<Self> {
         let open = |path: &Path| File::open(path).map_err(|error| cannot_open(path, &error));
         let journal = journal.map(|path| device(path, &open(path)?, false)).transpose()?;
-        Self::new(path, open(path)?, false, journal)
+        Self::new(path, Opened { file: open(path)?, writable: false, claim: None }, journal)
     }
 
     /// Opens an image to be mounted, and to be written if that is wanted and may be: nobody may change it, or its journal,
     /// meanwhile. `fd` is the open image, where the caller has it.
     pub fn open_to_mount(path: &Path, journal: Option<&Path>, fd: Option<i32>, write: bool) -> Result<Self> {
         let journal = journal.map(|path| lock::open(path, write).map(|opened| (path, opened))).transpose()?;
-        let (file, writable) = match fd {
+        let mut image = match fd {
             Some(fd) => {
                 let file = inherited(fd)?;
                 let flags = rustix::fs::fcntl_getfl(&file).unwrap_or(OFlags::empty());
-                (file, write && flags & OFlags::RWMODE == OFlags::RDWR)
+                Opened { file, writable: write && flags & OFlags::RWMODE == OFlags::RDWR, claim: None }
             }
             None => lock::open(path, write)?,
         };
@@ -52,21 +58,23 @@ impl Image {
             }
             writable
         };
-        let journal_writable = journal.as_ref().is_none_or(|(path, (_, writable))| may(path, *writable));
-        let writable = may(path, writable) && journal_writable;
-        lock::take(path, &file, writable)?;
+        let journal_writable = journal.as_ref().is_none_or(|(path, opened)| may(path, opened.writable));
+        image.writable = may(path, image.writable) && journal_writable;
+        lock::take(path, &image.file, image.writable)?;
         let journal = journal
-            .map(|(path, (file, _))| {
-                lock::take(path, &file, writable)?;
-                device(path, &file, writable)
+            .map(|(path, journal)| {
+                let file = journal.for_good();
+                lock::take(path, &file, image.writable)?;
+                device(path, &file, image.writable)
             })
             .transpose()?;
-        Self::new(path, file, writable, journal)
+        Self::new(path, image, journal)
     }
 
-    fn new(path: &Path, file: File, writable: bool, journal: Option<Arc<dyn Device>>) -> Result<Self> {
+    fn new(path: &Path, opened: Opened, journal: Option<Arc<dyn Device>>) -> Result<Self> {
+        let Opened { file, writable, claim } = opened;
         let device = device(path, &file, writable)?;
-        Ok(Self { path: path.to_owned(), file, device, writable, journal })
+        Ok(Self { path: path.to_owned(), file, device, writable, claim, journal })
     }
 
     /// Opens the file system that lies at this place of it, to be written.
@@ -94,9 +102,15 @@ impl Image {
 
 /// The whole of an open file. The device has the lock of the file for as long as it lives.
 fn device(path: &Path, file: &File, writable: bool) -> Result<Arc<dyn Device>> {
-    let device = file.try_clone().and_then(|file| FileDevice::new(file, !writable));
-    match device {
-        Ok(device) => Ok(Arc::new(device)),
+    let opened = || -> io::Result<Arc<dyn Device>> {
+        let (file, is_block) = (file.try_clone()?, file.metadata()?.file_type().is_block_device());
+        Ok(match is_block {
+            true => Arc::new(BlockDevice::new(file, !writable)?),
+            false => Arc::new(FileDevice::new(file, !writable)?),
+        })
+    };
+    match opened() {
+        Ok(device) => Ok(device),
         Err(error) => Err(failed(format_args!("cannot tell the size of {}: {error}", path.display()))),
     }
 }

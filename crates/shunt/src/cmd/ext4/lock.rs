@@ -4,26 +4,53 @@
 //! mounts of shunt respect; the kernel uses files by way of loop devices, which are looked for.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 use super::image::cannot_open;
 use crate::error::{Code, Failure, Result, failed};
+use crate::serve::Claim;
 
-/// Opens an image, a block device for ourselves alone. Tells whether it may be written: what must not be is read.
-pub fn open(path: &Path, write: bool) -> Result<(File, bool)> {
-    let try_open = |write: bool| {
+/// How long a daemon that has unmounted may take to end.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// An image that is open.
+pub struct Opened {
+    pub file: File,
+    /// What must not be written is read.
+    pub writable: bool,
+    /// A block device is ours alone for as long as this is open.
+    pub claim: Option<Claim>,
+}
+
+impl Opened {
+    /// The open file. A block device is ours alone for as long as that, or a copy of it, is open.
+    pub fn for_good(self) -> File {
+        self.claim.and_then(Claim::for_good).unwrap_or(self.file)
+    }
+}
+
+/// Opens an image, a block device for ourselves alone.
+pub fn open(path: &Path, write: bool) -> Result<Opened> {
+    let try_open = |write: bool| -> io::Result<Opened> {
         let mut options = OpenOptions::new();
         options.read(true).write(write);
-        // On anything else the flag has no meaning without O_CREAT.
-        if fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
-            options.custom_flags(OFlags::EXCL.bits().cast_signed());
+        if !fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
+            return Ok(Opened { file: options.open(path)?, writable: write, claim: None });
         }
-        options.open(path).map(|file| (file, write))
+        // It opens all the same, and refuses each write.
+        let write = write && !is_protected(path);
+        options.write(write);
+        // On anything else the flag has no meaning without O_CREAT.
+        let claim = options.custom_flags(OFlags::EXCL.bits().cast_signed()).open(path)?;
+        let claim = Claim::new(claim, write)?;
+        Ok(Opened { file: claim.file()?, writable: write, claim: Some(claim) })
     };
     let opened = match try_open(write) {
         Err(error)
@@ -34,7 +61,7 @@ pub fn open(path: &Path, write: bool) -> Result<(File, bool)> {
         }
         opened => opened,
     };
-    opened.map_err(|error| match error.kind() {
+    opened.map_err(|error: io::Error| match error.kind() {
         ErrorKind::ResourceBusy => {
             in_use(path, "the kernel has it mounted, or another program has it for itself")
         }
@@ -42,13 +69,29 @@ pub fn open(path: &Path, write: bool) -> Result<(File, bool)> {
     })
 }
 
-/// Locks an open image for as long as it is open; several may read it.
+/// A block device that must not be written, as the kernel says.
+fn is_protected(path: &Path) -> bool {
+    let told = fs::metadata(path).and_then(|found| {
+        let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+        fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"))
+    });
+    told.is_ok_and(|told| told.trim_end() != "0")
+}
+
+/// Locks an open image for as long as it is open; several may read it. Whoever has just unmounted it is about to end.
 pub fn take(path: &Path, file: &File, write: bool) -> Result<()> {
     let how = match write {
         true => FlockOperation::NonBlockingLockExclusive,
         false => FlockOperation::NonBlockingLockShared,
     };
-    match flock(file, how) {
+    let begun = Instant::now();
+    let taken = loop {
+        match flock(file, how) {
+            Err(Errno::WOULDBLOCK) if begun.elapsed() < PATIENCE => sleep(Duration::from_millis(10)),
+            taken => break taken,
+        }
+    };
+    match taken {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
             let who = holder(file).unwrap_or_else(|| "another program".to_owned());

@@ -1,5 +1,6 @@
 //! `shunt ext4`: images mounted, and looked into without a mount.
 
+mod block;
 mod cat;
 mod disk;
 mod extents;
@@ -8,6 +9,7 @@ mod image;
 mod info;
 mod lock;
 mod ls;
+mod memory;
 mod mount;
 mod read_times;
 

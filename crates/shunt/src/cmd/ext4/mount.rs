@@ -10,14 +10,14 @@ use shunt_ext4fs::Ext4;
 use shunt_fuse::mount::MountOptions;
 use shunt_fuse::mount::bdi::BdiTuning;
 
-use super::{Ext4MountArgs, Image, read_times};
+use super::{Ext4MountArgs, Image, disk, memory, read_times};
 use crate::args::PlaceArgs;
 use crate::cmd::print;
 use crate::daemon;
 use crate::error::{Result, failed};
 use crate::log;
 use crate::sandbox;
-use crate::serve::{self, Held, Service};
+use crate::serve::{self, Block, Held, Service};
 
 pub fn run(args: &Ext4MountArgs, argv: &[OsString]) -> Result<ExitCode> {
     if args.mount.background {
@@ -37,8 +37,14 @@ pub fn run(args: &Ext4MountArgs, argv: &[OsString]) -> Result<ExitCode> {
 fn serve(args: &Ext4MountArgs) -> Result<()> {
     let options = args.mount.mount_options(MountOptions::new())?;
     let journal = args.place.journal.as_deref();
-    let image = Image::open_to_mount(&args.image, journal, args.fd, !options.is_read_only())?;
+    let mut image = Image::open_to_mount(&args.image, journal, args.fd, !options.is_read_only())?;
+    if image.writable {
+        // Before any thread.
+        memory::never_wait_for_ourselves();
+    }
     let filesystem = filesystem(&image, &args.place)?;
+    filesystem.discard_freed(args.discard);
+    let block = block(&mut image, &args.place, &filesystem)?;
     let source = match (fs::canonicalize(&image.path), args.fd) {
         (Ok(source), _) => source,
         // The name is only to be shown.
@@ -50,10 +56,8 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     let ext4 = Ext4::new(filesystem, Some(image.file.into()))
         .map_err(|error| failed(format_args!("cannot start a thread: {error}")))?;
     let ext4 = ext4.with_read_times(read_times::of(&args.mount.options));
-    if ext4.is_writable() {
-        // Memory that is needed to write dirty pages must not wait for dirty pages to be written.
-        let flusher = rustix::process::configure_io_flusher_behavior(true);
-        flusher.inspect_err(|errno| tracing::debug!(%errno, "PR_SET_IO_FLUSHER")).ok();
+    if args.mlock {
+        memory::lock()?;
     }
     let service = Service {
         kind: "ext4",
@@ -69,6 +73,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
             read_ahead_kb: Some(1024),
         },
         untrusted: true,
+        block,
         held: |ext4: &Ext4| Held { nodes: ext4.known_inodes(), ..Held::default() },
         fs: Arc::new(ext4),
     };
@@ -78,16 +83,29 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     serve::serve(service, &args.mount, Err("ext4 cannot be taken over yet".to_owned()))
 }
 
+/// A block device, to be mounted by the kernel where the file system is the whole of it and the user is root.
+fn block(image: &mut Image, place: &PlaceArgs, filesystem: &Filesystem) -> Result<Option<Block>> {
+    let Some(claim) = image.claim.take() else { return Ok(None) };
+    let root = rustix::process::geteuid().is_root();
+    let whole = root && place.offset.is_none() && disk::is_filesystem(&*image.device);
+    let path = fs::canonicalize(&image.path).ok().filter(|_| whole);
+    if filesystem.is_writable() {
+        // The kernel may drop what it has of the device, and nothing is to be written meanwhile.
+        filesystem.sync().map_err(|error| image.cannot("write to", &error))?;
+    }
+    Ok(Some(Block::new(claim, path.map(|path| (path, filesystem.geometry().block_size)))))
+}
+
 /// Opens the file system, to be written where that can be.
 fn filesystem(image: &Image, place: &PlaceArgs) -> Result<Filesystem> {
     if !image.writable {
         return image.filesystem(place);
     }
     match image.writable_filesystem(place)? {
-        Err(Error::Unsupported(reason)) => {
-            tracing::warn!("{} is mounted read-only: not supported: {reason}", image.path.display());
-            image.filesystem(place)
-        }
+        Err(Error::Unsupported(reason)) => image.filesystem(place).inspect(|_| {
+            let path = image.path.display();
+            tracing::warn!("{path} is mounted read-only: not supported: {reason}");
+        }),
         // With or without the wish to write, the journal comes first.
         Err(error @ Error::Journal(_)) => Err(image.cannot("open", &error)),
         opened => opened.map_err(|error| {
