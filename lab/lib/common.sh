@@ -17,3 +17,17 @@ die() {
     say "$*"
     exit "$EXIT_LAB"
 }
+
+# Installs packages, saying which.
+install_packages() {
+    local sudo=()
+    command -v apt-get >/dev/null || die "missing: $*; there is no apt-get to install them with"
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo >/dev/null || die "missing: $*; run lab/setup as root"
+        sudo=(sudo)
+    fi
+    say "installing $*"
+    apt-cache show "$@" >/dev/null 2>&1 || "${sudo[@]}" apt-get -qq update
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get -qq install -y --no-install-recommends "$@" >/dev/null
+}

@@ -1,0 +1,46 @@
+# The headers of the lab's kernel, unpacked into the cache, to build modules against.
+# shellcheck shell=bash
+
+# What the build of a module and of BPF programs calls; program:package.
+readonly BUILD_NEEDS=(gcc-12:gcc-12 make:make pkg-config:pkg-config clang:clang pahole:pahole bpftool:bpftool)
+
+# Installs those that are missing.
+build_setup() {
+    local need missing=()
+    for need in "${BUILD_NEEDS[@]}"; do
+        command -v "${need%%:*}" >/dev/null || missing+=("${need##*:}")
+    done
+    # libbpf is built from source, against these.
+    [ -f /usr/include/libelf.h ] || missing+=(libelf-dev)
+    [ -f /usr/include/zlib.h ] || missing+=(zlib1g-dev)
+    ((${#missing[@]})) || return 0
+    install_packages "${missing[@]}"
+}
+
+# Sets HEADERS to the directory that a module's build takes for the kernel's, for version $KERNEL.
+headers_find() {
+    local lock tmp
+    # shellcheck disable=SC2034 # read by who sourced this
+    HEADERS=$LAB_CACHE/headers-$KERNEL/usr/src/linux-headers-$KERNEL
+    exec {lock}>"$LAB_CACHE/lock"
+    flock "$lock"
+    if [ ! -d "$LAB_CACHE/headers-$KERNEL" ]; then
+        say "fetching linux-headers-$KERNEL"
+        tmp=$(mktemp -d "$LAB_CACHE/fetch.XXXXXX")
+        local short=${KERNEL%-amd64} deb
+        # apt's download user could not write into a private directory.
+        (cd "$tmp" && apt-get -qq -o APT::Sandbox::User=root download \
+            "linux-headers-$KERNEL" "linux-headers-$short-common" "linux-kbuild-$short") >&2 ||
+            { rm -rf "$tmp"; die "cannot fetch linux-headers-$KERNEL"; }
+        for deb in "$tmp"/*.deb; do
+            dpkg -x "$deb" "$tmp/root" || { rm -rf "$tmp"; die "cannot unpack $deb"; }
+            rm -f "$deb"
+        done
+        # The one place where the packages name the path at which they would be installed.
+        sed -i "s|include /usr/src|include $LAB_CACHE/headers-$KERNEL/usr/src|" \
+            "$tmp/root/usr/src/linux-headers-$KERNEL/Makefile"
+        mv -T "$tmp/root" "$LAB_CACHE/headers-$KERNEL"
+        rm -rf "$tmp"
+    fi
+    exec {lock}>&-
+}
