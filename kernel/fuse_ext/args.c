@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The arguments of a request: bounded reads of what came, bounded writes of
+ * what goes back. A reply is written from its start without gaps, so that no
+ * byte of it is one that nobody wrote.
+ */
+
+#include <linux/highmem.h>
+#include <linux/string.h>
+
+#include "args.h"
+
+/* The last argument of some requests is in pages, behind struct fuse_args_pages. */
+static bool fext_out_in_pages(const struct fuse_args *args, u32 arg)
+{
+	return args->out_pages && arg + 1 == args->out_numargs;
+}
+
+int fext_args_in_size(const struct fuse_req *req, u32 arg)
+{
+	if (arg >= req->args->in_numargs)
+		return -EINVAL;
+	return req->args->in_args[arg].size;
+}
+
+int fext_args_out_size(const struct fuse_req *req, u32 arg)
+{
+	if (arg >= req->args->out_numargs)
+		return -EINVAL;
+	return req->args->out_args[arg].size;
+}
+
+/* Returns how many bytes there were at @offset, @size at most. */
+int fext_args_read(const struct fuse_req *req, u32 arg, u32 offset, void *dst, u32 size)
+{
+	const struct fuse_args *args = req->args;
+
+	if (arg >= args->in_numargs || (args->in_pages && arg + 1 == args->in_numargs))
+		return -EINVAL;
+	if (offset > args->in_args[arg].size)
+		return -EINVAL;
+	size = min(size, args->in_args[arg].size - offset);
+	memcpy(dst, args->in_args[arg].value + offset, size);
+	return size;
+}
+
+/* Copies to, or with no @src clears, @size bytes at @offset of the pages. */
+static void fext_pages_fill(struct fuse_args *args, u32 offset, const void *src, u32 size)
+{
+	struct fuse_args_pages *ap = container_of(args, struct fuse_args_pages, args);
+	unsigned int count = ap->uses_folios ? ap->num_folios : ap->num_pages;
+	unsigned int i;
+
+	for (i = 0; i < count && size; i++) {
+		/* Both kinds of descriptor are a length and an offset. */
+		u32 length = ap->uses_folios ? ap->folio_descs[i].length : ap->descs[i].length;
+		u32 start = ap->uses_folios ? ap->folio_descs[i].offset : ap->descs[i].offset;
+
+		if (offset >= length) {
+			offset -= length;
+			continue;
+		}
+		while (size && offset < length) {
+			u32 at = start + offset;
+			u32 n = min3(size, length - offset, (u32)(PAGE_SIZE - offset_in_page(at)));
+			char *page;
+
+			if (ap->uses_folios)
+				page = kmap_local_folio(ap->folios[i], at);
+			else
+				page = kmap_local_page(ap->pages[i]) + at;
+			if (src)
+				memcpy(page, src, n);
+			else
+				memset(page, 0, n);
+			kunmap_local(page);
+			if (src)
+				src += n;
+			offset += n;
+			size -= n;
+		}
+		offset = 0;
+	}
+}
+
+int fext_args_write(struct fuse_ext_request *request, u32 arg, u32 offset,
+		    const void *src, u32 size)
+{
+	struct fuse_args *args = ((struct fuse_req *)request->req)->args;
+	u32 room;
+
+	if (arg >= args->out_numargs || arg >= ARRAY_SIZE(request->written))
+		return -EINVAL;
+	room = args->out_args[arg].size;
+	if (offset > request->written[arg] || offset > room || size > room - offset)
+		return -ERANGE;
+	if (fext_out_in_pages(args, arg))
+		fext_pages_fill(args, offset, src, size);
+	else
+		memcpy(args->out_args[arg].value + offset, src, size);
+	request->written[arg] = max(request->written[arg], offset + size);
+	return 0;
+}
+
+/* Makes what was written the reply. Fails, and changes nothing, when it is not whole. */
+int fext_args_commit(struct fuse_ext_request *request)
+{
+	struct fuse_args *args = ((struct fuse_req *)request->req)->args;
+	u32 last = args->out_numargs - 1;
+	u32 i;
+
+	for (i = 0; i < args->out_numargs; i++)
+		if (request->written[i] != args->out_args[i].size &&
+		    !(i == last && args->out_argvar))
+			return -EINVAL;
+	if (!args->out_numargs || !args->out_argvar)
+		return 0;
+	if (fext_out_in_pages(args, last) && args->page_zeroing)
+		fext_pages_fill(args, request->written[last], NULL,
+				args->out_args[last].size - request->written[last]);
+	args->out_args[last].size = request->written[last];
+	return 0;
+}

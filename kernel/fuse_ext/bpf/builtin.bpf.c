@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The builtin extension: answers what the daemon has answered before, until
+ * something changes it.
+ */
+
+#include "tables.h"
+#include "invalidate.h"
+
+#define ACCESS_MODE 3		/* O_ACCMODE */
+#define PLAIN_READ_FLAGS (0100000 | 02000000)	/* O_LARGEFILE, O_CLOEXEC */
+#define FOPEN_PASSTHROUGH_BIT (1U << 7)
+
+__inline struct attr_slot *find_attr(__u64 node, __u64 *seq)
+{
+	__u64 hash = mix(node), now = version(ATTR, hash);
+	struct attr_slot *slot;
+
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		slot = SLOT(attrs, ATTRS, hash, i);
+		if (!slot || slot->node != node)
+			continue;
+		*seq = begin(&slot->seq);
+		if (*seq && slot->node == node && slot->version == now)
+			return slot;
+	}
+	return NULL;
+}
+
+static __attribute__((noinline)) int getattr(struct fuse_ext_request *request)
+{
+	struct settings *set;
+	struct attr_slot *slot;
+	__u64 head[2] = {}, seq;
+	__u32 zero = 0;
+
+	set = bpf_map_lookup_elem(&settings, &zero);
+	slot = find_attr(request->nodeid, &seq);
+	if (!slot || !set)
+		return FUSE_EXT_PASS;
+	head[0] = set->attr_valid;
+	if (fuse_ext_write(request, 0, 0, head, sizeof(head)) ||
+	    fuse_ext_write(request, 0, sizeof(head), &slot->attr, sizeof(slot->attr)) ||
+	    !unchanged(&slot->seq, seq))
+		return FUSE_EXT_PASS;
+	return FUSE_EXT_ANSWER;
+}
+
+static __attribute__((noinline)) int answer_absent(struct fuse_ext_request *request)
+{
+	struct fuse_entry_out out = {};
+	struct settings *set;
+	__u32 zero = 0;
+
+	set = bpf_map_lookup_elem(&settings, &zero);
+	if (!set)
+		return FUSE_EXT_PASS;
+	out.entry_valid = set->absent_valid;
+	return fuse_ext_write(request, 0, 0, &out, sizeof(out)) ? FUSE_EXT_PASS : FUSE_EXT_ANSWER;
+}
+
+__inline int answer_entry(struct fuse_ext_request *request, __u64 node, __u64 generation)
+{
+	__u64 head[5] = { node, generation }, seq;
+	struct attr_slot *slot;
+	struct settings *set;
+	__u32 zero = 0;
+
+	set = bpf_map_lookup_elem(&settings, &zero);
+	slot = find_attr(node, &seq);
+	if (!slot || !set)
+		return FUSE_EXT_PASS;
+	head[2] = set->entry_valid;
+	head[3] = set->attr_valid;
+	if (fuse_ext_write(request, 0, 0, head, sizeof(head)) ||
+	    fuse_ext_write(request, 0, sizeof(head), &slot->attr, sizeof(slot->attr)) ||
+	    !unchanged(&slot->seq, seq))
+		return FUSE_EXT_PASS;
+	return FUSE_EXT_ANSWER;
+}
+
+static __attribute__((noinline)) int lookup(struct fuse_ext_request *request)
+{
+	struct name_slot found;
+	struct name_key key;
+
+	if (!read_name(request, 0, request->nodeid, &key) || !find_name(&key, &found))
+		return FUSE_EXT_PASS;
+	if (!found.node)
+		return answer_absent(request);
+	if (found.life != version(LIFE, mix(found.node)))
+		return FUSE_EXT_PASS;
+	return answer_entry(request, found.node, found.generation);
+}
+
+static __attribute__((noinline)) int getxattr(struct fuse_ext_request *request)
+{
+	struct fuse_getxattr_in in;
+	struct fuse_getxattr_out out = {};
+	struct xattr_key key = { .node = request->nodeid };
+	struct xattr_slot *slot;
+	__u64 hash, now, seq;
+	__s64 length;
+	int size;
+
+	size = fuse_ext_in_size(request, 1);
+	if (size < 2 || size > XATTR_NAME_ROOM)
+		return FUSE_EXT_PASS;
+	if (fuse_ext_read(request, 0, 0, &in, sizeof(in)) != sizeof(in) ||
+	    fuse_ext_read(request, 1, 0, key.name, sizeof(key.name)) != size)
+		return FUSE_EXT_PASS;
+	hash = hash_words(key.node, key.name, XATTR_NAME_ROOM / 8);
+	now = version(XATTR, mix(key.node));
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		slot = SLOT(xattrs, XATTRS, hash, i);
+		if (!slot)
+			continue;
+		seq = begin(&slot->seq);
+		if (!seq || slot->version != now || !same_xattr(&slot->key, &key))
+			continue;
+		length = slot->length;
+		if (!unchanged(&slot->seq, seq))
+			continue;
+		if (length < 0)
+			return length;
+		if (length > XATTR_ROOM)
+			continue;
+		if (!in.size) {
+			out.size = length;
+			if (fuse_ext_write(request, 0, 0, &out, sizeof(out)))
+				return FUSE_EXT_PASS;
+			return FUSE_EXT_ANSWER;
+		}
+		if (length > in.size)
+			return -ERANGE;
+		if (fuse_ext_write(request, 0, 0, slot->value, length & 0x7f) ||
+		    !unchanged(&slot->seq, seq))
+			return FUSE_EXT_PASS;
+		return FUSE_EXT_ANSWER;
+	}
+	return FUSE_EXT_PASS;
+}
+
+static __attribute__((noinline)) int readlink(struct fuse_ext_request *request)
+{
+	__u64 node = request->nodeid, hash = mix(node), now = version(LIFE, hash), seq, length;
+	struct link_slot *slot;
+
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		slot = SLOT(links, LINKS, hash, i);
+		if (!slot)
+			continue;
+		seq = begin(&slot->seq);
+		if (!seq || slot->node != node || slot->version != now)
+			continue;
+		length = slot->length;
+		if (!length || length > LINK_ROOM)
+			continue;
+		if (fuse_ext_write(request, 0, 0, slot->target, length) ||
+		    !unchanged(&slot->seq, seq))
+			return FUSE_EXT_PASS;
+		return FUSE_EXT_ANSWER;
+	}
+	return FUSE_EXT_PASS;
+}
+
+/* A file whose backing file the kernel has: opened for reading, the daemon need not know. */
+static __attribute__((noinline)) int open_known(struct fuse_ext_request *request)
+{
+	__u64 node = request->nodeid, hash = mix(node), now = version(OPENING, hash), seq;
+	struct { __u64 fh; __u32 flags; __u32 backing; } out = { .fh = FUSE_EXT_HANDLE };
+	struct fuse_open_in in;
+	struct open_slot *slot;
+
+	if (fuse_ext_read(request, 0, 0, &in, sizeof(in)) != sizeof(in) ||
+	    (in.flags & ~PLAIN_READ_FLAGS))
+		return FUSE_EXT_PASS;
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		slot = SLOT(opens, OPENS, hash, i);
+		if (!slot)
+			continue;
+		seq = begin(&slot->seq);
+		if (!seq || slot->node != node || slot->version != now)
+			continue;
+		out.flags = slot->open_flags | FOPEN_PASSTHROUGH_BIT;
+		out.backing = slot->backing_id;
+		if (!unchanged(&slot->seq, seq))
+			continue;
+		if (fuse_ext_write(request, 0, 0, &out, sizeof(out)))
+			return FUSE_EXT_PASS;
+		return FUSE_EXT_ANSWER;
+	}
+	return FUSE_EXT_PASS;
+}
+
+/* Of files that open_known() opened. The handle is the first thing in both requests. */
+__inline int close_known(struct fuse_ext_request *request)
+{
+	__u64 handle = 0;
+
+	if (fuse_ext_read(request, 0, 0, &handle, sizeof(handle)) != sizeof(handle))
+		return FUSE_EXT_PASS;
+	return handle == FUSE_EXT_HANDLE ? FUSE_EXT_ANSWER : FUSE_EXT_PASS;
+}
+
+SEC("struct_ops/handle")
+int builtin_handle(unsigned long long *ctx)
+{
+	struct fuse_ext_request *request = (void *)ctx[0];
+	int verdict = FUSE_EXT_PASS;
+
+	switch (request->opcode) {
+	case FUSE_GETATTR:
+		return getattr(request);
+	case FUSE_LOOKUP:
+		return lookup(request);
+	case FUSE_GETXATTR:
+		return getxattr(request);
+	case FUSE_READLINK:
+		return readlink(request);
+	case FUSE_FLUSH:
+	case FUSE_RELEASE:
+		return close_known(request);
+	case FUSE_OPEN:
+		verdict = open_known(request);
+		if (verdict != FUSE_EXT_PASS)
+			return verdict;
+	}
+	invalidate(request);
+	return FUSE_EXT_PASS;
+}
+
+SEC("struct_ops/forget")
+void builtin_forget(unsigned long long *ctx)
+{
+	__u64 hash = mix(ctx[0]);
+
+	changed(LIFE, hash);
+	changed(ATTR, hash);
+	changed(XATTR, hash);
+	changed(OPENING, hash);
+}
+
+SEC(".struct_ops.link")
+struct fuse_ext_ops builtin = {
+	.op_mask = BIT(FUSE_GETATTR) | BIT(FUSE_LOOKUP) | BIT(FUSE_GETXATTR) | BIT(FUSE_READLINK) |
+		   BIT(FUSE_OPEN) | BIT(FUSE_FLUSH) | BIT(FUSE_RELEASE) | INVALIDATING,
+	.handle = (void *)builtin_handle,
+	.forget = (void *)builtin_forget,
+};
+
+char _license[] SEC("license") = "GPL";

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What every program for the extension starts with. Needs no headers but the kernel's for user space. */
+#ifndef SHUNT_FUSE_EXT_BPF_H
+#define SHUNT_FUSE_EXT_BPF_H
+
+#include <linux/types.h>
+#include <linux/fuse.h>
+#include <linux/errno.h>
+#include <stddef.h>
+
+#include "fuse_ext.h"
+
+#define SEC(name) __attribute__((section(name), used))
+#define __uint(name, value) int (*name)[value]
+#define __type(name, type) typeof(type) *name
+#define __inline static inline __attribute__((always_inline))
+#define __ksym __attribute__((section(".ksyms")))
+
+#define BPF_MAP_TYPE_ARRAY 2
+#define BPF_F_MMAPABLE (1U << 10)
+
+/* The helper's number in the kernel's list. */
+static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+
+extern int fuse_ext_read(struct fuse_ext_request *request, __u32 arg, __u32 offset,
+			 void *dst, __u32 dst__sz) __ksym;
+extern int fuse_ext_write(struct fuse_ext_request *request, __u32 arg, __u32 offset,
+			  const void *src, __u32 src__sz) __ksym;
+extern int fuse_ext_in_size(struct fuse_ext_request *request, __u32 arg) __ksym;
+extern int fuse_ext_out_size(struct fuse_ext_request *request, __u32 arg) __ksym;
+
+#define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
+#define BIT(n) (1ULL << (n))
+
+#endif

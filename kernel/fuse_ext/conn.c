@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Which connections are ours, and how they become so and cease to be.
+ *
+ * Programs come and go under fext_mutex. A connection that dies says so in
+ * its release operation, which may not wait for that mutex: what both sides
+ * touch (->fc and the hash) is under fext_lock.
+ */
+
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/slab.h>
+
+#include "private.h"
+
+static DEFINE_HASHTABLE(fext_conns, 6);
+static LIST_HEAD(fext_attached);
+static DEFINE_SPINLOCK(fext_lock);
+static DEFINE_MUTEX(fext_mutex);
+
+/* Under rcu_read_lock(), fext_lock or fext_mutex. */
+struct fext_conn *fext_find(const struct fuse_iqueue *fiq)
+{
+	struct fext_conn *c;
+
+	hash_for_each_possible_rcu(fext_conns, c, hash, (unsigned long)fiq, true)
+		if (c->fiq == fiq)
+			return c;
+	return NULL;
+}
+
+static void fext_free_work(struct work_struct *work)
+{
+	struct fext_conn *c = container_of(to_rcu_work(work), struct fext_conn, free_work);
+
+	/* Its last act may have been to end the request that kept the connection. */
+	flush_work(&c->end_work);
+	flush_work(&c->restore_work);
+	fext_extra_free(&c->extra);
+	free_percpu(c->stats);
+	kfree(c);
+	/* This very code stays until the work queue is drained, in fext_exit(). */
+	module_put(THIS_MODULE);
+}
+
+static void fext_put(struct fext_conn *c)
+{
+	if (refcount_dec_and_test(&c->count))
+		queue_rcu_work(fext_wq, &c->free_work);
+}
+
+/* The connection's last reference is gone; no request can be on its way. */
+static void fext_release(struct fuse_iqueue *fiq)
+{
+	struct fext_conn *c;
+
+	spin_lock(&fext_lock);
+	c = fext_find(fiq);
+	if (c && c->fc) {
+		c->fc = NULL;
+		hash_del_rcu(&c->hash);
+	} else {
+		c = NULL;
+	}
+	spin_unlock(&fext_lock);
+	if (!c)
+		return;
+	if (c->under->release)
+		c->under->release(fiq);
+	fext_put(c);
+}
+
+/*
+ * Gives the connection its own operations back, if nothing needs ours any
+ * more. One that is dying keeps them: fext_release() is about to be called.
+ */
+static void fext_restore(struct fext_conn *c)
+{
+	struct fuse_conn *fc;
+
+	lockdep_assert_held(&fext_mutex);
+	spin_lock(&fext_lock);
+	fc = c->fc;
+	if (!fc || rcu_access_pointer(c->prog) || READ_ONCE(c->extra.nodes) ||
+	    !refcount_inc_not_zero(&fc->count)) {
+		spin_unlock(&fext_lock);
+		return;
+	}
+	WRITE_ONCE(c->fiq->ops, c->under);
+	c->fc = NULL;
+	hash_del_rcu(&c->hash);
+	spin_unlock(&fext_lock);
+
+	/* Until here somebody may be between reading the old pointer and its end. */
+	synchronize_rcu_tasks();
+	fuse_conn_put(fc);
+	fext_put(c);
+}
+
+static void fext_restore_work(struct work_struct *work)
+{
+	struct fext_conn *c = container_of(work, struct fext_conn, restore_work);
+
+	mutex_lock(&fext_mutex);
+	fext_restore(c);
+	mutex_unlock(&fext_mutex);
+}
+
+/* The last lookup that the daemon does not know of is forgotten. */
+void fext_drained(struct fext_conn *c)
+{
+	if (!rcu_access_pointer(c->prog))
+		queue_work(fext_wq, &c->restore_work);
+}
+
+static struct fext_conn *fext_new(struct fuse_conn *fc)
+{
+	struct fext_conn *c = kzalloc(sizeof(*c), GFP_KERNEL);
+
+	if (!c)
+		return NULL;
+	c->stats = alloc_percpu(struct fext_stats);
+	if (!c->stats || fext_extra_init(&c->extra)) {
+		free_percpu(c->stats);
+		kfree(c);
+		return NULL;
+	}
+	c->fc = fc;
+	c->fiq = &fc->iq;
+	c->under = READ_ONCE(fc->iq.ops);
+	c->ops = *c->under;
+	c->ops.send_req = fext_send_req;
+	c->ops.send_forget = fext_send_forget;
+	c->ops.release = fext_release;
+	refcount_set(&c->count, 1);
+	spin_lock_init(&c->ended_lock);
+	INIT_LIST_HEAD(&c->ended);
+	INIT_WORK(&c->end_work, fext_end_work);
+	INIT_WORK(&c->restore_work, fext_restore_work);
+	INIT_RCU_WORK(&c->free_work, fext_free_work);
+	__module_get(THIS_MODULE);
+	return c;
+}
+
+static void fext_install(struct fext_conn *c)
+{
+	spin_lock(&fext_lock);
+	hash_add_rcu(fext_conns, &c->hash, (unsigned long)c->fiq);
+	spin_unlock(&fext_lock);
+	/* Whoever sees the operations must find the connection in the hash. */
+	smp_store_release(&c->fiq->ops, &c->ops);
+}
+
+int fext_attach(struct fuse_ext_ops *prog)
+{
+	struct fuse_conn *fc = fext_conn_of_fd(prog->fd);
+	struct fext_conn *c;
+	int err = 0;
+
+	if (IS_ERR(fc))
+		return PTR_ERR(fc);
+	mutex_lock(&fext_mutex);
+	c = fext_find(&fc->iq);
+	if (c) {
+		/* Ours still, for the lookups that an earlier program answered. */
+		if (rcu_access_pointer(c->prog))
+			err = -EBUSY;
+	} else if (READ_ONCE(fc->iq.ops) != &fuse_dev_fiq_ops) {
+		err = -EBUSY;
+	} else {
+		c = fext_new(fc);
+		if (c)
+			fext_install(c);
+		else
+			err = -ENOMEM;
+	}
+	if (!err) {
+		refcount_inc(&c->count);
+		list_add(&c->attached, &fext_attached);
+		rcu_assign_pointer(c->prog, prog);
+	}
+	mutex_unlock(&fext_mutex);
+	fuse_conn_put(fc);
+	return err;
+}
+
+/* Found by its program: the connection itself may be gone by now. */
+static struct fext_conn *fext_running(const struct fuse_ext_ops *prog)
+{
+	struct fext_conn *c;
+
+	lockdep_assert_held(&fext_mutex);
+	list_for_each_entry(c, &fext_attached, attached)
+		if (rcu_access_pointer(c->prog) == prog)
+			return c;
+	return NULL;
+}
+
+int fext_replace(struct fuse_ext_ops *prog, const struct fuse_ext_ops *old)
+{
+	struct fuse_conn *fc = fext_conn_of_fd(prog->fd);
+	struct fext_conn *c;
+	int err = -ENOTCONN;
+
+	if (IS_ERR(fc))
+		return PTR_ERR(fc);
+	mutex_lock(&fext_mutex);
+	c = fext_running(old);
+	if (c && c->fiq == &fc->iq) {
+		rcu_assign_pointer(c->prog, prog);
+		err = 0;
+	}
+	mutex_unlock(&fext_mutex);
+	fuse_conn_put(fc);
+	return err;
+}
+
+void fext_detach(const struct fuse_ext_ops *prog)
+{
+	struct fext_conn *c;
+
+	mutex_lock(&fext_mutex);
+	c = fext_running(prog);
+	if (c) {
+		list_del(&c->attached);
+		rcu_assign_pointer(c->prog, NULL);
+		/* From here nobody runs it, and nobody adds a lookup of its. */
+		synchronize_rcu();
+		flush_work(&c->end_work);
+		fext_restore(c);
+		fext_put(c);
+	}
+	mutex_unlock(&fext_mutex);
+}
+
+void fext_for_each(void (*show)(struct fext_conn *c, void *arg), void *arg)
+{
+	struct fext_conn *c;
+	int bucket;
+
+	spin_lock(&fext_lock);
+	hash_for_each(fext_conns, bucket, c, hash)
+		show(c, arg);
+	spin_unlock(&fext_lock);
+}

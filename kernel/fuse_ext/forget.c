@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Lookup counts. A lookup that a program answers gives the kernel a
+ * reference that the daemon does not know of; when the kernel gives its
+ * references back, those are taken off, so that the daemon's count is exact
+ * whatever becomes of the program.
+ */
+
+#include <linux/hash.h>
+#include <linux/mm.h>
+#include <linux/slab.h>
+
+#include "private.h"
+
+#define FEXT_EXTRA_BITS	12
+/* Beyond this many nodes lookups are the daemon's; 32 bytes each. */
+#define FEXT_EXTRA_MAX	(1 << 20)
+
+struct fext_node {
+	struct hlist_node link;
+	u64 nodeid;
+	u64 lookups;
+};
+
+static struct kmem_cache *fext_nodes;
+
+int fext_extra_cache_create(void)
+{
+	fext_nodes = KMEM_CACHE(fext_node, 0);
+	return fext_nodes ? 0 : -ENOMEM;
+}
+
+void fext_extra_cache_destroy(void)
+{
+	kmem_cache_destroy(fext_nodes);
+}
+
+int fext_extra_init(struct fext_extra *extra)
+{
+	spin_lock_init(&extra->lock);
+	extra->buckets = kvcalloc(1 << FEXT_EXTRA_BITS, sizeof(*extra->buckets), GFP_KERNEL);
+	return extra->buckets ? 0 : -ENOMEM;
+}
+
+void fext_extra_free(struct fext_extra *extra)
+{
+	struct hlist_node *next;
+	struct fext_node *node;
+	int i;
+
+	for (i = 0; i < 1 << FEXT_EXTRA_BITS; i++)
+		hlist_for_each_entry_safe(node, next, &extra->buckets[i], link)
+			kmem_cache_free(fext_nodes, node);
+	kvfree(extra->buckets);
+}
+
+static struct fext_node *fext_node_find(struct hlist_head *bucket, u64 nodeid)
+{
+	struct fext_node *node;
+
+	hlist_for_each_entry(node, bucket, link)
+		if (node->nodeid == nodeid)
+			return node;
+	return NULL;
+}
+
+/*
+ * Counts a lookup, unless a forget went to the daemon since @seq was read:
+ * the program may have answered with a node that the daemon no longer has.
+ */
+int fext_extra_add(struct fext_extra *extra, u64 nodeid, u64 seq)
+{
+	struct hlist_head *bucket = &extra->buckets[hash_64(nodeid, FEXT_EXTRA_BITS)];
+	struct fext_node *node;
+	int err = -ESTALE;
+
+	spin_lock(&extra->lock);
+	if (extra->seq != seq)
+		goto out;
+	node = fext_node_find(bucket, nodeid);
+	if (!node) {
+		err = -ENOMEM;
+		if (extra->nodes >= FEXT_EXTRA_MAX)
+			goto out;
+		node = kmem_cache_zalloc(fext_nodes, GFP_ATOMIC | __GFP_NOWARN);
+		if (!node)
+			goto out;
+		node->nodeid = nodeid;
+		hlist_add_head(&node->link, bucket);
+		extra->nodes++;
+	}
+	node->lookups++;
+	extra->lookups++;
+	err = 0;
+out:
+	spin_unlock(&extra->lock);
+	return err;
+}
+
+/* How many of @lookups the daemon never saw. */
+static u64 fext_extra_take(struct fext_extra *extra, u64 nodeid, u64 lookups)
+{
+	struct hlist_head *bucket = &extra->buckets[hash_64(nodeid, FEXT_EXTRA_BITS)];
+	struct fext_node *node = fext_node_find(bucket, nodeid);
+	u64 taken;
+
+	if (!node)
+		return 0;
+	taken = min(lookups, node->lookups);
+	node->lookups -= taken;
+	extra->lookups -= taken;
+	if (!node->lookups) {
+		hlist_del(&node->link);
+		kmem_cache_free(fext_nodes, node);
+		extra->nodes--;
+	}
+	return taken;
+}
+
+/* Settles the forget in @link; returns whether anything is left for the daemon. */
+static bool fext_settle(struct fext_conn *c, struct fuse_forget_link *link)
+{
+	struct fext_extra *extra = &c->extra;
+	struct fuse_ext_ops *prog;
+	bool drained;
+	u64 taken;
+
+	spin_lock(&extra->lock);
+	taken = fext_extra_take(extra, link->forget_one.nodeid, link->forget_one.nlookup);
+	link->forget_one.nlookup -= taken;
+	drained = taken && !extra->nodes;
+	if (link->forget_one.nlookup) {
+		prog = rcu_dereference(c->prog);
+		if (prog && prog->forget)
+			prog->forget(link->forget_one.nodeid);
+		/* After the program has dropped it: see fext_ask(). */
+		smp_store_release(&extra->seq, extra->seq + 1);
+	}
+	spin_unlock(&extra->lock);
+	if (drained)
+		fext_drained(c);
+	return link->forget_one.nlookup;
+}
+
+void fext_send_forget(struct fuse_iqueue *fiq, struct fuse_forget_link *link)
+{
+	const struct fuse_iqueue_ops *under;
+	struct fext_conn *c;
+	bool left = true;
+
+	rcu_read_lock();
+	c = fext_find(fiq);
+	under = c ? c->under : READ_ONCE(fiq->ops);
+	if (c)
+		left = fext_settle(c, link);
+	rcu_read_unlock();
+	if (left)
+		under->send_forget(fiq, link);
+	else
+		kfree(link);
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+/* What programs may call. The verifier checks every pointer and its size. */
+
+#include <linux/bpf.h>
+#include <linux/btf.h>
+#include <linux/btf_ids.h>
+#include <linux/module.h>
+
+#include "args.h"
+
+__bpf_kfunc_start_defs();
+
+/* Bytes copied from argument @arg at @offset, or a negative errno. */
+__bpf_kfunc int fuse_ext_read(struct fuse_ext_request *request, u32 arg, u32 offset,
+			      void *dst, u32 dst__sz)
+{
+	return fext_args_read(request->req, arg, offset, dst, dst__sz);
+}
+
+/* Appends to, or overwrites, what was written of reply argument @arg. */
+__bpf_kfunc int fuse_ext_write(struct fuse_ext_request *request, u32 arg, u32 offset,
+			       const void *src, u32 src__sz)
+{
+	return fext_args_write(request, arg, offset, src, src__sz);
+}
+
+__bpf_kfunc int fuse_ext_in_size(struct fuse_ext_request *request, u32 arg)
+{
+	return fext_args_in_size(request->req, arg);
+}
+
+/* Room in the caller's buffer, for arguments of variable length. */
+__bpf_kfunc int fuse_ext_out_size(struct fuse_ext_request *request, u32 arg)
+{
+	return fext_args_out_size(request->req, arg);
+}
+
+__bpf_kfunc_end_defs();
+
+BTF_KFUNCS_START(fext_kfunc_ids)
+BTF_ID_FLAGS(func, fuse_ext_read, KF_TRUSTED_ARGS)
+BTF_ID_FLAGS(func, fuse_ext_write, KF_TRUSTED_ARGS)
+BTF_ID_FLAGS(func, fuse_ext_in_size, KF_TRUSTED_ARGS)
+BTF_ID_FLAGS(func, fuse_ext_out_size, KF_TRUSTED_ARGS)
+BTF_KFUNCS_END(fext_kfunc_ids)
+
+static const struct btf_kfunc_id_set fext_kfunc_set = {
+	.owner = THIS_MODULE,
+	.set = &fext_kfunc_ids,
+};
+
+int fext_kfuncs_register(void)
+{
+	return register_btf_kfunc_id_set(BPF_PROG_TYPE_STRUCT_OPS, &fext_kfunc_set);
+}

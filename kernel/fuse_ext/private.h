@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef FEXT_PRIVATE_H
+#define FEXT_PRIVATE_H
+
+#include <linux/fuse.h>
+#include <linux/hashtable.h>
+#include <linux/list.h>
+#include <linux/percpu.h>
+#include <linux/rcupdate.h>
+#include <linux/refcount.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
+
+#include "layout.h"
+#include "include/fuse_ext.h"
+
+#define FEXT_OPS 64	/* opcodes that an op mask can name */
+
+enum fext_outcome {
+	FEXT_ANSWERED,
+	FEXT_PASSED,
+	FEXT_REFUSED,	/* the program answered what it must not; passed on */
+	FEXT_OUTCOMES,
+};
+
+struct fext_stats {
+	u64 count[FEXT_OPS][FEXT_OUTCOMES];
+};
+
+/* Lookups that the kernel counts and the daemon never saw. */
+struct fext_extra {
+	spinlock_t lock;
+	struct hlist_head *buckets;
+	u64 seq;	/* forgets so far */
+	u64 lookups;
+	u32 nodes;
+};
+
+/*
+ * A connection whose queue operations are ours. One reference belongs to
+ * the connection (as long as ->ops is installed), one to the program.
+ */
+struct fext_conn {
+	struct fuse_iqueue_ops ops;
+	const struct fuse_iqueue_ops *under;
+	struct fuse_iqueue *fiq;
+	struct fuse_conn *fc;			/* NULL once it is gone; fext_lock */
+	struct fuse_ext_ops __rcu *prog;
+	struct hlist_node hash;
+	struct list_head attached;		/* while it has a program; fext_mutex */
+	refcount_t count;
+	struct fext_extra extra;
+	struct fext_stats __percpu *stats;
+
+	/* Background requests to be ended outside the queue's lock. */
+	spinlock_t ended_lock;
+	struct list_head ended;
+	struct work_struct end_work;
+
+	struct work_struct restore_work;
+	struct rcu_work free_work;
+};
+
+extern struct workqueue_struct *fext_wq;
+extern const struct file_operations fuse_dev_operations;
+
+/* conn.c */
+struct fext_conn *fext_find(const struct fuse_iqueue *fiq);
+int fext_attach(struct fuse_ext_ops *prog);
+int fext_replace(struct fuse_ext_ops *prog, const struct fuse_ext_ops *old);
+void fext_detach(const struct fuse_ext_ops *prog);
+void fext_drained(struct fext_conn *c);
+void fext_for_each(void (*show)(struct fext_conn *c, void *arg), void *arg);
+
+/* device.c */
+struct fuse_conn *fext_conn_of_fd(int fd);
+
+/* request.c */
+void fext_send_req(struct fuse_iqueue *fiq, struct fuse_req *req);
+void fext_end_work(struct work_struct *work);
+
+/* forget.c */
+int fext_extra_init(struct fext_extra *extra);
+void fext_extra_free(struct fext_extra *extra);
+int fext_extra_add(struct fext_extra *extra, u64 nodeid, u64 seq);
+void fext_send_forget(struct fuse_iqueue *fiq, struct fuse_forget_link *link);
+int fext_extra_cache_create(void);
+void fext_extra_cache_destroy(void);
+
+/* args.c */
+int fext_args_commit(struct fuse_ext_request *request);
+
+/* kfuncs.c */
+int fext_kfuncs_register(void);
+
+/* struct_ops.c */
+int fext_struct_ops_register(void);
+
+/* stats.c */
+void fext_stats_create(void);
+void fext_stats_remove(void);
+
+static inline void fext_count(struct fext_conn *c, u32 opcode, enum fext_outcome outcome)
+{
+	if (opcode < FEXT_OPS)
+		this_cpu_inc(c->stats->count[opcode][outcome]);
+}
+
+#endif
