@@ -45,6 +45,7 @@ bench: build
 lab:
 	@tests/setup
 	@lab/suite
+	@lab/extension --long
 
 fuzz:
 	@scripts/fuzz $(TIME)

@@ -26,7 +26,7 @@ struct Registration {
 
 impl Backing {
     /// The number that the kernel gave.
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.0.id
     }
 }

@@ -144,7 +144,8 @@ impl Attributes {
         FileType::from_mode(self.mode).unwrap_or(FileType::Regular)
     }
 
-    pub(crate) fn wire(&self) -> abi::Attr {
+    /// As they go over the wire.
+    pub fn wire(&self) -> abi::Attr {
         abi::Attr {
             ino: self.ino,
             size: self.size,

@@ -21,6 +21,7 @@ mod transport;
 pub(crate) use serve::{Bytes, Message};
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -150,6 +151,11 @@ impl std::fmt::Debug for Handle {
 impl Handle {
     fn new(shared: Arc<Shared>) -> Self {
         Self { caches: Caches::new(shared.clone()), shared }
+    }
+
+    /// The connection itself: for what attaches to it in the kernel. Whoever reads or writes it breaks the session.
+    pub fn device(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.shared.device.as_fd()
     }
 
     /// What was agreed with the kernel.

@@ -1,0 +1,85 @@
+//! The tables of `kernel/fuse_ext/bpf/tables.h`, in Rust. The two change together.
+
+use shunt_fuse_abi::Attr;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::Slot;
+
+/// Longest name stored is one less, for the NUL behind it.
+pub(super) const NAME_ROOM: usize = 40;
+/// The same of the names of extended attributes.
+pub(super) const XATTR_NAME_ROOM: usize = 32;
+pub(super) const XATTR_ROOM: usize = 64;
+pub(super) const LINK_ROOM: usize = 224;
+
+pub(super) const VERSIONS: usize = 1 << 17;
+pub(super) const ATTRS: usize = 1 << 17;
+pub(super) const NAMES: usize = 1 << 17;
+pub(super) const XATTRS: usize = 1 << 16;
+pub(super) const LINKS: usize = 1 << 13;
+pub(super) const OPENS: usize = 1 << 14;
+
+/// `enum domain`.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Domain {
+    Attributes = 1,
+    Life,
+    Xattr,
+    Name,
+    Open,
+}
+
+macro_rules! slots {
+    ($($(#[$meta:meta])* $name:ident($key_words:expr) { $($field:ident: $type:ty),* $(,)? })*) => {$(
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, IntoBytes, FromBytes, Immutable)]
+        #[repr(C)]
+        pub(super) struct $name { $(pub(super) $field: $type),* }
+
+        impl Slot for $name {
+            const KEY_WORDS: usize = $key_words;
+        }
+    )*};
+}
+
+slots! {
+    /// The attributes of an inode.
+    AttrSlot(1) { node: u64, version: u64, attr: Attr }
+    /// A name, or that it is absent.
+    NameSlot(1 + NAME_ROOM / 8) {
+        parent: u64,
+        name: [u64; NAME_ROOM / 8],
+        version: u64,
+        life: u64,
+        node: u64,
+        generation: u64,
+    }
+    /// An extended attribute, or that there is none.
+    XattrSlot(1 + XATTR_NAME_ROOM / 8) {
+        node: u64,
+        name: [u64; XATTR_NAME_ROOM / 8],
+        version: u64,
+        length: i64,
+        value: [u8; XATTR_ROOM],
+    }
+    /// The target of a symbolic link.
+    LinkSlot(1) { node: u64, version: u64, length: u64, target: [u8; LINK_ROOM] }
+    /// The backing file with which a file may be opened for reading.
+    OpenSlot(1) { node: u64, version: u64, backing_id: u32, open_flags: u32 }
+}
+
+/// A name as words, zeroes behind it; `None` where there is no room for it and its NUL.
+pub(super) fn padded<const WORDS: usize>(name: &[u8]) -> Option<[u64; WORDS]> {
+    let mut words = [0u64; WORDS];
+    let bytes = words.as_mut_bytes();
+    if name.is_empty() || name.len() >= bytes.len() {
+        return None;
+    }
+    bytes[..name.len()].copy_from_slice(name);
+    Some(words)
+}
+
+/// The hash of a key of several words, as `hash_words` in the program.
+pub(super) fn hash_words(first: u64, words: &[u64]) -> u64 {
+    words.iter().fold(crate::mix(first), |hash, word| crate::mix(hash ^ word))
+}

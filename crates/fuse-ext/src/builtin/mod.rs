@@ -1,0 +1,243 @@
+//! The tables of the builtin program: attributes, names, extended attributes, symbolic links, opens.
+//!
+//! The rule for all of them: read the version, ask, store with the version. And for changes: apply, tell the tables,
+//! answer.
+
+mod layout;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::CStr;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use shunt_fuse::{Attributes, Backing, Errno, NodeId};
+
+use crate::{Memory, Table, Version, Versions, mix};
+use layout::*;
+
+/// The program for the kernel, where a compiler for it was there when this was built.
+#[cfg(builtin)]
+pub const PROGRAM: Option<&[u8]> = Some(include_bytes!(concat!(env!("OUT_DIR"), "/builtin.bpf.o")));
+/// The program for the kernel, where a compiler for it was there when this was built.
+#[cfg(not(builtin))]
+pub const PROGRAM: Option<&[u8]> = None;
+
+/// How long the kernel may keep answers of the program, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Validity {
+    /// Names.
+    pub entries: u64,
+    /// Attributes.
+    pub attributes: u64,
+    /// That a name is absent.
+    pub absent: u64,
+}
+
+impl Validity {
+    /// Asked every time: answers that depend on the caller stay right.
+    pub const NONE: Self = Self { entries: 0, attributes: 0, absent: 0 };
+    /// Never asked again.
+    pub const FOREVER: Self =
+        Self { entries: u32::MAX as u64, attributes: u32::MAX as u64, absent: u32::MAX as u64 };
+}
+
+/// What daemon and program share.
+#[derive(Debug)]
+pub struct Tables {
+    settings: Memory,
+    versions: Versions,
+    attrs: Table<AttrSlot>,
+    names: Table<NameSlot>,
+    xattrs: Table<XattrSlot>,
+    links: Table<LinkSlot>,
+    opens: Table<OpenSlot>,
+    changes: AtomicU64,
+}
+
+/// A count of all changes: an answer about inodes not known beforehand is stored only if it did not move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment(u64);
+
+fn key(node: NodeId) -> u64 {
+    mix(node.0)
+}
+
+impl Tables {
+    /// Tables in what `memory` gives for a map's name and its size in words.
+    ///
+    /// # Errors
+    /// Those of `memory`.
+    pub fn new<E>(mut memory: impl FnMut(&str, usize) -> Result<Memory, E>) -> Result<Self, E> {
+        Ok(Self {
+            settings: memory("settings", 3)?,
+            versions: Versions::new(memory("versions", VERSIONS)?),
+            attrs: Table::new(memory("attrs", ATTRS * Table::<AttrSlot>::WORDS)?),
+            names: Table::new(memory("names", NAMES * Table::<NameSlot>::WORDS)?),
+            xattrs: Table::new(memory("xattrs", XATTRS * Table::<XattrSlot>::WORDS)?),
+            links: Table::new(memory("links", LINKS * Table::<LinkSlot>::WORDS)?),
+            opens: Table::new(memory("opens", OPENS * Table::<OpenSlot>::WORDS)?),
+            changes: AtomicU64::new(0),
+        })
+    }
+
+    /// Tables that no program reads.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn private() -> io::Result<Self> {
+        Self::new(|_, words| Memory::private(words))
+    }
+
+    /// How long the kernel may keep the program's answers. At first: not at all.
+    pub fn set_validity(&self, validity: Validity) {
+        let values = [validity.entries, validity.attributes, validity.absent];
+        for (place, value) in self.settings.words().iter().zip(values) {
+            place.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// To be taken before a lookup, for [`store_found`](Self::store_found).
+    pub fn moment(&self) -> Moment {
+        Moment(self.changes.load(Ordering::SeqCst))
+    }
+
+    /// To be taken before the attributes of `node` are sought.
+    pub fn attributes_version(&self, node: NodeId) -> Version {
+        self.versions.now(Domain::Attributes as u64, key(node))
+    }
+
+    /// Stores what `stat` says.
+    pub fn store_attributes(&self, node: NodeId, since: Version, attributes: &Attributes) {
+        let slot = AttrSlot { node: node.0, version: since.0, attr: attributes.wire() };
+        self.attrs.store(key(node), &slot);
+    }
+
+    /// Stores the attributes that a lookup found, unless anything changed since.
+    pub fn store_found(&self, node: NodeId, since: Moment, attributes: &Attributes) {
+        let version = self.attributes_version(node);
+        // A change moves the count before the version: if the version is the new one, the count tells.
+        if self.moment() == since {
+            self.store_attributes(node, version, attributes);
+        }
+    }
+
+    /// To be taken before `name` is looked up.
+    pub fn name_version(&self, parent: NodeId, name: &[u8]) -> Version {
+        let hash = padded(name).map_or(0, |words: [u64; NAME_ROOM / 8]| hash_words(parent.0, &words));
+        self.versions.now(Domain::Name as u64, hash)
+    }
+
+    /// Stores that `name` is `node`, a reference to which the answer gives the kernel. Names of 40 bytes and more are
+    /// not stored.
+    pub fn store_name(&self, parent: NodeId, name: &[u8], since: Version, node: NodeId, generation: u64) {
+        // The kernel cannot have forgotten what this answer is about to tell it.
+        let life = self.versions.now(Domain::Life as u64, key(node));
+        self.put_name(parent, name, since, node, life, generation);
+    }
+
+    /// Stores that `name` is absent.
+    pub fn store_absent(&self, parent: NodeId, name: &[u8], since: Version) {
+        self.put_name(parent, name, since, NodeId(0), Version(0), 0);
+    }
+
+    fn put_name(
+        &self,
+        parent: NodeId,
+        name: &[u8],
+        since: Version,
+        node: NodeId,
+        life: Version,
+        generation: u64,
+    ) {
+        let Some(name) = padded(name) else { return };
+        let slot =
+            NameSlot { parent: parent.0, name, version: since.0, life: life.0, node: node.0, generation };
+        self.names.store(hash_words(parent.0, &name), &slot);
+    }
+
+    /// To be taken before an extended attribute of `node` is sought.
+    pub fn xattr_version(&self, node: NodeId) -> Version {
+        self.versions.now(Domain::Xattr as u64, key(node))
+    }
+
+    /// Stores an extended attribute, or that there is none. Names of 32 bytes and more, and values of more than 64, are
+    /// not stored.
+    pub fn store_xattr(&self, node: NodeId, name: &CStr, since: Version, value: Option<&[u8]>) {
+        let Some(name) = padded(name.to_bytes()) else { return };
+        let mut slot = XattrSlot {
+            node: node.0,
+            name,
+            version: since.0,
+            length: i64::from(-Errno::NODATA.raw_os_error()),
+            value: [0; XATTR_ROOM],
+        };
+        if let Some(value) = value {
+            let Some(place) = slot.value.get_mut(..value.len()) else { return };
+            place.copy_from_slice(value);
+            slot.length = value.len() as i64;
+        }
+        self.xattrs.store(hash_words(node.0, &name), &slot);
+    }
+
+    /// Stores the target of a symbolic link, which never changes. Targets of more than 224 bytes are not stored.
+    pub fn store_link(&self, node: NodeId, target: &[u8]) {
+        let version = self.versions.now(Domain::Life as u64, key(node)).0;
+        let mut slot =
+            LinkSlot { node: node.0, version, length: target.len() as u64, target: [0; LINK_ROOM] };
+        let Some(place) = slot.target.get_mut(..target.len()) else { return };
+        place.copy_from_slice(target);
+        self.links.store(key(node), &slot);
+    }
+
+    /// To be taken before it is decided how `node` is served.
+    pub fn open_version(&self, node: NodeId) -> Version {
+        self.versions.now(Domain::Open as u64, key(node))
+    }
+
+    /// From now on opens of `node` for reading are answered with `backing`, which the caller keeps until
+    /// [`opening_changed`](Self::opening_changed). The daemon sees neither those opens nor their ends; other requests on
+    /// them carry [`KERNEL_HANDLE`].
+    pub fn store_open(&self, node: NodeId, since: Version, backing: &Backing) {
+        let slot =
+            OpenSlot { node: node.0, version: since.0, backing_id: backing.id(), open_flags: FOPEN_NOFLUSH };
+        self.opens.store(key(node), &slot);
+    }
+
+    /// `node` is about to be served otherwise.
+    pub fn opening_changed(&self, node: NodeId) {
+        self.versions.changed(Domain::Open as u64, key(node));
+    }
+
+    /// Attributes of `node` changed.
+    pub fn attributes_changed(&self, node: NodeId) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.versions.changed(Domain::Attributes as u64, key(node));
+    }
+
+    /// Anything of `node` changed: attributes, extended attributes.
+    pub fn node_changed(&self, node: NodeId) {
+        self.attributes_changed(node);
+        self.versions.changed(Domain::Xattr as u64, key(node));
+    }
+
+    /// `name` was made, removed, or is another inode now; and `parent` changed with it.
+    pub fn name_changed(&self, parent: NodeId, name: &[u8]) {
+        self.attributes_changed(parent);
+        if let Some(words) = padded::<{ NAME_ROOM / 8 }>(name) {
+            self.versions.changed(Domain::Name as u64, hash_words(parent.0, &words));
+        }
+    }
+
+    /// Anything may have changed.
+    pub fn all_changed(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.versions.all_changed();
+    }
+}
+
+/// `FOPEN_NOFLUSH`.
+const FOPEN_NOFLUSH: u32 = 1 << 5;
+
+/// The handle of files that the program opened: no handle that a daemon may give out.
+pub const KERNEL_HANDLE: u64 = 0xffff_ffff_5348_5558;

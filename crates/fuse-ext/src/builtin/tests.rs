@@ -1,0 +1,88 @@
+//! The tables without a kernel: what is stored holds until its version moves, and not a moment longer.
+
+use shunt_fuse::{Attributes, NodeId};
+
+use super::*;
+
+const NODE: NodeId = NodeId(7);
+
+fn attributes(size: u64) -> Attributes {
+    Attributes { ino: 7, size, mode: 0o100_644, nlink: 1, ..Attributes::default() }
+}
+
+/// What the program would answer.
+fn believed(tables: &Tables) -> Option<u64> {
+    let like = AttrSlot { node: NODE.0, version: 0, attr: Default::default() };
+    let found = tables.attrs.find(key(NODE), &like)?;
+    (found.version == tables.attributes_version(NODE).0).then_some(found.attr.size)
+}
+
+fn name_believed(tables: &Tables, name: &[u8]) -> Option<u64> {
+    let name = padded(name)?;
+    let hash = hash_words(1, &name);
+    let like = NameSlot { parent: 1, name, version: 0, life: 0, node: 0, generation: 0 };
+    let found = tables.names.find(hash, &like)?;
+    (found.version == tables.versions.now(Domain::Name as u64, hash).0).then_some(found.node)
+}
+
+#[test]
+fn slots_are_as_large_as_in_the_program() {
+    assert_eq!(Table::<AttrSlot>::WORDS * 8, 112);
+    assert_eq!(Table::<NameSlot>::WORDS * 8, 88);
+    assert_eq!(Table::<XattrSlot>::WORDS * 8, 128);
+    assert_eq!(Table::<LinkSlot>::WORDS * 8, 256);
+    assert_eq!(Table::<OpenSlot>::WORDS * 8, 32);
+}
+
+#[test]
+fn an_answer_older_than_a_change_is_never_believed() {
+    let tables = Tables::private().unwrap();
+    let since = tables.attributes_version(NODE);
+    tables.store_attributes(NODE, since, &attributes(1));
+    assert_eq!(believed(&tables), Some(1));
+    tables.node_changed(NODE);
+    assert_eq!(believed(&tables), None);
+    // Late: asked before the change, stored after it.
+    tables.store_attributes(NODE, since, &attributes(1));
+    assert_eq!(believed(&tables), None);
+    tables.store_attributes(NODE, tables.attributes_version(NODE), &attributes(2));
+    assert_eq!(believed(&tables), Some(2));
+    tables.all_changed();
+    assert_eq!(believed(&tables), None);
+}
+
+#[test]
+fn what_a_lookup_found_is_stored_only_if_nothing_changed_meanwhile() {
+    let tables = Tables::private().unwrap();
+    let since = tables.moment();
+    tables.attributes_changed(NodeId(8));
+    tables.store_found(NODE, since, &attributes(1));
+    assert_eq!(believed(&tables), None);
+    tables.store_found(NODE, tables.moment(), &attributes(1));
+    assert_eq!(believed(&tables), Some(1));
+}
+
+#[test]
+fn names_change_one_by_one() {
+    let tables = Tables::private().unwrap();
+    let parent = NodeId(1);
+    for name in [b"one".as_slice(), b"two"] {
+        tables.store_name(parent, name, tables.name_version(parent, name), NODE, 0);
+    }
+    tables.name_changed(parent, b"one");
+    assert_eq!((name_believed(&tables, b"one"), name_believed(&tables, b"two")), (None, Some(7)));
+    tables.store_absent(parent, b"one", tables.name_version(parent, b"one"));
+    assert_eq!(name_believed(&tables, b"one"), Some(0));
+}
+
+#[test]
+fn what_is_too_long_is_not_stored() {
+    let tables = Tables::private().unwrap();
+    let long = [b'x'; NAME_ROOM];
+    tables.store_absent(NodeId(1), &long, tables.name_version(NodeId(1), &long));
+    tables.name_changed(NodeId(1), &long);
+    tables.store_xattr(NODE, c"user.x", tables.xattr_version(NODE), Some(&[0; XATTR_ROOM + 1]));
+    tables.store_link(NODE, &[b'x'; LINK_ROOM + 1]);
+    assert!(padded::<{ NAME_ROOM / 8 }>(&long).is_none());
+    assert!(padded::<{ NAME_ROOM / 8 }>(&long[1..]).is_some());
+}

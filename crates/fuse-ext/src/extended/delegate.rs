@@ -1,0 +1,358 @@
+//! Every operation: the file system's own, and what the tables learn of it.
+
+use std::ffi::CStr;
+
+use shunt_fuse::*;
+
+use super::{Extended, Since};
+use crate::builtin::Tables;
+
+/// Passed on as they are.
+macro_rules! delegate {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {$(
+        async fn $name(&self, request: &Request<'_>, $($arg: $type),*) -> Result<$answer, Errno> {
+            self.inner.$name(request, $($arg),*).await
+        }
+    )*};
+}
+
+impl<F: FileSystem> Extended<F> {
+    /// The inode of a name about to be taken away, whose link count and ctime change with it.
+    async fn named(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Option<NodeId> {
+        self.tables()?;
+        let entry = self.inner.lookup(request, parent, name).await.ok()?;
+        if entry.node == NodeId(0) {
+            return None;
+        }
+        self.inner.forget(entry.node, 1);
+        Some(entry.node)
+    }
+}
+
+fn changed(tables: &Tables, node: Option<NodeId>) {
+    if let Some(node) = node {
+        tables.attributes_changed(node);
+    }
+}
+
+impl<F: FileSystem> FileSystem for Extended<F> {
+    fn start(&self, session: &Handle) -> std::io::Result<()> {
+        self.inner.start(session)?;
+        self.attach(session);
+        Ok(())
+    }
+
+    fn forget(&self, node: NodeId, lookups: u64) {
+        self.inner.forget(node, lookups);
+    }
+
+    fn destroy(&self) {
+        self.detach();
+        self.inner.destroy();
+    }
+
+    async fn lookup(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
+        let since = self.tables().map(|tables| Since::now(tables, parent, name));
+        let entry = self.inner.lookup(request, parent, name).await?;
+        if let Some(since) = since {
+            self.found(parent, name, &since, &entry);
+        }
+        Ok(self.expiring(entry))
+    }
+
+    async fn getattr(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: Option<FileHandle>,
+    ) -> Result<(Attributes, Expiry), Errno> {
+        let tables = self.tables().map(|tables| (tables.attributes_version(node), tables));
+        let (attributes, expiry) = self.inner.getattr(request, node, handle).await?;
+        if let Some((since, tables)) = tables
+            && self.may_store_attributes(node, expiry)
+        {
+            tables.store_attributes(node, since, &attributes);
+        }
+        Ok((attributes, self.expiry(expiry)))
+    }
+
+    async fn statx(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: Option<FileHandle>,
+        mask: u32,
+    ) -> Result<StatxReply, Errno> {
+        let reply = self.inner.statx(request, node, handle, mask).await?;
+        Ok(StatxReply { expiry: self.expiry(reply.expiry), ..reply })
+    }
+
+    async fn setattr(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        set: &SetAttributes,
+    ) -> Result<(Attributes, Expiry), Errno> {
+        let _change = self.change(|tables| tables.node_changed(node));
+        let (attributes, expiry) = self.inner.setattr(request, node, set).await?;
+        Ok((attributes, self.expiry(expiry)))
+    }
+
+    async fn readlink(&self, request: &Request<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
+        let target = self.inner.readlink(request, node).await?;
+        if let Some(tables) = self.tables() {
+            tables.store_link(node, &target);
+        }
+        Ok(target)
+    }
+
+    async fn symlink(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        target: &CStr,
+    ) -> Result<Entry, Errno> {
+        let _change = self.change(|tables| tables.name_changed(parent, name.as_bytes()));
+        self.inner.symlink(request, parent, name, target).await.map(|entry| self.expiring(entry))
+    }
+
+    async fn mknod(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new: NewNode,
+    ) -> Result<Entry, Errno> {
+        let _change = self.change(|tables| tables.name_changed(parent, name.as_bytes()));
+        self.inner.mknod(request, parent, name, new).await.map(|entry| self.expiring(entry))
+    }
+
+    async fn mkdir(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new: NewNode,
+    ) -> Result<Entry, Errno> {
+        let _change = self.change(|tables| tables.name_changed(parent, name.as_bytes()));
+        self.inner.mkdir(request, parent, name, new).await.map(|entry| self.expiring(entry))
+    }
+
+    async fn unlink(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        let node = self.named(request, parent, name).await;
+        let _change = self.change(|tables| {
+            tables.name_changed(parent, name.as_bytes());
+            changed(tables, node);
+        });
+        self.inner.unlink(request, parent, name).await
+    }
+
+    async fn rmdir(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        let node = self.named(request, parent, name).await;
+        let _change = self.change(|tables| {
+            tables.name_changed(parent, name.as_bytes());
+            changed(tables, node);
+        });
+        self.inner.rmdir(request, parent, name).await
+    }
+
+    async fn rename(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new_parent: NodeId,
+        new_name: Name<'_>,
+        flags: RenameFlags,
+    ) -> Result<(), Errno> {
+        let moved = self.named(request, parent, name).await;
+        let replaced = self.named(request, new_parent, new_name).await;
+        let _change = self.change(|tables| {
+            tables.name_changed(parent, name.as_bytes());
+            tables.name_changed(new_parent, new_name.as_bytes());
+            changed(tables, moved);
+            changed(tables, replaced);
+        });
+        self.inner.rename(request, parent, name, new_parent, new_name, flags).await
+    }
+
+    async fn link(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        new_parent: NodeId,
+        new_name: Name<'_>,
+    ) -> Result<Entry, Errno> {
+        let _change = self.change(|tables| {
+            tables.attributes_changed(node);
+            tables.name_changed(new_parent, new_name.as_bytes());
+        });
+        self.inner.link(request, node, new_parent, new_name).await.map(|entry| self.expiring(entry))
+    }
+
+    async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
+        let _change = self.change(|tables| tables.node_changed(node));
+        let opened = self.inner.open(request, node, args).await?;
+        self.opens.opened(node, &opened);
+        Ok(opened)
+    }
+
+    async fn create(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        args: CreateArgs,
+    ) -> Result<Created, Errno> {
+        let change = self.change(|tables| tables.name_changed(parent, name.as_bytes()));
+        let created = self.inner.create(request, parent, name, args).await?;
+        drop(change);
+        Ok(self.created(created))
+    }
+
+    async fn tmpfile(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        args: CreateArgs,
+    ) -> Result<Created, Errno> {
+        let created = self.inner.tmpfile(request, parent, args).await?;
+        Ok(self.created(created))
+    }
+
+    async fn read(&self, request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
+        // The access time. Data by descriptor is read after this; the kernel asks for no attributes before.
+        let _change = self.change(|tables| tables.attributes_changed(node));
+        self.inner.read(request, node, args).await
+    }
+
+    async fn write(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        args: WriteArgs,
+        data: WriteData<'_>,
+    ) -> Result<usize, Errno> {
+        let _change = self.change(|tables| tables.node_changed(node));
+        self.inner.write(request, node, args, data).await
+    }
+
+    async fn release(&self, request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
+        let released = self.inner.release(request, node, args).await;
+        self.opens.closed(node);
+        drop(self.change(|tables| tables.attributes_changed(node)));
+        released
+    }
+
+    async fn readdir(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        offset: u64,
+        out: &mut DirectoryBuffer,
+    ) -> Result<(), Errno> {
+        let _change = self.change(|tables| tables.attributes_changed(node));
+        self.inner.readdir(request, node, handle, offset, out).await
+    }
+
+    async fn readdirplus(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        offset: u64,
+        out: &mut DirectoryPlusBuffer,
+    ) -> Result<(), Errno> {
+        let _change = self.change(|tables| tables.attributes_changed(node));
+        self.inner.readdirplus(request, node, handle, offset, out).await
+    }
+
+    async fn setxattr(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        name: &CStr,
+        value: &[u8],
+        set: XattrSet,
+    ) -> Result<(), Errno> {
+        let _change = self.change(|tables| tables.node_changed(node));
+        self.inner.setxattr(request, node, name, value, set).await
+    }
+
+    async fn getxattr(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        name: &CStr,
+        size: u32,
+    ) -> Result<XattrReply, Errno> {
+        let tables = self.tables().filter(|_| self.extension.xattrs);
+        let tables = tables.map(|tables| (tables.xattr_version(node), tables));
+        let reply = self.inner.getxattr(request, node, name, size).await;
+        if let Some((since, tables)) = tables {
+            match &reply {
+                Ok(XattrReply::Bytes(value)) => tables.store_xattr(node, name, since, Some(value)),
+                Err(Errno::NODATA) => tables.store_xattr(node, name, since, None),
+                _ => {}
+            }
+        }
+        reply
+    }
+
+    async fn removexattr(&self, request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
+        let _change = self.change(|tables| tables.node_changed(node));
+        self.inner.removexattr(request, node, name).await
+    }
+
+    async fn ioctl(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        args: IoctlArgs<'_>,
+    ) -> Result<IoctlReply, Errno> {
+        // One that makes a directory ignore case changes the meaning of names that were never asked for.
+        let _change = self.change(Tables::all_changed);
+        self.inner.ioctl(request, node, args).await
+    }
+
+    async fn fallocate(&self, request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
+        let _change = self.change(|tables| tables.node_changed(node));
+        self.inner.fallocate(request, node, args).await
+    }
+
+    async fn copy_file_range(
+        &self,
+        request: &Request<'_>,
+        node_in: NodeId,
+        node_out: NodeId,
+        range: CopyRange,
+    ) -> Result<usize, Errno> {
+        let _change = self.change(|tables| {
+            tables.attributes_changed(node_in);
+            tables.node_changed(node_out);
+        });
+        self.inner.copy_file_range(request, node_in, node_out, range).await
+    }
+
+    delegate! {
+        flush(node: NodeId, handle: FileHandle, owner: LockOwner) -> ();
+        fsync(node: NodeId, handle: FileHandle, data_only: bool) -> ();
+        opendir(node: NodeId, args: OpenArgs) -> Opened;
+        releasedir(node: NodeId, args: ReleaseArgs) -> ();
+        fsyncdir(node: NodeId, handle: FileHandle, data_only: bool) -> ();
+        statfs(node: NodeId) -> StatFs;
+        listxattr(node: NodeId, size: u32) -> XattrReply;
+        access(node: NodeId, mask: u32) -> ();
+        getlk(node: NodeId, args: LockArgs) -> LockRange;
+        setlk(node: NodeId, args: LockArgs) -> ();
+        bmap(node: NodeId, block: u64, block_size: u32) -> u64;
+        poll(node: NodeId, args: PollArgs) -> u32;
+        lseek(node: NodeId, handle: FileHandle, offset: u64, whence: Whence) -> u64;
+    }
+
+    async fn syncfs(&self, request: &Request<'_>) -> Result<(), Errno> {
+        self.inner.syncfs(request).await
+    }
+}

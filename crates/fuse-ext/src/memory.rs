@@ -1,0 +1,75 @@
+//! Memory shared with programs in the kernel.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// A mapping of whole 64-bit words. Everybody reads and writes it at any time, so it is seen as atomics only.
+#[derive(Debug)]
+pub struct Memory {
+    start: NonNull<AtomicU64>,
+    words: usize,
+}
+
+// SAFETY: the mapping belongs to this value and is reached through atomics only.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Maps the values of a BPF array that was made with `BPF_F_MMAPABLE`.
+    ///
+    /// # Errors
+    /// Those of `mmap(2)`: EPERM where the map cannot be mapped, EINVAL where it is smaller.
+    pub fn of_map(map: BorrowedFd<'_>, words: usize) -> io::Result<Self> {
+        // SAFETY: a new mapping at a place of the kernel's choice touches no memory that anyone has.
+        let start = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                words * 8,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                map,
+                0,
+            )?
+        };
+        Ok(Self::new(start, words))
+    }
+
+    /// Memory of this process alone, zeroed: for tests, and where no program is attached.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn private(words: usize) -> io::Result<Self> {
+        // SAFETY: as in `of_map`.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                words * 8,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+            )?
+        };
+        Ok(Self::new(start, words))
+    }
+
+    fn new(start: *mut std::ffi::c_void, words: usize) -> Self {
+        Self { start: NonNull::new(start.cast()).expect("a mapping is never at 0"), words }
+    }
+
+    /// All of it.
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping is `words` words long, page-aligned, and lives as long as this value.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nobody holds a reference into it any more.
+        unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.words * 8).ok() };
+    }
+}

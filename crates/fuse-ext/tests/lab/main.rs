@@ -1,0 +1,10 @@
+//! Answers from the kernel, on a real mount. Needs the module: `lab/extension` runs these in the lab, where it is loaded.
+#![cfg(feature = "bpf")]
+
+mod answers;
+mod changes;
+mod common;
+mod lifetimes;
+mod memory;
+mod replacing;
+mod speed;

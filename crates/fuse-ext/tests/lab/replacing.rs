@@ -1,0 +1,90 @@
+//! Another program in the place of one that runs, and programs that must not be believed.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use shunt_fuse_ext::builtin;
+use shunt_fuse_ext::program::Program;
+
+use super::common::*;
+
+#[test]
+fn no_call_notices() {
+    if !module_is_here() {
+        return;
+    }
+    let small = Small::new();
+    small.add(1, "file0", 0o100_644);
+    let mount = Mount::asking(small);
+    let path = mount.path("file0");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                assert_eq!(fs::metadata(&path).unwrap().len(), 4);
+            }
+        });
+        for _ in 0..rounds(10) {
+            let handle = mount.mounted.as_ref().unwrap().handle();
+            mount.fs.replace(builtin::PROGRAM.unwrap(), handle).unwrap();
+            fs::metadata(&path).unwrap();
+            fs::metadata(&path).unwrap();
+            assert_eq!(mount.requests(|| drop(fs::symlink_metadata(&path))), 0);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    mount.nothing_wrong();
+}
+
+fn compiled(name: &str) -> Vec<u8> {
+    fs::read(format!("/lab/{name}.bpf.o")).unwrap()
+}
+
+/// Whatever a program answers that cannot be right (an answer of variable length always may), the daemon is asked, and its answer is what the caller sees.
+#[test]
+fn what_cannot_be_right_is_not_believed() {
+    if !module_is_here() {
+        return;
+    }
+    let small = Small::new();
+    small.add(1, "file0", 0o100_644);
+    let mount = Mount::asking(small);
+    mount.fs.detach();
+    let device = mount.mounted.as_ref().unwrap().handle().device();
+    let (_program, how) = Program::attach(&compiled("wrong"), device, |maps| maps.memory("how", 1)).unwrap();
+    let unanswered = mount.requests(|| drop(fs::metadata(mount.path("file0"))));
+    for choice in 0..=6 {
+        how.words()[0].store(choice, Ordering::SeqCst);
+        for _ in 0..20 {
+            assert_eq!(fs::metadata(mount.path("file0")).unwrap().len(), 4, "{choice}");
+            let asked = mount.requests(|| drop(fs::metadata(mount.path("file0"))));
+            assert_eq!(asked, unanswered, "{choice}");
+            assert!(fs::metadata(mount.path("nobody")).is_err());
+        }
+    }
+    how.words()[0].store(0, Ordering::SeqCst);
+    assert_eq!(fs::read(mount.path("file0")).unwrap(), b"data");
+    let asked = mount.requests(|| drop(getxattr(&mount.path("file0"), "user.x")));
+    assert!(asked >= 2, "an operation was switched off: {asked}");
+    mount.nothing_wrong();
+}
+
+/// The example: a program that refuses some users, with a map that is filled while it runs.
+#[test]
+fn the_example_refuses_users() {
+    if !module_is_here() {
+        return;
+    }
+    let small = Small::new();
+    small.add(1, "file0", 0o100_644);
+    let mount = Mount::asking(small);
+    mount.fs.detach();
+    let device = mount.mounted.as_ref().unwrap().handle().device();
+    let (program, ()) = Program::attach(&compiled("example"), device, |_| Ok(())).unwrap();
+    assert_eq!(fs::read(mount.path("file0")).unwrap(), b"data");
+    program.maps().update("denied", &0u32.to_ne_bytes(), &0u32.to_ne_bytes()).unwrap();
+    assert_eq!(fs::read(mount.path("file0")).unwrap_err().raw_os_error(), Some(libc::EACCES));
+    drop(program);
+    assert_eq!(fs::read(mount.path("file0")).unwrap(), b"data");
+    mount.nothing_wrong();
+}
