@@ -155,6 +155,11 @@ pub struct MirrorArgs {
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub passthrough: PassthroughArg,
 
+    /// Have the kernel answer what was asked before, by a program in it: `builtin`, or a file that clang made. Needs
+    /// `--cache exclusive`, the module shunt_fuse_ext, and a build with the feature `extension`
+    #[arg(long, value_name = "PROGRAM")]
+    pub extension: Option<PathBuf>,
+
     /// Show users FROM, FROM+1, ... of the source as TO, TO+1, ...; may be repeated
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = ids::rule)]
     pub uid_map: Vec<String>,

@@ -19,6 +19,8 @@ use crate::log;
 use crate::report::Watch;
 use crate::serve::{self, Held, Service};
 
+mod extension;
+
 pub fn run(args: &MirrorArgs, argv: &[OsString]) -> Result<ExitCode> {
     if args.mount.probe {
         super::print(serve::probe()?)?;
@@ -42,15 +44,26 @@ pub fn run(args: &MirrorArgs, argv: &[OsString]) -> Result<ExitCode> {
 
 /// Opens the source, mounts it, and serves.
 fn serve(args: &MirrorArgs, argv: &[OsString]) -> Result<()> {
+    if args.extension.is_some() && args.cache != CacheArg::Exclusive {
+        return Err(Failure::new(
+            Code::Usage,
+            "--extension needs --cache exclusive: what others change in the source it would not see",
+        ));
+    }
     let mirror = Mirror::open(options(args)?).map_err(explain)?;
     tracing::info!("{}", mirror.describe());
     let source = fs::canonicalize(&args.source)
         .map_err(|error| failed(format_args!("cannot mirror {}: {error}", args.source.display())))?;
     let restart = match mirror.can_be_taken_over() {
+        true if args.extension.is_some() => Err("what the extension knows is not handed over".to_owned()),
         true => serve::restart(argv, &args.mount),
         false => Err(format!("{} has no file handles that this user may open", source.display())),
     };
-    serve::serve(service(args, mirror, source), &args.mount, restart)
+    let service = service(args, mirror, source);
+    match &args.extension {
+        Some(program) => extension::serve(service, program, &args.mount, restart),
+        None => serve::serve(service, &args.mount, restart),
+    }
 }
 
 /// Goes on where another daemon ended. No path is touched: it may lead through the mount, where nobody would answer.
