@@ -41,6 +41,7 @@ pub fn serve(
         cache: service.cache,
         passthrough_off: service.passthrough_off,
         tuning: service.tuning,
+        block: service.block,
         untrusted: service.untrusted,
         held: |extended: &Extended<Mirror>| super::held(extended.inner()),
     };
