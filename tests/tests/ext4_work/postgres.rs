@@ -44,7 +44,12 @@ impl Postgres {
     fn control(&self, at: &Path, what: &[&str]) {
         let mut command = self.program("pg_ctl");
         command.arg("-D").arg(at.join("data")).arg("-l").arg(at.join("log")).args(what);
-        run_for(120, &mut command).ok();
+        let ran = run_for(120, &mut command);
+        // The reason is in the log of the server, at its end.
+        let log = std::fs::read(at.join("log")).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let said: Vec<&str> = log.lines().rev().take(40).collect();
+        assert!(ran.success(), "{ran:#?}\n{}", said.into_iter().rev().collect::<Vec<_>>().join("\n"));
     }
 
     /// The socket lies on the mount as well.
@@ -81,7 +86,8 @@ impl Base for Postgres {
         if client == 0 {
             self.start(at);
         }
-        let up = || at.join("data/postmaster.pid").exists() && at.join(".s.PGSQL.5432").exists();
+        // The socket is there before the server takes anyone.
+        let up = || run_for(20, self.program("pg_isready").arg("-q").arg("-h").arg(at)).success();
         assert!(shunt_tests::cmd::within(std::time::Duration::from_secs(30), up));
         let mut command = self.program("psql");
         let mut session = Session::start(command.args(["-qAtX", "-v", "ON_ERROR_STOP=1", "-h"]).arg(at));
