@@ -70,12 +70,13 @@ impl Bench {
 
     /// Whether this server of images is there and wanted.
     pub fn wants(&self, server: Server) -> bool {
+        let name = server.to_string();
         let wanted =
-            self.only_peers.is_empty() || self.only_peers.iter().any(|part| part == &server.to_string());
+            self.only_peers.is_empty() || self.only_peers.iter().any(|part| name.contains(part.as_str()));
         match server {
             Server::Kernel => true,
             Server::Fuse2fs => wanted && Path::new("/usr/bin/fuse2fs").exists(),
-            Server::Shunt => wanted && self.programs.shunt.is_some(),
+            Server::Shunt | Server::ShuntUring => wanted && self.programs.shunt.is_some(),
         }
     }
 

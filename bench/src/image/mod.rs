@@ -19,6 +19,23 @@ use crate::bench::{Bench, Ground};
 use crate::model::Sample;
 use crate::{job, process};
 
+/// Makes an image of `size` bytes, all that mke2fs makes later written at once.
+///
+/// # Errors
+/// When a tool is missing.
+pub fn blank(path: &Path, size: u64) -> Result<()> {
+    make_file_system(path, size, true)
+}
+
+fn make_file_system(path: &Path, size: u64, eager: bool) -> Result<()> {
+    File::options().write(true).create(true).truncate(false).open(path)?.set_len(size)?;
+    // Nothing is left for a thread of the kernel to do later, while others are measured.
+    let eager = if eager { "nodiscard,lazy_itable_init=0,lazy_journal_init=0" } else { "nodiscard" };
+    let features = "orphan_file,metadata_csum_seed";
+    job::run(Command::new("mkfs.ext4").args(["-q", "-F", "-O", features, "-E", eager]).arg(path))?;
+    Ok(())
+}
+
 /// Unmounts and removes the image on drop.
 #[derive(Debug)]
 pub struct Image<'a> {
@@ -55,18 +72,13 @@ impl<'a> Image<'a> {
         let directory = bench.ground(Ground::Tmpfs);
         fs::create_dir_all(&directory)?;
         let path = directory.join(format!("{server}.img"));
-        let file = File::create(&path)?;
         let root = bench.image_point(server);
         let image = Self { bench, server, file: path, root, serving: None, peak: 0 };
         if allocated {
+            let file = File::create(&image.file)?;
             fallocate(&file, FallocateFlags::empty(), 0, size).context("memory for the image")?;
-        } else {
-            file.set_len(size)?;
         }
-        // Nothing is left for a thread of the kernel to do later, while others are measured.
-        let eager = if allocated { "nodiscard,lazy_itable_init=0,lazy_journal_init=0" } else { "nodiscard" };
-        let features = "orphan_file,metadata_csum_seed";
-        job::run(Command::new("mkfs.ext4").args(["-q", "-F", "-O", features, "-E", eager]).arg(&image.file))?;
+        make_file_system(&image.file, size, allocated)?;
         Ok(image)
     }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use crate::bench::Bench;
 use crate::job;
 use crate::mounted::Mounted;
-use crate::peer::guarded;
+use crate::peer::{UringSwitch, guarded};
 use crate::requests::Counter;
 
 /// Who serves an image.
@@ -19,13 +19,18 @@ pub enum Server {
     Kernel,
     /// Debian's `fuse2fs`.
     Fuse2fs,
-    /// The binary under test.
+    /// The binary under test, over `/dev/fuse`.
     Shunt,
+    /// The binary under test, over io_uring.
+    ShuntUring,
 }
 
 impl Server {
     /// The measure first.
-    pub const ALL: [Self; 3] = [Self::Kernel, Self::Fuse2fs, Self::Shunt];
+    pub const ALL: [Self; 4] = [Self::Kernel, Self::Fuse2fs, Self::Shunt, Self::ShuntUring];
+
+    /// Where the way of requests makes no difference.
+    pub const ONE_TRANSPORT: [Self; 3] = [Self::Kernel, Self::Fuse2fs, Self::Shunt];
 }
 
 impl fmt::Display for Server {
@@ -34,6 +39,7 @@ impl fmt::Display for Server {
             Self::Kernel => "kernel",
             Self::Fuse2fs => "fuse2fs",
             Self::Shunt => "shunt",
+            Self::ShuntUring => "shunt-uring",
         })
     }
 }
@@ -60,11 +66,16 @@ impl Serving {
                 return Ok(Self::Kernel(at.to_owned()));
             }
             Server::Fuse2fs => vec!["fuse2fs".into(), "-f".into(), image.into(), at.into()],
-            Server::Shunt => {
+            Server::Shunt | Server::ShuntUring => {
                 let program = bench.programs.shunt.as_ref().context("--shunt names no binary")?;
-                vec![program.into(), "ext4".into(), image.into(), at.into()]
+                let transport = if server == Server::ShuntUring { "uring" } else { "dev" };
+                let mut words: Vec<_> = vec![program.into()];
+                words.extend(["ext4", "--transport", transport].map(Into::into));
+                words.extend([image.into(), at.into()]);
+                words
             }
         };
+        let _uring = (server == Server::ShuntUring).then(UringSwitch::on).transpose()?;
         let mounted = Mounted::start(&mut guarded(&words, None), at)?;
         let counter =
             bench.tracepoints.map(|points| Counter::all(points, mounted.connection())).transpose()?;

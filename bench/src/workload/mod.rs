@@ -6,6 +6,7 @@ mod coherent;
 mod cold;
 mod daemon_data;
 mod descriptors;
+mod engine;
 mod ext4;
 mod fuser_file;
 mod killpriv;
@@ -50,6 +51,7 @@ pub const ALL: &[Workload] = &[
     ext4::DATA,
     ext4::NAMES,
     ext4::MOUNT,
+    engine::WORKLOAD,
 ];
 
 /// Those whose name contains one of `parts`; all when there are none.

@@ -3,9 +3,14 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use shunt_ext4::Filesystem;
+
+/// After one inode, others are given this long to come: waking a thread for each would cost those who unlink more than the
+/// unlinking itself.
+const GATHERING: Duration = Duration::from_millis(2);
 
 enum Work {
     Free(u32),
@@ -55,14 +60,19 @@ impl Reaper {
 }
 
 fn run(filesystem: &Filesystem, work: &Receiver<Work>) {
-    for work in work {
-        match work {
-            Work::Free(number) => {
-                if let Err(error) = filesystem.reap(number) {
-                    tracing::warn!("cannot free inode {number}: {error}");
+    for first in work {
+        if let Work::Free(_) = first {
+            thread::sleep(GATHERING);
+        }
+        for work in std::iter::once(first).chain(work.try_iter()) {
+            match work {
+                Work::Free(number) => {
+                    if let Err(error) = filesystem.reap(number) {
+                        tracing::warn!("cannot free inode {number}: {error}");
+                    }
                 }
+                Work::Mark(done) => drop(done.send(())),
             }
-            Work::Mark(done) => drop(done.send(())),
         }
     }
 }

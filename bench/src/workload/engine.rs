@@ -1,0 +1,194 @@
+//! The ext4 engine alone, without any mount: files made and written by one thread, and by two in two directories.
+
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use shunt_ext4::{Device, Filesystem, Making, New, ROOT};
+
+use super::Workload;
+use crate::bench::{Bench, Ground};
+use crate::image::blank;
+use crate::job;
+use crate::model::{Row, Sample, Unit};
+
+pub const WORKLOAD: Workload = Workload {
+    name: "ext4-engine",
+    about: "the ext4 engine alone: one thread, and two in two directories",
+    run,
+};
+
+const ONE: &str = "one thread";
+const TWO: &str = "two threads";
+/// What the machine gives two threads that share nothing but memory: more cannot be expected.
+const APART: &str = "two engines";
+
+const ROUNDS: u32 = 9;
+
+fn run(bench: &Bench) -> Result<Vec<Row>> {
+    let files: u32 = bench.size(5000, 500);
+    let mut row = Row::new(WORKLOAD.name, "create-write", Unit::PerSecond);
+    let engines = [Engine::new(bench)?, Engine::new(bench)?];
+    let [first, second] = &engines;
+    // Once for the memory that all later rounds use again.
+    for engine in &engines {
+        engine.work(&engine.directories, files)?;
+    }
+    for round in 0..bench.rounds(ROUNDS) {
+        job::check()?;
+        let mut cases = [
+            (ONE, vec![(first, &first.directories[..1])]),
+            (TWO, vec![(first, &first.directories[..])]),
+            (APART, vec![(first, &first.directories[..1]), (second, &second.directories[..1])]),
+        ];
+        // Whatever follows the sync before is not always the same.
+        cases.rotate_left(round as usize % 3);
+        for (case, parts) in cases {
+            let seconds = together(&parts, files)?;
+            let threads: usize = parts.iter().map(|(_, directories)| directories.len()).sum();
+            let value = threads as f64 * f64::from(files) / seconds;
+            row.record(case, Ok(Sample { value, seconds, requests: None }));
+        }
+    }
+    for case in [ONE, TWO, APART] {
+        row.seat(case);
+    }
+    row.series.sort_by_key(|series| [ONE, TWO, APART].iter().position(|case| *case == series.peer));
+    row.finish(&bench.round_trips);
+    row.at_least(TWO, 1.6, ONE);
+    if let Some(most) = row.ratio(APART, ONE) {
+        row.notes.push(format!("two engines, which share nothing, do {most:.2} times as much as one thread"));
+    }
+    Ok(vec![row])
+}
+
+/// Seconds until all directories of all engines are filled, a thread for each.
+fn together(parts: &[(&Engine, &[u32])], files: u32) -> Result<f64> {
+    let took = std::thread::scope(|scope| {
+        let threads: Vec<_> = parts
+            .iter()
+            .map(|(engine, directories)| scope.spawn(move || engine.work(directories, files)))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Result<Vec<_>>>()
+    })?;
+    Ok(took.into_iter().fold(0.0, f64::max))
+}
+
+/// A file system in memory, with two directories.
+struct Engine {
+    fs: Filesystem,
+    directories: [u32; 2],
+}
+
+impl Engine {
+    fn new(bench: &Bench) -> Result<Self> {
+        let path = bench.ground(Ground::Tmpfs).join("engine.img");
+        blank(&path, 256 << 20)?;
+        let device = Pieces::new(&std::fs::read(&path)?);
+        std::fs::remove_file(&path)?;
+        let fs = Filesystem::open_writable(Arc::new(device)).context("open the image")?;
+        let new = New { permissions: 0o755, ..New::default() };
+        let directory =
+            |name| Ok::<_, shunt_ext4::Error>(fs.create(ROOT, name, Making::Directory, &new)?.number);
+        let directories = [directory(b"a")?, directory(b"b")?];
+        Ok(Self { fs, directories })
+    }
+
+    /// Seconds until each of the directories is filled, by a thread of its own. They are empty again afterwards.
+    fn work(&self, directories: &[u32], files: u32) -> Result<f64> {
+        let start = Instant::now();
+        self.each(directories, |directory| self.fill(directory, files))?;
+        let took = start.elapsed().as_secs_f64();
+        self.each(directories, |directory| self.empty(directory, files))?;
+        self.fs.sync()?;
+        Ok(took)
+    }
+
+    fn each(
+        &self,
+        directories: &[u32],
+        work: impl Fn(u32) -> shunt_ext4::Result<()> + Sync,
+    ) -> shunt_ext4::Result<()> {
+        std::thread::scope(|scope| {
+            let work = &work;
+            let threads: Vec<_> = directories.iter().map(|&at| scope.spawn(move || work(at))).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+        })
+    }
+
+    fn fill(&self, directory: u32, files: u32) -> shunt_ext4::Result<()> {
+        let (new, data) = (New { permissions: 0o644, ..New::default() }, vec![7; 4 << 10]);
+        for n in 0..files {
+            let file = self.fs.create(directory, name(n).as_bytes(), Making::Regular, &new)?;
+            self.fs.write(file.number, 0, &data)?;
+        }
+        Ok(())
+    }
+
+    fn empty(&self, directory: u32, files: u32) -> shunt_ext4::Result<()> {
+        for n in 0..files {
+            let file = self.fs.unlink(directory, name(n).as_bytes())?;
+            self.fs.reap(file.number)?;
+        }
+        Ok(())
+    }
+}
+
+fn name(n: u32) -> String {
+    format!("file {n}")
+}
+
+/// The image in memory, in pieces that have a lock each: what writers wait for is the engine, and not the kernel's lock
+/// of the image file.
+struct Pieces(Vec<RwLock<Vec<u8>>>);
+
+const PIECE: u64 = 64 << 10;
+
+impl Pieces {
+    fn new(image: &[u8]) -> Self {
+        Self(image.chunks(PIECE as usize).map(|piece| RwLock::new(piece.to_vec())).collect())
+    }
+
+    /// Calls `each` with every piece that a range meets: it, where in it, and where in the range.
+    fn parts(&self, offset: u64, length: usize, mut each: impl FnMut(&RwLock<Vec<u8>>, usize, usize, usize)) {
+        let mut done = 0;
+        while done < length {
+            let at = offset + done as u64;
+            let within = (at % PIECE) as usize;
+            let count = (PIECE as usize - within).min(length - done);
+            each(&self.0[(at / PIECE) as usize], within, done, count);
+            done += count;
+        }
+    }
+}
+
+impl Device for Pieces {
+    fn size(&self) -> u64 {
+        self.0.len() as u64 * PIECE
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.parts(offset, buffer.len(), |piece, within, done, count| {
+            let piece = piece.read().unwrap_or_else(PoisonError::into_inner);
+            buffer[done..done + count].copy_from_slice(&piece[within..within + count]);
+        });
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.parts(offset, data.len(), |piece, within, done, count| {
+            let mut piece = piece.write().unwrap_or_else(PoisonError::into_inner);
+            piece[within..within + count].copy_from_slice(&data[done..done + count]);
+        });
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
