@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
+use io_uring::register::Restriction;
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::io::Errno;
@@ -25,13 +26,17 @@ impl Ring {
     /// Room for the one command and, at the end, for its completion beside a late one.
     const ENTRIES: u32 = 2;
 
-    /// A ring that does nothing yet.
+    /// A ring that does nothing yet, and never anything but commands of devices: no filter of system calls sees what a
+    /// ring is asked for, so it could open files and sockets for whoever got hold of it. For good, whatever is tried later.
     pub(crate) fn new() -> io::Result<Self> {
         // With one issuer that also runs the kernel's part of a request itself, nothing interrupts the handler, and
         // one system call commits a reply, sleeps, and copies the next request in.
         let mut builder = IoUring::builder();
         builder.setup_single_issuer().setup_defer_taskrun().setup_r_disabled().setup_no_sqarray();
-        builder.build(Self::ENTRIES).map(Self)
+        let ring = builder.build(Self::ENTRIES)?;
+        // What is not named is refused: all flags, and all that can be registered.
+        ring.submitter().register_restrictions(&mut [Restriction::sqe_op(opcode::UringCmd80::CODE)])?;
+        Ok(Self(ring))
     }
 
     /// Binds the ring to the calling thread.
@@ -124,5 +129,50 @@ mod sys {
         // SAFETY: an entry is laid out as the kernel's `struct io_uring_sqe` of 128 bytes, which has 32 bits for the
         // length at this offset, a multiple of their size.
         unsafe { std::ptr::from_mut(entry).byte_add(LENGTH).cast::<u32>().write(length) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use io_uring::squeue::{Entry128, Flags};
+
+    use super::*;
+
+    fn result(ring: &mut Ring, command: &Entry128) -> Result<(), Errno> {
+        ring.push(command);
+        ring.wait()
+    }
+
+    #[test]
+    fn a_ring_does_nothing_but_commands_of_devices() {
+        let mut ring = match Ring::new() {
+            Err(error)
+                if error.raw_os_error().is_some_and(|code| code == libc::EPERM || code == libc::ENOSYS) =>
+            {
+                return crate::mount::tests::skip("io_uring is not allowed here");
+            }
+            made => made.unwrap(),
+        };
+        ring.start().unwrap();
+        let refused = Err(Errno::ACCESS);
+        let open = opcode::OpenAt::new(Fd(libc::AT_FDCWD), c"/dev/null".as_ptr()).build();
+        assert_eq!(result(&mut ring, &open.into()), refused);
+        assert_eq!(
+            result(&mut ring, &opcode::Socket::new(libc::AF_INET, libc::SOCK_STREAM, 0).build().into()),
+            refused
+        );
+        assert_eq!(result(&mut ring, &opcode::Nop::new().build().into()), refused);
+        // A command does get to its file, which knows none.
+        let file = File::open("/dev/zero").unwrap();
+        let command = opcode::UringCmd80::new(Fd(file.as_raw_fd()), IO_URING_CMD_REGISTER).build();
+        assert_eq!(result(&mut ring, &command.clone()), Err(Errno::OPNOTSUPP));
+        assert_eq!(result(&mut ring, &command.flags(Flags::ASYNC)), refused);
+        // Nor can that be changed.
+        let denied =
+            |tried: io::Result<()>| assert_eq!(tried.unwrap_err().raw_os_error(), Some(libc::EACCES));
+        denied(ring.0.submitter().register_files(&[file.as_raw_fd()]));
+        denied(ring.0.submitter().register_restrictions(&mut [Restriction::sqe_op(opcode::OpenAt::CODE)]));
     }
 }
