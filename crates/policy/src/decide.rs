@@ -1,0 +1,153 @@
+//! Deciding: the first rule that matches.
+//!
+//! What is not known (the groups of a caller that is gone, a file that cannot be read) makes neither yes nor no of a
+//! condition. Then the strictest holds of what the rule says and what would be said without it.
+
+use std::sync::Arc;
+
+use crate::caller::Caller;
+use crate::class::{Candidate, Class};
+use crate::content::Content;
+use crate::rule::{Action, Denial, Op, Redaction, Truth, and, or};
+
+/// What comes of it, the stricter the later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// As if there was no policy.
+    Allow,
+    /// With parts blanked.
+    Redact(Arc<Redaction>),
+    /// EROFS
+    ReadOnly,
+    /// EACCES or EPERM
+    Deny(Denial),
+    /// ENOENT
+    Hide,
+}
+
+impl Outcome {
+    fn strictness(&self) -> u8 {
+        match self {
+            Self::Allow => 0,
+            Self::Redact(_) => 1,
+            Self::ReadOnly => 2,
+            Self::Deny(_) => 3,
+            Self::Hide => 4,
+        }
+    }
+
+    /// The word for it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Redact(_) => "redact",
+            Self::ReadOnly => "read-only",
+            Self::Deny(Denial::Access) => "deny (EACCES)",
+            Self::Deny(Denial::NotPermitted) => "deny (EPERM)",
+            Self::Hide => "hide",
+        }
+    }
+}
+
+/// A decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// What comes of it.
+    pub outcome: Outcome,
+    /// The rule that decided, by index; `None`: none matched.
+    pub rule: Option<usize>,
+    /// Something was not known that a rule asks for, and the strictest was chosen.
+    pub unsure: bool,
+    /// Rules that want this told, by index.
+    pub audit: Vec<usize>,
+}
+
+impl Action {
+    /// What it makes of an operation; `None`: the next rule decides.
+    fn outcome(&self, op: Op) -> Option<Outcome> {
+        Some(match self {
+            Self::Audit => return None,
+            Self::Hide => Outcome::Hide,
+            Self::Deny(denial) if op != Op::Lookup => Outcome::Deny(*denial),
+            Self::ReadOnly if op.changes() => Outcome::ReadOnly,
+            Self::Redact(redaction) if op == Op::Read => Outcome::Redact(redaction.clone()),
+            // Written back by an editor, blanks would destroy what they hide.
+            Self::Redact(_) if op == Op::Write => Outcome::Deny(Denial::Access),
+            Self::Allow | Self::Deny(_) | Self::ReadOnly | Self::Redact(_) => Outcome::Allow,
+        })
+    }
+}
+
+impl Candidate {
+    /// Whether the caller is one that the rule speaks of, and what says so or not.
+    pub(crate) fn is_caller(&self, class: &Class, caller: &(impl Caller + ?Sized)) -> (Truth, &'static str) {
+        let rule = class.rule(self);
+        let owner = match &self.owners {
+            None => Some(true),
+            Some(owners) => owners.iter().fold(Some(false), |truth, owner| or(truth, || owner.is(caller))),
+        };
+        if owner == Some(false) {
+            return (Some(false), "the path is another's");
+        }
+        let (all, what) = rule.who.all(caller);
+        if all == Some(false) {
+            return (Some(false), what);
+        }
+        let (any, excepted) = rule.except.any(caller);
+        if any == Some(true) {
+            return (Some(false), "it is excepted");
+        }
+        let truth = and(and(owner, || all), || any.map(|any| !any));
+        (truth, if all.is_none() { what } else { excepted })
+    }
+}
+
+impl Class {
+    /// What a caller may do.
+    pub fn decide(
+        &self,
+        op: Op,
+        caller: &(impl Caller + ?Sized),
+        content: &(impl Content + ?Sized),
+    ) -> Decision {
+        let mut decision = Decision { outcome: Outcome::Allow, rule: None, unsure: false, audit: Vec::new() };
+        // Of a name there is only to be seen or not: content is not read where it cannot matter.
+        if op == Op::Lookup && !self.hides() {
+            return decision;
+        }
+        let mut strictest: Option<(Outcome, usize)> = None;
+        for candidate in self.candidates() {
+            let rule = self.rule(candidate);
+            if !rule.speaks_of(op) {
+                continue;
+            }
+            let truth = and(candidate.is_caller(self, caller).0, || match rule.asks_what() {
+                true => rule.is_content(content),
+                false => Some(true),
+            });
+            if truth == Some(false) {
+                continue;
+            }
+            if rule.audit && op != Op::Lookup {
+                decision.audit.push(candidate.rule);
+            }
+            let Some(outcome) = rule.action.outcome(op) else { continue };
+            if truth == Some(true) {
+                decision.outcome = outcome;
+                decision.rule = Some(candidate.rule);
+                break;
+            }
+            decision.unsure = true;
+            if strictest.as_ref().is_none_or(|(known, _)| known.strictness() < outcome.strictness()) {
+                strictest = Some((outcome, candidate.rule));
+            }
+        }
+        if let Some((outcome, rule)) = strictest
+            && outcome.strictness() > decision.outcome.strictness()
+        {
+            decision.outcome = outcome;
+            decision.rule = Some(rule);
+        }
+        decision
+    }
+}

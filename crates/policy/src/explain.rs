@@ -1,0 +1,127 @@
+//! Why something is decided as it is.
+
+use std::fmt;
+
+use crate::caller::Caller;
+use crate::class::Class;
+use crate::content::Content;
+use crate::decide::{Decision, Outcome};
+use crate::policy::Policy;
+use crate::rule::{Action, Op, Rule};
+
+/// What was decided, and what was made of each rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// The decision.
+    pub decision: Decision,
+    /// A line on each rule up to the one that decided.
+    pub rules: Vec<String>,
+    /// The name that led nowhere, where a directory on the way is hidden.
+    pub hidden_above: Option<String>,
+}
+
+impl Policy {
+    /// Decides what a caller may do at a path, and tells why. Directories on the way count: what is below a hidden one is
+    /// hidden.
+    pub fn explain(
+        &self,
+        path: &[u8],
+        op: Op,
+        caller: &impl Caller,
+        content: &(impl Content + ?Sized),
+    ) -> Explanation {
+        let mut place = self.root();
+        let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
+        let mut above = String::new();
+        while let Some(name) = names.next() {
+            place = place.enter(name);
+            above.push('/');
+            above.push_str(&String::from_utf8_lossy(name));
+            let class = place.class();
+            let seen = class.decide(Op::Lookup, caller, &crate::NoContent);
+            if names.peek().is_some() && seen.outcome == Outcome::Hide {
+                let rules = self.lines(&class, Op::Lookup, caller, &crate::NoContent);
+                return Explanation { decision: seen, rules, hidden_above: Some(above) };
+            }
+        }
+        let class = place.class();
+        Explanation {
+            decision: class.decide(op, caller, content),
+            rules: self.lines(&class, op, caller, content),
+            hidden_above: None,
+        }
+    }
+
+    fn lines(
+        &self,
+        class: &Class,
+        op: Op,
+        caller: &impl Caller,
+        content: &(impl Content + ?Sized),
+    ) -> Vec<String> {
+        let decided = class.decide(op, caller, content).rule;
+        let mut lines = Vec::new();
+        for (index, rule) in self.rules().iter().enumerate() {
+            let candidate = class.candidates().iter().find(|candidate| candidate.rule == index);
+            let what = match candidate {
+                // Either its path does not match, or rules before it always do.
+                None if decided.is_some_and(|decided| index > decided) => break,
+                None if rule.action == Action::Allow => {
+                    "does not matter here: another path, or nothing follows that it would keep off".to_owned()
+                }
+                None => "another path".to_owned(),
+                Some(_) if !rule.speaks_of(op) => format!("does not speak of {}", op.name()),
+                Some(candidate) => {
+                    let (caller, why) = candidate.is_caller(class, caller);
+                    let content = if rule.asks_what() { rule.is_content(content) } else { Some(true) };
+                    match (caller, content) {
+                        (Some(false), _) => format!("not for this caller: {}", reason(why)),
+                        (_, Some(false)) => "the file holds something else".to_owned(),
+                        (None, _) => format!("perhaps: {} of the caller is not known", why),
+                        (_, None) => "perhaps: the file cannot be read".to_owned(),
+                        _ => format!("matches: {}", rule.action.name()),
+                    }
+                }
+            };
+            lines.push(format!("{}: {what}", title(rule)));
+            if decided == Some(index) {
+                break;
+            }
+        }
+        lines
+    }
+}
+
+fn reason(why: &str) -> String {
+    match why {
+        "uid" | "gid" | "group" | "exe" => format!("{why} is another"),
+        other => other.to_owned(),
+    }
+}
+
+fn title(rule: &Rule) -> String {
+    format!("line {}, {}", rule.line, rule.name)
+}
+
+impl Explanation {
+    /// As text, of several lines. `policy` is the one that decided.
+    pub fn show<'a>(&'a self, policy: &'a Policy) -> impl fmt::Display + 'a {
+        std::fmt::from_fn(move |f| {
+            write!(f, "{}", self.decision.outcome.name())?;
+            match self.decision.rule.and_then(|rule| policy.rules().get(rule)) {
+                Some(rule) => write!(f, ", by {}", title(rule))?,
+                None => write!(f, ", as no rule says otherwise")?,
+            }
+            if self.decision.unsure {
+                write!(f, ", the strictest of what is possible")?;
+            }
+            if let Some(above) = &self.hidden_above {
+                write!(f, ", as {above} is hidden")?;
+            }
+            for rule in &self.decision.audit {
+                write!(f, "\n  told, by {}", title(&policy.rules()[*rule]))?;
+            }
+            self.rules.iter().try_for_each(|line| write!(f, "\n  {line}"))
+        })
+    }
+}

@@ -1,0 +1,93 @@
+//! From a file of TOML to rules. Everything is checked here, once.
+
+mod rule;
+mod value;
+
+use std::collections::BTreeMap;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::error::PolicyError;
+use crate::ids::{Names, Table};
+use crate::policy::Inner;
+use value::Value;
+
+/// Larger files are refused: no policy has a million lines.
+const LARGEST: usize = 8 << 20;
+
+/// Rules that a policy may have.
+const MOST_RULES: usize = 10_000;
+
+/// What is needed to read a value.
+pub(crate) struct Context<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) names: &'a Names,
+    pub(crate) tables: Vec<Table>,
+}
+
+pub(crate) fn read(text: &str, names: &Names) -> Result<Inner, PolicyError> {
+    if text.len() > LARGEST {
+        return Err(PolicyError::at(
+            text,
+            0..0,
+            format!("the file is larger than {LARGEST} bytes; split it"),
+        ));
+    }
+    let document = DeTable::parse(text).map_err(|error| {
+        let span = error.span().unwrap_or_default();
+        PolicyError::at(text, span, format!("no TOML: {}", error.message()))
+    })?;
+    let mut context = Context { text, names, tables: vec![users(names)] };
+    let document = document.into_inner();
+    let mut rules = None;
+    for (key, value) in &document {
+        match key.get_ref().as_ref() {
+            "rule" => rules = Some(value),
+            "ids" => context.tables.extend(tables(&context, value)?),
+            other => {
+                let message = format!("there is no `{other}` here; a policy has [[rule]] and [ids.NAME]");
+                return Err(PolicyError::at(text, key.span(), message));
+            }
+        }
+    }
+    let Some(rules) = rules else { return Ok(Inner { rules: Vec::new(), tables: context.tables }) };
+    let rules = Value::new(text, "rule", rules).tables()?;
+    if rules.len() > MOST_RULES {
+        return Err(rules[MOST_RULES].0.error(format!("more than {MOST_RULES} rules")));
+    }
+    let read = |(index, (value, table)): (usize, &(Value<'_>, &DeTable<'_>))| {
+        rule::read(&context, index, value, table)
+    };
+    let rules = rules.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+    Ok(Inner { rules, tables: context.tables })
+}
+
+fn users(names: &Names) -> Table {
+    let entry = |(name, uid): (&String, &u32)| (name.clone().into_bytes(), vec![(*uid, *uid)]);
+    Table { name: "user".to_owned(), entries: names.users.iter().map(entry).collect() }
+}
+
+fn tables(context: &Context<'_>, value: &Spanned<DeValue<'_>>) -> Result<Vec<Table>, PolicyError> {
+    let mut tables = Vec::new();
+    for (key, value) in Value::new(context.text, "ids", value).table()? {
+        let name = key.get_ref().to_string();
+        let error = |message: String| PolicyError::at(context.text, key.span(), message);
+        if ["uid", "gid", "user"].contains(&name.as_str()) {
+            return Err(error(format!("{{{name}}} means something already; choose another name")));
+        }
+        if name.is_empty() || name.contains(['{', '}', '/']) {
+            return Err(error(format!("`{name}` cannot be a variable; use letters")));
+        }
+        let mut entries = BTreeMap::new();
+        for (name, value) in Value::new(context.text, &name, value).table()? {
+            let value = Value::new(context.text, name.get_ref(), value);
+            entries.insert(name.get_ref().as_bytes().to_vec(), value.ids(&context.names.users, "user")?);
+        }
+        tables.push(Table { name, entries });
+    }
+    if tables.len() > 1000 {
+        return Err(PolicyError::at(context.text, value.span(), "more than 1000 tables of ids"));
+    }
+    Ok(tables)
+}

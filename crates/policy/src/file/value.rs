@@ -1,0 +1,139 @@
+//! Values of the file, with their places.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::error::PolicyError;
+use crate::ids::IdRange;
+
+/// A value under its key.
+pub(crate) struct Value<'a> {
+    text: &'a str,
+    key: &'a str,
+    value: &'a DeValue<'a>,
+    span: Range<usize>,
+}
+
+impl<'a> Value<'a> {
+    pub(crate) fn new(text: &'a str, key: &'a str, value: &'a Spanned<DeValue<'a>>) -> Self {
+        Self { text, key, value: value.get_ref(), span: value.span() }
+    }
+
+    pub(crate) fn error(&self, message: impl Into<String>) -> PolicyError {
+        PolicyError::at(self.text, self.span.clone(), message)
+    }
+
+    fn wanted(&self, what: &str) -> PolicyError {
+        self.error(format!("`{}` is {}, not {what}", self.key, kind(self.value)))
+    }
+
+    /// Byte of the file where it begins.
+    pub(crate) fn start(&self) -> usize {
+        self.span.start
+    }
+
+    pub(crate) fn table(&self) -> Result<&'a DeTable<'a>, PolicyError> {
+        match self.value {
+            DeValue::Table(table) => Ok(table),
+            _ => Err(self.wanted(&format!("a table; write [{}]", self.key))),
+        }
+    }
+
+    /// Tables in an array.
+    pub(crate) fn tables(&self) -> Result<Vec<(Value<'a>, &'a DeTable<'a>)>, PolicyError> {
+        let DeValue::Array(array) = self.value else {
+            return Err(self.wanted(&format!("a list of tables; write [[{}]]", self.key)));
+        };
+        let each = |item| {
+            let value = Value::new(self.text, self.key, item);
+            let table = value.table()?;
+            Ok((value, table))
+        };
+        array.iter().map(each).collect()
+    }
+
+    /// The values of a list, or the one value that there is.
+    pub(crate) fn each(&self) -> Vec<Value<'a>> {
+        match self.value {
+            DeValue::Array(array) => array.iter().map(|item| Value::new(self.text, self.key, item)).collect(),
+            value => vec![Value { text: self.text, key: self.key, value, span: self.span.clone() }],
+        }
+    }
+
+    pub(crate) fn is_table(&self) -> bool {
+        matches!(self.value, DeValue::Table(_))
+    }
+
+    pub(crate) fn string(&self) -> Result<&'a str, PolicyError> {
+        match self.value {
+            DeValue::String(text) => Ok(text),
+            _ => Err(self.wanted("a text in quotes")),
+        }
+    }
+
+    pub(crate) fn bool(&self) -> Result<bool, PolicyError> {
+        match self.value {
+            DeValue::Boolean(value) => Ok(*value),
+            _ => Err(self.wanted("true or false")),
+        }
+    }
+
+    pub(crate) fn number(&self, largest: u64) -> Result<u64, PolicyError> {
+        let DeValue::Integer(integer) = self.value else { return Err(self.wanted("a number")) };
+        let digits = integer.as_str().replace('_', "");
+        match u64::from_str_radix(digits.trim_start_matches('+'), integer.radix()) {
+            Ok(number) if number <= largest => Ok(number),
+            _ => Err(self.error(format!("`{}` is not from 0 to {largest}", self.key))),
+        }
+    }
+
+    /// Users or groups: numbers, names, `"FROM-TO"`, or a list of these.
+    pub(crate) fn ids(&self, names: &BTreeMap<String, u32>, what: &str) -> Result<Vec<IdRange>, PolicyError> {
+        let each = self.each();
+        if each.is_empty() {
+            return Err(
+                self.error(format!("`{}` is empty: it would hold for nobody; leave it out", self.key))
+            );
+        }
+        each.iter().map(|value| value.id(names, what)).collect()
+    }
+
+    fn id(&self, names: &BTreeMap<String, u32>, what: &str) -> Result<IdRange, PolicyError> {
+        // The last number is no id.
+        const LAST: u32 = u32::MAX - 1;
+        let DeValue::String(text) = self.value else {
+            return match self.value {
+                DeValue::Integer(_) => self.number(LAST.into()).map(|id| (id as u32, id as u32)),
+                _ => Err(self.wanted("a number, a name, \"FROM-TO\", or a list of these")),
+            };
+        };
+        if let Some(id) = names.get(text.as_ref()) {
+            return Ok((*id, *id));
+        }
+        let range = text
+            .split_once('-')
+            .and_then(|(from, to)| Some((from.trim().parse().ok()?, to.trim().parse().ok()?)));
+        match range {
+            Some((from, to)) if from <= to && to <= LAST => Ok((from, to)),
+            Some(_) => Err(self.error(format!("`{text}` is empty or too large; write the lower end first"))),
+            None => {
+                Err(self.error(format!("there is no {what} `{text}`; check the name, or give the number")))
+            }
+        }
+    }
+}
+
+fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) => "a number",
+        DeValue::Float(_) => "a broken number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}

@@ -1,0 +1,73 @@
+//! A policy as a whole.
+
+use std::sync::Arc;
+
+use crate::error::PolicyError;
+use crate::file;
+use crate::ids::{Names, Table};
+use crate::pattern::Segment;
+use crate::place::Place;
+use crate::rule::Rule;
+
+/// What places and classes share.
+pub(crate) struct Inner {
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) tables: Vec<Table>,
+}
+
+impl Inner {
+    /// A step of a pattern; `None` at its end.
+    pub(crate) fn segment(&self, rule: usize, pattern: usize, at: usize) -> Option<&Segment> {
+        self.rules[rule].patterns[pattern].segments.get(at)
+    }
+}
+
+/// A policy, ready to decide. Clones share it.
+#[derive(Clone)]
+pub struct Policy(pub(crate) Arc<Inner>);
+
+impl Policy {
+    /// Reads a policy. `names` are the users and groups that it may name.
+    ///
+    /// # Errors
+    /// What is wrong first, with its place: one line.
+    pub fn parse(text: &str, names: &Names) -> Result<Self, PolicyError> {
+        file::read(text, names).map(|inner| Self(Arc::new(inner)))
+    }
+
+    /// One that says nothing.
+    pub fn empty() -> Self {
+        Self(Arc::new(Inner { rules: Vec::new(), tables: Vec::new() }))
+    }
+
+    /// The rules, in order.
+    pub fn rules(&self) -> &[Rule] {
+        &self.0.rules
+    }
+
+    /// The root of the directory that it speaks of.
+    pub fn root(&self) -> Place {
+        Place::root(self.0.clone())
+    }
+
+    /// A path from there. Empty components do not count.
+    pub fn place(&self, path: &[u8]) -> Place {
+        let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        names.fold(self.root(), |place, name| place.enter(name))
+    }
+
+    /// Programs that rules ask for.
+    pub fn programs(&self) -> impl Iterator<Item = &std::path::Path> {
+        let of = |rule: &'_ Rule| rule.who.programs.len() + rule.except.programs.len() > 0;
+        let asking = self.0.rules.iter().filter(move |rule| of(rule));
+        asking
+            .flat_map(|rule| rule.who.programs.iter().chain(&rule.except.programs))
+            .map(std::path::PathBuf::as_path)
+    }
+}
+
+impl std::fmt::Debug for Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.rules.iter().map(|rule| &rule.name)).finish()
+    }
+}

@@ -1,0 +1,86 @@
+//! Reading files, within bounds.
+
+use std::io;
+
+use super::RedactError;
+
+/// A file to look into.
+pub trait Bytes {
+    /// Reads from `offset` on into `room`; tells how much there was, 0 at the end only.
+    ///
+    /// # Errors
+    /// Those of `pread(2)`.
+    fn read_at(&self, offset: u64, room: &mut [u8]) -> io::Result<usize>;
+}
+
+impl Bytes for [u8] {
+    fn read_at(&self, offset: u64, room: &mut [u8]) -> io::Result<usize> {
+        let start = self.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
+        let length = room.len().min(self.len() - start);
+        room[..length].copy_from_slice(&self[start..start + length]);
+        Ok(length)
+    }
+}
+
+impl Bytes for &[u8] {
+    fn read_at(&self, offset: u64, room: &mut [u8]) -> io::Result<usize> {
+        (**self).read_at(offset, room)
+    }
+}
+
+impl Bytes for std::fs::File {
+    fn read_at(&self, offset: u64, room: &mut [u8]) -> io::Result<usize> {
+        std::os::unix::fs::FileExt::read_at(self, room, offset)
+    }
+}
+
+/// Bytes of metadata that are read of one file.
+const MOST_BYTES: usize = 64 << 20;
+/// Reads of one file.
+const MOST_READS: usize = 1 << 18;
+
+/// Reads a file, so much and no more.
+pub(super) struct Reader<'a> {
+    file: &'a dyn Bytes,
+    bytes: usize,
+    reads: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(file: &'a dyn Bytes) -> Self {
+        Self { file, bytes: MOST_BYTES, reads: MOST_READS }
+    }
+
+    /// Up to `length` bytes, fewer at the end of the file.
+    pub(super) fn read(&mut self, offset: u64, length: usize) -> Result<Vec<u8>, RedactError> {
+        self.reads = self.reads.checked_sub(1).ok_or(RedactError::TooComplex)?;
+        self.bytes = self.bytes.checked_sub(length).ok_or(RedactError::TooComplex)?;
+        let mut room = vec![0; length];
+        let mut done = 0;
+        while done < length {
+            match self.file.read_at(offset.saturating_add(done as u64), &mut room[done..]) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        room.truncate(done);
+        Ok(room)
+    }
+
+    /// Exactly `N` bytes; `None` where the file ends before.
+    pub(super) fn array<const N: usize>(&mut self, offset: u64) -> Result<Option<[u8; N]>, RedactError> {
+        Ok(self.read(offset, N)?.try_into().ok())
+    }
+}
+
+/// A number of two bytes in network order.
+pub(super) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// A number of four bytes in network order.
+pub(super) fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
+}

@@ -1,0 +1,187 @@
+//! HEIC and AVIF: boxes; metadata are items, whose bytes lie where a table says.
+
+use super::RedactError;
+use super::bytes::{Reader, be32};
+use super::edits::Edits;
+use super::pieces::{Blank, Kind, Pieces};
+
+/// Boxes at one level.
+const MOST_BOXES: usize = 4096;
+/// Bytes of the box that describes the items, and of one item.
+const LARGEST: u64 = 16 << 20;
+
+/// A box in memory: its type, and where its contents are.
+struct Part {
+    kind: [u8; 4],
+    start: usize,
+    end: usize,
+}
+
+/// The boxes in a stretch of data.
+fn parts(data: &[u8], mut at: usize, end: usize) -> Vec<Part> {
+    let mut parts = Vec::new();
+    while at + 8 <= end && parts.len() < MOST_BOXES {
+        let (Some(size), Some(kind)) = (be32(data, at), data.get(at + 4..at + 8)) else { break };
+        let (head, size) = match size {
+            0 => (8, (end - at) as u64),
+            1 => match (be32(data, at + 8), be32(data, at + 12)) {
+                (Some(high), Some(low)) => (16, u64::from(high) << 32 | u64::from(low)),
+                _ => break,
+            },
+            size => (8, size.into()),
+        };
+        if size < head as u64 || size > (end - at) as u64 {
+            break;
+        }
+        let kind = kind.try_into().unwrap_or_default();
+        parts.push(Part { kind, start: at + head, end: at + size as usize });
+        at += size as usize;
+    }
+    parts
+}
+
+/// Reads numbers one after the other.
+struct Numbers<'a> {
+    data: &'a [u8],
+    at: usize,
+}
+
+impl Numbers<'_> {
+    /// A number of so many bytes, 0 for none.
+    fn take(&mut self, bytes: usize) -> Option<u64> {
+        let number = self.data.get(self.at..self.at.checked_add(bytes)?)?;
+        self.at += bytes;
+        Some(number.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+}
+
+/// Notes what tells a place.
+pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(), RedactError> {
+    let mut at = 0u64;
+    for _ in 0..MOST_BOXES {
+        let head = reader.read(at, 16)?;
+        let (Some(size), Some(kind)) = (be32(&head, 0), head.get(4..8)) else { return Ok(()) };
+        let (skip, size) = match size {
+            0 => (8, u64::MAX),
+            1 => match (be32(&head, 8), be32(&head, 12)) {
+                (Some(high), Some(low)) => (16, u64::from(high) << 32 | u64::from(low)),
+                _ => return Ok(()),
+            },
+            size => (8, size.into()),
+        };
+        if size < skip {
+            return Ok(());
+        }
+        if kind == b"meta" {
+            if size > LARGEST {
+                return Err(RedactError::TooComplex);
+            }
+            let base = at + skip;
+            let data = reader.read(base, (size - skip) as usize)?;
+            meta(reader, base, &data, edits)?;
+        }
+        at = at.saturating_add(size);
+    }
+    Err(RedactError::TooComplex)
+}
+
+/// The box that describes the items. `base`: where its contents begin in the file.
+fn meta(reader: &mut Reader<'_>, base: u64, data: &[u8], edits: &mut Edits) -> Result<(), RedactError> {
+    // Version and flags first.
+    let parts = parts(data, 4, data.len());
+    let find = |kind: &[u8; 4]| parts.iter().find(|part| part.kind == *kind);
+    let (Some(info), Some(places)) = (find(b"iinf"), find(b"iloc")) else { return Ok(()) };
+    let items = items(data, info);
+    let idat = find(b"idat").map(|part| base + part.start as u64);
+    for (id, extents) in extents(data, places, idat).ok_or(RedactError::TooComplex)? {
+        let Some((_, kind)) = items.iter().find(|(item, _)| *item == id) else { continue };
+        let mut pieces = Pieces::default();
+        for (offset, length) in extents {
+            if length > LARGEST {
+                return Err(RedactError::TooComplex);
+            }
+            pieces.read(reader, offset, length as usize)?;
+        }
+        pieces.note(blanks(*kind, &pieces.data), edits);
+    }
+    Ok(())
+}
+
+fn blanks(kind: Kind, data: &[u8]) -> Vec<Blank> {
+    if kind != Kind::Exif {
+        return kind.blanks(data);
+    }
+    // In front stands where the directories begin.
+    let start = be32(data, 0).map_or(data.len(), |skip| (skip as usize).saturating_add(4).min(data.len()));
+    Kind::Exif.blanks(&data[start..]).into_iter().map(|blank| blank.shifted(start)).collect()
+}
+
+/// Items with metadata.
+fn items(data: &[u8], info: &Part) -> Vec<(u64, Kind)> {
+    let wide = data.get(info.start).is_some_and(|version| *version != 0);
+    let first = info.start + if wide { 8 } else { 6 };
+    let item = |part: Part| {
+        let content = data.get(part.start..part.end)?;
+        let mut numbers = Numbers { data: content, at: 0 };
+        let version = numbers.take(1)?;
+        numbers.take(3)?;
+        let id = numbers.take(if version >= 3 { 4 } else { 2 })?;
+        numbers.take(2)?;
+        if version < 2 {
+            return None;
+        }
+        let kind = content.get(numbers.at..numbers.at + 4)?;
+        let rest = content.get(numbers.at + 4..)?;
+        let texts: Vec<&[u8]> = rest.split(|byte| *byte == 0).collect();
+        match kind {
+            b"Exif" => Some((id, Kind::Exif)),
+            // Its name, then what it holds.
+            b"mime" if texts.iter().any(|text| text.eq_ignore_ascii_case(b"application/rdf+xml")) => {
+                Some((id, Kind::Xmp))
+            }
+            _ => None,
+        }
+    };
+    parts(data, first.min(info.end), info.end)
+        .into_iter()
+        .filter(|part| part.kind == *b"infe")
+        .filter_map(item)
+        .collect()
+}
+
+type Extents = Vec<(u64, u64)>;
+
+/// Where items lie in the file; `None` where the table makes no sense.
+fn extents(data: &[u8], part: &Part, idat: Option<u64>) -> Option<Vec<(u64, Extents)>> {
+    let mut numbers = Numbers { data: data.get(..part.end)?, at: part.start };
+    let version = numbers.take(1)?;
+    numbers.take(3)?;
+    let sizes = numbers.take(2)? as usize;
+    let (offset_size, length_size) = (sizes >> 12 & 15, sizes >> 8 & 15);
+    let (base_size, index_size) = (sizes >> 4 & 15, if version == 0 { 0 } else { sizes & 15 });
+    let wide = if version < 2 { 2 } else { 4 };
+    let count = numbers.take(wide)?;
+    let mut items = Vec::new();
+    for _ in 0..count.min(65_536) {
+        let id = numbers.take(wide)?;
+        let method = if version == 0 { 0 } else { numbers.take(2)? & 15 };
+        let reference = numbers.take(2)?;
+        let base = numbers.take(base_size)?;
+        let start = match method {
+            0 => Some(0),
+            1 => idat,
+            // Within another item: not for metadata.
+            _ => None,
+        };
+        let mut extents = Vec::new();
+        for _ in 0..numbers.take(2)? {
+            numbers.take(index_size)?;
+            let (offset, length) = (numbers.take(offset_size)?, numbers.take(length_size)?);
+            if let Some(start) = start.filter(|_| reference == 0) {
+                extents.push((start.saturating_add(base).saturating_add(offset), length));
+            }
+        }
+        items.push((id, extents));
+    }
+    Some(items)
+}

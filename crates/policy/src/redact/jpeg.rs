@@ -1,0 +1,135 @@
+//! JPEG: segments up to the picture, and further pictures behind it.
+
+use std::collections::BTreeMap;
+
+use super::RedactError;
+use super::bytes::{Reader, be16, be32};
+use super::edits::Edits;
+use super::pieces::{Kind, Pieces};
+
+/// Segments of one picture.
+const MOST: usize = 4096;
+/// Pictures that an index announces.
+const MOST_PICTURES: usize = 64;
+
+const EXIF: &[u8] = b"Exif\0";
+const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
+const EXTENDED: &[u8] = b"http://ns.adobe.com/xmp/extension/\0";
+const PHOTOSHOP: &[u8] = b"Photoshop 3.0\0";
+const INDEX: &[u8] = b"MPF\0";
+
+/// Notes what tells a place.
+pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(), RedactError> {
+    for picture in one(reader, 0, edits)? {
+        one(reader, picture, edits)?;
+    }
+    Ok(())
+}
+
+/// One picture; tells where further ones begin.
+fn one(reader: &mut Reader<'_>, start: u64, edits: &mut Edits) -> Result<Vec<u64>, RedactError> {
+    let mut pictures = Vec::new();
+    // Parts of a long XMP packet, by its name: where each belongs, where it lies in the file, and what it holds.
+    let mut extended: BTreeMap<[u8; 32], Vec<(u32, u64, Vec<u8>)>> = BTreeMap::new();
+    let mut photoshop = Pieces::default();
+    let mut at = start.saturating_add(2);
+    for count in 0.. {
+        if count == MOST {
+            return Err(RedactError::TooComplex);
+        }
+        let Some(marker) = next_marker(reader, &mut at)? else { break };
+        match marker {
+            // The picture itself, or the end.
+            0xda | 0xd9 => break,
+            0x01 | 0xd0..=0xd8 => continue,
+            _ => {}
+        }
+        let Some(length) = reader.array(at)?.map(u16::from_be_bytes) else { break };
+        let body = at + 2;
+        at = at.saturating_add(length.max(2).into());
+        let length = usize::from(length.saturating_sub(2));
+        if !matches!(marker, 0xe1 | 0xe2 | 0xed) {
+            continue;
+        }
+        let data = reader.read(body, length)?;
+        let part = |skip: usize| Pieces::one(body + skip as u64, data[skip.min(data.len())..].to_vec());
+        if marker == 0xe1 && data.starts_with(EXIF) {
+            let pieces = part(EXIF.len() + 1);
+            pieces.note(Kind::Exif.blanks(&pieces.data), edits);
+        } else if marker == 0xe1 && data.starts_with(XMP) {
+            let pieces = part(XMP.len());
+            pieces.note(Kind::Xmp.blanks(&pieces.data), edits);
+        } else if marker == 0xe1 && data.starts_with(EXTENDED) {
+            let head = EXTENDED.len();
+            let (name, offset) = (data.get(head..head + 32), be32(&data, head + 36));
+            if let (Some(name), Some(offset)) = (name.and_then(|name| name.try_into().ok()), offset) {
+                let pieces = part(head + 40);
+                extended.entry(name).or_default().push((offset, body + head as u64 + 40, pieces.data));
+            }
+        } else if marker == 0xed && data.starts_with(PHOTOSHOP) {
+            // Long lists go on in the next segment.
+            photoshop.push(body + PHOTOSHOP.len() as u64, &data[PHOTOSHOP.len()..]);
+        } else if marker == 0xe2 && data.starts_with(INDEX) {
+            let base = body + INDEX.len() as u64;
+            pictures
+                .extend(index(&data[INDEX.len()..]).into_iter().map(|offset| base.saturating_add(offset)));
+        }
+    }
+    photoshop.note(Kind::Photoshop.blanks(&photoshop.data), edits);
+    for parts in extended.values_mut() {
+        parts.sort_by_key(|part| part.0);
+        let mut pieces = Pieces::default();
+        parts.iter().for_each(|(_, offset, data)| pieces.push(*offset, data));
+        pieces.note(Kind::Xmp.blanks(&pieces.data), edits);
+    }
+    pictures.truncate(MOST_PICTURES);
+    Ok(pictures)
+}
+
+/// The next marker; `at` is behind it then. Bytes that are none are passed over, as readers of JPEG do.
+fn next_marker(reader: &mut Reader<'_>, at: &mut u64) -> Result<Option<u8>, RedactError> {
+    loop {
+        let window = reader.read(*at, 64)?;
+        if window.len() < 2 {
+            return Ok(None);
+        }
+        let found = window.windows(2).position(|pair| pair[0] == 0xff && pair[1] != 0xff && pair[1] != 0);
+        match found {
+            Some(index) => {
+                *at += index as u64 + 2;
+                return Ok(Some(window[index + 1]));
+            }
+            None => *at += window.len() as u64 - 1,
+        }
+    }
+}
+
+/// Where the further pictures of an index begin, from the index on.
+fn index(data: &[u8]) -> Vec<u64> {
+    let little = data.starts_with(b"II");
+    let u32_at = |at: usize| {
+        let number = be32(data, at)?;
+        Some(if little { number.swap_bytes() } else { number })
+    };
+    let u16_at = |at: usize| {
+        let number = be16(data, at)?;
+        Some(if little { number.swap_bytes() } else { number })
+    };
+    let pictures = || {
+        let directory = u32_at(4)? as usize;
+        let count = usize::from(u16_at(directory)?);
+        let entry = (0..count.min(64))
+            .map(|n| directory.saturating_add(2 + 12 * n))
+            .find(|entry| u16_at(*entry) == Some(0xb002))?;
+        let (size, start) = (u32_at(entry + 4)? as usize, u32_at(entry + 8)? as usize);
+        let offset = |n: usize| u32_at(start.saturating_add(16 * n + 8));
+        // The first is the picture that has the index.
+        Some(
+            (0..(size / 16).min(MOST_PICTURES))
+                .filter_map(offset)
+                .filter(|offset| *offset != 0)
+                .collect::<Vec<_>>(),
+        )
+    };
+    pictures().unwrap_or_default().into_iter().map(u64::from).collect()
+}

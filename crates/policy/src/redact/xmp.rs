@@ -1,0 +1,204 @@
+//! XMP: properties in XML.
+//!
+//! Attributes and elements that tell a place become spaces, so that the rest is well-formed as before. Names are told by
+//! what stands behind the prefix, which a file may choose.
+
+use super::pieces::Blank;
+
+/// Properties of a place; those that begin with `GPS` besides.
+const PLACES: [&str; 18] = [
+    "City",
+    "Country",
+    "CountryCode",
+    "CountryName",
+    "Location",
+    "LocationCreated",
+    "LocationId",
+    "LocationName",
+    "LocationShown",
+    "Province",
+    "ProvinceState",
+    "State",
+    "Sublocation",
+    "WorldRegion",
+    "lat",
+    "long",
+    "lat_long",
+    "alt_long",
+];
+
+fn is_place(name: &[u8]) -> bool {
+    let local = name.rsplit(|byte| *byte == b':').next().unwrap_or_default();
+    local.get(..3).is_some_and(|start| start.eq_ignore_ascii_case(b"gps"))
+        || PLACES.iter().any(|place| local.eq_ignore_ascii_case(place.as_bytes()))
+}
+
+fn find(text: &[u8], from: usize, what: &[u8]) -> Option<usize> {
+    let rest = text.get(from..)?;
+    rest.windows(what.len()).position(|window| window == what).map(|at| from + at)
+}
+
+/// What tells a place.
+pub(super) fn blanks(text: &[u8]) -> Vec<Blank> {
+    // Not one byte per character, or names made up by the document itself: nothing of it can be read with certainty.
+    let odd = text.iter().take(4096).any(|byte| *byte == 0) || find(text, 0, b"<!DOCTYPE").is_some();
+    if odd || text.starts_with(b"\xfe\xff") || text.starts_with(b"\xff\xfe") {
+        return vec![Blank::spaces(0..text.len())];
+    }
+    let mut scan = Scan { text, blanks: Vec::new(), place: None };
+    let done = scan.run();
+    let mut blanks = scan.blanks;
+    // An element that is not closed, or a tag that makes no sense: the rest goes.
+    if let Some(place) = scan.place {
+        blanks.push(Blank::spaces(place.start..text.len()));
+    }
+    if let Err(at) = done {
+        blanks.push(Blank::spaces(at..text.len()));
+    }
+    blanks
+}
+
+/// An element that tells a place, to its end.
+struct Open<'a> {
+    start: usize,
+    name: &'a [u8],
+    /// Elements of the same name inside.
+    depth: usize,
+}
+
+struct Scan<'a> {
+    text: &'a [u8],
+    blanks: Vec<Blank>,
+    place: Option<Open<'a>>,
+}
+
+fn is_space(byte: u8) -> bool {
+    byte.is_ascii_whitespace()
+}
+
+fn is_name(byte: u8) -> bool {
+    !is_space(byte) && !b"<>=/\"'?!".contains(&byte)
+}
+
+impl<'a> Scan<'a> {
+    /// Where it does not make sense, if so.
+    fn run(&mut self) -> Result<(), usize> {
+        let mut at = 0;
+        while let Some(tag) = find(self.text, at, b"<") {
+            let rest = &self.text[tag + 1..];
+            let skip = |end: &[u8]| find(self.text, tag + 1, end).map(|found| found + end.len()).ok_or(tag);
+            at = match rest {
+                [b'?', ..] => skip(b"?>")?,
+                [b'!', b'-', b'-', ..] => skip(b"-->")?,
+                [b'!', b'[', ..] => skip(b"]]>")?,
+                [b'/', ..] => {
+                    let end = skip(b">")?;
+                    self.close(self.name(tag + 2), end);
+                    end
+                }
+                _ => self.tag(tag)?,
+            };
+        }
+        Ok(())
+    }
+
+    fn name(&self, at: usize) -> &'a [u8] {
+        let rest = &self.text[at.min(self.text.len())..];
+        &rest[..rest.iter().position(|byte| !is_name(*byte)).unwrap_or(rest.len())]
+    }
+
+    fn spaces(&self, at: usize) -> usize {
+        let rest = &self.text[at.min(self.text.len())..];
+        at + rest.iter().position(|byte| !is_space(*byte)).unwrap_or(rest.len())
+    }
+
+    /// Reads a tag from its `<` on; tells where it ends.
+    fn tag(&mut self, start: usize) -> Result<usize, usize> {
+        let name = self.name(start + 1);
+        if name.is_empty() {
+            return Err(start);
+        }
+        let mut at = start + 1 + name.len();
+        let mut attributes = Vec::new();
+        let closed = loop {
+            at = self.spaces(at);
+            match &self.text[at..] {
+                [b'>', ..] => break false,
+                [b'/', b'>', ..] => break true,
+                _ => {}
+            }
+            let from = at;
+            let attribute = self.name(at);
+            at = self.spaces(at + attribute.len());
+            if attribute.is_empty() || self.text.get(at) != Some(&b'=') {
+                return Err(start);
+            }
+            at = self.spaces(at + 1);
+            let quote = match self.text.get(at) {
+                Some(quote @ (b'"' | b'\'')) => *quote,
+                _ => return Err(start),
+            };
+            at = find(self.text, at + 1, &[quote]).ok_or(start)? + 1;
+            if is_place(attribute) {
+                attributes.push(Blank::spaces(from..at));
+            }
+        };
+        let end = at + if closed { 2 } else { 1 };
+        match &mut self.place {
+            Some(open) if open.name == name && !closed => open.depth += 1,
+            Some(_) => {}
+            None if is_place(name) && closed => self.blanks.push(Blank::spaces(start..end)),
+            None if is_place(name) => self.place = Some(Open { start, name, depth: 0 }),
+            None => self.blanks.extend(attributes),
+        }
+        Ok(end)
+    }
+
+    fn close(&mut self, name: &[u8], end: usize) {
+        let Some(open) = self.place.as_mut().filter(|open| open.name == name) else { return };
+        if open.depth > 0 {
+            open.depth -= 1;
+            return;
+        }
+        self.blanks.push(Blank::spaces(open.start..end));
+        self.place = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redact::pieces::blank;
+
+    fn seen(text: &str) -> String {
+        let mut data = text.as_bytes().to_vec();
+        let blanks = blanks(&data);
+        blank(&mut data, &blanks);
+        let text = String::from_utf8(data).unwrap();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn properties_of_places_go() {
+        for (text, left) in [
+            ("<a exif:GPSLatitude='1' b='2'/>", "<a b='2'/>"),
+            ("<x><exif:GPSLatitude>1</exif:GPSLatitude><y>2</y></x>", "<x> <y>2</y></x>"),
+            ("<p:City/><z/>", "<z/>"),
+            ("<q:LocationShown><rdf:Bag><q:City>A</q:City></rdf:Bag></q:LocationShown><z/>", "<z/>"),
+            ("<e:gpslongitude>1</e:gpslongitude>k", "k"),
+            ("<e:State a='>'><e:State>1</e:State></e:State>k", "k"),
+            ("<x><City>1", "<x>"),
+            ("<x/><y City='1", "<x/>"),
+            ("<?xpacket begin='<City>'?><x/>", "<?xpacket begin='<City>'?><x/>"),
+            ("<x Urgency='1'>City</x>", "<x Urgency='1'>City</x>"),
+        ] {
+            assert_eq!(seen(text), left, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_with_certainty_goes() {
+        assert_eq!(seen("<!DOCTYPE a [<!ENTITY x 'y'>]><a/>"), "");
+        assert_eq!(seen("<\0a\0>\0"), "");
+    }
+}

@@ -1,0 +1,279 @@
+//! Pictures with a place, as others read them: the place is gone, and nothing else changed.
+
+use std::path::Path;
+use std::process::Command;
+
+use shunt_policy::redact::{Edits, location};
+
+fn has(tool: &str) -> bool {
+    let found = Command::new(tool).arg("-version").stdin(std::process::Stdio::null()).output().is_ok();
+    assert!(found || std::env::var_os("CI").is_none(), "{tool} is missing: run tests/setup");
+    found
+}
+
+fn run(tool: &str, args: &[&str]) -> String {
+    let out = Command::new(tool).args(args).output().unwrap();
+    assert!(out.status.success(), "{tool} {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+/// What is told of a file, but for what the file system knows.
+fn tags(path: &Path) -> Vec<String> {
+    let args =
+        ["-a", "-G1", "-s", "-n", "-e", "--System:all", "--ExifTool:ExifToolVersion", "--CurrentIPTCDigest"];
+    let args: Vec<&str> = args.into_iter().chain([path.to_str().unwrap()]).collect();
+    run("exiftool", &args).lines().map(str::to_owned).collect()
+}
+
+const PLACES: [&str; 8] =
+    ["GPS", "City", "Country", "Location", "State", "Sub-location", "Province", "Sublocation"];
+
+fn is_place(tag: &str) -> bool {
+    let name = tag.split(']').nth(1).unwrap_or_default().trim_start();
+    PLACES.iter().any(|place| name.starts_with(place)) || tag.starts_with("[GPS]")
+}
+
+/// Bytes that stand for a place in these tests.
+const SECRETS: [&str; 4] = ["Leipzig", "Saxony", "Germany", "Markt"];
+
+fn blanked(path: &Path) -> Edits {
+    let file = std::fs::File::open(path).unwrap();
+    let edits = location(&file).unwrap();
+    let mut bytes = std::fs::read(path).unwrap();
+    let length = bytes.len();
+    edits.apply(0, &mut bytes);
+    assert_eq!(bytes.len(), length);
+    for secret in SECRETS {
+        assert!(
+            !bytes.windows(secret.len()).any(|window| window == secret.as_bytes()),
+            "{secret} in {path:?}"
+        );
+    }
+    let seen = path.with_file_name(format!("seen-{}", path.file_name().unwrap().to_str().unwrap()));
+    std::fs::write(&seen, bytes).unwrap();
+    let (before, after) = (tags(path), tags(&seen));
+    assert!(before.iter().any(|tag| is_place(tag)), "no place in {before:#?}");
+    let rest: Vec<_> = before.iter().filter(|tag| !is_place(tag)).collect();
+    // A record of IPTC stays, of spaces.
+    let is_blank = |tag: &str| tag.split_once(": ").is_none_or(|(_, value)| value.trim().is_empty());
+    let left: Vec<_> = after.iter().filter(|tag| !(is_place(tag) && is_blank(tag))).collect();
+    assert_eq!(left, rest, "{path:?}");
+    edits
+}
+
+fn write_place(path: &Path, big_endian: bool) {
+    let path = path.to_str().unwrap();
+    let order = if big_endian { "MM" } else { "II" };
+    let args = [
+        "-overwrite_original",
+        "-q",
+        "-q",
+        &format!("-ExifByteOrder={order}"),
+        "-GPSLatitude=51.34",
+        "-GPSLatitudeRef=N",
+        "-GPSLongitude=12.37",
+        "-GPSLongitudeRef=E",
+        "-GPSAltitude=113",
+        "-GPSDateStamp=2024:05:01",
+        "-Make=Maker",
+        "-Model=Model 7",
+        "-DateTimeOriginal=2024:05:01 10:00:00",
+        "-Artist=Somebody",
+        "-ISO=200",
+        "-XMP:GPSLatitude=51.34",
+        "-XMP:GPSLongitude=12.37",
+        "-XMP:City=Leipzig",
+        "-XMP:State=Saxony",
+        "-XMP:Country=Germany",
+        "-XMP-iptcCore:Location=Markt 1",
+        "-XMP-iptcExt:LocationShownCity=Leipzig",
+        "-XMP:Title=A title",
+        "-XMP:Rating=4",
+        "-XMP:Subject=one",
+        "-XMP:Subject=two",
+        path,
+    ];
+    run("exiftool", &args);
+}
+
+/// A picture of a few colours, as PPM.
+fn colours() -> (u32, u32, Vec<u8>) {
+    let (width, height) = (96, 64);
+    let pixel = |n: u32| [(n * 7) as u8, (n / width * 3) as u8, 90];
+    (width, height, (0..width * height).flat_map(pixel).collect())
+}
+
+fn chunk(kind: &[u8; 4], data: &[u8]) -> Vec<u8> {
+    let mut chunk = (data.len() as u32).to_be_bytes().to_vec();
+    chunk.extend(kind);
+    chunk.extend(data);
+    chunk.extend(crc32fast::hash(&[&kind[..], data].concat()).to_be_bytes());
+    chunk
+}
+
+fn picture(dir: &Path, name: &str) -> std::path::PathBuf {
+    let path = dir.join(name);
+    let (width, height, pixels) = colours();
+    if name.ends_with(".jpg") {
+        let ppm = dir.join("colours.ppm");
+        std::fs::write(&ppm, [format!("P6 {width} {height} 255\n").as_bytes(), &pixels].concat()).unwrap();
+        run("cjpeg", &["-outfile", path.to_str().unwrap(), ppm.to_str().unwrap()]);
+        return path;
+    }
+    let head = [&width.to_be_bytes()[..], &height.to_be_bytes(), &[8, 2, 0, 0, 0]].concat();
+    let lines: Vec<u8> = pixels.chunks(3 * width as usize).flat_map(|line| [&[0], line].concat()).collect();
+    let packed = miniz_oxide::deflate::compress_to_vec_zlib(&lines, 6);
+    let chunks = [chunk(b"IHDR", &head), chunk(b"IDAT", &packed), chunk(b"IEND", b"")].concat();
+    std::fs::write(&path, [&b"\x89PNG\r\n\x1a\n"[..], &chunks].concat()).unwrap();
+    path
+}
+
+/// What is in the picture itself. In PNG every checksum is looked at.
+fn pixels(path: &Path) -> Vec<u8> {
+    if path.extension().is_some_and(|kind| kind == "jpg") {
+        let out = path.with_extension("ppm");
+        run("djpeg", &["-outfile", out.to_str().unwrap(), path.to_str().unwrap()]);
+        return std::fs::read(out).unwrap();
+    }
+    let png = std::fs::read(path).unwrap();
+    let (mut at, mut data) = (8, Vec::new());
+    while at < png.len() {
+        let length = u32::from_be_bytes(png[at..at + 4].try_into().unwrap()) as usize;
+        let (kind, rest) = png[at + 4..].split_at(4);
+        assert_eq!(chunk(kind.try_into().unwrap(), &rest[..length]), png[at..at + length + 12], "{path:?}");
+        if kind == b"IDAT" {
+            data.extend(&rest[..length]);
+        }
+        at += length + 12;
+    }
+    miniz_oxide::inflate::decompress_to_vec_zlib(&data).unwrap()
+}
+
+fn looks_the_same(path: &Path) {
+    let seen = path.with_file_name(format!("seen-{}", path.file_name().unwrap().to_str().unwrap()));
+    assert_eq!(pixels(path), pixels(&seen));
+}
+
+#[test]
+fn jpeg_loses_its_place_only() {
+    if !has("exiftool") || !has("cjpeg") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for (name, big_endian) in [("a.jpg", false), ("b.jpg", true)] {
+        let path = picture(dir.path(), name);
+        write_place(&path, big_endian);
+        let iptc = ["-IPTC:City=Leipzig", "-IPTC:Country-PrimaryLocationName=Germany", "-IPTC:Keywords=k"];
+        let args = ["-overwrite_original", "-q"].into_iter().chain(iptc).chain([path.to_str().unwrap()]);
+        run("exiftool", &args.collect::<Vec<_>>());
+        assert!(!blanked(&path).is_empty());
+        looks_the_same(&path);
+    }
+}
+
+#[test]
+fn a_long_xmp_packet_in_several_segments_loses_its_place() {
+    if !has("exiftool") || !has("cjpeg") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = picture(dir.path(), "long.jpg");
+    write_place(&path, false);
+    let long = "x".repeat(200_000);
+    let file = dir.path().join("args");
+    std::fs::write(&file, format!("-XMP-dc:Description={long}\n")).unwrap();
+    run(
+        "exiftool",
+        &["-overwrite_original", "-q", "-q", "-@", file.to_str().unwrap(), path.to_str().unwrap()],
+    );
+    blanked(&path);
+}
+
+#[test]
+fn png_loses_its_place_only() {
+    if !has("exiftool") || !has("cjpeg") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = picture(dir.path(), "a.png");
+    write_place(&path, true);
+    assert!(!blanked(&path).is_empty());
+    looks_the_same(&path);
+    // Packed text as well.
+    let path = picture(dir.path(), "packed.png");
+    write_place(&path, false);
+    let path = path.to_str().unwrap();
+    run(
+        "exiftool",
+        &["-overwrite_original", "-q", "-z", "-api", "Compress=1", "-XMP:Title=Another title", path],
+    );
+    blanked(Path::new(path));
+    looks_the_same(Path::new(path));
+}
+
+#[test]
+fn profiles_in_hexadecimal_digits_lose_their_place() {
+    if !has("exiftool") || !has("cjpeg") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let jpeg = picture(dir.path(), "from.jpg");
+    write_place(&jpeg, true);
+    let exif = std::fs::read(&jpeg).unwrap();
+    let start = exif.windows(6).position(|window| window == b"Exif\0\0").unwrap();
+    let length = usize::from(u16::from_be_bytes([exif[start - 2], exif[start - 1]])) - 2;
+    let profile = &exif[start..start + length];
+    let digits: Vec<String> =
+        profile.chunks(36).map(|line| line.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
+    let text = format!("\nexif\n{:8}\n{}\n", profile.len(), digits.join("\n"));
+    for packed in [false, true] {
+        let plain = picture(dir.path(), "plain.png");
+        let png = std::fs::read(&plain).unwrap();
+        let (kind, mut data): (&[u8; 4], Vec<u8>) = match packed {
+            false => (b"tEXt", b"Raw profile type exif\0".to_vec()),
+            true => (b"zTXt", b"Raw profile type exif\0\0".to_vec()),
+        };
+        match packed {
+            false => data.extend(text.as_bytes()),
+            true => data.extend(miniz_oxide::deflate::compress_to_vec_zlib(text.as_bytes(), 6)),
+        }
+        // Behind the header, which has 13 bytes.
+        let whole = [&png[..33], &chunk(kind, &data), &png[33..]].concat();
+        let path = dir.path().join(format!("hex-{packed}.png"));
+        std::fs::write(&path, whole).unwrap();
+        assert!(!blanked(&path).is_empty());
+        looks_the_same(&path);
+    }
+}
+
+#[test]
+fn heic_loses_its_place_only() {
+    if !has("exiftool") || !has("cjpeg") || !has("heif-enc") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let jpeg = picture(dir.path(), "from.jpg");
+    write_place(&jpeg, true);
+    let path = dir.path().join("a.heic");
+    run("heif-enc", &["-q", "50", "-o", path.to_str().unwrap(), jpeg.to_str().unwrap()]);
+    write_place(&path, false);
+    assert!(!blanked(&path).is_empty());
+    let decode = |name: &str| {
+        let out = dir.path().join(format!("{name}.png"));
+        run("heif-convert", &[dir.path().join(name).to_str().unwrap(), out.to_str().unwrap()]);
+        pixels(&out)
+    };
+    assert_eq!(decode("a.heic"), decode("seen-a.heic"));
+}
+
+#[test]
+fn pictures_without_a_place_are_left_alone() {
+    if !has("cjpeg") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a.jpg", "a.png"] {
+        let file = std::fs::File::open(picture(dir.path(), name)).unwrap();
+        assert!(location(&file).unwrap().is_empty(), "{name}");
+    }
+}

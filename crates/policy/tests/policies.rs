@@ -1,0 +1,236 @@
+//! Policies as they are written, and what comes of them.
+
+use std::path::Path;
+
+use shunt_policy::{Names, NoContent, Op, Outcome, Policy, Somebody};
+
+fn names() -> Names {
+    Names::parse("alice:x:1000:1000::/:/bin/sh\nbob:x:1001:1001::/:/bin/sh\nbroken\n", "media:x:44:alice\n")
+}
+
+fn policy(text: &str) -> Policy {
+    Policy::parse(text, &names()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn outcome(policy: &Policy, path: &str, op: Op, uid: u32) -> &'static str {
+    policy.place(path.as_bytes()).class().decide(op, &Somebody::new(uid, uid), &NoContent).outcome.name()
+}
+
+const PHONE: &str = r#"
+[ids.app]
+"com.example.chat" = 10100
+"com.example.shop" = [10101, "10200-10210"]
+
+[[rule]]
+path = "/Android/data/{app}/**"
+action = "allow"
+
+[[rule]]
+path = "/Android/data/*/**"
+except = { uid = 0 }
+action = "hide"
+
+[[rule]]
+path = "*.jpg"
+ignore-case = true
+group = "media"
+op = ["write", "delete"]
+action = "deny"
+error = "EPERM"
+"#;
+
+#[test]
+fn an_app_sees_its_own_folder_only() {
+    let policy = policy(PHONE);
+    for (path, uid, expected) in [
+        ("/Android/data/com.example.chat", 10100, "allow"),
+        ("/Android/data/com.example.chat/deep/file", 10100, "allow"),
+        ("/Android/data/com.example.chat", 10101, "hide"),
+        ("/Android/data/com.example.shop/x", 10205, "allow"),
+        ("/Android/data/com.example.other", 10100, "hide"),
+        ("/Android/data/com.example.other", 0, "allow"),
+        ("/Android/data", 10100, "allow"),
+        ("/Android", 10100, "allow"),
+    ] {
+        assert_eq!(outcome(&policy, path, Op::Lookup, uid), expected, "{path} {uid}");
+    }
+    let data = policy.place(b"/Android/data");
+    assert!(data.hides_names() && !policy.place(b"/Android").hides_names());
+    assert!(!data.enter(b"com.example.chat").class().is_name_constant());
+    assert!(data.class().is_name_constant() && data.class().is_free());
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    let policy = policy(PHONE);
+    let class = policy.place(b"/DCIM/a.JPG").class();
+    let in_media = Somebody::new(1000, 1000).with_groups(Some(vec![44]));
+    assert_eq!(class.decide(Op::Write, &in_media, &NoContent).outcome.name(), "deny (EPERM)");
+    assert_eq!(class.decide(Op::Read, &in_media, &NoContent).outcome, Outcome::Allow);
+    assert_eq!(class.decide(Op::Write, &Somebody::new(1000, 1000), &NoContent).outcome, Outcome::Allow);
+    assert!(class.is_name_constant(), "the name is for all");
+    // What is not known is held against the caller.
+    let nobody_knows = class.decide(Op::Write, &Somebody::new(1000, 1000).with_groups(None), &NoContent);
+    assert!(nobody_knows.unsure && nobody_knows.outcome.name() == "deny (EPERM)");
+}
+
+#[test]
+fn nothing_is_asked_where_no_rule_is() {
+    let policy = policy("[[rule]]\npath = \"/a/b/**\"\naction = \"read-only\"");
+    assert!(policy.place(b"/c").is_free() && !policy.place(b"/a").is_free());
+    assert!(policy.place(b"/a").class().is_free() && !policy.place(b"/a/b").class().is_free());
+    assert!(Policy::empty().root().is_free());
+    assert_eq!(policy.place(b"/x/y"), policy.place(b"/c"));
+    assert_ne!(policy.place(b"/a"), policy.place(b"/c"));
+    assert_eq!(outcome(&policy, "/a/b/c", Op::Write, 5), "read-only");
+    assert_eq!(outcome(&policy, "/a/b/c", Op::Read, 5), "allow");
+}
+
+#[test]
+fn programs_are_told_apart() {
+    let policy =
+        policy("[[rule]]\npath = \"/x\"\nexcept = { exe = \"/usr/bin/gallery\" }\naction = \"deny\"");
+    let class = policy.place(b"/x").class();
+    let read = |caller: &Somebody| class.decide(Op::Read, caller, &NoContent);
+    assert_eq!(read(&Somebody::new(1, 1).with_program("/usr/bin/gallery")).outcome, Outcome::Allow);
+    assert_eq!(read(&Somebody::new(1, 1).with_program("/bin/cat")).outcome.name(), "deny (EACCES)");
+    let unknown = read(&Somebody::new(1, 1));
+    assert!(unknown.unsure && unknown.outcome.name() == "deny (EACCES)");
+}
+
+#[test]
+fn content_decides_where_it_is_asked_for() {
+    let policy = policy(
+        "[[rule]]\npath = \"*\"\ncontent = { offset = 1, bytes = \"45 4c\" }\naction = \"deny\"\n\
+         [[rule]]\npath = \"/p/**\"\naction = \"redact\"\n",
+    );
+    let class = policy.place(b"/p/x").class();
+    let read = |bytes: &[u8]| class.decide(Op::Read, &Somebody::new(1, 1), bytes).outcome.name();
+    assert_eq!(read(b"\x7fELF"), "deny (EACCES)");
+    assert_eq!(read(b"\xff\xd8\xff\xe0"), "redact");
+    assert_eq!(read(b"text"), "allow");
+    assert!(class.asks_what() && class.redacts() && !class.is_name_constant());
+}
+
+#[test]
+fn audits_go_on_to_the_next_rule() {
+    let policy = policy(
+        "[[rule]]\npath = \"/**\"\naction = \"audit\"\n[[rule]]\npath = \"/a\"\naction = \"deny\"\naudit = true\n",
+    );
+    let decision = policy.place(b"/a").class().decide(Op::Read, &Somebody::new(1, 1), &NoContent);
+    assert_eq!((decision.audit, decision.rule), (vec![0, 1], Some(1)));
+}
+
+#[test]
+fn mistakes_are_told_with_their_place() {
+    for (text, expected) in [
+        (
+            "[[rule]]\npath = \"/a\"\naction = \"alow\"",
+            "line 3, column 10: there is no action `alow`; one of",
+        ),
+        (
+            "[[rule]]\npath = \"a/b\"\naction = \"hide\"",
+            "line 2, column 8: \"a/b\": the path does not begin with a slash; write \"/a/b\"",
+        ),
+        ("[[rule]]\naction = \"hide\"", "line 1, column 1: the rule has no `path`"),
+        ("[[rule]]\npath = \"/a\"", "line 1, column 1: the rule has no `action`"),
+        ("x = ", "line 1, column 5: no TOML: "),
+        ("[[rules]]", "line 1, column 3: there is no `rules` here"),
+        (
+            "[[rule]]\npath=\"/a\"\naction=\"deny\"\nuid=\"carol\"",
+            "line 4, column 5: there is no user `carol`",
+        ),
+        ("[[rule]]\npath=\"/a\"\naction=\"deny\"\nuids=5", "line 4, column 1: `uids` has no place here"),
+        (
+            "[[rule]]\npath=\"/a/{app}\"\naction=\"deny\"",
+            "line 2, column 6: \"/a/{app}\": there is no variable {app}",
+        ),
+        (
+            "[[rule]]\npath=\"/a\"\naction=\"hide\"\nop=\"read\"",
+            "line 3, column 8: `hide` speaks of all operations",
+        ),
+        (
+            "[[rule]]\npath=\"/a\"\naction=\"deny\"\nop=\"reed\"",
+            "line 4, column 4: there is no operation `reed`",
+        ),
+        (
+            "[[rule]]\npath=\"/a\"\naction=\"redact\"\nbytes=[[5,5]]",
+            "line 4, column 8: these `bytes` are none",
+        ),
+        ("[[rule]]\npath=\"/a\"\naction=\"deny\"\nuid=-1", "line 4, column 5: `uid` is not from 0 to"),
+        ("[[rule]]\npath=\"/a\"\naction=\"deny\"\nuid=[]", "line 4, column 5: `uid` is empty"),
+        ("rule = 5", "line 1, column 8: `rule` is a number, not a list of tables"),
+        ("[ids.uid]\na = 5", "line 1, column 6: {uid} means something already"),
+        (
+            "[[rule]]\npath=\"/a\"\naction=\"deny\"\ncontent=\"image/tiff\"",
+            "line 4, column 9: `image/tiff` is no kind",
+        ),
+        ("[[rule]]\npath=\"/a[\"\naction=\"deny\"", "line 2, column 6: \"/a[\": a `[` is not closed"),
+    ] {
+        let error = Policy::parse(text, &names()).expect_err(text).to_string();
+        assert!(error.starts_with(expected), "{text}\n {error}\n {expected}");
+        assert_eq!(error.lines().count(), 1);
+    }
+}
+
+#[test]
+fn explanations_name_the_rule() {
+    let policy = policy(PHONE);
+    let explain = |path: &str, uid| {
+        let explanation = policy.explain(path.as_bytes(), Op::Read, &Somebody::new(uid, uid), &NoContent);
+        explanation.show(&policy).to_string()
+    };
+    let own = explain("/Android/data/com.example.chat/x", 10100);
+    assert!(own.starts_with("allow, by line 6, rule 1"), "{own}");
+    let other = explain("/Android/data/com.example.chat/x", 10101);
+    assert!(
+        other.starts_with("hide, by line 10, rule 2, as /Android/data/com.example.chat is hidden"),
+        "{other}"
+    );
+    assert!(other.contains("rule 1: not for this caller: the path is another's"), "{other}");
+    assert!(explain("/Music/x", 5).starts_with("allow, as no rule says otherwise"));
+}
+
+#[test]
+fn every_example_is_a_policy() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/policies");
+    let mut read = 0;
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        Policy::parse(&text, &Names::default()).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        read += 1;
+    }
+    assert!(read >= 3);
+}
+
+mod any {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn text_never_panics(text in "[\\[\\]{}=\"/*a-z0-9 \n.,]{0,200}") {
+            let _ = Policy::parse(&text, &names());
+        }
+
+        #[test]
+        fn a_rule_of_any_values_never_panics(path in ".{0,40}", uid in ".{0,10}", bytes in ".{0,20}") {
+            let text = format!(
+                "[[rule]]\npath = {path:?}\nuid = {uid:?}\ncontent = {{ bytes = {bytes:?} }}\naction = \"hide\""
+            );
+            let _ = Policy::parse(&text, &names());
+        }
+
+        #[test]
+        fn places_decide_as_paths_do(parts in proptest::collection::vec("[ab]{1,2}", 0..6)) {
+            let policy = policy(
+                "[[rule]]\npath = [\"/a/**/b\", \"/b/*/**\", \"aa\"]\naction = \"deny\"",
+            );
+            let path = format!("/{}", parts.join("/"));
+            let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+            let expected = matches!(&parts[..], ["a", .., "b"] | ["b", _, ..] | [.., "aa"]);
+            prop_assert_eq!(!policy.place(path.as_bytes()).class().is_free(), expected);
+        }
+    }
+}
