@@ -28,6 +28,13 @@ impl Shared {
         Ok(Self { at: NonNull::new(at.cast()).expect("not null"), len })
     }
 
+    /// Maps the first `len` bytes, to look at by [`peek`](Self::peek) only.
+    pub fn read_only(file: &File, len: usize) -> io::Result<Self> {
+        // SAFETY: as in `new`.
+        let at = unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, 0) }?;
+        Ok(Self { at: NonNull::new(at.cast()).expect("not null"), len })
+    }
+
     /// Writes dirty pages to the file.
     pub fn sync(&self) -> io::Result<()> {
         // SAFETY: the range is this mapping.

@@ -20,6 +20,7 @@ mod face;
 pub mod lower;
 mod mirror;
 mod options;
+mod policed;
 mod prune;
 mod takeover;
 
@@ -29,3 +30,4 @@ pub use lower::idmap::IdMapError;
 pub use lower::{IdMap, Memory};
 pub use mirror::{Description, Mirror};
 pub use options::{CacheMode, MirrorOptions, PassthroughMode};
+pub use policed::{AuditLog, Policed};

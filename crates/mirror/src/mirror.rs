@@ -26,6 +26,7 @@ pub struct Mirror {
     caching: Caching,
     pub(crate) coherence: Coherence,
     pub(crate) passthrough: PassthroughMode,
+    pub(crate) always_opens: bool,
     pub(crate) pruner: Pruner,
     pub(crate) mappable: Mappable,
     pub(crate) rereads: Rereads,
@@ -58,6 +59,7 @@ impl Mirror {
             passthrough,
             resumes,
             inotify,
+            always_opens,
         } = options;
         let ids = IdMaps { users: uid_map, groups: gid_map };
         let open = |watch| {
@@ -77,6 +79,7 @@ impl Mirror {
             caching,
             coherence: Coherence::default(),
             passthrough,
+            always_opens,
             pruner: Pruner::new(most),
             mappable: Mappable::default(),
             rereads: Rereads::default(),

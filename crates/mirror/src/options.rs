@@ -83,6 +83,8 @@ pub struct MirrorOptions {
     pub resumes: bool,
     /// Hear of changes by `inotify(7)`, of at most so many directories, also where whole file systems could be heard.
     pub inotify: Option<usize>,
+    /// Ask for every open and every listing: something is decided there.
+    pub always_opens: bool,
 }
 
 impl MirrorOptions {

@@ -54,7 +54,13 @@ Examples:
       /data  /mnt/data  shunt.mirror  cache=exclusive,nofail  0  0
 
 Signals: SIGTERM and SIGINT unmount and exit, users of the mount or not; a second one does not wait
-at all. SIGUSR1 writes the statistics to the log.";
+at all. SIGUSR1 writes the statistics to the log. SIGHUP reads the policy again, if there is one.";
+
+const POLICY_EXAMPLES: &str = "\
+Examples:
+  shunt policy check policy.toml
+  shunt policy explain --uid 1000 policy.toml /photos/a.jpg
+  shunt policy explain --uid 1000 --gid 100 --group 44 --exe /usr/bin/gallery --op write policy.toml /photos/a.jpg";
 
 const UPGRADE_EXAMPLES: &str = "\
 Examples:
@@ -84,6 +90,15 @@ pub enum Command {
     /// to read the image. The image need not be trusted. One that has the name of a command is given as ./info.
     #[command(after_help = EXT4_EXAMPLES, args_override_self = true)]
     Ext4(Ext4Args),
+
+    /// Check the rules of a policy, or tell what they decide
+    ///
+    /// A policy says who sees and does what in a mount: `shunt mirror --policy FILE`.
+    #[command(after_help = POLICY_EXAMPLES)]
+    Policy {
+        #[command(subcommand)]
+        command: PolicyCommand,
+    },
 
     /// Unmount and wait until the daemon has committed everything
     ///
@@ -135,6 +150,50 @@ pub enum Command {
     Outside { mountpoint: PathBuf },
 }
 
+#[derive(Clone, Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Read a policy and say what is wrong with it, by line and column
+    Check {
+        /// The policy
+        file: PathBuf,
+    },
+    /// Tell what a caller may do at a path, and which rule says so
+    Explain(ExplainArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ExplainArgs {
+    /// The caller's user id
+    #[arg(long)]
+    pub uid: u32,
+
+    /// The caller's group id [default: as the user id]
+    #[arg(long)]
+    pub gid: Option<u32>,
+
+    /// A supplementary group of the caller; may be repeated
+    #[arg(long, value_name = "GID")]
+    pub group: Vec<u32>,
+
+    /// The program that the caller runs [default: not known, so that rules which ask for it are the strictest]
+    #[arg(long, value_name = "PATH")]
+    pub exe: Option<PathBuf>,
+
+    /// What the caller wants to do: lookup, read, write, list, create, delete or attributes
+    #[arg(long, value_name = "OPERATION", default_value = "read")]
+    pub op: String,
+
+    /// A file whose contents rules look into [default: an empty one]
+    #[arg(long, value_name = "FILE")]
+    pub content: Option<PathBuf>,
+
+    /// The policy
+    pub file: PathBuf,
+
+    /// The path, from the root of the mount on
+    pub path: PathBuf,
+}
+
 #[derive(Args, Clone, Debug)]
 pub struct MirrorArgs {
     /// The directory to show
@@ -146,6 +205,14 @@ pub struct MirrorArgs {
     /// `none` to ask every time; `auto` is `coherent` where that can be had, else `timeout=1`
     #[arg(long, value_name = "MODE", default_value_t)]
     pub cache: CacheArg,
+
+    /// Who sees and does what: rules in a file, read again when it changes or on SIGHUP; see `shunt policy --help`
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+
+    /// Add the decisions that rules want told to this file, a line of JSON each [default: the log]
+    #[arg(long, value_name = "FILE", requires = "policy")]
+    pub audit_log: Option<PathBuf>,
 
     /// Listen to at most so many directories by inotify, also where fanotify works
     #[arg(long, value_name = "DIRECTORIES", hide = true)]

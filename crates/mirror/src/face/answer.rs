@@ -100,6 +100,7 @@ impl Mirror {
     /// this mount changes it, and `close` has nothing to report, an open tells the daemon nothing.
     pub(crate) fn opens_nothing(&self, session: &Handle) -> bool {
         self.cache == CacheMode::Exclusive
+            && !self.always_opens
             && self.passthrough == PassthroughMode::Off
             && self.lower.features().local
             && session.negotiated().has(Capabilities::NO_OPEN_SUPPORT)
@@ -122,6 +123,7 @@ impl Mirror {
     /// Directories are listed without being opened.
     pub(super) fn lists_unopened(&self, request: &Request<'_>) -> bool {
         self.cache == CacheMode::Exclusive
+            && !self.always_opens
             && request.session().negotiated().has(Capabilities::NO_OPENDIR_SUPPORT)
     }
 

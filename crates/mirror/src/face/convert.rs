@@ -5,11 +5,11 @@ use shunt_fuse::{Attributes, Errno, FileType, Name, Request, SetAttributes, SetT
 
 use crate::lower::{Caller, Changes, Component, NewTime, XattrAnswer};
 
-pub(super) fn component(name: Name<'_>) -> Result<Component<'_>, Errno> {
+pub(crate) fn component(name: Name<'_>) -> Result<Component<'_>, Errno> {
     Component::new(name.as_cstr())
 }
 
-pub(super) fn caller(request: &Request<'_>) -> Caller {
+pub(crate) fn caller(request: &Request<'_>) -> Caller {
     Caller { uid: request.uid(), gid: request.gid(), group: request.supplementary_groups().next() }
 }
 

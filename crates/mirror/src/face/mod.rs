@@ -1,8 +1,9 @@
 //! The thin face: each request is translated, and the engine does it.
 
 mod answer;
-mod convert;
+pub(crate) mod convert;
 mod lease;
+pub(crate) mod listing;
 pub(crate) mod mappable;
 mod replay;
 pub(crate) mod rereads;
@@ -17,7 +18,6 @@ use shunt_fuse::{
     StatxReply, Whence, WriteArgs, WriteData, XattrReply, XattrSet, drop_fsetid,
 };
 
-use crate::coherence::Asked;
 use crate::lower::{self, Component};
 use crate::{CacheMode, Mirror};
 use convert::{attributes, caller, component};
@@ -302,10 +302,7 @@ impl FileSystem for Mirror {
         offset: u64,
         out: &mut DirectoryBuffer,
     ) -> Result<(), Errno> {
-        let handle = self.dir_handle(request, handle);
-        self.lower.list(node, handle, offset, |_, entry| {
-            Ok(out.push(entry.name.to_bytes(), entry.ino, convert::kind(entry.kind), entry.next))
-        })
+        self.list_names(request, node, handle, offset, out, &mut listing::ShowAll(self))
     }
 
     async fn readdirplus(
@@ -316,33 +313,7 @@ impl FileSystem for Mirror {
         offset: u64,
         out: &mut DirectoryPlusBuffer,
     ) -> Result<(), Errno> {
-        let handle = self.dir_handle(request, handle);
-        let since = self.looking_into(node);
-        self.lower.list(node, handle, offset, |dir, entry| {
-            let name = entry.name.to_bytes();
-            if !out.has_room_for(name) {
-                return Ok(false);
-            }
-            let found = match entry.is_dots() || (entry.held && self.cache == CacheMode::Exclusive) {
-                // What the kernel holds for ever it need not be told again: after a first walk a listing costs no
-                // lookups.
-                true => None,
-                // What cannot be looked up is listed by name: the one who asks for it gets the error.
-                false => {
-                    let name = Component::new(entry.name)?;
-                    let asked = Asked { parent: node, name, since };
-                    self.lower.lookup_at(node, dir, name).ok().map(|found| (found, asked))
-                }
-            };
-            let Some((found, asked)) = found else {
-                return Ok(out.push_name(name, entry.ino, convert::kind(entry.kind), entry.next));
-            };
-            let taken = out.push(name, &self.entry(found, &asked), entry.next);
-            if !taken {
-                self.lower.forget(found.id, 1);
-            }
-            Ok(taken)
-        })
+        self.list_entries(request, node, handle, offset, out, &mut listing::ShowAll(self))
     }
 
     async fn releasedir(&self, request: &Request<'_>, _node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {

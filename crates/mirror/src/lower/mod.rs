@@ -18,6 +18,7 @@ pub mod mounts;
 pub mod node;
 pub mod open_files;
 mod ops;
+mod path;
 mod reach;
 #[cfg(test)]
 mod reconnect_tests;

@@ -18,6 +18,9 @@ const EXTENDED: &[u8] = b"http://ns.adobe.com/xmp/extension/\0";
 const PHOTOSHOP: &[u8] = b"Photoshop 3.0\0";
 const INDEX: &[u8] = b"MPF\0";
 
+/// A part of a long XMP packet: where it belongs, where it lies in the file, and what it holds.
+type Part = (u32, u64, Vec<u8>);
+
 /// Notes what tells a place.
 pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(), RedactError> {
     for picture in one(reader, 0, edits)? {
@@ -29,8 +32,8 @@ pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(),
 /// One picture; tells where further ones begin.
 fn one(reader: &mut Reader<'_>, start: u64, edits: &mut Edits) -> Result<Vec<u64>, RedactError> {
     let mut pictures = Vec::new();
-    // Parts of a long XMP packet, by its name: where each belongs, where it lies in the file, and what it holds.
-    let mut extended: BTreeMap<[u8; 32], Vec<(u32, u64, Vec<u8>)>> = BTreeMap::new();
+    // By the name of the packet.
+    let mut extended: BTreeMap<[u8; 32], Vec<Part>> = BTreeMap::new();
     let mut photoshop = Pieces::default();
     let mut at = start.saturating_add(2);
     for count in 0.. {

@@ -27,6 +27,9 @@ pub fn run(args: &MirrorArgs, argv: &[OsString]) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if args.mount.successor {
+        if args.policy.is_some() {
+            return Err(failed(super::policy::NO_TAKEOVER));
+        }
         return Ok(daemon::take_over(&args.mount.log, |hand_over| take_over(args, hand_over)));
     }
     if args.mount.background {
@@ -50,10 +53,18 @@ fn serve(args: &MirrorArgs, argv: &[OsString]) -> Result<()> {
             "--extension needs --cache exclusive: what others change in the source it would not see",
         ));
     }
+    if args.policy.is_some() && args.extension.is_some() {
+        return Err(Failure::new(
+            Code::Usage,
+            "--policy and --extension do not go together: answers given in the kernel know no rules",
+        ));
+    }
+    if let Some(file) = &args.policy {
+        return super::policy::serve(args, file);
+    }
     let mirror = Mirror::open(options(args)?).map_err(explain)?;
     tracing::info!("{}", mirror.describe());
-    let source = fs::canonicalize(&args.source)
-        .map_err(|error| failed(format_args!("cannot mirror {}: {error}", args.source.display())))?;
+    let source = source(args)?;
     let restart = match mirror.can_be_taken_over() {
         true if args.extension.is_some() => Err("what the extension knows is not handed over".to_owned()),
         true => serve::restart(argv, &args.mount),
@@ -66,6 +77,11 @@ fn serve(args: &MirrorArgs, argv: &[OsString]) -> Result<()> {
     }
 }
 
+pub(super) fn source(args: &MirrorArgs) -> Result<PathBuf> {
+    fs::canonicalize(&args.source)
+        .map_err(|error| failed(format_args!("cannot mirror {}: {error}", args.source.display())))
+}
+
 /// Goes on where another daemon ended. No path is touched: it may lead through the mount, where nobody would answer.
 fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
     let mirror = Mirror::resume(options(args)?, &mut hand_over).map_err(explain)?;
@@ -73,11 +89,14 @@ fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
     serve::take_over(service(args, mirror, source), &args.mount, hand_over)
 }
 
-fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror> {
-    let passthrough_off = match args.passthrough {
+pub(super) fn passthrough_off(args: &MirrorArgs) -> Option<String> {
+    match args.passthrough {
         PassthroughArg::Auto => None,
         PassthroughArg::Off => Some("by --passthrough off".to_owned()),
-    };
+    }
+}
+
+fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror> {
     Service {
         kind: "mirror",
         source,
@@ -85,15 +104,16 @@ fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror
         cache: mirror.caching().to_string(),
         fs: Arc::new(mirror),
         options: MountOptions::new().default_permissions(true),
-        passthrough_off,
+        passthrough_off: passthrough_off(args),
         tuning: BdiTuning::default(),
         block: None,
         untrusted: false,
         held,
+        reload: None,
     }
 }
 
-fn options(args: &MirrorArgs) -> Result<MirrorOptions> {
+pub(super) fn options(args: &MirrorArgs) -> Result<MirrorOptions> {
     Ok(MirrorOptions {
         source: args.source.clone(),
         cache: match args.cache {
@@ -113,10 +133,11 @@ fn options(args: &MirrorArgs) -> Result<MirrorOptions> {
         },
         resumes: false,
         inotify: args.inotify,
+        always_opens: false,
     })
 }
 
-fn explain(error: MirrorError) -> Failure {
+pub(super) fn explain(error: MirrorError) -> Failure {
     let code = match error {
         MirrorError::Permission(_) => Code::Privilege,
         _ => Code::Failed,
@@ -124,7 +145,7 @@ fn explain(error: MirrorError) -> Failure {
     Failure::new(code, format_args!("cannot mirror {error}"))
 }
 
-fn held(mirror: &Mirror) -> Held {
+pub(super) fn held(mirror: &Mirror) -> Held {
     let memory = mirror.memory();
     let watch = mirror.caching().watcher.zip(mirror.heard());
     let watch = watch.map(|(by, heard)| Watch {

@@ -7,6 +7,7 @@ mod install_helpers;
 mod list;
 mod man;
 mod mirror;
+mod policy;
 mod stat;
 mod stat_table;
 mod umount;
@@ -24,6 +25,7 @@ pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
     match command {
         Command::Mirror(args) => return mirror::run(&args, argv),
         Command::Ext4(args) => return ext4::run(&args, argv),
+        Command::Policy { command } => policy::run(&command)?,
         Command::Umount(args) => umount::run(&args)?,
         Command::Upgrade(args) => upgrade::run(&args)?,
         Command::List(args) => list::run(&args)?,

@@ -69,6 +69,8 @@ pub struct Service<F> {
     pub untrusted: bool,
     /// What it holds now.
     pub held: fn(&F) -> Held,
+    /// What SIGHUP does, if not end.
+    pub reload: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 /// Mounts, says so, and serves until the mount is gone. `restart` is how another daemon is to follow, or why none is.
@@ -95,7 +97,7 @@ pub fn serve<F: FileSystem>(
         tracing::info!("slower than it could be: cannot set {name} to {value}: {error}");
     }
     let (facts, _control) = show(&service, &mounted, refused, None);
-    let announced = watch(signals, &mounted, &facts).and_then(|()| announce(args, &facts.line()));
+    let announced = watch(signals, &mounted, &facts, &service).and_then(|()| announce(args, &facts.line()));
     if let Err(failure) = announced {
         // Nobody knows of this mount: it goes as it came.
         let _ = mounted.guardian().map(|guardian| guardian.end());
@@ -122,7 +124,7 @@ pub fn take_over<F: FileSystem>(service: Service<F>, args: &MountArgs, hand_over
         .map_err(|error| failed(format_args!("cannot take over {path}: {error}")))?;
     let pause = found_gone.map_or(0.0, |then| then.elapsed().as_secs_f64() * 1e3);
     let (facts, _control) = show(&service, &mounted, None, Some(facts::took_over(cause, pause)));
-    watch(signals, &mounted, &facts)?;
+    watch(signals, &mounted, &facts, &service)?;
     let number = mounted.handle().takeover().map_or(0, Takeover::takeovers);
     tracing::warn!("took over {path} after {pause:.1} ms (takeover {number})");
     tracing::info!("{}", facts.line());
@@ -169,8 +171,14 @@ fn show<F: FileSystem>(
     (facts, control)
 }
 
-fn watch(signals: stop::Signals, mounted: &Mounted, facts: &Arc<Facts>) -> Result<()> {
-    signals.watch(mounted.mount_point().clone(), mounted.guardian().cloned(), facts.clone())
+fn watch<F>(
+    signals: stop::Signals,
+    mounted: &Mounted,
+    facts: &Arc<Facts>,
+    service: &Service<F>,
+) -> Result<()> {
+    let guardian = mounted.guardian().cloned();
+    signals.watch(mounted.mount_point().clone(), guardian, facts.clone(), service.reload.clone())
 }
 
 fn wait(mounted: Mounted, args: &MountArgs) -> Result<()> {

@@ -40,12 +40,17 @@ impl Signals {
         mount: MountPoint,
         guardian: Option<Arc<Guardian>>,
         facts: Arc<Facts>,
+        reload: Option<Arc<dyn Fn() + Send + Sync>>,
     ) -> Result<()> {
         let work = move || {
             let mut ends = 0;
             for signal in self.0.forever() {
                 if signal == SIGUSR1 {
                     log_statistics(&facts);
+                    continue;
+                }
+                if let (SIGHUP, Some(reload)) = (signal, &reload) {
+                    reload();
                     continue;
                 }
                 ends += 1;

@@ -1,0 +1,78 @@
+//! Who asks, as far as `/proc` tells.
+//!
+//! A request carries ids and the number of a task. Groups and program are read while the task waits for the answer. One
+//! that was killed meanwhile may have left its number to another, so what is read counts only if the task has the ids
+//! of the request, before and after. A task that is not in our pid namespace has the number 0. What is not known is held
+//! against the caller.
+
+use std::cell::OnceCell;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use shunt_fuse::Request;
+use shunt_policy::Caller;
+
+use super::programs::{Identity, Programs};
+
+/// The caller of a request.
+pub(super) struct Asker<'a> {
+    uid: u32,
+    gid: u32,
+    pid: u32,
+    programs: &'a Programs,
+    groups: OnceCell<Option<Vec<u32>>>,
+    running: OnceCell<Option<Identity>>,
+}
+
+impl<'a> Asker<'a> {
+    pub(super) fn new(request: &Request<'_>, programs: &'a Programs) -> Self {
+        Self {
+            uid: request.uid(),
+            gid: request.gid(),
+            pid: request.pid(),
+            programs,
+            groups: OnceCell::new(),
+            running: OnceCell::new(),
+        }
+    }
+
+    /// Supplementary groups, if the task is the one that asks.
+    fn status(&self) -> Option<Vec<u32>> {
+        if self.pid == 0 {
+            return None;
+        }
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let field = |name| status.lines().find_map(|line: &str| line.strip_prefix(name));
+        let fs_id = |name| field(name)?.split_whitespace().nth(3)?.parse::<u32>().ok();
+        if fs_id("Uid:") != Some(self.uid) || fs_id("Gid:") != Some(self.gid) {
+            return None;
+        }
+        field("Groups:")?.split_whitespace().map(|group| group.parse().ok()).collect()
+    }
+
+    fn program(&self) -> Option<Identity> {
+        self.status()?;
+        let program = std::fs::metadata(format!("/proc/{}/exe", self.pid)).ok()?;
+        self.status()?;
+        Some((program.dev(), program.ino()))
+    }
+}
+
+impl Caller for Asker<'_> {
+    fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    fn gid(&self) -> u32 {
+        self.gid
+    }
+
+    fn groups(&self) -> Option<Vec<u32>> {
+        self.groups.get_or_init(|| self.status()).clone()
+    }
+
+    fn runs(&self, program: &Path) -> Option<bool> {
+        let running = (*self.running.get_or_init(|| self.program()))?;
+        Some(self.programs.is(program, running))
+    }
+}

@@ -1,0 +1,63 @@
+//! Looking into files of the source.
+
+use std::cell::OnceCell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use shunt_fuse::NodeId;
+use shunt_policy::Content;
+use shunt_policy::redact::Bytes;
+
+use crate::lower::Lower;
+
+/// A file, opened once somebody looks into it.
+pub(super) struct Peeked<'a> {
+    lower: &'a Lower,
+    node: NodeId,
+    /// `Ok(None)`: it has no contents.
+    file: OnceCell<Result<Option<OwnedFd>, Errno>>,
+}
+
+impl<'a> Peeked<'a> {
+    pub(super) fn new(lower: &'a Lower, node: NodeId) -> Self {
+        Self { lower, node, file: OnceCell::new() }
+    }
+
+    fn open(&self) -> Result<Option<OwnedFd>, Errno> {
+        match self.lower.kind(self.node)? {
+            FileType::RegularFile => self.lower.peek(self.node).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Content for Peeked<'_> {
+    fn read(&self, offset: u64, length: usize) -> Option<Vec<u8>> {
+        let Some(file) = self.file.get_or_init(|| self.open()).as_ref().ok()? else {
+            return Some(Vec::new());
+        };
+        let mut room = vec![0; length];
+        let mut done = 0;
+        while done < length {
+            match rustix::io::pread(file, &mut room[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(_) => return None,
+            }
+        }
+        room.truncate(done);
+        Some(room)
+    }
+}
+
+/// An open file.
+pub(super) struct Opened<'a>(pub(super) BorrowedFd<'a>);
+
+impl Bytes for Opened<'_> {
+    fn read_at(&self, offset: u64, room: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::pread(self.0.as_fd(), room, offset)?)
+    }
+}

@@ -1,0 +1,139 @@
+//! A mirror by rules: who sees and does what.
+//!
+//! The rules are [`shunt_policy`]'s. What is decided when a name is looked up (whether it is there, and whether all of
+//! the file is seen) and when a file is opened (whether it may be read or written) holds as long as it is open; reads
+//! and writes of what needs no further checks go past the daemon as ever.
+//!
+//! # Under caching
+//!
+//! The kernel's names and inodes are shared by all users. A name whose meaning depends on the caller or on the contents
+//! of the file is never cached, not even its absence, and listings tell it without its inode; every other name is cached
+//! as the mirror caches it. Who sees less of a file sees another inode: [`views`] tells how. An open is always asked for,
+//! and decides again by whoever opens; one that comes by a name whose meaning changed is answered ESTALE, on which the
+//! kernel looks the name up once more.
+//!
+//! # Names
+//!
+//! A rule speaks of paths, and a path is that of the directory where a name was looked up, as it is at that moment. What
+//! would lose its rules by another name keeps its name: such renames and links fail with EXDEV, on which programs copy,
+//! by reading what the caller may read. So do renames of directories between places that rules tell apart.
+
+mod asker;
+mod audit;
+mod content;
+mod decide;
+mod face;
+mod listing;
+mod programs;
+mod redacted;
+mod renames;
+mod views;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use shunt_fuse::{Capabilities, Config, Expiry, Handle};
+use shunt_policy::Policy;
+
+use crate::{Mirror, MirrorError, MirrorOptions};
+pub use audit::AuditLog;
+use programs::Programs;
+use redacted::RedactedFiles;
+use views::Views;
+
+/// How long the kernel believes attributes of a file that it may know by several inodes.
+const SEVERAL: Expiry = Expiry::after(Duration::from_secs(1));
+
+/// The first protocol that can expire every name at once.
+const EXPIRES_ALL: u32 = 44;
+
+/// Rules in force.
+struct Rules {
+    policy: Policy,
+    generation: u64,
+}
+
+/// A [`Mirror`] by rules.
+pub struct Policed {
+    mirror: Mirror,
+    rules: RwLock<Arc<Rules>>,
+    views: Views,
+    programs: Programs,
+    redacted: RedactedFiles,
+    audit: AuditLog,
+    session: OnceLock<Handle>,
+    expires_all: AtomicBool,
+}
+
+impl Policed {
+    /// Opens the source.
+    ///
+    /// # Errors
+    /// As [`Mirror::open`].
+    pub fn open(options: MirrorOptions, policy: Policy, audit: AuditLog) -> Result<Self, MirrorError> {
+        let mirror = Mirror::open(MirrorOptions { always_opens: true, ..options })?;
+        let programs = Programs::default();
+        programs.refresh(&policy);
+        Ok(Self {
+            mirror,
+            rules: RwLock::new(Arc::new(Rules { policy, generation: 0 })),
+            views: Views::default(),
+            programs,
+            redacted: RedactedFiles::default(),
+            audit,
+            session: OnceLock::new(),
+            expires_all: AtomicBool::new(false),
+        })
+    }
+
+    /// The mirror below the rules.
+    pub fn mirror(&self) -> &Mirror {
+        &self.mirror
+    }
+
+    /// What a session asks of the kernel.
+    pub fn config(&self) -> Config {
+        // A file handle names an inode, not the path by which rules speak of it.
+        self.mirror.config().without(Capabilities::EXPORT_SUPPORT)
+    }
+
+    /// Puts other rules in force. Files that are open stay open as they are.
+    pub fn reload(&self, policy: Policy) {
+        self.programs.refresh(&policy);
+        {
+            let mut rules = self.rules.write();
+            *rules = Arc::new(Rules { policy, generation: self.views.retire_all() });
+        }
+        if let Some(session) = self.session.get() {
+            session.caches().invalidate_all();
+        }
+    }
+
+    /// Resolves the paths of programs in the rules again. Not to be called by a thread that serves the mount.
+    pub fn refresh_programs(&self) {
+        let policy = self.rules().policy.clone();
+        self.programs.refresh(&policy);
+    }
+
+    /// Files noted for the rules that speak of them, or because none does.
+    pub fn noted(&self) -> usize {
+        self.views.len()
+    }
+
+    fn rules(&self) -> Arc<Rules> {
+        self.rules.read().clone()
+    }
+
+    /// How long a name is believed. Where not all can be expired when the rules change, not for long.
+    fn bounded(&self, expiry: Expiry) -> Expiry {
+        if self.expires_all.load(Ordering::Relaxed) { expiry } else { expiry.min(SEVERAL) }
+    }
+}
+
+impl std::fmt::Debug for Policed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Policed").field("mirror", &self.mirror).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,236 @@
+//! Which inodes the kernel is shown, and by which rules each is opened.
+//!
+//! A file of which no rule speaks is the engine's own node. Any other is a node of its own for the rules that speak of
+//! the name it was found by, and one more for those who see less of it: two inodes to the kernel, so two page caches, and
+//! no reader of the one meets a page of the other. A hard link found by two names is two nodes where the names differ in
+//! their rules.
+//!
+//! A node that is not known here is never opened: ESTALE makes the kernel look its name up again, which makes it known.
+//! That heals all that is changed below the kernel's feet: a new policy, a name given by another class, another daemon.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use shunt_fuse::{Errno, NodeId};
+use shunt_policy::{Class, Redaction};
+
+/// Ids made here: no node of the engine, and no mark of a takeover, has these bits alone.
+const OURS: u64 = 0b0011 << 60;
+
+/// A file as some see it.
+#[derive(Clone)]
+pub(super) struct View {
+    /// The engine's node.
+    pub(super) inner: NodeId,
+    /// The rules that speak of it.
+    pub(super) class: Class,
+    /// What its readers do not see.
+    pub(super) redaction: Option<Arc<Redaction>>,
+    /// Where it was found, where rules want that told.
+    pub(super) path: Option<Arc<[u8]>>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    inner: NodeId,
+    class: Class,
+    redaction: Option<Arc<Redaction>>,
+}
+
+impl View {
+    fn key(&self) -> Key {
+        Key { inner: self.inner, class: self.class.clone(), redaction: self.redaction.clone() }
+    }
+}
+
+struct Known {
+    view: View,
+    lookups: u64,
+    /// The rules are others by now.
+    retired: bool,
+}
+
+#[derive(Default)]
+struct Tables {
+    /// Nodes of the engine of which no rule speaks.
+    free: HashSet<NodeId>,
+    known: HashMap<NodeId, Known>,
+    ids: HashMap<Key, NodeId>,
+    last: u64,
+    generation: u64,
+}
+
+/// What a node is.
+pub(super) enum Seen {
+    /// One of the engine's, of which no rule speaks.
+    Free(NodeId),
+    /// One with rules.
+    View(View),
+    /// One with rules that are others by now.
+    Retired(View),
+    /// Not known: a directory, or something to be looked up again.
+    Unknown(NodeId),
+}
+
+/// All nodes that the kernel was shown.
+pub(super) struct Views(Mutex<Tables>);
+
+impl Default for Views {
+    fn default() -> Self {
+        // What an earlier daemon called by an id is not taken for something else.
+        let last = u64::from(RandomState::new().hash_one(0) as u32 & 0x0fff_ffff) << 32;
+        Self(Mutex::new(Tables { last, ..Tables::default() }))
+    }
+}
+
+/// Whether an id is one that was made here.
+fn is_ours(id: NodeId) -> bool {
+    id.0 >> 60 == OURS >> 60
+}
+
+impl Views {
+    /// Counts a lookup of a file; tells by which id the kernel is to know it.
+    ///
+    /// # Errors
+    /// ESTALE: the rules are others by now.
+    pub(super) fn show(&self, generation: u64, view: View) -> Result<NodeId, Errno> {
+        let mut tables = self.0.lock();
+        if tables.generation != generation {
+            return Err(Errno::STALE);
+        }
+        let inner = view.inner;
+        if view.class.is_free() && !tables.known.contains_key(&inner) {
+            tables.free.insert(inner);
+            return Ok(inner);
+        }
+        let key = view.key();
+        if let Some(id) = tables.ids.get(&key).copied()
+            && let Some(known) = tables.known.get_mut(&id)
+        {
+            known.lookups += 1;
+            known.view.path = view.path.or(known.view.path.take());
+            return Ok(id);
+        }
+        tables.last = (tables.last + 1) & !(0b1111 << 60);
+        let id = NodeId(OURS | tables.last);
+        tables.ids.insert(key, id);
+        tables.known.insert(id, Known { view, lookups: 1, retired: false });
+        Ok(id)
+    }
+
+    /// What a node is.
+    ///
+    /// # Errors
+    /// ESTALE where it was made by another daemon.
+    pub(super) fn get(&self, id: NodeId) -> Result<Seen, Errno> {
+        let tables = self.0.lock();
+        match tables.known.get(&id) {
+            Some(known) if known.retired => Ok(Seen::Retired(known.view.clone())),
+            Some(known) => Ok(Seen::View(known.view.clone())),
+            None if is_ours(id) => Err(Errno::STALE),
+            None if tables.free.contains(&id) => Ok(Seen::Free(id)),
+            None => Ok(Seen::Unknown(id)),
+        }
+    }
+
+    /// The kernel dropped references; tells of which of the engine's nodes. `holds`: whether the engine still has it,
+    /// once it was told.
+    pub(super) fn forget(&self, id: NodeId, lookups: u64) -> NodeId {
+        let mut tables = self.0.lock();
+        let Some(known) = tables.known.get_mut(&id) else { return id };
+        let inner = known.view.inner;
+        known.lookups = known.lookups.saturating_sub(lookups);
+        if known.lookups == 0 && id != inner {
+            tables.remove(id);
+        }
+        inner
+    }
+
+    /// The engine does not hold a node any more.
+    pub(super) fn gone(&self, inner: NodeId) {
+        let mut tables = self.0.lock();
+        tables.free.remove(&inner);
+        tables.remove(inner);
+    }
+
+    /// Whether a node of the engine is noted here.
+    pub(super) fn notes(&self, inner: NodeId) -> bool {
+        let tables = self.0.lock();
+        tables.free.contains(&inner) || tables.known.contains_key(&inner)
+    }
+
+    /// A file was given a name of other rules. Its only one: the node goes on by those. One of several: it is looked up
+    /// again by whoever uses it.
+    pub(super) fn moved(&self, inner: NodeId, from: &Class, to: &Class, only: bool) {
+        let mut tables = self.0.lock();
+        let key = |class: &Class| Key { inner, class: class.clone(), redaction: None };
+        // Those who see less of it see what the new rules say.
+        let others: Vec<NodeId> = tables
+            .known
+            .iter()
+            .filter(|(_, known)| known.view.inner == inner && known.view.redaction.is_some())
+            .map(|(id, _)| *id)
+            .collect();
+        others.into_iter().for_each(|id| tables.retire(id));
+        let old = match tables.ids.remove(&key(from)) {
+            Some(id) => id,
+            None if from.is_free() && tables.free.remove(&inner) => inner,
+            None => return,
+        };
+        let fits = only && !tables.ids.contains_key(&key(to));
+        if !fits {
+            tables.retire(old);
+            return;
+        }
+        if to.is_free() && old == inner {
+            tables.known.remove(&old);
+            tables.free.insert(inner);
+            return;
+        }
+        tables.ids.insert(key(to), old);
+        let view = View { inner, class: to.clone(), redaction: None, path: None };
+        let known = Known { view: view.clone(), lookups: 0, retired: false };
+        tables.known.entry(old).or_insert(known).view = view;
+    }
+
+    /// The rules are others: whatever was decided is decided again. Tells the number of the new rules.
+    pub(super) fn retire_all(&self) -> u64 {
+        let mut tables = self.0.lock();
+        tables.free.clear();
+        tables.ids.clear();
+        tables.known.values_mut().for_each(|known| known.retired = true);
+        tables.generation += 1;
+        tables.generation
+    }
+
+    /// Nodes held here.
+    pub(super) fn len(&self) -> usize {
+        let tables = self.0.lock();
+        tables.free.len() + tables.known.len()
+    }
+}
+
+impl Tables {
+    fn retire(&mut self, id: NodeId) {
+        if let Some(known) = self.known.get_mut(&id) {
+            known.retired = true;
+            let key = known.view.key();
+            self.unlist(&key, id);
+        }
+    }
+
+    fn remove(&mut self, id: NodeId) {
+        if let Some(known) = self.known.remove(&id) {
+            self.unlist(&known.view.key(), id);
+        }
+    }
+
+    /// Unless another has taken its place.
+    fn unlist(&mut self, key: &Key, id: NodeId) {
+        if self.ids.get(key) == Some(&id) {
+            self.ids.remove(key);
+        }
+    }
+}
