@@ -307,6 +307,24 @@ fn each_hash_is_the_kernels() {
 }
 
 #[test]
+fn a_directory_with_an_index_moves_to_another() {
+    let Some(mut image) = Image::new(&["-b", "1024"], 32, false) else { return };
+    image.unmount();
+    let fs = open(&image.path());
+    let [from, to] =
+        [&b"from"[..], b"to"].map(|name| fs.create(ROOT, name, Making::Directory, &OWNER).unwrap().number);
+    let directory = fs.create(from, b"many", Making::Directory, &OWNER).unwrap().number;
+    for n in 0..200 {
+        fs.create(directory, name(n).as_bytes(), Making::Regular, &OWNER).unwrap();
+    }
+    fs.rename((from, b"many"), (to, b"many"), &Move::default()).unwrap();
+    fs.close().unwrap();
+    image.check();
+    let image = image.mount().unwrap();
+    assert_eq!(fs::read_dir(image.mnt().join("to/many")).unwrap().count(), 200);
+}
+
+#[test]
 fn directories_are_counted_until_they_cannot_be() {
     let Some(mut image) = Image::new(&["-b", "1024", "-N", "66000"], 192, false) else { return };
     image.unmount();
