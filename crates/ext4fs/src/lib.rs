@@ -119,7 +119,8 @@ impl Ext4 {
 
     /// What the kernel must be told: it checks permissions, the face does not.
     pub fn mount_options(&self) -> MountOptions {
-        MountOptions::new().default_permissions(true).read_only(!self.is_writable())
+        let root = self.filesystem.inode(shunt_ext4::ROOT).map_or(0, |root| root.permissions);
+        MountOptions::new().default_permissions(true).read_only(!self.is_writable()).root_permissions(root)
     }
 
     /// Without the key, encrypted files cannot be opened, nor can others be written that are immutable: opens are asked for

@@ -3,8 +3,9 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::thread;
 use std::time::Duration;
 
 use common::sys::Mapping;
@@ -12,6 +13,7 @@ use common::{
     Gate, OpenAs, Plan, Stage, TestFs, assert_same, eventually, pattern, run, run_with, slowness, sys,
 };
 use rustix::io::Errno;
+use rustix::thread::{Uid, set_thread_res_uid};
 use shunt_fuse::{Caching, Capabilities, Config, FileType, NodeId, Opcode, Profile};
 
 const ROOT: NodeId = NodeId::ROOT;
@@ -560,5 +562,26 @@ fn notifications_of_one_node_keep_their_order() {
         let mut read = vec![0; 4096];
         file.read_exact_at(&mut read, 0).unwrap();
         assert_same(&read, &pattern(4096, 2), "what was stored is dropped again");
+    });
+}
+
+/// The kernel drops what it was told of the root then: without the bits given with the mount nobody but root gets in.
+#[test]
+fn an_answer_that_is_overtaken_keeps_no_user_out_of_the_root() {
+    let plan =
+        Plan::passthrough().options(|options| options.default_permissions(true).root_permissions(0o755));
+    run(plan, |stage| {
+        let gate = Gate::before(&stage.fs, Opcode::Getattr);
+        thread::scope(|scope| {
+            let user = scope.spawn(|| {
+                let user = Uid::from_raw(65_534);
+                set_thread_res_uid(user, user, user).unwrap();
+                fs::metadata(stage.path("x")).unwrap_err().kind()
+            });
+            eventually("the user's look at the root is asked for", || gate.arrived() == 1);
+            stage.caches().invalidate_node(ROOT, None).wait().unwrap();
+            gate.open();
+            assert_eq!(user.join().unwrap(), ErrorKind::NotFound);
+        });
     });
 }

@@ -120,6 +120,11 @@ impl Mirror {
         config
     }
 
+    /// The permission bits of the source itself; none where it does not tell.
+    pub fn root_permissions(&self) -> u16 {
+        rustix::fs::fstat(self.lower.root()).map_or(0, |root| (root.st_mode & 0o7777) as u16)
+    }
+
     /// How the source is shown.
     pub fn describe(&self) -> Description {
         Description {

@@ -21,7 +21,7 @@ pub(super) fn attach(opts: &MountOptions, device: OwnedFd, target: &Target) -> R
     let mut data = format!(
         "fd={},rootmode={:o},user_id={},group_id={}",
         device.as_raw_fd(),
-        opts.root.mode(),
+        opts.root_mode(),
         getuid().as_raw(),
         getgid().as_raw()
     );

@@ -47,7 +47,7 @@ fn configure(opts: &MountOptions, device: &OwnedFd, fs: BorrowedFd<'_>) -> Resul
     set("source", opts.source())?;
     // As a string, because kernels before 6.11 do not take a descriptor here.
     set("fd", device.as_raw_fd().to_string().as_ref())?;
-    set("rootmode", format!("{:o}", opts.root.mode()).as_ref())?;
+    set("rootmode", format!("{:o}", opts.root_mode()).as_ref())?;
     set("user_id", getuid().as_raw().to_string().as_ref())?;
     set("group_id", getgid().as_raw().to_string().as_ref())?;
     if let Some(subtype) = &opts.subtype {

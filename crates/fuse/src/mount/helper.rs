@@ -113,7 +113,7 @@ fn option_string(opts: &MountOptions, without: &[&str]) -> OsString {
     word(opts.lazytime, "lazytime");
     word(opts.sync, "sync");
     word(opts.dirsync, "dirsync");
-    word(true, &format!("rootmode={:o}", opts.root.mode()));
+    word(true, &format!("rootmode={:o}", opts.root_mode()));
     let (values, words) = opts.fuse_keys();
     for (key, value) in values {
         word(true, &format!("{key}={value}"));

@@ -17,8 +17,8 @@ pub enum RootKind {
 }
 
 impl RootKind {
-    /// The `rootmode` the kernel wants: the file type bits alone.
-    pub(super) fn mode(self) -> u32 {
+    /// The file type bits.
+    fn mode(self) -> u32 {
         match self {
             RootKind::Directory => 0o040000,
             RootKind::File => 0o100000,
@@ -59,6 +59,7 @@ pub struct MountOptions {
     pub(super) dirsync: bool,
     pub(super) max_read: Option<u32>,
     pub(super) root: RootKind,
+    pub(super) root_permissions: u16,
     pub(super) blkdev: Option<PathBuf>,
     pub(super) blksize: Option<u32>,
     pub(super) method: Option<MountMethod>,
@@ -82,6 +83,7 @@ impl Default for MountOptions {
             dirsync: false,
             max_read: None,
             root: RootKind::default(),
+            root_permissions: 0,
             blkdev: None,
             blksize: None,
             method: None,
@@ -162,6 +164,20 @@ impl MountOptions {
     pub fn root(mut self, kind: RootKind) -> Self {
         self.root = kind;
         self
+    }
+
+    /// The permission bits of the root, none by default. The kernel asks for the root's attributes before it goes by
+    /// them; but it drops an answer that a notification about the root overtook, and goes by these then. `fusermount3`
+    /// does not take them.
+    #[must_use]
+    pub fn root_permissions(mut self, bits: u16) -> Self {
+        self.root_permissions = bits & 0o7777;
+        self
+    }
+
+    /// The kernel's `rootmode`.
+    pub(super) fn root_mode(&self) -> u32 {
+        self.root.mode() | u32::from(self.root_permissions)
     }
 
     /// Mounts as `fuseblk` over this block device, which needs root. The kernel then opens the device for

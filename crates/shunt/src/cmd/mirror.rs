@@ -96,14 +96,19 @@ pub(super) fn passthrough_off(args: &MirrorArgs) -> Option<String> {
     }
 }
 
+/// What the kernel must be told of a mirror.
+pub(super) fn mount_options(mirror: &Mirror) -> MountOptions {
+    MountOptions::new().default_permissions(true).root_permissions(mirror.root_permissions())
+}
+
 fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror> {
     Service {
         kind: "mirror",
         source,
+        options: mount_options(&mirror),
         config: mirror.config(),
         cache: mirror.caching().to_string(),
         fs: Arc::new(mirror),
-        options: MountOptions::new().default_permissions(true),
         passthrough_off: passthrough_off(args),
         tuning: BdiTuning::default(),
         block: None,

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use shunt_fuse::mount::MountOptions;
 use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_mirror::{AuditLog, Policed};
 use shunt_policy::{Content, Names, Op, Policy, Somebody};
@@ -97,10 +96,10 @@ pub fn serve(args: &MirrorArgs, file: &Path) -> Result<()> {
     let service = Service {
         kind: "mirror",
         source: mirror::source(args)?,
+        options: mirror::mount_options(policed.mirror()),
         config: policed.config(),
         cache: policed.mirror().caching().to_string(),
         fs: policed,
-        options: MountOptions::new().default_permissions(true),
         passthrough_off: mirror::passthrough_off(args),
         tuning: BdiTuning::default(),
         untrusted: false,
