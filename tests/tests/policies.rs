@@ -330,6 +330,8 @@ fn a_file_that_changes_under_its_reader_stays_redacted() {
                     fs::write(s.lower("next"), bytes).unwrap();
                     fs::rename(s.lower("next"), s.lower("a.jpg")).unwrap();
                     fs::write(s.lower("out/b.jpg"), bytes).unwrap();
+                    // What was just written is not shown yet; then it is, until it is written to again.
+                    std::thread::sleep(Duration::from_millis(80));
                 }
             }
             end.store(true, Ordering::Relaxed);

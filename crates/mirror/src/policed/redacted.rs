@@ -1,8 +1,9 @@
 //! Files open to readers who see less of them.
 //!
 //! What is blanked is found once and kept as long as the file stays as it is: size and times are looked at before and
-//! after each read, and nothing is answered that was read while they moved. A file changed within the last tick of the
-//! clock is searched again each time, as a second change would leave no trace.
+//! after each read, and nothing is answered that was read while they moved. Nor is anything of a file that was changed a
+//! moment ago: a second change within the same tick of the clock leaves no trace, and a write tells its time before it has
+//! changed the last byte. One write that stands still half way for longer than that would be taken for a file at rest.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -18,11 +19,12 @@ use shunt_policy::redact::{self, Edits, RedactError};
 use super::content::Opened;
 use crate::lower::open_files::OpenFile;
 
-/// A tick of the slowest clock, and some more.
+/// A tick of the slowest clock, and the time that a write takes, by far.
 const FRESH: Duration = Duration::from_millis(50);
 
-/// How often a file that is written to meanwhile is tried.
+/// How often a file that is written to meanwhile is tried, and the time between.
 const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// What tells that a file was changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,16 +61,19 @@ impl Redacted {
     /// EACCES where that would take too long; those of reading.
     pub(super) fn new(file: Arc<OpenFile>, redaction: Arc<Redaction>) -> Result<Self, Errno> {
         let redacted = Self { file, redaction, found: Mutex::default() };
-        redacted.edits()?;
+        let stamp = Stamp::of(&redacted.file)?;
+        if !stamp.is_fresh() {
+            redacted.edits(stamp)?;
+        }
         Ok(redacted)
     }
 
-    fn edits(&self) -> Result<(Stamp, Arc<Edits>), Errno> {
-        let stamp = Stamp::of(&self.file)?;
+    /// Of a file that looked like this.
+    fn edits(&self, stamp: Stamp) -> Result<Arc<Edits>, Errno> {
         if let Some((known, edits)) = &*self.found.lock()
             && *known == stamp
         {
-            return Ok((stamp, edits.clone()));
+            return Ok(edits.clone());
         }
         let edits =
             redact::find(&self.redaction, &Opened(self.file.as_fd())).map_err(|error| match error {
@@ -76,8 +81,8 @@ impl Redacted {
                 RedactError::TooComplex => Errno::ACCESS,
             })?;
         let edits = Arc::new(edits);
-        *self.found.lock() = (!stamp.is_fresh()).then(|| (stamp, edits.clone()));
-        Ok((stamp, edits))
+        *self.found.lock() = Some((stamp, edits.clone()));
+        Ok(edits)
     }
 
     /// What readers see.
@@ -87,7 +92,12 @@ impl Redacted {
     pub(super) fn read(&self, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
         let mut room = vec![0; size as usize];
         for _ in 0..TRIES {
-            let (stamp, edits) = self.edits()?;
+            let stamp = Stamp::of(&self.file)?;
+            if stamp.is_fresh() {
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+            let edits = self.edits(stamp)?;
             let mut done = 0;
             while done < room.len() {
                 match rustix::io::pread(&self.file, &mut room[done..], offset.saturating_add(done as u64)) {
