@@ -77,8 +77,7 @@ fn a_limit_on_locked_memory_is_told() {
     requirement!(rustix::process::geteuid().is_root(), "needs root");
     needs_tools!("fusermount3");
     let Some(s) = Plan::tmpfs().unmounted().set_or_skip() else { return };
-    sh(s.aside(), "truncate -s 16M image; mkfs.ext4 -q -F image; chmod 666 image; chmod 755 .").ok();
-    let image = s.aside().join("image");
+    let image = super::image_for_users(&s);
     nobody::perform(&s, |shunt| {
         let command = shunt(&["ext4"]);
         let mut limited = Command::new("sh");

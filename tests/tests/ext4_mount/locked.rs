@@ -87,8 +87,7 @@ fn users_are_locked_in_as_well() {
     requirement!(rustix::process::geteuid().is_root(), "needs root");
     needs_tools!("fusermount3");
     let Some(s) = Plan::tmpfs().unmounted().set_or_skip() else { return };
-    sh(s.aside(), "truncate -s 16M image; mkfs.ext4 -q -F image; chmod 666 image; chmod 755 .").ok();
-    let image = s.aside().join("image");
+    let image = super::image_for_users(&s);
     nobody::perform(&s, |shunt| {
         let mut command = shunt(&["ext4", "--transport", "dev", "--sandbox-probe"]);
         let (daemon, tried) = tries(command.arg(&image).arg(s.mnt()));

@@ -15,11 +15,11 @@ mod write;
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use shunt_tests::{Image, User, binary, memory, needs_mount, patiently, requirement, run, sh};
+use shunt_tests::{Image, Stage, User, binary, memory, needs_mount, patiently, requirement, run, sh};
 
 /// All kinds of files, made by the kernel.
 const FILL: &str = r#"
@@ -93,6 +93,12 @@ variants! {
     ext3: ["-t", "ext3", "-b", "4096"];
     ext2: ["-t", "ext2", "-b", "1024"];
     ext2_of_old: ["-t", "ext2", "-b", "1024", "-r", "0"];
+}
+
+/// An image beside the mount that every user may read and write, where every user may get.
+fn image_for_users(s: &Stage) -> PathBuf {
+    sh(s.aside(), "truncate -s 16M image; mkfs.ext4 -q -F image; chmod 666 image; chmod 755 .").ok();
+    s.aside().join("image")
 }
 
 /// What was learnt is kept: a second look asks nothing.

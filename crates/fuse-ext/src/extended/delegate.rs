@@ -35,6 +35,12 @@ fn changed(tables: &Tables, node: Option<NodeId>) {
     }
 }
 
+/// A name of a directory goes, and with it a link of what it named.
+fn removed(tables: &Tables, parent: NodeId, name: Name<'_>, node: Option<NodeId>) {
+    tables.name_changed(parent, name.as_bytes());
+    changed(tables, node);
+}
+
 impl<F: FileSystem> FileSystem for Extended<F> {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
         self.inner.start(session)?;
@@ -141,19 +147,13 @@ impl<F: FileSystem> FileSystem for Extended<F> {
 
     async fn unlink(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
         let node = self.named(request, parent, name).await;
-        let _change = self.change(|tables| {
-            tables.name_changed(parent, name.as_bytes());
-            changed(tables, node);
-        });
+        let _change = self.change(|tables| removed(tables, parent, name, node));
         self.inner.unlink(request, parent, name).await
     }
 
     async fn rmdir(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
         let node = self.named(request, parent, name).await;
-        let _change = self.change(|tables| {
-            tables.name_changed(parent, name.as_bytes());
-            changed(tables, node);
-        });
+        let _change = self.change(|tables| removed(tables, parent, name, node));
         self.inner.rmdir(request, parent, name).await
     }
 

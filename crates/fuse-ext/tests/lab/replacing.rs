@@ -36,6 +36,15 @@ fn no_call_notices() {
     mount.nothing_wrong();
 }
 
+/// A mount with a file, to which no program is attached yet.
+fn one_file() -> Mount {
+    let small = Small::new();
+    small.add(1, "file0", 0o100_644);
+    let mount = Mount::asking(small);
+    mount.fs.detach();
+    mount
+}
+
 fn compiled(name: &str) -> Vec<u8> {
     fs::read(format!("/lab/{name}.bpf.o")).unwrap()
 }
@@ -46,10 +55,7 @@ fn what_cannot_be_right_is_not_believed() {
     if !module_is_here() {
         return;
     }
-    let small = Small::new();
-    small.add(1, "file0", 0o100_644);
-    let mount = Mount::asking(small);
-    mount.fs.detach();
+    let mount = one_file();
     let device = mount.mounted.as_ref().unwrap().handle().device();
     let (_program, how) = Program::attach(&compiled("wrong"), device, |maps| maps.memory("how", 1)).unwrap();
     let unanswered = mount.requests(|| drop(fs::metadata(mount.path("file0"))));
@@ -75,10 +81,7 @@ fn the_example_refuses_users() {
     if !module_is_here() {
         return;
     }
-    let small = Small::new();
-    small.add(1, "file0", 0o100_644);
-    let mount = Mount::asking(small);
-    mount.fs.detach();
+    let mount = one_file();
     let device = mount.mounted.as_ref().unwrap().handle().device();
     let (program, ()) = Program::attach(&compiled("example"), device, |_| Ok(())).unwrap();
     assert_eq!(fs::read(mount.path("file0")).unwrap(), b"data");
