@@ -20,6 +20,7 @@ mod face;
 pub mod lower;
 mod mirror;
 mod options;
+mod pins;
 mod policed;
 mod prune;
 mod takeover;

@@ -14,6 +14,7 @@ use crate::face::mappable::Mappable;
 use crate::face::rereads::Rereads;
 use crate::lower::source::Source;
 use crate::lower::{IdMaps, Lower, LowerOptions, Memory};
+use crate::pins::Pins;
 use crate::prune::Pruner;
 use crate::{CacheMode, MirrorError, MirrorOptions, PassthroughMode};
 
@@ -30,6 +31,7 @@ pub struct Mirror {
     pub(crate) pruner: Pruner,
     pub(crate) mappable: Mappable,
     pub(crate) rereads: Rereads,
+    pub(crate) pins: Pins,
     /// Said once, not at every open.
     pub(crate) passthrough_failed: Once,
     /// What an earlier daemon had held, until the session starts.
@@ -83,6 +85,7 @@ impl Mirror {
             pruner: Pruner::new(most),
             mappable: Mappable::default(),
             rereads: Rereads::default(),
+            pins: Pins::default(),
             passthrough_failed: Once::new(),
             inherited: Mutex::default(),
             inherited_nodes: Mutex::default(),

@@ -38,10 +38,7 @@ impl Class {
             candidates.truncate(last + 1);
         }
         // What only allows, and tells nobody, is what is done without it.
-        let silent = |candidate: &Candidate| {
-            let rule = &policy.rules[candidate.rule];
-            !rule.audit && rule.action == Action::Allow
-        };
+        let silent = |candidate: &Candidate| policy.rules[candidate.rule].is_silent();
         while candidates.last().is_some_and(silent) {
             candidates.pop();
         }

@@ -73,7 +73,7 @@ impl Action {
             Self::Redact(redaction) if op == Op::Read => Outcome::Redact(redaction.clone()),
             // Written back by an editor, blanks would destroy what they hide.
             Self::Redact(_) if op == Op::Write => Outcome::Deny(Denial::Access),
-            Self::Allow | Self::Deny(_) | Self::ReadOnly | Self::Redact(_) => Outcome::Allow,
+            Self::Allow | Self::Deny(_) | Self::ReadOnly | Self::Redact(_) | Self::Graft => Outcome::Allow,
         })
     }
 }

@@ -6,6 +6,7 @@ use crate::caller::Caller;
 use crate::class::Class;
 use crate::content::Content;
 use crate::decide::{Decision, Outcome};
+use crate::place::Place;
 use crate::policy::Policy;
 use crate::rule::{Action, Op, Rule};
 
@@ -40,21 +41,21 @@ impl Policy {
             let class = place.class();
             let seen = class.decide(Op::Lookup, caller, &crate::NoContent);
             if names.peek().is_some() && seen.outcome == Outcome::Hide {
-                let rules = self.lines(&class, Op::Lookup, caller, &crate::NoContent);
+                let rules = self.lines((&place, &class), Op::Lookup, caller, &crate::NoContent);
                 return Explanation { decision: seen, rules, hidden_above: Some(above) };
             }
         }
         let class = place.class();
         Explanation {
             decision: class.decide(op, caller, content),
-            rules: self.lines(&class, op, caller, content),
+            rules: self.lines((&place, &class), op, caller, content),
             hidden_above: None,
         }
     }
 
     fn lines(
         &self,
-        class: &Class,
+        (place, class): (&Place, &Class),
         op: Op,
         caller: &impl Caller,
         content: &(impl Content + ?Sized),
@@ -68,6 +69,9 @@ impl Policy {
                 None if decided.is_some_and(|decided| index > decided) => break,
                 None if rule.action == Action::Allow => {
                     "does not matter here: another path, or nothing follows that it would keep off".to_owned()
+                }
+                None if rule.action == Action::Graft && place.is_of(index) => {
+                    "grafted: nothing is decided here".to_owned()
                 }
                 None => "another path".to_owned(),
                 Some(_) if !rule.speaks_of(op) => format!("does not speak of {}", op.name()),

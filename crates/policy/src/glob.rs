@@ -74,6 +74,15 @@ impl Glob {
         Ok(Self { tokens, ignore_case })
     }
 
+    /// The name, where it matches one only.
+    pub(crate) fn literal(&self) -> Option<String> {
+        let just = |token: &Token| match token {
+            Token::Just(character) => char::from_u32(*character),
+            _ => None,
+        };
+        if self.ignore_case { None } else { self.tokens.iter().map(just).collect() }
+    }
+
     /// Whether it matches a name. Takes time in proportion to both lengths at most.
     pub(crate) fn matches(&self, name: &[u8]) -> bool {
         let (mut token, mut at) = (0, 0);

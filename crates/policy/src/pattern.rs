@@ -65,6 +65,22 @@ impl Pattern {
         }
         Ok(Self { segments })
     }
+
+    /// The names it begins with, up to where it may mean several.
+    pub(crate) fn fixed(&self) -> Vec<String> {
+        let literal = |segment: &Segment| match segment {
+            Segment::Name(glob) => glob.literal(),
+            _ => None,
+        };
+        self.segments.iter().map_while(literal).collect()
+    }
+
+    /// The names of the one directory whose whole tree it speaks of.
+    pub(crate) fn tree(&self) -> Option<Vec<String>> {
+        let names = self.fixed();
+        let whole = self.segments.len() == names.len() + 1 && self.segments.last() == Some(&Segment::Depth);
+        (whole && !names.is_empty()).then_some(names)
+    }
 }
 
 fn variable(name: &str, tables: &[Table]) -> Result<Variable, String> {

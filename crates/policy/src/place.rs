@@ -95,6 +95,16 @@ impl Place {
         Class::new(self.policy.clone(), candidates)
     }
 
+    /// Rules that speak of this path, or of some path below it, by index.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = usize> {
+        self.threads.iter().map(|thread| thread.rule)
+    }
+
+    /// Whether a rule speaks of this very path.
+    pub(crate) fn is_of(&self, rule: usize) -> bool {
+        self.threads.iter().any(|thread| thread.rule == rule && self.is_done(thread))
+    }
+
     fn is_done(&self, thread: &Thread) -> bool {
         self.policy.segment(thread.rule, thread.pattern, thread.done).is_none()
     }

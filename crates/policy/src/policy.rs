@@ -1,5 +1,6 @@
 //! A policy as a whole.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::PolicyError;
@@ -7,7 +8,7 @@ use crate::file;
 use crate::ids::{Names, Table};
 use crate::pattern::Segment;
 use crate::place::Place;
-use crate::rule::Rule;
+use crate::rule::{Action, Rule};
 
 /// What places and classes share.
 pub(crate) struct Inner {
@@ -32,7 +33,7 @@ impl Policy {
     /// # Errors
     /// What is wrong first, with its place: one line.
     pub fn parse(text: &str, names: &Names) -> Result<Self, PolicyError> {
-        file::read(text, names).map(|inner| Self(Arc::new(inner)))
+        file::read(text, names).map(Self)
     }
 
     /// One that says nothing.
@@ -56,13 +57,18 @@ impl Policy {
         names.fold(self.root(), |place, name| place.enter(name))
     }
 
+    /// Directories of which, and below which, nothing is decided: they may be mounted through.
+    pub fn grafts(&self) -> impl Iterator<Item = PathBuf> {
+        let grafting = self.0.rules.iter().filter(|rule| rule.action == Action::Graft);
+        let paths = grafting.flat_map(|rule| rule.patterns.iter().filter_map(|pattern| pattern.tree()));
+        paths.map(|names| Path::new("/").join(names.iter().collect::<PathBuf>()))
+    }
+
     /// Programs that rules ask for.
-    pub fn programs(&self) -> impl Iterator<Item = &std::path::Path> {
+    pub fn programs(&self) -> impl Iterator<Item = &Path> {
         let of = |rule: &'_ Rule| rule.who.programs.len() + rule.except.programs.len() > 0;
         let asking = self.0.rules.iter().filter(move |rule| of(rule));
-        asking
-            .flat_map(|rule| rule.who.programs.iter().chain(&rule.except.programs))
-            .map(std::path::PathBuf::as_path)
+        asking.flat_map(|rule| rule.who.programs.iter().chain(&rule.except.programs)).map(PathBuf::as_path)
     }
 }
 

@@ -113,6 +113,8 @@ pub enum Action {
     Redact(Arc<Redaction>),
     /// It is told, and the next rule decides.
     Audit,
+    /// As [`Allow`](Self::Allow), for a directory and all below it, which may be mounted through.
+    Graft,
 }
 
 impl Action {
@@ -125,6 +127,7 @@ impl Action {
             Self::ReadOnly => "read-only",
             Self::Redact(_) => "redact",
             Self::Audit => "audit",
+            Self::Graft => "graft",
         }
     }
 }
@@ -242,6 +245,11 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// It leaves everything as it would be without it, and tells nobody.
+    pub(crate) fn is_silent(&self) -> bool {
+        !self.audit && matches!(self.action, Action::Allow | Action::Graft)
+    }
+
     /// Whether it speaks of an operation.
     pub(crate) fn speaks_of(&self, op: Op) -> bool {
         self.ops.is_none_or(|ops| ops.holds(op))

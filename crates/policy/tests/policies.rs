@@ -234,3 +234,53 @@ mod any {
         }
     }
 }
+
+#[test]
+fn a_graft_is_a_directory_of_which_nothing_is_decided() {
+    let graft = "[[rule]]\npath = \"/data/cache\"\naction = \"graft\"\n";
+    let all = policy(&format!("{graft}[[rule]]\npath = [\"*.jpg\", \"/**\"]\naction = \"read-only\"\n"));
+    assert_eq!(all.grafts().collect::<Vec<_>>(), [Path::new("/data/cache")]);
+    for (path, expected) in [
+        ("/data/cache", "allow"),
+        ("/data/cache/x/a.jpg", "allow"),
+        ("/data", "read-only"),
+        ("/data/cached", "read-only"),
+    ] {
+        assert_eq!(outcome(&all, path, Op::Write, 5), expected, "{path}");
+    }
+    assert!(all.place(b"/data/cache/x").class().is_free());
+    // Whom an earlier rule lets by, it lets by below the graft too.
+    policy(&format!("[[rule]]\npath = \"/data/{{uid}}/**\"\nuid = 5\naction = \"allow\"\n{graft}"));
+}
+
+#[test]
+fn rules_that_a_graft_would_silence_are_refused() {
+    let graft = "[[rule]]\npath = \"/data/cache\"\naction = \"graft\"\n";
+    let rule = |path: &str, action: &str| format!("[[rule]]\npath = \"{path}\"\naction = \"{action}\"\n");
+    for (text, said) in [
+        (
+            rule("/data/cache/secret", "hide") + graft,
+            "line 4, column 1: /data/cache cannot be grafted: rule 1 (line 1, hide) comes first",
+        ),
+        (rule("*.key", "deny") + graft, "comes first and speaks of it or of what is below"),
+        (rule("/data/*/x", "read-only") + graft, "comes first"),
+        (rule("/**", "audit") + graft, "comes first"),
+        (rule("/data", "hide") + graft, "rule 1 (line 1) may hide /data, which leads to it"),
+        (graft.to_owned() + &rule("/data", "hide"), "rule 2 (line 4) may hide /data, which leads to it"),
+        (
+            graft.to_owned() + &rule("/data/cache/a/*.key", "hide"),
+            "line 4, column 1: hide of /data/cache/a would never hold",
+        ),
+        (graft.to_owned() + graft, "graft of /data/cache would never hold"),
+        (rule("/data/*", "graft"), "line 2, column 8: a graft is one directory"),
+        (rule("/**", "graft"), "a graft is one directory"),
+        (
+            rule("/data", "graft") + "uid = 5\n",
+            "line 3, column 10: below a graft nobody is asked, so it cannot depend on a caller",
+        ),
+        (rule("/data", "graft") + "op = \"read\"\n", "cannot depend on op"),
+    ] {
+        let error = Policy::parse(&text, &names()).unwrap_err().to_string();
+        assert!(error.contains(said), "{text}\n{error}");
+    }
+}

@@ -1,12 +1,13 @@
 //! Who keeps a mount busy. Asked of /proc alone: no request goes to the mount.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use shunt_fuse::mount::MountPoint;
+use shunt_fuse::mount::{MountPoint, unescape};
 
 /// As many as a line can name.
 const MOST: usize = 5;
@@ -38,7 +39,8 @@ impl fmt::Display for Holder {
 
 /// A few of those that keep the mount busy, as far as this user may see.
 pub fn of(mount: &MountPoint) -> Vec<Holder> {
-    let mut holders: Vec<Holder> = mounts_below(mount.old_id()).map(Holder::Mount).collect();
+    let mut holders: Vec<Holder> =
+        mounts_below(mount.old_id()).into_iter().map(|(_, path)| Holder::Mount(path)).collect();
     holders.extend(processes(mount).take(MOST));
     holders.truncate(MOST);
     holders
@@ -92,20 +94,19 @@ fn has_mapped(proc: &Path, major: u32, minor: u32) -> bool {
         .any(|line| line.split(|b| *b == b' ').nth(3) == Some(device.as_bytes()))
 }
 
-/// Where mounts are that have this one as their parent.
-fn mounts_below(id: u64) -> impl Iterator<Item = PathBuf> {
+/// Mounts that have this one as their parent, the latest first: id and path.
+pub fn mounts_below(id: u64) -> Vec<(u64, PathBuf)> {
     let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let id = id.to_string();
-    let below: Vec<PathBuf> = table
-        .split(|b| *b == b'\n')
-        .filter_map(|line| {
-            let mut fields = line.split(|b| *b == b' ').skip(1);
-            let parent = fields.next()?;
-            let path = fields.nth(2)?;
-            (parent == id.as_bytes()).then(|| PathBuf::from(std::ffi::OsStr::from_bytes(path)))
-        })
-        .collect();
-    below.into_iter()
+    let number = |field: &[u8]| std::str::from_utf8(field).ok()?.parse::<u64>().ok();
+    let below = table.split(|b| *b == b'\n').filter_map(|line| {
+        let mut fields = line.split(|b| *b == b' ');
+        let (own, parent) = (number(fields.next()?)?, number(fields.next()?)?);
+        let path = unescape(fields.nth(2)?);
+        (parent == id).then(|| (own, PathBuf::from(OsString::from_vec(path))))
+    });
+    let mut below: Vec<_> = below.collect();
+    below.reverse();
+    below
 }
 
 #[cfg(test)]

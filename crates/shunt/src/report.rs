@@ -1,6 +1,7 @@
 //! What a daemon says about its mount. As JSON this is a contract: fields may be added, never changed.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +71,9 @@ pub struct Stat {
     pub never_asked: Vec<String>,
     /// Whether and why not, and what it saved.
     pub passthrough: Passthrough,
+    /// Directories that are mounted through: paths below the mount point.
+    #[serde(default)]
+    pub grafts: Vec<PathBuf>,
     /// What the kernel may keep.
     pub cache: Cache,
     /// What the daemon holds.

@@ -80,8 +80,8 @@ fn number<T: std::str::FromStr>(field: &[u8]) -> Option<T> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
-/// The kernel writes blanks, tabs, newlines, backslashes and `#` as a backslash and three octal digits.
-fn unescape(field: &[u8]) -> Vec<u8> {
+/// A path as mount tables have it. The kernel writes blanks, tabs, newlines, backslashes and `#` as a backslash and three octal digits.
+pub fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let [first, tail @ ..] = rest {

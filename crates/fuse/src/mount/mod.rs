@@ -34,7 +34,7 @@ use std::path::Path;
 pub use error::MountError;
 pub(crate) use ident::Mark;
 pub use ident::{Dev, MountId};
-pub use info::{MountInfo, fuse_mounts};
+pub use info::{MountInfo, fuse_mounts, unescape};
 pub use options::{Atime, MountOptions, RootKind};
 pub use point::MountPoint;
 pub use unmount::Unmount;

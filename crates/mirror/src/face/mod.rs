@@ -71,7 +71,9 @@ impl FileSystem for Mirror {
             _ => {}
         }
         let asked = self.asked(parent, component(name)?);
-        match (self.lower.lookup(parent, asked.name), self.cache) {
+        let pinned = self.pins.get(parent, name.as_bytes()).and_then(|node| self.lower.again(node).ok());
+        let found = pinned.map_or_else(|| self.lower.lookup(parent, asked.name), Ok);
+        match (found, self.cache) {
             (Ok(found), _) => Ok(self.entry(found, &asked)),
             // Absent until we make it, or are told that somebody did.
             (Err(Errno::NOENT), CacheMode::Exclusive | CacheMode::Coherent) => {

@@ -72,6 +72,11 @@ impl IdMap {
         self.runs.iter().find(covers).map_or(id, |run| run.lower + (id - run.shown))
     }
 
+    /// First id of the source, first id shown, and how many.
+    pub(super) fn runs(&self) -> impl Iterator<Item = (u32, u32, u32)> {
+        self.runs.iter().map(|run| (run.lower, run.shown, run.count))
+    }
+
     /// Nothing is mapped.
     pub fn is_identity(&self) -> bool {
         self.runs.is_empty()

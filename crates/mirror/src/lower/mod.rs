@@ -6,6 +6,7 @@ pub mod credentials;
 pub mod devices;
 pub mod fd_cache;
 pub mod features;
+pub(crate) mod graft;
 pub mod handle;
 pub mod hints;
 pub mod ident;

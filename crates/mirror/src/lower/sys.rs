@@ -6,6 +6,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+use rustix::process::Pid;
+
+use super::graft::Held;
 
 pub(super) fn check(result: libc::c_long) -> Result<libc::c_long, Errno> {
     if result >= 0 {
@@ -90,13 +94,51 @@ pub(crate) fn getdents(dir: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<usiz
     Ok(got as usize)
 }
 
-/// Makes a detached mount tree private, and read-only where asked.
-pub(crate) fn settle_mount(tree: BorrowedFd<'_>, read_only: bool) -> Result<(), Errno> {
+/// What becomes of a detached mount tree. It is made private besides.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Settling<'a> {
+    pub(super) set: u64,
+    pub(super) clear: u64,
+    /// The user namespace by which ids are mapped.
+    pub(super) users: Option<BorrowedFd<'a>>,
+}
+
+impl Settling<'_> {
+    /// Refuses changes, or not.
+    pub(super) fn read_only(read_only: bool) -> Self {
+        Self { set: if read_only { libc::MOUNT_ATTR_RDONLY } else { 0 }, ..Self::default() }
+    }
+
+    /// As strict as a mount with these options, as the mount table has them. What is stricter stays so.
+    pub(super) fn by_options(options: &str) -> Self {
+        let mut settling = Self::default();
+        for option in options.split(',') {
+            settling.set |= match option {
+                "ro" => libc::MOUNT_ATTR_RDONLY,
+                "nosuid" => libc::MOUNT_ATTR_NOSUID,
+                "nodev" => libc::MOUNT_ATTR_NODEV,
+                "noexec" => libc::MOUNT_ATTR_NOEXEC,
+                "nosymfollow" => libc::MOUNT_ATTR_NOSYMFOLLOW,
+                "nodiratime" => libc::MOUNT_ATTR_NODIRATIME,
+                "noatime" => {
+                    settling.clear = libc::MOUNT_ATTR__ATIME;
+                    libc::MOUNT_ATTR_NOATIME
+                }
+                _ => 0,
+            };
+        }
+        settling
+    }
+}
+
+/// Sets a detached mount tree.
+pub(super) fn settle(tree: BorrowedFd<'_>, settling: &Settling<'_>) -> Result<(), Errno> {
+    let mapped = if settling.users.is_some() { libc::MOUNT_ATTR_IDMAP } else { 0 };
     let attributes = libc::mount_attr {
-        attr_set: if read_only { libc::MOUNT_ATTR_RDONLY } else { 0 },
-        attr_clr: 0,
+        attr_set: settling.set | mapped,
+        attr_clr: settling.clear,
         propagation: libc::MS_PRIVATE,
-        userns_fd: 0,
+        userns_fd: settling.users.map_or(0, |users| users.as_raw_fd() as u64),
     };
     // SAFETY: `attributes` is a `struct mount_attr` of the stated size.
     let result = unsafe {
@@ -110,6 +152,32 @@ pub(crate) fn settle_mount(tree: BorrowedFd<'_>, read_only: bool) -> Result<(), 
         )
     };
     check(result).map(drop)
+}
+
+/// Starts a process in a user namespace of its own, which it does nothing but hold.
+pub(super) fn new_user_namespace() -> Result<Held, Errno> {
+    let (held, line) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    let (said, say) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    // SAFETY: the child calls nothing but system calls on numbers and on memory of its own stack, then ends.
+    let pid = unsafe {
+        match libc::fork() {
+            0 => {
+                libc::close(line.as_raw_fd());
+                let mut byte = 0u8;
+                if libc::unshare(libc::CLONE_NEWUSER) == 0
+                    && libc::write(say.as_raw_fd(), (&raw const byte).cast(), 1) == 1
+                {
+                    // Until the other end is closed.
+                    libc::read(held.as_raw_fd(), (&raw mut byte).cast(), 1);
+                }
+                libc::_exit(0)
+            }
+            pid => pid,
+        }
+    };
+    drop(say);
+    let pid = check(pid.into()).ok().and_then(|pid| Pid::from_raw(pid as i32)).ok_or(Errno::AGAIN)?;
+    Held { pid, line: Some(line) }.ready(said)
 }
 
 /// Sets this thread's file-system user id. `false` where the kernel did not take it.

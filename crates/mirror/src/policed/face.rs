@@ -200,12 +200,14 @@ impl FileSystem for Policed {
     async fn unlink(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
         let spot = self.name_spot(parent, name)?;
         self.check_name(request, &spot, (parent, component(name)?), Op::Delete)?;
+        self.stays(parent, name)?;
         self.mirror.unlink(request, parent, name).await
     }
 
     async fn rmdir(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
         let spot = self.name_spot(parent, name)?;
         self.check_name(request, &spot, (parent, component(name)?), Op::Delete)?;
+        self.stays(parent, name)?;
         self.mirror.rmdir(request, parent, name).await
     }
 
@@ -219,6 +221,7 @@ impl FileSystem for Policed {
         flags: RenameFlags,
     ) -> Result<(), Errno> {
         let (from, to) = ((parent, component(name)?), (new_parent, component(new_name)?));
+        self.stays(parent, name).and_then(|()| self.stays(new_parent, new_name))?;
         let moved = self.check_rename(request, from, to, flags)?;
         let done = self.mirror.rename(request, parent, name, new_parent, new_name, flags).await;
         self.renamed(request, moved, to, done.is_ok());
@@ -451,6 +454,14 @@ impl Policed {
                 self.mirror.lower.close(handle.0);
                 Err(errno)
             }
+        }
+    }
+
+    /// Refuses to move or remove a name that leads to a graft.
+    fn stays(&self, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        match self.mirror.pins.get(parent, name.as_bytes()) {
+            Some(_) => Err(Errno::BUSY),
+            None => Ok(()),
         }
     }
 

@@ -65,7 +65,9 @@ impl Show for ShowSome<'_, '_> {
 
     fn entry(&mut self, name: &[u8], entry: Entry) -> Result<Option<Entry>, Errno> {
         let spot = self.below(name);
-        if !spot.class.is_name_constant() {
+        // Pinned, it may lead to another inode than it does in the source.
+        let pinned = self.policed.mirror.pins.get(self.dir, name).is_some();
+        if pinned || !spot.class.is_name_constant() {
             // The kernel would give it to the next caller.
             self.policed.mirror.lower.forget(entry.node, 1);
             return Ok(None);

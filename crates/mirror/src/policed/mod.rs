@@ -23,12 +23,14 @@ mod audit;
 mod content;
 mod decide;
 mod face;
+mod grafts;
 mod listing;
 mod programs;
 mod redacted;
 mod renames;
 mod views;
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -39,6 +41,7 @@ use shunt_policy::Policy;
 
 use crate::{Mirror, MirrorError, MirrorOptions};
 pub use audit::AuditLog;
+use grafts::Grafts;
 use programs::Programs;
 use redacted::RedactedFiles;
 use views::Views;
@@ -62,6 +65,9 @@ pub struct Policed {
     views: Views,
     programs: Programs,
     redacted: RedactedFiles,
+    grafts: Grafts,
+    /// Without links in it.
+    source: PathBuf,
     audit: AuditLog,
     session: OnceLock<Handle>,
     expires_all: AtomicBool,
@@ -73,6 +79,7 @@ impl Policed {
     /// # Errors
     /// As [`Mirror::open`].
     pub fn open(options: MirrorOptions, policy: Policy, audit: AuditLog) -> Result<Self, MirrorError> {
+        let source = std::fs::canonicalize(&options.source).unwrap_or_else(|_| options.source.clone());
         let mirror = Mirror::open(MirrorOptions { always_opens: true, ..options })?;
         let programs = Programs::default();
         programs.refresh(&policy);
@@ -82,6 +89,8 @@ impl Policed {
             views: Views::default(),
             programs,
             redacted: RedactedFiles::default(),
+            grafts: Grafts::default(),
+            source,
             audit,
             session: OnceLock::new(),
             expires_all: AtomicBool::new(false),

@@ -1,9 +1,11 @@
 //! From a file of TOML to rules. Everything is checked here, once.
 
+mod grafts;
 mod rule;
 mod value;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -26,7 +28,7 @@ pub(crate) struct Context<'a> {
     pub(crate) tables: Vec<Table>,
 }
 
-pub(crate) fn read(text: &str, names: &Names) -> Result<Inner, PolicyError> {
+pub(crate) fn read(text: &str, names: &Names) -> Result<Arc<Inner>, PolicyError> {
     if text.len() > LARGEST {
         return Err(PolicyError::at(
             text,
@@ -51,7 +53,7 @@ pub(crate) fn read(text: &str, names: &Names) -> Result<Inner, PolicyError> {
             }
         }
     }
-    let Some(rules) = rules else { return Ok(Inner { rules: Vec::new(), tables: context.tables }) };
+    let Some(rules) = rules else { return Ok(Arc::new(Inner { rules: Vec::new(), tables: context.tables })) };
     let rules = Value::new(text, "rule", rules).tables()?;
     if rules.len() > MOST_RULES {
         return Err(rules[MOST_RULES].0.error(format!("more than {MOST_RULES} rules")));
@@ -60,7 +62,9 @@ pub(crate) fn read(text: &str, names: &Names) -> Result<Inner, PolicyError> {
         rule::read(&context, index, value, table)
     };
     let rules = rules.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
-    Ok(Inner { rules, tables: context.tables })
+    let inner = Arc::new(Inner { rules, tables: context.tables });
+    grafts::check(&inner)?;
+    Ok(inner)
 }
 
 fn users(names: &Names) -> Table {

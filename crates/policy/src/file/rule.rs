@@ -10,10 +10,10 @@ use super::Context;
 use super::value::Value;
 use crate::content::{Media, Probe};
 use crate::error::{PolicyError, position};
-use crate::pattern::Pattern;
+use crate::pattern::{Pattern, Segment};
 use crate::rule::{Action, Denial, Op, Ops, Redaction, Rule, Who};
 
-const ACTIONS: &str = "allow, hide, deny, read-only, redact, audit";
+const ACTIONS: &str = "allow, hide, deny, read-only, redact, audit, graft";
 const KEYS: &str = "name, path, ignore-case, op, uid, gid, group, exe, except, content, action, audit; with \
                     `deny` error, with `redact` parts and bytes";
 
@@ -78,7 +78,7 @@ pub(crate) fn read<'a>(
         Pattern::parse(text, ignore_case, &context.tables)
             .map_err(|wrong| value.error(format!("\"{text}\": {wrong}")))
     };
-    let patterns = path.each().iter().map(pattern).collect::<Result<Vec<_>, _>>()?;
+    let mut patterns = path.each().iter().map(pattern).collect::<Result<Vec<_>, _>>()?;
     if patterns.is_empty() {
         return Err(path.error("`path` is empty: the rule would never match"));
     }
@@ -103,6 +103,26 @@ pub(crate) fn read<'a>(
     keys.end(table, KEYS)?;
     if ops.is_some() && matches!(action, Action::Hide | Action::Redact(_)) {
         return Err(word.error(format!("`{}` speaks of all operations; leave out `op`", action.name())));
+    }
+    if action == Action::Graft {
+        let asks = [("op", ops.is_some()), ("content", !content.is_empty()), ("audit", audit)];
+        let asks = asks.into_iter().find_map(|(key, is)| is.then_some(key));
+        if let Some(key) = asks.or((who != Who::default() || except != Who::default()).then_some("a caller"))
+        {
+            return Err(word.error(format!(
+                "below a graft nobody is asked, so it cannot depend on {key}; leave that out, or write `allow`"
+            )));
+        }
+        for pattern in &mut patterns {
+            if pattern.segments.last() != Some(&Segment::Depth) {
+                pattern.segments.push(Segment::Depth);
+            }
+            if pattern.tree().is_none() {
+                return Err(path.error(
+                    "a graft is one directory: a path of plain names below the root, such as \"/data/cache\"",
+                ));
+            }
+        }
     }
     let (line, _) = position(context.text, value.start());
     Ok(Rule { name, line, action, audit, patterns, ops, who, except, content })
@@ -204,6 +224,7 @@ fn action(keys: &mut Keys<'_>, word: &Value<'_>) -> Result<Action, PolicyError> 
         "read-only" => Action::ReadOnly,
         "redact" => Action::Redact(Arc::new(redaction(keys)?)),
         "audit" => Action::Audit,
+        "graft" => Action::Graft,
         other => return Err(word.error(format!("there is no action `{other}`; one of {ACTIONS}"))),
     })
 }

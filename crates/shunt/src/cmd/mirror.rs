@@ -114,6 +114,7 @@ fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror
         block: None,
         untrusted: false,
         held,
+        mounted: None,
         reload: None,
     }
 }
@@ -158,5 +159,5 @@ pub(super) fn held(mirror: &Mirror) -> Held {
         events: heard.events,
         overflows: heard.overflows,
     });
-    Held { nodes: memory.nodes, bytes: Some(memory.node_bytes), watch }
+    Held { nodes: memory.nodes, bytes: Some(memory.node_bytes), watch, grafts: Vec::new() }
 }

@@ -5,10 +5,11 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use shunt_fuse::mount::MountPoint;
 use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_mirror::{AuditLog, Policed};
 use shunt_policy::{Content, Names, Op, Policy, Somebody};
@@ -88,11 +89,22 @@ pub fn serve(args: &MirrorArgs, file: &Path) -> Result<()> {
     };
     let policed = Arc::new(Policed::open(mirror::options(args)?, policy, audit).map_err(mirror::explain)?);
     tracing::info!("{}", policed.mirror().describe());
+    let place = Arc::new(OnceLock::new());
     let reload = {
-        let (policed, file) = (policed.clone(), file.clone());
-        Arc::new(move || reload(&policed, &file))
+        let (policed, file, place) = (policed.clone(), file.clone(), place.clone());
+        Arc::new(move || {
+            reload(&policed, &file);
+            graft(&policed, &place);
+        })
     };
-    follow(policed.clone(), file, reload.clone())?;
+    let mounted = {
+        let (policed, place) = (policed.clone(), place.clone());
+        Arc::new(move |mount: &MountPoint| {
+            let _ = place.set(mount.clone());
+            graft(&policed, &place);
+        })
+    };
+    follow(policed.clone(), file, place, reload.clone())?;
     let service = Service {
         kind: "mirror",
         source: mirror::source(args)?,
@@ -103,7 +115,8 @@ pub fn serve(args: &MirrorArgs, file: &Path) -> Result<()> {
         passthrough_off: mirror::passthrough_off(args),
         tuning: BdiTuning::default(),
         untrusted: false,
-        held: |policed: &Policed| -> Held { mirror::held(policed.mirror()) },
+        held: |policed: &Policed| Held { grafts: policed.grafts(), ..mirror::held(policed.mirror()) },
+        mounted: Some(mounted),
         reload: Some(reload),
         block: None,
     };
@@ -122,6 +135,12 @@ fn reload(policed: &Policed, file: &Path) {
     }
 }
 
+fn graft(policed: &Policed, place: &OnceLock<MountPoint>) {
+    if let Some(mount) = place.get() {
+        policed.keep_grafts(mount);
+    }
+}
+
 /// What tells that a file is another.
 fn stamp(file: &Path) -> Option<(u64, u64, i64, i64, u64)> {
     let file = fs::metadata(file).ok()?;
@@ -129,7 +148,12 @@ fn stamp(file: &Path) -> Option<(u64, u64, i64, i64, u64)> {
 }
 
 /// Reads the file again when it changes. An editor that removes it first is waited for.
-fn follow(policed: Arc<Policed>, file: PathBuf, reload: Arc<dyn Fn() + Send + Sync>) -> Result<()> {
+fn follow(
+    policed: Arc<Policed>,
+    file: PathBuf,
+    place: Arc<OnceLock<MountPoint>>,
+    reload: Arc<dyn Fn() + Send + Sync>,
+) -> Result<()> {
     let work = move || {
         let mut known = stamp(&file);
         loop {
@@ -140,6 +164,7 @@ fn follow(policed: Arc<Policed>, file: PathBuf, reload: Arc<dyn Fn() + Send + Sy
                 reload();
             }
             policed.refresh_programs();
+            graft(&policed, &place);
         }
     };
     let spawned = thread::Builder::new().name("policy".into()).spawn(work);

@@ -81,6 +81,10 @@ fn head(stat: &Stat) -> String {
         }
     }
     lines.push(("cache", text));
+    if !stat.grafts.is_empty() {
+        let paths: Vec<_> = stat.grafts.iter().map(|path| path.to_string_lossy()).collect();
+        lines.push(("grafts", paths.join(" ")));
+    }
     let never: Vec<&str> = COMMON.iter().copied().filter(|name| !stat.requests.contains_key(*name)).collect();
     if !never.is_empty() {
         lines.push(("never asked", never.join(" ")));

@@ -1,7 +1,7 @@
 //! `shunt umount`: unmounts, then waits for the daemon, whose end means that all is committed.
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,7 +11,10 @@ use shunt_fuse::mount::{MountError, MountInfo, MountPoint, Unmount};
 use crate::cli::UmountArgs;
 use crate::control::{self, Peer, SocketDir, SocketName};
 use crate::error::{Code, Failure, Result};
-use crate::{holders, ours};
+use crate::{grafts, holders, ours};
+
+/// How often a mount is tried whose grafts came back.
+const TRIES: u32 = 3;
 
 pub fn run(args: &UmountArgs) -> Result<()> {
     let mut first = None;
@@ -31,8 +34,10 @@ fn one(path: &Path, args: &UmountArgs) -> Result<()> {
     let dirs = ours::owner(&info).map(SocketDir::of).unwrap_or_default();
     // Before the unmount: after it the daemon may be gone before we could look.
     let peer = control::find(&dirs, &SocketName::of(&mount)).ok().flatten();
+    let grafts = peer.as_ref().and_then(|peer| peer.stat().ok()).map_or_else(Vec::new, |stat| stat.grafts);
     let daemon = peer.map(Daemon::new);
-    take_away(&mount, args).map_err(|failure| not_permitted(&mount, &info).unwrap_or(failure))?;
+    take_away(&mount, &grafts, args, daemon.is_some())
+        .map_err(|failure| not_permitted(&mount, &info).unwrap_or(failure))?;
     match daemon {
         // Its last user may be hours away.
         Some(_) if args.lazy && !args.force => Ok(()),
@@ -41,18 +46,26 @@ fn one(path: &Path, args: &UmountArgs) -> Result<()> {
     }
 }
 
-fn take_away(mount: &MountPoint, args: &UmountArgs) -> Result<()> {
+fn take_away(mount: &MountPoint, grafts: &[PathBuf], args: &UmountArgs, served: bool) -> Result<()> {
     let how = match (args.force, args.lazy) {
         (true, _) => Unmount::Force,
         (false, true) => Unmount::Lazy,
         (false, false) => Unmount::Normal,
     };
-    match mount.unmount(how) {
-        // Nothing works on an aborted connection any more: no reason to keep it in sight.
-        Err(MountError::Busy(_)) if args.force => Ok(mount.unmount(Unmount::Lazy)?),
-        Err(MountError::Busy(_)) => Err(busy(mount)),
-        done => Ok(done?),
+    // The daemon puts grafts back: it may have done so in between.
+    for _ in 0..TRIES {
+        if how == Unmount::Normal && !grafts.is_empty() {
+            grafts::take_away(mount, grafts);
+        }
+        match mount.unmount(how) {
+            // Nothing works on an aborted connection any more, nor without a daemon: no reason to keep it in sight.
+            Err(MountError::Busy(_)) if args.force || !served => return Ok(mount.unmount(Unmount::Lazy)?),
+            Err(MountError::Busy(_)) if !grafts.is_empty() => {}
+            Err(MountError::Busy(_)) => break,
+            done => return Ok(done?),
+        }
     }
+    Err(busy(mount))
 }
 
 /// The plain reason of a failure where it is somebody else's mount.

@@ -51,7 +51,7 @@ pub fn main(mountpoint: &Path) -> ExitCode {
     let mut wish = [0];
     while let Ok(1) = io::stdin().read(&mut wish) {
         match wish[0] {
-            IN_GOOD_ORDER => stop::in_good_order(mount.clone()),
+            IN_GOOD_ORDER => stop::in_good_order(mount.clone(), Vec::new()),
             _ => stop::by_force(&mount),
         }
     }

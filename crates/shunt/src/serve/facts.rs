@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use shunt_fuse::guardian::Cause;
@@ -65,6 +65,11 @@ impl Facts {
         }
         let _ = write!(line, ", cache {})", self.cache);
         crate::text::printable(&line).into_owned()
+    }
+
+    /// Directories that are mounted through.
+    pub fn grafts(&self) -> Vec<PathBuf> {
+        (self.held)().grafts
     }
 
     /// Why file data comes through the daemon; none if it does not.
@@ -169,6 +174,7 @@ impl Provider for Facts {
                 .collect(),
             requests,
             passthrough: self.passthrough(&figures),
+            grafts: self.grafts(),
             cache: Cache {
                 mode: self.cache.clone(),
                 overflows: self.handle.notification_overflows(),

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use shunt_fuse::guardian::{Guardian, GuardianError, HandOver, Restart};
 use shunt_fuse::mount::bdi::BdiTuning;
-use shunt_fuse::mount::{MountError, MountOptions, Unmount};
+use shunt_fuse::mount::{MountError, MountOptions, MountPoint, Unmount};
 use shunt_fuse::takeover::Takeover;
 use shunt_fuse::{Config, FileSystem, MountSessionError, Mounted};
 
@@ -43,7 +43,12 @@ pub struct Held {
     pub bytes: Option<u64>,
     /// What hears of changes that others make.
     pub watch: Option<Watch>,
+    /// Directories that are mounted through, as paths below the root.
+    pub grafts: Vec<PathBuf>,
 }
+
+/// What is done once a mount is there.
+pub type OnceMounted = Arc<dyn Fn(&MountPoint) + Send + Sync>;
 
 /// A file system that is ready to be mounted.
 pub struct Service<F> {
@@ -69,6 +74,8 @@ pub struct Service<F> {
     pub untrusted: bool,
     /// What it holds now.
     pub held: fn(&F) -> Held,
+    /// What is done once it is mounted, before that is told.
+    pub mounted: Option<OnceMounted>,
     /// What SIGHUP does, if not end.
     pub reload: Option<Arc<dyn Fn() + Send + Sync>>,
 }
@@ -97,6 +104,9 @@ pub fn serve<F: FileSystem>(
         tracing::info!("slower than it could be: cannot set {name} to {value}: {error}");
     }
     let (facts, _control) = show(&service, &mounted, refused, None);
+    if let Some(done) = &service.mounted {
+        done(mounted.mount_point());
+    }
     let announced = watch(signals, &mounted, &facts, &service).and_then(|()| announce(args, &facts.line()));
     if let Err(failure) = announced {
         // Nobody knows of this mount: it goes as it came.

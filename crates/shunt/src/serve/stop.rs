@@ -1,6 +1,7 @@
 //! Signals. The first one to end unmounts in good order, the next one without, the third one just ends.
 
 use std::io;
+use std::path::PathBuf;
 use std::process;
 use std::sync::Arc;
 use std::thread;
@@ -14,9 +15,9 @@ use signal_hook::iterator;
 use super::facts::Facts;
 use crate::control::Provider;
 use crate::error::{Result, failed};
-use crate::holders;
 use crate::log::STATISTICS;
 use crate::sandbox::outside;
+use crate::{grafts, holders};
 
 /// How often a busy mount is tried again, and how long between: who just looked in is given half a second.
 const TRIES: u32 = 10;
@@ -58,7 +59,7 @@ impl Signals {
                 let _ = guardian.as_ref().map(|guardian| guardian.end());
                 match ends {
                     1 | 2 if outside::unmount(ends == 2) => {}
-                    1 => in_good_order(mount.clone()),
+                    1 => in_good_order(mount.clone(), facts.grafts()),
                     2 => by_force(&mount),
                     // The guardian finds what is left.
                     _ => process::exit(1),
@@ -81,10 +82,11 @@ fn log_statistics(facts: &Facts) {
 }
 
 /// Unmounts, on a thread so that the next signal is heard. The session ends with the mount.
-pub fn in_good_order(mount: MountPoint) {
+pub fn in_good_order(mount: MountPoint, grafts: Vec<PathBuf>) {
     let fallback = mount.clone();
     let spawned = thread::Builder::new().name("unmount".into()).spawn(move || {
         for _ in 0..TRIES {
+            grafts::take_away(&mount, &grafts);
             match mount.unmount(Unmount::Normal) {
                 Err(MountError::Busy(_)) => thread::sleep(PAUSE),
                 Ok(()) => return,

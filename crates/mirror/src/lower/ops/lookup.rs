@@ -32,6 +32,16 @@ impl Lower {
         self.lookup_at(parent, dir.as_fd(), name)
     }
 
+    /// Finds a node that is known, as a lookup that leads to it would.
+    ///
+    /// # Errors
+    /// ESTALE where its inode is gone.
+    pub(crate) fn again(&self, id: NodeId) -> Result<Found, Errno> {
+        let reached = self.reach(id)?;
+        let stat = rustix::fs::statx(&reached, c"", AtFlags::EMPTY_PATH, STAT)?;
+        Ok(Found { id: self.nodes.acquire(self.node(id)?)?, stat: self.shown(stat) })
+    }
+
     /// Finds a name in the open directory `dir`, which is `parent`.
     ///
     /// # Errors

@@ -76,6 +76,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
         block,
         held: |ext4: &Ext4| Held { nodes: ext4.known_inodes(), ..Held::default() },
         fs: Arc::new(ext4),
+        mounted: None,
         reload: None,
     };
     if args.sandbox_probe {

@@ -1,0 +1,30 @@
+//! What a mount has mounted on itself: in the way of unmounting it.
+
+use std::path::PathBuf;
+
+use rustix::mount::{UnmountFlags, unmount};
+use shunt_fuse::mount::MountPoint;
+
+use crate::holders::mounts_below;
+
+/// Unmounts the grafts of a mount, and what was mounted on them. What is in use stays, with the mount; a daemon that goes
+/// on serving puts the others back.
+pub fn take_away(mount: &MountPoint, grafts: &[PathBuf]) {
+    let is_graft = |path: &PathBuf| {
+        let below = path.strip_prefix(mount.path()).ok();
+        below.is_some_and(|below| {
+            grafts.iter().any(|graft| graft.strip_prefix("/").is_ok_and(|graft| graft == below))
+        })
+    };
+    for (id, path) in mounts_below(mount.old_id()).into_iter().filter(|(_, path)| is_graft(path)) {
+        detach(id, path);
+    }
+}
+
+/// Deepest first.
+fn detach(id: u64, path: PathBuf) {
+    for (id, path) in mounts_below(id) {
+        detach(id, path);
+    }
+    let _ = unmount(path, UnmountFlags::NOFOLLOW);
+}
