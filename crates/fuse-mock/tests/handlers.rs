@@ -27,6 +27,24 @@ fn waiting_handlers_stall_nobody_and_end_out_of_order() {
     kernel.finish();
 }
 
+/// Waiting ends on another thread just when the one that read the request says that it waits.
+#[test]
+fn what_ends_as_it_begins_to_wait_is_not_left_on_the_list() {
+    let kernel = serve(1, 1);
+    std::thread::scope(|scope| {
+        let (gates, opened) = std::sync::mpsc::channel();
+        let kernel = &kernel;
+        scope.spawn(move || opened.into_iter().for_each(|gate| kernel.fs().gate(gate).open()));
+        for gate in 0..20_000 {
+            let pending = read(kernel, gate);
+            gates.send(gate).unwrap();
+            pending.wait().unwrap();
+        }
+    });
+    until("nobody waits", || kernel.session().waiting_requests() == 0);
+    kernel.finish();
+}
+
 #[test]
 fn an_interrupted_read_is_answered_at_once() {
     let kernel = serve(2, 4);

@@ -91,8 +91,10 @@ pub(crate) struct Waiting(Mutex<HashMap<u64, Weak<Task>>>);
 
 impl Waiting {
     pub(crate) fn insert(&self, unique: u64, task: &Arc<Task>) {
+        // One step for whoever takes it off: had it seen the mark before the entry is here, the entry would stay.
+        let mut waiting = self.0.lock();
         task.list();
-        self.0.lock().insert(unique, Arc::downgrade(task));
+        waiting.insert(unique, Arc::downgrade(task));
     }
 
     pub(crate) fn remove(&self, unique: u64) {

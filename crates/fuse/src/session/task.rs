@@ -136,7 +136,7 @@ impl Task {
         }
     }
 
-    /// Says that the task is about to be on the list of those that wait.
+    /// Says that the task is on the list of those that wait, under the lock of the list.
     pub(crate) fn list(&self) {
         self.listed.store(true, Ordering::SeqCst);
     }
