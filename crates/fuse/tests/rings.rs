@@ -39,6 +39,12 @@ fn rings() -> Option<(Plan, MutexGuard<'static, ()>)> {
     Some((Plan::passthrough().config(|config| config.transport(Transport::Uring)), alone))
 }
 
+/// Rings that this process has.
+fn rings_made() -> usize {
+    let links = fs::read_dir("/proc/self/fd").unwrap().flatten().map(|fd| fs::read_link(fd.path()));
+    links.flatten().filter(|link| link.as_os_str() == "anon_inode:[io_uring]").count()
+}
+
 /// A file of these bytes whose every read and write is a request.
 fn direct_file(bytes: &[u8]) -> TestFs {
     let fs = TestFs::new();
@@ -166,19 +172,31 @@ fn locks_that_are_waited_for_leave_room_for_the_unlock() {
 
 #[test]
 fn more_requests_than_entries_are_served_in_turn() {
-    fill_and_drain(Behaviour::Wait);
+    fill_and_drain(Behaviour::Wait, false);
 }
 
 #[test]
 fn more_blocked_handlers_than_entries_are_served_in_turn() {
-    fill_and_drain(Behaviour::BlockUntil);
+    fill_and_drain(Behaviour::BlockUntil, false);
 }
 
-/// More reads than a queue has entries, none of which ends before all entries are taken.
-fn fill_and_drain(held: fn(Door) -> Behaviour) {
-    let Some((plan, _alone)) = rings() else { return };
-    run_with(plan, direct_file(b"bytes"), |stage| {
+/// However full a queue gets: the call may be forbidden.
+#[test]
+fn rings_made_ahead_are_enough() {
+    if let Some(made) = fill_and_drain(Behaviour::BlockUntil, false) {
+        assert!(made > MOST / 2, "{made} rings: a queue was not full");
+        assert_eq!(fill_and_drain(Behaviour::BlockUntil, true), Some(0));
+    }
+}
+
+/// More reads than a queue has entries, none of which ends before all entries are taken. Tells how many rings were made
+/// meanwhile.
+fn fill_and_drain(held: fn(Door) -> Behaviour, ahead: bool) -> Option<usize> {
+    let (plan, _alone) = rings()?;
+    let grown = AtomicUsize::new(0);
+    run_with(plan.config(|config| config.rings_ahead(ahead)), direct_file(b"bytes"), |stage| {
         let files = 3 * MOST;
+        let made = rings_made();
         // Opened beforehand: an open behind reads that wait would wait too.
         let open: Vec<_> = (0..files).map(|_| File::open(stage.path("x")).unwrap()).collect();
         let gate = Gate::new();
@@ -201,6 +219,7 @@ fn fill_and_drain(held: fn(Door) -> Behaviour) {
             eventually("no entry is left", || gate.arrived() >= MOST);
             thread::sleep(Duration::from_millis(50));
             assert!(gate.arrived() < files, "the queue is bounded");
+            grown.store(rings_made() - made, Ordering::SeqCst);
             gate.open();
             for reader in readers {
                 assert_eq!(&reader.join().unwrap().unwrap(), b"bytes");
@@ -209,6 +228,7 @@ fn fill_and_drain(held: fn(Door) -> Behaviour) {
         assert_eq!(stage.count(Opcode::Read), files as u64);
     });
     assert_eq!(ring_threads(), 0);
+    Some(grown.into_inner())
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! What a daemon cannot do any more once it serves.
 
-use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use shunt_tests::cmd::within;
-use shunt_tests::{Image, Plan, binary, mounts, needs_mount, needs_tools, nobody, requirement, run, sh};
+use shunt_tests::{
+    Image, Plan, binary, mounts, needs_mount, needs_tools, nobody, requirement, rings, run, sh,
+};
 
 /// EACCES by landlock, EPERM by the filter of system calls or for a mount that a landlocked process would take away.
 const REFUSED: &str = "probe: open 13 write 13 list 13 execve 1 connect 1 umount 1 ring 1 self 0";
@@ -65,14 +67,41 @@ fn ends(mut daemon: Child) -> bool {
 /// Files, programs, sockets, rings and mounts are out of reach.
 #[test]
 fn nothing_else_can_be_reached() {
+    nothing_can_be_reached("dev");
+}
+
+/// Where requests come by rings, no other ring is made. Those that there are serve as many callers as come.
+#[test]
+fn nothing_else_can_be_reached_over_rings() {
+    let _kept = rings::keep();
+    requirement!(fs::read_to_string(rings::SWITCH).is_ok_and(|switch| switch.trim() == "Y"), "needs rings");
+    nothing_can_be_reached("uring");
+}
+
+fn nothing_can_be_reached(transport: &str) {
     needs_mount!();
     requirement!(rustix::process::geteuid().is_root(), "needs root");
     let image = Image::make(&[], 16).unwrap();
     let at = image.aside().join("ours");
     fs::create_dir(&at).unwrap();
-    let mut command = binary::command(&["ext4", "--transport", "dev", "--sandbox-probe"]);
+    let mut command = binary::command(&["ext4", "--transport", transport, "--sandbox-probe"]);
     let (daemon, tried) = tries(command.arg(image.path()).arg(&at));
     fs::write(at.join("file"), b"written").unwrap();
+    let threads = || fs::read_dir(format!("/proc/{}/task", daemon.id())).unwrap().count();
+    let before = threads();
+    // Each waits for the disk: more at once than there were threads for.
+    std::thread::scope(|scope| {
+        for n in 0..24 {
+            let name = at.join(n.to_string());
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    let mut file = File::create(&name).unwrap();
+                    file.write_all(&[n; 5000]).and_then(|()| file.sync_all()).unwrap();
+                }
+            });
+        }
+    });
+    println!("{transport}: {before} threads before, {} after", threads());
     assert!(ends(daemon));
     assert_refused(&tried);
     assert_eq!(mounts::count(&at), 0);

@@ -33,6 +33,7 @@ pub struct Config {
     pub(crate) splice: bool,
     pub(crate) wakeful: bool,
     pub(crate) transport: Transport,
+    pub(crate) rings_ahead: bool,
     /// The rings of this session are set up: FUSE over io_uring may be negotiated.
     pub(crate) rings_ready: bool,
 }
@@ -82,6 +83,7 @@ impl Config {
             splice: true,
             wakeful: true,
             transport: Transport::Dev,
+            rings_ahead: false,
             rings_ready: false,
         }
     }
@@ -172,6 +174,13 @@ impl Config {
     /// `/dev/fuse`, and [`Handle::transport`](super::Handle::transport) tells why.
     pub fn transport(mut self, transport: Transport) -> Self {
         self.transport = transport;
+        self
+    }
+
+    /// Makes every io_uring that may ever be wanted before the mount is there (off by default: most never are). From then
+    /// on `io_uring_setup` may be forbidden to this process. Each ring is a descriptor and some 10 KiB of the kernel's.
+    pub fn rings_ahead(mut self, on: bool) -> Self {
+        self.rings_ahead = on;
         self
     }
 

@@ -1,9 +1,11 @@
 //! The threads that serve ring queues. What they keep to is told at [`transport::uring`](crate::transport::uring).
 
+mod stock;
 #[cfg(test)]
 mod tests;
 
 use std::io;
+use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, SyncSender};
@@ -13,6 +15,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use shunt_fuse_abi::{InHeader, InitFlags, LkIn, Opcode, notify};
 use zerocopy::FromBytes;
 
@@ -24,6 +27,7 @@ use crate::session::{Bytes, Message};
 use crate::transport::Channel;
 use crate::transport::device::Device;
 use crate::transport::uring::{Entry, Queue, Ring, Sizes, Starter, Work};
+use stock::Stock;
 
 /// Between two tries of what the kernel had no memory for.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -35,19 +39,46 @@ const NUDGE: u64 = 1 << 61;
 #[derive(Debug)]
 pub(crate) struct Prepared {
     sizes: Sizes,
+    /// Of the first thread of each queue.
     rings: Vec<Ring>,
+    /// Of all others.
+    stock: Stock,
 }
 
 impl Prepared {
-    pub(crate) fn new(max_write: u32) -> io::Result<Self> {
+    /// With `ahead`, the rings of all threads that there may ever be are made, and none is later.
+    pub(crate) fn new(max_write: u32, ahead: bool) -> io::Result<Self> {
         crate::scheduling::remember();
-        let sizes = Sizes::new(crate::transport::uring::possible_processors()?, max_write);
+        let mut sizes = Sizes::new(crate::transport::uring::possible_processors()?, max_write);
         // Where rings may be made but not entered (a filter of system calls), that is to be known now.
         let trial = Ring::new()?;
         trial.start()?;
         trial.submit()?;
         let rings = (0..sizes.queues).map(|_| Ring::new()).collect::<io::Result<_>>()?;
-        Ok(Self { sizes, rings })
+        let stock = if ahead { Self::make_all(&mut sizes)? } else { Stock::default() };
+        Ok(Self { sizes, rings, stock })
+    }
+
+    /// The rings of all entries but the first ones, for no thread is without an entry where others wait for theirs; and
+    /// [one more](have_refused). Where not so many can be had there are fewer entries.
+    fn make_all(sizes: &mut Sizes) -> io::Result<Stock> {
+        let queues = usize::from(sizes.queues);
+        // Half of all descriptors are for others.
+        let room = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize / 2);
+        let wanted = 1 + queues * (sizes.most - 1);
+        let first = Ring::new()?;
+        let rings: Vec<_> = iter::once(first)
+            .chain(iter::repeat_with(Ring::new).map_while(Result::ok))
+            .take(wanted.min(room))
+            .collect();
+        if rings.len() < wanted {
+            sizes.most = 1 + (rings.len() - 1) / queues;
+            tracing::info!(
+                most = sizes.most,
+                "fewer requests of a processor are served at once: too few rings can be made"
+            );
+        }
+        Ok(Stock::ahead(rings))
     }
 
     /// What is asked of the kernel with these rings.
@@ -67,6 +98,7 @@ pub(crate) struct Rings {
     in_use: AtomicBool,
     joins: Mutex<Vec<JoinHandle<()>>>,
     looks: Mutex<Vec<Look>>,
+    stock: OnceLock<Stock>,
 }
 
 /// What the watch saw of a queue.
@@ -89,6 +121,10 @@ impl Rings {
         self.queues.get().map_or(&[], Vec::as_slice)
     }
 
+    fn stock(&self) -> &Stock {
+        self.stock.get_or_init(Stock::default)
+    }
+
     /// Registers an entry for each queue, one after the other. The kernel turns to the rings when the last queue has
     /// its first; where one is refused before that, it goes on with `/dev/fuse`.
     ///
@@ -104,7 +140,7 @@ impl Rings {
         self.in_use.store(started.is_ok(), Ordering::Relaxed);
         if started.is_err() {
             self.queues().iter().for_each(|queue| queue.end());
-            if let Err(error) = have_refused(&handle.shared.device) {
+            if let Err(error) = have_refused(&handle.shared.device, self.stock()) {
                 tracing::error!(%error, "the kernel waits for rings that cannot be had: unmount and mount again");
             }
         }
@@ -119,8 +155,12 @@ impl Rings {
     ) -> io::Result<()> {
         let starter: Starter = {
             let (fs, handle) = (fs.clone(), handle.clone());
-            Arc::new(move |queue, work| spawn(&fs, &handle, queue.clone(), Ring::new()?, work, None))
+            Arc::new(move |queue, work| {
+                let ring = handle.shared.rings.stock().take()?;
+                spawn(&fs, &handle, queue.clone(), ring, work, None)
+            })
         };
+        self.stock.get_or_init(|| prepared.stock);
         let Sizes { queues, max_write, most } = prepared.sizes;
         let payload = max_write.max(LEAST_PAYLOAD) as usize;
         let queues: Vec<_> = (0..queues).map(|id| Queue::new(id, payload, most, starter.clone())).collect();
@@ -163,6 +203,7 @@ impl Rings {
     /// Lets all threads go, once the kernel has given up the connection, and waits for them.
     pub(crate) fn end(&self) {
         self.queues().iter().for_each(|queue| queue.end());
+        self.stock().clear();
         loop {
             let Some(thread) = self.joins.lock().pop() else { break };
             if thread.thread().id() != thread::current().id() {
@@ -177,8 +218,8 @@ impl Rings {
 ///
 /// # Errors
 /// It could not be asked.
-fn have_refused(device: &Device) -> io::Result<()> {
-    let mut ring = Ring::new()?;
+fn have_refused(device: &Device, stock: &Stock) -> io::Result<()> {
+    let mut ring = stock.take()?;
     ring.start()?;
     ring.register(device, u16::MAX, &[libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2]);
     ring.submit()?;
@@ -200,12 +241,16 @@ fn spawn<F: FileSystem>(
     report: Option<Report>,
 ) -> io::Result<()> {
     let rings = &handle.shared.rings;
-    let server = Server { fs: fs.clone(), handle: handle.clone(), queue, ring };
     rings.threads.fetch_add(1, Ordering::Relaxed);
-    let name = format!("shunt-ring-{}", server.queue.id());
+    let name = format!("shunt-ring-{}", queue.id());
+    // A thread that cannot be had takes none along.
+    let ring = Arc::new(Mutex::new(Some(ring)));
+    let (fs, handle, taken) = (fs.clone(), handle.clone(), ring.clone());
     let spawned = thread::Builder::new().name(name).spawn(move || {
-        let handle = server.handle.clone();
-        server.run(work, report);
+        let ring = taken.lock().take();
+        if let Some(ring) = ring {
+            Server { fs, handle: handle.clone(), queue, ring }.run(work, report);
+        }
         handle.shared.rings.threads.fetch_sub(1, Ordering::Relaxed);
     });
     match spawned {
@@ -215,6 +260,9 @@ fn spawn<F: FileSystem>(
         }
         Err(error) => {
             rings.threads.fetch_sub(1, Ordering::Relaxed);
+            if let Some(ring) = ring.lock().take() {
+                rings.stock().put_back(ring);
+            }
             Err(error)
         }
     }

@@ -85,7 +85,7 @@ fn prepare(config: &Config, device: &Device, init: &InitIn) -> Result<Prepared, 
             Err(_) => "this kernel does not have it (Linux 6.14 with CONFIG_FUSE_IO_URING does)".to_owned(),
         });
     }
-    Prepared::new(config.max_write).map_err(|error| match error.kind() {
+    Prepared::new(config.max_write, config.rings_ahead).map_err(|error| match error.kind() {
         std::io::ErrorKind::PermissionDenied => {
             format!("io_uring is not allowed here ({error}; see the sysctl kernel.io_uring_disabled)")
         }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
 
 /// Calls that no daemon has a use for once its mount and its sockets are there. They give EPERM.
 const FORBIDDEN: &[libc::c_long] = &[
@@ -41,8 +44,16 @@ const FORBIDDEN: &[libc::c_long] = &[
     libc::SYS_sethostname,
     libc::SYS_acct,
     libc::SYS_quotactl,
+    libc::SYS_fanotify_init,
+    // A ring does what no filter sees.
+    libc::SYS_io_uring_setup,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
     // What is seen of the file tree.
     libc::SYS_mount,
+    libc::SYS_umount2,
     libc::SYS_move_mount,
     libc::SYS_open_tree,
     libc::SYS_fsopen,
@@ -74,15 +85,26 @@ const FORBIDDEN: &[libc::c_long] = &[
     libc::SYS_mknodat,
 ];
 
-/// What a ring is asked for passes no filter: none is made, unless requests come by rings.
-fn filter(rings: bool) -> Result<BpfProgram, seccompiler::BackendError> {
-    let ring = (!rings).then_some(&libc::SYS_io_uring_setup);
-    let rules: BTreeMap<i64, _> = FORBIDDEN.iter().chain(ring).map(|number| (*number, Vec::new())).collect();
+/// Starting a ring that was made disabled: `IORING_REGISTER_ENABLE_RINGS`.
+const START: u64 = 12;
+
+/// Where requests come by rings, those that are there are started and entered; what they may be asked for was settled when
+/// they were made.
+fn filter(rings: bool) -> Result<BpfProgram, BackendError> {
+    let mut rules: BTreeMap<i64, _> = FORBIDDEN.iter().map(|number| (*number, Vec::new())).collect();
+    let mut register = Vec::new();
+    if rings {
+        let other = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, START)?;
+        register.push(SeccompRule::new(vec![other])?);
+    } else {
+        rules.insert(libc::SYS_io_uring_enter, Vec::new());
+    }
+    rules.insert(libc::SYS_io_uring_register, register);
     let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     SeccompFilter::new(rules, SeccompAction::Allow, refused, std::env::consts::ARCH.try_into()?)?.try_into()
 }
 
-/// Locks all threads of this process in, and those that come. A set-user-id program has no effect from then on.
+/// Locks all threads of this process in, and those that come. `rings`: requests come by io_uring. A set-user-id program has no effect from then on.
 pub fn forbid(rings: bool) -> Result<(), String> {
     let filter = filter(rings).map_err(|error| error.to_string())?;
     seccompiler::apply_filter_all_threads(&filter).map_err(|error| error.to_string())

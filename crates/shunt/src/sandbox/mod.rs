@@ -12,15 +12,12 @@ use std::path::Path;
 
 pub use probe::on_entry as probe_on_entry;
 
-/// Locks all threads of this process in, and those that come. `rings`: requests come by io_uring.
+/// Locks all threads of this process in, and those that come. `rings`: requests come by io_uring, and all rings are made.
 pub fn enter(mountpoint: &Path, rings: bool) {
     // First, for it takes a program. Without it nobody could unmount in good order.
     if let Err(error) = outside::start(mountpoint) {
         tracing::warn!("not locked in: {error}");
         return;
-    }
-    if rings {
-        tracing::warn!("io_uring is a way around the filter of system calls: --transport dev has none");
     }
     if let Err(error) = calls::forbid(rings) {
         tracing::warn!("not locked in: {error}");

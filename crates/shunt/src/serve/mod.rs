@@ -199,6 +199,8 @@ fn wait(mounted: Mounted, args: &MountArgs) -> Result<()> {
 fn configured<F>(service: &Service<F>, args: &MountArgs) -> Config {
     let wakeful = args.wakeful == WakefulArg::Auto;
     let config = service.config.clone().wakeful(wakeful).transport(args.transport.into());
+    // None can be made by who is locked in.
+    let config = config.rings_ahead(service.untrusted);
     let Some(threads) = args.threads.map(usize::from) else { return config };
     config.threads(threads, threads.max(64))
 }
