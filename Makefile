@@ -5,7 +5,7 @@ CARGO ?= cargo
 
 FILES ?= 2000000
 
-.PHONY: help build demo test takeover crash soak bench lab fuzz lint install uninstall clean
+.PHONY: help build demo test takeover crash soak bench lab lab-debug fuzz lint install uninstall clean
 
 help:
 	@echo "make demo     mirror this repository: native against mirrored speed, and what the daemon saw"
@@ -15,6 +15,7 @@ help:
 	@echo "make soak     real work on ext4 images for TIME=$(TIME): a tree of FILES=$(FILES), data bases losing power, a model"
 	@echo "make bench    all published numbers, beside their peers; writes bench/report.html"
 	@echo "make lab      the mount tests on Debian's stock 6.12 kernel, in QEMU"
+	@echo "make lab-debug  the extension's tests on a 6.12 kernel with lockdep and KASAN, which it builds"
 	@echo "make fuzz     fuzz the wire, the session and ext4 images for TIME=$(TIME)"
 	@echo "make lint     formatting and clippy"
 	@echo "make install  the command, its mount helpers, completions and man pages, under PREFIX=/usr/local"
@@ -41,6 +42,9 @@ soak:
 bench: build
 	@bench/setup
 	@$(CARGO) run --release -q -p shunt-bench -- --shunt target/release/shunt $(BENCH)
+
+lab-debug:
+	@lab/debug --stress
 
 lab:
 	@tests/setup

@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 # What the build of a module and of BPF programs calls; program:package.
-readonly BUILD_NEEDS=(gcc-12:gcc-12 make:make pkg-config:pkg-config clang:clang pahole:pahole bpftool:bpftool)
+readonly BUILD_NEEDS=(gcc-12:gcc-12 make:make pkg-config:pkg-config clang:clang pahole:pahole bpftool:bpftool tcc:tcc)
 
 # Installs those that are missing.
 build_setup() {
@@ -21,6 +21,9 @@ build_setup() {
 headers_find() {
     local lock tmp
     # shellcheck disable=SC2034 # read by who sourced this
+    HEADERS=$KERNEL_DIR/build
+    # One that was built here has them.
+    [ ! -d "$HEADERS" ] || return 0
     HEADERS=$LAB_CACHE/headers-$KERNEL/usr/src/linux-headers-$KERNEL
     exec {lock}>"$LAB_CACHE/lock"
     flock "$lock"

@@ -31,7 +31,7 @@ kernel_find() {
     local lock
     exec {lock}>"$LAB_CACHE/lock"
     flock "$lock"
-    KERNEL=${LAB_KERNEL:-$(cd "$LAB_CACHE" && printf '%s\n' linux-6.12* | sed -n 's/^linux-\(6.*[^*]\)$/\1/p' | sort -V | tail -n 1)}
+    KERNEL=${LAB_KERNEL:-$(cd "$LAB_CACHE" && printf '%s\n' linux-6.12* | sed -n '/-debug$/d; s/^linux-\(6.*[^*]\)$/\1/p' | sort -V | tail -n 1)}
     KERNEL=${KERNEL:-$(kernel_candidate)}
     if [ -z "$KERNEL" ]; then
         [ "$(id -u)" != 0 ] || apt-get -qq update >&2
@@ -48,6 +48,11 @@ kernel_find() {
 # own ($MODULES): decompressing them is the slow step, and they change only with the kernel or the list.
 modules_pack() {
     local list tmp name path
+    # One with everything built in has none.
+    if [ ! -d "$KERNEL_DIR/lib/modules" ]; then
+        MODULES=/dev/null
+        return 0
+    fi
     list=$(sed 's/#.*//' "$LAB/modules")
     MODULES=$KERNEL_DIR/modules-$(cksum <<<"$list" | cut -d' ' -f1).cpio
     [ ! -f "$MODULES" ] || return 0

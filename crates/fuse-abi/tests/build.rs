@@ -33,6 +33,28 @@ fn records_with_entries() {
 }
 
 #[test]
+fn entries_of_a_listing_are_changed_in_place() {
+    let mut dir = DirBuilder::new(4096);
+    for (node, name) in [(5, b"a".as_slice()), (0, b"longer name"), (7, b"12345678")] {
+        assert!(dir.push_plus(
+            &EntryOut { nodeid: node, entry_valid: 9, ..EntryOut::default() },
+            1,
+            1,
+            4,
+            name
+        ));
+    }
+    dir.change_entries(|name, entry| entry.entry_valid = name.len() as u64);
+    let records: Vec<_> = Records::new(dir.as_bytes(), true).collect();
+    let seen: Vec<_> = records
+        .iter()
+        .map(|record| (record.entry.unwrap().nodeid, record.entry.unwrap().entry_valid))
+        .collect();
+    assert_eq!(seen, [(5, 1), (0, 11), (7, 8)]);
+    assert_eq!(records[1].name, b"longer name");
+}
+
+#[test]
 fn names_that_the_kernel_refuses_are_left_out() {
     let mut dir = DirBuilder::new(8192);
     for name in [&b""[..], b"a/b", &[b'x'; 4096]] {

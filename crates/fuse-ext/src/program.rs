@@ -2,15 +2,21 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
 
-use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapType, Object, ObjectBuilder, OpenObject, libbpf_sys};
+use libbpf_rs::{
+    AsRawLibbpf, Link, MapCore, MapType, Object, ObjectBuilder, OpenObject, PrintLevel, libbpf_sys,
+};
 
 use crate::Memory;
 
 /// A program that could not be loaded or attached.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// The file is no program for this kernel, the module is not loaded, or this process lacks CAP_SYS_ADMIN or CAP_BPF.
+    /// Nobody in the kernel would ask it.
+    #[error("the module shunt_fuse_ext is not loaded")]
+    NoModule,
+    /// The file is no program for this kernel, or this process lacks CAP_SYS_ADMIN or CAP_BPF.
     #[error("the kernel does not take the program: {0}")]
     Load(#[source] libbpf_rs::Error),
     /// Its file holds not exactly one `struct fuse_ext_ops`.
@@ -116,6 +122,13 @@ impl Maps<'_> {
 }
 
 fn load(elf: &[u8], device: BorrowedFd<'_>, old: Option<&Object>) -> Result<Object, ProgramError> {
+    if !Path::new("/sys/module/shunt_fuse_ext").exists() {
+        return Err(ProgramError::NoModule);
+    }
+    // The library's own words would go to standard error.
+    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, words| {
+        tracing::debug!("libbpf: {}", words.trim_end())
+    })));
     let mut object = ObjectBuilder::default().open_memory(elf).map_err(ProgramError::Load)?;
     name_connection(&mut object, device)?;
     if let Some(old) = old {

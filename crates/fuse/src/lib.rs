@@ -42,7 +42,7 @@ mod session;
 mod transport;
 
 pub use api::*;
-pub use cache::{Caches, Caching, Completion};
+pub use cache::{Caches, Caching, Completion, Stale};
 pub use mounted::{MountSessionError, Mounted, mount, mount_guarded, resume};
 pub use nodes::{NodeTable, TableNode};
 pub use passthrough::{Backing, Passthrough};

@@ -28,6 +28,7 @@ pub struct Mirror {
     pub(crate) coherence: Coherence,
     pub(crate) passthrough: PassthroughMode,
     pub(crate) always_opens: bool,
+    pub(crate) passes_rereads: bool,
     pub(crate) pruner: Pruner,
     pub(crate) mappable: Mappable,
     pub(crate) rereads: Rereads,
@@ -62,6 +63,7 @@ impl Mirror {
             resumes,
             inotify,
             always_opens,
+            passes_rereads,
         } = options;
         let ids = IdMaps { users: uid_map, groups: gid_map };
         let open = |watch| {
@@ -82,6 +84,7 @@ impl Mirror {
             coherence: Coherence::default(),
             passthrough,
             always_opens,
+            passes_rereads,
             pruner: Pruner::new(most),
             mappable: Mappable::default(),
             rereads: Rereads::default(),
@@ -149,6 +152,23 @@ impl Mirror {
     pub fn heard(&self) -> Option<Heard> {
         let watch = self.lower.watch().filter(|_| self.cache == CacheMode::Coherent)?;
         Some(Heard { events: watch.events(), overflows: watch.overflows() })
+    }
+
+    /// Whether every change of a node comes as a request of this mount, or is told to the kernel as it happens: what was
+    /// said of it may be believed until then. Sizes and times of files that others write are not told.
+    pub fn tells_of(&self, node: NodeId) -> bool {
+        match self.cache {
+            CacheMode::Exclusive => true,
+            CacheMode::Coherent => {
+                self.lower.hears_of_inodes() && self.lower.is_watched(node, self.lower.moment())
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the source keeps access times by the rule of relatime (`mount(8)`), or not at all.
+    pub fn keeps_access_times_loosely(&self) -> bool {
+        self.lower.features().relatime
     }
 
     /// How much is held.

@@ -85,6 +85,9 @@ pub struct MirrorOptions {
     pub inotify: Option<usize>,
     /// Ask for every open and every listing: something is decided there.
     pub always_opens: bool,
+    /// Pass through every file that can be, small ones that are read again and again too: an extension in the kernel
+    /// opens them without the daemon.
+    pub passes_rereads: bool,
 }
 
 impl MirrorOptions {

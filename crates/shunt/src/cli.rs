@@ -222,10 +222,15 @@ pub struct MirrorArgs {
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub passthrough: PassthroughArg,
 
-    /// Have the kernel answer what was asked before, by a program in it: `builtin`, or a file that clang made. Needs
-    /// `--cache exclusive`, the module shunt_fuse_ext, and a build with the feature `extension`
+    /// Have the kernel answer what was asked before, by a program in it: `builtin`, or a file that clang made. Needs the
+    /// module shunt_fuse_ext and a build with the feature `extension`; without them the daemon answers
     #[arg(long, value_name = "PROGRAM")]
     pub extension: Option<PathBuf>,
+
+    /// Have the kernel keep no names and attributes, so that the extension sees every call: for programs whose answers
+    /// depend on the caller
+    #[arg(long, requires = "extension")]
+    pub ask_always: bool,
 
     /// Show users FROM, FROM+1, ... of the source as TO, TO+1, ...; may be repeated
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = ids::rule)]

@@ -80,6 +80,34 @@ pub struct Stat {
     pub memory: Memory,
     /// What kernel and daemon agreed on.
     pub negotiated: Negotiated,
+    /// What answers in the kernel, where that was wanted.
+    #[serde(default)]
+    pub extension: Option<Extension>,
+}
+
+/// A program in the kernel that answers requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Extension {
+    /// Whether there is one.
+    pub attached: bool,
+    /// If not, why.
+    pub reason: Option<String>,
+    /// Files that it opens without the daemon.
+    pub files: u64,
+    /// By operation, what it was asked. None where the kernel does not show it (debugfs is not mounted, or not for this
+    /// user).
+    pub counts: Option<BTreeMap<String, Answers>>,
+}
+
+/// What became of the requests of one operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answers {
+    /// Answered in the kernel: the daemon did not see them.
+    pub answered: u64,
+    /// Left to the daemon.
+    pub passed: u64,
+    /// Left to the daemon as well: what the program answered cannot be right.
+    pub refused: u64,
 }
 
 /// How a daemon took over.

@@ -8,10 +8,41 @@
 #include "invalidate.h"
 
 #define ACCESS_MODE 3		/* O_ACCMODE */
-#define PLAIN_READ_FLAGS (0100000 | 02000000)	/* O_LARGEFILE, O_CLOEXEC */
+#define TRUNCATES 01000		/* O_TRUNC */
+#define PLAIN_READ_FLAGS (0100000 | 0400000 | 02000000 | 040) /* O_LARGEFILE, O_NOFOLLOW, O_CLOEXEC, execve */
 #define FOPEN_PASSTHROUGH_BIT (1U << 7)
 
-__inline struct attr_slot *find_attr(__u64 node, __u64 *seq)
+/* How long the kernel may keep what holds until then. */
+struct validity {
+	__u64 seconds;
+	__u64 nanoseconds;
+};
+
+/* Whether it still holds. */
+__inline int remaining(__u64 until, struct validity *validity)
+{
+	struct settings *set;
+	__u32 zero = 0;
+	__u64 now;
+
+	set = bpf_map_lookup_elem(&settings, &zero);
+	if (!set)
+		return 0;
+	validity->seconds = set->attr_valid;
+	validity->nanoseconds = 0;
+	if (until == FOREVER)
+		return 1;
+	now = bpf_ktime_get_ns();
+	if (now >= until)
+		return 0;
+	if (validity->seconds) {
+		validity->seconds = (until - now) / 1000000000;
+		validity->nanoseconds = (until - now) % 1000000000;
+	}
+	return 1;
+}
+
+__inline struct attr_slot *find_attr(__u64 node, __u64 *seq, struct validity *validity)
 {
 	__u64 hash = mix(node), now = version(ATTR, hash);
 	struct attr_slot *slot;
@@ -23,23 +54,22 @@ __inline struct attr_slot *find_attr(__u64 node, __u64 *seq)
 			continue;
 		*seq = begin(&slot->seq);
 		if (*seq && slot->node == node && slot->version == now)
-			return slot;
+			return remaining(READ_ONCE(slot->until), validity) ? slot : NULL;
 	}
 	return NULL;
 }
 
 static __attribute__((noinline)) int getattr(struct fuse_ext_request *request)
 {
-	struct settings *set;
+	struct validity validity = {};
 	struct attr_slot *slot;
-	__u64 head[2] = {}, seq;
-	__u32 zero = 0;
+	__u64 head[2], seq;
 
-	set = bpf_map_lookup_elem(&settings, &zero);
-	slot = find_attr(request->nodeid, &seq);
-	if (!slot || !set)
+	slot = find_attr(request->nodeid, &seq, &validity);
+	if (!slot)
 		return FUSE_EXT_PASS;
-	head[0] = set->attr_valid;
+	head[0] = validity.seconds;
+	head[1] = validity.nanoseconds;
 	if (fuse_ext_write(request, 0, 0, head, sizeof(head)) ||
 	    fuse_ext_write(request, 0, sizeof(head), &slot->attr, sizeof(slot->attr)) ||
 	    !unchanged(&slot->seq, seq))
@@ -62,17 +92,22 @@ static __attribute__((noinline)) int answer_absent(struct fuse_ext_request *requ
 
 __inline int answer_entry(struct fuse_ext_request *request, __u64 node, __u64 generation)
 {
-	__u64 head[5] = { node, generation }, seq;
+	struct validity validity = {};
 	struct attr_slot *slot;
 	struct settings *set;
+	__u64 head[5], seq;
 	__u32 zero = 0;
 
 	set = bpf_map_lookup_elem(&settings, &zero);
-	slot = find_attr(node, &seq);
+	slot = find_attr(node, &seq, &validity);
 	if (!slot || !set)
 		return FUSE_EXT_PASS;
+	head[0] = node;
+	head[1] = generation;
 	head[2] = set->entry_valid;
-	head[3] = set->attr_valid;
+	head[3] = validity.seconds;
+	/* The name's nanoseconds, none, come first. */
+	head[4] = validity.nanoseconds << 32;
 	if (fuse_ext_write(request, 0, 0, head, sizeof(head)) ||
 	    fuse_ext_write(request, 0, sizeof(head), &slot->attr, sizeof(slot->attr)) ||
 	    !unchanged(&slot->seq, seq))
@@ -167,17 +202,19 @@ static __attribute__((noinline)) int readlink(struct fuse_ext_request *request)
 	return FUSE_EXT_PASS;
 }
 
-/* A file whose backing file the kernel has: opened for reading, the daemon need not know. */
-static __attribute__((noinline)) int open_known(struct fuse_ext_request *request)
+__inline __u64 *opened_count(__u64 node)
 {
-	__u64 node = request->nodeid, hash = mix(node), now = version(OPENING, hash), seq;
+	__u32 index = mix(node) & (OPENS - 1);
+
+	return bpf_map_lookup_elem(&opened, &index);
+}
+
+__inline int answer_open(struct fuse_ext_request *request, __u64 node)
+{
+	__u64 hash = mix(node), now = version(OPENING, hash), seq;
 	struct { __u64 fh; __u32 flags; __u32 backing; } out = { .fh = FUSE_EXT_HANDLE };
-	struct fuse_open_in in;
 	struct open_slot *slot;
 
-	if (fuse_ext_read(request, 0, 0, &in, sizeof(in)) != sizeof(in) ||
-	    (in.flags & ~PLAIN_READ_FLAGS))
-		return FUSE_EXT_PASS;
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
 		slot = SLOT(opens, OPENS, hash, i);
@@ -197,21 +234,47 @@ static __attribute__((noinline)) int open_known(struct fuse_ext_request *request
 	return FUSE_EXT_PASS;
 }
 
+/*
+ * A file whose backing file the kernel has: opened for reading, the daemon
+ * need not know. Counted before it is looked for: a daemon that makes the
+ * slot stale and then finds no count knows that nobody is about to open.
+ */
+static __attribute__((noinline)) int open_known(struct fuse_ext_request *request)
+{
+	__u64 *count = opened_count(request->nodeid);
+	struct fuse_open_in in;
+
+	if (fuse_ext_read(request, 0, 0, &in, sizeof(in)) != sizeof(in))
+		return FUSE_EXT_PASS;
+	if (!(in.flags & ~PLAIN_READ_FLAGS) && count) {
+		__sync_fetch_and_add(count, 1);
+		if (answer_open(request, request->nodeid) == FUSE_EXT_ANSWER)
+			return FUSE_EXT_ANSWER;
+		__sync_fetch_and_add(count, -1);
+	}
+	if (in.flags & (ACCESS_MODE | TRUNCATES))
+		node_changed(request->nodeid);
+	return FUSE_EXT_PASS;
+}
+
 /* Of files that open_known() opened. The handle is the first thing in both requests. */
 __inline int close_known(struct fuse_ext_request *request)
 {
-	__u64 handle = 0;
+	__u64 handle = 0, *count;
 
-	if (fuse_ext_read(request, 0, 0, &handle, sizeof(handle)) != sizeof(handle))
+	if (fuse_ext_read(request, 0, 0, &handle, sizeof(handle)) != sizeof(handle) ||
+	    handle != FUSE_EXT_HANDLE)
 		return FUSE_EXT_PASS;
-	return handle == FUSE_EXT_HANDLE ? FUSE_EXT_ANSWER : FUSE_EXT_PASS;
+	count = opened_count(request->nodeid);
+	if (count && request->opcode == FUSE_RELEASE)
+		__sync_fetch_and_add(count, -1);
+	return FUSE_EXT_ANSWER;
 }
 
 SEC("struct_ops/handle")
 int builtin_handle(unsigned long long *ctx)
 {
 	struct fuse_ext_request *request = (void *)ctx[0];
-	int verdict = FUSE_EXT_PASS;
 
 	switch (request->opcode) {
 	case FUSE_GETATTR:
@@ -226,9 +289,7 @@ int builtin_handle(unsigned long long *ctx)
 	case FUSE_RELEASE:
 		return close_known(request);
 	case FUSE_OPEN:
-		verdict = open_known(request);
-		if (verdict != FUSE_EXT_PASS)
-			return verdict;
+		return open_known(request);
 	}
 	invalidate(request);
 	return FUSE_EXT_PASS;

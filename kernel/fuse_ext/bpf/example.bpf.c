@@ -7,8 +7,6 @@
 
 #include "fuse_ext_bpf.h"
 
-#define BPF_MAP_TYPE_HASH 1
-
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);

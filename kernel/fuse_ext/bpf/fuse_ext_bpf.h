@@ -16,11 +16,14 @@
 #define __inline static inline __attribute__((always_inline))
 #define __ksym __attribute__((section(".ksyms")))
 
+#define BPF_MAP_TYPE_HASH 1
 #define BPF_MAP_TYPE_ARRAY 2
 #define BPF_F_MMAPABLE (1U << 10)
 
-/* The helper's number in the kernel's list. */
+/* The helpers' numbers in the kernel's list. */
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
+static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 
 extern int fuse_ext_read(struct fuse_ext_request *request, __u32 arg, __u32 offset,
 			 void *dst, __u32 dst__sz) __ksym;

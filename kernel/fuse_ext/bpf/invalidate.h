@@ -143,11 +143,10 @@ __inline void invalidate(struct fuse_ext_request *request)
 	case FUSE_IOCTL:
 		node_changed(request->nodeid);
 		break;
-	case FUSE_OPEN:
 	case FUSE_READ:
 	case FUSE_READDIR:
 	case FUSE_READDIRPLUS:
-		/* Access times, and for files passed through all that a write changes. */
+		/* Access times. */
 		changed(ATTR, mix(request->nodeid));
 		break;
 	case FUSE_UNLINK:

@@ -24,6 +24,8 @@
 #define XATTR_ROOM 64
 #define LINK_ROOM 224
 
+#define FOREVER (~0ULL)
+
 #define VERSIONS (1U << 17)
 #define ATTRS (1U << 17)
 #define NAMES (1U << 17)
@@ -45,6 +47,7 @@ struct attr_slot {
 	__u64 seq;
 	__u64 node;
 	__u64 version;
+	__u64 until;		/* on the monotonic clock in ns, or FOREVER */
 	struct fuse_attr attr;
 };
 
@@ -107,6 +110,8 @@ TABLE(names, struct name_slot, NAMES);
 TABLE(xattrs, struct xattr_slot, XATTRS);
 TABLE(links, struct link_slot, LINKS);
 TABLE(opens, struct open_slot, OPENS);
+/* Files open that the program opened, by hash; may count below 0, for those of an earlier program. */
+TABLE(opened, __u64, OPENS);
 
 __inline __u64 mix(__u64 x)
 {

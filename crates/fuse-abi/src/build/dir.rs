@@ -2,6 +2,7 @@
 
 use zerocopy::IntoBytes;
 
+use crate::dirent::Records;
 use crate::{Dirent, Direntplus, EntryOut};
 
 /// Collects directory records up to a size.
@@ -51,6 +52,18 @@ impl DirBuilder {
         self.bytes.extend_from_slice(name);
         self.bytes.resize(end, 0);
         true
+    }
+
+    /// Shows each entry of a listing of records with entries, by its name, and has it changed.
+    pub fn change_entries(&mut self, mut change: impl FnMut(&[u8], &mut EntryOut)) {
+        let mut at = 0;
+        while let Some(record) = Records::new(&self.bytes[at..], true).next() {
+            let Some(mut entry) = record.entry else { return };
+            change(record.name, &mut entry);
+            let size = (size_of::<Direntplus>() + record.name.len()).next_multiple_of(8);
+            self.bytes[at..at + size_of::<EntryOut>()].copy_from_slice(entry.as_bytes());
+            at += size;
+        }
     }
 
     /// Whether a record for a name of `len` bytes fits, with an entry if `plus`. Ask before a lookup is counted.

@@ -43,8 +43,8 @@ macro_rules! slots {
 }
 
 slots! {
-    /// The attributes of an inode.
-    AttrSlot(1) { node: u64, version: u64, attr: Attr }
+    /// The attributes of an inode. `until`: on the monotonic clock in nanoseconds, or `u64::MAX`.
+    AttrSlot(1) { node: u64, version: u64, until: u64, attr: Attr }
     /// A name, or that it is absent.
     NameSlot(1 + NAME_ROOM / 8) {
         parent: u64,

@@ -10,8 +10,10 @@ mod tests;
 use std::ffi::CStr;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use shunt_fuse::{Attributes, Backing, Errno, NodeId};
+use shunt_fuse::{Attributes, Backing, Errno, FileHandle, NodeId};
+use shunt_fuse_abi::Attr;
 
 use crate::{Memory, Table, Version, Versions, mix};
 use layout::*;
@@ -52,7 +54,24 @@ pub struct Tables {
     xattrs: Table<XattrSlot>,
     links: Table<LinkSlot>,
     opens: Table<OpenSlot>,
+    opened: Memory,
     changes: AtomicU64,
+}
+
+/// How long attributes are believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Until(u64);
+
+impl Until {
+    /// Until something changes them.
+    pub const CHANGED: Self = Self(u64::MAX);
+
+    /// For so long from now on, and no longer.
+    pub fn after(time: Duration) -> Self {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let now = Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32);
+        Self((now + time).as_nanos().try_into().unwrap_or(u64::MAX - 1))
+    }
 }
 
 /// A count of all changes: an answer about inodes not known beforehand is stored only if it did not move.
@@ -77,6 +96,7 @@ impl Tables {
             xattrs: Table::new(memory("xattrs", XATTRS * Table::<XattrSlot>::WORDS)?),
             links: Table::new(memory("links", LINKS * Table::<LinkSlot>::WORDS)?),
             opens: Table::new(memory("opens", OPENS * Table::<OpenSlot>::WORDS)?),
+            opened: memory("opened", OPENS)?,
             changes: AtomicU64::new(0),
         })
     }
@@ -107,18 +127,29 @@ impl Tables {
         self.versions.now(Domain::Attributes as u64, key(node))
     }
 
-    /// Stores what `stat` says.
-    pub fn store_attributes(&self, node: NodeId, since: Version, attributes: &Attributes) {
-        let slot = AttrSlot { node: node.0, version: since.0, attr: attributes.wire() };
-        self.attrs.store(key(node), &slot);
+    /// Stores what `stat` says, to be believed until then.
+    pub fn store_attributes(&self, node: NodeId, since: Version, attributes: &Attributes, until: Until) {
+        self.put_attributes(node, since, attributes.wire(), until);
     }
 
-    /// Stores the attributes that a lookup found, unless anything changed since.
-    pub fn store_found(&self, node: NodeId, since: Moment, attributes: &Attributes) {
+    fn put_attributes(&self, node: NodeId, since: Version, attr: Attr, until: Until) {
+        self.attrs.store(key(node), &AttrSlot { node: node.0, version: since.0, until: until.0, attr });
+    }
+
+    /// Stores the attributes that a lookup or a listing found, unless anything changed since.
+    pub fn store_found(&self, node: NodeId, since: Moment, attr: Attr, until: Until) {
         let version = self.attributes_version(node);
         // A change moves the count before the version: if the version is the new one, the count tells.
         if self.moment() == since {
-            self.store_attributes(node, version, attributes);
+            self.put_attributes(node, version, attr, until);
+        }
+    }
+
+    /// Stores a name that a listing found, unless anything changed since.
+    pub fn store_listed(&self, parent: NodeId, name: &[u8], since: Moment, node: NodeId, generation: u64) {
+        let version = self.name_version(parent, name);
+        if self.moment() == since {
+            self.store_name(parent, name, version, node, generation);
         }
     }
 
@@ -161,21 +192,18 @@ impl Tables {
         self.versions.now(Domain::Xattr as u64, key(node))
     }
 
-    /// Stores an extended attribute, or that there is none. Names of 32 bytes and more, and values of more than 64, are
+    /// Stores an extended attribute, or why there is none. Names of 32 bytes and more, and values of more than 64, are
     /// not stored.
-    pub fn store_xattr(&self, node: NodeId, name: &CStr, since: Version, value: Option<&[u8]>) {
+    pub fn store_xattr(&self, node: NodeId, name: &CStr, since: Version, value: Result<&[u8], Errno>) {
         let Some(name) = padded(name.to_bytes()) else { return };
-        let mut slot = XattrSlot {
-            node: node.0,
-            name,
-            version: since.0,
-            length: i64::from(-Errno::NODATA.raw_os_error()),
-            value: [0; XATTR_ROOM],
-        };
-        if let Some(value) = value {
-            let Some(place) = slot.value.get_mut(..value.len()) else { return };
-            place.copy_from_slice(value);
-            slot.length = value.len() as i64;
+        let mut slot = XattrSlot { node: node.0, name, version: since.0, length: 0, value: [0; XATTR_ROOM] };
+        match value {
+            Ok(value) => {
+                let Some(place) = slot.value.get_mut(..value.len()) else { return };
+                place.copy_from_slice(value);
+                slot.length = value.len() as i64;
+            }
+            Err(errno) => slot.length = i64::from(-errno.raw_os_error()),
         }
         self.xattrs.store(hash_words(node.0, &name), &slot);
     }
@@ -209,6 +237,21 @@ impl Tables {
         self.versions.changed(Domain::Open as u64, key(node));
     }
 
+    /// Opens by the program less their ends, of `node` and all that share its counter; modulo 2^64.
+    pub fn opened(&self, node: NodeId) -> u64 {
+        self.opened.words()[Self::opened_index(node)].load(Ordering::SeqCst)
+    }
+
+    /// All those counters.
+    pub fn all_opened(&self) -> impl Iterator<Item = u64> {
+        self.opened.words().iter().map(|count| count.load(Ordering::SeqCst))
+    }
+
+    /// The counter of `node`.
+    pub fn opened_index(node: NodeId) -> usize {
+        key(node) as usize & (OPENS - 1)
+    }
+
     /// Attributes of `node` changed.
     pub fn attributes_changed(&self, node: NodeId) {
         self.changes.fetch_add(1, Ordering::SeqCst);
@@ -239,5 +282,8 @@ impl Tables {
 /// `FOPEN_NOFLUSH`.
 const FOPEN_NOFLUSH: u32 = 1 << 5;
 
+/// Counters of opens.
+pub(crate) const OPEN_COUNTERS: usize = OPENS;
+
 /// The handle of files that the program opened: no handle that a daemon may give out.
-pub const KERNEL_HANDLE: u64 = 0xffff_ffff_5348_5558;
+pub const KERNEL_HANDLE: FileHandle = FileHandle(0xffff_ffff_5348_5558);

@@ -12,7 +12,7 @@ fn attributes(size: u64) -> Attributes {
 
 /// What the program would answer.
 fn believed(tables: &Tables) -> Option<u64> {
-    let like = AttrSlot { node: NODE.0, version: 0, attr: Default::default() };
+    let like = AttrSlot { node: NODE.0, version: 0, until: 0, attr: Default::default() };
     let found = tables.attrs.find(key(NODE), &like)?;
     (found.version == tables.attributes_version(NODE).0).then_some(found.attr.size)
 }
@@ -27,7 +27,7 @@ fn name_believed(tables: &Tables, name: &[u8]) -> Option<u64> {
 
 #[test]
 fn slots_are_as_large_as_in_the_program() {
-    assert_eq!(Table::<AttrSlot>::WORDS * 8, 112);
+    assert_eq!(Table::<AttrSlot>::WORDS * 8, 120);
     assert_eq!(Table::<NameSlot>::WORDS * 8, 88);
     assert_eq!(Table::<XattrSlot>::WORDS * 8, 128);
     assert_eq!(Table::<LinkSlot>::WORDS * 8, 256);
@@ -38,14 +38,14 @@ fn slots_are_as_large_as_in_the_program() {
 fn an_answer_older_than_a_change_is_never_believed() {
     let tables = Tables::private().unwrap();
     let since = tables.attributes_version(NODE);
-    tables.store_attributes(NODE, since, &attributes(1));
+    tables.store_attributes(NODE, since, &attributes(1), Until::CHANGED);
     assert_eq!(believed(&tables), Some(1));
     tables.node_changed(NODE);
     assert_eq!(believed(&tables), None);
     // Late: asked before the change, stored after it.
-    tables.store_attributes(NODE, since, &attributes(1));
+    tables.store_attributes(NODE, since, &attributes(1), Until::CHANGED);
     assert_eq!(believed(&tables), None);
-    tables.store_attributes(NODE, tables.attributes_version(NODE), &attributes(2));
+    tables.store_attributes(NODE, tables.attributes_version(NODE), &attributes(2), Until::CHANGED);
     assert_eq!(believed(&tables), Some(2));
     tables.all_changed();
     assert_eq!(believed(&tables), None);
@@ -56,9 +56,9 @@ fn what_a_lookup_found_is_stored_only_if_nothing_changed_meanwhile() {
     let tables = Tables::private().unwrap();
     let since = tables.moment();
     tables.attributes_changed(NodeId(8));
-    tables.store_found(NODE, since, &attributes(1));
+    tables.store_found(NODE, since, attributes(1).wire(), Until::CHANGED);
     assert_eq!(believed(&tables), None);
-    tables.store_found(NODE, tables.moment(), &attributes(1));
+    tables.store_found(NODE, tables.moment(), attributes(1).wire(), Until::CHANGED);
     assert_eq!(believed(&tables), Some(1));
 }
 
@@ -81,7 +81,7 @@ fn what_is_too_long_is_not_stored() {
     let long = [b'x'; NAME_ROOM];
     tables.store_absent(NodeId(1), &long, tables.name_version(NodeId(1), &long));
     tables.name_changed(NodeId(1), &long);
-    tables.store_xattr(NODE, c"user.x", tables.xattr_version(NODE), Some(&[0; XATTR_ROOM + 1]));
+    tables.store_xattr(NODE, c"user.x", tables.xattr_version(NODE), Ok(&[0; XATTR_ROOM + 1]));
     tables.store_link(NODE, &[b'x'; LINK_ROOM + 1]);
     assert!(padded::<{ NAME_ROOM / 8 }>(&long).is_none());
     assert!(padded::<{ NAME_ROOM / 8 }>(&long[1..]).is_some());

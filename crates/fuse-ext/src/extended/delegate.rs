@@ -4,8 +4,10 @@ use std::ffi::CStr;
 
 use shunt_fuse::*;
 
-use super::{Extended, Since};
-use crate::builtin::Tables;
+use super::believe::Since;
+use super::open::writes;
+use super::{Extended, Learnt};
+use crate::builtin::{KERNEL_HANDLE, Tables};
 
 /// Passed on as they are.
 macro_rules! delegate {
@@ -41,6 +43,13 @@ fn removed(tables: &Tables, parent: NodeId, name: Name<'_>, node: Option<NodeId>
     changed(tables, node);
 }
 
+/// A file without a name must not keep its room for the sake of an open that may come.
+fn gone(learnt: &Learnt, node: Option<NodeId>) {
+    if let Some(node) = node {
+        learnt.known.let_go(node);
+    }
+}
+
 impl<F: FileSystem> FileSystem for Extended<F> {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
         self.inner.start(session)?;
@@ -49,6 +58,7 @@ impl<F: FileSystem> FileSystem for Extended<F> {
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
+        self.learnt.known.let_go(node);
         self.inner.forget(node, lookups);
     }
 
@@ -73,11 +83,11 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         handle: Option<FileHandle>,
     ) -> Result<(Attributes, Expiry), Errno> {
         let tables = self.tables().map(|tables| (tables.attributes_version(node), tables));
-        let (attributes, expiry) = self.inner.getattr(request, node, handle).await?;
+        let (attributes, expiry) = self.inner.getattr(request, node, Self::own(handle)).await?;
         if let Some((since, tables)) = tables
-            && self.may_store_attributes(node, expiry)
+            && let Some(until) = self.until(node, &attributes.wire(), expiry)
         {
-            tables.store_attributes(node, since, &attributes);
+            tables.store_attributes(node, since, &attributes, until);
         }
         Ok((attributes, self.expiry(expiry)))
     }
@@ -89,7 +99,7 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         handle: Option<FileHandle>,
         mask: u32,
     ) -> Result<StatxReply, Errno> {
-        let reply = self.inner.statx(request, node, handle, mask).await?;
+        let reply = self.inner.statx(request, node, Self::own(handle), mask).await?;
         Ok(StatxReply { expiry: self.expiry(reply.expiry), ..reply })
     }
 
@@ -148,7 +158,9 @@ impl<F: FileSystem> FileSystem for Extended<F> {
     async fn unlink(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
         let node = self.named(request, parent, name).await;
         let _change = self.change(|tables| removed(tables, parent, name, node));
-        self.inner.unlink(request, parent, name).await
+        self.inner.unlink(request, parent, name).await?;
+        gone(&self.learnt, node);
+        Ok(())
     }
 
     async fn rmdir(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
@@ -174,7 +186,9 @@ impl<F: FileSystem> FileSystem for Extended<F> {
             changed(tables, moved);
             changed(tables, replaced);
         });
-        self.inner.rename(request, parent, name, new_parent, new_name, flags).await
+        self.inner.rename(request, parent, name, new_parent, new_name, flags).await?;
+        gone(&self.learnt, replaced);
+        Ok(())
     }
 
     async fn link(
@@ -192,9 +206,22 @@ impl<F: FileSystem> FileSystem for Extended<F> {
     }
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
-        let _change = self.change(|tables| tables.node_changed(node));
-        let opened = self.inner.open(request, node, args).await?;
-        self.opens.opened(node, &opened);
+        let flags = args.flags;
+        let _change = writes(flags).then(|| self.change(|tables| tables.node_changed(node)));
+        let since = self.tables().map(|tables| tables.open_version(node));
+        let mut opened = self.inner.open(request, node, args).await?;
+        // One that was handed out is what all opens must have.
+        if let Some(backing) = self.learnt.known.backing(node) {
+            opened.serve = Serve::Passthrough(backing);
+        }
+        self.learnt.opens.opened(node, &opened, flags);
+        if let (Some(since), Serve::Passthrough(backing)) = (since, &opened.serve)
+            && self.extension.opens
+            && !writes(flags)
+            && (self.telling)(&self.inner, node)
+        {
+            self.learnt.known.keep(node, since, backing);
+        }
         Ok(opened)
     }
 
@@ -205,10 +232,11 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         name: Name<'_>,
         args: CreateArgs,
     ) -> Result<Created, Errno> {
+        let flags = args.flags;
         let change = self.change(|tables| tables.name_changed(parent, name.as_bytes()));
         let created = self.inner.create(request, parent, name, args).await?;
         drop(change);
-        Ok(self.created(created))
+        Ok(self.created(created, flags))
     }
 
     async fn tmpfile(
@@ -217,14 +245,16 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         parent: NodeId,
         args: CreateArgs,
     ) -> Result<Created, Errno> {
+        let flags = args.flags;
         let created = self.inner.tmpfile(request, parent, args).await?;
-        Ok(self.created(created))
+        Ok(self.created(created, flags))
     }
 
     async fn read(&self, request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
         // The access time. Data by descriptor is read after this; the kernel asks for no attributes before.
         let _change = self.change(|tables| tables.attributes_changed(node));
-        self.inner.read(request, node, args).await
+        let read = async |handle| self.inner.read(request, node, ReadArgs { handle, ..args }).await;
+        self.on_file(request, node, args.handle, read).await
     }
 
     async fn write(
@@ -238,10 +268,28 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         self.inner.write(request, node, args, data).await
     }
 
+    async fn flush(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        owner: LockOwner,
+    ) -> Result<(), Errno> {
+        if handle == KERNEL_HANDLE {
+            return Ok(());
+        }
+        self.inner.flush(request, node, handle, owner).await
+    }
+
     async fn release(&self, request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
+        if args.handle == KERNEL_HANDLE {
+            self.learnt.known.closed(node);
+            return Ok(());
+        }
         let released = self.inner.release(request, node, args).await;
-        self.opens.closed(node);
-        drop(self.change(|tables| tables.attributes_changed(node)));
+        if self.learnt.opens.closed(node) {
+            drop(self.change(|tables| tables.node_changed(node)));
+        }
         released
     }
 
@@ -265,8 +313,13 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         offset: u64,
         out: &mut DirectoryPlusBuffer,
     ) -> Result<(), Errno> {
-        let _change = self.change(|tables| tables.attributes_changed(node));
-        self.inner.readdirplus(request, node, handle, offset, out).await
+        // Reading moves the access time: names are stored, and what is stored of the directory itself goes.
+        let change = self.change(|tables| tables.attributes_changed(node));
+        let since = self.tables().map(|tables| (tables.moment(), tables));
+        self.inner.readdirplus(request, node, handle, offset, out).await?;
+        out.change_entries(|name, entry| self.listed(since.as_ref(), node, name, entry));
+        drop(change);
+        Ok(())
     }
 
     async fn setxattr(
@@ -288,13 +341,17 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         name: &CStr,
         size: u32,
     ) -> Result<XattrReply, Errno> {
-        let tables = self.tables().filter(|_| self.extension.xattrs);
+        let tables = self.tables().filter(|_| self.extension.xattrs && (self.telling)(&self.inner, node));
         let tables = tables.map(|tables| (tables.xattr_version(node), tables));
         let reply = self.inner.getxattr(request, node, name, size).await;
         if let Some((since, tables)) = tables {
             match &reply {
-                Ok(XattrReply::Bytes(value)) => tables.store_xattr(node, name, since, Some(value)),
-                Err(Errno::NODATA) => tables.store_xattr(node, name, since, None),
+                // A write takes capabilities away, and nobody tells of one that is passed through.
+                Ok(_) if self.learnt.opens.written_past(node) => {}
+                Ok(XattrReply::Bytes(value)) => tables.store_xattr(node, name, since, Ok(value)),
+                Err(errno @ (Errno::NODATA | Errno::OPNOTSUPP)) => {
+                    tables.store_xattr(node, name, since, Err(*errno));
+                }
                 _ => {}
             }
         }
@@ -312,9 +369,14 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         node: NodeId,
         args: IoctlArgs<'_>,
     ) -> Result<IoctlReply, Errno> {
-        // One that makes a directory ignore case changes the meaning of names that were never asked for.
-        let _change = self.change(Tables::all_changed);
-        self.inner.ioctl(request, node, args).await
+        if args.directory {
+            // One that makes a directory ignore case changes the meaning of names that were never asked for.
+            let _change = self.change(Tables::all_changed);
+            return self.inner.ioctl(request, node, args).await;
+        }
+        let _change = self.change(|tables| tables.node_changed(node));
+        let work = async |handle| self.inner.ioctl(request, node, IoctlArgs { handle, ..args }).await;
+        self.on_file(request, node, args.handle, work).await
     }
 
     async fn fallocate(&self, request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
@@ -333,12 +395,37 @@ impl<F: FileSystem> FileSystem for Extended<F> {
             tables.attributes_changed(node_in);
             tables.node_changed(node_out);
         });
-        self.inner.copy_file_range(request, node_in, node_out, range).await
+        let copy = async |handle_in| {
+            let range = CopyRange { handle_in, ..range };
+            self.inner.copy_file_range(request, node_in, node_out, range).await
+        };
+        self.on_file(request, node_in, range.handle_in, copy).await
+    }
+
+    async fn fsync(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        data_only: bool,
+    ) -> Result<(), Errno> {
+        let sync = async |handle| self.inner.fsync(request, node, handle, data_only).await;
+        self.on_file(request, node, handle, sync).await
+    }
+
+    async fn lseek(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        offset: u64,
+        whence: Whence,
+    ) -> Result<u64, Errno> {
+        let seek = async |handle| self.inner.lseek(request, node, handle, offset, whence).await;
+        self.on_file(request, node, handle, seek).await
     }
 
     delegate! {
-        flush(node: NodeId, handle: FileHandle, owner: LockOwner) -> ();
-        fsync(node: NodeId, handle: FileHandle, data_only: bool) -> ();
         opendir(node: NodeId, args: OpenArgs) -> Opened;
         releasedir(node: NodeId, args: ReleaseArgs) -> ();
         fsyncdir(node: NodeId, handle: FileHandle, data_only: bool) -> ();
@@ -349,7 +436,6 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         setlk(node: NodeId, args: LockArgs) -> ();
         bmap(node: NodeId, block: u64, block_size: u32) -> u64;
         poll(node: NodeId, args: PollArgs) -> u32;
-        lseek(node: NodeId, handle: FileHandle, offset: u64, whence: Whence) -> u64;
     }
 
     async fn syncfs(&self, request: &Request<'_>) -> Result<(), Errno> {

@@ -1,23 +1,32 @@
 //! A file system whose answers the kernel learns.
 
+mod believe;
 mod delegate;
+mod handles;
+mod known;
 mod open;
 
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
-use shunt_fuse::{Created, Entry, Expiry, FileSystem, Name, NodeId};
+use shunt_fuse::{Created, Entry, Expiry, FileSystem, NodeId, Stale};
 
-use crate::Version;
-use crate::builtin::{Moment, Tables};
+use crate::builtin::Tables;
+use known::Known;
 use open::OpenNodes;
 
 /// How a file system is extended.
 #[derive(Debug, Clone)]
 pub struct Extension {
-    /// The program; [`builtin::PROGRAM`](crate::builtin::PROGRAM), or another one with the same tables.
+    /// The program; [`builtin::PROGRAM`](crate::builtin::PROGRAM), or another one.
     pub program: Vec<u8>,
-    /// Extended attributes change by requests of this mount alone.
+    /// Extended attributes change by requests of this mount alone, or the file system tells by invalidating the node.
+    /// [`Extended::telling`] says so of single nodes.
     pub xattrs: bool,
+    /// A file whose data was passed through at an open may be opened so again, for reading, without a word. Only for
+    /// file systems that pass through whenever they can: the kernel refuses opens of one inode that differ.
+    pub opens: bool,
+    /// Reading a file that is passed through moves its access time by the rule of relatime (`mount(8)`), or not at all.
+    pub relatime: bool,
     /// Have the kernel keep no names and attributes itself, and ask every time. For programs whose answers depend on the
     /// caller, and to measure.
     pub ask_always: bool,
@@ -25,17 +34,60 @@ pub struct Extension {
 
 /// A file system before which a program answers in the kernel.
 ///
-/// What `F` answers with [`Expiry::FOREVER`] may be believed until a request of this mount changes it; that is stored
-/// for the program. What `F` gives a shorter time is never stored. Where the program cannot be attached (no module, no
-/// privilege, another kernel) a line says so and `F` answers alone.
+/// What `F` lets the kernel keep ([`Expiry`]) is stored for the program for as long, names only with
+/// [`Expiry::FOREVER`]. It is believed until that time is over, a request of this mount changes it, or `F` has the kernel
+/// forget it ([`Caches`](shunt_fuse::Caches)). Where the program cannot be attached (no module, no privilege, another
+/// kernel) a line says so and `F` answers alone.
 #[derive(Debug)]
 pub struct Extended<F> {
     inner: Arc<F>,
     extension: Extension,
+    learnt: Arc<Learnt>,
+    telling: fn(&F, NodeId) -> bool,
+    /// Why there is no program, where there is none.
+    refusal: Mutex<Option<String>>,
+    #[cfg(feature = "bpf")]
+    program: Mutex<Option<crate::program::Program>>,
+}
+
+/// What is shared with whoever tells of changes.
+#[derive(Debug, Default)]
+struct Learnt {
     tables: RwLock<Option<Arc<Tables>>>,
     opens: OpenNodes,
-    #[cfg(feature = "bpf")]
-    program: std::sync::Mutex<Option<crate::program::Program>>,
+    known: Known,
+}
+
+impl Learnt {
+    fn tables(&self) -> Option<Arc<Tables>> {
+        self.tables.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    fn put(&self, tables: Option<Arc<Tables>>) {
+        self.known.attach(tables.clone());
+        *self.tables.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = tables;
+    }
+
+    /// The kernel is told to forget.
+    fn forget(&self, stale: Stale<'_>) {
+        let Some(tables) = self.tables() else { return };
+        match stale {
+            Stale::Name(parent, name) => tables.name_changed(parent, name),
+            Stale::Node(node) => {
+                tables.node_changed(node);
+                // It may have been removed: a file kept open would keep its room.
+                self.known.let_go(node);
+            }
+            Stale::Everything => {
+                tables.all_changed();
+                self.known.let_all_go();
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl<F: FileSystem> Extended<F> {
@@ -44,11 +96,18 @@ impl<F: FileSystem> Extended<F> {
         Self {
             inner: inner.into(),
             extension,
-            tables: RwLock::default(),
-            opens: OpenNodes::default(),
+            learnt: Arc::default(),
+            telling: |_, _| true,
+            refusal: Mutex::default(),
             #[cfg(feature = "bpf")]
-            program: std::sync::Mutex::new(None),
+            program: Mutex::default(),
         }
+    }
+
+    /// Limits [`Extension::xattrs`] and [`Extension::opens`] to the nodes of which `telling` holds, asked each time.
+    pub fn telling(mut self, telling: fn(&F, NodeId) -> bool) -> Self {
+        self.telling = telling;
+        self
     }
 
     /// The file system itself.
@@ -58,11 +117,22 @@ impl<F: FileSystem> Extended<F> {
 
     /// What the program sees, where one is attached: for a file system that wants to store more than it is asked for.
     pub fn tables(&self) -> Option<Arc<Tables>> {
-        self.tables.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+        self.learnt.tables()
     }
 
-    fn put(&self, tables: Option<Arc<Tables>>) {
-        *self.tables.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = tables;
+    /// Why no program is attached, if none is.
+    pub fn refusal(&self) -> Option<String> {
+        lock(&self.refusal).clone()
+    }
+
+    /// Backing files kept for opens by the program.
+    pub fn known_files(&self) -> usize {
+        self.learnt.known.len()
+    }
+
+    fn refused(&self, reason: String) {
+        tracing::warn!("no extension in the kernel: {reason}");
+        *lock(&self.refusal) = Some(reason);
     }
 
     /// Attaches the program; done at the start of a session. A second time only after [`detach`](Self::detach).
@@ -70,6 +140,12 @@ impl<F: FileSystem> Extended<F> {
     pub fn attach(&self, session: &shunt_fuse::Handle) {
         use crate::builtin::Validity;
 
+        let learnt = Arc::downgrade(&self.learnt);
+        session.caches().listen(move |stale| {
+            if let Some(learnt) = learnt.upgrade() {
+                learnt.forget(stale);
+            }
+        });
         let validity = if self.extension.ask_always { Validity::NONE } else { Validity::FOREVER };
         let prepare = |maps: &crate::program::Maps<'_>| {
             // A program may do without the tables, and only refuse requests or pass them on.
@@ -84,11 +160,12 @@ impl<F: FileSystem> Extended<F> {
         };
         match crate::program::Program::attach(&self.extension.program, session.device(), prepare) {
             Ok((program, tables)) => {
-                self.put(tables);
-                *self.program.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(program);
+                self.learnt.put(tables);
+                *lock(&self.program) = Some(program);
+                *lock(&self.refusal) = None;
                 tracing::info!("requests are answered in the kernel by an extension");
             }
-            Err(error) => tracing::warn!("no extension in the kernel: {error}"),
+            Err(error) => self.refused(error.to_string()),
         }
     }
 
@@ -102,21 +179,20 @@ impl<F: FileSystem> Extended<F> {
         elf: &[u8],
         session: &shunt_fuse::Handle,
     ) -> Result<(), crate::program::ProgramError> {
-        let mut program = self.program.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        program.as_mut().map_or(Ok(()), |program| program.replace(elf, session.device()))
+        lock(&self.program).as_mut().map_or(Ok(()), |program| program.replace(elf, session.device()))
     }
 
     /// Attaches nothing: this build cannot.
     #[cfg(not(feature = "bpf"))]
     pub fn attach(&self, _session: &shunt_fuse::Handle) {
-        tracing::warn!("no extension in the kernel: this build cannot load programs");
+        self.refused("this build cannot load programs".to_owned());
     }
 
     /// Takes the program away. From here on the daemon is asked everything again.
     pub fn detach(&self) {
         #[cfg(feature = "bpf")]
-        drop(self.program.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take());
-        self.put(None);
+        drop(lock(&self.program).take());
+        self.learnt.put(None);
     }
 
     /// How long the kernel itself may keep what it was told.
@@ -130,50 +206,15 @@ impl<F: FileSystem> Extended<F> {
         entry
     }
 
-    fn created(&self, created: Created) -> Created {
-        self.opens.opened(created.entry.node, &created.opened);
+    fn created(&self, created: Created, flags: u32) -> Created {
+        self.learnt.opens.opened(created.entry.node, &created.opened, flags);
         drop(self.change(|tables| tables.node_changed(created.entry.node)));
         Created { entry: self.expiring(created.entry), ..created }
-    }
-
-    /// The kernel reads and writes the file itself meanwhile, and nobody tells.
-    fn may_store_attributes(&self, node: NodeId, expiry: Expiry) -> bool {
-        expiry == Expiry::FOREVER && !self.opens.passed_through(node)
     }
 
     /// Tells the tables, once whatever it stands for has happened or failed, or was given up.
     fn change<W: Fn(&Tables)>(&self, what: W) -> Change<'_, F, W> {
         Change { fs: self, what }
-    }
-
-    /// Stores what a lookup found.
-    fn found(&self, parent: NodeId, name: Name<'_>, since: &Since, entry: &Entry) {
-        let name = name.as_bytes();
-        // These are only to make sense of file handles, and name no entry of the directory.
-        if entry.entry_expiry != Expiry::FOREVER || matches!(name, b"." | b"..") {
-            return;
-        }
-        if entry.node == NodeId(0) {
-            since.tables.store_absent(parent, name, since.name);
-            return;
-        }
-        if self.may_store_attributes(entry.node, entry.attributes_expiry) {
-            since.tables.store_found(entry.node, since.moment, &entry.attributes);
-        }
-        since.tables.store_name(parent, name, since.name, entry.node, entry.generation);
-    }
-}
-
-/// How things stood before a lookup.
-struct Since {
-    tables: Arc<Tables>,
-    name: Version,
-    moment: Moment,
-}
-
-impl Since {
-    fn now(tables: Arc<Tables>, parent: NodeId, name: Name<'_>) -> Self {
-        Self { name: tables.name_version(parent, name.as_bytes()), moment: tables.moment(), tables }
     }
 }
 

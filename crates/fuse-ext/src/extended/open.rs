@@ -1,18 +1,27 @@
-//! Which inodes the kernel reads and writes by itself at the moment.
+//! Which inodes are open, as far as the daemon was told.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
 use shunt_fuse::{NodeId, Opened, Serve};
 
+/// `O_ACCMODE` and `O_TRUNC`: an open without any of these bits changes nothing.
+const WRITES: u32 = 0o3 | 0o1000;
+
+/// Whether an open with these flags, or what is done with it, can change the file.
+pub(super) fn writes(flags: u32) -> bool {
+    flags & WRITES != 0
+}
+
 #[derive(Debug, Default)]
 struct Opens {
     count: usize,
     passed_through: bool,
+    writes: bool,
 }
 
-/// Open inodes. One of whose opens any was passed through counts so until the last of them ends: all its opens are
-/// served alike.
+/// Open inodes. One of whose opens any was passed through, or may write, counts so until the last of them ends: all its
+/// opens are served alike, and a mapping may outlive the open it came from.
 #[derive(Debug, Default)]
 pub(super) struct OpenNodes(Mutex<HashMap<NodeId, Opens>>);
 
@@ -21,24 +30,53 @@ impl OpenNodes {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    pub(super) fn opened(&self, node: NodeId, opened: &Opened) {
+    pub(super) fn opened(&self, node: NodeId, opened: &Opened, flags: u32) {
         let mut nodes = self.lock();
         let opens = nodes.entry(node).or_default();
         opens.count += 1;
         opens.passed_through |= matches!(opened.serve, Serve::Passthrough(_));
+        opens.writes |= writes(flags);
     }
 
-    pub(super) fn closed(&self, node: NodeId) {
+    /// Tells whether any of its opens could write.
+    pub(super) fn closed(&self, node: NodeId) -> bool {
         let mut nodes = self.lock();
-        if let Some(opens) = nodes.get_mut(&node) {
-            opens.count -= 1;
-            if opens.count == 0 {
-                nodes.remove(&node);
-            }
+        let Some(opens) = nodes.get_mut(&node) else { return true };
+        let writes = opens.writes;
+        opens.count -= 1;
+        if opens.count == 0 {
+            nodes.remove(&node);
         }
+        writes
     }
 
+    /// The kernel reads it by itself.
     pub(super) fn passed_through(&self, node: NodeId) -> bool {
         self.lock().get(&node).is_some_and(|opens| opens.passed_through)
+    }
+
+    /// The kernel may write it by itself, and nobody tells.
+    pub(super) fn written_past(&self, node: NodeId) -> bool {
+        self.lock().get(&node).is_some_and(|opens| opens.passed_through && opens.writes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shunt_fuse::FileHandle;
+
+    use super::*;
+
+    #[test]
+    fn an_inode_counts_as_written_until_its_last_open_ends() {
+        let (nodes, node) = (OpenNodes::default(), NodeId(7));
+        let opened = Opened::cached(FileHandle(0));
+        nodes.opened(node, &opened, 0o2);
+        nodes.opened(node, &opened, 0);
+        assert!(nodes.closed(node));
+        assert!(nodes.closed(node));
+        nodes.opened(node, &opened, 0);
+        assert!(!nodes.written_past(node));
+        assert!(!nodes.closed(node));
     }
 }

@@ -272,7 +272,7 @@ impl Mount {
     }
 
     fn with(small: Small, program: Vec<u8>, path: PathBuf) -> Self {
-        let extension = Extension { program, xattrs: true, ask_always: true };
+        let extension = Extension { program, xattrs: true, opens: false, relatime: false, ask_always: true };
         let fs = Arc::new(Extended::new(small, extension));
         let options = MountOptions::new().fsname("small").default_permissions(true);
         let config = Config::new(Profile::Passthrough);

@@ -4,7 +4,10 @@
 mod answers;
 mod changes;
 mod common;
+mod compile;
 mod lifetimes;
 mod memory;
+mod mirror;
+mod mirrored;
 mod replacing;
 mod speed;

@@ -1,10 +1,12 @@
 //! Another program in the place of one that runs, and programs that must not be believed.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use shunt_fuse_ext::builtin;
 use shunt_fuse_ext::program::Program;
+use zerocopy::IntoBytes;
 
 use super::common::*;
 
@@ -89,5 +91,29 @@ fn the_example_refuses_users() {
     assert_eq!(fs::read(mount.path("file0")).unwrap_err().raw_os_error(), Some(libc::EACCES));
     drop(program);
     assert_eq!(fs::read(mount.path("file0")).unwrap(), b"data");
+    mount.nothing_wrong();
+}
+
+/// The tutorial: a map that the daemon fills, and changes empty.
+#[test]
+fn the_tutorial_answers_until_something_changes() {
+    if !module_is_here() {
+        return;
+    }
+    let mount = one_file();
+    let path = mount.path("file0");
+    let file = fs::File::open(&path).unwrap();
+    let device = mount.mounted.as_ref().unwrap().handle().device();
+    let (program, ()) = Program::attach(&compiled("tutorial"), device, |_| Ok(())).unwrap();
+    let attributes =
+        shunt_fuse::Attributes { ino: 2, mode: 0o100_644, nlink: 1, size: 77, ..Default::default() };
+    // `struct fuse_attr_out`: how long FUSE may keep it, and what it is.
+    let mut out = vec![0; 16];
+    out.extend_from_slice(attributes.wire().as_bytes());
+    program.maps().update("known", &2u64.to_ne_bytes(), &out).unwrap();
+    let asked = mount.requests(|| (0..100).for_each(|_| assert_eq!(file.metadata().unwrap().len(), 77)));
+    assert_eq!(asked, 0);
+    file.set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 4);
     mount.nothing_wrong();
 }

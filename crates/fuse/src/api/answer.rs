@@ -23,6 +23,11 @@ impl Expiry {
         Self(time)
     }
 
+    /// How long.
+    pub const fn time(self) -> Duration {
+        self.0
+    }
+
     pub(crate) fn wire(self) -> (u64, u32) {
         (self.0.as_secs(), self.0.subsec_nanos())
     }

@@ -53,4 +53,10 @@ impl DirectoryPlusBuffer {
     pub fn push_name(&mut self, name: &[u8], ino: u64, kind: FileType, next: u64) -> bool {
         self.0.push_plus(&shunt_fuse_abi::EntryOut::default(), ino, next, kind.d_type(), name)
     }
+
+    /// Shows each entry collected, by its name and as the kernel will read it, and has it changed. Names pushed alone
+    /// have node 0.
+    pub fn change_entries(&mut self, change: impl FnMut(&[u8], &mut shunt_fuse_abi::EntryOut)) {
+        self.0.change_entries(change);
+    }
 }

@@ -6,6 +6,7 @@
 //! the handler's request is answered, and waiting for it inside of a handler is an error (EDEADLK), not a hang.
 
 mod completion;
+mod listener;
 mod note;
 mod notifier;
 pub(crate) mod write_out;
@@ -16,6 +17,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 pub use completion::Completion;
+pub(crate) use listener::Listener;
+pub use listener::Stale;
 pub(crate) use note::{Note, What};
 pub(crate) use notifier::Notifier;
 
@@ -60,6 +63,7 @@ impl Caches {
     }
 
     fn send(&self, what: What) -> Completion {
+        self.session.listener.hear(&what);
         let (note, completion) = Note::new(what);
         match Task::current() {
             Some(task) if task.belongs_to(&self.session) => task.defer(note),
@@ -170,6 +174,12 @@ impl Caches {
     pub fn set_caching(&self, node: NodeId, caching: Caching) -> Completion {
         self.session.modes.set_uncached(node, caching == Caching::Uncached);
         self.invalidate_node_whole(node)
+    }
+
+    /// Has someone hear of what the kernel is told to forget, at once and before the kernel: for one who answers in its
+    /// place. He is called by whoever asks for a notification, and must not wait. A session has one listener, the first.
+    pub fn listen(&self, listener: impl Fn(Stale<'_>) + Send + Sync + 'static) {
+        self.session.listener.set(Box::new(listener));
     }
 
     /// Notifications that wait.

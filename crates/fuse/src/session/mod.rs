@@ -38,7 +38,7 @@ pub use transport::{Transport, TransportInUse};
 
 use crate::api::{FileHandle, FileSystem, NodeId, Opened};
 use crate::cache::write_out::Mountpoint;
-use crate::cache::{Caches, Notifier};
+use crate::cache::{Caches, Listener, Notifier};
 use crate::guardian::Guardian;
 use crate::guardian::held::{Class, Held, Key};
 use crate::passthrough::Passthrough;
@@ -65,6 +65,7 @@ pub(crate) struct Shared {
     pub(crate) early_interrupts: EarlyInterrupts,
     pub(crate) executor: Executor,
     pub(crate) notifier: Notifier,
+    pub(crate) listener: Listener,
     pub(crate) modes: Modes,
     pub(crate) readers: Readers,
     pub(crate) rings: Rings,
@@ -342,6 +343,7 @@ impl<F: FileSystem> Session<F> {
             early_interrupts: EarlyInterrupts::default(),
             executor: Executor::new(config.max_threads, has(InitFlags::PASSTHROUGH)),
             notifier,
+            listener: Listener::default(),
             modes: Modes::default(),
             readers: Readers::new(config.threads, config.max_threads),
             rings: Rings::default(),

@@ -76,6 +76,7 @@ impl Mirror {
         // A mapping that outlives its open may write past the cache at any time.
         !flags.intersects(OFlags::RWMODE | OFlags::DIRECT | OFlags::TRUNC)
             && self.cache == CacheMode::Exclusive
+            && !self.passes_rereads
             && self.lower.features().relatime
             && self.rereads.note(node)
             && !self.mappable.contains(node)

@@ -47,12 +47,6 @@ pub fn run(args: &MirrorArgs, argv: &[OsString]) -> Result<ExitCode> {
 
 /// Opens the source, mounts it, and serves.
 fn serve(args: &MirrorArgs, argv: &[OsString]) -> Result<()> {
-    if args.extension.is_some() && args.cache != CacheArg::Exclusive {
-        return Err(Failure::new(
-            Code::Usage,
-            "--extension needs --cache exclusive: what others change in the source it would not see",
-        ));
-    }
     if args.policy.is_some() && args.extension.is_some() {
         return Err(Failure::new(
             Code::Usage,
@@ -72,7 +66,7 @@ fn serve(args: &MirrorArgs, argv: &[OsString]) -> Result<()> {
     };
     let service = service(args, mirror, source);
     match &args.extension {
-        Some(program) => extension::serve(service, program, &args.mount, restart),
+        Some(program) => extension::serve(service, program, args.ask_always, &args.mount, restart),
         None => serve::serve(service, &args.mount, restart),
     }
 }
@@ -140,6 +134,7 @@ pub(super) fn options(args: &MirrorArgs) -> Result<MirrorOptions> {
         resumes: false,
         inotify: args.inotify,
         always_opens: false,
+        passes_rereads: args.extension.is_some() && extension::may_answer(),
     })
 }
 
@@ -159,5 +154,5 @@ pub(super) fn held(mirror: &Mirror) -> Held {
         events: heard.events,
         overflows: heard.overflows,
     });
-    Held { nodes: memory.nodes, bytes: Some(memory.node_bytes), watch, grafts: Vec::new() }
+    Held { nodes: memory.nodes, bytes: Some(memory.node_bytes), watch, grafts: Vec::new(), extension: None }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::report::Stat;
+use crate::report::{Answers, Extension, Stat};
 use crate::text::{Align, Table, bytes, micros, printable, uptime};
 
 /// What programs do all the time: worth a word if it never reached the daemon.
@@ -85,6 +85,9 @@ fn head(stat: &Stat) -> String {
         let paths: Vec<_> = stat.grafts.iter().map(|path| path.to_string_lossy()).collect();
         lines.push(("grafts", paths.join(" ")));
     }
+    if let Some(extension) = &stat.extension {
+        lines.push(("extension", in_kernel(extension)));
+    }
     let never: Vec<&str> = COMMON.iter().copied().filter(|name| !stat.requests.contains_key(*name)).collect();
     if !never.is_empty() {
         lines.push(("never asked", never.join(" ")));
@@ -100,6 +103,22 @@ fn head(stat: &Stat) -> String {
         let _ = writeln!(out, "{name:<11}  {}", printable(text));
         out
     })
+}
+
+/// What is answered in the kernel, the most frequent first.
+fn in_kernel(extension: &Extension) -> String {
+    if let Some(reason) = &extension.reason {
+        return format!("none: {reason}");
+    }
+    let mut text = format!("opens {} files", extension.files);
+    let Some(counts) = &extension.counts else { return text + ", counts are not shown (debugfs)" };
+    let mut counts: Vec<_> = counts.iter().filter(|(_, answers)| answers.answered > 0).collect();
+    counts.sort_by_key(|(_, answers)| std::cmp::Reverse(answers.answered));
+    text.push_str(if counts.is_empty() { ", answered nothing yet" } else { ", answered" });
+    for (name, Answers { answered, passed, refused }) in counts {
+        let _ = write!(text, " {name} {answered} of {}", answered + passed + refused);
+    }
+    text
 }
 
 fn requests(stat: &Stat, before: Option<&Stat>) -> String {

@@ -9,9 +9,11 @@ use shunt_fuse::guardian::Cause;
 use shunt_fuse::{Capabilities, Handle, Mounted, Opcode, Snapshot, TransportInUse};
 
 use super::upgrade::Successor;
-use super::{Held, Service, process};
+use super::{Held, Service, kernel, process};
 use crate::control::{Hello, Provider};
-use crate::report::{Cache, Entry, Memory, Negotiated, Passthrough, Refused, Requests, Stat, TookOver};
+use crate::report::{
+    Cache, Entry, Extension, Memory, Negotiated, Passthrough, Refused, Requests, Stat, TookOver,
+};
 
 /// What a daemon knows about itself.
 pub struct Facts {
@@ -22,6 +24,8 @@ pub struct Facts {
     passthrough_off: Option<String>,
     since: Instant,
     handle: Handle,
+    /// Its number in the kernel.
+    connection: u32,
     held: Box<dyn Fn() -> Held + Send + Sync>,
     successor: Successor,
     took_over: Option<TookOver>,
@@ -43,6 +47,7 @@ impl Facts {
             passthrough_off: service.passthrough_off.clone(),
             since: Instant::now(),
             handle: mounted.handle().clone(),
+            connection: mounted.mount_point().dev().minor,
             held,
             successor,
             took_over,
@@ -107,6 +112,12 @@ impl Facts {
             descriptors: process::descriptors(),
             rss_bytes: process::resident_bytes(),
         }
+    }
+
+    fn extension(&self) -> Option<Extension> {
+        let held = (self.held)().extension?;
+        let counts = kernel::counts(self.connection);
+        Some(Extension { attached: held.refusal.is_none(), reason: held.refusal, files: held.files, counts })
     }
 
     fn negotiated(&self) -> Negotiated {
@@ -182,6 +193,7 @@ impl Provider for Facts {
             },
             memory: self.memory(),
             negotiated: self.negotiated(),
+            extension: self.extension(),
         }
     }
 

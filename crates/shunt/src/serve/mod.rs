@@ -2,6 +2,7 @@
 
 mod block;
 mod facts;
+mod kernel;
 mod process;
 pub mod stop;
 mod upgrade;
@@ -45,6 +46,17 @@ pub struct Held {
     pub watch: Option<Watch>,
     /// Directories that are mounted through, as paths below the root.
     pub grafts: Vec<PathBuf>,
+    /// What answers in the kernel, where that is wanted.
+    pub extension: Option<Extended>,
+}
+
+/// A program in the kernel.
+#[derive(Clone, Debug, Default)]
+pub struct Extended {
+    /// Why there is none.
+    pub refusal: Option<String>,
+    /// Files that it opens.
+    pub files: u64,
 }
 
 /// What is done once a mount is there.
@@ -78,6 +90,28 @@ pub struct Service<F> {
     pub mounted: Option<OnceMounted>,
     /// What SIGHUP does, if not end.
     pub reload: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl<F> Service<F> {
+    /// The same with a file system around this one.
+    #[cfg_attr(not(feature = "extension"), expect(dead_code))]
+    pub fn around<G>(self, around: impl FnOnce(Arc<F>) -> G, held: fn(&G) -> Held) -> Service<G> {
+        Service {
+            kind: self.kind,
+            source: self.source,
+            fs: Arc::new(around(self.fs)),
+            config: self.config,
+            options: self.options,
+            cache: self.cache,
+            passthrough_off: self.passthrough_off,
+            tuning: self.tuning,
+            block: self.block,
+            untrusted: self.untrusted,
+            held,
+            mounted: self.mounted,
+            reload: self.reload,
+        }
+    }
 }
 
 /// Mounts, says so, and serves until the mount is gone. `restart` is how another daemon is to follow, or why none is.

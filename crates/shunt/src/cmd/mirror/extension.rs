@@ -7,18 +7,22 @@ use shunt_mirror::Mirror;
 
 use crate::args::MountArgs;
 use crate::error::Result;
-use crate::serve::{self, Service};
+use crate::serve::{self, Held, Service};
+
+/// Whether there is anyone in the kernel to answer.
+pub fn may_answer() -> bool {
+    cfg!(feature = "extension") && Path::new("/sys/module/shunt_fuse_ext").exists()
+}
 
 /// Serves with a program before the daemon.
 #[cfg(feature = "extension")]
 pub fn serve(
     service: Service<Mirror>,
     program: &Path,
+    asks_always: bool,
     args: &MountArgs,
     restart: Result<Restart, String>,
 ) -> Result<()> {
-    use std::sync::Arc;
-
     use shunt_fuse_ext::{Extended, Extension, builtin};
 
     use crate::error::failed;
@@ -30,32 +34,39 @@ pub fn serve(
         _ => std::fs::read(program)
             .map_err(|error| failed(format_args!("cannot read {}: {error}", program.display())))?,
     };
-    // Only requests of this mount change anything: that is what `--cache exclusive` says.
-    let extension = Extension { program, xattrs: true, ask_always: false };
-    let service = Service {
-        kind: service.kind,
-        source: service.source,
-        fs: Arc::new(Extended::new(service.fs, extension)),
-        config: service.config,
-        options: service.options,
-        cache: service.cache,
-        passthrough_off: service.passthrough_off,
-        tuning: service.tuning,
-        block: service.block,
-        untrusted: service.untrusted,
-        held: |extended: &Extended<Mirror>| super::held(extended.inner()),
+    let extension = Extension {
+        program,
+        xattrs: true,
+        opens: true,
+        relatime: service.fs.keeps_access_times_loosely(),
+        ask_always: asks_always,
     };
+    let service = service.around(|fs| Extended::new(fs, extension).telling(Mirror::tells_of), held);
     serve::serve(service, args, restart)
 }
+
+#[cfg(feature = "extension")]
+fn held(extended: &shunt_fuse_ext::Extended<Mirror>) -> Held {
+    let (refusal, files) = (extended.refusal(), extended.known_files() as u64);
+    Held { extension: Some(serve::Extended { refusal, files }), ..super::held(extended.inner()) }
+}
+
+#[cfg(not(feature = "extension"))]
+const MISSING: &str = "this build has none (feature `extension`)";
 
 /// Serves without.
 #[cfg(not(feature = "extension"))]
 pub fn serve(
-    service: Service<Mirror>,
+    mut service: Service<Mirror>,
     _program: &Path,
+    _asks_always: bool,
     args: &MountArgs,
     restart: Result<Restart, String>,
 ) -> Result<()> {
-    tracing::warn!("no extension in the kernel: this build has none (feature `extension`)");
+    tracing::warn!("no extension in the kernel: {MISSING}");
+    service.held = |mirror| {
+        let extension = serve::Extended { refusal: Some(MISSING.to_owned()), files: 0 };
+        Held { extension: Some(extension), ..super::held(mirror) }
+    };
     serve::serve(service, args, restart)
 }

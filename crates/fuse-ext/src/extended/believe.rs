@@ -1,0 +1,124 @@
+//! What is stored for the program, and until when it is believed.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use shunt_fuse::{Expiry, FileSystem, Name, NodeId};
+use shunt_fuse_abi::{Attr, EntryOut};
+
+use super::Extended;
+use crate::Version;
+use crate::builtin::{Moment, Tables, Until};
+
+/// After this a read moves the access time again, by the rule of relatime: a little less than a day.
+const SETTLED: Duration = Duration::from_secs(23 * 3600);
+
+/// How long a read leaves the access time alone, by the rule of relatime (`mount(8)`): while it is later than both
+/// other times, for a day.
+fn settled(attr: &Attr, now: Duration) -> Option<Duration> {
+    let time = |seconds: u64, nanoseconds: u32| Duration::new(seconds, nanoseconds.min(999_999_999));
+    let atime = time(attr.atime, attr.atimensec);
+    if atime <= time(attr.mtime, attr.mtimensec) || atime <= time(attr.ctime, attr.ctimensec) {
+        return None;
+    }
+    atime.checked_add(SETTLED)?.checked_sub(now).filter(|left| !left.is_zero())
+}
+
+impl<F: FileSystem> Extended<F> {
+    /// Until when attributes are believed that the file system lets the kernel keep for `expiry`; `None`: not at all.
+    pub(super) fn until(&self, node: NodeId, attr: &Attr, expiry: Expiry) -> Option<Until> {
+        if expiry == Expiry::NEVER_CACHED || self.learnt.opens.written_past(node) {
+            return None;
+        }
+        let until = if expiry == Expiry::FOREVER { Until::CHANGED } else { Until::after(expiry.time()) };
+        if !self.learnt.known.holds(node) && !self.learnt.opens.passed_through(node) {
+            return Some(until);
+        }
+        // Reads come by without a word, and move the access time.
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        let left = settled(attr, now).filter(|_| self.extension.relatime)?;
+        Some(until.min(Until::after(left)))
+    }
+
+    /// Stores what a lookup found.
+    pub(super) fn found(&self, parent: NodeId, name: Name<'_>, since: &Since, entry: &shunt_fuse::Entry) {
+        let name = name.as_bytes();
+        // These are only to make sense of file handles, and name no entry of the directory.
+        if matches!(name, b"." | b"..") {
+            return;
+        }
+        if entry.node == NodeId(0) {
+            if entry.entry_expiry == Expiry::FOREVER {
+                since.tables.store_absent(parent, name, since.name);
+            }
+            return;
+        }
+        let attr = entry.attributes.wire();
+        if let Some(until) = self.until(entry.node, &attr, entry.attributes_expiry) {
+            since.tables.store_found(entry.node, since.moment, attr, until);
+        }
+        if entry.entry_expiry == Expiry::FOREVER {
+            since.tables.store_name(parent, name, since.name, entry.node, entry.generation);
+        }
+    }
+
+    /// Stores what a listing says of a name, and shortens how long the kernel may keep it.
+    pub(super) fn listed(
+        &self,
+        tables: Option<&(Moment, Arc<Tables>)>,
+        parent: NodeId,
+        name: &[u8],
+        entry: &mut EntryOut,
+    ) {
+        let node = NodeId(entry.nodeid);
+        if node == NodeId(0) {
+            return;
+        }
+        let expiry = |seconds, nanoseconds| Expiry::after(Duration::new(seconds, nanoseconds));
+        let named = expiry(entry.entry_valid, entry.entry_valid_nsec);
+        let known = expiry(entry.attr_valid, entry.attr_valid_nsec);
+        if let Some((since, tables)) = tables {
+            if let Some(until) = self.until(node, &entry.attr, known) {
+                tables.store_found(node, *since, entry.attr, until);
+            }
+            if named == Expiry::FOREVER && !matches!(name, b"." | b"..") {
+                tables.store_listed(parent, name, *since, node, entry.generation);
+            }
+        }
+        if self.extension.ask_always {
+            (entry.entry_valid, entry.entry_valid_nsec) = (0, 0);
+            (entry.attr_valid, entry.attr_valid_nsec) = (0, 0);
+        }
+    }
+}
+
+/// How things stood before a lookup.
+pub(super) struct Since {
+    tables: Arc<Tables>,
+    name: Version,
+    moment: Moment,
+}
+
+impl Since {
+    pub(super) fn now(tables: Arc<Tables>, parent: NodeId, name: Name<'_>) -> Self {
+        Self { name: tables.name_version(parent, name.as_bytes()), moment: tables.moment(), tables }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_access_time_is_settled_for_a_day_once_it_is_later_than_the_others() {
+        let attr = Attr { atime: 1000, mtime: 900, ctime: 900, ..Attr::default() };
+        let now = Duration::from_secs(1000);
+        assert_eq!(settled(&attr, now), Some(SETTLED));
+        assert_eq!(settled(&attr, now + SETTLED), None);
+        assert_eq!(settled(&Attr { mtime: 1000, ..attr }, now), None);
+        assert_eq!(settled(&Attr { ctime: 1001, ..attr }, now), None);
+        assert!(settled(&Attr { atimensec: 1, mtime: 1000, ..attr }, now).is_some());
+        // A time before 1970 is a large number.
+        assert_eq!(settled(&Attr { atime: u64::MAX, ..attr }, now), None);
+    }
+}

@@ -1,0 +1,34 @@
+//! Requests on files that the program opened: the daemon opens such a file for the time of one request.
+
+use shunt_fuse::{Errno, FileHandle, FileSystem, NodeId, OpenArgs, ReleaseArgs, Request};
+
+use super::Extended;
+use crate::builtin::KERNEL_HANDLE;
+
+/// `O_RDONLY | O_LARGEFILE`: the program opens for reading only.
+const READING: u32 = 0o100_000;
+
+impl<F: FileSystem> Extended<F> {
+    /// The handle by which the file system knows an open file, if it knows it.
+    pub(super) fn own(handle: Option<FileHandle>) -> Option<FileHandle> {
+        handle.filter(|handle| *handle != KERNEL_HANDLE)
+    }
+
+    /// Does `work` with a handle that the file system knows.
+    pub(super) async fn on_file<T>(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        work: impl AsyncFnOnce(FileHandle) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        if handle != KERNEL_HANDLE {
+            return work(handle).await;
+        }
+        let opened = self.inner.open(request, node, OpenArgs { flags: READING, kill_suidgid: false }).await?;
+        let done = work(opened.handle).await;
+        let ended = ReleaseArgs { handle: opened.handle, flags: READING, flock_owner: None };
+        self.inner.release(request, node, ended).await.ok();
+        done
+    }
+}

@@ -1,0 +1,319 @@
+//! A mirror whose answers come from the kernel.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::common::{getxattr, module_is_here};
+use super::mirrored::{Mirrored, eventually, set, within};
+
+const EXCLUSIVE: [&str; 4] = ["--cache", "exclusive", "--extension", "builtin"];
+const ASKING: [&str; 5] = ["--cache", "exclusive", "--extension", "builtin", "--ask-always"];
+const COHERENT: [&str; 5] = ["--cache", "coherent", "--extension", "builtin", "--ask-always"];
+
+/// The promise of `--cache coherent` is 100 ms; an emulator is slower.
+const SOON: Duration = Duration::from_secs(2);
+
+fn length(path: &Path) -> Option<u64> {
+    fs::symlink_metadata(path).ok().map(|found| found.len())
+}
+
+#[test]
+fn what_was_asked_once_is_not_asked_again() {
+    if !module_is_here() {
+        return;
+    }
+    let mirror = Mirrored::new("/scratch", &ASKING);
+    fs::create_dir(mirror.path("dir")).unwrap();
+    let (file, link) = (mirror.path("dir/file"), mirror.path("dir/link"));
+    fs::write(&file, "four").unwrap();
+    set(&file, "user.x", "value");
+    std::os::unix::fs::symlink("file", &link).unwrap();
+    let look = || {
+        assert_eq!(length(&file), Some(4));
+        assert_eq!(length(&mirror.path("dir/absent")), None);
+        assert_eq!(getxattr(&file, "user.x").unwrap(), b"value");
+        assert!(getxattr(&file, "user.y").is_err());
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new("file"));
+    };
+    // Until the writer's end has come to the daemon nothing is kept.
+    assert!(eventually(|| {
+        look();
+        mirror.counts(&["lookup", "getattr", "getxattr"], look).0 == 0
+    }));
+    for operation in ["lookup", "getxattr"] {
+        let (asked, answered) = mirror.counts(&[operation], || (0..100).for_each(|_| look()));
+        assert_eq!(asked, 0, "{operation}");
+        assert!(answered >= 200, "{operation}: {answered}");
+    }
+    let table = Command::new("shunt").arg("stat").arg(mirror.path("")).output().unwrap();
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.contains("extension") && table.contains("answered"), "{table}");
+    println!("{}", table.lines().find(|line| line.starts_with("extension")).unwrap());
+}
+
+#[test]
+fn a_listing_fills_the_tables() {
+    if !module_is_here() {
+        return;
+    }
+    let mirror = Mirrored::new("/scratch", &ASKING);
+    let names: Vec<String> = (0..200).map(|n| format!("file{n}")).collect();
+    names.iter().for_each(|name| fs::write(mirror.source(name), name).unwrap());
+    assert_eq!(fs::read_dir(mirror.path("")).unwrap().count(), names.len());
+    let (asked, answered) = mirror.counts(&["lookup", "getattr"], || {
+        for name in &names {
+            assert_eq!(length(&mirror.path(name)), Some(name.len() as u64));
+        }
+    });
+    println!("200 names after a listing: {asked} requests to the daemon, {answered} answers in the kernel");
+    assert!(asked <= 20 && answered >= 180, "{asked} {answered}");
+}
+
+#[test]
+fn changes_through_the_mount_are_seen_at_once() {
+    if !module_is_here() {
+        return;
+    }
+    for arguments in [&EXCLUSIVE[..], &ASKING, &COHERENT] {
+        let mirror = Mirrored::new("/scratch", arguments);
+        let (file, other) = (mirror.path("file"), mirror.path("other"));
+        fs::write(&file, "").unwrap();
+        for round in 1..40u64 {
+            let mut open = File::options().append(true).open(&file).unwrap();
+            assert_eq!(length(&file), Some(round - 1));
+            open.write_all(b"x").unwrap();
+            assert_eq!(length(&file), Some(round));
+            drop(open);
+            assert_eq!(length(&file), Some(round));
+            assert_eq!(fs::read(&file).unwrap().len() as u64, round);
+            let mode = 0o600 + (round % 8) as u32;
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, mode);
+            let value = format!("{round}");
+            set(&file, "user.x", &value);
+            assert_eq!(getxattr(&file, "user.x").unwrap(), value.as_bytes());
+            assert_eq!(length(&other), None);
+            fs::hard_link(&file, &other).unwrap();
+            assert_eq!(fs::metadata(&file).unwrap().nlink(), 2);
+            fs::remove_file(&other).unwrap();
+            assert_eq!((length(&other), fs::metadata(&file).unwrap().nlink()), (None, 1));
+            fs::rename(&file, &other).unwrap();
+            assert_eq!((length(&file), length(&other)), (None, Some(round)));
+            std::os::unix::fs::symlink(format!("to{round}"), &file).unwrap();
+            assert_eq!(fs::read_link(&file).unwrap(), Path::new(&format!("to{round}")));
+            fs::rename(&other, &file).unwrap();
+            assert_eq!((length(&file), length(&other)), (Some(round), None));
+        }
+    }
+}
+
+/// Capabilities of a program go when it is written, though the write comes to nobody's ears.
+#[test]
+fn a_write_past_the_daemon_takes_capabilities() {
+    if !module_is_here() {
+        return;
+    }
+    let mirror = Mirrored::new("/scratch", &EXCLUSIVE);
+    let file = mirror.path("program");
+    // CAP_NET_RAW, permitted.
+    let capability = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    for _ in 0..10 {
+        fs::write(&file, "program").unwrap();
+        rustix::fs::setxattr(&file, "security.capability", &capability, rustix::fs::XattrFlags::empty())
+            .unwrap();
+        assert_eq!(getxattr(&file, "security.capability").unwrap().len(), 20);
+        assert_eq!(getxattr(&file, "security.capability").unwrap().len(), 20);
+        let open = File::options().write(true).open(&file).unwrap();
+        assert_eq!(getxattr(&file, "security.capability").unwrap().len(), 20);
+        open.write_all_at(b"virus", 0).unwrap();
+        assert!(getxattr(&file, "security.capability").is_err());
+        drop(open);
+        assert!(getxattr(&file, "security.capability").is_err());
+    }
+}
+
+#[test]
+fn changes_in_the_source_are_seen_soon() {
+    if !module_is_here() {
+        return;
+    }
+    let mirror = Mirrored::new("/scratch", &COHERENT);
+    assert!(mirror.log().contains("coherent by fanotify"), "{}", mirror.log());
+    let (below, above) = (mirror.source("file"), mirror.path("file"));
+    let (new_below, new_above) = (mirror.source("new"), mirror.path("new"));
+    fs::write(&below, "").unwrap();
+    let warm = || {
+        for _ in 0..3 {
+            length(&above);
+            length(&new_above);
+            getxattr(&above, "user.x").ok();
+            fs::read(&above).ok();
+            fs::read_link(&new_above).ok();
+        }
+    };
+    let soon = |what: &dyn Fn() -> bool| assert!(within(SOON, what), "not seen in time");
+    for round in 1..15u64 {
+        warm();
+        let value = format!("{round}");
+        set(&below, "user.x", &value);
+        soon(&|| getxattr(&above, "user.x").is_ok_and(|found| found == value.as_bytes()));
+        warm();
+        File::options().append(true).open(&below).unwrap().write_all(b"x").unwrap();
+        soon(&|| length(&above) == Some(round));
+        assert_eq!(fs::read(&above).unwrap().len() as u64, round);
+        // Absent, and then there; another file under a known name; gone again.
+        std::os::unix::fs::symlink(&value, &new_below).unwrap();
+        soon(&|| fs::read_link(&new_above).is_ok_and(|target| target == Path::new(&value)));
+        warm();
+        fs::remove_file(&new_below).unwrap();
+        soon(&|| length(&new_above).is_none());
+        fs::write(&new_below, "a".repeat(round as usize)).unwrap();
+        fs::rename(&new_below, &below).unwrap();
+        soon(&|| fs::read(&above).is_ok_and(|found| found == "a".repeat(round as usize).as_bytes()));
+        assert!(getxattr(&above, "user.x").is_err());
+    }
+    // In quiet, what never changes is answered in the kernel here too.
+    warm();
+    let (asked, answered) = mirror.counts(&["getxattr"], || {
+        (0..100).for_each(|_| assert!(getxattr(&above, "user.x").is_err()));
+    });
+    assert_eq!((asked, answered), (0, 100));
+}
+
+/// Reads the whole file by a new open.
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn known_files_are_opened_without_the_daemon() {
+    if !module_is_here() {
+        return;
+    }
+    for arguments in [&EXCLUSIVE[..], &COHERENT] {
+        let mirror = Mirrored::new("/scratch", arguments);
+        let path = mirror.path("file");
+        fs::write(mirror.source("file"), "first").unwrap();
+        assert_eq!((read(&path), read(&path)), ("first".into(), "first".into()));
+        let operations = ["open", "release", "flush", "read"];
+        let (asked, answered) =
+            mirror.counts(&operations, || (0..100).for_each(|_| assert_eq!(read(&path), "first")));
+        assert_eq!(asked, 0);
+        assert!(answered >= 200, "{answered}");
+        assert_eq!(mirror.stat()["extension"]["files"], 1);
+
+        // One that the program opened, beside one that the daemon opened: they share a backing file.
+        let mut known = File::open(&path).unwrap();
+        let writer = File::options().read(true).write(true).open(&path).unwrap();
+        writer.write_all_at(b"1", 0).unwrap();
+        assert_eq!(read(&path), "1irst");
+        writer.set_len(3).unwrap();
+        assert_eq!(known.metadata().unwrap().len(), 3);
+        assert_eq!(read(&path), "1ir");
+        // What a handle is needed for.
+        known.sync_all().unwrap();
+        let fd = std::os::fd::AsFd::as_fd(&known);
+        assert_eq!(rustix::fs::seek(fd, rustix::fs::SeekFrom::Hole(0)).unwrap(), 3);
+        known.seek(SeekFrom::Start(0)).unwrap();
+        let copy = File::create(mirror.path("copy")).unwrap();
+        assert_eq!(rustix::fs::copy_file_range(&known, None, &copy, None, 3).unwrap(), 3);
+        assert_eq!(read(&mirror.path("copy")), "1ir");
+        let mut text = String::new();
+        known.seek(SeekFrom::Start(0)).unwrap();
+        known.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "1ir");
+        drop(writer);
+
+        // Removed while it is open, it goes on; with its last open its room is free.
+        let lower = fs::metadata(mirror.source("file")).unwrap().ino();
+        fs::remove_file(&path).unwrap();
+        assert!(!path.exists() && !mirror.source("file").exists());
+        known.seek(SeekFrom::Start(0)).unwrap();
+        text.clear();
+        known.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "1ir");
+        drop(known);
+        fs::remove_file(mirror.path("copy")).unwrap();
+        assert!(eventually(|| mirror.stat()["extension"]["files"] == 0), "{}", mirror.stat());
+        assert!(eventually(|| {
+            fs::write(mirror.source("again"), "").unwrap();
+            let reused = fs::metadata(mirror.source("again")).unwrap().ino() == lower;
+            fs::remove_file(mirror.source("again")).unwrap();
+            reused
+        }));
+    }
+}
+
+/// Opens and removals against each other: no open may fail for another reason than that the name is gone.
+#[test]
+fn opens_race_with_changes() {
+    if !module_is_here() {
+        return;
+    }
+    let mirror = Mirrored::new("/scratch", &EXCLUSIVE);
+    let path = mirror.path("file");
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    match fs::read_to_string(&path) {
+                        Ok(text) => assert!(text.is_empty() || text == "text", "{text:?}"),
+                        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
+                    }
+                }
+            });
+        }
+        for round in 0..super::common::rounds(100) {
+            fs::write(&path, "text").unwrap();
+            std::thread::sleep(Duration::from_millis(3));
+            if round % 2 == 0 {
+                fs::remove_file(&path).unwrap();
+            } else {
+                fs::write(mirror.path("new"), "text").unwrap();
+                fs::rename(mirror.path("new"), &path).unwrap();
+            }
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert_eq!(mirror.stat()["errors"]["open"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_program_of_ones_own() {
+    if !module_is_here() {
+        return;
+    }
+    let mirror = Mirrored::new("/scratch", &["--extension", "/lab/example.bpf.o", "--ask-always"]);
+    fs::write(mirror.path("file"), "text").unwrap();
+    assert_eq!(read(&mirror.path("file")), "text");
+    assert_eq!(mirror.stat()["extension"]["attached"], true);
+    assert!(mirror.counts(&["open"], || drop(File::open(mirror.path("file")))).0 == 1);
+}
+
+/// Where nothing can be attached one line says so, and the daemon answers.
+#[test]
+fn without_the_module_a_line_says_so() {
+    if std::env::var_os("SHUNT_LAB").is_none() || Path::new("/sys/module/shunt_fuse_ext").exists() {
+        return;
+    }
+    let mirror = Mirrored::new("/scratch", &EXCLUSIVE);
+    let log = mirror.log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("extension")).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    assert!(
+        lines[0].ends_with("no extension in the kernel: the module shunt_fuse_ext is not loaded"),
+        "{log}"
+    );
+    assert!(!log.contains("libbpf"), "{log}");
+    fs::write(mirror.path("file"), "text").unwrap();
+    assert_eq!(read(&mirror.path("file")), "text");
+    let stat = mirror.stat();
+    assert_eq!(stat["extension"]["attached"], false);
+    assert_eq!(stat["extension"]["reason"], "the module shunt_fuse_ext is not loaded");
+    println!("{}", lines[0]);
+}

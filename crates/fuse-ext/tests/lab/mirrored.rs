@@ -1,0 +1,100 @@
+//! `shunt mirror --extension`, as a user starts it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Waits until `what` holds, for ten seconds.
+pub fn eventually(what: impl Fn() -> bool) -> bool {
+    within(Duration::from_secs(10), what)
+}
+
+pub fn within(time: Duration, what: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + time;
+    while !what() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+/// A source and its mirror, which go with this value.
+pub struct Mirrored {
+    directory: PathBuf,
+    daemon: Child,
+}
+
+impl Mirrored {
+    /// `below`: the lower file system. The log goes to a file.
+    pub fn new(below: &str, arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir_in(below).unwrap().keep();
+        for name in ["source", "mount"] {
+            fs::create_dir(directory.join(name)).unwrap();
+        }
+        let log = fs::File::create(directory.join("log")).unwrap();
+        let daemon = Command::new("shunt")
+            .arg("mirror")
+            .args(arguments)
+            .args([directory.join("source"), directory.join("mount")])
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mirrored = Self { directory, daemon };
+        let device = |name: &str| fs::metadata(mirrored.directory.join(name)).unwrap().dev();
+        let ready = || device("mount") != device("source") && mirrored.log().contains(" shows ");
+        assert!(within(Duration::from_secs(60), ready), "{}", mirrored.log());
+        mirrored
+    }
+
+    pub fn source(&self, name: &str) -> PathBuf {
+        self.directory.join("source").join(name)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join("mount").join(name)
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.join("log")).unwrap()
+    }
+
+    pub fn stat(&self) -> Value {
+        let out = Command::new("shunt").args(["stat", "--json"]).arg(self.path("")).output().unwrap();
+        serde_json::from_slice(&out.stdout).unwrap()
+    }
+
+    /// Requests that the daemon was asked and the kernel answered, of some operations, during `work`.
+    pub fn counts(&self, operations: &[&str], work: impl FnOnce()) -> (u64, u64) {
+        let count = || {
+            let stat = self.stat();
+            let asked = |name: &&str| stat["requests"][*name]["count"].as_u64().unwrap_or(0);
+            let answered = |name: &&str| stat["extension"]["counts"][*name]["answered"].as_u64().unwrap_or(0);
+            (operations.iter().map(asked).sum::<u64>(), operations.iter().map(answered).sum::<u64>())
+        };
+        let before = count();
+        work();
+        let after = count();
+        (after.0 - before.0, after.1 - before.1)
+    }
+}
+
+impl Drop for Mirrored {
+    fn drop(&mut self) {
+        Command::new("umount").arg("-l").arg(self.directory.join("mount")).status().ok();
+        self.daemon.wait().ok();
+        fs::remove_dir_all(&self.directory).ok();
+    }
+}
+
+/// Sets an extended attribute.
+pub fn set(path: &Path, name: &str, value: &str) {
+    rustix::fs::setxattr(path, name, value.as_bytes(), rustix::fs::XattrFlags::empty()).unwrap();
+}

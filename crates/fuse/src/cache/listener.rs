@@ -1,0 +1,62 @@
+//! Someone who answers in the kernel's place, and must forget what the kernel must.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use super::What;
+use crate::api::NodeId;
+
+/// What may have changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stale<'a> {
+    /// A name of a directory.
+    Name(NodeId, &'a [u8]),
+    /// An inode.
+    Node(NodeId),
+    /// Anything.
+    Everything,
+}
+
+impl<'a> Stale<'a> {
+    /// What a notification is about, if it makes anything stale.
+    fn of(what: &'a What) -> Option<Self> {
+        match what {
+            What::InvalidateEntry { parent, name }
+            | What::ExpireEntry { parent, name }
+            | What::DeleteEntry { parent, name, .. } => Some(Self::Name(*parent, name)),
+            What::InvalidateNode { node, .. } | What::Store { node, .. } => Some(Self::Node(*node)),
+            What::ExpireAll => Some(Self::Everything),
+            What::Retrieve { .. }
+            | What::Prune { .. }
+            | What::PollReady { .. }
+            | What::Resend
+            | What::WriteOut { .. } => None,
+        }
+    }
+}
+
+type Hear = Box<dyn Fn(Stale<'_>) + Send + Sync>;
+
+/// The listener of a session, if it has one.
+#[derive(Default)]
+pub(crate) struct Listener(OnceLock<Hear>);
+
+impl Listener {
+    pub(crate) fn set(&self, hear: Hear) {
+        self.0.set(hear).ok();
+    }
+
+    pub(crate) fn hear(&self, what: &What) {
+        if let Some(hear) = self.0.get()
+            && let Some(stale) = Stale::of(what)
+        {
+            hear(stale);
+        }
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Listener").field(&self.0.get().is_some()).finish()
+    }
+}
