@@ -49,6 +49,7 @@ lab-debug:
 lab:
 	@tests/setup
 	@lab/suite
+	@lab/dkms
 	@lab/extension --long
 
 fuzz:
