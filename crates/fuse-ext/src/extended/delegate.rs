@@ -53,6 +53,7 @@ fn gone(learnt: &Learnt, node: Option<NodeId>) {
 impl<F: FileSystem> FileSystem for Extended<F> {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
         self.inner.start(session)?;
+        self.listen(session);
         self.attach(session);
         Ok(())
     }

@@ -135,17 +135,21 @@ impl<F: FileSystem> Extended<F> {
         *lock(&self.refusal) = Some(reason);
     }
 
-    /// Attaches the program; done at the start of a session. A second time only after [`detach`](Self::detach).
-    #[cfg(feature = "bpf")]
-    pub fn attach(&self, session: &shunt_fuse::Handle) {
-        use crate::builtin::Validity;
-
+    /// From now on what the kernel must forget the program forgets.
+    fn listen(&self, session: &shunt_fuse::Handle) {
         let learnt = Arc::downgrade(&self.learnt);
         session.caches().listen(move |stale| {
             if let Some(learnt) = learnt.upgrade() {
                 learnt.forget(stale);
             }
         });
+    }
+
+    /// Attaches the program; done at the start of a session. A second time only after [`detach`](Self::detach).
+    #[cfg(feature = "bpf")]
+    pub fn attach(&self, session: &shunt_fuse::Handle) {
+        use crate::builtin::Validity;
+
         let validity = if self.extension.ask_always { Validity::NONE } else { Validity::FOREVER };
         let prepare = |maps: &crate::program::Maps<'_>| {
             // A program may do without the tables, and only refuse requests or pass them on.
