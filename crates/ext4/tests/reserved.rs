@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::process::Command;
 use std::sync::Arc;
 
-use shunt_ext4::{Error, Fallocate, Filesystem, Making, MemoryDevice, New, ROOT, Rights, SetMode};
+use shunt_ext4::{Error, Fallocate, Filesystem, Making, MemoryDevice, Move, New, ROOT, Rights, SetMode};
 
 /// An image of 16 MiB, a fifth of it reserved; `None` without e2fsprogs.
 fn image(owner: &[&str]) -> Option<Filesystem> {
@@ -64,6 +64,20 @@ fn users_stop_where_root_goes_on() {
     let full = (0..16).find_map(|n| named(n, 1000).err().map(|error| (n, error)));
     let Some((n, Error::NoSpace)) = full else { panic!("{full:?}") };
     assert!(named(n, 0).is_ok());
+    // Nor for one more name of what is there, or a name that moves.
+    let into = fs.create(ROOT, b"into", Making::Directory, &New::default()).unwrap().number;
+    let mut moved = 200;
+    let mut moves = |rights| {
+        moved += 1;
+        fs.create(ROOT, &name(moved), Making::Regular, &New::default()).unwrap();
+        fs.rename_as((ROOT, &name(moved)), (into, &name(moved)), &Move::default(), rights).map(drop)
+    };
+    let refused = (0..16).find_map(|_| moves(Rights::Common).err());
+    assert!(matches!(refused, Some(Error::NoSpace)), "{refused:?}");
+    moves(Rights::Reserved).unwrap();
+    let refused = (300..316).find_map(|n| fs.link_as(file, ROOT, &name(n), Rights::Common).err());
+    assert!(matches!(refused, Some(Error::NoSpace)), "{refused:?}");
+    fs.link(file, ROOT, &name(400)).unwrap();
     let all = fill(users, Rights::Reserved);
     assert!(all >> 10 >= (users >> 10) + 16384 / 5 - 64, "{users} {all}");
     // Written over, it takes no new blocks.

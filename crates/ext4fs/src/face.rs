@@ -136,12 +136,12 @@ impl FileSystem for Ext4 {
 
     async fn link(
         &self,
-        _request: &Request<'_>,
+        request: &Request<'_>,
         node: NodeId,
         new_parent: NodeId,
         new_name: Name<'_>,
     ) -> Result<Entry, Errno> {
-        Ok(self.tell(&self.add_name(node, new_parent, new_name.as_bytes())?))
+        Ok(self.tell(&self.add_name(request, node, new_parent, new_name.as_bytes())?))
     }
 
     async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {

@@ -81,9 +81,16 @@ impl Ext4 {
         Ok(entry)
     }
 
-    pub(crate) fn add_name(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Inode, Errno> {
+    pub(crate) fn add_name(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        parent: NodeId,
+        name: &[u8],
+    ) -> Result<Inode, Errno> {
         let (number, parent) = (self.number(node)?, self.number(parent)?);
-        let inode = self.with_space(|| self.filesystem.link(number, parent, name))?;
+        let rights = self.filesystem.rights(request.uid(), request.gid());
+        let inode = self.with_space(|| self.filesystem.link_as(number, parent, name, rights))?;
         self.known.name(number);
         Ok(inode)
     }
@@ -117,7 +124,9 @@ impl Ext4 {
         };
         let whiteout = flags.contains(RenameFlags::WHITEOUT).then(|| (request.uid(), request.gid()));
         let (old, new) = ((self.number(from.0)?, from.1), (self.number(to.0)?, to.1));
-        let replaced = self.with_space(|| self.filesystem.rename(old, new, &Move { mode, whiteout }))?;
+        let rights = self.filesystem.rights(request.uid(), request.gid());
+        let how = Move { mode, whiteout };
+        let replaced = self.with_space(|| self.filesystem.rename_as(old, new, &how, rights))?;
         if let Some(inode) = replaced {
             self.lost_name(&inode);
         }

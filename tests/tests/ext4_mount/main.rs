@@ -4,6 +4,7 @@ mod devices;
 mod encrypted;
 mod ends;
 mod hostile;
+mod kept;
 mod killed;
 mod limits;
 mod locked;

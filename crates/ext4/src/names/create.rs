@@ -1,6 +1,6 @@
 //! Inodes come, with a name or without.
 
-use super::{ENTER_CREDITS, Writing, check_new, counts, ground, inherit};
+use super::{Writing, check_new, counts, ground, growth, inherit};
 use crate::allocate::TAKE_CREDITS;
 use crate::content::LONGEST_TARGET;
 use crate::directory::{self, Link};
@@ -100,7 +100,7 @@ impl Filesystem {
         }
         let enter = self.enter_credits(&parent, name)?;
         // One for a directory that is new, and one for the old where it is full.
-        let blocks = u32::from(kind == Kind::Directory) + u32::from(enter > ENTER_CREDITS);
+        let blocks = u32::from(kind == Kind::Directory) + growth(enter);
         self.allocator()?.check(blocks, self.rights(new.uid, new.gid))?;
         let mut handle = self.store.begin(enter + new_credits(&parent, what))?;
         let mut inode = self.make(&mut handle, &parent, what, new)?;

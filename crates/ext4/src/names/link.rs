@@ -1,6 +1,7 @@
 //! One more name for an inode, and one less.
 
-use super::{LEAVE_CREDITS, Writing, check_fixed, check_leave, check_new, check_old, counts};
+use super::{LEAVE_CREDITS, Writing, check_fixed, check_leave, check_new, check_old, counts, growth};
+use crate::allocate::Rights;
 use crate::directory::{self, Link};
 use crate::error::{Corruption, Error, Result};
 use crate::filesystem::Filesystem;
@@ -15,11 +16,19 @@ impl Filesystem {
     /// As [`create`](Self::create); [`Error::NotPermitted`] for directories and for what is immutable or may only be
     /// appended to.
     pub fn link(&self, number: u32, parent: u32, name: &[u8]) -> Result<Inode> {
-        let _lock = self.locks.write(parent);
-        self.with_space(|| self.link_locked(number, parent, name))
+        self.link_as(number, parent, name, Rights::Reserved)
     }
 
-    fn link_locked(&self, number: u32, parent: u32, name: &[u8]) -> Result<Inode> {
+    /// As [`link`](Self::link), for somebody with these [`rights`](Self::rights) to what the directory may grow by.
+    ///
+    /// # Errors
+    /// Those of [`link`](Self::link).
+    pub fn link_as(&self, number: u32, parent: u32, name: &[u8], rights: Rights) -> Result<Inode> {
+        let _lock = self.locks.write(parent);
+        self.with_space(|| self.link_locked(number, parent, name, rights))
+    }
+
+    fn link_locked(&self, number: u32, parent: u32, name: &[u8], rights: Rights) -> Result<Inode> {
         let mut parent = self.parent(parent)?;
         check_new(name)?;
         self.check_key(&parent, name)?;
@@ -37,7 +46,9 @@ impl Filesystem {
         }
         check_fixed(&inode)?;
         counts::check_room(&self.geometry, &inode)?;
-        let mut handle = self.store.begin(self.enter_credits(&parent, name)? + orphans::CREDITS + 1)?;
+        let enter = self.enter_credits(&parent, name)?;
+        self.allocator()?.check(growth(enter), rights)?;
+        let mut handle = self.store.begin(enter + orphans::CREDITS + 1)?;
         let link = Link { name, inode: number, kind: inode.kind };
         let entered =
             directory::insert(&mut Writing { fs: self, handle: &mut handle, inode: &mut parent }, &link);

@@ -87,6 +87,11 @@ impl Filesystem {
     }
 }
 
+/// Blocks that a directory takes, to a user who may not have all: one where it is full, as the kernel counts at first.
+fn growth(enter_credits: u32) -> u32 {
+    u32::from(enter_credits > ENTER_CREDITS)
+}
+
 /// Names may be entered into such a directory, but not taken out.
 fn check_leave(parent: &Inode) -> Result<()> {
     if parent.flags.contains(InodeFlags::APPEND) { Err(Error::NotPermitted) } else { Ok(()) }

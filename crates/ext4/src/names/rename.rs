@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use super::create::{Making, New, new_credits};
-use super::{LEAVE_CREDITS, Writing, check_fixed, check_leave, check_new, check_old, counts};
+use super::{LEAVE_CREDITS, Writing, check_fixed, check_leave, check_new, check_old, counts, growth};
+use crate::allocate::Rights;
 use crate::directory::{self, Found, Link};
 use crate::error::{Corruption, Error, Result};
 use crate::filesystem::{Filesystem, ROOT};
@@ -67,6 +68,20 @@ impl Filesystem {
     /// [`Error::NotPermitted`], [`Error::NoKey`] where one of them is encrypted, [`Error::NoSpace`], [`Error::ReadOnly`],
     /// [`Error::Corrupt`], [`Error::Io`].
     pub fn rename(&self, from: (u32, &[u8]), to: (u32, &[u8]), how: &Move) -> Result<Option<Inode>> {
+        self.rename_as(from, to, how, Rights::Reserved)
+    }
+
+    /// As [`rename`](Self::rename), for somebody with these [`rights`](Self::rights) to what the directory may grow by.
+    ///
+    /// # Errors
+    /// Those of [`rename`](Self::rename).
+    pub fn rename_as(
+        &self,
+        from: (u32, &[u8]),
+        to: (u32, &[u8]),
+        how: &Move,
+        rights: Rights,
+    ) -> Result<Option<Inode>> {
         if how.mode == MoveMode::Exchange && how.whiteout.is_some() {
             return Err(Error::Invalid);
         }
@@ -77,14 +92,14 @@ impl Filesystem {
         let above = |number| if from.0 == to.0 { Ok(HashSet::new()) } else { self.above(number) };
         let (above_old, above_new) = (above(from.0)?, above(to.0)?);
         let _locks = self.lock_parents(from.0, to.0, &above_old);
-        self.with_space(|| self.rename_locked(from, to, how, (&above_old, &above_new)))
+        self.with_space(|| self.rename_locked(from, to, (how, rights), (&above_old, &above_new)))
     }
 
     fn rename_locked(
         &self,
         from: (u32, &[u8]),
         to: (u32, &[u8]),
-        how: &Move,
+        (how, rights): (&Move, Rights),
         (above_old, above_new): (&HashSet<u32>, &HashSet<u32>),
     ) -> Result<Option<Inode>> {
         let mut parents = Parents {
@@ -129,7 +144,7 @@ impl Filesystem {
         };
         match (new, how.mode) {
             (Some(new), MoveMode::Exchange) => self.exchange(parents, old, new).map(|()| None),
-            (new, _) => self.replace(parents, old, to.1, new, how.whiteout),
+            (new, _) => self.replace(parents, old, (to.1, rights), new, how.whiteout),
         }
     }
 
@@ -137,7 +152,7 @@ impl Filesystem {
         &self,
         mut parents: Parents,
         mut old: Side<'_>,
-        name: &[u8],
+        (name, rights): (&[u8], Rights),
         new: Option<Side<'_>>,
         whiteout: Option<(u32, u32)>,
     ) -> Result<Option<Inode>> {
@@ -158,6 +173,7 @@ impl Filesystem {
             Some(_) => 2,
             None => self.enter_credits(parents.target(), name)?,
         };
+        self.allocator()?.check(growth(enter), rights)?;
         let left_credits = whiteout.map_or(0, |_| new_credits(&parents.old, Making::CharDevice(0, 0)));
         let mut handle = self.store.begin(CREDITS + enter + left_credits)?;
         let handle = &mut handle;
