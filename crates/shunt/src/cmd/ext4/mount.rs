@@ -35,6 +35,7 @@ pub fn run(args: &Ext4MountArgs, argv: &[OsString]) -> Result<ExitCode> {
 
 /// Opens the image, mounts it, and serves.
 fn serve(args: &Ext4MountArgs) -> Result<()> {
+    memory::share_arenas();
     let options = args.mount.mount_options(MountOptions::new())?;
     let journal = args.place.journal.as_deref();
     let mut image = Image::open_to_mount(&args.image, journal, args.fd, !options.is_read_only())?;
