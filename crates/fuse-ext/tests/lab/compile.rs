@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use super::common::module_is_here;
 use super::mirrored::Mirrored;
 
-const SOURCES: usize = 20;
+const SOURCES: usize = 30;
 const HEADERS: usize = 12;
 const USER: u32 = 1000;
 

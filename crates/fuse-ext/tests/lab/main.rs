@@ -5,6 +5,7 @@ mod answers;
 mod changes;
 mod common;
 mod compile;
+mod handing;
 mod lifetimes;
 mod memory;
 mod mirror;

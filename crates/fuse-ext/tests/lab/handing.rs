@@ -1,0 +1,130 @@
+//! A program goes while files are open that it opened, and another one comes: who counts them is handed over exactly.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use shunt_fuse::mount::{MountOptions, Unmount};
+use shunt_fuse::{Mounted, mount};
+use shunt_fuse_ext::{Extended, Extension, builtin};
+use shunt_mirror::{CacheMode, Mirror, MirrorOptions};
+
+use super::common::module_is_here;
+use super::mirrored::eventually;
+
+struct Served {
+    fs: Arc<Extended<Mirror>>,
+    mounted: Option<Mounted>,
+    directory: PathBuf,
+}
+
+impl Served {
+    fn new() -> Self {
+        let directory = tempfile::tempdir_in("/scratch").unwrap().keep();
+        let [source, target] = ["source", "mount"].map(|name| directory.join(name));
+        fs::create_dir(&source).unwrap();
+        fs::create_dir(&target).unwrap();
+        let mirror = Mirror::open(MirrorOptions {
+            cache: CacheMode::Exclusive,
+            passes_rereads: true,
+            ..MirrorOptions::new(source)
+        })
+        .unwrap();
+        let config = mirror.config();
+        let program = builtin::PROGRAM.unwrap().to_vec();
+        let extension = Extension { program, xattrs: true, opens: true, relatime: true, ask_always: false };
+        let fs = Arc::new(Extended::new(mirror, extension));
+        let options = MountOptions::new().default_permissions(true);
+        let mounted = mount::<Extended<Mirror>>(fs.clone(), config, &target, &options).unwrap();
+        Self { fs, mounted: Some(mounted), directory }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join("mount").join(name)
+    }
+
+    fn attach(&self) {
+        self.fs.attach(self.mounted.as_ref().unwrap().handle());
+    }
+
+    /// Opened by the program: the daemon has opened it before.
+    fn open(&self) -> File {
+        drop(File::open(self.path("file")).unwrap());
+        File::open(self.path("file")).unwrap()
+    }
+
+    /// Its backing file is let go once its name is gone and nobody has it open; not before.
+    fn nobody_has_it(&self) -> bool {
+        fs::remove_file(self.path("file")).ok();
+        eventually(|| {
+            // Forgets what is closed.
+            fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+            self.fs.known_files() == 0
+        })
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.mounted.take().map(|mounted| mounted.unmount(Unmount::Lazy));
+        fs::remove_dir_all(&self.directory).ok();
+    }
+}
+
+fn is_read(mut file: &File) -> bool {
+    let mut text = [0; 4];
+    file.read_exact(&mut text).is_ok() && &text == b"text"
+}
+
+#[test]
+fn an_open_may_outlive_its_program() {
+    if !module_is_here() {
+        return;
+    }
+    // Ended while no program is there; ended under the next one; ended under the one that opened it.
+    for (when, detaches, attaches) in [("none", true, false), ("next", true, true), ("own", false, false)] {
+        let served = Served::new();
+        fs::write(served.path("file"), "text").unwrap();
+        let file = served.open();
+        assert_eq!(served.fs.known_files(), 1, "{when}");
+        if detaches {
+            served.fs.detach();
+        }
+        if attaches {
+            served.attach();
+        }
+        // Another open beside it must have the same backing file, or the kernel refuses it.
+        let other = File::options().read(true).write(true).open(served.path("file")).unwrap();
+        assert!(is_read(&other) && is_read(&file), "{when}");
+        drop(other);
+        fs::remove_file(served.path("file")).unwrap();
+        assert_eq!(served.fs.known_files(), 1, "{when}: let go while it is open");
+        drop(file);
+        assert!(served.nobody_has_it(), "{when}");
+    }
+}
+
+#[test]
+fn counts_meet_zero_after_many_programs() {
+    if !module_is_here() {
+        return;
+    }
+    let served = Served::new();
+    fs::write(served.path("file"), "text").unwrap();
+    let mut files = Vec::new();
+    for round in 0..super::common::rounds(4) {
+        files.push(served.open());
+        if round % 3 == 2 {
+            files.remove(0);
+        }
+        served.fs.detach();
+        if round % 2 == 0 {
+            files.truncate(files.len() - 1);
+        }
+        served.attach();
+    }
+    files.iter().for_each(|file| assert!(is_read(file)));
+    drop(files);
+    assert!(served.nobody_has_it());
+}
