@@ -12,7 +12,7 @@ help:
 	@echo "make test     every test: units, the wire, real mounts, suites of others, the lab's short part"
 	@echo "make takeover  kill daemons for TIME=$(TIME), check what programs see, print how long they waited"
 	@echo "make crash    cut the power under ext4 images for TIME=$(TIME), at every write; goes on where it was stopped"
-	@echo "make soak     real work on ext4 images for TIME=$(TIME): a tree of FILES=$(FILES), data bases losing power, a model"
+	@echo "make soak     all that has no end, in shares of TIME=$(TIME): a tree of FILES=$(FILES), crash, fuzz, takeover, models, data bases"
 	@echo "make bench    all published numbers, beside their peers; writes bench/report.html"
 	@echo "make lab      the mount tests on Debian's stock 6.12 kernel, in QEMU"
 	@echo "make lab-debug  the extension's tests on a 6.12 kernel with lockdep and KASAN, which it builds"

@@ -15,6 +15,8 @@ use shunt_ext4::{
 const LEAST: u64 = 1024;
 
 const NAMES: usize = 3000;
+/// So many that nodes of the index split, too.
+const VERY_MANY: usize = 50_000;
 const HOLES: u64 = 3000;
 
 const NEW: New = New { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
@@ -78,15 +80,60 @@ fn attributes(fs: &Filesystem, block: usize) {
     assert!(most > block * 3 / 4, "{most}");
 }
 
+/// Names that are made in a directory, linked or moved into it, each of an inode with a block of attributes of its own, and that are removed again.
+fn very_many(fs: &Filesystem) {
+    let long = |n: usize| format!("{n:x<60}").into_bytes();
+    let make = |name| fs.create(ROOT, name, Making::Directory, &NEW).unwrap().number;
+    let (many, from) = (make(b"very many"), make(b"from"));
+    for n in 0..VERY_MANY {
+        let (dir, name) = if n % 3 == 0 { (from, b"new".to_vec()) } else { (many, long(n)) };
+        let file = match n % 3 {
+            2 => fs.create(from, &long(n), Making::Regular, &NEW).unwrap().number,
+            _ => fs.create(dir, &name, Making::Regular, &NEW).unwrap().number,
+        };
+        fs.set_xattr(file, b"user.large", format!("{n:y<300}").as_bytes(), SetMode::Either).unwrap();
+        match n % 3 {
+            0 => drop(fs.rename((from, &name), (many, &long(n)), &Move::default()).unwrap()),
+            2 => {
+                fs.link(file, many, &name).unwrap();
+                fs.unlink(from, &name).unwrap();
+            }
+            _ => {}
+        }
+    }
+    // By all ways of a name out of it, and over another one.
+    for n in 0..VERY_MANY {
+        match n % 10 {
+            0 => assert!(fs.rename((many, &long(n)), (from, &long(n)), &Move::default()).unwrap().is_none()),
+            1 => gone(
+                fs,
+                fs.rename((many, &long(n)), (from, &long(n - 1)), &Move::default()).unwrap().unwrap(),
+            ),
+            _ => gone(fs, fs.unlink(many, &long(n)).unwrap()),
+        }
+    }
+    gone(fs, fs.remove_directory(ROOT, b"very many").unwrap());
+}
+
 fn works(block: u64, kind: &[&str]) {
+    on_an_image(block, kind, &["-N", "8000"], 48, |fs| {
+        directory(fs);
+        fragments(fs, block);
+        attributes(fs, block as usize);
+    });
+}
+
+/// Does this on an image of so many MiB, with the smallest journal.
+fn on_an_image(block: u64, kind: &[&str], size: &[&str], mebibytes: u64, work: impl FnOnce(&Filesystem)) {
     let scratch = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let path = scratch.path().join("image");
     let journal = format!("size={}", (LEAST * block) >> 20);
     let made = Command::new("mkfs.ext4")
-        .args(["-q", "-F", "-b", &block.to_string(), "-J", &journal, "-N", "8000"])
+        .args(["-q", "-F", "-b", &block.to_string(), "-J", &journal])
         .args(kind)
+        .args(size)
         .arg(&path)
-        .arg("48M")
+        .arg(format!("{mebibytes}M"))
         .output();
     if !made.as_ref().is_ok_and(|made| made.status.success()) {
         assert!(std::env::var_os("CI").is_none(), "{made:?}");
@@ -95,14 +142,17 @@ fn works(block: u64, kind: &[&str]) {
     }
     let device = Arc::new(MemoryDevice::new(fs::read(&path).unwrap()));
     let fs = Filesystem::open_writable(device.clone()).unwrap();
-    directory(&fs);
-    fragments(&fs, block);
-    attributes(&fs, block as usize);
+    work(&fs);
     fs.close().unwrap();
-    assert_eq!(device.size(), 48 << 20);
+    assert_eq!(device.size(), mebibytes << 20);
     fs::write(&path, device.bytes()).unwrap();
     let output = Command::new("e2fsck").arg("-fn").arg(&path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn fifty_thousand_names() {
+    on_an_image(1024, &[], &["-N", "51000"], 160, very_many);
 }
 
 #[test]
