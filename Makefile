@@ -51,6 +51,7 @@ lab:
 	@lab/suite
 	@lab/dkms
 	@lab/extension --long
+	@lab/virtiofs --long
 
 fuzz:
 	@scripts/fuzz $(TIME)

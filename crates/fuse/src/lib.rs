@@ -30,6 +30,7 @@
 pub mod guardian;
 pub mod mount;
 pub mod takeover;
+pub mod virtiofs;
 
 mod api;
 mod cache;

@@ -95,6 +95,19 @@ impl Mirror {
         })
     }
 
+    /// The same source once more, as seen by somebody who knows nothing of it: with inodes and open files of its own.
+    ///
+    /// `options` are those it was opened with. Their path is not looked at.
+    ///
+    /// # Errors
+    /// No descriptor, or the source is gone.
+    pub fn anew(&self, options: MirrorOptions) -> Result<Self, MirrorError> {
+        let failed = |errno| MirrorError::new(options.source.clone(), errno);
+        let root = rustix::io::fcntl_dupfd_cloexec(self.lower.root(), 0).map_err(failed)?;
+        let source = Source { root, attached: self.lower.attached(), whole: self.lower.is_whole() };
+        Self::open_source(options, Some(source))
+    }
+
     /// What a session for this file system asks of the kernel.
     ///
     /// The mount must have `default_permissions`: the kernel checks permissions, the daemon does not.

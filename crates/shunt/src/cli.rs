@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use shunt_fuse::mount::MountOptions;
 
-use crate::args::{CacheArg, Ext4Args, MountArgs, PassthroughArg, expand, ids};
+use crate::args::{CacheArg, Ext4Args, KillprivArg, MountArgs, PassthroughArg, expand, ids};
 use crate::error::Result;
 
 const EXIT_CODES: &str = "\
@@ -52,6 +52,12 @@ Examples:
   mount -t shunt.mirror /data /mnt/data -o cache=exclusive,noatime
       The same through mount(8), after `shunt install-helpers`. In /etc/fstab:
       /data  /mnt/data  shunt.mirror  cache=exclusive,nofail  0  0
+
+  shunt mirror --virtiofs /run/data.sock /data
+      Show /data to a virtual machine. QEMU wants, beside a disk and the like:
+      -object memory-backend-memfd,id=ram,size=2G,share=on -machine memory-backend=ram
+      -chardev socket,id=data,path=/run/data.sock -device vhost-user-fs-pci,chardev=data,tag=data
+      and the guest: mount -t virtiofs data /mnt
 
 Signals: SIGTERM and SIGINT unmount and exit, users of the mount or not; a second one does not wait
 at all. SIGUSR1 writes the statistics to the log. SIGHUP reads the policy again, if there is one.";
@@ -195,6 +201,12 @@ pub struct ExplainArgs {
 }
 
 #[derive(Args, Clone, Debug)]
+#[command(mut_arg("mountpoint", |mountpoint| {
+    mountpoint
+        .required(false)
+        .required_unless_present("virtiofs")
+        .default_value_if("virtiofs", clap::builder::ArgPredicate::IsPresent, "-")
+}))]
 pub struct MirrorArgs {
     /// The directory to show
     #[arg(value_name = "SOURCE", index = 1)]
@@ -239,6 +251,24 @@ pub struct MirrorArgs {
     /// The same for groups
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = ids::rule)]
     pub gid_map: Vec<String>,
+
+    /// Show it to a virtual machine instead: wait at this socket for QEMU (vhost-user-fs-pci), or another emulator
+    /// that speaks vhost-user, and serve its guest by virtiofs
+    #[arg(long, value_name = "SOCKET", conflicts_with = "mountpoint")]
+    pub virtiofs: Option<PathBuf>,
+
+    /// The name by which a guest mounts it, 1 to 36 bytes, for emulators that ask; QEMU has its own, `tag=`
+    #[arg(long, value_name = "NAME", requires = "virtiofs")]
+    pub tag: Option<String>,
+
+    /// Whether the kernel leaves it to the daemon to clear setuid, setgid and capabilities at a write (`v2`), or asks for
+    /// them before each (`off`)
+    #[arg(long, value_enum, value_name = "HOW", default_value = "v2", hide = true)]
+    pub killpriv: KillprivArg,
+
+    /// Once locked in, try what must not work
+    #[arg(long, hide = true, requires = "virtiofs")]
+    pub sandbox_probe: bool,
 
     /// Ask the kernel to forget inodes that nobody uses above this number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..))]
@@ -364,6 +394,15 @@ mod tests {
         assert_eq!((args.source, args.mount.mountpoint), ("/a".into(), "/b".into()));
         assert_eq!(args.cache, CacheArg::Auto);
         assert!(!options.is_read_only());
+    }
+
+    #[test]
+    fn a_guest_takes_the_place_of_a_mount() {
+        let (args, _) = mirror("shunt mirror /a --virtiofs /s -o cache=none");
+        assert_eq!((args.virtiofs, args.cache), (Some("/s".into()), CacheArg::None));
+        for wrong in ["shunt mirror /a", "shunt mirror /a /b --virtiofs /s", "shunt mirror /a /b --tag t"] {
+            assert!(Cli::try_parse_from(wrong.split(' ')).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use crate::transport::virtio::GuestPayload;
+
 /// A stretch of an open file that the transport sends, without a copy where that pays.
 #[derive(Debug, Clone)]
 pub struct FileRange {
@@ -87,13 +89,21 @@ pub(crate) struct SplicedPayload {
     pub(crate) length: usize,
 }
 
+/// The data of a WRITE that the transport did not copy.
+#[derive(Debug)]
+pub(crate) enum Payload {
+    Pipe(SplicedPayload),
+    Guest(GuestPayload),
+}
+
 #[derive(Debug)]
 pub(crate) enum WriteSource<'a> {
     Slice(&'a [u8]),
     Pipe(&'a SplicedPayload),
+    Guest(&'a GuestPayload),
 }
 
-/// The bytes of a `write`: in memory, or still in a pipe.
+/// The bytes of a `write`: in memory, still in a pipe, or in the memory of a guest.
 #[derive(Debug)]
 pub struct WriteData<'a> {
     pub(crate) source: WriteSource<'a>,
@@ -105,8 +115,12 @@ impl<'a> WriteData<'a> {
         Self { source: WriteSource::Slice(bytes) }
     }
 
-    pub(crate) fn pipe(payload: &'a SplicedPayload) -> Self {
-        Self { source: WriteSource::Pipe(payload) }
+    pub(crate) fn left(payload: &'a Payload) -> Self {
+        let source = match payload {
+            Payload::Pipe(payload) => WriteSource::Pipe(payload),
+            Payload::Guest(payload) => WriteSource::Guest(payload),
+        };
+        Self { source }
     }
 
     /// Bytes to write.
@@ -114,6 +128,7 @@ impl<'a> WriteData<'a> {
         match &self.source {
             WriteSource::Slice(bytes) => bytes.len(),
             WriteSource::Pipe(payload) => payload.length,
+            WriteSource::Guest(payload) => payload.len(),
         }
     }
 
@@ -122,7 +137,7 @@ impl<'a> WriteData<'a> {
         self.len() == 0
     }
 
-    /// The bytes; those in a pipe are copied out.
+    /// The bytes; those in a pipe or in a guest's memory are copied out.
     ///
     /// # Errors
     /// EIO where the pipe does not give what the kernel announced.
@@ -134,6 +149,7 @@ impl<'a> WriteData<'a> {
                 payload.pipe.read_exact(&mut bytes)?;
                 Ok(bytes.into())
             }
+            WriteSource::Guest(payload) => Ok(payload.to_vec()?.into()),
         }
     }
 
@@ -145,6 +161,7 @@ impl<'a> WriteData<'a> {
     pub fn write_to(self, file: BorrowedFd<'_>, offset: u64) -> Result<usize, Errno> {
         let mut done = 0;
         match self.source {
+            WriteSource::Guest(payload) => return payload.write_to(file, offset),
             WriteSource::Slice(bytes) => {
                 while done < bytes.len() {
                     match rustix::io::pwrite(file, &bytes[done..], offset + done as u64) {

@@ -11,8 +11,8 @@ mod request;
 
 pub use answer::{Created, Entry, Expiry, IoctlReply, Opened, Serve, StatFs, StatxReply, XattrReply};
 pub use attributes::{Attributes, FileType, Timestamp};
-pub(crate) use data::SplicedPayload;
 pub use data::{Data, FileRange, WriteData};
+pub(crate) use data::{Payload, SplicedPayload};
 pub use directory::{DirectoryBuffer, DirectoryPlusBuffer};
 pub use filesystem::{Answer, FileSystem};
 pub use id::{FileHandle, LockOwner, NodeId, PollHandle, RequestId};

@@ -208,7 +208,7 @@ pub(crate) async fn dispatch<'a, F: FileSystem>(
     fs: &'a F,
     request: &Request<'_>,
     operation: Operation<'_>,
-    spliced: Option<&SplicedPayload>,
+    payload: Option<&Payload>,
 ) -> Result<Reply<'a>, Errno> {
     let node = request.node();
     let fsync_data_only =
@@ -269,8 +269,8 @@ pub(crate) async fn dispatch<'a, F: FileSystem>(
         Operation::Tmpfile { arg } => created(fs.tmpfile(request, node, create_args(&arg)).await?, arg.flags),
         Operation::Read { arg } => Reply::Data(fs.read(request, node, read_args(&arg)).await?.cut(arg.size)),
         Operation::Write { arg, data } => {
-            let data = match spliced {
-                Some(payload) => WriteData::pipe(payload),
+            let data = match payload {
+                Some(payload) => WriteData::left(payload),
                 None => WriteData::slice(data),
             };
             let length = data.len();

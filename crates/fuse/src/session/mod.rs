@@ -4,6 +4,7 @@ mod config;
 mod dispatch;
 mod drain;
 mod executor;
+pub(crate) mod guest;
 pub(crate) mod intent;
 pub(crate) mod interrupt;
 mod latency;
@@ -361,6 +362,14 @@ impl<F: FileSystem> Session<F> {
         Ok(Self { fs, handle, config, rings })
     }
 
+    /// Nothing is asked any more.
+    fn end(&self) {
+        let shared = &self.handle.shared;
+        shared.notifier.close();
+        shared.waiting.cancel_all();
+        shared.destroy(|| self.fs.destroy());
+    }
+
     /// A handle that outlives the session.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
@@ -375,12 +384,10 @@ impl<F: FileSystem> Session<F> {
     ///
     /// # Errors
     /// Those of starting threads and of the device.
-    pub fn run(self) -> io::Result<()> {
-        let shared = &self.handle.shared;
-        let result = readers::serve(&self.fs, &self.handle, &self.config, self.rings);
-        shared.notifier.close();
-        shared.waiting.cancel_all();
-        shared.destroy(|| self.fs.destroy());
+    pub fn run(mut self) -> io::Result<()> {
+        let rings = self.rings.take();
+        let result = readers::serve(&self.fs, &self.handle, &self.config, rings);
+        self.end();
         result
     }
 }

@@ -370,7 +370,7 @@ impl<F: FileSystem> Server<F> {
                     drop(received);
                     channel.reply(header.unique, Err(Errno::NOLCK), &[]).ok();
                 } else {
-                    let message = Message { bytes: Bytes::InPlace(received), spliced: None };
+                    let message = Message { bytes: Bytes::InPlace(received), payload: None };
                     let served = catch_unwind(AssertUnwindSafe(|| {
                         super::serve::serve(&self.fs, &self.handle, &channel, &header, message);
                     }));

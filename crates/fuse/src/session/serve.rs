@@ -14,7 +14,7 @@ use super::intent::Intent;
 use super::interrupt::Interrupt;
 use super::replay::replay;
 use super::task::Task;
-use crate::api::{FileSystem, NodeId, Request, SplicedPayload};
+use crate::api::{FileSystem, NodeId, Payload, Request};
 use crate::cache::{Note, What};
 use crate::transport::Channel;
 use crate::transport::buffer::Buffer;
@@ -24,8 +24,8 @@ use crate::transport::uring::Received;
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) bytes: Bytes,
-    /// The data of a WRITE that stayed in a pipe; the bytes are then only what comes before it.
-    pub(crate) spliced: Option<SplicedPayload>,
+    /// The data of a WRITE that was not copied; the bytes are then only what comes before it.
+    pub(crate) payload: Option<Payload>,
 }
 
 /// Where a message lies.
@@ -49,7 +49,7 @@ impl Deref for Bytes {
 
 impl Message {
     fn parse(&self, context: &abi::ParseContext) -> Result<abi::Request<'_>, ParseError> {
-        if self.spliced.is_none() {
+        if self.payload.is_none() {
             return abi::Request::parse(&self.bytes, context);
         }
         let (header, arg) = abi::Request::parse_write_head(&self.bytes)?;
@@ -146,14 +146,14 @@ async fn handle_request<F: FileSystem>(
         };
         match replayed {
             Some(result) => result,
-            None => dispatch(&*fs, &request, parsed.operation, message.spliced.as_ref()).await,
+            None => dispatch(&*fs, &request, parsed.operation, message.payload.as_ref()).await,
         }
     };
     intent.end(result.as_ref().map(drop).map_err(|errno| *errno));
     shared.statistics.record(opcode, started.elapsed(), result.is_err());
     tracing::trace!(operation = opcode.name(), node = header.nodeid, error = ?result.as_ref().err());
     // The reply may have to go where the request lies.
-    let Message { bytes, spliced } = message;
+    let Message { bytes, payload } = message;
     drop(bytes);
     match result {
         Ok(reply) => {
@@ -177,7 +177,7 @@ async fn handle_request<F: FileSystem>(
     {
         task.defer(Note::new(what).0);
     }
-    if let (Some(pipes), Some(payload)) = (&shared.pipes, spliced) {
+    if let (Some(pipes), Some(Payload::Pipe(payload))) = (&shared.pipes, payload) {
         pipes.put(payload.pipe);
     }
 }

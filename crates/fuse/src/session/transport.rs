@@ -19,6 +19,8 @@ pub enum Transport {
     /// Over io_uring (Linux 6.14 with the parameter `enable_uring` of the module `fuse`). A session that lost its
     /// process is lost.
     Uring,
+    /// The queues of a virtual machine's device: [`virtiofs::serve`](crate::virtiofs::serve), and nothing else.
+    Virtio,
 }
 
 impl Transport {
@@ -38,6 +40,7 @@ impl fmt::Display for Transport {
             Self::Auto => "auto",
             Self::Dev => "dev",
             Self::Uring => "uring",
+            Self::Virtio => "virtio",
         })
     }
 }
@@ -45,7 +48,7 @@ impl fmt::Display for Transport {
 /// The transport of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransportInUse {
-    /// [`Transport::Dev`] or [`Transport::Uring`].
+    /// Any but [`Transport::Auto`].
     pub transport: Transport,
     /// Why another one that was wanted is not in use.
     pub reason: Option<String>,

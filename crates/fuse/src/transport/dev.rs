@@ -15,7 +15,7 @@ use super::Channel;
 use super::buffer::BufferPool;
 use super::device::Device;
 use super::pipe::PipePool;
-use crate::api::{FileRange, SplicedPayload};
+use crate::api::{FileRange, Payload, SplicedPayload};
 use crate::session::{Bytes, Message};
 
 /// Below this a copy is cheaper than moving pages through a pipe.
@@ -59,7 +59,7 @@ impl Receiver {
         let mut buffer = self.buffers.take();
         let length = self.device.receive(&mut buffer)?;
         let header = abi::Request::header(&buffer[..length]).map_err(|_| Errno::AGAIN)?;
-        Ok((header, Message { bytes: Bytes::Pooled { buffer, length }, spliced: None }))
+        Ok((header, Message { bytes: Bytes::Pooled { buffer, length }, payload: None }))
     }
 
     /// Takes a message through a pipe. The data of a WRITE stays there; everything else is copied out.
@@ -90,12 +90,12 @@ impl Receiver {
         if header.opcode == Opcode::Write.as_raw() && length > WRITE_HEAD && header.total_extlen == 0 {
             let spliced = SplicedPayload { pipe, length: length - WRITE_HEAD };
             let bytes = Bytes::Pooled { buffer, length: head };
-            return Ok((header, Message { bytes, spliced: Some(spliced) }));
+            return Ok((header, Message { bytes, payload: Some(Payload::Pipe(spliced)) }));
         }
         let rest = buffer.get_mut(head..length).ok_or(Errno::IO)?;
         pipe.read_exact(rest)?;
         pipes.put(pipe);
-        Ok((header, Message { bytes: Bytes::Pooled { buffer, length }, spliced: None }))
+        Ok((header, Message { bytes: Bytes::Pooled { buffer, length }, payload: None }))
     }
 }
 

@@ -22,6 +22,8 @@ enum Kind {
     Kernel,
     /// A socket that keeps message boundaries: a kernel in a box.
     Socket,
+    /// None: requests come from a guest's queues, by which nothing else can be told.
+    Guest,
 }
 
 impl Device {
@@ -35,6 +37,12 @@ impl Device {
         Ok(Self { fd, kind: if socket { Kind::Socket } else { Kind::Kernel } })
     }
 
+    /// Stands for the connection to a guest.
+    pub(crate) fn guest() -> io::Result<Self> {
+        let fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
+        Ok(Self { fd, kind: Kind::Guest })
+    }
+
     /// A real `/dev/fuse`.
     pub(crate) fn is_kernel(&self) -> bool {
         self.kind == Kind::Kernel
@@ -43,7 +51,7 @@ impl Device {
     /// Another descriptor of the same connection with a queue of its own for requests under way.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         let fd = match self.kind {
-            Kind::Socket => self.fd.try_clone()?,
+            Kind::Socket | Kind::Guest => self.fd.try_clone()?,
             Kind::Kernel => {
                 let fd = rustix::fs::open(
                     "/dev/fuse",
@@ -86,6 +94,9 @@ impl Device {
 
     /// Tells the kernel something on its own account.
     pub(crate) fn notify(&self, notification: &Notification<'_>) -> Result<(), Errno> {
+        if self.kind == Kind::Guest {
+            return Err(Errno::OPNOTSUPP);
+        }
         loop {
             match rustix::io::writev(&self.fd, &notification.slices()) {
                 Ok(_) => return Ok(()),

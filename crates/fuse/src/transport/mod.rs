@@ -6,5 +6,6 @@ pub(crate) mod dev;
 pub(crate) mod device;
 pub(crate) mod pipe;
 pub(crate) mod uring;
+pub(crate) mod virtio;
 
 pub(crate) use channel::{Afterwards, Channel};

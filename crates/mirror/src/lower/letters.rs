@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::OFlags;
@@ -45,8 +46,10 @@ impl Letters {
         if ANY.contains(&magic) {
             return Self::Any;
         }
-        let folds = || SAID_BY.iter().any(|path| Path::new(path).exists());
-        match magic == ALWAYS_BY_DIRECTORY || (BY_DIRECTORY.contains(&magic) && folds()) {
+        // Asked once: a daemon that was locked in does not see these paths any more.
+        static FOLDS: LazyLock<bool> = LazyLock::new(|| SAID_BY.iter().any(|path| Path::new(path).exists()));
+        let folds = *FOLDS;
+        match magic == ALWAYS_BY_DIRECTORY || (BY_DIRECTORY.contains(&magic) && folds) {
             true => Self::ByDirectory,
             false => Self::Exact,
         }

@@ -3,6 +3,7 @@
 mod cache;
 mod ext4;
 pub mod ids;
+mod killpriv;
 mod log;
 mod mount;
 mod options;
@@ -12,6 +13,7 @@ mod wakeful;
 
 pub use cache::CacheArg;
 pub use ext4::{Ext4Args, Ext4Command, Ext4MountArgs, ImageArgs, PlaceArgs};
+pub use killpriv::KillprivArg;
 pub use log::LogArgs;
 pub use mount::MountArgs;
 pub use options::expand;

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use shunt_fuse::guardian::HandOver;
 use shunt_fuse::mount::MountOptions;
 use shunt_fuse::mount::bdi::BdiTuning;
+use shunt_fuse::{Capabilities, Config};
 use shunt_mirror::{CacheMode, Mirror, MirrorError, MirrorOptions, PassthroughMode};
 
-use crate::args::{CacheArg, PassthroughArg, ids};
+use crate::args::{CacheArg, KillprivArg, PassthroughArg, ids};
 use crate::cli::MirrorArgs;
 use crate::daemon;
 use crate::error::{Code, Failure, Result, failed};
@@ -20,6 +21,7 @@ use crate::report::Watch;
 use crate::serve::{self, Held, Service};
 
 mod extension;
+mod virtiofs;
 
 pub fn run(args: &MirrorArgs, argv: &[OsString]) -> Result<ExitCode> {
     if args.mount.probe {
@@ -47,6 +49,9 @@ pub fn run(args: &MirrorArgs, argv: &[OsString]) -> Result<ExitCode> {
 
 /// Opens the source, mounts it, and serves.
 fn serve(args: &MirrorArgs, argv: &[OsString]) -> Result<()> {
+    if let Some(socket) = &args.virtiofs {
+        return virtiofs::serve(args, socket);
+    }
     if args.policy.is_some() && args.extension.is_some() {
         return Err(Failure::new(
             Code::Usage,
@@ -95,12 +100,20 @@ pub(super) fn mount_options(mirror: &Mirror) -> MountOptions {
     MountOptions::new().default_permissions(true).root_permissions(mirror.root_permissions())
 }
 
+/// What a session asks of the kernel.
+pub(super) fn config(args: &MirrorArgs, mirror: &Mirror) -> Config {
+    match args.killpriv {
+        KillprivArg::V2 => mirror.config(),
+        KillprivArg::Off => mirror.config().without(Capabilities::HANDLE_KILLPRIV_V2),
+    }
+}
+
 fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror> {
     Service {
         kind: "mirror",
         source,
         options: mount_options(&mirror),
-        config: mirror.config(),
+        config: config(args, &mirror),
         cache: mirror.caching().to_string(),
         fs: Arc::new(mirror),
         passthrough_off: passthrough_off(args),

@@ -5,6 +5,7 @@
 
 mod calls;
 mod files;
+mod namespace;
 pub mod outside;
 mod probe;
 
@@ -19,7 +20,7 @@ pub fn enter(mountpoint: &Path, rings: bool) {
         tracing::warn!("not locked in: {error}");
         return;
     }
-    if let Err(error) = calls::forbid(rings) {
+    if let Err(error) = calls::forbid(calls::For::Image { rings }) {
         tracing::warn!("not locked in: {error}");
         return;
     }
@@ -28,4 +29,23 @@ pub fn enter(mountpoint: &Path, rings: bool) {
         tracing::warn!("files can still be opened: {error}");
     }
     probe::run();
+}
+
+/// Locks this process in, which is to serve a guest and has one thread yet: in an empty file tree, without the rights
+/// and the system calls that showing a directory does not take.
+///
+/// # Errors
+/// What cannot be given up. Where the user may not have a file tree of their own they keep the one there is.
+pub fn enter_for_guest() -> Result<(), String> {
+    if namespace::possible() {
+        namespace::enter().map_err(|error| format!("no file tree of its own: {error}"))?;
+        namespace::drop_rights().map_err(|error| format!("rights cannot be given up: {error}"))?;
+    } else {
+        tracing::warn!(
+            "the guest is kept from the file tree by the daemon's own rights alone: that takes root"
+        );
+    }
+    calls::forbid(calls::For::Guest)?;
+    probe::run();
+    Ok(())
 }

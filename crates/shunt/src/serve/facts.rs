@@ -218,7 +218,7 @@ fn is_for_programs(opcode: Opcode) -> bool {
     opcode.has_reply() && !matches!(opcode, Init | Destroy | Setupmapping | Removemapping)
 }
 
-fn requests(figures: &Snapshot) -> BTreeMap<String, Requests> {
+pub fn requests(figures: &Snapshot) -> BTreeMap<String, Requests> {
     let micros = |time: Duration| (time.as_nanos() as f64) / 1e3;
     let of_one = figures.operations.iter().map(|operation| {
         let requests = Requests {

@@ -6,6 +6,7 @@ mod kernel;
 mod process;
 pub mod stop;
 mod upgrade;
+pub mod virtiofs;
 
 use std::ffi::OsString;
 use std::io;

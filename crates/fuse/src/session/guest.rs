@@ -1,0 +1,119 @@
+//! Sessions with the kernels of virtual machines: one after the other, as the guest boots, mounts and unmounts.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rustix::io::Errno;
+use shunt_fuse_abi as abi;
+use shunt_fuse_abi::{InHeader, InitIn, Opcode, ParseContext};
+use zerocopy::IntoBytes;
+
+use super::negotiate::{Circumstances, Outcome, negotiate};
+use super::{Config, Connection, Handle, Message, NegotiationError, Session, Transport, TransportInUse};
+use crate::api::FileSystem;
+use crate::transport::Channel;
+use crate::transport::device::Device;
+use crate::transport::virtio::Handler;
+
+/// What the guest knows of an earlier session means nothing in the next one, so each has a file system of its own.
+pub(crate) struct Guest<F> {
+    make: Box<dyn Fn() -> io::Result<F> + Send + Sync>,
+    began: Box<dyn Fn(&Handle) + Send + Sync>,
+    config: Config,
+    live: RwLock<Option<Arc<Session<F>>>>,
+}
+
+impl<F: FileSystem> Guest<F> {
+    /// `began` is told of every session.
+    pub(crate) fn new(
+        make: Box<dyn Fn() -> io::Result<F> + Send + Sync>,
+        began: Box<dyn Fn(&Handle) + Send + Sync>,
+        config: Config,
+    ) -> Self {
+        Self { make, began, config, live: RwLock::default() }
+    }
+
+    /// Answers INIT. A guest that asks again has rebooted.
+    fn init(&self, channel: &Arc<dyn Channel>, header: &InHeader, message: &Message) {
+        let mut live = self.live.write();
+        if let Some(earlier) = live.take() {
+            earlier.end();
+        }
+        let init = match abi::Request::parse(&message.bytes, &ParseContext::default()) {
+            Ok(abi::Request { operation: abi::Operation::Init { arg }, .. }) => arg,
+            _ => {
+                channel.reply(header.unique, Err(Errno::INVAL), &[]).ok();
+                return;
+            }
+        };
+        match self.begin(&init) {
+            Ok((out, session)) => {
+                if let Some(session) = session {
+                    (self.began)(&session.handle);
+                    *live = Some(Arc::new(session));
+                }
+                drop(live);
+                channel.reply(header.unique, Ok(()), &[out.as_bytes()]).ok();
+            }
+            Err(error) => {
+                tracing::error!("a guest cannot be served: {error}");
+                channel.reply(header.unique, Err(Errno::PROTO), &[]).ok();
+            }
+        }
+    }
+
+    fn begin(&self, init: &InitIn) -> Result<(abi::InitOut, Option<Session<F>>), NegotiationError> {
+        let circumstances = Circumstances { may_register_backing_files: false, local_device: false };
+        let (out, negotiated) = match negotiate(init, &self.config, circumstances)? {
+            Outcome::Agreed(out, negotiated) => (out, negotiated),
+            Outcome::AskAgain(out) => return Ok((out, None)),
+        };
+        let fs = (self.make)().map_err(NegotiationError::Start)?;
+        let connection = Connection {
+            device: Arc::new(Device::guest().map_err(NegotiationError::Start)?),
+            negotiated,
+            rings: None,
+            transport: TransportInUse { transport: Transport::Virtio, reason: None },
+        };
+        let session = Session::start(Arc::new(fs), self.config.clone(), connection, None)?;
+        Ok((out, Some(session)))
+    }
+
+    /// The guest is gone, or will not ask any more.
+    pub(crate) fn end(&self) {
+        if let Some(session) = self.live.write().take() {
+            session.end();
+        }
+    }
+}
+
+impl<F: FileSystem> Handler for Guest<F> {
+    fn handle(&self, channel: Arc<dyn Channel>, header: &InHeader, message: Message) {
+        let opcode = Opcode::from_raw(header.opcode);
+        if opcode == Some(Opcode::Init) {
+            self.init(&channel, header, &message);
+            return;
+        }
+        if opcode == Some(Opcode::Destroy) {
+            // First: with the reply the guest may begin anew.
+            self.end();
+            channel.reply(header.unique, Ok(()), &[]).ok();
+            return;
+        }
+        let Some(session) = self.live.read().clone() else {
+            // Dropped unanswered, what wants no answer has none.
+            if opcode.is_none_or(Opcode::has_reply) {
+                channel.reply(header.unique, Err(Errno::NOTCONN), &[]).ok();
+            }
+            return;
+        };
+        super::serve::serve(&session.fs, &session.handle, &channel, header, message);
+    }
+
+    fn malformed(&self) {
+        if let Some(session) = &*self.live.read() {
+            session.handle.shared.statistics.malformed();
+        }
+    }
+}

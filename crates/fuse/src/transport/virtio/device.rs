@@ -1,0 +1,243 @@
+//! The device that a guest sees: its queues, and what it says of itself.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+
+use rustix::io::Errno;
+use shunt_fuse_abi::{InHeader, Opcode};
+use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+use vhost_user_backend::{VhostUserBackend, VringRwLock};
+use virtio_bindings::bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_bindings::bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+use vmm_sys_util::epoll::EventSet;
+use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
+
+use super::exchange::{Exchange, LARGEST, Numbers};
+use super::memory::Guest;
+use super::pool::Pool;
+use super::queue::Queue;
+use crate::session::Message;
+use crate::transport::Channel;
+use crate::transport::buffer::BufferPool;
+
+/// Queues of requests that a guest may use, one for each of its processors say, and one for what must not wait
+/// behind requests.
+pub(crate) const QUEUES: usize = 1 + 16;
+
+/// Chains that a queue may hold.
+const MOST_CHAINS: usize = 1024;
+
+/// Bytes of a device's name.
+pub(crate) const TAG: usize = 36;
+
+/// Does what a guest asks for.
+pub(crate) trait Handler: Send + Sync + 'static {
+    /// Handles one request; replies by `channel`.
+    fn handle(&self, channel: Arc<dyn Channel>, header: &InHeader, message: Message);
+
+    /// Something came that is no request.
+    fn malformed(&self);
+}
+
+/// The device.
+pub(crate) struct Device<H> {
+    handler: Arc<H>,
+    guest: Guest,
+    queues: Vec<Arc<Queue>>,
+    pool: Pool,
+    buffers: Arc<BufferPool>,
+    numbers: Arc<Numbers>,
+    max_write: u32,
+    /// The name, where the emulator does not know one by itself.
+    tag: Option<[u8; TAG]>,
+    failed: OnceLock<()>,
+}
+
+impl<H: Handler> Device<H> {
+    pub(crate) fn new(
+        handler: Arc<H>,
+        guest: Guest,
+        threads: usize,
+        max_write: u32,
+        tag: Option<[u8; TAG]>,
+    ) -> Self {
+        Self {
+            handler,
+            guest,
+            queues: (0..QUEUES).map(|_| Arc::default()).collect(),
+            pool: Pool::new(threads),
+            buffers: BufferPool::new(LARGEST, false),
+            numbers: Arc::default(),
+            max_write,
+            tag,
+            failed: OnceLock::new(),
+        }
+    }
+
+    /// Takes all that is in a queue; tells whether there was anything.
+    fn empty(self: &Arc<Self>, queue: &Arc<Queue>) -> bool {
+        let mut any = false;
+        while let Some((chain, more)) = queue.take(&self.guest) {
+            any = true;
+            let exchange = Exchange::new(queue.clone(), chain, self.numbers.clone());
+            // Handing over takes longer than most requests do; but where others wait they are not to wait for this.
+            if !more && exchange.opcode().is_some_and(is_short) {
+                self.serve(&exchange);
+                continue;
+            }
+            let device = self.clone();
+            self.pool.run(Box::new(move || device.serve(&exchange)));
+            if !self.pool.has_threads() {
+                self.failed.get_or_init(|| tracing::error!("no thread can be had: a guest waits in vain"));
+            }
+        }
+        any
+    }
+
+    fn serve(&self, exchange: &Arc<Exchange>) {
+        match exchange.receive(&self.buffers, self.max_write) {
+            Ok((header, message)) => {
+                // Handlers are caught where they run; this is for calls that have no reply (FORGET).
+                let handle = AssertUnwindSafe(|| self.handler.handle(exchange.clone(), &header, message));
+                if catch_unwind(handle).is_err() {
+                    tracing::error!(request = header.unique, "a call without a reply panicked");
+                }
+            }
+            Err(errno) => {
+                self.handler.malformed();
+                tracing::warn!(%errno, "a guest's request that makes no sense is refused");
+                exchange.reply(exchange.unique(), Err(Errno::INVAL), &[]).ok();
+            }
+        }
+    }
+}
+
+/// Whether a request keeps a thread for a moment only.
+fn is_short(opcode: Opcode) -> bool {
+    use Opcode::{
+        BatchForget, Flush, Forget, Getattr, Getxattr, Interrupt, Listxattr, Lookup, Open, Opendir, Read,
+        Readdir, Readdirplus, Readlink, Release, Releasedir, Statfs, Statx, Write,
+    };
+    matches!(
+        opcode,
+        BatchForget
+            | Flush
+            | Forget
+            | Getattr
+            | Getxattr
+            | Interrupt
+            | Listxattr
+            | Lookup
+            | Open
+            | Opendir
+            | Read
+            | Readdir
+            | Readdirplus
+            | Readlink
+            | Release
+            | Releasedir
+            | Statfs
+            | Statx
+            | Write
+    )
+}
+
+/// A device as the protocol's crate takes it.
+pub(crate) struct Shared<H>(Arc<Device<H>>);
+
+impl<H> Clone for Shared<H> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<H> Shared<H> {
+    pub(crate) fn new(device: Device<H>) -> Self {
+        Self(Arc::new(device))
+    }
+}
+
+impl<H: Handler> VhostUserBackend for Shared<H> {
+    type Bitmap = ();
+    type Vring = VringRwLock<Guest>;
+
+    fn num_queues(&self) -> usize {
+        QUEUES
+    }
+
+    fn max_queue_size(&self) -> usize {
+        MOST_CHAINS
+    }
+
+    fn features(&self) -> u64 {
+        1 << VIRTIO_F_VERSION_1
+            | 1 << VIRTIO_RING_F_INDIRECT_DESC
+            | 1 << VIRTIO_RING_F_EVENT_IDX
+            | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
+    }
+
+    fn protocol_features(&self) -> VhostUserProtocolFeatures {
+        let features = VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
+        match self.0.tag {
+            Some(_) => features | VhostUserProtocolFeatures::CONFIG,
+            None => features,
+        }
+    }
+
+    fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {
+        let mut space = [0; TAG + 4];
+        space[..TAG].copy_from_slice(&self.0.tag.unwrap_or([0; TAG]));
+        space[TAG..].copy_from_slice(&(QUEUES as u32 - 1).to_le_bytes());
+        let start = offset as usize;
+        let end = start.saturating_add(size as usize);
+        space.get(start..end).unwrap_or_default().to_vec()
+    }
+
+    fn set_event_idx(&self, _enabled: bool) {}
+
+    fn update_memory(&self, _memory: Guest) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// A thread for each queue.
+    fn queues_per_thread(&self) -> Vec<u64> {
+        (0..QUEUES).map(|queue| 1 << queue).collect()
+    }
+
+    fn exit_event(&self, _thread: usize) -> Option<(EventConsumer, EventNotifier)> {
+        new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC).ok()
+    }
+
+    fn handle_event(
+        &self,
+        _event: u16,
+        _set: EventSet,
+        rings: &[VringRwLock<Guest>],
+        thread: usize,
+    ) -> io::Result<()> {
+        // An error would end the queue's thread, and with it the queue.
+        let (Some(queue), Some(ring)) = (self.0.queues.get(thread), rings.first()) else { return Ok(()) };
+        queue.bind(ring);
+        // A ring that says it holds something, and twice does not, is none to wait for.
+        let mut vain = 0;
+        while vain < 2 {
+            queue.set_kicks(false);
+            vain = if self.0.empty(queue) { 0 } else { vain + 1 };
+            if !queue.set_kicks(true) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The guest, or its emulator, wants its memory back.
+    fn stop_vring(&self, index: u32) -> io::Result<()> {
+        if let Some(queue) = self.0.queues.get(index as usize) {
+            queue.drain();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! Threads for requests that may take long, or that came many at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+use std::thread;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads started as work comes, up to a number; they end with the pool.
+#[derive(Debug)]
+pub(super) struct Pool {
+    // Bounded by the chains that the guest's queues have room for.
+    jobs: Sender<Job>,
+    waiting: Receiver<Job>,
+    threads: AtomicUsize,
+    /// Threads that wait for a job, less the jobs that wait for a thread.
+    spare: Arc<AtomicIsize>,
+    most: usize,
+}
+
+impl Pool {
+    pub(super) fn new(most: usize) -> Self {
+        let (jobs, waiting) = unbounded();
+        Self { jobs, waiting, threads: AtomicUsize::new(0), spare: Arc::default(), most }
+    }
+
+    pub(super) fn run(&self, job: Job) {
+        let spare = self.spare.fetch_sub(1, Ordering::AcqRel);
+        if spare <= 0 && self.threads.load(Ordering::Relaxed) < self.most {
+            self.start();
+        }
+        if let Err(refused) = self.jobs.send(job) {
+            (refused.0)();
+        }
+    }
+
+    fn start(&self) {
+        let number = self.threads.fetch_add(1, Ordering::Relaxed);
+        let (waiting, spare) = (self.waiting.clone(), self.spare.clone());
+        let started = thread::Builder::new().name(format!("shunt-guest-{number}")).spawn(move || {
+            loop {
+                spare.fetch_add(1, Ordering::AcqRel);
+                let Ok(job) = waiting.recv() else { break };
+                job();
+            }
+        });
+        if let Err(error) = started {
+            self.threads.fetch_sub(1, Ordering::Relaxed);
+            tracing::warn!(%error, "cannot add a thread for a guest's requests");
+        }
+    }
+
+    /// Whether jobs are ever done.
+    pub(super) fn has_threads(&self) -> bool {
+        self.threads.load(Ordering::Relaxed) > 0
+    }
+}

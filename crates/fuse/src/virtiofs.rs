@@ -1,0 +1,147 @@
+//! A file system for virtual machines: virtiofs, by the protocol vhost-user.
+//!
+//! Where the kernel of a mount can be told of changes, a guest's cannot: there is no way to send it anything but
+//! replies. So nothing of [`Caches`](crate::Caches) has an effect (EOPNOTSUPP), and what others may change must be
+//! given expiries that end.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use vhost::vhost_user::{Error as Protocol, Listener};
+use vhost_user_backend::{Error, ShutdownHandle, VhostUserDaemon};
+use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
+
+use crate::api::FileSystem;
+use crate::session::guest::Guest;
+use crate::transport::virtio::{self, Device};
+use crate::{Config, Handle};
+
+/// Bytes of the longest [tag](Server::tag).
+pub const LONGEST_TAG: usize = virtio::TAG;
+
+/// Request queues that a guest may use.
+pub const REQUEST_QUEUES: usize = virtio::QUEUES - 1;
+
+/// Waits at a socket for the emulators of virtual machines, and serves one at a time.
+pub struct Server<F> {
+    guest: Arc<Guest<F>>,
+    config: Config,
+    tag: Option<[u8; virtio::TAG]>,
+    stop: Stop,
+}
+
+impl<F> std::fmt::Debug for Server<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("stop", &self.stop).finish_non_exhaustive()
+    }
+}
+
+/// Ends a [`Server`], from any thread.
+#[derive(Clone)]
+pub struct Stop(Arc<Stopping>);
+
+#[derive(Default)]
+struct Stopping {
+    stopped: AtomicBool,
+    listener: Mutex<Option<UnixListener>>,
+    connection: Mutex<Option<ShutdownHandle>>,
+}
+
+impl std::fmt::Debug for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Stop").field(&self.0.stopped).finish()
+    }
+}
+
+impl Stop {
+    /// Takes no further connection, and closes the one that there is.
+    pub fn stop(&self) {
+        self.0.stopped.store(true, Ordering::SeqCst);
+        if let Some(listener) = &*self.0.listener.lock() {
+            rustix::net::shutdown(listener.as_fd(), rustix::net::Shutdown::Both).ok();
+        }
+        if let Some(connection) = &*self.0.connection.lock() {
+            connection.shutdown();
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.0.stopped.load(Ordering::SeqCst)
+    }
+}
+
+impl<F: FileSystem> Server<F> {
+    /// `make` gives a file system for each session: one begins whenever a guest mounts. `began` is told of each.
+    ///
+    /// Of `config`, threads are those for requests that take long, or that come many at once; what concerns
+    /// `/dev/fuse` has no meaning.
+    pub fn new(
+        config: Config,
+        make: impl Fn() -> io::Result<F> + Send + Sync + 'static,
+        began: impl Fn(&Handle) + Send + Sync + 'static,
+    ) -> Self {
+        let guest = Arc::new(Guest::new(Box::new(make), Box::new(began), config.clone()));
+        Self { guest, config, tag: None, stop: Stop(Arc::default()) }
+    }
+
+    /// The name by which the guest mounts it, for emulators that ask (QEMU has its own): 1 to [`LONGEST_TAG`] bytes.
+    /// `None` where it is not of that length.
+    pub fn tag(mut self, tag: &[u8]) -> Option<Self> {
+        let mut name = [0; virtio::TAG];
+        name.get_mut(..tag.len()).filter(|room| !room.is_empty())?.copy_from_slice(tag);
+        self.tag = Some(name);
+        Some(self)
+    }
+
+    /// A way to end it.
+    pub fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// Serves one emulator after the other until it is [stopped](Self::stop). An emulator may come back at any time; its
+    /// guest begins anew then.
+    ///
+    /// # Errors
+    /// The socket, or a thread, cannot be had.
+    pub fn serve(&self, listener: UnixListener) -> io::Result<()> {
+        *self.stop.0.listener.lock() = Some(listener.try_clone()?);
+        let mut listener = Listener::from(listener);
+        while !self.stop.is_stopped() {
+            let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
+            let (threads, max_write) = (self.config.max_threads, self.config.max_write);
+            let device = Device::new(self.guest.clone(), memory.clone(), threads, max_write, self.tag);
+            let device = virtio::Shared::new(device);
+            let mut daemon =
+                VhostUserDaemon::new("shunt-vhost".to_owned(), device, memory).map_err(failed)?;
+            match daemon.start(&mut listener) {
+                Ok(()) => {}
+                Err(_) if self.stop.is_stopped() => break,
+                Err(error) => return Err(failed(error)),
+            }
+            tracing::info!("an emulator is connected");
+            *self.stop.0.connection.lock() = daemon.shutdown_handle();
+            if self.stop.is_stopped() {
+                daemon.request_shutdown();
+            }
+            let ended = daemon.wait();
+            *self.stop.0.connection.lock() = None;
+            match ended {
+                Ok(()) | Err(Error::HandleRequest(Protocol::Disconnected | Protocol::PartialMessage)) => {
+                    tracing::info!("the emulator is gone");
+                }
+                Err(error) => tracing::warn!("the emulator is sent away: {error}"),
+            }
+            drop(daemon);
+            self.guest.end();
+        }
+        Ok(())
+    }
+}
+
+fn failed(error: Error) -> io::Error {
+    io::Error::other(error.to_string())
+}

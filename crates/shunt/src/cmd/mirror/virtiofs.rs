@@ -1,0 +1,64 @@
+//! `shunt mirror --virtiofs`: the guest of a virtual machine in place of a mount.
+
+use std::io;
+use std::path::Path;
+
+use shunt_fuse::Handle;
+use shunt_fuse::virtiofs::Server;
+use shunt_mirror::{CacheMode, Mirror, MirrorOptions, PassthroughMode};
+
+use super::{config, explain, options, source};
+use crate::args::CacheArg;
+use crate::cli::MirrorArgs;
+use crate::error::{Result, usage};
+use crate::serve::virtiofs::{self, Shown};
+
+pub fn serve(args: &MirrorArgs, socket: &Path) -> Result<()> {
+    let options = guest_options(args)?;
+    let mirror = Mirror::open(options.clone()).map_err(explain)?;
+    tracing::info!("{}", mirror.describe());
+    let shown = Shown { source: source(args)?, cache: mirror.caching().to_string() };
+    let config = virtiofs::configured(config(args, &mirror), &args.mount);
+    let tag = args.tag.clone();
+    virtiofs::serve(
+        socket,
+        &args.mount,
+        shown,
+        args.sandbox_probe,
+        move |began: Box<dyn Fn(&Handle) + Send + Sync>| {
+            let make = move || mirror.anew(options.clone()).map_err(io::Error::other);
+            let server = Server::new(config, make, began);
+            match tag {
+                None => Ok(server),
+                Some(tag) => server.tag(tag.as_bytes()).ok_or_else(|| usage("--tag takes 1 to 36 bytes")),
+            }
+        },
+    )
+}
+
+/// A guest cannot be told of anything: what rests on that is refused, or replaced.
+fn guest_options(args: &MirrorArgs) -> Result<MirrorOptions> {
+    let refused = [
+        (
+            args.cache == CacheArg::Coherent,
+            "--cache coherent",
+            "--cache timeout=SECONDS shows changes in that time",
+        ),
+        (args.max_inodes.is_some(), "--max-inodes", "a guest forgets as it needs memory"),
+        (args.policy.is_some(), "--policy", "whoever asks in a guest is not known here"),
+        (args.extension.is_some(), "--extension", "it answers in this machine's kernel"),
+    ];
+    for (asked, option, instead) in refused {
+        if asked {
+            return Err(usage(format_args!(
+                "{option} does not go with --virtiofs, where nothing can be told to the kernel that asks: {instead}"
+            )));
+        }
+    }
+    let options = options(args)?;
+    let cache = match options.cache {
+        CacheMode::Auto => CacheMode::default(),
+        cache => cache,
+    };
+    Ok(MirrorOptions { cache, passthrough: PassthroughMode::Off, ..options })
+}

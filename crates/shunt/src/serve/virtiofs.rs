@@ -1,0 +1,142 @@
+//! Serves virtual machines: what a socket is to them, a mount is to others.
+
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use rustix::fs::Mode;
+use shunt_fuse::virtiofs::{Server, Stop};
+use shunt_fuse::{Config, FileSystem, Handle};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+
+use super::{announce, facts};
+use crate::args::MountArgs;
+use crate::error::{Code, Failure, Result, failed};
+use crate::log::STATISTICS;
+use crate::report::{Cache, Stat};
+use crate::sandbox;
+
+/// What is shown, for people.
+pub struct Shown {
+    /// The directory.
+    pub source: PathBuf,
+    /// How it is cached.
+    pub cache: String,
+}
+
+/// The session under way, or the last one.
+type Current = Arc<Mutex<Option<Handle>>>;
+
+/// Threads for what takes long.
+const THREADS: usize = 16;
+
+/// The options of the command line that concern serving.
+pub fn configured(config: Config, args: &MountArgs) -> Config {
+    let threads = args.threads.map_or(THREADS, usize::from);
+    config.threads(threads, threads).splice(false)
+}
+
+/// Waits at `socket` and serves whoever comes, until a signal ends it. `make` is given what is to be told of sessions.
+///
+/// # Errors
+/// The socket cannot be had, or the process cannot be locked in.
+pub fn serve<F: FileSystem>(
+    socket: &Path,
+    args: &MountArgs,
+    shown: Shown,
+    probe: bool,
+    make: impl FnOnce(Box<dyn Fn(&Handle) + Send + Sync>) -> Result<Server<F>>,
+) -> Result<()> {
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
+        .map_err(|error| failed(format_args!("cannot take care of signals: {error}")))?;
+    let listener = listen(socket)?;
+    let current = Current::default();
+    let began = current.clone();
+    let server = make(Box::new(move |handle| {
+        tracing::info!("a guest has mounted it");
+        *began.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle.clone());
+    }))?;
+    if probe {
+        sandbox::probe_on_entry();
+    }
+    // Threads to come are locked in with us.
+    sandbox::enter_for_guest().map_err(|error| failed(format_args!("cannot lock the daemon in: {error}")))?;
+    let line = format!(
+        "{} shows {} to a guest (transport virtio, no passthrough, no takeover, cache {})",
+        socket.display(),
+        shown.source.display(),
+        shown.cache
+    );
+    watch(signals, server.stop(), current.clone(), shown)?;
+    announce(args, &crate::text::printable(&line))?;
+    server
+        .serve(listener)
+        .map_err(|error| failed(format_args!("stopped serving {}: {error}", socket.display())))
+}
+
+/// Makes the socket, in place of one that nobody listens at. Only its owner may connect.
+fn listen(socket: &Path) -> Result<UnixListener> {
+    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let bound = match UnixListener::bind(socket) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_socket(socket) => {
+            match UnixStream::connect(socket) {
+                Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(socket).and_then(|()| UnixListener::bind(socket))
+                }
+                Ok(_) => {
+                    let message =
+                        format_args!("somebody listens at {} already", socket.display()).to_string();
+                    return Err(Failure::new(Code::Busy, message));
+                }
+                Err(error) => Err(error),
+            }
+        }
+        bound => bound,
+    };
+    rustix::process::umask(before);
+    bound.map_err(|error| failed(format_args!("cannot make the socket {}: {error}", socket.display())))
+}
+
+/// Anything else that is there is not ours to remove.
+fn is_socket(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+}
+
+fn watch(mut signals: Signals, stop: Stop, current: Current, shown: Shown) -> Result<()> {
+    let work = move || {
+        for signal in signals.forever() {
+            if signal == SIGUSR1 {
+                log_statistics(&current, &shown);
+            } else {
+                stop.stop();
+            }
+        }
+    };
+    let started = thread::Builder::new().name("signals".into()).spawn(work);
+    started.map(drop).map_err(|error| failed(format_args!("cannot start a thread: {error}")))
+}
+
+fn log_statistics(current: &Current, shown: &Shown) {
+    let Some(handle) = current.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return };
+    let figures = handle.statistics();
+    let stat = Stat {
+        source: shown.source.to_string_lossy().into_owned(),
+        kind: "mirror".to_owned(),
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        transport: handle.transport().transport.to_string(),
+        waiting: handle.waiting_requests() as u64,
+        cancelled: figures.cancelled,
+        requests: facts::requests(&figures),
+        cache: Cache { mode: shown.cache.clone(), ..Cache::default() },
+        ..Stat::default()
+    };
+    match serde_json::to_string(&stat) {
+        Ok(json) => tracing::info!(target: STATISTICS, "{json}"),
+        Err(error) => tracing::warn!("cannot write statistics: {error}"),
+    }
+}
