@@ -258,7 +258,7 @@ pub struct MirrorArgs {
     pub virtiofs: Option<PathBuf>,
 
     /// The name by which a guest mounts it, 1 to 36 bytes, for emulators that ask; QEMU has its own, `tag=`
-    #[arg(long, value_name = "NAME", requires = "virtiofs")]
+    #[arg(long, value_name = "NAME")]
     pub tag: Option<String>,
 
     /// Whether the kernel leaves it to the daemon to clear setuid, setgid and capabilities at a write (`v2`), or asks for
@@ -267,7 +267,7 @@ pub struct MirrorArgs {
     pub killpriv: KillprivArg,
 
     /// Once locked in, try what must not work
-    #[arg(long, hide = true, requires = "virtiofs")]
+    #[arg(long, hide = true)]
     pub sandbox_probe: bool,
 
     /// Ask the kernel to forget inodes that nobody uses above this number
@@ -400,7 +400,7 @@ mod tests {
     fn a_guest_takes_the_place_of_a_mount() {
         let (args, _) = mirror("shunt mirror /a --virtiofs /s -o cache=none");
         assert_eq!((args.virtiofs, args.cache), (Some("/s".into()), CacheArg::None));
-        for wrong in ["shunt mirror /a", "shunt mirror /a /b --virtiofs /s", "shunt mirror /a /b --tag t"] {
+        for wrong in ["shunt mirror /a", "shunt mirror /a /b --virtiofs /s"] {
             assert!(Cli::try_parse_from(wrong.split(' ')).is_err(), "{wrong}");
         }
     }

@@ -152,4 +152,5 @@ fn what_cannot_be_had_with_a_guest_is_refused_in_a_line() {
         .args(["mirror", "--tag", &"x".repeat(37), "--virtiofs"])
         .args([scene.path("socket"), scene.source()]);
     assert!(fails(command.output().unwrap(), 2).contains("36 bytes"));
+    assert!(fails(shunt(["mirror", "/", "/mnt", "--tag", "x"]), 2).contains("--virtiofs"));
 }

@@ -52,6 +52,9 @@ fn serve(args: &MirrorArgs, argv: &[OsString]) -> Result<()> {
     if let Some(socket) = &args.virtiofs {
         return virtiofs::serve(args, socket);
     }
+    if args.tag.is_some() || args.sandbox_probe {
+        return Err(Failure::new(Code::Usage, "--tag and --sandbox-probe go with --virtiofs"));
+    }
     if args.policy.is_some() && args.extension.is_some() {
         return Err(Failure::new(
             Code::Usage,
