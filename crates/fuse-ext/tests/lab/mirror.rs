@@ -315,5 +315,7 @@ fn without_the_module_a_line_says_so() {
     let stat = mirror.stat();
     assert_eq!(stat["extension"]["attached"], false);
     assert_eq!(stat["extension"]["reason"], "the module shunt_fuse_ext is not loaded");
+    // All else is as without the option.
+    assert_eq!(stat["no_takeover"], serde_json::Value::Null);
     println!("{}", lines[0]);
 }

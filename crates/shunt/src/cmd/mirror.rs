@@ -68,13 +68,13 @@ fn serve(args: &MirrorArgs, argv: &[OsString]) -> Result<()> {
     tracing::info!("{}", mirror.describe());
     let source = source(args)?;
     let restart = match mirror.can_be_taken_over() {
-        true if args.extension.is_some() => Err("what the extension knows is not handed over".to_owned()),
+        true if extension::may_answer(args) => Err("what the extension knows is not handed over".to_owned()),
         true => serve::restart(argv, &args.mount),
         false => Err(format!("{} has no file handles that this user may open", source.display())),
     };
     let service = service(args, mirror, source);
     match &args.extension {
-        Some(program) => extension::serve(service, program, args.ask_always, &args.mount, restart),
+        Some(program) => extension::serve(service, program, args, restart),
         None => serve::serve(service, &args.mount, restart),
     }
 }
@@ -150,7 +150,7 @@ pub(super) fn options(args: &MirrorArgs) -> Result<MirrorOptions> {
         resumes: false,
         inotify: args.inotify,
         always_opens: false,
-        passes_rereads: args.extension.is_some() && extension::may_answer(),
+        passes_rereads: extension::may_answer(args),
     })
 }
 
