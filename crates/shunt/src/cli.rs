@@ -235,7 +235,8 @@ pub struct MirrorArgs {
     pub passthrough: PassthroughArg,
 
     /// Have the kernel answer what was asked before, by a program in it: `builtin`, or a file that clang made. Needs the
-    /// module shunt_fuse_ext and a build with the feature `extension`; without them the daemon answers
+    /// module shunt_fuse_ext and a build with the feature `extension`; without them the daemon answers. With
+    /// `--takeover off` it opens files too
     #[arg(long, value_name = "PROGRAM")]
     pub extension: Option<PathBuf>,
 

@@ -53,6 +53,9 @@ fn gone(learnt: &Learnt, node: Option<NodeId>) {
 impl<F: FileSystem> FileSystem for Extended<F> {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
         self.inner.start(session)?;
+        for file in session.takeover().map_or(&[][..], |takeover| takeover.files()) {
+            self.learnt.opens.opened_before(file.node, file.flags);
+        }
         self.listen(session);
         self.attach(session);
         Ok(())

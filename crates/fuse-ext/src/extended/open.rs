@@ -38,6 +38,15 @@ impl OpenNodes {
         opens.writes |= writes(flags);
     }
 
+    /// An open that an earlier daemon answered, passed through for all that is known.
+    pub(super) fn opened_before(&self, node: NodeId, flags: u32) {
+        let mut nodes = self.lock();
+        let opens = nodes.entry(node).or_default();
+        opens.count += 1;
+        opens.passed_through = true;
+        opens.writes |= writes(flags);
+    }
+
     /// Tells whether any of its opens could write.
     pub(super) fn closed(&self, node: NodeId) -> bool {
         let mut nodes = self.lock();

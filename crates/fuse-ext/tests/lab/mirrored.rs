@@ -67,8 +67,13 @@ impl Mirrored {
     }
 
     pub fn stat(&self) -> Value {
+        self.try_stat().expect("the daemon answers")
+    }
+
+    /// None while nobody serves.
+    pub fn try_stat(&self) -> Option<Value> {
         let out = Command::new("shunt").args(["stat", "--json"]).arg(self.path("")).output().unwrap();
-        serde_json::from_slice(&out.stdout).unwrap()
+        serde_json::from_slice(&out.stdout).ok()
     }
 
     /// Requests that the daemon was asked and the kernel answered, of some operations, during `work`.

@@ -68,7 +68,6 @@ fn serve(args: &MirrorArgs, argv: &[OsString]) -> Result<()> {
     tracing::info!("{}", mirror.describe());
     let source = source(args)?;
     let restart = match mirror.can_be_taken_over() {
-        true if extension::may_answer(args) => Err("what the extension knows is not handed over".to_owned()),
         true => serve::restart(argv, &args.mount),
         false => Err(format!("{} has no file handles that this user may open", source.display())),
     };
@@ -88,7 +87,11 @@ pub(super) fn source(args: &MirrorArgs) -> Result<PathBuf> {
 fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
     let mirror = Mirror::resume(options(args)?, &mut hand_over).map_err(explain)?;
     let source = args.source.clone();
-    serve::take_over(service(args, mirror, source), &args.mount, hand_over)
+    let service = service(args, mirror, source);
+    match &args.extension {
+        Some(program) => extension::take_over(service, program, args, hand_over),
+        None => serve::take_over(service, &args.mount, hand_over),
+    }
 }
 
 pub(super) fn passthrough_off(args: &MirrorArgs) -> Option<String> {
@@ -150,7 +153,7 @@ pub(super) fn options(args: &MirrorArgs) -> Result<MirrorOptions> {
         resumes: false,
         inotify: args.inotify,
         always_opens: false,
-        passes_rereads: extension::may_answer(args),
+        passes_rereads: extension::opens_files(args),
     })
 }
 

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use shunt_fuse::guardian::Restart;
+use shunt_fuse::guardian::{HandOver, Restart};
 use shunt_mirror::Mirror;
 
-use crate::args::MountArgs;
+use crate::args::TakeoverArg;
 use crate::cli::MirrorArgs;
-use crate::error::Result;
+use crate::error::{Result, failed};
 use crate::serve::{self, Held, Service};
 
 const NO_FEATURE: &str = "this build has none (feature `extension`)";
@@ -21,9 +21,9 @@ fn obstacle() -> Option<&'static str> {
     (!Path::new("/sys/module/shunt_fuse_ext").exists()).then_some(NO_MODULE)
 }
 
-/// Whether an extension is wanted, and there may be somebody in the kernel to ask it.
-pub fn may_answer(args: &MirrorArgs) -> bool {
-    args.extension.is_some() && obstacle().is_none()
+/// Whether the program opens files as well: not where another daemon may follow, for it would not know of them.
+pub fn opens_files(args: &MirrorArgs) -> bool {
+    args.extension.is_some() && args.mount.takeover == TakeoverArg::Off && obstacle().is_none()
 }
 
 /// Serves with a program before the daemon; without where there can be none.
@@ -34,33 +34,57 @@ pub fn serve(
     restart: Result<Restart, String>,
 ) -> Result<()> {
     match obstacle() {
-        None => extended(service, program, args, restart),
-        Some(reason) => without(service, reason, &args.mount, restart),
+        None => serve::serve(extended(service, read(program)?, args), &args.mount, restart),
+        Some(reason) => serve::serve(without(service, reason), &args.mount, restart),
     }
+}
+
+/// Goes on where another daemon ended. Its program ended with it, and this one begins anew.
+pub fn take_over(
+    service: Service<Mirror>,
+    program: &Path,
+    args: &MirrorArgs,
+    hand_over: HandOver,
+) -> Result<()> {
+    let program = match obstacle() {
+        None => read(program).map_err(|failure| failure.to_string()),
+        Some(reason) => Err(reason.to_owned()),
+    };
+    match program {
+        Ok(program) => serve::take_over(extended(service, program, args), &args.mount, hand_over),
+        // The mount must go on.
+        Err(reason) => serve::take_over(without(service, &reason), &args.mount, hand_over),
+    }
+}
+
+#[cfg(feature = "extension")]
+fn read(program: &Path) -> Result<Vec<u8>> {
+    if program == Path::new("builtin") {
+        let builtin = shunt_fuse_ext::builtin::PROGRAM;
+        return builtin
+            .map(<[u8]>::to_vec)
+            .ok_or_else(|| failed("there is no builtin extension in this build: clang was missing"));
+    }
+    std::fs::read(program).map_err(|error| failed(format_args!("cannot read {}: {error}", program.display())))
+}
+
+#[cfg(not(feature = "extension"))]
+fn read(_program: &Path) -> Result<Vec<u8>> {
+    Err(failed(NO_FEATURE))
 }
 
 #[cfg(feature = "extension")]
 fn extended(
     service: Service<Mirror>,
-    program: &Path,
+    program: Vec<u8>,
     args: &MirrorArgs,
-    restart: Result<Restart, String>,
-) -> Result<()> {
-    use shunt_fuse_ext::{Extended, Extension, builtin};
+) -> Service<shunt_fuse_ext::Extended<Mirror>> {
+    use shunt_fuse_ext::{Extended, Extension};
 
-    use crate::error::failed;
-
-    let program = match program.to_str() {
-        Some("builtin") => builtin::PROGRAM
-            .ok_or_else(|| failed("there is no builtin extension in this build: clang was missing"))?
-            .to_vec(),
-        _ => std::fs::read(program)
-            .map_err(|error| failed(format_args!("cannot read {}: {error}", program.display())))?,
-    };
     let extension = Extension {
         program,
         xattrs: true,
-        opens: true,
+        opens: opens_files(args),
         relatime: service.fs.keeps_access_times_loosely(),
         ask_always: args.ask_always,
     };
@@ -68,31 +92,20 @@ fn extended(
         let (refusal, files) = (extended.refusal(), extended.known_files() as u64);
         Held { extension: Some(serve::Extended { refusal, files }), ..super::held(extended.inner()) }
     };
-    let service = service.around(|fs| Extended::new(fs, extension).telling(Mirror::tells_of), held);
-    serve::serve(service, &args.mount, restart)
+    service.around(|fs| Extended::new(fs, extension).telling(Mirror::tells_of), held)
 }
 
 #[cfg(not(feature = "extension"))]
-fn extended(
-    service: Service<Mirror>,
-    _program: &Path,
-    args: &MirrorArgs,
-    restart: Result<Restart, String>,
-) -> Result<()> {
-    without(service, NO_FEATURE, &args.mount, restart)
+fn extended(service: Service<Mirror>, _program: Vec<u8>, _args: &MirrorArgs) -> Service<Mirror> {
+    without(service, NO_FEATURE)
 }
 
 /// The daemon answers everything.
-fn without(
-    mut service: Service<Mirror>,
-    reason: &str,
-    args: &MountArgs,
-    restart: Result<Restart, String>,
-) -> Result<()> {
+fn without(mut service: Service<Mirror>, reason: &str) -> Service<Mirror> {
     tracing::warn!("no extension in the kernel: {reason}");
     service.held = |mirror| {
         let refusal = Some(obstacle().unwrap_or("the module came after the mount").to_owned());
         Held { extension: Some(serve::Extended { refusal, files: 0 }), ..super::held(mirror) }
     };
-    serve::serve(service, args, restart)
+    service
 }
