@@ -173,6 +173,7 @@ fn void_chains_come_back_and_the_queue_goes_on() {
         guest.kick();
         guest.settle();
         assert_eq!(guest.used(), guest.available, "{what}: it comes back");
+        assert_eq!(guest.last_used(), (0, 0), "{what}: nothing is written");
         assert!(
             guest.ask(Opcode::Lookup, 2, 1, b"f\0", 4096).is_some_and(|(error, _)| error == 0),
             "after {what}"
