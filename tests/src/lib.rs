@@ -25,6 +25,7 @@ pub mod mounts;
 pub mod nobody;
 pub mod pace;
 pub mod peer;
+pub mod picture;
 pub mod rich;
 pub mod rings;
 pub mod rng;

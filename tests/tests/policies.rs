@@ -12,14 +12,11 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, pipe, splice};
 use shunt_tests::cmd::within;
+use shunt_tests::picture::{SECRET, SIZE, has_secret, picture};
 use shunt_tests::stage::Plan;
 use shunt_tests::sys::{Aligned, Shared};
 use shunt_tests::{Stage, User};
 use tempfile::TempDir;
-
-/// What only some may see.
-const SECRET: &[u8] = b"secret place, 24 bytes!!";
-const SIZE: usize = 192 << 10;
 
 const OWNER: u32 = 2000;
 const GUEST: u32 = 2001;
@@ -51,26 +48,6 @@ uid = 2001
 action = "deny"
 error = "EPERM"
 "#;
-
-/// A picture with a GPS directory of one value, which is the secret, and of some size.
-fn picture() -> Vec<u8> {
-    let mut tiff = b"II*\0\x08\0\0\0\x01\0".to_vec();
-    tiff.extend([0x25, 0x88, 4, 0, 1, 0, 0, 0, 26, 0, 0, 0, 0, 0, 0, 0]);
-    tiff.extend([1, 0, 2, 0, 5, 0, 3, 0, 0, 0, 44, 0, 0, 0, 0, 0, 0, 0]);
-    tiff.extend(SECRET);
-    let body = [&b"Exif\0\0"[..], &tiff].concat();
-    let mut jpeg = b"\xff\xd8\xff\xe1".to_vec();
-    jpeg.extend((body.len() as u16 + 2).to_be_bytes());
-    jpeg.extend(body);
-    jpeg.extend(b"\xff\xda\0\x02");
-    jpeg.resize(SIZE - 2, 0x55);
-    jpeg.extend(b"\xff\xd9");
-    jpeg
-}
-
-fn has_secret(bytes: &[u8]) -> bool {
-    bytes.windows(SECRET.len()).any(|window| window == SECRET)
-}
 
 /// A mount with rules. The file of rules goes with the first.
 fn stage(rules: &str, args: &[&str]) -> Option<(TempDir, Stage)> {
