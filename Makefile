@@ -52,6 +52,7 @@ lab:
 	@lab/dkms
 	@lab/extension --long
 	@lab/virtiofs --long
+	@TIME=30 lab/policy
 
 fuzz:
 	@scripts/fuzz $(TIME)

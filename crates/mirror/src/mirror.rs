@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Once};
 
 use parking_lot::Mutex;
@@ -27,7 +28,10 @@ pub struct Mirror {
     caching: Caching,
     pub(crate) coherence: Coherence,
     pub(crate) passthrough: PassthroughMode,
-    pub(crate) always_opens: bool,
+    /// Opens of files are asked for, whatever else would be.
+    pub(crate) always_opens: AtomicBool,
+    /// And so are those of directories.
+    pub(crate) lists_opened: bool,
     pub(crate) passes_rereads: bool,
     pub(crate) pruner: Pruner,
     pub(crate) mappable: Mappable,
@@ -83,7 +87,8 @@ impl Mirror {
             caching,
             coherence: Coherence::default(),
             passthrough,
-            always_opens,
+            always_opens: AtomicBool::new(always_opens),
+            lists_opened: always_opens,
             passes_rereads,
             pruner: Pruner::new(most),
             mappable: Mappable::default(),

@@ -57,6 +57,11 @@ impl Class {
         self.candidates.iter().map(|candidate| (candidate, self.rule(candidate)))
     }
 
+    /// Whether both are of the same policy.
+    pub fn is_akin(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.policy, &other.policy)
+    }
+
     /// No rule has anything to say.
     pub fn is_free(&self) -> bool {
         self.candidates.is_empty()

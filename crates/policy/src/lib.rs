@@ -50,6 +50,7 @@ mod place;
 mod policy;
 pub mod redact;
 mod rule;
+mod table;
 
 pub use caller::{Caller, Somebody};
 pub use class::Class;
@@ -61,3 +62,4 @@ pub use ids::Names;
 pub use place::Place;
 pub use policy::Policy;
 pub use rule::{Action, Denial, Op, Redaction, Rule};
+pub use table::{Cell, MOST_CELLS, MOST_GROUPS, MOST_USERS, Table};

@@ -284,3 +284,64 @@ fn rules_that_a_graft_would_silence_are_refused() {
         assert!(error.contains(said), "{text}\n{error}");
     }
 }
+
+#[test]
+fn a_table_decides_as_the_class_does() {
+    let policy = policy(
+        &(PHONE.split("path = \"*.jpg\"").next().unwrap().to_owned()
+            + r#"
+path = "/pool/**"
+uid = ["100-199", 300]
+except = { gid = "5-6", uid = 150 }
+op = ["write", "list"]
+action = "read-only"
+
+[[rule]]
+path = "/pool/**"
+gid = 6
+action = "deny"
+"#),
+    );
+    assert!(policy.has_tables());
+    for path in ["/Android/data/com.example.shop/x", "/Android/data/other", "/pool/a", "/free"] {
+        let class = policy.place(path.as_bytes()).class();
+        let table = class.table().unwrap();
+        let index = |bounds: &[u32], id: u32| bounds.iter().filter(|bound| **bound <= id).count() - 1;
+        for uid in (0..400).chain(10090..10220).chain([u32::MAX - 1]) {
+            for gid in 0..9 {
+                let cell =
+                    table.cells[index(&table.users, uid) * table.groups.len() + index(&table.groups, gid)];
+                for (_, op) in Op::NAMED {
+                    let decided = class.decide(op, &Somebody::new(uid, gid), &NoContent).outcome;
+                    let errno = match decided.name() {
+                        "allow" => 0,
+                        "hide" => 2,
+                        "read-only" => 30,
+                        _ => 13,
+                    };
+                    assert_eq!(cell[op as usize], errno, "{path} {uid} {gid} {op:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_asks_for_more_than_user_and_group_has_no_table() {
+    for more in [
+        "group = 5",
+        "exe = \"/bin/true\"",
+        "content = \"image/jpeg\"",
+        "audit = true",
+        "except = { group = 5 }",
+    ] {
+        let policy = policy(&format!("[[rule]]\npath = \"/a\"\n{more}\naction = \"deny\"\n"));
+        assert!(!policy.has_tables() && policy.place(b"/a").class().table().is_none(), "{more}");
+    }
+    for rule in ["path = \"/{gid}/a\"\naction = \"hide\"", "path = \"/a\"\naction = \"redact\""] {
+        assert!(!policy(&format!("[[rule]]\n{rule}\n")).has_tables(), "{rule}");
+    }
+    let many: Vec<String> = (0..70).map(|uid| (uid * 2).to_string()).collect();
+    let many = policy(&format!("[[rule]]\npath = \"/a\"\nuid = [{}]\naction = \"deny\"\n", many.join(", ")));
+    assert!(!many.has_tables() && many.place(b"/a").class().table().is_none());
+}

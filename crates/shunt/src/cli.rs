@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use shunt_fuse::mount::MountOptions;
 
-use crate::args::{CacheArg, Ext4Args, KillprivArg, MountArgs, PassthroughArg, expand, ids};
+use crate::args::{CacheArg, Ext4Args, KillprivArg, LsmArg, MountArgs, PassthroughArg, expand, ids};
 use crate::error::Result;
 
 const EXIT_CODES: &str = "\
@@ -225,6 +225,10 @@ pub struct MirrorArgs {
     /// Add the decisions that rules want told to this file, a line of JSON each [default: the log]
     #[arg(long, value_name = "FILE", requires = "policy")]
     pub audit_log: Option<PathBuf>,
+
+    /// Who checks the rules
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    pub lsm: LsmArg,
 
     /// Listen to at most so many directories by inotify, also where fanotify works
     #[arg(long, value_name = "DIRECTORIES", hide = true)]

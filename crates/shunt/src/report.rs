@@ -74,6 +74,9 @@ pub struct Stat {
     /// Directories that are mounted through: paths below the mount point.
     #[serde(default)]
     pub grafts: Vec<PathBuf>,
+    /// Who checks the rules of its policy, and why not the kernel.
+    #[serde(default)]
+    pub rules: Option<String>,
     /// What the kernel may keep.
     pub cache: Cache,
     /// What the daemon holds.

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{OFlags, StatVfs, Statx};
 use shunt_fuse::{
@@ -101,8 +102,8 @@ impl Mirror {
     /// this mount changes it, and `close` has nothing to report, an open tells the daemon nothing.
     pub(crate) fn opens_nothing(&self, session: &Handle) -> bool {
         self.cache == CacheMode::Exclusive
-            && !self.always_opens
             && self.passthrough == PassthroughMode::Off
+            && !self.always_opens.load(Ordering::Acquire)
             && self.lower.features().local
             && session.negotiated().has(Capabilities::NO_OPEN_SUPPORT)
     }
@@ -124,7 +125,7 @@ impl Mirror {
     /// Directories are listed without being opened.
     pub(super) fn lists_unopened(&self, request: &Request<'_>) -> bool {
         self.cache == CacheMode::Exclusive
-            && !self.always_opens
+            && !self.lists_opened
             && request.session().negotiated().has(Capabilities::NO_OPENDIR_SUPPORT)
     }
 

@@ -10,7 +10,7 @@ use super::asker::Asker;
 use super::audit::Line;
 use super::content::Peeked;
 use super::views::{Seen, View};
-use super::{Policed, Rules, SEVERAL};
+use super::{Policed, Rules};
 
 /// A node that somebody wants to do something with.
 pub(super) enum Target {
@@ -201,7 +201,7 @@ impl Policed {
 
     fn seen(&self, request: &Request<'_>, spot: &Spot, mut entry: Entry) -> Result<Entry, Errno> {
         let (class, inner) = (&spot.class, entry.node);
-        let constant = class.is_name_constant();
+        let constant = class.is_name_constant() || self.is_gated(class);
         entry.entry_expiry = if constant { self.bounded(entry.entry_expiry) } else { Expiry::NEVER_CACHED };
         if inner == NodeId(0) {
             return Ok(entry);
@@ -213,6 +213,7 @@ impl Policed {
         }
         let kind = entry.attributes.file_type();
         if kind == shunt_fuse::FileType::Directory {
+            self.note(inner, class)?;
             return Ok(entry);
         }
         let regular = kind == shunt_fuse::FileType::Regular;
@@ -228,10 +229,12 @@ impl Policed {
 
     /// As [`shown`](Self::shown), of a file just made: nothing of it is hidden from who made it.
     pub(super) fn made(&self, spot: &Spot, mut entry: Entry) -> Result<Entry, Errno> {
-        let constant = spot.class.is_name_constant();
+        let constant = spot.class.is_name_constant() || self.is_gated(&spot.class);
         entry.entry_expiry = if constant { self.bounded(entry.entry_expiry) } else { Expiry::NEVER_CACHED };
         if entry.attributes.file_type() == shunt_fuse::FileType::Directory {
-            return Ok(entry);
+            let noted =
+                self.note(entry.node, &spot.class).inspect_err(|_| self.mirror.lower.forget(entry.node, 1));
+            return noted.map(|()| entry);
         }
         self.show(spot, entry, None).inspect_err(|_| self.mirror.lower.forget(entry.node, 1))
     }
@@ -245,11 +248,22 @@ impl Policed {
         let inner = entry.node;
         let partial = redaction.is_some();
         let view = View { inner, class: spot.class.clone(), redaction, path: spot.path.clone() };
-        entry.node = self.views.show(spot.rules.generation, view)?;
+        let (node, beside) = self.views.show(spot.rules.generation, view)?;
+        entry.node = node;
+        if let Err(errno) = self.note(entry.node, &spot.class) {
+            self.views.forget(entry.node, 1);
+            return Err(errno);
+        }
         if partial {
             entry.attributes_expiry = Expiry::NEVER_CACHED;
         } else if entry.node != inner {
-            entry.attributes_expiry = entry.attributes_expiry.min(SEVERAL);
+            entry.attributes_expiry = self.of_view(inner, entry.attributes_expiry);
+        }
+        // What it believes of the others it believed while there was one.
+        if let (Some(session), true) = (self.session.get(), beside) {
+            for other in self.views.others(inner, entry.node) {
+                session.caches().invalidate_node(other, None);
+            }
         }
         Ok(entry)
     }
@@ -260,7 +274,7 @@ impl Policed {
             Seen::Free(_) | Seen::Unknown(_) => expiry,
             Seen::View(view) | Seen::Retired(view) if view.redaction.is_some() => Expiry::NEVER_CACHED,
             Seen::View(view) | Seen::Retired(view) if view.inner == node => expiry,
-            Seen::View(_) | Seen::Retired(_) => expiry.min(SEVERAL),
+            Seen::View(view) | Seen::Retired(view) => self.of_view(view.inner, expiry),
         })
     }
 }

@@ -37,6 +37,7 @@ impl Policed {
         if self.views.notes(inner) && !self.mirror.lower.holds(inner) {
             self.views.gone(inner);
         }
+        self.unnote(node, inner);
     }
 
     fn name_spot(&self, parent: NodeId, name: Name<'_>) -> Result<Spot, Errno> {

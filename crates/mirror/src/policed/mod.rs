@@ -23,6 +23,7 @@ mod audit;
 mod content;
 mod decide;
 mod face;
+mod gate;
 mod grafts;
 mod listing;
 mod programs;
@@ -41,6 +42,8 @@ use shunt_policy::Policy;
 
 use crate::{Mirror, MirrorError, MirrorOptions};
 pub use audit::AuditLog;
+pub use gate::Gate;
+use gate::Gated;
 use grafts::Grafts;
 use programs::Programs;
 use redacted::RedactedFiles;
@@ -65,6 +68,9 @@ pub struct Policed {
     views: Views,
     programs: Programs,
     redacted: RedactedFiles,
+    gated: OnceLock<Gated>,
+    /// Why the kernel checks nothing.
+    unguarded: OnceLock<String>,
     grafts: Grafts,
     /// Without links in it.
     source: PathBuf,
@@ -89,6 +95,8 @@ impl Policed {
             views: Views::default(),
             programs,
             redacted: RedactedFiles::default(),
+            gated: OnceLock::new(),
+            unguarded: OnceLock::new(),
             grafts: Grafts::default(),
             source,
             audit,
@@ -108,16 +116,31 @@ impl Policed {
         self.mirror.config().without(Capabilities::EXPORT_SUPPORT)
     }
 
-    /// Puts other rules in force. Files that are open stay open as they are.
-    pub fn reload(&self, policy: Policy) {
+    /// Puts other rules in force. Files that are open stay open as they are. Not to be called by a thread that serves the
+    /// mount.
+    ///
+    /// # Errors
+    /// Opens are checked in the kernel alone, which cannot check these rules; one line.
+    pub fn reload(&self, policy: Policy) -> Result<(), &'static str> {
+        if (self.opens_unasked() || self.believes_names()) && !policy.has_tables() {
+            return Err(
+                "the kernel checks this mount by itself, and cannot check all of these rules: mount \
+                        again, or with `--lsm off`",
+            );
+        }
         self.programs.refresh(&policy);
         {
             let mut rules = self.rules.write();
-            *rules = Arc::new(Rules { policy, generation: self.views.retire_all() });
+            let (generation, nodes) = self.views.retire_all();
+            *rules = Arc::new(Rules { policy, generation });
+            self.stale(nodes);
         }
+        self.regate();
         if let Some(session) = self.session.get() {
-            session.caches().invalidate_all();
+            // Until it is so: it takes grafts away, which are put back then.
+            session.caches().invalidate_all().wait().ok();
         }
+        Ok(())
     }
 
     /// Resolves the paths of programs in the rules again. Not to be called by a thread that serves the mount.
@@ -135,9 +158,17 @@ impl Policed {
         self.rules.read().clone()
     }
 
-    /// How long a name is believed. Where not all can be expired when the rules change, not for long.
+    /// How long a name is believed. Where not all can be expired when the rules change, not for long, unless each use of
+    /// it is checked.
     fn bounded(&self, expiry: Expiry) -> Expiry {
-        if self.expires_all.load(Ordering::Relaxed) { expiry } else { expiry.min(SEVERAL) }
+        let expires_all = self.expires_all.load(Ordering::Relaxed);
+        if expires_all || self.believes_names() { expiry } else { expiry.min(SEVERAL) }
+    }
+
+    /// Whether names are believed for ever on a kernel that cannot expire them all, as it checks what they lead to.
+    fn believes_names(&self) -> bool {
+        let expires_all = self.expires_all.load(Ordering::Relaxed);
+        !expires_all && self.gated.get().is_some() && self.rules().policy.has_tables()
     }
 }
 

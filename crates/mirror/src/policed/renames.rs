@@ -2,7 +2,7 @@
 
 use rustix::fs::FileType;
 use shunt_fuse::{Errno, NodeId, RenameFlags, Request};
-use shunt_policy::{Op, Outcome};
+use shunt_policy::{Class, Op, Outcome};
 
 use super::Policed;
 use super::asker::Asker;
@@ -55,7 +55,7 @@ impl Policed {
                 }
                 if let Some(other) = other? {
                     // Both are looked up again by whoever uses them.
-                    self.views.moved(other, &to_spot.class, &from_spot.class, false);
+                    self.moved(other, &to_spot.class, &from_spot.class, false);
                     self.mirror.lower.forget(other, 1);
                 }
             }
@@ -99,11 +99,20 @@ impl Policed {
         let Some(file) = moved.file else { return };
         if done {
             let only = self.mirror.lower.links(file).is_ok_and(|links| links == 1);
-            self.views.moved(file, &moved.from.class, &moved.to.class, only);
+            self.moved(file, &moved.from.class, &moved.to.class, only);
             // What the kernel believes of the name it was told by other rules.
             request.session().caches().expire_entry(to.0, to.1.as_cstr().to_bytes());
         }
         self.mirror.lower.forget(file, 1);
+    }
+
+    fn moved(&self, file: NodeId, from: &Class, to: &Class, only: bool) {
+        let (on, retired) = self.views.moved(file, from, to, only);
+        if let Some(node) = on {
+            // The way to a full table leads through names that are looked up again.
+            let _ = self.note(node, to);
+        }
+        self.stale(retired);
     }
 
     /// Whether a file may have one more name.

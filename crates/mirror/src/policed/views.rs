@@ -8,6 +8,7 @@
 //! A node that is not known here is never opened: ESTALE makes the kernel look its name up again, which makes it known.
 //! That heals all that is changed below the kernel's feet: a new policy, a name given by another class, another daemon.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -58,6 +59,8 @@ struct Tables {
     free: HashSet<NodeId>,
     known: HashMap<NodeId, Known>,
     ids: HashMap<Key, NodeId>,
+    /// By the engine's node, those in `known`.
+    shown: HashMap<NodeId, Vec<NodeId>>,
     last: u64,
     generation: u64,
 }
@@ -91,11 +94,11 @@ fn is_ours(id: NodeId) -> bool {
 }
 
 impl Views {
-    /// Counts a lookup of a file; tells by which id the kernel is to know it.
+    /// Counts a lookup of a file; tells by which id the kernel is to know it, and whether that is a new one beside others.
     ///
     /// # Errors
     /// ESTALE: the rules are others by now.
-    pub(super) fn show(&self, generation: u64, view: View) -> Result<NodeId, Errno> {
+    pub(super) fn show(&self, generation: u64, view: View) -> Result<(NodeId, bool), Errno> {
         let mut tables = self.0.lock();
         if tables.generation != generation {
             return Err(Errno::STALE);
@@ -103,7 +106,7 @@ impl Views {
         let inner = view.inner;
         if view.class.is_free() && !tables.known.contains_key(&inner) {
             tables.free.insert(inner);
-            return Ok(inner);
+            return Ok((inner, false));
         }
         let key = view.key();
         if let Some(id) = tables.ids.get(&key).copied()
@@ -111,13 +114,16 @@ impl Views {
         {
             known.lookups += 1;
             known.view.path = view.path.or(known.view.path.take());
-            return Ok(id);
+            return Ok((id, false));
         }
         tables.last = (tables.last + 1) & !(0b1111 << 60);
         let id = NodeId(OURS | tables.last);
         tables.ids.insert(key, id);
         tables.known.insert(id, Known { view, lookups: 1, retired: false });
-        Ok(id)
+        let ids = tables.shown.entry(inner).or_default();
+        ids.push(id);
+        let several = ids.len() > 1;
+        Ok((id, several || tables.free.contains(&inner)))
     }
 
     /// What a node is.
@@ -162,8 +168,14 @@ impl Views {
     }
 
     /// A file was given a name of other rules. Its only one: the node goes on by those. One of several: it is looked up
-    /// again by whoever uses it.
-    pub(super) fn moved(&self, inner: NodeId, from: &Class, to: &Class, only: bool) {
+    /// again by whoever uses it. Tells the node that goes on, if any, and those that do not.
+    pub(super) fn moved(
+        &self,
+        inner: NodeId,
+        from: &Class,
+        to: &Class,
+        only: bool,
+    ) -> (Option<NodeId>, Vec<NodeId>) {
         let mut tables = self.0.lock();
         let key = |class: &Class| Key { inner, class: class.clone(), redaction: None };
         // Those who see less of it see what the new rules say.
@@ -173,36 +185,66 @@ impl Views {
             .filter(|(_, known)| known.view.inner == inner && known.view.redaction.is_some())
             .map(|(id, _)| *id)
             .collect();
-        others.into_iter().for_each(|id| tables.retire(id));
+        let mut retired = others;
+        retired.iter().for_each(|id| tables.retire(*id));
         let old = match tables.ids.remove(&key(from)) {
             Some(id) => id,
             None if from.is_free() && tables.free.remove(&inner) => inner,
-            None => return,
+            None => return (None, retired),
         };
         let fits = only && !tables.ids.contains_key(&key(to));
         if !fits {
             tables.retire(old);
-            return;
+            retired.push(old);
+            return (None, retired);
         }
         if to.is_free() && old == inner {
-            tables.known.remove(&old);
+            tables.drop_known(old);
             tables.free.insert(inner);
-            return;
+            return (Some(inner), retired);
         }
         tables.ids.insert(key(to), old);
         let view = View { inner, class: to.clone(), redaction: None, path: None };
-        let known = Known { view: view.clone(), lookups: 0, retired: false };
-        tables.known.entry(old).or_insert(known).view = view;
+        match tables.known.get_mut(&old) {
+            Some(known) => known.view = view,
+            None => {
+                tables.known.insert(old, Known { view, lookups: 0, retired: false });
+                tables.shown.entry(inner).or_default().push(old);
+            }
+        }
+        (Some(old), retired)
     }
 
-    /// The rules are others: whatever was decided is decided again. Tells the number of the new rules.
-    pub(super) fn retire_all(&self) -> u64 {
+    /// The rules are others: whatever was decided is decided again. Tells the number of the new rules, and all that the
+    /// kernel knows by the old ones.
+    pub(super) fn retire_all(&self) -> (u64, Vec<NodeId>) {
         let mut tables = self.0.lock();
+        let nodes = tables.free.iter().chain(tables.known.keys()).copied().collect();
         tables.free.clear();
         tables.ids.clear();
         tables.known.values_mut().for_each(|known| known.retired = true);
         tables.generation += 1;
-        tables.generation
+        (tables.generation, nodes)
+    }
+
+    /// Whether the kernel may know a file by several ids: what it is told of one it does not know of the other.
+    pub(super) fn is_several(&self, inner: NodeId) -> bool {
+        let tables = self.0.lock();
+        let ids = tables.shown.get(&inner).map_or(0, Vec::len);
+        ids + usize::from(tables.free.contains(&inner)) > 1
+    }
+
+    /// The other ids by which the kernel knows a file.
+    pub(super) fn others(&self, inner: NodeId, id: NodeId) -> Vec<NodeId> {
+        let tables = self.0.lock();
+        let free = tables.free.get(&inner);
+        let ids = tables.shown.get(&inner).into_iter().flatten().chain(free);
+        ids.copied().filter(|other| *other != id).collect()
+    }
+
+    /// Whether the kernel holds an id that was made here.
+    pub(super) fn holds(&self, id: NodeId) -> bool {
+        self.0.lock().known.contains_key(&id)
     }
 
     /// Nodes held here.
@@ -222,9 +264,20 @@ impl Tables {
     }
 
     fn remove(&mut self, id: NodeId) {
-        if let Some(known) = self.known.remove(&id) {
+        if let Some(known) = self.drop_known(id) {
             self.unlist(&known.view.key(), id);
         }
+    }
+
+    fn drop_known(&mut self, id: NodeId) -> Option<Known> {
+        let known = self.known.remove(&id)?;
+        if let Entry::Occupied(mut shown) = self.shown.entry(known.view.inner) {
+            shown.get_mut().retain(|other| *other != id);
+            if shown.get().is_empty() {
+                shown.remove();
+            }
+        }
+        Some(known)
     }
 
     /// Unless another has taken its place.

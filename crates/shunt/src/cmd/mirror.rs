@@ -173,5 +173,5 @@ pub(super) fn held(mirror: &Mirror) -> Held {
         events: heard.events,
         overflows: heard.overflows,
     });
-    Held { nodes: memory.nodes, bytes: Some(memory.node_bytes), watch, grafts: Vec::new(), extension: None }
+    Held { nodes: memory.nodes, bytes: Some(memory.node_bytes), watch, ..Held::default() }
 }

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use shunt_fuse::mount::MountPoint;
 use shunt_fuse::mount::bdi::BdiTuning;
-use shunt_mirror::{AuditLog, Policed};
+use shunt_mirror::{AuditLog, Gate, Policed};
 use shunt_policy::{Content, Names, Op, Policy, Somebody};
 
 use super::mirror;
+use crate::args::LsmArg;
 use crate::cli::{ExplainArgs, MirrorArgs, PolicyCommand};
 use crate::error::{Code, Failure, Result, failed};
 use crate::serve::{self, Held, Service};
@@ -98,8 +99,9 @@ pub fn serve(args: &MirrorArgs, file: &Path) -> Result<()> {
         })
     };
     let mounted = {
-        let (policed, place) = (policed.clone(), place.clone());
+        let (policed, place, lsm) = (policed.clone(), place.clone(), args.lsm);
         Arc::new(move |mount: &MountPoint| {
+            policed.guard(gate(lsm, mount));
             let _ = place.set(mount.clone());
             graft(&policed, &place);
         })
@@ -115,7 +117,11 @@ pub fn serve(args: &MirrorArgs, file: &Path) -> Result<()> {
         passthrough_off: mirror::passthrough_off(args),
         tuning: BdiTuning::default(),
         untrusted: false,
-        held: |policed: &Policed| Held { grafts: policed.grafts(), ..mirror::held(policed.mirror()) },
+        held: |policed: &Policed| Held {
+            grafts: policed.grafts(),
+            rules: Some(policed.checks()),
+            ..mirror::held(policed.mirror())
+        },
         mounted: Some(mounted),
         reload: Some(reload),
         block: None,
@@ -128,11 +134,32 @@ fn reload(policed: &Policed, file: &Path) {
     match read(file) {
         Ok(policy) => {
             let rules = policy.rules().len();
-            policed.reload(policy);
-            tracing::info!("{}: {rules} rules in force", file.display());
+            match policed.reload(policy) {
+                Ok(()) => tracing::info!("{}: {rules} rules in force", file.display()),
+                Err(reason) => tracing::error!("the policy stays as it was: {reason}"),
+            }
         }
         Err(failure) => tracing::error!("the policy stays as it was: {}", failure.message),
     }
+}
+
+/// What checks rules in the kernel.
+#[cfg(feature = "lsm")]
+fn gate(wish: LsmArg, mount: &MountPoint) -> Result<Box<dyn Gate>, String> {
+    let dev = mount.dev();
+    match wish {
+        LsmArg::Auto => shunt_lsm::guard((dev.major, dev.minor)).map_err(|error| error.to_string()),
+        LsmArg::Off => Err("by --lsm off".to_owned()),
+    }
+}
+
+/// Nothing does.
+#[cfg(not(feature = "lsm"))]
+fn gate(wish: LsmArg, _mount: &MountPoint) -> Result<Box<dyn Gate>, String> {
+    Err(match wish {
+        LsmArg::Auto => "this build has no programs for the kernel (feature `lsm`)".to_owned(),
+        LsmArg::Off => "by --lsm off".to_owned(),
+    })
 }
 
 fn graft(policed: &Policed, place: &OnceLock<MountPoint>) {

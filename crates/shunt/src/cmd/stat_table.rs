@@ -81,6 +81,9 @@ fn head(stat: &Stat) -> String {
         }
     }
     lines.push(("cache", text));
+    if let Some(rules) = &stat.rules {
+        lines.push(("rules", rules.clone()));
+    }
     if !stat.grafts.is_empty() {
         let paths: Vec<_> = stat.grafts.iter().map(|path| path.to_string_lossy()).collect();
         lines.push(("grafts", paths.join(" ")));

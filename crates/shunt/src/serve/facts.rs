@@ -68,7 +68,11 @@ impl Facts {
                 let _ = write!(line, "off: {reason}");
             }
         }
-        let _ = write!(line, ", cache {})", self.cache);
+        let _ = write!(line, ", cache {}", self.cache);
+        if let Some(rules) = (self.held)().rules {
+            let _ = write!(line, ", rules {rules}");
+        }
+        line.push(')');
         crate::text::printable(&line).into_owned()
     }
 
@@ -186,6 +190,7 @@ impl Provider for Facts {
             requests,
             passthrough: self.passthrough(&figures),
             grafts: self.grafts(),
+            rules: (self.held)().rules,
             cache: Cache {
                 mode: self.cache.clone(),
                 overflows: self.handle.notification_overflows(),

@@ -49,6 +49,8 @@ pub struct Held {
     pub grafts: Vec<PathBuf>,
     /// What answers in the kernel, where that is wanted.
     pub extension: Option<Extended>,
+    /// Who checks the rules of its policy, if there is one.
+    pub rules: Option<String>,
 }
 
 /// A program in the kernel.

@@ -1,0 +1,27 @@
+//! Compiles the programs, where they can be loaded at all and clang is there. Without them everything else works.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() {
+    println!("cargo::rustc-check-cfg=cfg(programs)");
+    let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/policy");
+    println!("cargo::rerun-if-changed={}", kernel.display());
+    if std::env::var_os("CARGO_FEATURE_BPF").is_none() {
+        return;
+    }
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it")).join("policy.bpf.o");
+    let machine = std::env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
+    let compiled = Command::new(std::env::var_os("CLANG").unwrap_or_else(|| "clang".into()))
+        .args(["-target", "bpf", "-ffreestanding", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror"])
+        .arg(format!("-I/usr/include/{machine}-linux-gnu"))
+        .arg("-c")
+        .arg(kernel.join("policy.bpf.c"))
+        .arg("-o")
+        .arg(&out)
+        .status();
+    match compiled {
+        Ok(status) if status.success() => println!("cargo::rustc-cfg=programs"),
+        _ => println!("cargo::warning=no checks in the kernel: clang cannot compile them"),
+    }
+}

@@ -1,0 +1,45 @@
+//! What the programs read: `kernel/policy/policy.h`.
+#![cfg_attr(not(feature = "bpf"), allow(dead_code))]
+
+use shunt_policy::{MOST_CELLS, MOST_GROUPS, MOST_USERS, Table};
+
+/// The class of an inode whose rules changed.
+pub(crate) const STALE: u32 = u32::MAX;
+
+/// `struct policy_class`.
+pub(crate) fn class(table: &Table) -> Vec<u8> {
+    let mut words = vec![table.users.len() as u32, table.groups.len() as u32];
+    let mut list = |values: &[u32], room: usize| {
+        words.extend(values.iter().take(room));
+        words.extend(std::iter::repeat_n(u32::MAX, room.saturating_sub(values.len())));
+    };
+    list(&table.users, MOST_USERS);
+    list(&table.groups, MOST_GROUPS);
+    let mut bytes: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
+    let cells = bytes.len() + MOST_CELLS * 8;
+    bytes.extend(table.cells.iter().take(MOST_CELLS).flatten());
+    bytes.resize(cells, 0);
+    bytes
+}
+
+/// `struct policy_settings`.
+pub(crate) fn settings((major, minor): (u32, u32)) -> [u8; 8] {
+    // As the kernel counts devices, not as it tells them.
+    u64::from(major << 20 | minor).to_ne_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_is_as_the_programs_have_it() {
+        let table = Table { users: vec![0, 5], groups: vec![0], cells: vec![[0; 8], [2; 8]] };
+        let bytes = class(&table);
+        assert_eq!(bytes.len(), 8 + 4 * MOST_USERS + 4 * MOST_GROUPS + 8 * MOST_CELLS);
+        assert_eq!(bytes[..16], [2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0]);
+        let cells = 8 + 4 * (MOST_USERS + MOST_GROUPS);
+        assert_eq!(bytes[cells..cells + 16], [0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2]);
+        assert_eq!(settings((0, 77)), 77u64.to_ne_bytes());
+    }
+}

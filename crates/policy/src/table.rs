@@ -1,0 +1,118 @@
+//! What a class decides by user and group alone, as a table: for who can look up, and not ask.
+
+use crate::caller::Somebody;
+use crate::class::{Candidate, Class};
+use crate::content::NoContent;
+use crate::decide::Outcome;
+use crate::ids::{IdRange, Owner};
+use crate::rule::{Denial, Op, Rule};
+
+/// Ranges of users that a table may tell apart.
+pub const MOST_USERS: usize = 64;
+/// Ranges of groups.
+pub const MOST_GROUPS: usize = 8;
+/// Pairs of the two.
+pub const MOST_CELLS: usize = 128;
+
+/// What is decided for some callers: an error number for each [`Op`], in their order, 0 where it is allowed. The last
+/// is not used.
+pub type Cell = [u8; 8];
+
+/// A decision for every user and group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// Where each range of users begins, the first with 0.
+    pub users: Vec<u32>,
+    /// Where each range of groups begins, the first with 0.
+    pub groups: Vec<u32>,
+    /// One for each range of groups of the first range of users, then of the second, ...
+    pub cells: Vec<Cell>,
+}
+
+const OPS: [Op; 7] = [Op::Lookup, Op::Read, Op::Write, Op::List, Op::Create, Op::Delete, Op::Attributes];
+
+impl Rule {
+    /// Whether user and group are all that it asks for, and nobody is told.
+    fn asks_ids_only(&self) -> bool {
+        let more = |who: &crate::rule::Who| !who.groups.is_empty() || !who.programs.is_empty();
+        let redacts = matches!(self.action, crate::Action::Redact(_));
+        !(self.audit || redacts || self.asks_what() || more(&self.who) || more(&self.except))
+    }
+}
+
+/// Where the ranges begin, and where what is behind them does.
+fn bounds<'a>(ranges: impl Iterator<Item = &'a IdRange>) -> Vec<u32> {
+    let mut bounds: Vec<u32> =
+        ranges.flat_map(|(first, last)| [*first, last.saturating_add(1)]).chain([0]).collect();
+    bounds.sort_unstable();
+    bounds.dedup();
+    bounds
+}
+
+impl Class {
+    /// The decisions of this class, where they depend on user and group alone and are not too many.
+    pub fn table(&self) -> Option<Table> {
+        let rules = || self.candidates().iter().map(|candidate| self.rule(candidate));
+        if !rules().all(Rule::asks_ids_only) {
+            return None;
+        }
+        let mut owners = Vec::new();
+        for owner in self.candidates().iter().filter_map(|Candidate { owners, .. }| owners.as_ref()).flatten()
+        {
+            match owner {
+                Owner::Uid(uid) => owners.push((*uid, *uid)),
+                Owner::Uids(ranges) => owners.extend(ranges),
+                Owner::Gid(_) => return None,
+            }
+        }
+        let users = rules().flat_map(|rule| rule.who.uids.iter().chain(&rule.except.uids));
+        let users = bounds(users.chain(&owners));
+        let groups = bounds(rules().flat_map(|rule| rule.who.gids.iter().chain(&rule.except.gids)));
+        let fits = users.len() <= MOST_USERS
+            && groups.len() <= MOST_GROUPS
+            && users.len() * groups.len() <= MOST_CELLS;
+        if !fits {
+            return None;
+        }
+        // Nothing changes within a range: who is first in it stands for all.
+        let each = users.iter().flat_map(|uid| groups.iter().map(|gid| self.cell(*uid, *gid)));
+        Some(Table { cells: each.collect(), users, groups })
+    }
+
+    fn cell(&self, uid: u32, gid: u32) -> Cell {
+        let caller = Somebody::new(uid, gid);
+        let mut cell = Cell::default();
+        for op in OPS {
+            cell[op as usize] = match self.decide(op, &caller, &NoContent).outcome {
+                Outcome::Allow | Outcome::Redact(_) => 0,
+                Outcome::ReadOnly => 30,
+                Outcome::Deny(Denial::Access) => 13,
+                Outcome::Deny(Denial::NotPermitted) => 1,
+                Outcome::Hide => 2,
+            };
+        }
+        cell
+    }
+}
+
+impl crate::Policy {
+    /// Whether every class there can be has a [table](Class::table).
+    pub fn has_tables(&self) -> bool {
+        let rules = self.rules();
+        let by_group = |rule: &Rule| {
+            let segments = rule.patterns.iter().flat_map(|pattern| &pattern.segments);
+            let gid = crate::pattern::Segment::Variable(crate::ids::Variable::Gid);
+            segments.into_iter().any(|segment| *segment == gid)
+        };
+        let owners = self.0.tables.iter().flat_map(|table| table.entries.values()).map(Vec::len).max();
+        let patterns: usize = rules.iter().map(|rule| rule.patterns.len()).sum();
+        let users: usize = rules.iter().map(|rule| rule.who.uids.len() + rule.except.uids.len()).sum();
+        let groups: usize = rules.iter().map(|rule| rule.who.gids.len() + rule.except.gids.len()).sum();
+        let users = 1 + 2 * (users + patterns * owners.unwrap_or(0).max(1));
+        let groups = 1 + 2 * groups;
+        rules.iter().all(|rule| rule.asks_ids_only() && !by_group(rule))
+            && users <= MOST_USERS
+            && groups <= MOST_GROUPS
+            && users * groups <= MOST_CELLS
+    }
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What the programs and the daemon (crates/lsm) agree on. */
+#ifndef SHUNT_POLICY_H
+#define SHUNT_POLICY_H
+
+#define POLICY_MOST_USERS 64
+#define POLICY_MOST_GROUPS 8
+#define POLICY_MOST_CELLS 128
+#define POLICY_MOST_CLASSES 65536
+#define POLICY_MOST_INODES 1048576
+
+/* The class of an inode whose rules changed. */
+#define POLICY_STALE 0xffffffff
+
+enum policy_op {
+	POLICY_LOOKUP,
+	POLICY_READ,
+	POLICY_WRITE,
+	POLICY_LIST,
+	POLICY_CREATE,
+	POLICY_DELETE,
+	POLICY_ATTRIBUTES,
+};
+
+/* The whole .bss. */
+struct policy_settings {
+	__u32 device;	/* the kernel's number of the mount; 0: none yet */
+	__u32 seen;	/* set by a program that ran */
+};
+
+/* For each range of users and of groups, by where it begins: errors by operation. */
+struct policy_class {
+	__u32 users;
+	__u32 groups;
+	__u32 user[POLICY_MOST_USERS];
+	__u32 group[POLICY_MOST_GROUPS];
+	__u8 cell[POLICY_MOST_CELLS][8];
+};
+
+#endif
