@@ -38,6 +38,8 @@ pub struct Peer {
     pub daemon_data: bool,
     /// Shunt's `--cache`.
     pub cache: Cache,
+    /// With the rules of `policy.toml`.
+    pub policy: bool,
 }
 
 /// Who else changes the source, by what Shunt is told.
@@ -53,7 +55,7 @@ pub enum Cache {
 
 impl Peer {
     const fn of(program: Program) -> Self {
-        Self { program, uring: false, daemon_data: false, cache: Cache::Exclusive }
+        Self { program, uring: false, daemon_data: false, cache: Cache::Exclusive, policy: false }
     }
 
     /// The source directory.
@@ -78,6 +80,8 @@ impl Peer {
     pub const SHUNT_TIMEOUT: Self = Self { cache: Cache::Timeout, ..Self::SHUNT };
     /// Shunt that listens to changes of the source.
     pub const SHUNT_COHERENT: Self = Self { cache: Cache::Coherent, ..Self::SHUNT };
+    /// Shunt with rules.
+    pub const SHUNT_POLICY: Self = Self { policy: true, ..Self::SHUNT };
     /// Shunt over io_uring.
     pub const SHUNT_URING: Self = Self { uring: true, ..Self::SHUNT };
     /// Shunt, data through the daemon over io_uring.
@@ -110,7 +114,8 @@ impl Peer {
             Cache::Timeout => "-timeout",
             Cache::Coherent => "-coherent",
         };
-        format!("{base}{uring}{data}{cache}")
+        let policy = if self.policy { "-policy" } else { "" };
+        format!("{base}{uring}{data}{cache}{policy}")
     }
 }
 

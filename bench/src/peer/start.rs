@@ -45,6 +45,10 @@ impl Programs {
                 if peer.uring {
                     ["--transport", "uring"].into_iter().for_each(&mut push);
                 }
+                if peer.policy {
+                    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/policy.toml");
+                    ["--policy", rules].into_iter().for_each(&mut push);
+                }
             }
         }
         words.extend([source.into(), at.into()]);

@@ -13,6 +13,7 @@ mod killpriv;
 mod memory;
 mod mounts;
 mod opens;
+mod policy;
 mod tree;
 
 use anyhow::{Result, bail};
@@ -47,6 +48,7 @@ pub const ALL: &[Workload] = &[
     build::WORKLOAD,
     memory::WORKLOAD,
     opens::WORKLOAD,
+    policy::WORKLOAD,
     mounts::WORKLOAD,
     ext4::DATA,
     ext4::NAMES,
