@@ -92,7 +92,12 @@ impl Policed {
         if !unasked {
             self.mirror.always_opens.store(true, Ordering::Release);
         }
-        let _ = self.gated.set(Gated { gate, tables: Mutex::default(), inodes: Mutex::default(), unasked });
+        let gated = Gated { gate, tables: Mutex::default(), inodes: Mutex::default(), unasked };
+        if self.gated.set(gated).is_ok() {
+            // What the kernel was told already, it was told without the gate's knowing.
+            let policy = self.rules().policy.clone();
+            let _ = self.reload(policy);
+        }
     }
 
     /// Who checks the rules.
