@@ -329,6 +329,53 @@ fn a_file_that_changes_under_its_reader_stays_redacted() {
 }
 
 #[test]
+fn what_nobody_writes_to_is_shown_at_once() {
+    let Some((_rules, s)) = stage(RULES, &[]) else { return };
+    let blanked = |name: &str| {
+        let began = Instant::now();
+        let bytes = User::new(GUEST).run(|| fs::read(s.path(name)).unwrap());
+        assert!(bytes.len() == SIZE && !has_secret(&bytes), "{name}");
+        began.elapsed()
+    };
+    let mut quickest = Duration::MAX;
+    for _ in 0..10 {
+        fs::write(s.lower("a.jpg"), picture()).unwrap();
+        quickest = quickest.min(blanked("a.jpg"));
+    }
+    assert!(quickest < Duration::from_millis(40), "{quickest:?} after it was written");
+    // Open for writing it has to be at rest.
+    let writer = File::options().write(true).open(s.lower("a.jpg")).unwrap();
+    writer.write_all_at(&picture(), 0).unwrap();
+    let waited = blanked("a.jpg");
+    assert!(waited >= Duration::from_millis(40), "{waited:?} with a writer");
+    drop(writer);
+    // Writers come through while it is read all the time, in the mount and in the source.
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                User::new(GUEST).run(|| {
+                    while !end.load(Ordering::Relaxed) {
+                        if let Ok(bytes) = fs::read(s.path("a.jpg")) {
+                            assert!(!has_secret(&bytes));
+                        }
+                    }
+                });
+            });
+        }
+        let began = Instant::now();
+        for place in [s.lower("a.jpg"), s.path("a.jpg")] {
+            for _ in 0..20 {
+                fs::write(&place, picture()).unwrap();
+            }
+        }
+        let took = began.elapsed();
+        end.store(true, Ordering::Relaxed);
+        assert!(took < Duration::from_secs(10), "{took:?} for 40 writes beside readers");
+    });
+}
+
+#[test]
 fn rules_are_read_again() {
     let Some((rules, s)) = stage(RULES, &["--cache", "exclusive"]) else { return };
     let sees = |user: u32| User::new(user).run(|| has_secret(&fs::read(s.path("a.jpg")).unwrap()));

@@ -25,6 +25,7 @@ mod decide;
 mod face;
 mod gate;
 mod grafts;
+mod lease;
 mod listing;
 mod programs;
 mod redacted;

@@ -1,9 +1,12 @@
 //! Files open to readers who see less of them.
 //!
 //! What is blanked is found once and kept as long as the file stays as it is: size and times are looked at before and
-//! after each read, and nothing is answered that was read while they moved. Nor is anything of a file that was changed a
-//! moment ago: a second change within the same tick of the clock leaves no trace, and a write tells its time before it has
-//! changed the last byte. One write that stands still half way for longer than that would be taken for a file at rest.
+//! after each read, and nothing is answered that was read while they moved.
+//!
+//! Times do not tell of all that happens: a second change within the same tick of the clock leaves no trace, and a write
+//! tells its time before it has changed the last byte. So reads are done under a [lease](super::lease), which is granted
+//! where nobody has the file open for writing. Where somebody has, nothing is answered of a file that was changed a moment
+//! ago. One write that stands still half way for longer than that would be taken for a file at rest.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -17,6 +20,7 @@ use shunt_policy::Redaction;
 use shunt_policy::redact::{self, Edits, RedactError};
 
 use super::content::Opened;
+use super::lease::{Lease, Leases};
 use crate::lower::open_files::OpenFile;
 
 /// A tick of the slowest clock, and the time that a write takes, by far.
@@ -51,6 +55,7 @@ impl Stamp {
 pub(super) struct Redacted {
     file: Arc<OpenFile>,
     redaction: Arc<Redaction>,
+    leases: Leases,
     found: Mutex<Option<(Stamp, Arc<Edits>)>>,
 }
 
@@ -60,7 +65,7 @@ impl Redacted {
     /// # Errors
     /// EACCES where that would take too long; those of reading.
     pub(super) fn new(file: Arc<OpenFile>, redaction: Arc<Redaction>) -> Result<Self, Errno> {
-        let redacted = Self { file, redaction, found: Mutex::default() };
+        let redacted = Self { file, redaction, leases: Leases::default(), found: Mutex::default() };
         let stamp = Stamp::of(&redacted.file)?;
         if !stamp.is_fresh() {
             redacted.edits(stamp)?;
@@ -81,7 +86,10 @@ impl Redacted {
                 RedactError::TooComplex => Errno::ACCESS,
             })?;
         let edits = Arc::new(edits);
-        *self.found.lock() = Some((stamp, edits.clone()));
+        // What changes next might look the same.
+        if !stamp.is_fresh() {
+            *self.found.lock() = Some((stamp, edits.clone()));
+        }
         Ok(edits)
     }
 
@@ -92,8 +100,9 @@ impl Redacted {
     pub(super) fn read(&self, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
         let mut room = vec![0; size as usize];
         for _ in 0..TRIES {
+            let lease = self.leases.take(&self.file);
             let stamp = Stamp::of(&self.file)?;
-            if stamp.is_fresh() {
+            if lease.is_none() && stamp.is_fresh() {
                 std::thread::sleep(PAUSE);
                 continue;
             }
@@ -107,7 +116,8 @@ impl Redacted {
                     Err(errno) => return Err(errno),
                 }
             }
-            if Stamp::of(&self.file)? == stamp {
+            let quiet = lease.as_ref().is_some_and(Lease::held) || !stamp.is_fresh();
+            if quiet && Stamp::of(&self.file)? == stamp {
                 room.truncate(done);
                 edits.apply(offset, &mut room);
                 return Ok(room);
