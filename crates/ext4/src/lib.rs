@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod allocate;
+mod apart;
 mod attributes;
 mod backup;
 mod checksum;
@@ -42,6 +43,7 @@ mod map;
 mod names;
 mod orphans;
 pub mod partitions;
+mod places;
 mod probe;
 mod seek;
 mod store;

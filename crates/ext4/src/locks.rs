@@ -8,12 +8,12 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock};
 
+use crate::apart::{Apart, SHARDS, shard_of};
+
 type Lock = Arc<RwLock<()>>;
 
-const SHARDS: usize = 64;
-
 /// The locks in use.
-pub(crate) struct Locks([Mutex<HashMap<u32, Lock>>; SHARDS]);
+pub(crate) struct Locks([Apart<Mutex<HashMap<u32, Lock>>>; SHARDS]);
 
 /// The inode is not changed while this is held.
 pub(crate) struct Shared<'a> {
@@ -39,11 +39,11 @@ enum Guard {
 
 impl Locks {
     pub(crate) fn new() -> Self {
-        Self(std::array::from_fn(|_| Mutex::default()))
+        Self(std::array::from_fn(|_| Apart::default()))
     }
 
     fn shard(&self, number: u32) -> &Mutex<HashMap<u32, Lock>> {
-        &self.0[number as usize % SHARDS]
+        &self.0[shard_of(number.into())]
     }
 
     fn lock(&self, number: u32) -> Lock {

@@ -60,12 +60,24 @@ pub(super) fn is_uninit(geometry: &Geometry, group: &Group, map: Map) -> bool {
 
 /// The bytes of a bitmap.
 pub(super) fn read(store: &Store, number: u32, map: Map) -> Result<std::sync::Arc<[u8]>> {
-    let geometry = store.geometry();
-    let group = Group::read(geometry, store, number)?;
-    if is_uninit(geometry, &group, map) {
-        return Ok(initial(store, number, map)?.into());
+    match place(store, number, map)? {
+        (_, false) => Ok(initial(store, number, map)?.into()),
+        (place, true) => store.get(place, map.seal(number), |bytes| verify(store, number, map, bytes)),
     }
-    store.get(map.number(&group), map.seal(number), |bytes| verify(store, number, map, bytes))
+}
+
+/// Where a bitmap lies, and whether it was ever written.
+fn place(store: &Store, number: u32, map: Map) -> Result<(u64, bool)> {
+    let inodes = map == Map::Inodes;
+    if let Some(place) = store.places().bitmap(number, inodes) {
+        return Ok((place, true));
+    }
+    let group = Group::read(store.geometry(), store, number)?;
+    let (place, written) = (map.number(&group), !is_uninit(store.geometry(), &group, map));
+    if written {
+        store.places().remember_bitmap(number, inodes, place);
+    }
+    Ok((place, written))
 }
 
 fn verify(store: &Store, number: u32, map: Map, bytes: &[u8]) -> Result<()> {
@@ -128,9 +140,8 @@ pub(super) fn change(
 ) -> Result<()> {
     let store = handle.store();
     let geometry = store.geometry();
-    let group = Group::read(geometry, store, number)?;
-    let place = map.number(&group);
-    if is_uninit(geometry, &group, map) {
+    let (place, written) = place(store, number, map)?;
+    if !written {
         let bytes = initial(store, number, map)?;
         handle.create(place, map.seal(number), |block| block.copy_from_slice(&bytes))?;
         // Its sum is written down below.

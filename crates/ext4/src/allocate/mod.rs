@@ -29,6 +29,7 @@ pub(crate) use rights::reserved;
 pub(crate) use windows::Growing;
 use windows::Windows;
 
+use crate::apart::Apart;
 use crate::error::Result;
 use crate::groups::Group;
 use crate::store::{Store, Tid};
@@ -38,9 +39,9 @@ pub(crate) const TAKE_CREDITS: u32 = 2;
 
 /// What is free in each group.
 pub(crate) struct Allocator {
-    groups: Vec<State>,
+    groups: Vec<Apart<State>>,
     /// Blocks that can be reserved, in all groups.
-    available: AtomicI64,
+    available: Apart<AtomicI64>,
     /// Blocks that were freed, and wait for the commit of that.
     waiting: AtomicI64,
     /// Blocks that only metadata may have: what a handle needs half way must be there.
@@ -88,18 +89,18 @@ impl Allocator {
             let group = Group::read(geometry, store, number)?;
             blocks += u64::from(group.free_clusters);
             inodes += u64::from(group.free_inodes);
-            groups.push(State {
+            groups.push(Apart(State {
                 locked: Mutex::default(),
                 blocks: group.free_clusters.into(),
                 inodes: group.free_inodes.into(),
                 directories: group.directories.into(),
                 longest: group.free_clusters.into(),
-            });
+            }));
         }
         store.set_free(blocks, inodes);
         Ok(Self {
             groups,
-            available: AtomicI64::new(blocks.cast_signed()),
+            available: Apart(AtomicI64::new(blocks.cast_signed())),
             waiting: AtomicI64::new(0),
             kept: (geometry.blocks / 50).min(MOST_KEPT).min(blocks / 4) as u32,
             reserved,

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Allocator;
+use super::{Allocator, State};
 use crate::store::Store;
 
 /// A number of groups whose metadata lies together.
@@ -37,9 +37,10 @@ impl Allocator {
         let average = |of: fn(&Room) -> u64| rooms.iter().map(of).sum::<u64>() / count;
         let (inodes, blocks) = (average(|room| room.inodes), average(|room| room.blocks));
         let directories = average(|room| room.directories);
+        // Ties go round, so that directories made at once are spread too.
+        let turn = if top { self.spread.fetch_add(1, Ordering::Relaxed) as usize } else { 0 };
         let chosen = if top {
-            // Ties go round, so that directories made at once are spread too.
-            let start = self.spread.fetch_add(1, Ordering::Relaxed) as usize % rooms.len();
+            let start = turn % rooms.len();
             let (before, after) = rooms.split_at(start);
             let good = |room: &&Room| room.inodes > 0 && room.inodes >= inodes && room.blocks >= blocks;
             after.iter().chain(before).filter(good).min_by_key(|room| room.directories)
@@ -57,17 +58,24 @@ impl Allocator {
         match chosen {
             // Next to the parent, if it is among them.
             Some(room) if (room.first..room.first + flex).contains(&home) && !top => home,
-            Some(room) if top => self.least_used(room.first, flex),
+            Some(room) if top => self.one_of(room, flex, turn / rooms.len()),
             Some(room) => room.first,
             None => home,
         }
     }
 
-    /// The group of several with the fewest directories: writers in two of these wait for different locks.
-    fn least_used(&self, first: u32, groups: u32) -> u32 {
-        let those = (first..).zip(self.groups.iter().skip(first as usize).take(groups as usize));
-        let free = those.filter(|(_, group)| group.inodes.load(Ordering::Relaxed) > 0);
-        free.min_by_key(|(_, group)| group.directories.load(Ordering::Relaxed))
-            .map_or(first, |(number, _)| number)
+    /// A group of several, another one at each turn: writers in two of these wait for different locks.
+    fn one_of(&self, room: &Room, groups: u32, turn: usize) -> u32 {
+        let those: Vec<_> =
+            (room.first..).zip(self.groups.iter().skip(room.first as usize).take(groups as usize)).collect();
+        let count = those.len() as u64;
+        let good = |group: &State| {
+            // The first has less room, for the journal.
+            let (inodes, blocks) = (&group.inodes, &group.blocks);
+            u64::from(inodes.load(Ordering::Relaxed)) * count * 2 >= room.inodes
+                && u64::from(blocks.load(Ordering::Relaxed)) * count * 2 >= room.blocks
+        };
+        let (before, after) = those.split_at(turn % those.len().max(1));
+        after.iter().chain(before).find(|(_, group)| good(group)).map_or(room.first, |(number, _)| *number)
     }
 }

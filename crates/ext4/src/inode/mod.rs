@@ -7,7 +7,6 @@ use zerocopy::FromBytes;
 
 use crate::checksum::crc32c;
 use crate::error::{Corruption, Error, Result};
-use crate::groups::Group;
 use crate::layout::{EXTENT_MAGIC, InodeFlags, RawInode, RoCompat};
 use crate::store::{Seal, Store};
 use crate::superblock::Geometry;
@@ -195,7 +194,7 @@ impl Inode {
     /// The block that holds an inode, and where in it.
     fn place(geometry: &Geometry, store: &Store, number: u32) -> Result<(u64, usize)> {
         let (group, index) = geometry.locate_inode(number)?;
-        let table = Group::read(geometry, store, group)?.inode_table;
+        let table = store.places().inode_table(geometry, store, group)?;
         let offset = u64::from(index) * u64::from(geometry.inode_size);
         let start = (offset & u64::from(geometry.block_size - 1)) as usize;
         Ok((table + (offset >> geometry.block_bits), start))

@@ -9,6 +9,7 @@ use hashbrown::HashMap;
 
 use super::Seal;
 use super::sync::{AtomicU32, Mutex, MutexGuard};
+use crate::apart::{Apart, SHARDS, shard_of};
 use crate::error::Result;
 
 /// Bytes of a block; readers and commits keep them as they were while somebody changes the block.
@@ -45,17 +46,15 @@ pub(super) struct Shard {
     departures: u64,
 }
 
-const SHARDS: usize = 64;
-
 /// Steps of the hand for one block that comes in. Where all it meets is pinned the cache outgrows its bound, by what
 /// one transaction may change.
 const STEPS: usize = 64;
 
 pub(super) struct Cache {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Apart<Mutex<Shard>>; SHARDS],
     /// Blocks that a shard should hold.
     room: usize,
-    dirty: AtomicU32,
+    dirty: Apart<AtomicU32>,
 }
 
 /// Tells whether a block that was looked for elsewhere is still what it was.
@@ -73,12 +72,12 @@ pub(super) enum Known {
 
 impl Cache {
     pub(super) fn new(blocks: usize) -> Self {
-        let shards = std::array::from_fn(|_| Mutex::default());
-        Self { shards, room: (blocks / SHARDS).max(4), dirty: AtomicU32::new(0) }
+        let shards = std::array::from_fn(|_| Apart::default());
+        Self { shards, room: (blocks / SHARDS).max(4), dirty: Apart::default() }
     }
 
     fn shard(&self, number: u64) -> MutexGuard<'_, Shard> {
-        self.shards[number as usize % SHARDS].lock()
+        self.shards[shard_of(number)].lock()
     }
 
     /// Blocks that the running transaction changed.

@@ -42,7 +42,7 @@ impl Store {
 
     fn write_transaction(&self, writer: &Writer, log: &mut Option<Ring>) -> Result<()> {
         let taken = writer.gate.freeze(|tid| {
-            let revoked = std::mem::take(&mut *writer.revoked.lock());
+            let revoked = writer.revoked.take();
             if self.cache.dirty() > 0 || writer.superblock.is_changed() || !revoked.is_empty() {
                 self.put_superblock(writer)?;
             }

@@ -41,9 +41,6 @@ impl<'a> Handle<'a> {
     ) -> Result<R> {
         let mut change = Some(change);
         loop {
-            if let Err(error) = self.store.get(number, seal, &verify) {
-                return self.checked(Err(error));
-            }
             let geometry = &self.store.geometry;
             let changed = self.store.cache.change(number, seal, |bytes| {
                 let result = (change.take().expect("called once"))(bytes)?;
@@ -52,9 +49,12 @@ impl<'a> Handle<'a> {
             });
             #[cfg(debug_assertions)]
             self.count(number);
-            // It may have been dropped between the two calls.
             if let Some(result) = changed {
                 return self.checked(result);
+            }
+            // Not in memory, or not as this; and it may be dropped again before the next look.
+            if let Err(error) = self.store.get(number, seal, &verify) {
+                return self.checked(Err(error));
             }
         }
     }
@@ -91,7 +91,7 @@ impl<'a> Handle<'a> {
         seal.fill_sum(&self.store.geometry, number, &mut bytes);
         #[cfg(debug_assertions)]
         self.count(number);
-        self.writer.revoked.lock().remove(&number);
+        self.writer.revoked.remove(number);
         self.half = true;
         self.store.cache.create(number, Arc::from(bytes), seal);
         Ok(())
@@ -105,7 +105,7 @@ impl<'a> Handle<'a> {
     /// The block holds metadata no more: dropped from memory, and revoked in the log.
     pub(crate) fn forget(&mut self, number: u64) {
         self.half = true;
-        self.writer.revoked.lock().insert(number);
+        self.writer.revoked.insert(number);
         self.store.cache.forget(number);
     }
 }

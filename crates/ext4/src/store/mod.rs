@@ -10,6 +10,7 @@ mod handle;
 #[cfg(all(test, feature = "model"))]
 mod model;
 mod place;
+mod revoked;
 mod seal;
 mod superblock;
 mod sync;
@@ -17,7 +18,6 @@ mod sync;
 mod tests;
 mod timer;
 
-use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ use discard::Freed;
 pub(crate) use gate::Tid;
 use gate::{Entered, Gate};
 pub(crate) use handle::Handle;
+use revoked::Revoked;
 pub(crate) use seal::Seal;
 use superblock::Super;
 pub(crate) use timer::Timer;
@@ -36,6 +37,7 @@ use crate::device::Device;
 use crate::error::{Corruption, Error, Result};
 use crate::journal::Ring;
 use crate::layout::RawSuperblock;
+use crate::places::Places;
 use crate::superblock::Geometry;
 use crate::zone::Zone;
 
@@ -47,6 +49,7 @@ pub(crate) struct Store {
     device: Arc<dyn Device>,
     geometry: Geometry,
     cache: Cache,
+    places: Places,
     writer: Option<Writer>,
     /// What no file can have. Known once the file system is open.
     zone: OnceLock<Zone>,
@@ -58,7 +61,7 @@ struct Writer {
     /// Taken by who commits.
     log: Mutex<Option<Ring>>,
     /// Blocks that the running transaction freed.
-    revoked: Mutex<HashSet<u64>>,
+    revoked: Revoked,
     superblock: Super,
     freed: Freed,
 }
@@ -67,7 +70,8 @@ impl Store {
     /// A store that is only read, with a cache of at most `bytes`.
     pub(crate) fn new(device: Arc<dyn Device>, geometry: &Geometry, bytes: usize) -> Self {
         let cache = Cache::new(bytes >> geometry.block_bits);
-        Self { device, geometry: geometry.clone(), cache, writer: None, zone: OnceLock::new() }
+        let places = Places::new(geometry);
+        Self { device, geometry: geometry.clone(), cache, places, writer: None, zone: OnceLock::new() }
     }
 
     /// A store that is written as well.
@@ -82,7 +86,7 @@ impl Store {
         let writer = Writer {
             gate: Gate::new(log.as_ref().map_or(most, |log| most.min(log.largest_transaction()))),
             log: Mutex::new(log),
-            revoked: Mutex::default(),
+            revoked: Revoked::default(),
             superblock: Super::new(superblock),
             freed: Freed::default(),
         };
@@ -95,6 +99,11 @@ impl Store {
 
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    /// Where the parts of groups lie.
+    pub(crate) fn places(&self) -> &Places {
+        &self.places
     }
 
     /// From now on, no file can have these blocks.
@@ -167,10 +176,7 @@ impl Store {
     pub(crate) fn begin(&self, credits: u32) -> Result<Handle<'_>> {
         let writer = self.writer()?;
         loop {
-            match writer
-                .gate
-                .enter(credits, || self.cache.dirty() + writer.revoked.lock().len() as u32 / 64)?
-            {
+            match writer.gate.enter(credits, || self.cache.dirty() + writer.revoked.len() / 64)? {
                 Entered::In => {
                     return Ok(Handle {
                         store: self,

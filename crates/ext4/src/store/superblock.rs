@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use zerocopy::IntoBytes;
 
 use super::{Handle, Seal, Store, Writer};
+use crate::apart::Apart;
 use crate::checksum::crc32c;
 use crate::error::Result;
 use crate::layout::superblock_state::ERROR;
@@ -18,8 +19,8 @@ pub(super) struct Super {
     raw: Mutex<RawSuperblock>,
     /// Counts changes, to tell whether there is something to commit.
     changes: AtomicU64,
-    free_blocks: AtomicI64,
-    free_inodes: AtomicI64,
+    free_blocks: Apart<AtomicI64>,
+    free_inodes: Apart<AtomicI64>,
 }
 
 impl Super {
@@ -27,8 +28,8 @@ impl Super {
         Self {
             raw: Mutex::new(raw),
             changes: AtomicU64::new(0),
-            free_blocks: AtomicI64::new(0),
-            free_inodes: AtomicI64::new(0),
+            free_blocks: Apart::default(),
+            free_inodes: Apart::default(),
         }
     }
 
@@ -133,8 +134,12 @@ impl Store {
 
     /// Adds to what is free, in the transaction of a handle.
     pub(crate) fn add_free(&self, handle: &Handle<'_>, blocks: i64, inodes: i64) {
-        handle.writer.superblock.free_blocks.fetch_add(blocks, Ordering::Relaxed);
-        handle.writer.superblock.free_inodes.fetch_add(inodes, Ordering::Relaxed);
+        let superblock = &handle.writer.superblock;
+        for (count, change) in [(&superblock.free_blocks, blocks), (&superblock.free_inodes, inodes)] {
+            if change != 0 {
+                count.fetch_add(change, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Free blocks and inodes, those freed by transactions not committed yet included.
