@@ -36,6 +36,11 @@ impl Filesystem {
     pub fn set_attributes(&self, number: u32, change: &Attributes) -> Result<Inode> {
         let _lock = self.locks.write(number);
         let mut inode = self.living(number)?;
+        let parts = |inode: &Inode| {
+            let Inode { permissions, uid, gid, atime, mtime, ctime, flags, .. } = *inode;
+            (permissions, uid, gid, atime, mtime, ctime, flags)
+        };
+        let before = parts(&inode);
         let Attributes { permissions, uid, gid, atime, mtime, ctime, flags } = change.clone();
         inode.permissions = permissions.unwrap_or(inode.permissions) & 0o7777;
         inode.uid = uid.unwrap_or(inode.uid);
@@ -44,6 +49,10 @@ impl Filesystem {
         inode.mtime = mtime.unwrap_or(inode.mtime);
         inode.ctime = ctime.unwrap_or_else(time::now);
         inode.flags = flags.unwrap_or(inode.flags);
+        // As where the kernel writes back the times of what was made or lost its name a moment ago.
+        if permissions.is_none() && parts(&inode) == before {
+            return Ok(inode);
+        }
         let mut handle = self.store.begin(INODE_CREDITS + xattr::CREDITS)?;
         if permissions.is_some() {
             xattr::follow_mode(self, &mut handle, &mut inode)?;

@@ -1,13 +1,12 @@
 //! The clock.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::inode::Time;
 
-/// Now.
+/// Now, by the clock that the kernel stamps files with, its own and those of FUSE: a few milliseconds coarse. Who makes a
+/// file and writes it at once finds the time of both to be one, which the kernel need not write down a second time.
 pub(crate) fn now() -> Time {
-    match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(since) => Time { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() },
-        Err(_) => Time::default(),
-    }
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    Time { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
 }

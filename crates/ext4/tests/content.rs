@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use common::{Image, run};
-use shunt_ext4::{Error, Fallocate, FileDevice, Filesystem, Making, New, ROOT};
+use shunt_ext4::{Attributes, Error, Fallocate, FileDevice, Filesystem, Making, New, ROOT, Rights, Time};
 
 fn open(path: &Path) -> Filesystem {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
@@ -367,5 +367,33 @@ fn threads_write_beside_each_other() {
         }
     });
     engine.close().unwrap();
+    fsck(&image.path());
+}
+
+/// What waits in a cache is written back at some time, which is nobody's business.
+#[test]
+fn what_a_cache_writes_back_keeps_its_times() {
+    let Some(image) = Image::new(&[], 16, false) else { return };
+    let fs = open(&image.path());
+    let file = fs.create(ROOT, b"file", Making::Regular, &New::default()).unwrap().number;
+    let long_ago = Time { seconds: 1_000_000_000, nanoseconds: 7 };
+    let change = Attributes { mtime: Some(long_ago), ctime: Some(long_ago), ..Attributes::default() };
+    fs.set_attributes(file, &change).unwrap();
+    let times = || {
+        let inode = fs.inode(file).unwrap();
+        (inode.mtime, inode.ctime)
+    };
+    // New blocks, some of these again, and both.
+    for (offset, byte) in [(0, 1), (1000, 2), (3000, 3)] {
+        assert_eq!(fs.write_back(file, offset, &[byte; 5000], Rights::Common).unwrap(), 5000);
+        assert_eq!((times(), fs.inode(file).unwrap().size), ((long_ago, long_ago), offset + 5000));
+    }
+    fs.sync().unwrap();
+    let mut content = vec![0; 8000];
+    fs.read(&fs.inode(file).unwrap(), 0, &mut content).unwrap();
+    assert!(content == [vec![1; 1000], vec![2; 2000], vec![3; 5000]].concat());
+    fs.write(file, 0, b"now").unwrap();
+    assert!(times().0 > long_ago && times().1 > long_ago);
+    drop(fs);
     fsck(&image.path());
 }

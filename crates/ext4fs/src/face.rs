@@ -4,10 +4,10 @@ use std::ffi::CStr;
 
 use shunt_ext4::Making;
 use shunt_fuse::{
-    Attributes, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno, Expiry,
-    Fallocate, FileHandle, FileSystem, IoctlArgs, IoctlReply, LockOwner, Name, NewNode, NodeId, OpenArgs,
-    Opened, ReadArgs, RenameFlags, Request, SetAttributes, StatFs, StatxReply, Whence, WriteArgs, WriteData,
-    XattrReply, XattrSet,
+    Attributes, Capabilities, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno,
+    Expiry, Fallocate, FileHandle, FileSystem, IoctlArgs, IoctlReply, LockOwner, Name, NewNode, NodeId,
+    OpenArgs, Opened, ReadArgs, RenameFlags, Request, SetAttributes, StatFs, StatxReply, Whence, WriteArgs,
+    WriteData, XattrReply, XattrSet,
 };
 
 use crate::known::Held;
@@ -182,7 +182,7 @@ impl FileSystem for Ext4 {
 
     async fn write(
         &self,
-        _request: &Request<'_>,
+        request: &Request<'_>,
         node: NodeId,
         args: WriteArgs,
         data: WriteData<'_>,
@@ -192,7 +192,13 @@ impl FileSystem for Ext4 {
             self.drop_privileges(&self.inode(node)?)?;
         }
         let data = data.into_bytes()?;
-        self.with_space(|| self.filesystem.write_as(number, args.offset, &data, rights_of(args.handle)))
+        let (offset, rights) = (args.offset, rights_of(args.handle));
+        // The kernel knows when it was written, and tells that by itself.
+        let back = args.from_cache && request.session().negotiated().has(Capabilities::WRITEBACK_CACHE);
+        self.with_space(|| match back {
+            true => self.filesystem.write_back(number, offset, &data, rights),
+            false => self.filesystem.write_as(number, offset, &data, rights),
+        })
     }
 
     async fn fallocate(&self, request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {

@@ -12,6 +12,7 @@ mod mistakes;
 mod reads;
 mod seen;
 mod suites;
+mod times;
 mod write;
 
 use std::fs::{self, File};

@@ -23,6 +23,10 @@ impl<'a> Pending<'a> {
         self.0.push((piece, reservation));
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.0.len() >= MOST
     }

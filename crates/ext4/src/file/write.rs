@@ -10,6 +10,15 @@ use crate::inode::Inode;
 use crate::map::{self, Piece, Place};
 use crate::time;
 
+/// What is to be written.
+struct Bytes<'a> {
+    offset: u64,
+    data: &'a [u8],
+    rights: Rights,
+    /// Whether the inode is changed now.
+    stamps: bool,
+}
+
 impl Filesystem {
     /// Writes bytes from `offset` on. Tells how many; fewer than all only where space ended.
     ///
@@ -24,6 +33,20 @@ impl Filesystem {
     /// # Errors
     /// As `write`; [`Error::NoSpace`] too where all that is left is reserved.
     pub fn write_as(&self, number: u32, offset: u64, data: &[u8], rights: Rights) -> Result<usize> {
+        self.write_bytes(number, &Bytes { offset, data, rights, stamps: true })
+    }
+
+    /// As [`write_as`](Self::write_as), of bytes that wait in a cache since they were written. The times stay: whose cache it
+    /// is [sets](Self::set_attributes) them to when that was.
+    ///
+    /// # Errors
+    /// As `write_as`.
+    pub fn write_back(&self, number: u32, offset: u64, data: &[u8], rights: Rights) -> Result<usize> {
+        self.write_bytes(number, &Bytes { offset, data, rights, stamps: false })
+    }
+
+    fn write_bytes(&self, number: u32, bytes: &Bytes<'_>) -> Result<usize> {
+        let &Bytes { offset, data, .. } = bytes;
         let _lock = self.locks.write(number);
         let mut inode = self.regular(number)?;
         if data.is_empty() {
@@ -40,7 +63,7 @@ impl Filesystem {
             self.zero_behind_end(&inode, offset)?;
         }
         let mut done = 0;
-        let result = self.with_space(|| self.write_from(&mut inode, (offset, data, rights), &mut done));
+        let result = self.with_space(|| self.write_from(&mut inode, bytes, &mut done));
         // What was written before space ended is there.
         match result {
             Err(Error::NoSpace) if done > 0 => {}
@@ -57,7 +80,7 @@ impl Filesystem {
     fn write_from(
         &self,
         inode: &mut Inode,
-        (offset, data, rights): (u64, &[u8], Rights),
+        &Bytes { offset, data, rights, stamps }: &Bytes<'_>,
         done: &mut usize,
     ) -> Result<()> {
         let mut pending = Pending::default();
@@ -65,27 +88,30 @@ impl Filesystem {
         let mut at = *done;
         while at < data.len() {
             if pending.is_full() {
-                self.enter(inode, offset + at as u64, &mut pending)?;
+                self.enter(inode, (offset + at as u64, stamps), &mut pending)?;
                 *done = at;
             }
             match self.write_run(inode, (offset + at as u64, &data[at..], rights), &mut pending) {
                 Ok(count) => at += count,
                 Err(error) => {
                     if at > *done {
-                        self.enter(inode, offset + at as u64, &mut pending)?;
+                        self.enter(inode, (offset + at as u64, stamps), &mut pending)?;
                         *done = at;
                     }
                     return Err(error);
                 }
             }
         }
-        self.enter(inode, offset + at as u64, &mut pending)?;
+        self.enter(inode, (offset + at as u64, stamps), &mut pending)?;
         *done = at;
         Ok(())
     }
 
-    /// Enters what was written up to `end`.
-    fn enter(&self, inode: &mut Inode, end: u64, pending: &mut Pending<'_>) -> Result<()> {
+    /// Enters what was written up to `end`; and when, where that is wanted.
+    fn enter(&self, inode: &mut Inode, (end, stamps): (u64, bool), pending: &mut Pending<'_>) -> Result<()> {
+        if pending.is_empty() && end <= inode.size && !stamps {
+            return Ok(());
+        }
         let mut handle = self.store.begin(pending.credits())?;
         let (entered, result) = pending.enter(self, &mut handle, inode);
         let end = match (&result, entered) {
@@ -95,8 +121,10 @@ impl Filesystem {
             _ => return result,
         };
         inode.size = inode.size.max(end);
-        inode.mtime = time::now();
-        inode.ctime = inode.mtime;
+        if stamps {
+            inode.mtime = time::now();
+            inode.ctime = inode.mtime;
+        }
         inode.save(&mut handle)?;
         handle.whole();
         result

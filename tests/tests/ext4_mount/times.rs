@@ -1,0 +1,86 @@
+//! The kernel keeps the times of what it caches: they stay those of the writing, and are told once.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+use shunt_tests::{Image, binary, needs_mount, run};
+
+/// Longer than the kernel's clock is coarse.
+const TICKS: Duration = Duration::from_millis(30);
+
+type Times = [(i64, i64); 2];
+
+fn times(root: &Path) -> BTreeMap<String, Times> {
+    let entries = fs::read_dir(root).unwrap().map(Result::unwrap);
+    let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
+    files
+        .map(|entry| {
+            let stat = entry.metadata().unwrap();
+            let times = [(stat.mtime(), stat.mtime_nsec()), (stat.ctime(), stat.ctime_nsec())];
+            (entry.file_name().into_string().unwrap(), times)
+        })
+        .collect()
+}
+
+/// Writes in all ways, late enough that what is written back is stamped otherwise.
+fn write_all(root: &Path) {
+    let open =
+        |name: &str| File::options().read(true).write(true).create(true).open(root.join(name)).unwrap();
+    let files = ["made", "grown", "over", "renamed"].map(|name| (name, open(name)));
+    for (name, file) in &files {
+        if *name != "made" {
+            file.write_all_at(&[1; 10_000], 0).unwrap();
+        }
+    }
+    files[2].1.sync_all().unwrap();
+    sleep(TICKS);
+    for (name, file) in &files {
+        let at = if *name == "over" { 3 } else { 9_000 };
+        file.write_all_at(&[2; 5_000], at).unwrap();
+        sleep(TICKS);
+    }
+    fs::rename(root.join("renamed"), root.join("other")).unwrap();
+    sleep(TICKS);
+}
+
+#[test]
+fn times_are_those_of_the_writing() {
+    needs_mount!();
+    let image = Image::make(&[], 64).unwrap();
+    let mount = image.by_shunt(&[]);
+    write_all(mount.at());
+    let before = times(mount.at());
+    mount.umount().ok();
+    drop(mount);
+    let mount = image.by_shunt(&[]);
+    assert_eq!(times(mount.at()), before);
+    // All at different times, so that one cannot stand for the other.
+    let mut mtimes: Vec<_> = before.values().map(|[mtime, _]| *mtime).collect();
+    mtimes.sort_unstable();
+    mtimes.dedup();
+    assert_eq!(mtimes.len(), 4);
+}
+
+/// A file that is written as soon as it is made has one time, which the kernel need not tell again.
+#[test]
+fn new_files_are_stamped_once() {
+    needs_mount!();
+    let image = Image::make(&[], 64).unwrap();
+    let mount = image.by_shunt(&[]);
+    const FILES: u64 = 200;
+    for at in 0..FILES {
+        File::create_new(mount.at().join(at.to_string())).unwrap().write_all(b"content").unwrap();
+    }
+    let stat = run(binary::command(&["stat", "--json"]).arg(mount.at())).ok();
+    let stat: Value = serde_json::from_str(&stat).unwrap();
+    let count = |name: &str| stat["requests"][name]["count"].as_u64().unwrap_or(0);
+    assert_eq!(count("create"), FILES);
+    // But for those that the clock fell upon; on a machine with more to do, many.
+    assert!(count("setattr") < FILES * 9 / 10, "{stat:#}");
+}
