@@ -163,8 +163,9 @@ impl Config {
         self
     }
 
-    /// Whether idle processors poll instead of sleeping while requests flow (on by default, where `/dev/cpu_dma_latency`
-    /// may be opened). The kernel's and the server's wake-ups are most of a round trip.
+    /// Whether idle processors poll instead of sleeping while requests flow (where `/dev/cpu_dma_latency` may be opened),
+    /// and threads look for the next request for some microseconds before they sleep. On by default: the kernel's and the
+    /// server's wake-ups are most of a round trip.
     pub fn wakeful(mut self, on: bool) -> Self {
         self.wakeful = on;
         self

@@ -22,22 +22,24 @@ const QUIET: u32 = 25;
 pub(crate) struct WakefulProcessors {
     wanted: bool,
     held: Option<File>,
+    /// Requests flow.
+    burst: bool,
     quiet: u32,
 }
 
 impl WakefulProcessors {
     pub(crate) fn new(wanted: bool) -> Self {
-        Self { wanted, held: None, quiet: 0 }
+        Self { wanted, held: None, burst: false, quiet: 0 }
     }
 
-    /// Takes note of how many requests came since the last tick.
-    pub(crate) fn tick(&mut self, requests: u64, bursts: &AtomicU64) {
+    /// Takes note of how many requests came since the last tick. Tells whether requests flow, and nobody is to sleep
+    /// between them.
+    pub(crate) fn tick(&mut self, requests: u64, bursts: &AtomicU64) -> bool {
         self.quiet = if requests == 0 { self.quiet + 1 } else { 0 };
-        if self.held.is_some() {
-            if self.quiet >= QUIET {
-                self.held = None;
-            }
-        } else if self.wanted && requests >= BURST {
+        if self.burst && self.quiet >= QUIET {
+            (self.burst, self.held) = (false, None);
+        } else if !self.burst && self.wanted && requests >= BURST {
+            self.burst = true;
             match request() {
                 Ok(file) => {
                     self.held = Some(file);
@@ -45,10 +47,10 @@ impl WakefulProcessors {
                 }
                 Err(error) => {
                     tracing::debug!(%error, "{DEVICE} cannot be used: idle processors sleep between requests");
-                    self.wanted = false;
                 }
             }
         }
+        self.burst
     }
 }
 

@@ -1,5 +1,6 @@
 //! A session: one connection to a kernel, from INIT to the last request.
 
+mod callers;
 mod config;
 mod dispatch;
 mod drain;
@@ -8,6 +9,7 @@ pub(crate) mod guest;
 pub(crate) mod intent;
 pub(crate) mod interrupt;
 mod latency;
+mod linger;
 mod load;
 mod modes;
 mod negotiate;

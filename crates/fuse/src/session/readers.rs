@@ -16,7 +16,9 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use shunt_fuse_abi::{InHeader, InitFlags, Opcode};
 
+use super::callers::Callers;
 use super::latency::WakefulProcessors;
+use super::linger::Linger;
 use super::load::{Load, Wish};
 use super::ring::{Prepared, Rings};
 use super::{Config, Handle, TransportInUse};
@@ -54,6 +56,9 @@ pub(crate) struct Readers {
     /// Threads that are to leave after their next request.
     surplus: AtomicUsize,
     bursts: AtomicU64,
+    /// In the middle of one.
+    flowing: AtomicBool,
+    callers: Callers,
 }
 
 impl Readers {
@@ -72,6 +77,8 @@ impl Readers {
             failure: Mutex::new(None),
             surplus: AtomicUsize::new(0),
             bursts: AtomicU64::new(0),
+            flowing: AtomicBool::new(false),
+            callers: Callers::default(),
         }
     }
 
@@ -135,15 +142,17 @@ impl Readers {
             let progress = self.progress.load(Ordering::Relaxed);
             let requests = progress.wrapping_sub(last);
             last = progress;
-            processors.tick(requests, &self.bursts);
+            self.flowing.store(processors.tick(requests, &self.bursts), Ordering::Relaxed);
             let idle = self.idle.load(Ordering::Acquire);
             if stuck && idle == 0 && requests == 0 {
                 return true;
             }
             stuck = idle == 0;
+            // One thread serves one caller best: more would only take turns.
+            let spare = if self.callers.is_one() && requests > 0 { self.threads() } else { idle };
             let full = rings.look();
             quiet = if requests == 0 && idle > 0 && !full { quiet + 1 } else { 0 };
-            match load.look(idle) {
+            match load.look(spare) {
                 Wish::OneMore if self.threads() < self.usual => return true,
                 Wish::OneLess if self.threads() > 1 => {
                     let surplus = self.threads().saturating_sub(self.usual).max(1);
@@ -254,8 +263,18 @@ fn read_requests<F: FileSystem>(
     let channel: Arc<dyn Channel> = Arc::new(DevChannel::new(device.clone(), shared.pipes.clone()));
     let mut receiver =
         Receiver::new(device.clone(), buffers, shared.pipes.clone(), handle.negotiated().max_write);
+    let mut linger = Linger::default();
+    // The caller needs a processor as well.
+    let lingers = thread::available_parallelism().is_ok_and(|processors| processors.get() > 1);
     while !readers.is_draining() {
-        readers.idle.fetch_add(1, Ordering::AcqRel);
+        let others_wait = readers.idle.fetch_add(1, Ordering::AcqRel) > 0;
+        // A thread that sleeps is woken for each request, whoever else looks for it.
+        let pressed = match (others_wait, lingers && readers.flowing.load(Ordering::Relaxed)) {
+            (true, _) => false,
+            (false, true) => linger.look(&device),
+            (false, false) => true,
+        };
+        readers.callers.note_pressure(pressed);
         let received = receiver.receive();
         readers.idle.fetch_sub(1, Ordering::AcqRel);
         match received {
@@ -263,6 +282,7 @@ fn read_requests<F: FileSystem>(
             Ok((header, _)) if readers.is_draining() && awaits_reply(&header) => break,
             Ok((header, message)) => {
                 readers.received();
+                readers.callers.note_caller(header.pid);
                 // Handlers are caught where they run; this is for calls that have no reply (FORGET).
                 let served = catch_unwind(AssertUnwindSafe(|| {
                     super::serve::serve(fs, handle, &channel, &header, message);

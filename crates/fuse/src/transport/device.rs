@@ -8,6 +8,9 @@ use shunt_fuse_abi::notify::Notification;
 use shunt_fuse_abi::{BackingMap, OutHeader};
 use zerocopy::IntoBytes;
 
+/// Bytes of a message that is put together before it is sent. All replies but data and listings are shorter.
+const SHORT: usize = 512;
+
 /// An open device.
 #[derive(Debug)]
 pub struct Device {
@@ -76,6 +79,19 @@ impl Device {
 
     /// Sends one message.
     pub(crate) fn send(&self, header: &OutHeader, parts: &[&[u8]]) -> io::Result<()> {
+        // The kernel looks up the page of each piece that it is given: a short message goes as one.
+        let mut whole = [0; SHORT];
+        let length = OutHeader::SIZE + parts.iter().map(|part| part.len()).sum::<usize>();
+        if let Some(whole) = whole.get_mut(..length) {
+            let (head, mut rest) = whole.split_at_mut(OutHeader::SIZE);
+            head.copy_from_slice(header.as_bytes());
+            for part in parts {
+                let (here, after) = rest.split_at_mut(part.len());
+                here.copy_from_slice(part);
+                rest = after;
+            }
+            return until_done(|| rustix::io::write(&self.fd, whole));
+        }
         // No message has more parts than this: header, structure, name, data.
         let mut slices = [IoSlice::new(&[]); 6];
         slices[0] = IoSlice::new(header.as_bytes());
@@ -83,13 +99,7 @@ impl Device {
         for (slice, part) in slices[1..].iter_mut().zip(parts) {
             *slice = IoSlice::new(part);
         }
-        loop {
-            match rustix::io::writev(&self.fd, &slices[..count]) {
-                Ok(_) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
+        until_done(|| rustix::io::writev(&self.fd, &slices[..count]))
     }
 
     /// Tells the kernel something on its own account.
@@ -123,6 +133,17 @@ impl Device {
 impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// Sends again where a signal came first.
+fn until_done(mut send: impl FnMut() -> Result<usize, Errno>) -> io::Result<()> {
+    loop {
+        match send() {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
     }
 }
 
