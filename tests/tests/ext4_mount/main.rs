@@ -13,6 +13,7 @@ mod reads;
 mod seen;
 mod suites;
 mod times;
+mod transport;
 mod write;
 
 use std::fs::{self, File};

@@ -27,8 +27,10 @@ impl Transport {
     /// What `Auto` is: measured, for each profile.
     fn resolve(self, profile: Profile) -> Self {
         match (self, profile) {
+            // What is left of a round trip is the kernel's; and another process can take it over.
             (Self::Auto, Profile::Passthrough) => Self::Dev,
-            (Self::Auto, Profile::Writeback) => Self::Dev,
+            // Every name that is made or removed is a round trip.
+            (Self::Auto, Profile::Writeback) => Self::Uring,
             (chosen, _) => chosen,
         }
     }
@@ -67,6 +69,10 @@ pub(crate) fn choose(config: &Config, device: &Device, init: &InitIn) -> (Option
     }
     match prepare(config, device, init) {
         Ok(rings) => (Some(rings), TransportInUse { transport: Transport::Uring, reason: None }),
+        Err(reason) if config.transport == Transport::Auto => {
+            tracing::debug!("requests come over /dev/fuse, not over io_uring: {reason}");
+            (None, TransportInUse::dev(None))
+        }
         Err(reason) => {
             tracing::warn!("requests come over /dev/fuse, not over io_uring: {reason}");
             (None, TransportInUse::dev(Some(reason)))

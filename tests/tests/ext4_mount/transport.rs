@@ -1,0 +1,29 @@
+//! How requests come where nobody says how.
+
+use std::fs;
+
+use serde_json::Value;
+use shunt_tests::rings::{self, SwitchedOff};
+use shunt_tests::{Image, binary, needs_mount, requirement, run};
+
+/// Names are made and removed faster over rings: they are taken where the kernel has them switched on, and not missed
+/// where it has not.
+#[test]
+fn rings_are_taken_where_there_are() {
+    needs_mount!();
+    requirement!(fs::read_to_string(rings::SWITCH).is_ok_and(|switch| switch.trim() == "Y"), "needs rings");
+    let image = Image::make(&[], 16).unwrap();
+    let told = || {
+        let mount = image.by_shunt(&["--transport", "auto"]);
+        let stat: Value =
+            serde_json::from_str(&run(binary::command(&["stat", "--json"]).arg(mount.at())).ok()).unwrap();
+        mount.umount().ok();
+        (stat["transport"].clone(), stat["transport_reason"].clone())
+    };
+    {
+        let _kept = rings::keep();
+        assert_eq!(told(), ("uring".into(), Value::Null));
+    }
+    let _off = SwitchedOff::now();
+    assert_eq!(told(), ("dev".into(), Value::Null));
+}
