@@ -30,8 +30,9 @@ fn times(root: &Path) -> BTreeMap<String, Times> {
 
 /// Writes in all ways, late enough that what is written back is stamped otherwise.
 fn write_all(root: &Path) {
-    let open =
-        |name: &str| File::options().read(true).write(true).create(true).open(root.join(name)).unwrap();
+    let open = |name: &str| {
+        File::options().read(true).write(true).create(true).truncate(false).open(root.join(name)).unwrap()
+    };
     let files = ["made", "grown", "over", "renamed"].map(|name| (name, open(name)));
     for (name, file) in &files {
         if *name != "made" {
