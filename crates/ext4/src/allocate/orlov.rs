@@ -64,7 +64,8 @@ impl Allocator {
         }
     }
 
-    /// A group of several, another one at each turn: writers in two of these wait for different locks.
+    /// The group of several with the fewest directories, another one at each turn where they have as many: writers in two of
+    /// these wait for different locks.
     fn one_of(&self, room: &Room, groups: u32, turn: usize) -> u32 {
         let those: Vec<_> =
             (room.first..).zip(self.groups.iter().skip(room.first as usize).take(groups as usize)).collect();
@@ -76,6 +77,8 @@ impl Allocator {
                 && u64::from(blocks.load(Ordering::Relaxed)) * count * 2 >= room.blocks
         };
         let (before, after) = those.split_at(turn % those.len().max(1));
-        after.iter().chain(before).find(|(_, group)| good(group)).map_or(room.first, |(number, _)| *number)
+        let roomy = after.iter().chain(before).filter(|(_, group)| good(group));
+        let fewest = roomy.min_by_key(|(_, group)| group.directories.load(Ordering::Relaxed));
+        fewest.map_or(room.first, |(number, _)| *number)
     }
 }

@@ -5,23 +5,43 @@ use std::sync::Arc;
 use super::*;
 use crate::device::MemoryDevice;
 use crate::filesystem::Filesystem;
+use crate::{Making, New, ROOT};
 
 /// A file system of 16 groups of 256 blocks, of which the allocator remembers few; `None` without `mkfs.ext4`.
 fn small(most: usize) -> Option<Filesystem> {
+    let fs = made(4, &["-g", "256", "-N", "64", "-O", "^has_journal,^resize_inode"])?;
+    fs.allocator().unwrap().recent.lock().limit(most);
+    Some(fs)
+}
+
+/// A file system of so many MiB in blocks of 1 KiB; `None` without `mkfs.ext4`.
+fn made(mebibytes: u64, mkfs: &[&str]) -> Option<Filesystem> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
-    std::fs::File::create(&path).unwrap().set_len(4 << 20).unwrap();
-    let mkfs = ["-q", "-F", "-b", "1024", "-g", "256", "-N", "64", "-O", "^has_journal,^resize_inode"];
-    match Command::new("mkfs.ext4").args(mkfs).arg(&path).output() {
+    std::fs::File::create(&path).unwrap().set_len(mebibytes << 20).unwrap();
+    match Command::new("mkfs.ext4").args(["-q", "-F", "-b", "1024"]).args(mkfs).arg(&path).output() {
         Ok(output) => assert!(output.status.success(), "{output:?}"),
         Err(error) => {
             assert!(std::env::var_os("CI").is_none(), "{error}");
             return None;
         }
     }
-    let fs = Filesystem::open_writable(Arc::new(MemoryDevice::new(std::fs::read(path).unwrap()))).unwrap();
-    fs.allocator().unwrap().recent.lock().limit(most);
-    Some(fs)
+    Some(Filesystem::open_writable(Arc::new(MemoryDevice::new(std::fs::read(path).unwrap()))).unwrap())
+}
+
+/// Writers in them wait for locks of their own.
+#[test]
+fn directories_of_the_root_go_to_different_groups() {
+    // Two times 16 groups, the metadata of which lies together.
+    let Some(fs) = made(256, &[]) else { return };
+    let groups: HashSet<u32> = (0..8)
+        .map(|n| {
+            let name = format!("{n}");
+            let made = fs.create(ROOT, name.as_bytes(), Making::Directory, &New::default()).unwrap();
+            fs.store.geometry().locate_inode(made.number).unwrap().0
+        })
+        .collect();
+    assert_eq!(groups.len(), 8, "{groups:?}");
 }
 
 fn in_memory(allocator: &Allocator) -> usize {
