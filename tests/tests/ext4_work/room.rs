@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::unix::fs::{FileExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -133,8 +133,6 @@ fn operations() -> Vec<Operation> {
             file.write_all_at(&[8; 10], n as u64 * 9000).and_then(|()| file.sync_all()).map_err(errno)
         }),
         ("direct write", |dir, n| {
-            #[repr(align(4096))]
-            struct Aligned([u8; 4096]);
             let file = File::from(rustix::fs::open(
                 dir.join("direct"),
                 OFlags::CREATE | OFlags::WRONLY | OFlags::DIRECT,
@@ -198,6 +196,40 @@ fn room(at: &Path) -> (u64, u64, u64) {
 fn comes_back(room_is: impl FnMut() -> bool) -> bool {
     shunt_tests::cmd::within(Duration::from_secs(10), room_is)
 }
+
+/// A write of four blocks where there are two: told, whichever way it takes. What the kernel writes back it takes for
+/// written whole, if no error comes.
+#[test]
+fn writes_for_which_half_the_room_is_left() {
+    needs_mount!();
+    let image = Image::make(&["-m", "0", "-b", "1024"], 24).unwrap();
+    let mount = image.by_shunt(&[]);
+    let make = |name: &str| File::create_new(mount.at().join(name)).unwrap();
+    let (cached, direct) = (make("cached"), mount.at().join("direct"));
+    let direct =
+        File::options().write(true).create_new(true).custom_flags(libc::O_DIRECT).open(direct).unwrap();
+    let mut fill = make("fill");
+    while fill.write_all(&[4; 1024]).and_then(|()| fill.sync_data()).is_ok() {}
+    let length = fill.metadata().unwrap().len();
+    for (file, name) in [(&cached, "cached"), (&direct, "direct")] {
+        fill.set_len(length - (256 << 10)).unwrap();
+        // What is freed can be had when that is committed. The last error is told once more.
+        drop(fill.sync_all());
+        fill.sync_all().unwrap();
+        let room = || rustix::fs::statvfs(mount.at()).unwrap().f_bavail;
+        while room() > 2 {
+            let end = fill.metadata().unwrap().len();
+            fill.write_all_at(&[4; 1024], end).and_then(|()| fill.sync_data()).unwrap();
+        }
+        assert_eq!(room(), 2, "{name}");
+        let error = file.write_all_at(&Aligned([7; 4096]).0, 0).and_then(|()| file.sync_all()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOSPC), "{name}: {error}");
+        file.set_len(0).unwrap();
+    }
+}
+
+#[repr(align(4096))]
+struct Aligned([u8; 4096]);
 
 /// Whatever is done where there is no room works or says ENOSPC; when all of it is removed, there is as much room as there
 /// was.

@@ -103,7 +103,8 @@ operations! {
     /// Reads a file.
     read(node: NodeId, args: ReadArgs) -> Data<'_> = Err(Errno::INVAL);
 
-    /// Writes a file; answers how many bytes were taken.
+    /// Writes a file; answers how many bytes were taken. Where they are fewer than all, a caller who cannot be told how many
+    /// (the kernel's write-back, a direct write) gets ENOSPC.
     write(node: NodeId, args: WriteArgs, data: WriteData<'_>) -> usize = Err(Errno::INVAL);
 
     /// A descriptor is closed: report errors of earlier writes, end the owner's POSIX locks. One open file may see

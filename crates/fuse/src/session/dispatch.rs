@@ -203,6 +203,16 @@ fn copy_range(arg: &abi::CopyFileRangeIn) -> CopyRange {
 /// Listings larger than this are cut: the kernel asks again.
 const LARGEST_LISTING: u32 = 1 << 20;
 
+/// Whether the kernel takes note of a count that is smaller than what it wrote. It does not of what it writes back, which
+/// would be lost without an error; and it makes EIO of it where a direct write may go on in the background.
+fn may_be_short(request: &Request<'_>, args: &WriteArgs) -> bool {
+    let negotiated = request.session().negotiated();
+    let back = args.from_cache && negotiated.has(abi::InitFlags::WRITEBACK_CACHE);
+    let direct =
+        args.flags & libc::O_DIRECT.cast_unsigned() != 0 && negotiated.has(abi::InitFlags::ASYNC_DIO);
+    !(back || direct)
+}
+
 /// Calls the handler of one operation.
 pub(crate) async fn dispatch<'a, F: FileSystem>(
     fs: &'a F,
@@ -274,7 +284,11 @@ pub(crate) async fn dispatch<'a, F: FileSystem>(
                 None => WriteData::slice(data),
             };
             let length = data.len();
-            let written = fs.write(request, node, write_args(&arg), data).await?;
+            let args = write_args(&arg);
+            let written = fs.write(request, node, args, data).await?;
+            if written < length && !may_be_short(request, &args) {
+                return Err(Errno::NOSPC);
+            }
             Reply::Written(written.min(length))
         }
         Operation::Flush { arg } => {
