@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FallocateFlags, OFlags, RenameFlags, XattrFlags, fallocate, renameat_with, setxattr};
 use rustix::io::Errno;
 use serde_json::Value;
+use shunt_tests::sys::Aligned;
 use shunt_tests::{Image, binary, needs_mount, requirement, run, run_for};
 
 /// A tebibyte, nearly all of it holes: mounted at once, and written at its end.
@@ -138,7 +139,9 @@ fn operations() -> Vec<Operation> {
                 OFlags::CREATE | OFlags::WRONLY | OFlags::DIRECT,
                 0o600.into(),
             )?);
-            file.write_all_at(&Aligned([9; 4096]).0, n as u64 * 8192).map_err(errno)
+            let mut block = Aligned::new(4096);
+            block.fill(9);
+            file.write_all_at(&block, n as u64 * 8192).map_err(errno)
         }),
         ("reserve", |dir, n| {
             let file = File::options().write(true).open(dir.join("reserved")).map_err(errno)?;
@@ -211,6 +214,8 @@ fn writes_for_which_half_the_room_is_left() {
     let mut fill = make("fill");
     while fill.write_all(&[4; 1024]).and_then(|()| fill.sync_data()).is_ok() {}
     let length = fill.metadata().unwrap().len();
+    let mut block = Aligned::new(4096);
+    block.fill(7);
     for (file, name) in [(&cached, "cached"), (&direct, "direct")] {
         fill.set_len(length - (256 << 10)).unwrap();
         // What is freed can be had when that is committed. The last error is told once more.
@@ -222,14 +227,11 @@ fn writes_for_which_half_the_room_is_left() {
             fill.write_all_at(&[4; 1024], end).and_then(|()| fill.sync_data()).unwrap();
         }
         assert_eq!(room(), 2, "{name}");
-        let error = file.write_all_at(&Aligned([7; 4096]).0, 0).and_then(|()| file.sync_all()).unwrap_err();
+        let error = file.write_all_at(&block, 0).and_then(|()| file.sync_all()).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOSPC), "{name}: {error}");
         file.set_len(0).unwrap();
     }
 }
-
-#[repr(align(4096))]
-struct Aligned([u8; 4096]);
 
 /// Whatever is done where there is no room works or says ENOSPC; when all of it is removed, there is as much room as there
 /// was.

@@ -40,8 +40,19 @@ impl Policed {
         self.unnote(node, inner);
     }
 
-    fn name_spot(&self, parent: NodeId, name: Name<'_>) -> Result<Spot, Errno> {
-        self.spot(parent, component(name)?.as_cstr().to_bytes())
+    /// The place of a name that the caller may make.
+    fn may_create(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Spot, Errno> {
+        let spot = self.spot(parent, component(name)?.as_cstr().to_bytes())?;
+        self.check_create(request, &spot)?;
+        Ok(spot)
+    }
+
+    /// Whether the caller may take a name away.
+    fn may_remove(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        let name_in = component(name)?;
+        let spot = self.spot(parent, name_in.as_cstr().to_bytes())?;
+        self.check_name(request, &spot, (parent, name_in), Op::Delete)?;
+        self.stays(parent, name)
     }
 
     /// Whether a file may be opened so: the engine's node, and what its readers do not see.
@@ -169,8 +180,7 @@ impl FileSystem for Policed {
         name: Name<'_>,
         target: &CStr,
     ) -> Result<Entry, Errno> {
-        let spot = self.name_spot(parent, name)?;
-        self.check_create(request, &spot)?;
+        let spot = self.may_create(request, parent, name)?;
         self.made(&spot, self.mirror.symlink(request, parent, name, target).await?)
     }
 
@@ -181,8 +191,7 @@ impl FileSystem for Policed {
         name: Name<'_>,
         new: NewNode,
     ) -> Result<Entry, Errno> {
-        let spot = self.name_spot(parent, name)?;
-        self.check_create(request, &spot)?;
+        let spot = self.may_create(request, parent, name)?;
         self.made(&spot, self.mirror.mknod(request, parent, name, new).await?)
     }
 
@@ -193,22 +202,17 @@ impl FileSystem for Policed {
         name: Name<'_>,
         new: NewNode,
     ) -> Result<Entry, Errno> {
-        let spot = self.name_spot(parent, name)?;
-        self.check_create(request, &spot)?;
+        let spot = self.may_create(request, parent, name)?;
         self.made(&spot, self.mirror.mkdir(request, parent, name, new).await?)
     }
 
     async fn unlink(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        let spot = self.name_spot(parent, name)?;
-        self.check_name(request, &spot, (parent, component(name)?), Op::Delete)?;
-        self.stays(parent, name)?;
+        self.may_remove(request, parent, name)?;
         self.mirror.unlink(request, parent, name).await
     }
 
     async fn rmdir(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        let spot = self.name_spot(parent, name)?;
-        self.check_name(request, &spot, (parent, component(name)?), Op::Delete)?;
-        self.stays(parent, name)?;
+        self.may_remove(request, parent, name)?;
         self.mirror.rmdir(request, parent, name).await
     }
 
@@ -259,8 +263,7 @@ impl FileSystem for Policed {
         name: Name<'_>,
         args: CreateArgs,
     ) -> Result<Created, Errno> {
-        let spot = self.name_spot(parent, name)?;
-        self.check_create(request, &spot)?;
+        let spot = self.may_create(request, parent, name)?;
         let Created { entry, opened } = self.mirror.create(request, parent, name, args).await?;
         self.created(&spot, entry, opened)
     }
