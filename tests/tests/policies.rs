@@ -329,6 +329,37 @@ fn a_file_that_changes_under_its_reader_stays_redacted() {
 }
 
 #[test]
+fn what_becomes_a_picture_while_it_is_open_is_redacted() {
+    let Some((_rules, s)) = stage(RULES, &[]) else { return };
+    for (name, before) in [("empty.jpg", &b""[..]), ("text.jpg", b"a few words")] {
+        fs::write(s.lower(name), before).unwrap();
+        fs::set_permissions(s.lower(name), fs::Permissions::from_mode(0o666)).unwrap();
+        let (reader, both) = User::new(GUEST).run(|| {
+            let reader = File::open(s.path(name)).unwrap();
+            let both = File::options().read(true).write(true).open(s.path(name)).unwrap();
+            // It is the guest's to change as long as it is none.
+            both.write_all_at(b"A few", 0).unwrap();
+            assert!(fs::read(s.path(name)).unwrap().starts_with(b"A few"), "{name}");
+            fs::write(s.path(name), b"all anew").unwrap();
+            assert_eq!(fs::read(s.path(name)).unwrap(), b"all anew", "{name}");
+            (reader, both)
+        });
+        fs::write(s.path(name), picture()).unwrap();
+        for (way, file) in [("reader", &reader), ("both", &both)] {
+            let mut bytes = vec![0; SIZE];
+            file.read_exact_at(&mut bytes, 0).unwrap();
+            assert!(!has_secret(&bytes) && bytes.starts_with(&picture()[..8]), "{name} {way}");
+        }
+        let map = Shared::read_only(&reader, SIZE).unwrap();
+        let mapped: Vec<u8> = (0..SIZE).map(|at| map.peek(at)).collect();
+        assert!(!has_secret(&mapped), "{name} mapped");
+        let again = User::new(GUEST).run(|| File::options().write(true).open(s.path(name)).unwrap_err());
+        assert_eq!(again.raw_os_error(), Some(libc::EACCES), "{name}");
+        assert!(has_secret(&fs::read(s.lower(name)).unwrap()), "{name}");
+    }
+}
+
+#[test]
 fn what_nobody_writes_to_is_shown_at_once() {
     let Some((_rules, s)) = stage(RULES, &[]) else { return };
     let blanked = |name: &str| {

@@ -24,7 +24,7 @@ impl Content for [u8] {
 }
 
 /// A question about the bytes of a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Probe {
     /// It is of this kind.
     Is(Media),
@@ -38,7 +38,7 @@ pub enum Probe {
 }
 
 /// Kinds of files, told by their first bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Media {
     /// `image/jpeg`
     Jpeg,

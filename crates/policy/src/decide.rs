@@ -60,6 +60,9 @@ pub struct Decision {
     pub unsure: bool,
     /// Rules that want this told, by index.
     pub audit: Vec<usize>,
+    /// What is not seen of the file by whoever opens it for reading now, whatever it comes to hold while it is open: a
+    /// file that is no picture yet may be one a moment later.
+    pub unseen: Option<Arc<Redaction>>,
 }
 
 impl Action {
@@ -110,22 +113,28 @@ impl Class {
         caller: &(impl Caller + ?Sized),
         content: &(impl Content + ?Sized),
     ) -> Decision {
-        let mut decision = Decision { outcome: Outcome::Allow, rule: None, unsure: false, audit: Vec::new() };
+        let mut decision =
+            Decision { outcome: Outcome::Allow, rule: None, unsure: false, audit: Vec::new(), unseen: None };
         // Of a name there is only to be seen or not: content is not read where it cannot matter.
         if op == Op::Lookup && !self.hides() {
             return decision;
         }
         let mut strictest: Option<(Outcome, usize)> = None;
+        let mut not_yet = Vec::new();
         for candidate in self.candidates() {
             let rule = self.rule(candidate);
             if !rule.speaks_of(op) {
                 continue;
             }
-            let truth = and(candidate.is_caller(self, caller).0, || match rule.asks_what() {
+            let who = candidate.is_caller(self, caller).0;
+            let truth = and(who, || match rule.asks_what() {
                 true => rule.is_content(content),
                 false => Some(true),
             });
             if truth == Some(false) {
+                if let (Action::Redact(redaction), true) = (&rule.action, who != Some(false)) {
+                    not_yet.push(redaction.clone());
+                }
                 continue;
             }
             if rule.audit && op != Op::Lookup {
@@ -147,6 +156,15 @@ impl Class {
         {
             decision.outcome = outcome;
             decision.rule = Some(rule);
+        }
+        if op == Op::Read {
+            let now = match &decision.outcome {
+                Outcome::Allow => None,
+                Outcome::Redact(redaction) => Some(redaction.clone()),
+                Outcome::ReadOnly | Outcome::Deny(_) | Outcome::Hide => return decision,
+            };
+            decision.unseen =
+                not_yet.into_iter().rev().fold(now, |otherwise, redaction| Some(redaction.or(otherwise)));
         }
         decision
     }

@@ -89,6 +89,10 @@ pub struct Redaction {
     pub location: bool,
     /// These bytes, which read as zeros.
     pub bytes: Vec<Range<u64>>,
+    /// Only of files that hold one of these, if any is named.
+    pub(crate) content: Vec<Probe>,
+    /// What is not seen of files that hold nothing of that.
+    pub(crate) otherwise: Option<Arc<Redaction>>,
 }
 
 impl Redaction {
@@ -96,6 +100,24 @@ impl Redaction {
     pub fn kinds(&self) -> Option<&'static [Media]> {
         (self.location && self.bytes.is_empty()).then_some(&[Media::Jpeg, Media::Png, Media::Heic])
     }
+
+    /// The same as long as the file is one that it speaks of, and another while it is not.
+    pub(crate) fn or(self: Arc<Self>, otherwise: Option<Arc<Self>>) -> Arc<Self> {
+        Arc::new(Self { otherwise, ..Self::clone(&self) })
+    }
+
+    /// Whether the file is one that it speaks of.
+    pub(crate) fn is_content(&self, content: &(impl Content + ?Sized)) -> Truth {
+        let wanted = any_holds(&self.content, content);
+        let Some(kinds) = self.kinds() else { return wanted };
+        let known = |truth, media: &Media| or(truth, || Probe::Is(*media).holds(content));
+        and(wanted, || kinds.iter().fold(Some(false), known))
+    }
+}
+
+/// Whether the file holds one of these; anything, where none is named.
+fn any_holds(probes: &[Probe], content: &(impl Content + ?Sized)) -> Truth {
+    probes.iter().fold(Some(probes.is_empty()), |truth, probe| or(truth, || probe.holds(content)))
 }
 
 /// What a rule does.
@@ -262,24 +284,15 @@ impl Rule {
 
     /// It may hold for one file and not for another.
     pub(crate) fn asks_what(&self) -> bool {
-        !self.content.is_empty() || self.kinds().is_some()
-    }
-
-    fn kinds(&self) -> Option<&'static [Media]> {
-        match &self.action {
-            Action::Redact(redaction) => redaction.kinds(),
-            _ => None,
-        }
+        !self.content.is_empty()
+            || matches!(&self.action, Action::Redact(redaction) if redaction.kinds().is_some())
     }
 
     /// Whether the file is one that it speaks of.
     pub(crate) fn is_content(&self, content: &(impl Content + ?Sized)) -> Truth {
-        let wanted = self
-            .content
-            .iter()
-            .fold(Some(self.content.is_empty()), |truth, probe| or(truth, || probe.holds(content)));
-        let Some(kinds) = self.kinds() else { return wanted };
-        let known = |truth, media: &Media| or(truth, || Probe::Is(*media).holds(content));
-        and(wanted, || kinds.iter().fold(Some(false), known))
+        match &self.action {
+            Action::Redact(redaction) => redaction.is_content(content),
+            _ => any_holds(&self.content, content),
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Policies as they are written, and what comes of them.
 
+use std::sync::Arc;
+
 use std::path::Path;
 
 use shunt_policy::{Names, NoContent, Op, Outcome, Policy, Somebody};
@@ -110,6 +112,32 @@ fn content_decides_where_it_is_asked_for() {
     assert_eq!(read(b"\xff\xd8\xff\xe0"), "redact");
     assert_eq!(read(b"text"), "allow");
     assert!(class.asks_what() && class.redacts() && !class.is_name_constant());
+}
+
+#[test]
+fn what_is_not_seen_holds_whatever_a_file_becomes() {
+    let policy = policy(
+        "[[rule]]\npath = \"*\"\nuid = 1\naction = \"redact\"\n\
+         [[rule]]\npath = \"*\"\ncontent = \"application/pdf\"\naction = \"redact\"\nbytes = [[0, 9]]\n\
+         [[rule]]\npath = \"*\"\nuid = 2\naction = \"redact\"\nbytes = [[2, 4]]\n",
+    );
+    let class = policy.place(b"/p/x").class();
+    let read = |uid, bytes: &[u8]| class.decide(Op::Read, &Somebody::new(uid, 1), bytes);
+    let (first, third) = (read(1, b"text"), read(2, b"text"));
+    assert_eq!((first.outcome, third.outcome.name()), (Outcome::Allow, "redact"));
+    let seen = |unseen: &Option<Arc<shunt_policy::Redaction>>, bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        shunt_policy::redact::find(unseen.as_ref().unwrap(), &&bytes[..]).unwrap().apply(0, &mut bytes);
+        bytes
+    };
+    // By which file it was opened makes no difference.
+    assert_eq!(first.unseen, read(1, b"").unseen);
+    for (bytes, one, other) in [
+        (&b"text and more"[..], &b"text and more"[..], &b"te\0\0 and more"[..]),
+        (b"%PDF-and more", b"\0\0\0\0\0\0\0\0\0more", b"\0\0\0\0\0\0\0\0\0more"),
+    ] {
+        assert_eq!((&seen(&first.unseen, bytes)[..], &seen(&third.unseen, bytes)[..]), (one, other));
+    }
 }
 
 #[test]

@@ -6,10 +6,12 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::{OFlags, StatVfs, Statx};
 use shunt_fuse::{
-    Attributes, Capabilities, Entry, Errno, Expiry, FileHandle, Handle, NodeId, Opened, Request, StatFs,
+    Attributes, Capabilities, Entry, Errno, Expiry, FileHandle, Handle, NodeId, OpenArgs, Opened, Request,
+    StatFs,
 };
 
 use super::attributes;
+use super::convert::caller;
 use super::lease::past_leases;
 use super::rereads::SMALL;
 use crate::coherence::Asked;
@@ -35,6 +37,17 @@ impl Mirror {
             mode => self.mappable.limit(node, mode.time()),
         };
         (attributes, expiry)
+    }
+
+    /// Opens the lower file. Who asked not to wait for a lease does not.
+    pub(crate) async fn open_below(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        OpenArgs { flags, kill_suidgid, .. }: OpenArgs,
+    ) -> Result<Opening, Errno> {
+        let open = || self.lower.open_file(node, flags, kill_suidgid, caller(request));
+        if flags & OFlags::NONBLOCK.bits() != 0 { open() } else { past_leases(request, open).await }
     }
 
     /// How an open file is served: by the kernel from the lower file where that works, else through the page cache.

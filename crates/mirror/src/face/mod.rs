@@ -24,7 +24,6 @@ use convert::{attributes, caller, component};
 use lease::past_leases;
 
 const O_APPEND: u32 = rustix::fs::OFlags::APPEND.bits();
-const O_NONBLOCK: u32 = rustix::fs::OFlags::NONBLOCK.bits();
 
 impl FileSystem for Mirror {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
@@ -202,9 +201,7 @@ impl FileSystem for Mirror {
             // Remembered: files are never opened or released again, and every request names the inode alone.
             return Err(Errno::NOSYS);
         }
-        let open = || self.lower.open_file(node, args.flags, args.kill_suidgid, caller(request));
-        // Who asked not to wait does not.
-        let opening = if args.flags & O_NONBLOCK != 0 { open()? } else { past_leases(request, open).await? };
+        let opening = self.open_below(request, node, args).await?;
         Ok(self.opened(request, opening, args.flags))
     }
 

@@ -207,8 +207,8 @@ impl Policed {
             return Ok(entry);
         }
         let content = Peeked::new(&self.mirror.lower, inner);
-        let decide = |op| class.decide(op, &Asker::new(request, &self.programs), &content).outcome;
-        if class.hides() && decide(Op::Lookup) == Outcome::Hide {
+        let decide = |op| class.decide(op, &Asker::new(request, &self.programs), &content);
+        if class.hides() && decide(Op::Lookup).outcome == Outcome::Hide {
             return Err(Errno::NOENT);
         }
         let kind = entry.attributes.file_type();
@@ -218,10 +218,7 @@ impl Policed {
         }
         let regular = kind == shunt_fuse::FileType::Regular;
         let redaction = match class.redacts() && regular {
-            true => match decide(Op::Read) {
-                Outcome::Redact(redaction) => Some(redaction),
-                _ => None,
-            },
+            true => decide(Op::Read).unseen,
             false => None,
         };
         self.show(spot, entry, redaction)

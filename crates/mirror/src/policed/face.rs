@@ -11,7 +11,7 @@ use shunt_fuse::{
     NodeId, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameFlags, Request, Serve, SetAttributes, StatFs,
     StatxReply, Whence, WriteArgs, WriteData, XattrReply, XattrSet,
 };
-use shunt_policy::{Op, Outcome, Redaction};
+use shunt_policy::{Op, Redaction};
 
 use super::content::Peeked;
 use super::decide::{Spot, Target, refusal};
@@ -19,7 +19,7 @@ use super::listing::ShowSome;
 use super::redacted::Redacted;
 use super::views::View;
 use super::{EXPIRES_ALL, Policed};
-use crate::face::convert::{caller, component};
+use crate::face::convert::component;
 
 /// ioctls that change something say that they write.
 const IOC_WRITE: u32 = 1 << 30;
@@ -68,36 +68,46 @@ impl Policed {
         };
         let rules = self.rules();
         let content = Peeked::new(&self.mirror.lower, inner);
-        let decide = |op| self.decide(request, &rules, &class, path.as_deref(), op, &content).outcome;
+        let decide = |op| self.decide(request, &rules, &class, path.as_deref(), op, &content);
         let flags = OFlags::from_bits_retain(flags);
         let access = flags & OFlags::RWMODE;
         if access != OFlags::RDONLY || flags.contains(OFlags::TRUNC) {
-            refusal(&decide(Op::Write), Op::Write)?;
+            refusal(&decide(Op::Write).outcome, Op::Write)?;
         }
         if access == OFlags::WRONLY {
-            return if redaction.is_none() { Ok((inner, None)) } else { Err(Errno::STALE) };
+            return Ok((inner, redaction));
         }
-        match (decide(Op::Read), redaction) {
-            (Outcome::Redact(wanted), Some(known)) if wanted == known => Ok((inner, Some(known))),
-            // The kernel came by an inode that is not the caller's to see: looked up once more it finds the other.
-            (Outcome::Redact(_), _) | (Outcome::Allow, Some(_)) => Err(Errno::STALE),
-            (outcome, _) => refusal(&outcome, Op::Read).map(|()| (inner, None)),
-        }
+        let read = decide(Op::Read);
+        refusal(&read.outcome, Op::Read)?;
+        // The kernel came by an inode that is not the caller's to see: looked up once more it finds the other.
+        if read.unseen == redaction { Ok((inner, redaction)) } else { Err(Errno::STALE) }
     }
 
-    /// Opens for somebody who does not see all of it.
-    fn open_redacted(
+    /// Opens for somebody who does not see all of it, or would not if it came to hold what is not shown.
+    async fn open_redacted(
         &self,
         request: &Request<'_>,
         inner: NodeId,
         redaction: Arc<Redaction>,
+        args: OpenArgs,
     ) -> Result<Opened, Errno> {
-        let opening = self.mirror.lower.open_file(inner, OFlags::RDONLY.bits(), false, caller(request))?;
+        let wanted = OFlags::RWMODE | OFlags::TRUNC | OFlags::APPEND | OFlags::NONBLOCK;
+        let args = OpenArgs { flags: args.flags & wanted.bits(), ..args };
+        let opening = self.mirror.open_below(request, inner, args).await?;
+        let handle = FileHandle(opening.handle);
+        if args.flags & OFlags::RWMODE.bits() == OFlags::WRONLY.bits() {
+            return Ok(Opened::direct(handle));
+        }
+        let writable = opening.file.writable;
         match Redacted::new(opening.file, redaction) {
             Ok(file) => {
                 self.redacted.add(opening.handle, file);
+                // Written back, a page that was read before would bring blanks into the file.
+                if writable {
+                    return Ok(Opened::direct(handle));
+                }
                 // Pages of an earlier open are dropped: the file, or what is blanked of it, may be another.
-                Ok(Opened::cached(FileHandle(opening.handle)).no_flush())
+                Ok(Opened::cached(handle).no_flush())
             }
             Err(errno) => {
                 self.mirror.lower.close(opening.handle);
@@ -248,7 +258,9 @@ impl FileSystem for Policed {
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
         let inner = match self.judge_open(request, node, args.flags)? {
             (inner, None) => inner,
-            (inner, Some(redaction)) => return self.open_redacted(request, inner, redaction),
+            (inner, Some(redaction)) => {
+                return self.open_redacted(request, inner, redaction, args).await;
+            }
         };
         let opened = self.mirror.open(request, inner, args).await?;
         // Pages stay only with an inode that is the one of its file.
@@ -295,7 +307,7 @@ impl FileSystem for Policed {
         args: WriteArgs,
         data: WriteData<'_>,
     ) -> Result<usize, Errno> {
-        self.mirror.write(request, self.plain(node)?, args, data).await
+        self.mirror.write(request, self.inner(node)?, args, data).await
     }
 
     async fn flush(

@@ -98,7 +98,10 @@ pub(crate) fn read<'a>(
     let word = keys
         .take("action")
         .ok_or_else(|| value.error(format!("the rule has no `action`; one of {ACTIONS}")))?;
-    let action = action(&mut keys, &word)?;
+    let mut action = action(&mut keys, &word)?;
+    if let Action::Redact(redaction) = &mut action {
+        Arc::make_mut(redaction).content.clone_from(&content);
+    }
     let audit = keys.flag("audit")? || action == Action::Audit;
     keys.end(table, KEYS)?;
     if ops.is_some() && matches!(action, Action::Hide | Action::Redact(_)) {

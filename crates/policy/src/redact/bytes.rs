@@ -55,24 +55,29 @@ impl<'a> Reader<'a> {
     pub(super) fn read(&mut self, offset: u64, length: usize) -> Result<Vec<u8>, RedactError> {
         self.reads = self.reads.checked_sub(1).ok_or(RedactError::TooComplex)?;
         self.bytes = self.bytes.checked_sub(length).ok_or(RedactError::TooComplex)?;
-        let mut room = vec![0; length];
-        let mut done = 0;
-        while done < length {
-            match self.file.read_at(offset.saturating_add(done as u64), &mut room[done..]) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        room.truncate(done);
-        Ok(room)
+        Ok(read(self.file, offset, length)?)
     }
 
     /// Exactly `N` bytes; `None` where the file ends before.
     pub(super) fn array<const N: usize>(&mut self, offset: u64) -> Result<Option<[u8; N]>, RedactError> {
         Ok(self.read(offset, N)?.try_into().ok())
     }
+}
+
+/// Up to `length` bytes, fewer at the end of the file.
+pub(super) fn read(file: &dyn Bytes, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut room = vec![0; length];
+    let mut done = 0;
+    while done < length {
+        match file.read_at(offset.saturating_add(done as u64), &mut room[done..]) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    room.truncate(done);
+    Ok(room)
 }
 
 /// A number of two bytes in network order.

@@ -27,7 +27,7 @@ use std::io;
 pub use bytes::Bytes;
 pub use edits::{Edit, Edits, Fill};
 
-use crate::content::Media;
+use crate::content::{Content, Media};
 use crate::rule::Redaction;
 use bytes::Reader;
 
@@ -47,11 +47,24 @@ pub enum RedactError {
 /// # Errors
 /// Nothing of the file may be shown then.
 pub fn find(redaction: &Redaction, file: &dyn Bytes) -> Result<Edits, RedactError> {
+    // What cannot be read is blanked as if it were such a file.
+    if redaction.is_content(&Head(file)) == Some(false) {
+        return redaction.otherwise.as_ref().map_or(Ok(Edits::default()), |otherwise| find(otherwise, file));
+    }
     let mut edits = if redaction.location { location(file)? } else { Edits::default() };
     for range in &redaction.bytes {
         edits.add(range.start, Fill::Zeros(range.end - range.start));
     }
     Ok(edits.sorted())
+}
+
+/// What a file holds, as [`Content`].
+struct Head<'a>(&'a dyn Bytes);
+
+impl Content for Head<'_> {
+    fn read(&self, offset: u64, length: usize) -> Option<Vec<u8>> {
+        bytes::read(self.0, offset, length).ok()
+    }
 }
 
 /// What tells the place where a picture was taken.
