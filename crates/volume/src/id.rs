@@ -1,0 +1,126 @@
+//! Names of things.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A file, directory, link or device: the same on all nodes, for ever. Never a path.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ObjectId(pub u128);
+
+impl ObjectId {
+    /// The top directory of each volume.
+    pub const ROOT: Self = Self(1);
+
+    /// In order of numbers, as keys of a database.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+
+    /// From [`to_bytes`](Self::to_bytes).
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(u128::from_be_bytes(bytes))
+    }
+}
+
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// The place of a commit in the log of its volume, from 1 up without gaps. 0: before the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Seq(pub u64);
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A user or a group of a volume. Each node maps it to a number of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct OwnerId(pub u32);
+
+/// Why a name was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{what} {name:?} is not allowed: 1 to {most} letters, digits, `-`, `_` and `.`, not beginning with a dot"
+)]
+pub struct BadName {
+    what: &'static str,
+    name: String,
+    most: usize,
+}
+
+fn plain(what: &'static str, name: &str, most: usize) -> Result<String, BadName> {
+    let fits = (1..=most).contains(&name.len())
+        && !name.starts_with('.')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    if fits { Ok(name.to_owned()) } else { Err(BadName { what, name: name.to_owned(), most }) }
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident, $what:literal, $most:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $type(String);
+
+        impl $type {
+            /// The name.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = BadName;
+
+            fn from_str(name: &str) -> Result<Self, BadName> {
+                plain($what, name, $most).map(Self)
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = BadName;
+
+            fn try_from(name: String) -> Result<Self, BadName> {
+                name.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(name: $type) -> String {
+                name.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+name!(
+    /// A machine that takes part in a volume: what conflicts call its side by.
+    NodeName,
+    "the node's name",
+    64
+);
+name!(
+    /// A volume, as users call it.
+    VolumeName,
+    "the volume's name",
+    64
+);

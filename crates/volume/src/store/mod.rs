@@ -1,0 +1,193 @@
+//! What all nodes agree on.
+//!
+//! A [`MetaStore`] orders the changes of a volume: each accepted [`Item`] is one entry of a log without gaps. All
+//! engines behave alike; one suite of tests runs on each.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{NodeName, ObjectId, OwnerId, Seq, VolumeName};
+use crate::object::{ChunkId, Content, Field, LinkName, Object, Stored, StoredLink, Time};
+
+/// What has to be so still.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Precondition {
+    /// The object is there.
+    Exists(ObjectId),
+    /// It was last set by this commit.
+    Field(ObjectId, Field, Seq),
+    /// The name leads there since this commit; `None`: there is no such name.
+    Link(LinkName, Option<(ObjectId, Seq)>),
+    /// A directory without names.
+    Empty(ObjectId),
+}
+
+/// A change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mutation {
+    /// A new object, without a name as yet.
+    Make(Object),
+    /// New content of a regular file, and when it was modified.
+    SetContent(ObjectId, Content, Time),
+    /// Permission bits.
+    SetMode(ObjectId, u16),
+    /// The user.
+    SetOwner(ObjectId, OwnerId),
+    /// The group.
+    SetGroup(ObjectId, OwnerId),
+    /// The time of modification.
+    SetModified(ObjectId, Time),
+    /// An extended attribute; `None` removes it.
+    SetXattr(ObjectId, Vec<u8>, Option<Vec<u8>>),
+    /// A name that was not there.
+    Link(LinkName, ObjectId),
+    /// A name that is not there any more. An object without names is gone at the end of its item.
+    Unlink(LinkName),
+}
+
+/// Changes that are made together or not at all.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Item {
+    /// What has to be so still.
+    pub when: Vec<Precondition>,
+    /// In this order.
+    pub change: Vec<Mutation>,
+    /// Chunks that the changes speak of and that the store may not know yet.
+    pub chunks: Vec<(ChunkId, Place)>,
+}
+
+/// Where the bytes of a chunk are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The key of the object that holds it, among others perhaps.
+    pub key: String,
+    /// From this byte on.
+    pub offset: u64,
+    /// So many bytes as they are stored: compressed, encrypted.
+    pub stored: u32,
+    /// So many bytes once they are not.
+    pub length: u32,
+}
+
+/// Why an item was not accepted. Nothing of it was done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refused {
+    /// A precondition does not hold: its place in [`Item::when`].
+    #[error("what it was based on has changed (condition {0})")]
+    Stale(u32),
+    /// A directory would be below itself.
+    #[error("a directory would be below itself")]
+    Cycle,
+    /// A change that makes no sense where the store is now: its place in [`Item::change`], and why.
+    #[error("change {0} cannot be made: {1}")]
+    Invalid(u32, String),
+}
+
+/// A change that was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its place.
+    pub seq: Seq,
+    /// Who made it.
+    pub node: NodeName,
+    /// When, by the clock of the store.
+    pub at: Time,
+    /// In this order.
+    pub change: Vec<Mutation>,
+}
+
+/// What is wrong with a store.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It cannot be reached. Not an error of anybody: the node goes on without.
+    #[error("the store cannot be reached: {0}")]
+    Unreachable(String),
+    /// There is no such volume.
+    #[error("there is no volume {0}")]
+    NoVolume(VolumeName),
+    /// There is one already.
+    #[error("there is a volume {0} already")]
+    Exists(VolumeName),
+    /// It was made by a newer version, or is not a store.
+    #[error("the store has format {found}, and this version knows {known}: {advice}")]
+    Format {
+        /// What it has.
+        found: String,
+        /// What is known.
+        known: u32,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// It holds what makes no sense.
+    #[error("the store is damaged: {0}")]
+    Damaged(String),
+    /// The log no longer begins so early: read the whole tree again.
+    #[error("the log no longer holds what came after {0}")]
+    Forgotten(Seq),
+}
+
+/// A page of a tree.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Page {
+    /// Objects in order of their ids.
+    pub objects: Vec<Stored>,
+    /// All names of the directories among them.
+    pub links: Vec<StoredLink>,
+    /// Where to go on; `None`: that was all.
+    pub next: Option<ObjectId>,
+}
+
+/// The metadata of volumes.
+///
+/// Calls block. None is retried by the caller for another reason than [`StoreError::Unreachable`].
+pub trait MetaStore: Send + Sync {
+    /// The last commit.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn head(&self) -> Result<Seq, StoreError>;
+
+    /// Commits items one after the other, each by itself, in one transaction: all that hold are durable when this returns.
+    /// Whether a batch that was answered by [`StoreError::Unreachable`] was committed is told by its `token`: the same
+    /// token again gives the same answer and changes nothing.
+    ///
+    /// # Errors
+    /// Those of the store; then nothing is known of the batch.
+    fn commit(
+        &self,
+        node: &NodeName,
+        token: u128,
+        items: &[Item],
+    ) -> Result<Vec<Result<Seq, Refused>>, StoreError>;
+
+    /// Objects, as they are now, in the order asked for.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError>;
+
+    /// The whole tree, from an id on; at most so many objects. It may change between pages: begin with the
+    /// [`head`](Self::head), and go on with the log from there.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError>;
+
+    /// What was committed after a place, at most so many entries.
+    ///
+    /// # Errors
+    /// [`StoreError::Forgotten`]; those of the store.
+    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError>;
+
+    /// Where chunks are, in the order asked for.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError>;
+
+    /// Waits until there may be something after a place, or for so long. A hint: it may say yes for nothing, and may miss
+    /// what happens.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn wait(&self, after: Seq, at_most: std::time::Duration) -> Result<bool, StoreError>;
+}
