@@ -3,7 +3,17 @@
 //! A [`MetaStore`] orders the changes of a volume: each accepted [`Item`] is one entry of a log without gaps. All
 //! engines behave alike; one suite of tests runs on each.
 
+mod apply;
+mod code;
+mod sqlite;
+pub mod values;
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use serde::{Deserialize, Serialize};
+
+pub use sqlite::SqliteStore;
 
 use crate::id::{NodeName, ObjectId, OwnerId, Seq, VolumeName};
 use crate::object::{ChunkId, Content, Field, LinkName, Object, Stored, StoredLink, Time};
@@ -38,7 +48,7 @@ pub enum Mutation {
     SetModified(ObjectId, Time),
     /// An extended attribute; `None` removes it.
     SetXattr(ObjectId, Vec<u8>, Option<Vec<u8>>),
-    /// A name that was not there.
+    /// A name that was not there. A directory has one: to move it, take the old one away first.
     Link(LinkName, ObjectId),
     /// A name that is not there any more. An object without names is gone at the end of its item.
     Unlink(LinkName),
@@ -136,6 +146,20 @@ pub struct Page {
     pub next: Option<ObjectId>,
 }
 
+/// Tells the time of commits.
+pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
+
+/// That of the machine.
+pub fn system_clock() -> Clock {
+    Arc::new(|| {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Time(since.as_nanos().min(i64::MAX as u128) as i64)
+    })
+}
+
+/// Answers to batches that a store remembers, for [`MetaStore::commit`] to give again: those of the last so many batches.
+pub const ANSWERS_KEPT: usize = 4096;
+
 /// The metadata of volumes.
 ///
 /// Calls block. None is retried by the caller for another reason than [`StoreError::Unreachable`].
@@ -148,7 +172,7 @@ pub trait MetaStore: Send + Sync {
 
     /// Commits items one after the other, each by itself, in one transaction: all that hold are durable when this returns.
     /// Whether a batch that was answered by [`StoreError::Unreachable`] was committed is told by its `token`: the same
-    /// token again gives the same answer and changes nothing.
+    /// token again gives the same answer and changes nothing, within the last [`ANSWERS_KEPT`] batches.
     ///
     /// # Errors
     /// Those of the store; then nothing is known of the batch.

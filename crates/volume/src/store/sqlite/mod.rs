@@ -1,0 +1,298 @@
+//! A store in one SQLite file, or in memory: nothing to install, for one machine and what it serves.
+
+mod rows;
+mod schema;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior, params};
+
+use crate::id::{NodeName, ObjectId, Seq, VolumeName};
+use crate::object::{ChunkId, LinkName, Object, Stored, StoredLink, Time};
+use crate::store::apply::{Batch, Row, Rows};
+use crate::store::{
+    ANSWERS_KEPT, Clock, Entry, Item, MetaStore, Page, Place, Refused, StoreError, code, system_clock,
+};
+use rows::Table;
+
+/// How long a wait sleeps before it looks for commits of other processes.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// See the [module](self).
+pub struct SqliteStore {
+    /// One writer. In memory it reads as well: there is one connection.
+    writer: Mutex<Connection>,
+    /// Connections that are not just reading; `None`: in memory.
+    readers: Option<(Box<Path>, Mutex<Vec<Connection>>)>,
+    committed: (Mutex<()>, Condvar),
+    clock: Clock,
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteStore")
+            .field("path", &self.readers.as_ref().map(|(path, _)| path))
+            .finish_non_exhaustive()
+    }
+}
+
+impl SqliteStore {
+    /// Makes a store in a file that is not there, or is empty. `description` is kept as it is.
+    ///
+    /// # Errors
+    /// [`StoreError::Exists`]; [`StoreError::Unreachable`] where the file cannot be made.
+    pub fn create(
+        path: &Path,
+        name: &VolumeName,
+        root: &Object,
+        description: &[u8],
+    ) -> Result<Self, StoreError> {
+        Self::make(schema::create(Some(path))?, Some(path), name, root, description)
+    }
+
+    /// Makes one that lives as long as this value.
+    ///
+    /// # Errors
+    /// Those of SQLite.
+    pub fn in_memory(name: &VolumeName, root: &Object, description: &[u8]) -> Result<Self, StoreError> {
+        Self::make(schema::create(None)?, None, name, root, description)
+    }
+
+    /// Opens one.
+    ///
+    /// # Errors
+    /// [`StoreError::Unreachable`] where there is no file, [`StoreError::Format`] where it is of something else or newer.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        Ok(Self::over(schema::open(path)?, Some(path)))
+    }
+
+    /// Takes the time of commits from elsewhere.
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// What [`create`](Self::create) was given.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn description(&self) -> Result<Vec<u8>, StoreError> {
+        self.read(|db| db.query_row("SELECT description FROM about", [], |row| row.get(0)).map_err(fault))
+    }
+
+    fn over(db: Connection, path: Option<&Path>) -> Self {
+        Self {
+            writer: Mutex::new(db),
+            readers: path.map(|path| (path.into(), Mutex::default())),
+            committed: Default::default(),
+            clock: system_clock(),
+        }
+    }
+
+    fn make(
+        mut db: Connection,
+        path: Option<&Path>,
+        name: &VolumeName,
+        root: &Object,
+        description: &[u8],
+    ) -> Result<Self, StoreError> {
+        let batch = db.transaction_with_behavior(TransactionBehavior::Exclusive).map_err(fault)?;
+        if schema::is_filled(&batch)? {
+            return Err(StoreError::Exists(name.clone()));
+        }
+        schema::fill(&batch)?;
+        batch
+            .execute(
+                "INSERT INTO about (one, head, forgotten, description) VALUES (0, 0, 0, ?)",
+                [description],
+            )
+            .map_err(fault)?;
+        let stored = Stored { object: root.clone(), made: Seq(0), set: Default::default(), links: 0 };
+        rows::put_object(&batch, &Row { stored, parent: None, names: 0 }, false).map_err(fault)?;
+        batch.commit().map_err(fault)?;
+        Ok(Self::over(db, path))
+    }
+
+    fn read<T>(&self, what: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let Some((path, idle)) = &self.readers else { return what(&self.writer.lock()) };
+        let taken = idle.lock().pop();
+        let db = match taken {
+            Some(db) => db,
+            None => schema::open(path)?,
+        };
+        let answer = what(&db);
+        let mut idle = idle.lock();
+        if idle.len() < 4 {
+            idle.push(db);
+        }
+        answer
+    }
+}
+
+fn head(db: &Connection) -> Result<Seq, StoreError> {
+    db.prepare_cached("SELECT head FROM about")
+        .and_then(|mut query| query.query_row([], |row| row.get::<_, i64>(0)))
+        .map(|head| Seq(head as u64))
+        .map_err(fault)
+}
+
+/// What SQLite says, as the caller has to understand it.
+fn fault(error: rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::ConstraintViolation) => {
+            StoreError::Damaged(error.to_string())
+        }
+        None => StoreError::Damaged(error.to_string()),
+        // Busy, full, not readable: it may come back as it was.
+        Some(_) => StoreError::Unreachable(error.to_string()),
+    }
+}
+
+fn answered(db: &Connection, node: &NodeName, token: u128) -> Result<Option<Answers>, StoreError> {
+    let mut query =
+        db.prepare_cached("SELECT answer FROM answer WHERE node = ? AND token = ?").map_err(fault)?;
+    query
+        .query_row(params![node.as_str(), token.to_be_bytes()], |row| row.get::<_, Vec<u8>>(0))
+        .optional()
+        .map_err(fault)?
+        .map(|bytes| code::decode("an answer", &bytes))
+        .transpose()
+}
+
+fn remember(db: &Connection, node: &NodeName, token: u128, answers: &Answers) -> rusqlite::Result<()> {
+    let bytes = code::encode(answers);
+    db.prepare_cached("INSERT INTO answer (node, token, answer) VALUES (?, ?, ?)")?.execute(params![
+        node.as_str(),
+        token.to_be_bytes(),
+        bytes
+    ])?;
+    let new = db.last_insert_rowid();
+    db.prepare_cached("DELETE FROM answer WHERE n <= ?")?.execute([new - ANSWERS_KEPT as i64])?;
+    Ok(())
+}
+
+type Answers = Vec<Result<Seq, Refused>>;
+
+impl MetaStore for SqliteStore {
+    fn head(&self) -> Result<Seq, StoreError> {
+        self.read(head)
+    }
+
+    fn commit(&self, node: &NodeName, token: u128, items: &[Item]) -> Result<Answers, StoreError> {
+        let mut writer = self.writer.lock();
+        // IMMEDIATE: no other process commits between what is read here and what is written.
+        let batch = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
+        if let Some(answers) = answered(&batch, node, token)? {
+            return Ok(answers);
+        }
+        let mut work = Batch::new(Table(&batch), head(&batch)?);
+        let answers = items.iter().map(|item| work.item(item)).collect::<Result<Answers, _>>()?;
+        rows::write(&batch, node, (self.clock)(), &work.finish()).map_err(fault)?;
+        remember(&batch, node, token, &answers).map_err(fault)?;
+        batch.commit().map_err(fault)?;
+        drop(writer);
+        let _held = self.committed.0.lock();
+        self.committed.1.notify_all();
+        Ok(answers)
+    }
+
+    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        self.read(|db| ids.iter().map(|id| Ok(Table(db).object(*id)?.map(|row| row.stored))).collect())
+    }
+
+    fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
+        self.read(|db| {
+            let mut page = Page::default();
+            let mut objects = db
+                .prepare_cached("SELECT id, body FROM object WHERE id >= ? ORDER BY id LIMIT ?")
+                .map_err(fault)?;
+            let most = most.clamp(1, u32::MAX as usize);
+            let mut found = objects.query(params![from.to_bytes(), most as i64 + 1]).map_err(fault)?;
+            while let Some(row) = found.next().map_err(fault)? {
+                if page.objects.len() == most {
+                    page.next = Some(ObjectId::from_bytes(row.get(0).map_err(fault)?));
+                    break;
+                }
+                let body: Vec<u8> = row.get(1).map_err(fault)?;
+                page.objects.push(code::decode("an object", &body)?);
+            }
+            let (Some(first), Some(last)) = (page.objects.first(), page.objects.last()) else {
+                return Ok(page);
+            };
+            let mut links = db
+                .prepare_cached("SELECT parent, name, child, seq FROM link WHERE parent BETWEEN ? AND ?")
+                .map_err(fault)?;
+            let between = [first.object.id.to_bytes(), last.object.id.to_bytes()];
+            let found = links
+                .query_map(between, |row| {
+                    let at = LinkName { parent: ObjectId::from_bytes(row.get(0)?), name: row.get(1)? };
+                    let set = Seq(row.get::<_, i64>(3)? as u64);
+                    Ok(StoredLink { at, child: ObjectId::from_bytes(row.get(2)?), set })
+                })
+                .map_err(fault)?;
+            page.links = found.collect::<Result<_, _>>().map_err(fault)?;
+            Ok(page)
+        })
+    }
+
+    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
+        self.read(|db| {
+            let seen = db.unchecked_transaction().map_err(fault)?;
+            let forgotten: i64 =
+                seen.query_row("SELECT forgotten FROM about", [], |row| row.get(0)).map_err(fault)?;
+            if after.0 < forgotten as u64 {
+                return Err(StoreError::Forgotten(after));
+            }
+            let mut log = seen
+                .prepare_cached("SELECT seq, node, at, change FROM log WHERE seq > ? ORDER BY seq LIMIT ?")
+                .map_err(fault)?;
+            let most = most.min(u32::MAX as usize) as i64;
+            let mut found = log.query(params![after.0.min(i64::MAX as u64) as i64, most]).map_err(fault)?;
+            let mut entries = Vec::new();
+            while let Some(row) = found.next().map_err(fault)? {
+                let node: String = row.get(1).map_err(fault)?;
+                let change: Vec<u8> = row.get(3).map_err(fault)?;
+                entries.push(Entry {
+                    seq: Seq(row.get::<_, i64>(0).map_err(fault)? as u64),
+                    node: node
+                        .parse()
+                        .map_err(|_| StoreError::Damaged(format!("node {node:?} in the log")))?,
+                    at: Time(row.get(2).map_err(fault)?),
+                    change: code::decode("an entry of the log", &change)?,
+                });
+            }
+            Ok(entries)
+        })
+    }
+
+    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError> {
+        self.read(|db| {
+            let mut query = db
+                .prepare_cached("SELECT key, place, stored, length FROM chunk WHERE id = ?")
+                .map_err(fault)?;
+            let place = |row: &rusqlite::Row<'_>| {
+                let offset = row.get::<_, i64>(1)? as u64;
+                Ok(Place { key: row.get(0)?, offset, stored: row.get(2)?, length: row.get(3)? })
+            };
+            chunks.iter().map(|id| query.query_row([id.0], place).optional().map_err(fault)).collect()
+        })
+    }
+
+    fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {
+        let until = Instant::now() + at_most.min(Duration::from_secs(3600));
+        let mut held = self.committed.0.lock();
+        loop {
+            // Under the lock, so that no commit of this process comes between the look and the sleep.
+            if self.head()? > after {
+                return Ok(true);
+            }
+            let now = Instant::now();
+            if now >= until {
+                return Ok(false);
+            }
+            self.committed.1.wait_for(&mut held, (until - now).min(LOOK_AGAIN));
+        }
+    }
+}

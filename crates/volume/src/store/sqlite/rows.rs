@@ -1,0 +1,92 @@
+//! Rows of a store in SQLite: read for a commit, written after it.
+
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+
+use super::fault;
+use crate::id::{NodeName, ObjectId, Seq};
+use crate::object::{LinkName, Stored, Time};
+use crate::store::apply::{Row, Rows, Written};
+use crate::store::{StoreError, code};
+
+/// Rows as a connection sees them.
+pub(super) struct Table<'a>(pub &'a Connection);
+
+impl Rows for Table<'_> {
+    fn object(&mut self, id: ObjectId) -> Result<Option<Row>, StoreError> {
+        let mut query =
+            self.0.prepare_cached("SELECT parent, names, body FROM object WHERE id = ?").map_err(fault)?;
+        let found = query
+            .query_row([id.to_bytes()], |row| {
+                Ok((row.get::<_, Option<[u8; 16]>>(0)?, row.get::<_, i64>(1)?, row.get::<_, Vec<u8>>(2)?))
+            })
+            .optional()
+            .map_err(fault)?;
+        found
+            .map(|(parent, names, body)| {
+                let stored: Stored = code::decode("an object", &body)?;
+                Ok(Row { stored, parent: parent.map(ObjectId::from_bytes), names: names.max(0) as u64 })
+            })
+            .transpose()
+    }
+
+    fn link(&mut self, at: &LinkName) -> Result<Option<(ObjectId, Seq)>, StoreError> {
+        let mut query = self
+            .0
+            .prepare_cached("SELECT child, seq FROM link WHERE parent = ? AND name = ?")
+            .map_err(fault)?;
+        query
+            .query_row(params![at.parent.to_bytes(), at.name], |row| {
+                Ok((ObjectId::from_bytes(row.get(0)?), Seq(row.get::<_, i64>(1)? as u64)))
+            })
+            .optional()
+            .map_err(fault)
+    }
+}
+
+pub(super) fn put_object(db: &Connection, row: &Row, was: bool) -> rusqlite::Result<()> {
+    let body = code::encode(&row.stored);
+    let parent = row.parent.map(ObjectId::to_bytes);
+    let id = row.stored.object.id.to_bytes();
+    let sql = if was {
+        "UPDATE object SET parent = ?2, names = ?3, body = ?4 WHERE id = ?1"
+    } else {
+        "INSERT INTO object (id, parent, names, body) VALUES (?1, ?2, ?3, ?4)"
+    };
+    db.prepare_cached(sql)?.execute(params![id, parent, row.names as i64, body])?;
+    Ok(())
+}
+
+pub(super) fn write(
+    db: &Transaction<'_>,
+    node: &NodeName,
+    at: Time,
+    written: &Written<'_>,
+) -> rusqlite::Result<()> {
+    let mut gone = db.prepare_cached("DELETE FROM object WHERE id = ?")?;
+    for id in &written.objects_gone {
+        gone.execute([id.to_bytes()])?;
+    }
+    for (row, was) in &written.objects {
+        put_object(db, row, *was)?;
+    }
+    let mut unlink = db.prepare_cached("DELETE FROM link WHERE parent = ? AND name = ?")?;
+    for at in &written.links_gone {
+        unlink.execute(params![at.parent.to_bytes(), at.name])?;
+    }
+    let mut link = db.prepare_cached("REPLACE INTO link (parent, name, child, seq) VALUES (?, ?, ?, ?)")?;
+    for (at, child, seq, _) in &written.links {
+        link.execute(params![at.parent.to_bytes(), at.name, child.to_bytes(), seq.0 as i64])?;
+    }
+    let mut chunk = db.prepare_cached(
+        "INSERT INTO chunk (id, key, place, stored, length) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+    )?;
+    for (id, place) in &written.chunks {
+        chunk.execute(params![id.0, place.key, place.offset as i64, place.stored, place.length])?;
+    }
+    let mut log = db.prepare_cached("INSERT INTO log (seq, node, at, change) VALUES (?, ?, ?, ?)")?;
+    for (seq, change) in &written.log {
+        log.execute(params![seq.0 as i64, node.as_str(), at.0, code::encode(change)])?;
+    }
+    db.prepare_cached("UPDATE about SET head = ?")?.execute([written.head.0 as i64])?;
+    Ok(())
+}

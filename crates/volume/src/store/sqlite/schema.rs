@@ -1,0 +1,94 @@
+//! The tables of a store in SQLite, and how a file of it is told from others.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::fault;
+use crate::store::StoreError;
+
+/// In the header of the file: "Shnt".
+const APPLICATION: i32 = 0x5368_6e74;
+/// The version of the tables and of what is in their blobs.
+const FORMAT: i32 = 1;
+
+// Objects are found by random ids: a narrow index takes the random writes, the rows themselves are appended.
+const TABLES: &str = "
+CREATE TABLE about (one INTEGER PRIMARY KEY CHECK (one = 0), head INTEGER NOT NULL, forgotten INTEGER NOT NULL,
+                    description BLOB NOT NULL);
+CREATE TABLE object (n INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, parent BLOB, names INTEGER NOT NULL,
+                     body BLOB NOT NULL);
+CREATE TABLE link (parent BLOB NOT NULL, name BLOB NOT NULL, child BLOB NOT NULL, seq INTEGER NOT NULL,
+                   PRIMARY KEY (parent, name)) WITHOUT ROWID;
+CREATE TABLE log (seq INTEGER PRIMARY KEY, node TEXT NOT NULL, at INTEGER NOT NULL, change BLOB NOT NULL);
+CREATE TABLE chunk (id BLOB PRIMARY KEY, key TEXT NOT NULL, place INTEGER NOT NULL, stored INTEGER NOT NULL,
+                    length INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE answer (n INTEGER PRIMARY KEY, node TEXT NOT NULL, token BLOB NOT NULL, answer BLOB NOT NULL,
+                     UNIQUE (node, token));
+";
+
+/// How long a commit waits for one of another process.
+const BUSY: Duration = Duration::from_secs(10);
+
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
+    let db = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+        .map_err(|error| StoreError::Unreachable(format!("{}: {error}", path.display())))?;
+    db.busy_timeout(BUSY).map_err(fault)?;
+    db.set_prepared_statement_cache_capacity(64);
+    Ok(db)
+}
+
+fn settings(db: &Connection) -> Result<(), StoreError> {
+    // FULL: a commit is on the disk when it is answered. NORMAL would lose the last ones with the power.
+    db.execute_batch(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -16384;
+         PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = 4000;",
+    )
+    .map_err(fault)
+}
+
+/// Opens a file that is there.
+pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
+    let db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let number = |pragma| db.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0)).map_err(fault);
+    let (application, format) = (number("application_id")?, number("user_version")?);
+    let refuse = |found: String, advice| Err(StoreError::Format { found, known: FORMAT as u32, advice });
+    if application != APPLICATION {
+        return refuse(
+            "of something else".into(),
+            "this database is no store of a volume; choose another place",
+        );
+    }
+    match format {
+        FORMAT => {}
+        newer if newer > FORMAT => return refuse(newer.to_string(), "use the version of shunt that made it"),
+        other => return refuse(other.to_string(), "it was left half made; create the volume again"),
+    }
+    settings(&db)?;
+    Ok(db)
+}
+
+/// Makes one where nothing is: in a file, or in memory.
+pub(super) fn create(path: Option<&Path>) -> Result<Connection, StoreError> {
+    let db = match path {
+        Some(path) => connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?,
+        None => Connection::open_in_memory().map_err(fault)?,
+    };
+    settings(&db)?;
+    Ok(db)
+}
+
+/// To be called in the transaction that also describes the volume: a file is a store as a whole or not at all.
+pub(super) fn fill(db: &Connection) -> Result<(), StoreError> {
+    db.execute_batch(TABLES).map_err(fault)?;
+    db.pragma_update(None, "application_id", APPLICATION).map_err(fault)?;
+    db.pragma_update(None, "user_version", FORMAT).map_err(fault)
+}
+
+/// Whether somebody made it already.
+pub(super) fn is_filled(db: &Connection) -> Result<bool, StoreError> {
+    db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))
+        .map(|tables| tables > 0)
+        .map_err(fault)
+}

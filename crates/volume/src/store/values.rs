@@ -1,0 +1,98 @@
+//! What values of a change are allowed at all: what comes from a node is not trusted.
+
+use crate::object::{Content, Kind, Layout, LinkName, Object, Piece};
+use crate::store::Mutation;
+
+/// The longest name of a link, in bytes.
+pub const NAME_MAX: usize = 255;
+/// The longest target of a symlink, in bytes.
+pub const TARGET_MAX: usize = 4095;
+/// The longest name of an extended attribute, in bytes.
+pub const XATTR_NAME_MAX: usize = 255;
+/// The longest value of an extended attribute, in bytes.
+pub const XATTR_MAX: usize = 65_536;
+/// Extended attributes that an object may ever have had.
+pub const XATTRS_MOST: usize = 1024;
+/// Contents that are kept with the metadata: at most so many bytes.
+pub const INLINE_MAX: usize = 4096;
+/// Pieces that are kept with the metadata: at most so many.
+pub const PIECES_MAX: usize = 1024;
+
+/// What is wrong with a change by itself, whatever the store holds.
+pub(super) fn wrong(change: &Mutation) -> Option<&'static str> {
+    match change {
+        Mutation::Make(object) => wrong_object(object),
+        Mutation::SetContent(_, content, _) => wrong_content(content),
+        Mutation::SetMode(_, mode) => wrong_mode(*mode),
+        Mutation::SetXattr(_, name, value) => wrong_xattr(name, value.as_deref()),
+        Mutation::Link(at, _) | Mutation::Unlink(at) => wrong_name(at),
+        Mutation::SetOwner(..) | Mutation::SetGroup(..) | Mutation::SetModified(..) => None,
+    }
+}
+
+fn wrong_object(object: &Object) -> Option<&'static str> {
+    match object.kind {
+        Kind::Symlink if !(1..=TARGET_MAX).contains(&object.target.len()) || object.target.contains(&0) => {
+            return Some("a symlink's target has 1 to 4095 bytes other than NUL");
+        }
+        Kind::Symlink => {}
+        _ if !object.target.is_empty() => return Some("only symlinks have a target"),
+        _ => {}
+    }
+    if object.kind != Kind::Regular && object.content != Content::empty() {
+        return Some("only regular files have content");
+    }
+    wrong_mode(object.mode)
+        .or_else(|| wrong_content(&object.content))
+        .or_else(|| object.xattrs.iter().find_map(|(name, value)| wrong_xattr(name, Some(value))))
+}
+
+fn wrong_mode(mode: u16) -> Option<&'static str> {
+    (mode > 0o7777).then_some("a mode has 12 bits")
+}
+
+fn wrong_xattr(name: &[u8], value: Option<&[u8]>) -> Option<&'static str> {
+    if !(1..=XATTR_NAME_MAX).contains(&name.len()) || name.contains(&0) {
+        return Some("an extended attribute's name has 1 to 255 bytes other than NUL");
+    }
+    value
+        .is_some_and(|value| value.len() > XATTR_MAX)
+        .then_some("an extended attribute has at most 65536 bytes")
+}
+
+fn wrong_name(at: &LinkName) -> Option<&'static str> {
+    let name = &at.name[..];
+    let fits = (1..=NAME_MAX).contains(&name.len())
+        && !name.contains(&0)
+        && !name.contains(&b'/')
+        && name != b"."
+        && name != b"..";
+    (!fits).then_some("a name has 1 to 255 bytes other than `/` and NUL, and is not `.` or `..`")
+}
+
+/// What makes no sense in a content.
+pub(crate) fn wrong_content(content: &Content) -> Option<&'static str> {
+    let pieces = match &content.layout {
+        Layout::Inline(bytes) if bytes.len() > INLINE_MAX => return Some("more content than is kept inline"),
+        Layout::Inline(bytes) => {
+            return (bytes.len() as u64 != content.size).then_some("content of another size than said");
+        }
+        Layout::Pieces(pieces) | Layout::Indirect(pieces) => pieces,
+    };
+    if pieces.len() > PIECES_MAX {
+        return Some("more pieces than are kept with the metadata");
+    }
+    if pieces.iter().any(|piece| piece.length() == 0) {
+        return Some("a piece without bytes");
+    }
+    let sum = pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length()));
+    match (&content.layout, sum) {
+        (_, None) => Some("content of more bytes than there can be"),
+        (Layout::Pieces(_), Some(sum)) if sum != content.size => Some("content of another size than said"),
+        (Layout::Indirect(_), _) if pieces.iter().any(|piece| matches!(piece, Piece::Hole { .. })) => {
+            Some("a hole in a list of pieces")
+        }
+        _ if content.size > i64::MAX as u64 => Some("content of more bytes than there can be"),
+        _ => None,
+    }
+}

@@ -1,0 +1,78 @@
+//! The engines, each as a way to make a fresh volume.
+
+use std::sync::Arc;
+
+use shunt_volume::object::Kind;
+use shunt_volume::store::{MetaStore, SqliteStore};
+
+use crate::build::object;
+
+/// A fresh volume, and what has to live as long as it.
+pub struct Fresh {
+    pub store: Arc<dyn MetaStore>,
+    _keep: Option<tempfile::TempDir>,
+}
+
+fn root() -> shunt_volume::object::Object {
+    object(1, Kind::Directory)
+}
+
+pub fn sqlite_file() -> Option<Fresh> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("meta.db");
+    SqliteStore::create(&path, &"v".parse().unwrap(), &root(), b"about").unwrap();
+    let store = Arc::new(SqliteStore::open(&path).unwrap());
+    assert_eq!(store.description().unwrap(), b"about");
+    Some(Fresh { store, _keep: Some(dir) })
+}
+
+pub fn sqlite_memory() -> Option<Fresh> {
+    let store = SqliteStore::in_memory(&"v".parse().unwrap(), &root(), b"").unwrap();
+    Some(Fresh { store: Arc::new(store), _keep: None })
+}
+
+/// The suite on an engine; on one that is not there: not at all, unless `CI` is set.
+macro_rules! engine {
+    ($engine:ident: $($test:ident)*) => {
+        mod $engine {
+            $(#[test]
+            fn $test() {
+                if let Some(fresh) = crate::engines::$engine() {
+                    crate::suite::$test(&fresh.store);
+                }
+            })*
+
+            #[test]
+            fn agrees_with_the_model() {
+                crate::model::agrees(crate::engines::$engine);
+            }
+        }
+    };
+}
+
+macro_rules! engines {
+    ($($engine:ident)*) => {
+        $(engine! { $engine:
+            begins_with_the_top_directory
+            numbers_commits_without_gaps
+            tells_what_was_committed
+            accepts_items_one_by_one
+            checks_preconditions
+            sees_earlier_items_of_a_batch
+            takes_back_what_was_begun
+            refuses_cycles
+            counts_links
+            loses_objects_without_names
+            keeps_directories_that_hold_names
+            sets_each_field_by_itself
+            answers_a_token_once
+            refuses_values_that_make_no_sense
+            scans_in_pages
+            knows_places
+            lets_committers_meet
+            wakes_who_waits
+        })*
+    };
+}
+
+engines! { sqlite_file sqlite_memory }

@@ -1,0 +1,6 @@
+//! All engines of a store behave alike: one suite, run on each.
+
+mod build;
+mod engines;
+mod model;
+mod suite;
