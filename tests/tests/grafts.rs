@@ -238,8 +238,8 @@ fn unmounting_takes_grafts_away() {
 }
 
 #[test]
-fn a_daemon_that_is_killed_leaves_no_graft() {
-    let Some((_rules, s)) = stage(&[]) else { return };
+fn a_daemon_that_is_killed_for_good_leaves_no_graft() {
+    let Some((_rules, s)) = stage(&["--takeover", "off"]) else { return };
     let _inside = File::open(s.path("data/cache/deep/file")).unwrap();
     kill_process(Pid::from_raw(s.pid() as i32).unwrap(), Signal::KILL).unwrap();
     assert!(within(Duration::from_secs(10), || mounts_at(s.mnt()).is_empty()), "{:?}", mounts_at(s.mnt()));

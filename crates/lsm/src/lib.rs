@@ -1,7 +1,7 @@
 //! Rules of policies, checked by the kernel itself: BPF programs at its security hooks (BPF LSM), and the tables that
 //! the daemon shares with them. No module is needed, only a kernel whose list of security modules holds `bpf`.
 //!
-//! Programs are loaded with the feature `bpf`; without it, or where the kernel refuses, [`guard`] says why not, and the
+//! Programs are loaded with the feature `bpf`; without it, or where the kernel refuses, [`load`] says why not, and the
 //! daemon checks everything as it always does.
 
 #![deny(missing_docs)]
@@ -27,16 +27,40 @@ pub enum LsmError {
     Refused(String),
 }
 
-/// Puts programs at the door of the mount with this device number, as `stat` tells it. They end with what is returned.
+/// Programs that the kernel runs, of no mount yet.
+#[cfg(feature = "bpf")]
+pub struct Loaded(programs::Programs);
+
+/// Programs that the kernel runs: none in this build.
+#[cfg(not(feature = "bpf"))]
+pub enum Loaded {}
+
+/// Has the kernel run programs at its security hooks. They end with what is returned.
 ///
 /// # Errors
 /// [`LsmError`]; nothing is loaded then.
-pub fn guard(device: (u32, u32)) -> Result<Box<dyn Gate>, LsmError> {
+pub fn load() -> Result<Loaded, LsmError> {
     #[cfg(feature = "bpf")]
-    return Ok(Box::new(programs::Programs::load(device)?));
+    return programs::Programs::load().map(Loaded);
     #[cfg(not(feature = "bpf"))]
-    {
-        let _ = device;
-        Err(LsmError::Absent)
+    Err(LsmError::Absent)
+}
+
+impl Loaded {
+    /// Puts them at the door of the mount with this device number, as `stat` tells it.
+    ///
+    /// # Errors
+    /// [`LsmError::Refused`].
+    pub fn guard(self, device: (u32, u32)) -> Result<Box<dyn Gate>, LsmError> {
+        #[cfg(feature = "bpf")]
+        {
+            self.0.watch(device)?;
+            Ok(Box::new(self.0))
+        }
+        #[cfg(not(feature = "bpf"))]
+        {
+            let _ = device;
+            match self {}
+        }
     }
 }

@@ -24,7 +24,7 @@ fn refused(error: libbpf_rs::Error) -> LsmError {
 }
 
 impl Programs {
-    pub(crate) fn load(device: (u32, u32)) -> Result<Self, LsmError> {
+    pub(crate) fn load() -> Result<Self, LsmError> {
         // What goes wrong is said by us, in one line; the rest is for who wants all of it.
         let say = |_, line: String| tracing::debug!("{}", line.trim_end());
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Info, say)));
@@ -33,11 +33,14 @@ impl Programs {
         let object = object.map_err(refused)?;
         let links = object.progs_mut().map(|program| program.attach()).collect::<Result<Vec<_>, _>>();
         let programs = Self { _links: links.map_err(refused)?, object };
-        programs.are_run().then_some(()).ok_or(LsmError::NotRun)?;
-        let settings = programs.map(".bss").map_err(|error| LsmError::Refused(error.to_string()))?;
+        programs.are_run().then_some(programs).ok_or(LsmError::NotRun)
+    }
+
+    /// Has them look at the mount with this device number.
+    pub(crate) fn watch(&self, device: (u32, u32)) -> Result<(), LsmError> {
+        let settings = self.map(".bss").map_err(|error| LsmError::Refused(error.to_string()))?;
         let device = layout::settings(device);
-        settings.update(&0u32.to_ne_bytes(), &device, MapFlags::ANY).map_err(refused)?;
-        Ok(programs)
+        settings.update(&0u32.to_ne_bytes(), &device, MapFlags::ANY).map_err(refused)
     }
 
     fn map(&self, name: &str) -> io::Result<Map<'_>> {

@@ -15,7 +15,8 @@ use crate::lower::resume::Reopen;
 use crate::lower::source::Source;
 use crate::{CacheMode, Mirror, MirrorError, MirrorOptions};
 
-// Under which ids descriptors are held. Handles have their own, which are 2^32 and above.
+// Under which ids descriptors are held. Handles have their own, which are 2^32 and above; those below 4 are for a file
+// system around this one.
 
 /// The root of the source; the lower two bits say how it is seen.
 const ROOT: u64 = 4;
@@ -98,8 +99,12 @@ impl Mirror {
         Ok(mirror)
     }
 
-    /// The session began, or goes on.
-    pub(crate) fn start_takeover(&self, session: &Handle) -> io::Result<()> {
+    /// The session began, or goes on. `inner` tells the engine's node of one that the kernel has open.
+    pub(crate) fn start_takeover(
+        &self,
+        session: &Handle,
+        inner: &dyn Fn(NodeId) -> Option<NodeId>,
+    ) -> io::Result<()> {
         let Some(takeover) = session.takeover() else { return Ok(()) };
         if takeover.takeovers() == 0 {
             let attached = if self.lower.attached().is_some() { ROOT_IS_ATTACHED } else { 0 };
@@ -116,16 +121,19 @@ impl Mirror {
         };
         self.lower.keep_devices(&devices, Box::new(tell));
         let mut held = std::mem::take(&mut *self.inherited.lock());
-        let mut reopen = |record: &OpenRecord| Reopen {
-            handle: record.handle.0,
-            node: record.node,
-            flags: record.flags,
-            held: held.remove(&record.handle.0),
+        let mut reopen = |record: &OpenRecord| {
+            Some(Reopen {
+                handle: record.handle.0,
+                node: inner(record.node)?,
+                flags: record.flags,
+                held: held.remove(&record.handle.0),
+            })
         };
-        let files = takeover.files().iter().map(&mut reopen).collect();
-        let directories = takeover.directories().iter().map(reopen).collect();
+        let files: Vec<_> = takeover.files().iter().filter_map(&mut reopen).collect();
+        let directories: Vec<_> = takeover.directories().iter().filter_map(reopen).collect();
+        let unknown = takeover.files().len() + takeover.directories().len() - files.len() - directories.len();
         let inodes = std::mem::take(&mut *self.inherited_nodes.lock());
-        let lost = self.lower.resume(files, directories, inodes, takeover.takeovers());
+        let lost = unknown + self.lower.resume(files, directories, inodes, takeover.takeovers());
         if lost > 0 {
             tracing::warn!("{lost} open files could not be opened again: their users get EBADF");
         }

@@ -3,12 +3,14 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::Owner;
 use crate::policy::Inner;
 use crate::rule::{Action, Rule};
 
 /// A rule whose path matches.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Candidate {
     /// By index.
     pub(crate) rule: usize,

@@ -1,5 +1,7 @@
 //! What is in a file, as far as its first bytes tell.
 
+use serde::{Deserialize, Serialize};
+
 /// What a file holds.
 pub trait Content {
     /// Up to `length` bytes from `offset` on, fewer at the end of the file; `None` where the file cannot be read.
@@ -24,7 +26,7 @@ impl Content for [u8] {
 }
 
 /// A question about the bytes of a file.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Probe {
     /// It is of this kind.
     Is(Media),
@@ -38,7 +40,7 @@ pub enum Probe {
 }
 
 /// Kinds of files, told by their first bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Media {
     /// `image/jpeg`
     Jpeg,

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 /// Ids from the first to the last.
 pub(crate) type IdRange = (u32, u32);
 
@@ -51,7 +53,7 @@ pub(crate) struct Table {
 }
 
 /// Whom a component of a path belongs to: callers who are this one meet the rule.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum Owner {
     /// This user.
     Uid(u32),

@@ -50,6 +50,7 @@ mod place;
 mod policy;
 pub mod redact;
 mod rule;
+mod saved;
 mod table;
 
 pub use caller::{Caller, Somebody};

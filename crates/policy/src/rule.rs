@@ -4,6 +4,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::caller::Caller;
 use crate::content::{Content, Media, Probe};
 use crate::ids::{IdRange, Owner, holds};
@@ -83,7 +85,7 @@ pub enum Denial {
 }
 
 /// What readers do not see of a file.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Redaction {
     /// Where a picture was taken.
     pub location: bool,

@@ -138,6 +138,18 @@ mod survive {
     }
 
     #[test]
+    fn by_rules_on_tmpfs() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("policy.toml");
+        // Of every file a rule speaks; of some one that looks into them.
+        let rules = "[[rule]]\npath = \"/**\"\nuid = 4242\naction = \"read-only\"\n\
+                     [[rule]]\npath = \"/*/**\"\nuid = 4242\naction = \"redact\"\n";
+        std::fs::write(&file, rules).unwrap();
+        let plan = Plan::tmpfs().args(&["--lsm", "off", "--policy", file.to_str().unwrap()]);
+        stand("tmpfs, by rules", plan, 6, End::Killed);
+    }
+
+    #[test]
     fn upgraded_and_coherent_on_ext4() {
         stand(
             "ext4, passthrough, coherent, upgraded",

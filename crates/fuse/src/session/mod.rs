@@ -23,6 +23,7 @@ mod transport;
 
 pub(crate) use serve::{Bytes, Message};
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -116,9 +117,14 @@ impl Shared {
     /// Knows again what is open. The kernel's view of it did not change.
     fn adopt_opens(&self) {
         let Some(takeover) = &self.takeover else { return };
+        // Inodes that a file system shows for the same file may share a registration, which ends with the last of them.
+        let mut adopted = HashMap::new();
         for file in takeover.files() {
             let backing = match &self.passthrough {
-                Some(passthrough) if file.backing != 0 => Some(passthrough.adopt(file.node, file.backing)),
+                Some(passthrough) if file.backing != 0 => {
+                    let adopt = || passthrough.adopt(file.node, file.backing);
+                    Some(adopted.entry(file.backing).or_insert_with(adopt).clone())
+                }
                 _ => None,
             };
             self.modes.adopt(file.node, backing);

@@ -1,4 +1,4 @@
-//! A memory file shared with the servers to come.
+//! Memory files shared with the servers to come.
 
 use std::io;
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 ///
 /// Plain stores are enough: whatever was stored before SIGKILL is there afterwards, in program order.
 #[derive(Debug)]
-pub(super) struct Map {
+pub struct Map {
     file: OwnedFd,
     start: NonNull<AtomicU64>,
     words: usize,
@@ -26,7 +26,10 @@ unsafe impl Sync for Map {}
 
 impl Map {
     /// A new one, all zero; memory is taken as it is written.
-    pub(super) fn create(words: usize) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// No descriptor, or no address space.
+    pub fn create(words: usize) -> io::Result<Self> {
         let file = rustix::fs::memfd_create("shunt-state", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, (words * size_of::<u64>()) as u64)?;
         // A file that cannot shrink cannot fault.
@@ -34,8 +37,11 @@ impl Map {
         Self::of(file, words)
     }
 
-    /// One that another server left.
-    pub(super) fn open(file: OwnedFd, words: usize) -> io::Result<Self> {
+    /// One that another server left, of as many words.
+    ///
+    /// # Errors
+    /// It is none of that size.
+    pub fn open(file: OwnedFd, words: usize) -> io::Result<Self> {
         let size = rustix::fs::fstat(&file)?.st_size;
         let sealed = rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SEALS));
         if !sealed || size != (words * size_of::<u64>()) as i64 {

@@ -15,7 +15,8 @@
 //!   [`Takeover::files`] and [`Takeover::directories`] tell what is open, once, at the start.
 //! - **Descriptors** that no path or handle leads back to (the file system's root, files without a name) are
 //!   [held](Takeover::hold).
-//! - **What else it must know** and can say in a number is [marked](Takeover::mark).
+//! - **What else it must know** and can say in a number is [marked](Takeover::mark); more than that goes into a memory file
+//!   ([`Map`]) that is held.
 //! - **What must not be done twice.** The kernel asks again for what it has no reply to, done or not. Before the system
 //!   call that changes something, a handler says so with [`Request::begin`](crate::Request::begin); a later server finds it
 //!   with [`Request::begun`](crate::Request::begun), and then takes, say, EEXIST of a mkdir for success. What is the same
@@ -49,6 +50,7 @@ pub(crate) use opens::Kind;
 use state::{BACKING_HIGH, State};
 
 pub use intents::{Before, Begun};
+pub use map::Map;
 pub use opens::OpenRecord;
 pub use state::VERSION;
 

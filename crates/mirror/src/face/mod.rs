@@ -25,11 +25,16 @@ use lease::past_leases;
 
 const O_APPEND: u32 = rustix::fs::OFlags::APPEND.bits();
 
-impl FileSystem for Mirror {
-    fn start(&self, session: &Handle) -> std::io::Result<()> {
+impl Mirror {
+    /// A session begins. `inner` tells the engine's node of one that the kernel has open, since an earlier daemon.
+    pub(crate) fn start_with(
+        &self,
+        session: &Handle,
+        inner: &dyn Fn(NodeId) -> Option<NodeId>,
+    ) -> std::io::Result<()> {
         self.pruner.start(session);
         self.start_coherence(session)?;
-        self.start_takeover(session)?;
+        self.start_takeover(session, inner)?;
         if let Some(passthrough) = session.passthrough()
             && let Some(nameless) = self.lower.nameless_file()
         {
@@ -43,6 +48,12 @@ impl FileSystem for Mirror {
             });
         }
         Ok(())
+    }
+}
+
+impl FileSystem for Mirror {
+    fn start(&self, session: &Handle) -> std::io::Result<()> {
+        self.start_with(session, &Some)
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {

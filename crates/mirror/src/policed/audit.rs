@@ -40,6 +40,15 @@ impl AuditLog {
         Ok(Self(Some(Mutex::new(file))))
     }
 
+    /// Into a file that is open for appending.
+    pub(super) fn into(file: File) -> Self {
+        Self(Some(Mutex::new(file)))
+    }
+
+    pub(super) fn file(&self) -> Option<File> {
+        self.0.as_ref()?.lock().try_clone().ok()
+    }
+
     pub(super) fn tell(&self, line: &Line<'_>) {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let text = json!({

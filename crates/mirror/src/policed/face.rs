@@ -121,7 +121,7 @@ impl FileSystem for Policed {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
         self.expires_all.store(session.negotiated().minor >= EXPIRES_ALL, Ordering::Relaxed);
         let _ = self.session.set(session.clone());
-        self.mirror.start(session)
+        self.start_takeover(session)
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {

@@ -96,7 +96,8 @@ impl Policed {
         if self.gated.set(gated).is_ok() {
             // What the kernel was told already, it was told without the gate's knowing.
             let policy = self.rules().policy.clone();
-            let _ = self.reload(policy);
+            let origin = self.origin.lock().clone();
+            let _ = self.reload(policy, origin);
         }
     }
 

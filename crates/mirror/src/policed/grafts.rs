@@ -63,13 +63,7 @@ impl Policed {
             keep
         });
         let Ok((_, info)) = MountPoint::find_with_info(mount.path()) else { return };
-        for path in wanted {
-            let state = known.entry(path.clone()).or_default();
-            if state.way.is_empty() {
-                state.way = self.way(relative(&path)).unwrap_or_default();
-            }
-        }
-        self.mirror.pins.set(known.values().flat_map(|state| state.way.iter().cloned()));
+        self.pin(&mut known, wanted);
         for (path, state) in known.iter_mut() {
             let done = self.graft(mount, &info, relative(path));
             state.mounted = done.is_ok();
@@ -93,6 +87,22 @@ impl Policed {
                 }
             }
         }
+    }
+
+    /// Has the names stay that lead to what an earlier daemon mounted through.
+    pub(super) fn pin_grafts(&self) {
+        let wanted = self.rules().policy.grafts().collect();
+        self.pin(&mut self.grafts.known.lock(), wanted);
+    }
+
+    fn pin(&self, known: &mut BTreeMap<PathBuf, State>, wanted: Vec<PathBuf>) {
+        for path in wanted {
+            let state = known.entry(path.clone()).or_default();
+            if state.way.is_empty() {
+                state.way = self.way(relative(&path)).unwrap_or_default();
+            }
+        }
+        self.mirror.pins.set(known.values().flat_map(|state| state.way.iter().cloned()));
     }
 
     /// Directories that are mounted through now, as paths below the root.

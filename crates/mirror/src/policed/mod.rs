@@ -28,8 +28,10 @@ mod grafts;
 mod lease;
 mod listing;
 mod programs;
+mod records;
 mod redacted;
 mod renames;
+mod takeover;
 mod views;
 
 use std::path::PathBuf;
@@ -37,7 +39,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use shunt_fuse::{Capabilities, Config, Expiry, Handle};
 use shunt_policy::Policy;
 
@@ -73,6 +75,8 @@ pub struct Policed {
     /// Why the kernel checks nothing.
     unguarded: OnceLock<String>,
     grafts: Grafts,
+    /// What tells another daemon of the policy in force.
+    origin: Mutex<Vec<u8>>,
     /// Without links in it.
     source: PathBuf,
     audit: AuditLog,
@@ -81,16 +85,32 @@ pub struct Policed {
 }
 
 impl Policed {
-    /// Opens the source.
+    /// Opens the source. `origin` is what another daemon is to be told of the policy, should it [go on](Self::resume).
     ///
     /// # Errors
     /// As [`Mirror::open`].
-    pub fn open(options: MirrorOptions, policy: Policy, audit: AuditLog) -> Result<Self, MirrorError> {
+    pub fn open(
+        options: MirrorOptions,
+        policy: Policy,
+        origin: Vec<u8>,
+        audit: AuditLog,
+    ) -> Result<Self, MirrorError> {
         let source = std::fs::canonicalize(&options.source).unwrap_or_else(|_| options.source.clone());
         let mirror = Mirror::open(MirrorOptions { always_opens: true, ..options })?;
         let programs = Programs::default();
         programs.refresh(&policy);
-        Ok(Self {
+        Ok(Self::new(mirror, source, policy, origin, audit, programs))
+    }
+
+    fn new(
+        mirror: Mirror,
+        source: PathBuf,
+        policy: Policy,
+        origin: Vec<u8>,
+        audit: AuditLog,
+        programs: Programs,
+    ) -> Self {
+        Self {
             mirror,
             rules: RwLock::new(Arc::new(Rules { policy, generation: 0 })),
             views: Views::default(),
@@ -99,11 +119,12 @@ impl Policed {
             gated: OnceLock::new(),
             unguarded: OnceLock::new(),
             grafts: Grafts::default(),
+            origin: Mutex::new(origin),
             source,
             audit,
             session: OnceLock::new(),
             expires_all: AtomicBool::new(false),
-        })
+        }
     }
 
     /// The mirror below the rules.
@@ -118,11 +139,11 @@ impl Policed {
     }
 
     /// Puts other rules in force. Files that are open stay open as they are. Not to be called by a thread that serves the
-    /// mount.
+    /// mount. `origin` is as in [`open`](Self::open).
     ///
     /// # Errors
     /// Opens are checked in the kernel alone, which cannot check these rules; one line.
-    pub fn reload(&self, policy: Policy) -> Result<(), &'static str> {
+    pub fn reload(&self, policy: Policy, origin: Vec<u8>) -> Result<(), &'static str> {
         if (self.opens_unasked() || self.believes_names()) && !policy.has_tables() {
             return Err(
                 "the kernel checks this mount by itself, and cannot check all of these rules: mount \
@@ -132,7 +153,11 @@ impl Policed {
         self.programs.refresh(&policy);
         {
             let mut rules = self.rules.write();
+            self.set_unsettled(true);
             let (generation, nodes) = self.views.retire_all();
+            // From here on nothing is known to the next daemon by the old rules.
+            *self.origin.lock() = origin;
+            self.hold_origin();
             *rules = Arc::new(Rules { policy, generation });
             self.stale(nodes);
         }
@@ -141,6 +166,7 @@ impl Policed {
             // Until it is so: it takes grafts away, which are put back then.
             session.caches().invalidate_all().wait().ok();
         }
+        self.set_unsettled(false);
         Ok(())
     }
 

@@ -65,12 +65,17 @@ impl Redacted {
     /// # Errors
     /// EACCES where that would take too long; those of reading.
     pub(super) fn new(file: Arc<OpenFile>, redaction: Arc<Redaction>) -> Result<Self, Errno> {
-        let redacted = Self { file, redaction, leases: Leases::default(), found: Mutex::default() };
+        let redacted = Self::again(file, redaction);
         let stamp = Stamp::of(&redacted.file)?;
         if !stamp.is_fresh() {
             redacted.edits(stamp)?;
         }
         Ok(redacted)
+    }
+
+    /// One that an earlier daemon had opened. What is to be blanked is found when it is read.
+    pub(super) fn again(file: Arc<OpenFile>, redaction: Arc<Redaction>) -> Self {
+        Self { file, redaction, leases: Leases::default(), found: Mutex::default() }
     }
 
     /// Of a file that looked like this.

@@ -6,16 +6,19 @@
 //! their rules.
 //!
 //! A node that is not known here is never opened: ESTALE makes the kernel look its name up again, which makes it known.
-//! That heals all that is changed below the kernel's feet: a new policy, a name given by another class, another daemon.
+//! That heals all that is changed below the kernel's feet: a new policy, a name given by another class. Another daemon
+//! goes on with the same nodes: see [`records`](super::records).
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shunt_fuse::{Errno, NodeId};
 use shunt_policy::{Class, Redaction};
+
+use super::records::{Place, Records, Restored, Was, What};
 
 /// Ids made here: no node of the engine, and no mark of a takeover, has these bits alone.
 const OURS: u64 = 0b0011 << 60;
@@ -41,6 +44,10 @@ struct Key {
 }
 
 impl View {
+    fn what(&self) -> What<'_> {
+        What::Ruled(&self.class, self.redaction.as_ref())
+    }
+
     fn key(&self) -> Key {
         Key { inner: self.inner, class: self.class.clone(), redaction: self.redaction.clone() }
     }
@@ -51,18 +58,21 @@ struct Known {
     lookups: u64,
     /// The rules are others by now.
     retired: bool,
+    record: Place,
 }
 
 #[derive(Default)]
 struct Tables {
     /// Nodes of the engine of which no rule speaks.
-    free: HashSet<NodeId>,
+    free: HashMap<NodeId, Place>,
     known: HashMap<NodeId, Known>,
     ids: HashMap<Key, NodeId>,
     /// By the engine's node, those in `known`.
     shown: HashMap<NodeId, Vec<NodeId>>,
     last: u64,
     generation: u64,
+    /// What the next daemon is to know, where there is to be one.
+    records: Option<Records>,
 }
 
 /// What a node is.
@@ -105,7 +115,7 @@ impl Views {
         }
         let inner = view.inner;
         if view.class.is_free() && !tables.known.contains_key(&inner) {
-            tables.free.insert(inner);
+            tables.set_free(inner);
             return Ok((inner, false));
         }
         let key = view.key();
@@ -114,16 +124,14 @@ impl Views {
         {
             known.lookups += 1;
             known.view.path = view.path.or(known.view.path.take());
+            let (record, lookups) = (known.record, known.lookups);
+            tables.records.iter().for_each(|records| records.count(record, lookups));
             return Ok((id, false));
         }
-        tables.last = (tables.last + 1) & !(0b1111 << 60);
-        let id = NodeId(OURS | tables.last);
+        let id = tables.new_id();
         tables.ids.insert(key, id);
-        tables.known.insert(id, Known { view, lookups: 1, retired: false });
-        let ids = tables.shown.entry(inner).or_default();
-        ids.push(id);
-        let several = ids.len() > 1;
-        Ok((id, several || tables.free.contains(&inner)))
+        let several = tables.add(id, view, 1);
+        Ok((id, several || tables.free.contains_key(&inner)))
     }
 
     /// What a node is.
@@ -136,7 +144,7 @@ impl Views {
             Some(known) if known.retired => Ok(Seen::Retired(known.view.clone())),
             Some(known) => Ok(Seen::View(known.view.clone())),
             None if is_ours(id) => Err(Errno::STALE),
-            None if tables.free.contains(&id) => Ok(Seen::Free(id)),
+            None if tables.free.contains_key(&id) => Ok(Seen::Free(id)),
             None => Ok(Seen::Unknown(id)),
         }
     }
@@ -148,8 +156,11 @@ impl Views {
         let Some(known) = tables.known.get_mut(&id) else { return id };
         let inner = known.view.inner;
         known.lookups = known.lookups.saturating_sub(lookups);
-        if known.lookups == 0 && id != inner {
+        let (record, lookups) = (known.record, known.lookups);
+        if lookups == 0 && id != inner {
             tables.remove(id);
+        } else {
+            tables.records.iter().for_each(|records| records.count(record, lookups));
         }
         inner
     }
@@ -157,14 +168,14 @@ impl Views {
     /// The engine does not hold a node any more.
     pub(super) fn gone(&self, inner: NodeId) {
         let mut tables = self.0.lock();
-        tables.free.remove(&inner);
+        tables.end_free(inner);
         tables.remove(inner);
     }
 
     /// Whether a node of the engine is noted here.
     pub(super) fn notes(&self, inner: NodeId) -> bool {
         let tables = self.0.lock();
-        tables.free.contains(&inner) || tables.known.contains_key(&inner)
+        tables.free.contains_key(&inner) || tables.known.contains_key(&inner)
     }
 
     /// A file was given a name of other rules. Its only one: the node goes on by those. One of several: it is looked up
@@ -189,7 +200,7 @@ impl Views {
         retired.iter().for_each(|id| tables.retire(*id));
         let old = match tables.ids.remove(&key(from)) {
             Some(id) => id,
-            None if from.is_free() && tables.free.remove(&inner) => inner,
+            None if from.is_free() && tables.end_free(inner) => inner,
             None => return (None, retired),
         };
         let fits = only && !tables.ids.contains_key(&key(to));
@@ -200,18 +211,13 @@ impl Views {
         }
         if to.is_free() && old == inner {
             tables.drop_known(old);
-            tables.free.insert(inner);
+            tables.set_free(inner);
             return (Some(inner), retired);
         }
         tables.ids.insert(key(to), old);
         let view = View { inner, class: to.clone(), redaction: None, path: None };
-        match tables.known.get_mut(&old) {
-            Some(known) => known.view = view,
-            None => {
-                tables.known.insert(old, Known { view, lookups: 0, retired: false });
-                tables.shown.entry(inner).or_default().push(old);
-            }
-        }
+        let lookups = tables.drop_known(old).map_or(0, |known| known.lookups);
+        tables.add(old, view, lookups);
         (Some(old), retired)
     }
 
@@ -219,25 +225,64 @@ impl Views {
     /// kernel knows by the old ones.
     pub(super) fn retire_all(&self) -> (u64, Vec<NodeId>) {
         let mut tables = self.0.lock();
-        let nodes = tables.free.iter().chain(tables.known.keys()).copied().collect();
-        tables.free.clear();
+        let nodes = tables.free.keys().chain(tables.known.keys()).copied().collect();
         tables.ids.clear();
         tables.known.values_mut().for_each(|known| known.retired = true);
+        let free = std::mem::take(&mut tables.free);
+        let Tables { known, records, .. } = &mut *tables;
+        if let Some(records) = records {
+            free.into_values().for_each(|record| records.remove(record));
+            known.values().for_each(|known| records.retire(known.record));
+            records.end_classes();
+        }
         tables.generation += 1;
         (tables.generation, nodes)
+    }
+
+    /// Has the next daemon know what is here. To be called before the kernel is shown anything.
+    pub(super) fn keep(&self, records: Records) {
+        self.0.lock().records = Some(records);
+    }
+
+    /// Goes on with what an earlier daemon knew, by the same rules.
+    pub(super) fn restore(&self, records: Records, restored: Vec<Restored>, none: &Class) {
+        let mut tables = self.0.lock();
+        tables.records = Some(records);
+        for Restored { place, node, inner, lookups, what } in restored {
+            let (class, redaction, retired) = match what {
+                Was::Free => {
+                    tables.free.insert(node, place);
+                    continue;
+                }
+                Was::Ruled(Some(class), redaction) => (class, redaction, false),
+                // Nothing asks for the class of what is looked up again.
+                Was::Ruled(None, redaction) => (none.clone(), redaction, true),
+            };
+            let view = View { inner, class, redaction, path: None };
+            if !retired {
+                tables.ids.insert(view.key(), node);
+            }
+            tables.known.insert(node, Known { view, lookups, retired, record: place });
+            tables.shown.entry(inner).or_default().push(node);
+        }
+    }
+
+    /// The records for the next daemon, if it is to have any.
+    pub(super) fn with_records<T>(&self, f: impl FnOnce(&Records) -> T) -> Option<T> {
+        self.0.lock().records.as_ref().map(f)
     }
 
     /// Whether the kernel may know a file by several ids: what it is told of one it does not know of the other.
     pub(super) fn is_several(&self, inner: NodeId) -> bool {
         let tables = self.0.lock();
         let ids = tables.shown.get(&inner).map_or(0, Vec::len);
-        ids + usize::from(tables.free.contains(&inner)) > 1
+        ids + usize::from(tables.free.contains_key(&inner)) > 1
     }
 
     /// The other ids by which the kernel knows a file.
     pub(super) fn others(&self, inner: NodeId, id: NodeId) -> Vec<NodeId> {
         let tables = self.0.lock();
-        let free = tables.free.get(&inner);
+        let free = tables.free.get_key_value(&inner).map(|(node, _)| node);
         let ids = tables.shown.get(&inner).into_iter().flatten().chain(free);
         ids.copied().filter(|other| *other != id).collect()
     }
@@ -255,10 +300,43 @@ impl Views {
 }
 
 impl Tables {
+    fn new_id(&mut self) -> NodeId {
+        loop {
+            self.last = (self.last + 1) & !(0b1111 << 60);
+            let id = NodeId(OURS | self.last);
+            // An earlier daemon may have made one far ahead.
+            if !self.known.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    /// Notes a node; tells whether the file has another one of ours.
+    fn add(&mut self, id: NodeId, view: View, lookups: u64) -> bool {
+        let inner = view.inner;
+        let record = self.records.as_mut().and_then(|records| records.add(id, inner, lookups, view.what()));
+        self.known.insert(id, Known { view, lookups, retired: false, record });
+        let ids = self.shown.entry(inner).or_default();
+        ids.push(id);
+        ids.len() > 1
+    }
+
+    fn set_free(&mut self, inner: NodeId) {
+        let Self { free, records, .. } = self;
+        free.entry(inner).or_insert_with(|| records.as_mut()?.add(inner, inner, 0, What::Free));
+    }
+
+    fn end_free(&mut self, inner: NodeId) -> bool {
+        let Some(record) = self.free.remove(&inner) else { return false };
+        self.records.iter_mut().for_each(|records| records.remove(record));
+        true
+    }
+
     fn retire(&mut self, id: NodeId) {
         if let Some(known) = self.known.get_mut(&id) {
             known.retired = true;
-            let key = known.view.key();
+            let (key, record) = (known.view.key(), known.record);
+            self.records.iter().for_each(|records| records.retire(record));
             self.unlist(&key, id);
         }
     }
@@ -271,6 +349,7 @@ impl Tables {
 
     fn drop_known(&mut self, id: NodeId) -> Option<Known> {
         let known = self.known.remove(&id)?;
+        self.records.iter_mut().for_each(|records| records.remove(known.record));
         if let Entry::Occupied(mut shown) = self.shown.entry(known.view.inner) {
             shown.get_mut().retain(|other| *other != id);
             if shown.get().is_empty() {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -29,10 +29,10 @@ pub fn run(args: &MirrorArgs, argv: &[OsString]) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if args.mount.successor {
-        if args.policy.is_some() {
-            return Err(failed(super::policy::NO_TAKEOVER));
-        }
-        return Ok(daemon::take_over(&args.mount.log, |hand_over| take_over(args, hand_over)));
+        return Ok(daemon::take_over(&args.mount.log, |hand_over| match args.policy {
+            Some(_) => super::policy::take_over(args, hand_over),
+            None => take_over(args, hand_over),
+        }));
     }
     if args.mount.background {
         return Ok(daemon::run(&args.mount.log, || serve(args, argv)));
@@ -62,20 +62,25 @@ fn serve(args: &MirrorArgs, argv: &[OsString]) -> Result<()> {
         ));
     }
     if let Some(file) = &args.policy {
-        return super::policy::serve(args, file);
+        return super::policy::serve(args, argv, file);
     }
     let mirror = Mirror::open(options(args)?).map_err(explain)?;
     tracing::info!("{}", mirror.describe());
     let source = source(args)?;
     let restart = match mirror.can_be_taken_over() {
         true => serve::restart(argv, &args.mount),
-        false => Err(format!("{} has no file handles that this user may open", source.display())),
+        false => Err(no_handles(&source)),
     };
     let service = service(args, mirror, source);
     match &args.extension {
         Some(program) => extension::serve(service, program, args, restart),
         None => serve::serve(service, &args.mount, restart),
     }
+}
+
+/// Why no daemon can follow: it would not find the inodes that the kernel holds.
+pub(super) fn no_handles(source: &Path) -> String {
+    format!("{} has no file handles that this user may open", source.display())
 }
 
 pub(super) fn source(args: &MirrorArgs) -> Result<PathBuf> {

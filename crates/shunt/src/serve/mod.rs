@@ -171,6 +171,9 @@ pub fn take_over<F: FileSystem>(service: Service<F>, args: &MountArgs, hand_over
         .map_err(|error| failed(format_args!("cannot take over {path}: {error}")))?;
     let pause = found_gone.map_or(0.0, |then| then.elapsed().as_secs_f64() * 1e3);
     let (facts, _control) = show(&service, &mounted, None, Some(facts::took_over(cause, pause)));
+    if let Some(done) = &service.mounted {
+        done(mounted.mount_point());
+    }
     watch(signals, &mounted, &facts, &service)?;
     let number = mounted.handle().takeover().map_or(0, Takeover::takeovers);
     tracing::warn!("took over {path} after {pause:.1} ms (takeover {number})");

@@ -1,5 +1,7 @@
 //! Mounts by rules, as callers meet them.
 
+mod killed;
+
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::fd::AsFd as _;
@@ -199,10 +201,16 @@ fn look(s: &Stage, me: u32, thread: usize, count: &Count) {
 
 fn two_users_against_each_other(cache: &str, seconds: u64) {
     let Some((_rules, s)) = stage(RULES, &["--cache", cache]) else { return };
+    let looks = two_users_look(&s, cache, || std::thread::sleep(Duration::from_secs(seconds)));
+    assert!(looks > 50, "{looks}");
+}
+
+/// Two users look while something happens; tells how often.
+fn two_users_look(s: &Stage, cache: &str, happens: impl FnOnce()) -> u64 {
     let (count, end) = (Count::default(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for (user, thread) in [(OWNER, 0), (OWNER, 1), (GUEST, 2), (GUEST, 3)] {
-            let (s, count, end) = (&s, &count, &end);
+            let (count, end) = (&count, &end);
             scope.spawn(move || {
                 User::new(user).run(|| {
                     while !end.load(Ordering::Relaxed) {
@@ -211,14 +219,23 @@ fn two_users_against_each_other(cache: &str, seconds: u64) {
                 });
             });
         }
-        std::thread::sleep(Duration::from_secs(seconds));
-        end.store(true, Ordering::Relaxed);
+        let _ends = Ends(&end);
+        happens();
     });
     let [looks, leaks, wrongs] =
         [&count.looks, &count.leaks, &count.wrongs].map(|count| count.load(Ordering::Relaxed));
     eprintln!("cache {cache}: {looks} looks, {leaks} leaks, {wrongs} wrong");
     assert_eq!((leaks, wrongs), (0, 0), "of {looks} looks");
-    assert!(looks > 50, "{looks}");
+    looks
+}
+
+/// Those who look end, whatever happens.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn seconds() -> u64 {
