@@ -130,6 +130,9 @@ pub enum StoreError {
     /// It holds what makes no sense.
     #[error("the store is damaged: {0}")]
     Damaged(String),
+    /// This node may not do that; one line.
+    #[error("{0}")]
+    Denied(String),
     /// The log no longer begins so early: read the whole tree again.
     #[error("the log no longer holds what came after {0}")]
     Forgotten(Seq),

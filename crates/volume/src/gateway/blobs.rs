@@ -1,0 +1,164 @@
+//! The node's side: the contents.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use futures::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
+use object_store::path::Path as Key;
+use object_store::{
+    Attributes, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+use super::client::{Connections, NoAnswer};
+use super::wire::{Ask, BlobStat, Failure, Tell};
+
+/// For one object: 64 MiB over a slow link.
+const TIME: Duration = Duration::from_secs(300);
+
+/// What a gateway keeps of contents, as an object store. Objects are small enough to be put at once, and are never
+/// copied.
+#[derive(Clone)]
+pub struct Blobs(Arc<Connections>);
+
+impl Blobs {
+    pub(super) fn new(connections: Arc<Connections>) -> Self {
+        Self(connections)
+    }
+
+    async fn ask(&self, ask: Ask, body: &[u8]) -> Result<(Tell, Vec<u8>)> {
+        let key = match &ask {
+            Ask::PutBlob { key, .. } | Ask::GetBlob { key, .. } | Ask::StatBlob { key } => key.clone(),
+            _ => String::new(),
+        };
+        let generic = |source| Error::Generic { store: "gateway", source };
+        self.0.ask(&ask, body, TIME).await.map_err(|error| match error {
+            NoAnswer::Failed(Failure::NotFound) => Error::NotFound { path: key, source: "not found".into() },
+            NoAnswer::Failed(Failure::AlreadyThere) => {
+                Error::AlreadyExists { path: key, source: "there already".into() }
+            }
+            NoAnswer::Failed(Failure::Denied(why)) => {
+                Error::PermissionDenied { path: key, source: why.into() }
+            }
+            NoAnswer::Failed(Failure::Unreachable(why) | Failure::Damaged(why) | Failure::Other(why)) => {
+                generic(why.into())
+            }
+            NoAnswer::Failed(failure @ (Failure::Forgotten(_) | Failure::NoVolume)) => {
+                generic(format!("{failure:?}").into())
+            }
+            NoAnswer::Io(error) => generic(Box::new(error)),
+        })
+    }
+}
+
+fn astray() -> Error {
+    Error::Generic { store: "gateway", source: "the gateway's answer makes no sense".into() }
+}
+
+fn meta(stat: BlobStat) -> Result<ObjectMeta> {
+    Ok(ObjectMeta {
+        location: Key::parse(stat.key)?,
+        last_modified: DateTime::<Utc>::from_timestamp(stat.modified, 0).unwrap_or_default(),
+        size: stat.size,
+        e_tag: None,
+        version: None,
+    })
+}
+
+impl std::fmt::Debug for Blobs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Blobs")
+    }
+}
+
+impl std::fmt::Display for Blobs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("gateway")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Blobs {
+    async fn put_opts(&self, location: &Key, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let new = match options.mode {
+            PutMode::Overwrite => false,
+            PutMode::Create => true,
+            PutMode::Update(_) => return Err(Error::NotImplemented),
+        };
+        let body: Bytes = payload.into();
+        let ask = Ask::PutBlob { key: location.to_string(), length: body.len() as u64, new };
+        self.ask(ask, &body).await?;
+        Ok(PutResult { e_tag: None, version: None })
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        _location: &Key,
+        _options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        Err(Error::NotImplemented)
+    }
+
+    async fn get_opts(&self, location: &Key, options: GetOptions) -> Result<GetResult> {
+        let key = location.to_string();
+        if options.head {
+            let (Tell::Stat(stat), _) = self.ask(Ask::StatBlob { key }, &[]).await? else {
+                return Err(astray());
+            };
+            let meta = meta(stat)?;
+            let payload = GetResultPayload::Stream(stream::empty().boxed());
+            return Ok(GetResult { payload, range: 0..meta.size, meta, attributes: Attributes::new() });
+        }
+        let range = match options.range {
+            None => None,
+            Some(GetRange::Bounded(Range { start, end })) => Some((start, end)),
+            Some(GetRange::Offset(start)) => Some((start, self.head(location).await?.size)),
+            Some(GetRange::Suffix(length)) => {
+                let size = self.head(location).await?.size;
+                Some((size.saturating_sub(length), size))
+            }
+        };
+        let (tell, bytes) = self.ask(Ask::GetBlob { key, range }, &[]).await?;
+        let Tell::Blob { stat, start, .. } = tell else { return Err(astray()) };
+        let range = start..start.saturating_add(bytes.len() as u64);
+        let payload = GetResultPayload::Stream(stream::once(async move { Ok(Bytes::from(bytes)) }).boxed());
+        Ok(GetResult { payload, meta: meta(stat)?, range, attributes: Attributes::new() })
+    }
+
+    async fn delete(&self, location: &Key) -> Result<()> {
+        self.ask(Ask::DeleteBlob { key: location.to_string() }, &[]).await.map(|_| ())
+    }
+
+    fn list(&self, prefix: Option<&Key>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (blobs, prefix) = (self.clone(), prefix.map(Key::to_string));
+        // `Some(None)`: from the beginning.
+        stream::try_unfold(Some(None), move |place: Option<Option<String>>| {
+            let (blobs, prefix) = (blobs.clone(), prefix.clone());
+            async move {
+                let Some(after) = place else { return Ok(None) };
+                let (tell, _) = blobs.ask(Ask::ListBlobs { prefix, after }, &[]).await?;
+                let Tell::Blobs { found, more } = tell else { return Err(astray()) };
+                let next = found.last().filter(|_| more).map(|last| Some(last.key.clone()));
+                Ok(Some((stream::iter(found.into_iter().map(meta)), next)))
+            }
+        })
+        .try_flatten()
+        .boxed()
+    }
+
+    async fn list_with_delimiter(&self, _prefix: Option<&Key>) -> Result<ListResult> {
+        Err(Error::NotImplemented)
+    }
+
+    async fn copy(&self, _from: &Key, _to: &Key) -> Result<()> {
+        Err(Error::NotImplemented)
+    }
+
+    async fn copy_if_not_exists(&self, _from: &Key, _to: &Key) -> Result<()> {
+        Err(Error::NotImplemented)
+    }
+}

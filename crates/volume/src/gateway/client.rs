@@ -1,0 +1,224 @@
+//! The node's side: the metadata.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::ClientConfig;
+
+use super::certificates::BadCertificate;
+use super::enrol::{Credentials, greet};
+use super::wire::{Ask, Failure, MOST_BLOB, MOST_FRAME, Tell, Welcome, Wish, receive, receive_bytes, send};
+use crate::id::{NodeName, ObjectId, Seq};
+use crate::object::{ChunkId, Stored};
+use crate::store::{Entry, Item, MetaStore, Page, Place, Refused, StoreError};
+
+/// For one request and its answer.
+const TIME: Duration = Duration::from_secs(60);
+/// Connections kept for the next request.
+const MOST_IDLE: usize = 16;
+
+type Stream = TlsStream<TcpStream>;
+
+/// A node's connections to its gateway.
+pub(super) struct Connections {
+    credentials: Credentials,
+    config: Arc<ClientConfig>,
+    idle: Mutex<Vec<Stream>>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum NoAnswer {
+    /// Whether the request was done is not known.
+    Io(io::Error),
+    /// The gateway's word.
+    Failed(Failure),
+}
+
+impl From<io::Error> for NoAnswer {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Connections {
+    fn new(credentials: Credentials) -> Result<Self, BadCertificate> {
+        let config = credentials.tls()?;
+        Ok(Self { credentials, config, idle: Mutex::default() })
+    }
+
+    async fn connect(&self) -> Result<Stream, NoAnswer> {
+        let Credentials { address, volume, .. } = &self.credentials;
+        match greet(address, self.config.clone(), volume, Wish::Work).await? {
+            (stream, Welcome::Work(_)) => Ok(stream),
+            (_, Welcome::Refused(reason)) => Err(NoAnswer::Failed(Failure::Denied(reason))),
+            (_, Welcome::Enrolled(_)) => Err(io::Error::from(io::ErrorKind::InvalidData).into()),
+        }
+    }
+
+    /// One request, and its answer with the bytes that belong to it.
+    ///
+    /// A connection that the gateway ended while it was idle is found out by using it, and the request is made once more
+    /// on a new one. That changes nothing of what was done the first time, commits having their token; but who puts what
+    /// is new may be told that it is there already.
+    pub(super) async fn ask(
+        &self,
+        ask: &Ask,
+        body: &[u8],
+        time: Duration,
+    ) -> Result<(Tell, Vec<u8>), NoAnswer> {
+        let idle = self.idle.lock().pop();
+        if let Some(stream) = idle
+            && let Ok(answer) = self.ask_on(stream, ask, body, time).await
+        {
+            return answer;
+        }
+        let stream = self.connect().await?;
+        self.ask_on(stream, ask, body, time).await?
+    }
+
+    /// `Err` of the outer: the connection is of no use.
+    async fn ask_on(
+        &self,
+        mut stream: Stream,
+        ask: &Ask,
+        body: &[u8],
+        time: Duration,
+    ) -> io::Result<Result<(Tell, Vec<u8>), NoAnswer>> {
+        let answered = timeout(time, async {
+            send(&mut stream, ask).await?;
+            if !body.is_empty() {
+                stream.write_all(body).await?;
+                stream.flush().await?;
+            }
+            let tell: Tell = receive(&mut stream, 2 * MOST_FRAME)
+                .await?
+                .ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+            let body = match &tell {
+                Tell::Blob { length, .. } => receive_bytes(&mut stream, *length, MOST_BLOB).await?,
+                _ => Vec::new(),
+            };
+            io::Result::Ok((tell, body))
+        });
+        let (tell, body) =
+            answered.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)))?;
+        let mut idle = self.idle.lock();
+        if idle.len() < MOST_IDLE {
+            idle.push(stream);
+        }
+        drop(idle);
+        Ok(match tell {
+            Tell::Failed(failure) => Err(NoAnswer::Failed(failure)),
+            tell => Ok((tell, body)),
+        })
+    }
+}
+
+/// The metadata of a volume behind a gateway.
+pub struct Client {
+    connections: Arc<Connections>,
+    runtime: Handle,
+}
+
+impl Client {
+    /// Connects at the first call. Calls block: none may come from a thread of `runtime`.
+    ///
+    /// # Errors
+    /// The credentials make no sense.
+    pub fn new(credentials: Credentials, runtime: Handle) -> Result<Self, BadCertificate> {
+        Ok(Self { connections: Arc::new(Connections::new(credentials)?), runtime })
+    }
+
+    /// The contents of the same volume.
+    pub fn blobs(&self) -> super::Blobs {
+        super::Blobs::new(self.connections.clone())
+    }
+
+    fn ask(&self, ask: &Ask, time: Duration) -> Result<Tell, StoreError> {
+        match self.runtime.block_on(self.connections.ask(ask, &[], time)) {
+            Ok((tell, _)) => Ok(tell),
+            Err(NoAnswer::Io(error)) => {
+                let address = &self.connections.credentials.address;
+                Err(StoreError::Unreachable(format!("gateway {address}: {error}")))
+            }
+            Err(NoAnswer::Failed(failure)) => Err(match failure {
+                Failure::Unreachable(why) => StoreError::Unreachable(why),
+                Failure::Forgotten(seq) => StoreError::Forgotten(seq),
+                Failure::NoVolume => StoreError::NoVolume(self.connections.credentials.volume.clone()),
+                Failure::Denied(why) => StoreError::Denied(why),
+                Failure::Damaged(why) | Failure::Other(why) => StoreError::Damaged(why),
+                Failure::NotFound | Failure::AlreadyThere => astray(),
+            }),
+        }
+    }
+}
+
+/// An answer to another question.
+fn astray() -> StoreError {
+    StoreError::Damaged("the gateway's answer makes no sense".to_owned())
+}
+
+impl MetaStore for Client {
+    fn head(&self) -> Result<Seq, StoreError> {
+        match self.ask(&Ask::Head, TIME)? {
+            Tell::Head(seq) => Ok(seq),
+            _ => Err(astray()),
+        }
+    }
+
+    /// Under the name that the gateway knows this node by, whatever `node` says.
+    fn commit(
+        &self,
+        _node: &NodeName,
+        token: u128,
+        items: &[Item],
+    ) -> Result<Vec<Result<Seq, Refused>>, StoreError> {
+        match self.ask(&Ask::Commit { token, items: items.to_vec() }, TIME)? {
+            Tell::Committed(answers) if answers.len() == items.len() => Ok(answers),
+            _ => Err(astray()),
+        }
+    }
+
+    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        match self.ask(&Ask::Get(ids.to_vec()), TIME)? {
+            Tell::Objects(objects) if objects.len() == ids.len() => Ok(objects),
+            _ => Err(astray()),
+        }
+    }
+
+    fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
+        match self.ask(&Ask::Scan { from, most: most.try_into().unwrap_or(u32::MAX) }, TIME)? {
+            Tell::Page(page) => Ok(page),
+            _ => Err(astray()),
+        }
+    }
+
+    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
+        match self.ask(&Ask::LogSince { after, most: most.try_into().unwrap_or(u32::MAX) }, TIME)? {
+            Tell::Log(entries) => Ok(entries),
+            _ => Err(astray()),
+        }
+    }
+
+    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError> {
+        match self.ask(&Ask::Places(chunks.to_vec()), TIME)? {
+            Tell::Places(places) if places.len() == chunks.len() => Ok(places),
+            _ => Err(astray()),
+        }
+    }
+
+    fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {
+        let milliseconds = at_most.as_millis().try_into().unwrap_or(u32::MAX);
+        match self.ask(&Ask::Wait { after, milliseconds }, TIME + at_most)? {
+            Tell::Woken(woken) => Ok(woken),
+            _ => Err(astray()),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! How a machine comes to be a node: a token, taken from hand to hand, and what it gets for it.
+
+use std::io;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::NAME;
+use super::certificates::{self, BadCertificate};
+use super::wire::{Greeting, MOST_FRAME, VERSION, Welcome, Wish, receive, send};
+use crate::id::{NodeName, VolumeName};
+
+/// How long a gateway may take to answer a greeting.
+const TIME: Duration = Duration::from_secs(20);
+
+/// Begins each token.
+const MARK: &str = "shunt1.";
+
+/// An invitation as it is handed over. Who has it first may take part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Token {
+    /// Host and port of the gateway.
+    pub address: String,
+    /// The volume.
+    pub volume: VolumeName,
+    /// Who signs for the gateway and its nodes: a certificate, DER.
+    pub authority: Vec<u8>,
+    /// Good once.
+    pub secret: [u8; 16],
+}
+
+impl Token {
+    /// For a node of the gateway at `address`.
+    pub fn new(address: String, volume: VolumeName, book: &super::Book, secret: [u8; 16]) -> Self {
+        Self { address, volume, authority: book.authority().certificate.clone(), secret }
+    }
+}
+
+impl std::fmt::Display for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let bytes = postcard::to_stdvec(self).map_err(|_| std::fmt::Error)?;
+        write!(f, "{MARK}{}", URL_SAFE_NO_PAD.encode(bytes))
+    }
+}
+
+impl FromStr for Token {
+    type Err = JoinError;
+
+    fn from_str(text: &str) -> Result<Self, JoinError> {
+        let text: String = text.split_whitespace().collect();
+        text.strip_prefix(MARK)
+            .and_then(|rest| URL_SAFE_NO_PAD.decode(rest).ok())
+            .and_then(|bytes| postcard::from_bytes(&bytes).ok())
+            .ok_or(JoinError::Token)
+    }
+}
+
+/// Why a machine could not join.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// It was not copied whole, mostly.
+    #[error("this is no token of `shunt volume invite` (it begins with {MARK:?}): copy it whole")]
+    Token,
+    /// The gateway said no, and why.
+    #[error("the gateway refused: {0}")]
+    Refused(String),
+    /// It cannot be reached.
+    #[error("the gateway at {address} cannot be reached: {error}")]
+    Unreachable {
+        /// Host and port.
+        address: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// Keys or certificates make no sense.
+    #[error(transparent)]
+    Certificate(#[from] BadCertificate),
+    /// The file of credentials.
+    #[error("{path}: {error}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// What a node shows to its gateway. Whoever has it is that node.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credentials {
+    /// Host and port of the gateway.
+    pub address: String,
+    /// The volume.
+    pub volume: VolumeName,
+    /// This node.
+    pub node: NodeName,
+    authority: Vec<u8>,
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials")
+            .field("address", &self.address)
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Credentials {
+    /// Writes a file that only its owner can read; it is there whole or not at all.
+    ///
+    /// # Errors
+    /// [`JoinError::File`]
+    pub fn save(&self, path: &Path) -> Result<(), JoinError> {
+        use std::io::Write as _;
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let text = serde_json::to_vec_pretty(self).map_err(io::Error::other);
+        let write = |text: Vec<u8>| {
+            let new = path.with_extension("new");
+            let mut file =
+                std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            file.write_all(&text)?;
+            file.sync_all()?;
+            std::fs::rename(&new, path)
+        };
+        text.and_then(write).map_err(|error| JoinError::File { path: path.display().to_string(), error })
+    }
+
+    /// Reads them.
+    ///
+    /// # Errors
+    /// [`JoinError::File`]
+    pub fn load(path: &Path) -> Result<Self, JoinError> {
+        std::fs::read(path)
+            .and_then(|text| serde_json::from_slice(&text).map_err(io::Error::other))
+            .map_err(|error| JoinError::File { path: path.display().to_string(), error })
+    }
+
+    pub(super) fn tls(&self) -> Result<Arc<ClientConfig>, BadCertificate> {
+        Ok(Arc::new(certificates::client(&self.authority, Some((&self.certificate, &self.key)))?))
+    }
+}
+
+/// Connects, and says what for.
+pub(super) async fn greet(
+    address: &str,
+    config: Arc<ClientConfig>,
+    volume: &VolumeName,
+    wish: Wish,
+) -> io::Result<(TlsStream<TcpStream>, Welcome)> {
+    let greeted = timeout(TIME, async {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
+        let mut stream = TlsConnector::from(config).connect(name, stream).await?;
+        send(&mut stream, &Greeting { version: VERSION, volume: volume.clone(), wish }).await?;
+        match receive(&mut stream, MOST_FRAME).await? {
+            Some(welcome) => Ok((stream, welcome)),
+            None => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+        }
+    });
+    greeted.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)))
+}
+
+/// Takes an invitation: this machine is `node` from now on.
+///
+/// # Errors
+/// [`JoinError`]
+pub async fn join(token: &Token, node: &NodeName) -> Result<Credentials, JoinError> {
+    let (key, request) = certificates::request(node)?;
+    let config = Arc::new(certificates::client(&token.authority, None)?);
+    let wish = Wish::Enrol { secret: token.secret, node: node.clone(), request };
+    let (_, welcome) = greet(&token.address, config, &token.volume, wish)
+        .await
+        .map_err(|error| JoinError::Unreachable { address: token.address.clone(), error })?;
+    match welcome {
+        Welcome::Enrolled(certificate) => Ok(Credentials {
+            address: token.address.clone(),
+            volume: token.volume.clone(),
+            node: node.clone(),
+            authority: token.authority.clone(),
+            certificate,
+            key,
+        }),
+        Welcome::Refused(reason) => Err(JoinError::Refused(reason)),
+        Welcome::Work(_) => Err(JoinError::Refused("it took us for somebody else".to_owned())),
+    }
+}

@@ -1,0 +1,25 @@
+//! A store for machines that hold no password of it: they speak to a gateway, which does.
+//!
+//! A gateway ([`server`]) stands before the metadata and the contents of one volume. Both sides show a certificate (TLS
+//! 1.3 or 1.2) that the gateway's own authority signed; a node comes by its own with a token that is good for one use and
+//! for a while ([`enrol`]). What a node may do is its [`Role`], which the gateway keeps and can take back at once.
+//!
+//! The gateway keeps no state of a volume: any number of them may stand before one store.
+
+mod blobs;
+mod book;
+mod certificates;
+mod client;
+mod enrol;
+mod server;
+mod wire;
+
+pub use blobs::Blobs;
+pub use book::{Book, BookError, Node};
+pub use client::Client;
+pub use enrol::{Credentials, JoinError, Token, join};
+pub use server::Gateway;
+pub use wire::Role;
+
+/// The name in the gateways' certificates. Nodes know a gateway by who signed that, not by where it is.
+const NAME: &str = "shunt-gateway";

@@ -1,0 +1,334 @@
+//! The gateway's side.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use object_store::path::Path as Key;
+use object_store::{GetOptions, GetRange, ObjectStore, PutMode, PutOptions};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::book::{Book, BookError, Node};
+use super::wire::{
+    Ask, BlobStat, Failure, Greeting, MOST_BLOB, MOST_FRAME, MOST_GREETING, Tell, VERSION, Welcome, Wish,
+    receive, receive_bytes, send,
+};
+use crate::id::VolumeName;
+use crate::store::{MetaStore, StoreError};
+
+/// Connections at once; others wait to be accepted.
+const MOST_CONNECTIONS: usize = 4096;
+/// For the handshake and the greeting.
+const GREETING_TIME: Duration = Duration::from_secs(10);
+/// For the rest of a request once it has begun, and for an answer to be taken.
+const REQUEST_TIME: Duration = Duration::from_secs(120);
+/// Connections that nobody uses for so long end.
+const IDLE_TIME: Duration = Duration::from_secs(600);
+/// The longest wait for news in one request.
+const MOST_WAIT: Duration = Duration::from_secs(60);
+/// Objects or entries in one answer; the bytes of an answer are bounded besides.
+const MOST_ITEMS: u32 = 8192;
+/// Stored objects in one list.
+const MOST_LISTED: usize = 1000;
+
+type Stream = TlsStream<TcpStream>;
+
+/// Serves one volume.
+pub struct Gateway {
+    volume: VolumeName,
+    meta: Arc<dyn MetaStore>,
+    blobs: Arc<dyn ObjectStore>,
+    book: Arc<Book>,
+    acceptor: TlsAcceptor,
+}
+
+impl Gateway {
+    /// Before a volume, for the nodes of a book.
+    ///
+    /// # Errors
+    /// No certificate can be made.
+    pub fn new(
+        volume: VolumeName,
+        meta: Arc<dyn MetaStore>,
+        blobs: Arc<dyn ObjectStore>,
+        book: Arc<Book>,
+    ) -> Result<Self, BookError> {
+        let acceptor = TlsAcceptor::from(Arc::new(book.authority().server()?));
+        Ok(Self { volume, meta, blobs, book, acceptor })
+    }
+
+    /// Serves those who connect until `stop` is ready; requests that were begun are finished then.
+    ///
+    /// # Errors
+    /// Those of accepting, where it cannot go on.
+    pub async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        stop: impl Future<Output = ()>,
+    ) -> io::Result<()> {
+        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let (stopping, stopped) = watch::channel(false);
+        let mut sessions = JoinSet::new();
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let place = tokio::select! {
+                () = &mut stop => break,
+                // Not closed as long as we are here.
+                place = places.clone().acquire_owned() => place.ok(),
+            };
+            let accepted = tokio::select! {
+                () = &mut stop => break,
+                accepted = listener.accept() => accepted,
+            };
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of descriptors, mostly. Those in use come back.
+                    tracing::warn!("cannot take a connection: {error}");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let (gateway, stopped) = (self.clone(), stopped.clone());
+            sessions.spawn(async move {
+                if let Err(error) = gateway.session(stream, peer, stopped).await {
+                    tracing::debug!("{peer}: {error}");
+                }
+                drop(place);
+            });
+            while sessions.try_join_next().is_some() {}
+        }
+        let _ = stopping.send(true);
+        while sessions.join_next().await.is_some() {}
+        Ok(())
+    }
+
+    async fn session(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        mut stopped: watch::Receiver<bool>,
+    ) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let greeted = timeout(GREETING_TIME, async {
+            let mut stream = self.acceptor.accept(stream).await?;
+            let greeting: Option<Greeting> = receive(&mut stream, MOST_GREETING).await?;
+            io::Result::Ok((stream, greeting))
+        });
+        let (mut stream, Some(greeting)) = greeted.await?? else { return Ok(()) };
+        let certificate = {
+            let (_, tls) = stream.get_ref();
+            tls.peer_certificates().and_then(|chain| chain.first()).map(|first| first.to_vec())
+        };
+        let welcome = self.welcome(greeting, certificate.as_deref(), peer).await;
+        send(&mut stream, &welcome).await?;
+        let (Welcome::Work(_), Some(certificate)) = (welcome, certificate) else {
+            return stream.shutdown().await;
+        };
+        loop {
+            let ask = tokio::select! {
+                _ = stopped.wait_for(|stopped| *stopped) => break,
+                ask = timeout(IDLE_TIME, receive::<Ask>(&mut stream, MOST_FRAME)) => ask,
+            };
+            let Ok(Some(ask)) = ask.unwrap_or(Ok(None)) else { break };
+            // Who was removed meanwhile is known no more.
+            let Some(node) = self.known(&certificate).await? else { break };
+            timeout(REQUEST_TIME, self.answer(&mut stream, &node, ask)).await??;
+        }
+        stream.shutdown().await
+    }
+
+    async fn known(&self, certificate: &[u8]) -> io::Result<Option<Node>> {
+        let (book, certificate) = (self.book.clone(), certificate.to_vec());
+        blocking(move || book.node(&certificate)).await?.map_err(io::Error::other)
+    }
+
+    async fn welcome(&self, greeting: Greeting, certificate: Option<&[u8]>, peer: SocketAddr) -> Welcome {
+        if greeting.version != VERSION {
+            let theirs = greeting.version;
+            return Welcome::Refused(format!(
+                "the gateway speaks version {VERSION} and this node version {theirs}: update the older"
+            ));
+        }
+        if greeting.volume != self.volume {
+            return Welcome::Refused(format!("this gateway serves volume {}", self.volume));
+        }
+        match greeting.wish {
+            Wish::Work => {
+                let node = match certificate {
+                    Some(certificate) => self.known(certificate).await,
+                    None => Ok(None),
+                };
+                match node {
+                    Ok(Some(node)) => Welcome::Work(node.role),
+                    Ok(None) => {
+                        Welcome::Refused("this node is not known here: join with a new token".to_owned())
+                    }
+                    Err(error) => Welcome::Refused(error.to_string()),
+                }
+            }
+            Wish::Enrol { secret, node, request } => {
+                let (book, name) = (self.book.clone(), node.clone());
+                let enrolled = blocking(move || book.enrol(&secret, &name, &request)).await;
+                match enrolled.map(|enrolled| enrolled.unwrap_or_else(|error| Err(error.to_string()))) {
+                    Ok(Ok(certificate)) => {
+                        tracing::info!("{node} joined from {peer}");
+                        Welcome::Enrolled(certificate)
+                    }
+                    Ok(Err(reason)) => {
+                        tracing::warn!("{peer} could not join as {node}: {reason}");
+                        Welcome::Refused(reason)
+                    }
+                    Err(error) => Welcome::Refused(error.to_string()),
+                }
+            }
+        }
+    }
+
+    /// Answers one request. An error ends the connection.
+    async fn answer(&self, stream: &mut Stream, node: &Node, ask: Ask) -> io::Result<()> {
+        // What was announced has to be read, or the next request would begin in it.
+        let body = match &ask {
+            Ask::PutBlob { length, .. } => receive_bytes(stream, *length, MOST_BLOB).await?,
+            _ => Vec::new(),
+        };
+        let needs = ask.needs();
+        if node.role < needs {
+            let denied = format!("{} may {}, and this needs {needs}", node.name, node.role);
+            return send(stream, &Tell::Failed(Failure::Denied(denied))).await;
+        }
+        let (tell, body) = match ask {
+            Ask::PutBlob { key, new, .. } => (self.put(key, new, body).await, None),
+            Ask::GetBlob { key, range } => match self.read(key, range).await {
+                Ok((tell, bytes)) => (Ok(tell), Some(bytes)),
+                Err(failure) => (Err(failure), None),
+            },
+            Ask::StatBlob { key } => (self.stat(key).await, None),
+            Ask::DeleteBlob { key } => (self.delete(key).await, None),
+            Ask::ListBlobs { prefix, after } => (self.list(prefix, after).await, None),
+            ask => (self.metadata(node, ask).await?, None),
+        };
+        send(stream, &tell.unwrap_or_else(Tell::Failed)).await?;
+        if let Some(bytes) = body {
+            stream.write_all(&bytes).await?;
+            stream.flush().await?;
+        }
+        Ok(())
+    }
+
+    async fn metadata(&self, node: &Node, ask: Ask) -> io::Result<Result<Tell, Failure>> {
+        let (meta, name) = (self.meta.clone(), node.name.clone());
+        let done = blocking(move || {
+            Ok(match ask {
+                Ask::Head => Tell::Head(meta.head()?),
+                Ask::Commit { token, items } => Tell::Committed(meta.commit(&name, token, &items)?),
+                Ask::Get(ids) => Tell::Objects(meta.get(&ids)?),
+                Ask::Scan { from, most } => Tell::Page(meta.scan(from, most.min(MOST_ITEMS) as usize)?),
+                Ask::LogSince { after, most } => {
+                    Tell::Log(meta.log_since(after, most.min(MOST_ITEMS) as usize)?)
+                }
+                Ask::Places(chunks) => Tell::Places(meta.places(&chunks)?),
+                Ask::Wait { after, milliseconds } => {
+                    let at_most = Duration::from_millis(milliseconds.into()).min(MOST_WAIT);
+                    Tell::Woken(meta.wait(after, at_most)?)
+                }
+                Ask::PutBlob { .. }
+                | Ask::GetBlob { .. }
+                | Ask::StatBlob { .. }
+                | Ask::DeleteBlob { .. }
+                | Ask::ListBlobs { .. } => Tell::Done,
+            })
+        });
+        Ok(done.await?.map_err(|error| match error {
+            StoreError::Unreachable(why) => Failure::Unreachable(why),
+            StoreError::Forgotten(seq) => Failure::Forgotten(seq),
+            StoreError::NoVolume(_) => Failure::NoVolume,
+            StoreError::Denied(why) => Failure::Denied(why),
+            error @ (StoreError::Damaged(_) | StoreError::Format { .. } | StoreError::Exists(_)) => {
+                Failure::Damaged(error.to_string())
+            }
+        }))
+    }
+
+    async fn put(&self, key: String, new: bool, body: Vec<u8>) -> Result<Tell, Failure> {
+        let mode = if new { PutMode::Create } else { PutMode::Overwrite };
+        let options = PutOptions { mode, ..PutOptions::default() };
+        self.blobs.put_opts(&parse(key)?, body.into(), options).await.map_err(failure)?;
+        Ok(Tell::Done)
+    }
+
+    async fn read(&self, key: String, range: Option<(u64, u64)>) -> Result<(Tell, bytes::Bytes), Failure> {
+        let options = GetOptions {
+            range: range.map(|(start, end)| GetRange::Bounded(start..end)),
+            ..GetOptions::default()
+        };
+        let found = self.blobs.get_opts(&parse(key)?, options).await.map_err(failure)?;
+        let (stat, range) = (told(&found.meta), found.range.clone());
+        if range.end.saturating_sub(range.start) > MOST_BLOB {
+            return Err(Failure::Other(format!("more than {MOST_BLOB} bytes were asked for at once")));
+        }
+        let bytes = found.bytes().await.map_err(failure)?;
+        Ok((Tell::Blob { stat, length: bytes.len() as u64, start: range.start }, bytes))
+    }
+
+    async fn stat(&self, key: String) -> Result<Tell, Failure> {
+        let meta = self.blobs.head(&parse(key)?).await.map_err(failure)?;
+        Ok(Tell::Stat(told(&meta)))
+    }
+
+    async fn delete(&self, key: String) -> Result<Tell, Failure> {
+        self.blobs.delete(&parse(key)?).await.map_err(failure)?;
+        Ok(Tell::Done)
+    }
+
+    async fn list(&self, prefix: Option<String>, after: Option<String>) -> Result<Tell, Failure> {
+        let prefix = prefix.map(parse).transpose()?;
+        let mut listed = match after {
+            Some(after) => self.blobs.list_with_offset(prefix.as_ref(), &parse(after)?),
+            None => self.blobs.list(prefix.as_ref()),
+        };
+        // No order is promised: the smallest keys of all are kept.
+        let mut found = std::collections::BTreeMap::new();
+        let mut more = false;
+        while let Some(meta) = listed.next().await {
+            let stat = told(&meta.map_err(failure)?);
+            found.insert(stat.key.clone(), stat);
+            if found.len() > MOST_LISTED {
+                found.pop_last();
+                more = true;
+            }
+        }
+        Ok(Tell::Blobs { found: found.into_values().collect(), more })
+    }
+}
+
+/// Off the threads that serve connections.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)
+}
+
+fn parse(key: String) -> Result<Key, Failure> {
+    Key::parse(&key).map_err(|error| Failure::Other(error.to_string()))
+}
+
+fn told(meta: &object_store::ObjectMeta) -> BlobStat {
+    let modified = meta.last_modified.timestamp();
+    BlobStat { key: meta.location.to_string(), size: meta.size, modified }
+}
+
+fn failure(error: object_store::Error) -> Failure {
+    match error {
+        object_store::Error::NotFound { .. } => Failure::NotFound,
+        object_store::Error::AlreadyExists { .. } => Failure::AlreadyThere,
+        error => Failure::Unreachable(error.to_string()),
+    }
+}

@@ -1,0 +1,256 @@
+//! What nodes and gateways say to each other.
+//!
+//! A connection carries one request at a time: a frame (its length in four bytes, big-endian, then `postcard`), and the
+//! answer. Bytes of contents follow their frame as they are.
+
+use std::io;
+use std::str::FromStr;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use crate::id::{NodeName, ObjectId, Seq, VolumeName};
+use crate::object::ChunkId;
+use crate::object::Stored;
+use crate::store::{Entry, Item, Page, Place, Refused};
+
+/// What both sides have to agree on.
+pub(super) const VERSION: u32 = 1;
+
+/// Bytes of a frame. A batch of commits is made so that it fits.
+pub(super) const MOST_FRAME: usize = 32 << 20;
+/// Bytes of a frame of somebody who is not known yet.
+pub(super) const MOST_GREETING: usize = 8 << 10;
+/// Bytes of a stored object: larger than any that is made.
+pub(super) const MOST_BLOB: u64 = 64 << 20;
+/// How many bytes are taken at once of what the other side announced, so that announcing costs it something.
+const STEP: usize = 1 << 20;
+
+/// What a node may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Role {
+    /// Read.
+    Read,
+    /// Read and write.
+    Write,
+    /// Invite others as well, and remove what is not needed any more.
+    Admin,
+}
+
+impl Role {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        [Self::Read, Self::Write, Self::Admin]
+            .into_iter()
+            .find(|role| role.as_str() == word)
+            .ok_or_else(|| format!("{word:?} is no role: read, write or admin"))
+    }
+}
+
+/// The first frame of a connection.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Greeting {
+    pub(super) version: u32,
+    pub(super) volume: VolumeName,
+    pub(super) wish: Wish,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Wish {
+    /// To work. Needs a certificate.
+    Work,
+    /// To be known from now on.
+    Enrol {
+        secret: [u8; 16],
+        node: NodeName,
+        /// PKCS #10, DER.
+        request: Vec<u8>,
+    },
+}
+
+/// The answer to a [`Greeting`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Welcome {
+    /// Requests may come.
+    Work(Role),
+    /// The certificate, DER.
+    Enrolled(Vec<u8>),
+    /// One line.
+    Refused(String),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Ask {
+    Head,
+    Commit {
+        token: u128,
+        items: Vec<Item>,
+    },
+    Get(Vec<ObjectId>),
+    Scan {
+        from: ObjectId,
+        most: u32,
+    },
+    LogSince {
+        after: Seq,
+        most: u32,
+    },
+    Places(Vec<ChunkId>),
+    Wait {
+        after: Seq,
+        milliseconds: u32,
+    },
+    /// The bytes follow. `new`: not where there is one of this key.
+    PutBlob {
+        key: String,
+        length: u64,
+        new: bool,
+    },
+    /// From a byte on to another, which is not included.
+    GetBlob {
+        key: String,
+        range: Option<(u64, u64)>,
+    },
+    StatBlob {
+        key: String,
+    },
+    DeleteBlob {
+        key: String,
+    },
+    /// In order of keys, those behind one.
+    ListBlobs {
+        prefix: Option<String>,
+        after: Option<String>,
+    },
+}
+
+impl Ask {
+    /// What a node has to be for it.
+    pub(super) fn needs(&self) -> Role {
+        match self {
+            Self::Commit { .. } | Self::PutBlob { .. } => Role::Write,
+            Self::DeleteBlob { .. } => Role::Admin,
+            _ => Role::Read,
+        }
+    }
+}
+
+/// What is known of a stored object.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct BlobStat {
+    pub(super) key: String,
+    pub(super) size: u64,
+    /// Seconds since 1970.
+    pub(super) modified: i64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Tell {
+    Head(Seq),
+    Committed(Vec<Result<Seq, Refused>>),
+    Objects(Vec<Option<Stored>>),
+    Page(Page),
+    Log(Vec<Entry>),
+    Places(Vec<Option<Place>>),
+    Woken(bool),
+    Done,
+    /// The bytes of the range follow.
+    Blob {
+        stat: BlobStat,
+        length: u64,
+        start: u64,
+    },
+    Stat(BlobStat),
+    Blobs {
+        found: Vec<BlobStat>,
+        more: bool,
+    },
+    Failed(Failure),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Failure {
+    /// What is behind the gateway cannot be reached.
+    Unreachable(String),
+    Forgotten(Seq),
+    Damaged(String),
+    NoVolume,
+    Denied(String),
+    NotFound,
+    AlreadyThere,
+    Other(String),
+}
+
+fn wrong(what: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.into())
+}
+
+/// Sends a frame.
+pub(super) async fn send<T: Serialize>(to: &mut (impl AsyncWrite + Unpin), value: &T) -> io::Result<()> {
+    let mut frame = postcard::to_extend(value, vec![0; 4]).map_err(|error| wrong(error.to_string()))?;
+    let length = frame.len() - 4;
+    if length > MOST_FRAME {
+        return Err(wrong(format!("a message of {length} bytes; at most {MOST_FRAME} are sent")));
+    }
+    frame[..4].copy_from_slice(&(length as u32).to_be_bytes());
+    to.write_all(&frame).await?;
+    to.flush().await
+}
+
+/// Receives a frame; `None`: the other side is done.
+pub(super) async fn receive<T: DeserializeOwned>(
+    from: &mut (impl AsyncRead + Unpin),
+    most: usize,
+) -> io::Result<Option<T>> {
+    let mut head = [0; 4];
+    match from.read_exact(&mut head).await {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        read => read?,
+    };
+    let length = u32::from_be_bytes(head) as usize;
+    if length > most {
+        return Err(wrong(format!("a message of {length} bytes; at most {most} are taken")));
+    }
+    let frame = receive_bytes(from, length as u64, most as u64).await?;
+    postcard::from_bytes(&frame)
+        .map(Some)
+        .map_err(|error| wrong(format!("a message that makes no sense: {error}")))
+}
+
+/// Receives bytes as they are.
+pub(super) async fn receive_bytes(
+    from: &mut (impl AsyncRead + Unpin),
+    length: u64,
+    most: u64,
+) -> io::Result<Vec<u8>> {
+    if length > most {
+        return Err(wrong(format!("{length} bytes; at most {most} are taken")));
+    }
+    let mut bytes = Vec::new();
+    while (bytes.len() as u64) < length {
+        let start = bytes.len();
+        let step = (length as usize - start).min(STEP);
+        bytes.resize(start + step, 0);
+        from.read_exact(&mut bytes[start..]).await?;
+    }
+    Ok(bytes)
+}

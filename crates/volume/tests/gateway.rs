@@ -1,0 +1,271 @@
+//! Gateways, over real connections.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::TryStreamExt as _;
+use object_store::memory::InMemory;
+use object_store::path::Path as Key;
+use object_store::{GetOptions, GetRange, ObjectStore, PutMode, PutOptions};
+use shunt_volume::gateway::{Blobs, Book, Client, Credentials, Gateway, JoinError, Role, Token, join};
+use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq, VolumeName};
+use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
+use shunt_volume::store::{Item, MetaStore, Mutation, Precondition, Refused, SqliteStore, StoreError};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn object(id: u128, kind: Kind) -> Object {
+    Object {
+        id: ObjectId(id),
+        kind,
+        mode: 0o755,
+        owner: OwnerId(0),
+        group: OwnerId(0),
+        modified: Time(0),
+        target: Vec::new(),
+        content: Content::empty(),
+        xattrs: Default::default(),
+    }
+}
+
+fn volume() -> VolumeName {
+    "team".parse().unwrap()
+}
+
+fn name(name: &str) -> NodeName {
+    name.parse().unwrap()
+}
+
+/// A new file in the top directory.
+fn make(id: u128, name: &[u8]) -> Item {
+    let at = LinkName { parent: ObjectId::ROOT, name: name.to_vec() };
+    Item {
+        when: vec![Precondition::Link(at.clone(), None)],
+        change: vec![Mutation::Make(object(id, Kind::Regular)), Mutation::Link(at, ObjectId(id))],
+        chunks: Vec::new(),
+    }
+}
+
+/// A gateway on a port of its own.
+struct Served {
+    address: SocketAddr,
+    book: Arc<Book>,
+    store: Arc<SqliteStore>,
+    runtime: Runtime,
+    _stop: oneshot::Sender<()>,
+    place: TempDir,
+}
+
+impl Served {
+    fn new() -> Self {
+        let store = SqliteStore::in_memory(&volume(), &object(1, Kind::Directory), b"").unwrap();
+        Self::over(tempfile::tempdir().unwrap(), Arc::new(store), "127.0.0.1:0")
+    }
+
+    fn over(place: TempDir, store: Arc<SqliteStore>, at: &str) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let book = Arc::new(Book::open(&place.path().join("book")).unwrap());
+        let gateway = Gateway::new(volume(), store.clone(), Arc::new(InMemory::new()), book.clone()).unwrap();
+        let listener = runtime.block_on(TcpListener::bind(at)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        runtime.spawn(Arc::new(gateway).serve(listener, async { drop(stopped.await) }));
+        Self { address, book, store, runtime, _stop: stop, place }
+    }
+
+    fn token(&self, role: Role, good_for: Duration) -> Token {
+        let secret = self.book.invite(role, good_for).unwrap();
+        Token::new(self.address.to_string(), volume(), &self.book, secret)
+    }
+
+    fn join(&self, token: &Token, node: &str) -> Result<Credentials, JoinError> {
+        self.runtime.block_on(join(token, &name(node)))
+    }
+
+    fn client(&self, role: Role, node: &str) -> (Client, Blobs) {
+        let credentials = self.join(&self.token(role, MINUTE), node).unwrap();
+        let client = Client::new(credentials, self.runtime.handle().clone()).unwrap();
+        let blobs = client.blobs();
+        (client, blobs)
+    }
+}
+
+#[test]
+fn a_token_is_good_once_and_for_a_while() {
+    let served = Served::new();
+    let token = served.token(Role::Write, MINUTE);
+    let text = token.to_string();
+    assert_eq!(text.parse::<Token>().unwrap(), token);
+    let (start, end) = text.split_at(40);
+    assert_eq!(format!("  {start}\n {end}\n").parse::<Token>().unwrap(), token, "as a mail breaks it");
+    assert!(matches!(start.parse::<Token>(), Err(JoinError::Token)));
+
+    let credentials = served.join(&token, "desk").unwrap();
+    let refused = |token: &Token, node: &str| match served.join(token, node) {
+        Err(JoinError::Refused(reason)) => reason,
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(&token, "thief").contains("was used"));
+    let next = served.token(Role::Read, MINUTE);
+    assert!(refused(&next, "desk").contains("there is a node desk already"));
+    served.join(&next, "lap").unwrap();
+    let late = served.token(Role::Read, Duration::ZERO);
+    std::thread::sleep(Duration::from_millis(2100));
+    assert!(refused(&late, "late").contains("expired"));
+    let elsewhere = Token { volume: "other".parse().unwrap(), ..served.token(Role::Read, MINUTE) };
+    assert!(refused(&elsewhere, "x").contains("serves volume team"));
+
+    let nodes: Vec<_> =
+        served.book.nodes().unwrap().into_iter().map(|node| (String::from(node.name), node.role)).collect();
+    assert_eq!(nodes, [("desk".to_owned(), Role::Write), ("lap".to_owned(), Role::Read)]);
+
+    let file = served.place.path().join("node");
+    credentials.save(&file).unwrap();
+    assert_eq!(Credentials::load(&file).unwrap(), credentials);
+    for file in [file, served.place.path().join("book")] {
+        assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}
+
+#[test]
+fn nodes_commit_under_their_own_name() {
+    let served = Served::new();
+    let (client, _) = served.client(Role::Write, "desk");
+    let batch = [make(2, b"a"), make(3, b"a"), make(4, b"b")];
+    let answers = client.commit(&name("boss"), 1, &batch).unwrap();
+    assert_eq!(answers, [Ok(Seq(1)), Err(Refused::Stale(0)), Ok(Seq(2))]);
+    // The same again is not done again.
+    assert_eq!(client.commit(&name("desk"), 1, &batch).unwrap(), answers);
+    let log = client.log_since(Seq(0), 10).unwrap();
+    assert_eq!(log, served.store.log_since(Seq(0), 10).unwrap());
+    assert_eq!((log.len(), log[0].node.as_str()), (2, "desk"));
+    assert_eq!(client.head().unwrap(), Seq(2));
+    assert_eq!(client.scan(ObjectId(0), 10).unwrap(), served.store.scan(ObjectId(0), 10).unwrap());
+    assert_eq!(client.get(&[ObjectId(2), ObjectId(9)]).unwrap()[1], None);
+}
+
+#[test]
+fn who_waits_is_woken() {
+    let served = Served::new();
+    let (client, _) = served.client(Role::Read, "desk");
+    assert!(!client.wait(Seq(0), Duration::from_millis(50)).unwrap());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let began = Instant::now();
+            (client.wait(Seq(0), Duration::from_secs(50)).unwrap(), began.elapsed())
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        served.store.commit(&name("other"), 1, &[make(2, b"a")]).unwrap();
+        let (woken, after) = waiting.join().unwrap();
+        assert!(woken && after < Duration::from_secs(20), "{after:?}");
+    });
+}
+
+#[test]
+fn roles_are_kept() {
+    let served = Served::new();
+    let (reader, read) = served.client(Role::Read, "reader");
+    let (writer, write) = served.client(Role::Write, "writer");
+    let key = Key::from("packs/1");
+    let denied = reader.commit(&name("reader"), 1, &[make(2, b"a")]).unwrap_err();
+    assert!(matches!(&denied, StoreError::Denied(why) if why.contains("reader may read")), "{denied}");
+    served.runtime.block_on(async {
+        read.put(&key, "bytes".into()).await.unwrap_err();
+        write.put(&key, "bytes".into()).await.unwrap();
+        write.delete(&key).await.unwrap_err();
+    });
+    assert_eq!(reader.head().unwrap(), Seq(0));
+    // It holds from the next request on, on connections too that are open.
+    assert!(served.book.set_role(&name("reader"), Role::Admin).unwrap());
+    reader.commit(&name("reader"), 2, &[make(2, b"a")]).unwrap();
+    served.runtime.block_on(read.delete(&key)).unwrap();
+    assert!(served.book.remove(&name("writer")).unwrap());
+    let gone = writer.commit(&name("writer"), 3, &[make(3, b"b")]).unwrap_err();
+    assert!(matches!(&gone, StoreError::Denied(why) if why.contains("not known here")), "{gone}");
+    assert_eq!(reader.head().unwrap(), Seq(1));
+}
+
+#[test]
+fn certificates_of_others_are_worth_nothing() {
+    let (served, other) = (Served::new(), Served::new());
+    let mut credentials = other.join(&other.token(Role::Admin, MINUTE), "desk").unwrap();
+    credentials.address = served.address.to_string();
+    let client = Client::new(credentials, served.runtime.handle().clone()).unwrap();
+    let refused = client.head().unwrap_err();
+    assert!(matches!(&refused, StoreError::Unreachable(why) if why.contains("certificate")), "{refused}");
+}
+
+#[test]
+fn contents_come_and_go() {
+    let served = Served::new();
+    let (_client, blobs) = served.client(Role::Admin, "desk");
+    let key = Key::from("packs/0/x");
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|at| (at / 7) as u8).collect();
+    served.runtime.block_on(async {
+        let new = || PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        blobs.put_opts(&key, bytes.clone().into(), new()).await.unwrap();
+        let again = blobs.put_opts(&key, "other".into(), new()).await.unwrap_err();
+        assert!(matches!(again, object_store::Error::AlreadyExists { .. }), "{again}");
+        assert_eq!(blobs.get(&key).await.unwrap().bytes().await.unwrap(), bytes);
+        assert_eq!(blobs.get_range(&key, 1000..5000).await.unwrap(), bytes[1000..5000]);
+        assert_eq!(blobs.get_range(&key, 2_999_990..4_000_000).await.unwrap(), bytes[2_999_990..]);
+        let tail = GetOptions { range: Some(GetRange::Suffix(5)), ..GetOptions::default() };
+        assert_eq!(blobs.get_opts(&key, tail).await.unwrap().bytes().await.unwrap(), bytes[2_999_995..]);
+        assert_eq!(blobs.head(&key).await.unwrap().size, 3_000_000);
+        let none = blobs.get(&Key::from("none")).await.unwrap_err();
+        assert!(matches!(none, object_store::Error::NotFound { .. }), "{none}");
+        // More than one answer lists.
+        for at in 0..1100 {
+            blobs.put(&Key::from(format!("many/{at:04}")), vec![at as u8].into()).await.unwrap();
+        }
+        let many: Vec<_> = blobs.list(Some(&Key::from("many"))).try_collect().await.unwrap();
+        let keys: Vec<String> = many.iter().map(|meta| meta.location.to_string()).collect();
+        let wanted: Vec<String> = (0..1100).map(|at| format!("many/{at:04}")).collect();
+        assert_eq!(keys, wanted);
+        blobs.delete(&key).await.unwrap();
+        blobs.head(&key).await.unwrap_err();
+    });
+}
+
+#[test]
+fn a_gateway_that_comes_back_is_used_again() {
+    let served = Served::new();
+    let credentials = served.join(&served.token(Role::Write, MINUTE), "desk").unwrap();
+    let runtime = Runtime::new().unwrap();
+    let client = Client::new(credentials, runtime.handle().clone()).unwrap();
+    client.commit(&name("desk"), 1, &[make(2, b"a")]).unwrap();
+    let Served { address, store, runtime: ended, place, .. } = served;
+    ended.shutdown_timeout(Duration::from_secs(10));
+    assert!(matches!(client.head(), Err(StoreError::Unreachable(_))));
+    // Another certificate, signed by the same authority.
+    let _served = Served::over(place, store, &address.to_string());
+    assert_eq!(client.head().unwrap(), Seq(1));
+}
+
+#[test]
+fn nonsense_ends_its_connection_alone() {
+    let served = Served::new();
+    let (client, _) = served.client(Role::Write, "desk");
+    let mut others: Vec<_> = (0..64u8)
+        .map(|at| {
+            let mut stream = TcpStream::connect(served.address).unwrap();
+            let bytes: Vec<u8> = (0..200u8).map(|byte| byte.wrapping_mul(at).wrapping_add(at)).collect();
+            if at % 2 == 0 {
+                stream.write_all(&bytes).unwrap();
+            }
+            stream
+        })
+        .collect();
+    assert_eq!(client.head().unwrap(), Seq(0));
+    // Who says nothing is not waited for without end.
+    others[1].set_read_timeout(Some(MINUTE)).unwrap();
+    let _ = others[1].read_to_end(&mut Vec::new());
+    assert_eq!(client.commit(&name("desk"), 1, &[make(2, b"a")]).unwrap(), [Ok(Seq(1))]);
+}
