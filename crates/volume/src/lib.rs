@@ -9,6 +9,7 @@
 //! - Synchronisation carries changes between the two, by a plan that is a pure function of three trees: the replica's, the
 //!   store's, and what both last agreed on.
 
+pub mod content;
 pub mod gateway;
 pub mod id;
 pub mod object;

@@ -98,9 +98,10 @@ impl<'a, R: Rows> Batch<'a, R> {
         }
     }
 
-    /// The item is in the batch, or nothing of it is.
+    /// The item is in the batch, or none of its changes is.
     pub fn item(&mut self, item: &'a Item) -> Result<Result<Seq, Refused>, StoreError> {
         let seq = Seq(self.head.0 + 1);
+        self.chunks.extend(item.chunks.iter().map(|(id, place)| (*id, place)));
         self.undo_objects.clear();
         self.undo_links.clear();
         self.touched.clear();
@@ -108,7 +109,6 @@ impl<'a, R: Rows> Batch<'a, R> {
             Ok(()) => {
                 self.head = seq;
                 self.log.push((seq, &item.change));
-                self.chunks.extend(item.chunks.iter().map(|(id, place)| (*id, place)));
                 Ok(Ok(seq))
             }
             Err(Stop::Refused(refused)) => {

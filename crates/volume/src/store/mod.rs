@@ -4,7 +4,7 @@
 //! engines behave alike; one suite of tests runs on each.
 
 mod apply;
-mod code;
+pub(crate) mod code;
 mod sqlite;
 pub mod values;
 
@@ -61,7 +61,8 @@ pub struct Item {
     pub when: Vec<Precondition>,
     /// In this order.
     pub change: Vec<Mutation>,
-    /// Chunks that the changes speak of and that the store may not know yet.
+    /// Chunks that the changes speak of and that the store may not know yet. They are known from then on even where the
+    /// item is refused: they are there, and what comes of the conflict will want them.
     pub chunks: Vec<(ChunkId, Place)>,
 }
 
@@ -78,7 +79,7 @@ pub struct Place {
     pub length: u32,
 }
 
-/// Why an item was not accepted. Nothing of it was done.
+/// Why an item was not accepted. None of its changes was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refused {
     /// A precondition does not hold: its place in [`Item::when`].

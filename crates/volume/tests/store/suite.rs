@@ -309,7 +309,12 @@ pub fn knows_places(store: &Store) {
     again.chunks = vec![(ChunkId([1; 32]), place("another"))];
     done(&**store, again);
     let known = store.places(&[ChunkId([2; 32]), ChunkId([3; 32]), ChunkId([1; 32])]).unwrap();
-    assert_eq!(known, [Some(place("b")), None, Some(place("a"))]);
+    assert_eq!(
+        known,
+        [Some(place("b")), Some(place("c")), Some(place("a"))],
+        "also those of what was refused"
+    );
+    assert_eq!(store.places(&[ChunkId([4; 32])]).unwrap(), [None]);
 }
 
 pub fn lets_committers_meet(store: &Store) {

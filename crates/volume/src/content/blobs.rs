@@ -1,0 +1,175 @@
+//! Where packs are: a directory, or a bucket.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
+use object_store::path::Path as Key;
+use object_store::{ClientOptions, ObjectStore, PutMode, PutPayload, RetryConfig};
+
+use crate::content::ContentError;
+
+/// A connection that is not made by then is none.
+const CONNECT: Duration = Duration::from_secs(5);
+/// No request lasts longer: of a pack, on a line of 1 Mbit/s.
+const REQUEST: Duration = Duration::from_secs(120);
+/// A request is tried again for so long, then the store is out of reach.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Stored objects by key.
+#[derive(Debug, Clone)]
+pub struct Blobs {
+    store: Arc<dyn ObjectStore>,
+    prefix: Key,
+    /// Of a directory: what was written must be made durable here.
+    directory: Option<Arc<Path>>,
+}
+
+/// A stored object, in a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blob {
+    /// Its key.
+    pub key: String,
+    /// In bytes.
+    pub size: u64,
+    /// Seconds since it was written, by the clock of the store.
+    pub age: Duration,
+}
+
+impl Blobs {
+    /// A directory, which is made where it is not there.
+    ///
+    /// # Errors
+    /// [`ContentError::Unreachable`] where it cannot be.
+    pub fn directory(path: &Path) -> Result<Self, ContentError> {
+        let gone =
+            |error: &dyn std::fmt::Display| ContentError::Unreachable(format!("{}: {error}", path.display()));
+        std::fs::create_dir_all(path).map_err(|error| gone(&error))?;
+        let path = path.canonicalize().map_err(|error| gone(&error))?;
+        let store =
+            object_store::local::LocalFileSystem::new_with_prefix(&path).map_err(|error| gone(&error))?;
+        Ok(Self { store: Arc::new(store), prefix: Key::default(), directory: Some(path.into()) })
+    }
+
+    /// A bucket and a prefix in it. Where it is and who we are, say the usual variables `AWS_ENDPOINT_URL`,
+    /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`.
+    ///
+    /// # Errors
+    /// [`ContentError::Address`] where these make no sense. Nothing is asked of the network yet.
+    pub fn s3(bucket: &str, prefix: &str) -> Result<Self, ContentError> {
+        let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
+        if let Ok(endpoint) =
+            std::env::var("AWS_ENDPOINT_URL_S3").or_else(|_| std::env::var("AWS_ENDPOINT_URL"))
+        {
+            builder = builder.with_allow_http(endpoint.starts_with("http://")).with_endpoint(endpoint);
+        }
+        Self::over_s3(builder, prefix)
+    }
+
+    /// The same with what is said in a builder, for tests.
+    ///
+    /// # Errors
+    /// As [`s3`](Self::s3).
+    pub fn over_s3(builder: AmazonS3Builder, prefix: &str) -> Result<Self, ContentError> {
+        let allow_http = builder.get_config_value(&object_store::aws::AmazonS3ConfigKey::Client(
+            object_store::ClientConfigKey::AllowHttp,
+        ));
+        let client = ClientOptions::new()
+            .with_allow_http(allow_http.as_deref() == Some("true"))
+            .with_connect_timeout(CONNECT)
+            .with_timeout(REQUEST);
+        let retry = RetryConfig { max_retries: 5, retry_timeout: RETRY, ..RetryConfig::default() };
+        let store = builder
+            .with_client_options(client)
+            .with_retry(retry)
+            .with_conditional_put(S3ConditionalPut::ETagMatch)
+            .build()
+            .map_err(|error| ContentError::Address(error.to_string()))?;
+        Ok(Self { store: Arc::new(store), prefix: Key::from(prefix), directory: None })
+    }
+
+    fn key(&self, key: &str) -> Key {
+        self.prefix.parts().chain(Key::from(key).parts()).collect()
+    }
+
+    /// Stores an object that is not there yet; it is durable when this returns.
+    pub(super) async fn put(&self, key: &str, bytes: Vec<u8>) -> Result<(), ContentError> {
+        let at = self.key(key);
+        match self.store.put_opts(&at, PutPayload::from(bytes), PutMode::Create.into()).await {
+            Ok(_) => {}
+            // Keys are random: this is our own, of an attempt whose answer was lost.
+            Err(object_store::Error::AlreadyExists { .. }) => {}
+            Err(error) => return Err(fault(error)),
+        }
+        if let Some(directory) = self.directory.clone() {
+            let path: PathBuf = directory.join(at.as_ref());
+            let synced = tokio::task::spawn_blocking(move || durable(&directory, &path)).await;
+            synced
+                .map_err(|error| ContentError::Unreachable(error.to_string()))?
+                .map_err(ContentError::Io)?;
+        }
+        Ok(())
+    }
+
+    /// A range of an object.
+    pub(super) async fn get(&self, key: &str, range: Range<u64>) -> Result<bytes::Bytes, ContentError> {
+        self.store.get_range(&self.key(key), range).await.map_err(fault)
+    }
+
+    /// A whole one.
+    #[expect(dead_code, reason = "for checking and collecting")]
+    pub(super) async fn get_all(&self, key: &str) -> Result<bytes::Bytes, ContentError> {
+        self.store.get(&self.key(key)).await.map_err(fault)?.bytes().await.map_err(fault)
+    }
+
+    /// Removes objects; one that is not there is removed already.
+    #[expect(dead_code, reason = "for checking and collecting")]
+    pub(super) async fn delete(&self, key: &str) -> Result<(), ContentError> {
+        match self.store.delete(&self.key(key)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(fault(error)),
+        }
+    }
+
+    /// All objects below a key, in no order: `each` is called with them as they come.
+    #[expect(dead_code, reason = "for checking and collecting")]
+    pub(super) async fn list(&self, below: &str, mut each: impl FnMut(Blob)) -> Result<(), ContentError> {
+        let prefix = self.key(below);
+        let depth = self.prefix.parts().count();
+        let now = std::time::SystemTime::now();
+        let mut found = self.store.list(Some(&prefix)).map_err(fault).boxed();
+        while let Some(meta) = found.try_next().await? {
+            let key: Key = meta.location.parts().skip(depth).collect();
+            let age = now.duration_since(meta.last_modified.into()).unwrap_or_default();
+            each(Blob { key: key.to_string(), size: meta.size, age });
+        }
+        Ok(())
+    }
+}
+
+/// The file, and the names on the way to it.
+fn durable(root: &Path, path: &Path) -> std::io::Result<()> {
+    File::open(path)?.sync_all()?;
+    let mut at = path.parent();
+    while let Some(directory) = at {
+        File::open(directory)?.sync_all()?;
+        if directory == root {
+            break;
+        }
+        at = directory.parent();
+    }
+    Ok(())
+}
+
+fn fault(error: object_store::Error) -> ContentError {
+    match error {
+        object_store::Error::NotFound { path, .. } => ContentError::Missing(path),
+        // A range that is not in the object: it is not what was stored.
+        error if error.to_string().contains("416") => ContentError::Damaged(error.to_string()),
+        error => ContentError::Unreachable(error.to_string()),
+    }
+}

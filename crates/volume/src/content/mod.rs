@@ -1,0 +1,123 @@
+//! What files hold: cut into pieces, named by what is in them, stored in packs.
+//!
+//! Calls block, and must not be made by a task of an asynchronous runtime.
+
+mod blobs;
+mod cut;
+mod keys;
+mod pack;
+mod read;
+mod upload;
+
+use std::sync::Arc;
+
+pub use blobs::{Blob, Blobs};
+pub use cut::{Cutting, DEFINED_MOST, FIXED};
+pub use keys::{Keys, Secret};
+pub use read::Progress;
+pub use upload::{Sent, Upload};
+
+use crate::object::{Content, Layout, Piece};
+use crate::store::{MetaStore, StoreError};
+
+/// Why bytes did not come or go.
+#[derive(Debug, thiserror::Error)]
+pub enum ContentError {
+    /// The store cannot be reached, or does not let us in.
+    #[error("the contents cannot be reached: {0}")]
+    Unreachable(String),
+    /// It says nothing sensible where it is.
+    #[error("{0}")]
+    Address(String),
+    /// It does not have what the metadata speak of.
+    #[error("a piece is not in the store: {0}")]
+    Missing(String),
+    /// What it has are other bytes.
+    #[error("a piece in the store is damaged: {0}")]
+    Damaged(String),
+    /// A file of more pieces than a content can name: 16 TiB.
+    #[error("the file is too large for a volume")]
+    TooLarge,
+    /// The file here cannot be read or written.
+    #[error(transparent)]
+    Io(std::io::Error),
+    /// Where pieces are cannot be told.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl ContentError {
+    /// Whether it may come back by itself.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Store(StoreError::Unreachable(_)))
+    }
+}
+
+/// Pieces that are named by the metadata themselves; more are in chunks of their own.
+const DIRECT: usize = 64;
+/// Pieces that one such chunk names.
+const PER_LIST: usize = 4096;
+
+/// The contents of a volume.
+#[derive(Debug, Clone)]
+pub struct ContentStore {
+    blobs: Blobs,
+    keys: Arc<Keys>,
+}
+
+impl ContentStore {
+    /// Of what is stored somewhere, by the keys of the volume.
+    pub fn new(blobs: Blobs, keys: Keys) -> Self {
+        Self { blobs, keys: Arc::new(keys) }
+    }
+
+    /// Where it is stored.
+    pub fn blobs(&self) -> &Blobs {
+        &self.blobs
+    }
+
+    /// Begins to send files: see [`Upload`].
+    pub fn upload<'a>(&'a self, meta: &'a dyn MetaStore) -> Upload<'a> {
+        Upload::new(self, meta)
+    }
+
+    /// The pieces of a content, from the first byte on. None of one that is inline.
+    ///
+    /// # Errors
+    /// Those of reading the lists of a large file.
+    pub fn pieces(&self, meta: &dyn MetaStore, content: &Content) -> Result<Vec<Piece>, ContentError> {
+        match &content.layout {
+            Layout::Inline(_) => Ok(Vec::new()),
+            Layout::Pieces(pieces) => Ok(pieces.clone()),
+            Layout::Indirect(lists) => {
+                let mut pieces = Vec::new();
+                for list in self.read_pieces(meta, lists)? {
+                    let more: Vec<Piece> = postcard::from_bytes(&list)
+                        .map_err(|error| ContentError::Damaged(format!("a list of pieces: {error}")))?;
+                    pieces.extend(more);
+                }
+                let sum = pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length()));
+                if sum != Some(content.size) {
+                    return Err(ContentError::Damaged("pieces that are not the file".into()));
+                }
+                Ok(pieces)
+            }
+        }
+    }
+}
+
+/// All requests of this process run here.
+pub(crate) fn runtime() -> &'static tokio::runtime::Handle {
+    static RUNTIME: std::sync::OnceLock<tokio::runtime::Runtime> = std::sync::OnceLock::new();
+    RUNTIME
+        .get_or_init(|| {
+            #[expect(clippy::expect_used, reason = "without threads nothing of this process works")]
+            tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .thread_name("volume-net")
+                .enable_all()
+                .build()
+                .expect("threads")
+        })
+        .handle()
+}

@@ -1,0 +1,152 @@
+//! Packs: several chunks in one stored object, so that small files cost no request each.
+//!
+//! A pack is the chunks one after the other, each as it is stored, then an index of them by which a lost table of places can
+//! be made again: `postcard` of [`Indexed`]s, its length in 4 bytes (little end first), and 8 bytes that say what this is.
+
+use serde::{Deserialize, Serialize};
+
+use crate::content::keys::Keys;
+use crate::object::ChunkId;
+use crate::store::{Place, code};
+
+/// A pack is closed once it is so long.
+pub(super) const FULL: usize = 8 << 20;
+/// No chunk is longer, whatever a store says.
+pub(super) const CHUNK_MAX: usize = 16 << 20;
+const MAGIC: &[u8; 8] = b"ShntPk01";
+/// Fast, and all that a network is likely to gain.
+const LEVEL: i32 = 1;
+
+const PLAIN: u8 = 0;
+const ZSTD: u8 = 1;
+
+/// A chunk of a pack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Indexed {
+    pub id: ChunkId,
+    pub offset: u64,
+    pub stored: u32,
+    pub length: u32,
+}
+
+/// A chunk as it is stored: how, and the bytes; sealed as a whole.
+pub(super) fn encode(keys: &Keys, id: ChunkId, bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut stored = vec![ZSTD];
+    stored.reserve(zstd::zstd_safe::compress_bound(bytes.len()));
+    let compressed = zstd::bulk::compress(bytes, LEVEL).ok();
+    match compressed {
+        // To save less than a twentieth is not worth the time of each reader.
+        Some(compressed) if compressed.len() < bytes.len() / 20 * 19 => stored.extend_from_slice(&compressed),
+        _ => {
+            stored[0] = PLAIN;
+            stored.extend_from_slice(bytes);
+        }
+    }
+    keys.seal(id, stored)
+}
+
+/// The bytes of a chunk, if they are those of its name.
+pub(super) fn decode(keys: &Keys, id: ChunkId, stored: &[u8], length: usize) -> Option<Vec<u8>> {
+    if length > CHUNK_MAX {
+        return None;
+    }
+    let opened = keys.unseal(id, stored)?;
+    let (how, body) = opened.split_first()?;
+    let bytes = match *how {
+        PLAIN => body.to_vec(),
+        ZSTD => zstd::bulk::decompress(body, length).ok()?,
+        _ => return None,
+    };
+    (bytes.len() == length && keys.name(&bytes) == id).then_some(bytes)
+}
+
+/// One that is being filled.
+#[derive(Debug, Default)]
+pub(super) struct Pack {
+    bytes: Vec<u8>,
+    index: Vec<Indexed>,
+}
+
+impl Pack {
+    pub fn push(&mut self, id: ChunkId, stored: &[u8], length: u32) {
+        self.index.push(Indexed { id, offset: self.bytes.len() as u64, stored: stored.len() as u32, length });
+        self.bytes.extend_from_slice(stored);
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.bytes.len() >= FULL
+    }
+
+    /// Whether so much more would make it longer than it should be.
+    pub fn is_full_with(&self, more: usize) -> bool {
+        !self.bytes.is_empty() && self.bytes.len() + more > FULL + FULL / 4
+    }
+
+    /// What is stored under a key, and where its chunks then are.
+    pub fn close(mut self, key: &str) -> (Vec<u8>, Vec<(ChunkId, Place)>) {
+        let index = code::encode(&self.index);
+        self.bytes.extend_from_slice(&index);
+        self.bytes.extend_from_slice(&(index.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(MAGIC);
+        let places = self
+            .index
+            .into_iter()
+            .map(|Indexed { id, offset, stored, length }| {
+                (id, Place { key: key.to_owned(), offset, stored, length })
+            })
+            .collect();
+        (self.bytes, places)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+}
+
+/// The index of a pack, if it is one.
+#[cfg_attr(not(test), expect(dead_code, reason = "for checking and collecting"))]
+pub(super) fn index(pack: &[u8]) -> Option<Vec<Indexed>> {
+    let (rest, magic) = pack.split_last_chunk::<8>()?;
+    let (rest, length) = rest.split_last_chunk::<4>()?;
+    let from = rest.len().checked_sub(u32::from_le_bytes(*length) as usize)?;
+    let index: Vec<Indexed> = code::decode("an index", &rest[from..]).ok().filter(|_| magic == MAGIC)?;
+    let fits = |chunk: &Indexed| {
+        chunk.offset.checked_add(u64::from(chunk.stored)).is_some_and(|end| end <= from as u64)
+    };
+    index.iter().all(fits).then_some(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::content::keys::Secret;
+
+    #[test]
+    fn chunks_come_back_from_a_pack_and_only_whole() {
+        for keys in [Keys::open([3; 32]), Keys::sealed(&Secret::random())] {
+            let mut random = vec![0; 5000];
+            keys.hasher().finalize_xof().fill(&mut random);
+            let mut pack = Pack::default();
+            for bytes in [&b"text ".repeat(1000)[..], b"x", &random] {
+                let id = keys.name(bytes);
+                pack.push(id, &encode(&keys, id, bytes).unwrap(), bytes.len() as u32);
+            }
+            let (bytes, places) = pack.close("key");
+            assert!(bytes.len() < 6000, "text is compressed: {}", bytes.len());
+            assert_eq!(index(&bytes).unwrap().len(), 3);
+            for (id, place) in places {
+                let range = place.offset as usize..place.offset as usize + place.stored as usize;
+                let mut stored = bytes[range].to_vec();
+                let length = place.length as usize;
+                assert_eq!(keys.name(&decode(&keys, id, &stored, length).unwrap()), id);
+                assert_eq!(decode(&keys, id, &stored, length + 1), None);
+                assert_eq!(decode(&keys, id, &stored, usize::MAX), None);
+                *stored.last_mut().unwrap() ^= 1;
+                assert_eq!(decode(&keys, id, &stored, length), None);
+            }
+            for end in 0..bytes.len() {
+                assert_eq!(index(&bytes[..end]), None);
+            }
+        }
+    }
+}

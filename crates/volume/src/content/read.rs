@@ -1,0 +1,235 @@
+//! Files on their way from the store.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use futures::StreamExt;
+
+use crate::content::pack::{CHUNK_MAX, decode};
+use crate::content::{ContentError, ContentStore, runtime};
+use crate::object::{ChunkId, Content, Layout, Piece};
+use crate::store::{MetaStore, Place};
+
+/// Requests at once.
+const REQUESTS: usize = 6;
+/// Chunks that lie together come by one request of at most so many bytes.
+const TOGETHER: u64 = 8 << 20;
+/// Places that are asked for at once.
+const ASKED: usize = 1024;
+
+/// Called with bytes of the file that have come.
+pub type Progress<'a> = &'a (dyn Fn(u64) + Sync);
+
+/// A chunk and where it goes.
+#[derive(Debug, Clone)]
+struct Wanted {
+    id: ChunkId,
+    place: Place,
+    /// Offset in the file.
+    at: u64,
+}
+
+/// Chunks of one request: next to each other in one stored object.
+type Run = Vec<Wanted>;
+
+impl ContentStore {
+    /// Brings all of a content into a file, which then has its size. Memory is bounded (about 64 MiB).
+    ///
+    /// # Errors
+    /// What was written until then stays.
+    pub fn fetch_file(
+        &self,
+        meta: &dyn MetaStore,
+        content: &Content,
+        file: &File,
+        progress: Progress<'_>,
+    ) -> Result<(), ContentError> {
+        // First to nothing: what is zero needs not be written.
+        file.set_len(0).and_then(|()| file.set_len(content.size)).map_err(ContentError::Io)?;
+        if let Layout::Inline(bytes) = &content.layout {
+            file.write_all_at(bytes, 0).map_err(ContentError::Io)?;
+            progress(bytes.len() as u64);
+            return Ok(());
+        }
+        let pieces = self.pieces(meta, content)?;
+        self.fetch(meta, &pieces, 0..content.size, file, progress)?;
+        Ok(())
+    }
+
+    /// Brings the pieces that a range of the file touches into it; answers with the range that is there then. Holes are
+    /// left as they are: the file is made of zeros where nothing was written.
+    ///
+    /// # Errors
+    /// What was written until then stays.
+    pub fn fetch(
+        &self,
+        meta: &dyn MetaStore,
+        pieces: &[Piece],
+        range: Range<u64>,
+        file: &File,
+        progress: Progress<'_>,
+    ) -> Result<Range<u64>, ContentError> {
+        let (mut from, mut to, mut offset) = (None, range.start, 0);
+        let mut wanted = Vec::new();
+        for piece in pieces {
+            let end = offset + piece.length();
+            if end > range.start && offset < range.end {
+                from.get_or_insert(offset);
+                to = end;
+                match piece {
+                    Piece::Chunk { id, .. } => wanted.push((*id, offset)),
+                    Piece::Hole { length } => progress(*length),
+                }
+            }
+            offset = end;
+        }
+        for part in wanted.chunks(ASKED) {
+            let wanted = self.locate(meta, part)?;
+            self.bring(wanted, |at, bytes| {
+                file.write_all_at(&bytes, at).map_err(ContentError::Io)?;
+                progress(bytes.len() as u64);
+                Ok(())
+            })?;
+        }
+        Ok(from.unwrap_or(to)..to)
+    }
+
+    /// A range of a content, in memory: for reading a file that is not wanted as a whole.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn read(
+        &self,
+        meta: &dyn MetaStore,
+        content: &Content,
+        range: Range<u64>,
+    ) -> Result<Vec<u8>, ContentError> {
+        let range = range.start.min(content.size)..range.end.min(content.size);
+        let length = range.end.saturating_sub(range.start) as usize;
+        if let Layout::Inline(bytes) = &content.layout {
+            return Ok(bytes[range.start as usize..][..length].to_vec());
+        }
+        let mut answer = vec![0; length];
+        let mut offset = 0;
+        let mut wanted = Vec::new();
+        for piece in self.pieces(meta, content)? {
+            let end = offset + piece.length();
+            if let Piece::Chunk { id, .. } = piece
+                && end > range.start
+                && offset < range.end
+            {
+                wanted.push((id, offset));
+            }
+            offset = end;
+        }
+        for part in wanted.chunks(ASKED) {
+            self.bring(self.locate(meta, part)?, |at, bytes| {
+                let end = (at + bytes.len() as u64).min(range.end);
+                let start = at.max(range.start);
+                let source = &bytes[(start - at) as usize..(end - at) as usize];
+                answer[(start - range.start) as usize..(end - range.start) as usize].copy_from_slice(source);
+                Ok(())
+            })?;
+        }
+        Ok(answer)
+    }
+
+    /// Chunks, each by itself, in their order.
+    pub(super) fn read_pieces(
+        &self,
+        meta: &dyn MetaStore,
+        pieces: &[Piece],
+    ) -> Result<Vec<Vec<u8>>, ContentError> {
+        let wanted: Vec<_> = pieces
+            .iter()
+            .enumerate()
+            .filter_map(|(n, piece)| match piece {
+                Piece::Chunk { id, .. } => Some((*id, n as u64)),
+                Piece::Hole { .. } => None,
+            })
+            .collect();
+        let mut all = vec![Vec::new(); pieces.len()];
+        let wanted = self.locate(meta, &wanted)?;
+        self.bring(wanted, |at, bytes| {
+            all[at as usize] = bytes;
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    fn locate(&self, meta: &dyn MetaStore, wanted: &[(ChunkId, u64)]) -> Result<Vec<Wanted>, ContentError> {
+        let ids: Vec<ChunkId> = wanted.iter().map(|(id, _)| *id).collect();
+        let places = meta.places(&ids)?;
+        wanted
+            .iter()
+            .zip(places)
+            .map(|(&(id, at), place)| match place {
+                Some(place)
+                    if place.length as usize <= CHUNK_MAX && place.stored as usize <= 2 * CHUNK_MAX =>
+                {
+                    Ok(Wanted { id, place, at })
+                }
+                Some(_) => Err(ContentError::Damaged(format!("{id:?} has an impossible length"))),
+                None => Err(ContentError::Missing(format!("{id:?} has no place"))),
+            })
+            .collect()
+    }
+
+    /// Gets chunks by parallel requests, checks them, and hands them over one by one in any order, on this thread.
+    fn bring(
+        &self,
+        wanted: Vec<Wanted>,
+        mut take: impl FnMut(u64, Vec<u8>) -> Result<(), ContentError>,
+    ) -> Result<(), ContentError> {
+        let requests = futures::stream::iter(runs(wanted)).map(|run| {
+            let (blobs, keys) = (self.blobs.clone(), self.keys.clone());
+            // Each on the runtime's own threads: checking takes as long as getting.
+            let task = runtime().spawn(async move {
+                let (first, last) = (&run[0].place, &run[run.len() - 1].place);
+                let begin = first.offset;
+                let bytes = blobs.get(&first.key, begin..last.offset + u64::from(last.stored)).await?;
+                let keys = Arc::clone(&keys);
+                let opened = tokio::task::spawn_blocking(move || {
+                    run.iter()
+                        .map(|Wanted { id, place, at }| {
+                            let from = (place.offset - begin) as usize;
+                            let bytes = bytes
+                                .get(from..from + place.stored as usize)
+                                .and_then(|stored| decode(&keys, *id, stored, place.length as usize))
+                                .ok_or_else(|| ContentError::Damaged(format!("{id:?} in {}", place.key)))?;
+                            Ok((*at, bytes))
+                        })
+                        .collect::<Result<Vec<_>, ContentError>>()
+                });
+                opened.await.map_err(|error| ContentError::Damaged(error.to_string()))?
+            });
+            async { task.await.map_err(|error| ContentError::Unreachable(error.to_string()))? }
+        });
+        let mut answers = requests.buffer_unordered(REQUESTS);
+        while let Some(opened) = runtime().block_on(answers.next()) {
+            for (at, bytes) in opened? {
+                take(at, bytes)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn runs(wanted: Vec<Wanted>) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for next in wanted {
+        if let Some(run) = runs.last_mut()
+            && let (Some(first), Some(last)) = (run.first(), run.last())
+            && last.place.key == next.place.key
+            && last.place.offset.checked_add(u64::from(last.place.stored)) == Some(next.place.offset)
+            && next.place.offset - first.place.offset + u64::from(next.place.stored) <= TOGETHER
+        {
+            run.push(next);
+        } else {
+            runs.push(vec![next]);
+        }
+    }
+    runs
+}

@@ -1,0 +1,231 @@
+//! Files on their way to the store.
+
+use std::collections::HashSet;
+use std::io::Read;
+
+use tokio::task::JoinSet;
+
+use crate::content::cut::{Cutter, direct, is_zero, push};
+use crate::content::pack::{Pack, encode};
+use crate::content::{ContentError, ContentStore, Cutting, DIRECT, PER_LIST, runtime};
+use crate::object::{ChunkId, Content, Layout, Piece};
+use crate::store::values::PIECES_MAX;
+use crate::store::{MetaStore, Place, code};
+
+/// Packs under way at once: with their length, what bounds the memory.
+const UNDER_WAY: usize = 4;
+/// Chunks that wait to be asked for: the store is asked for many at once.
+const WINDOW_CHUNKS: usize = 1024;
+const WINDOW_BYTES: usize = 8 << 20;
+/// Files of at most so many bytes stay with the metadata.
+pub(super) const INLINE: usize = 512;
+
+/// What was sent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sent {
+    /// Chunks that the store did not know, and where they are now: for [`Item::chunks`](crate::store::Item::chunks).
+    pub chunks: Vec<(ChunkId, Place)>,
+    /// Bytes that went over the line.
+    pub bytes: u64,
+}
+
+/// Sends files, small ones together. What [`put`](Self::put) answered holds once [`finish`](Self::finish) has returned:
+/// then all of it is durable.
+///
+/// Uses about 64 MiB at most, however large or many the files are.
+pub struct Upload<'a> {
+    content: &'a ContentStore,
+    meta: &'a dyn MetaStore,
+    /// Chunks of this upload.
+    seen: HashSet<ChunkId>,
+    /// Chunks the store is still to be asked for.
+    window: Vec<(ChunkId, Vec<u8>)>,
+    window_bytes: usize,
+    pack: Pack,
+    under_way: JoinSet<Result<Vec<(ChunkId, Place)>, ContentError>>,
+    sent: Sent,
+}
+
+impl std::fmt::Debug for Upload<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Upload").field("sent", &self.sent.bytes).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Upload<'a> {
+    pub(super) fn new(content: &'a ContentStore, meta: &'a dyn MetaStore) -> Self {
+        Self {
+            content,
+            meta,
+            seen: HashSet::new(),
+            window: Vec::new(),
+            window_bytes: 0,
+            pack: Pack::default(),
+            under_way: JoinSet::new(),
+            sent: Sent::default(),
+        }
+    }
+
+    /// Sends what of a file the store does not have. `size` is about how large it is; `previous`, what it was when last
+    /// synchronised: its pieces are there.
+    ///
+    /// # Errors
+    /// After one, the upload is good for nothing but to be dropped.
+    pub fn put(
+        &mut self,
+        mut file: impl Read,
+        size: u64,
+        previous: Option<&Content>,
+    ) -> Result<Content, ContentError> {
+        let before = previous.map(|previous| self.previous(previous));
+        let cutting = Cutting::choose(size, before.as_deref());
+        let there: HashSet<ChunkId> = before.iter().flatten().filter_map(chunk_of).collect();
+
+        let mut head = Vec::new();
+        if size <= INLINE as u64 && !self.content.keys.encrypts() {
+            file.by_ref().take(INLINE as u64 + 1).read_to_end(&mut head).map_err(ContentError::Io)?;
+            if head.len() <= INLINE {
+                return Ok(self.inline(head));
+            }
+        }
+
+        let mut whole = self.content.keys.hasher();
+        let (mut pieces, mut total) = (Vec::new(), 0);
+        let mut cutter = Cutter::new(head.chain(file), size, cutting);
+        while let Some(bytes) = cutter.next().map_err(ContentError::Io)? {
+            whole.update(bytes);
+            total += bytes.len() as u64;
+            if is_zero(bytes) {
+                push(&mut pieces, Piece::Hole { length: bytes.len() as u64 });
+                continue;
+            }
+            let id = self.content.keys.name(bytes);
+            push(&mut pieces, Piece::Chunk { id, length: bytes.len() as u32 });
+            if !there.contains(&id) {
+                self.add(id, bytes)?;
+            }
+        }
+        if total == 0 {
+            return Ok(Content::empty());
+        }
+        let layout = self.layout(pieces)?;
+        Ok(Content { size: total, digest: *whole.finalize().as_bytes(), layout })
+    }
+
+    /// Sends what is left. All files of this upload are then in the store, durably.
+    ///
+    /// # Errors
+    /// Those of the store; then none of them is for sure.
+    pub fn finish(mut self) -> Result<Sent, ContentError> {
+        self.ask()?;
+        self.close()?;
+        while !self.under_way.is_empty() {
+            self.landed()?;
+        }
+        Ok(self.sent)
+    }
+
+    fn previous(&self, content: &Content) -> Vec<Piece> {
+        match self.content.pieces(self.meta, content) {
+            Ok(pieces) => pieces,
+            // Only a hint: the store is asked for what is not known to be there.
+            Err(_) => direct(&content.layout).to_vec(),
+        }
+    }
+
+    fn inline(&self, bytes: Vec<u8>) -> Content {
+        if bytes.is_empty() {
+            return Content::empty();
+        }
+        let digest = self.content.keys.name(&bytes).0;
+        Content { size: bytes.len() as u64, digest, layout: Layout::Inline(bytes) }
+    }
+
+    fn layout(&mut self, pieces: Vec<Piece>) -> Result<Layout, ContentError> {
+        if pieces.len() <= DIRECT {
+            return Ok(Layout::Pieces(pieces));
+        }
+        let mut lists = Vec::new();
+        for part in pieces.chunks(PER_LIST) {
+            let bytes = code::encode(part);
+            let id = self.content.keys.name(&bytes);
+            lists.push(Piece::Chunk { id, length: bytes.len() as u32 });
+            self.add(id, &bytes)?;
+        }
+        if lists.len() > PIECES_MAX {
+            return Err(ContentError::TooLarge);
+        }
+        Ok(Layout::Indirect(lists))
+    }
+
+    fn add(&mut self, id: ChunkId, bytes: &[u8]) -> Result<(), ContentError> {
+        if !self.seen.insert(id) {
+            return Ok(());
+        }
+        self.window_bytes += bytes.len();
+        self.window.push((id, bytes.to_vec()));
+        if self.window.len() >= WINDOW_CHUNKS || self.window_bytes >= WINDOW_BYTES {
+            self.ask()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Asks the store for the window, and packs what it does not have.
+    fn ask(&mut self) -> Result<(), ContentError> {
+        if self.window.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<ChunkId> = self.window.iter().map(|(id, _)| *id).collect();
+        let known = self.meta.places(&ids)?;
+        self.window_bytes = 0;
+        let window = std::mem::take(&mut self.window);
+        for ((id, bytes), _) in window.into_iter().zip(known).filter(|(_, place)| place.is_none()) {
+            let Some(stored) = encode(&self.content.keys, id, &bytes) else {
+                return Err(ContentError::Damaged("a piece could not be encrypted".into()));
+            };
+            if self.pack.is_full_with(stored.len()) {
+                self.close()?;
+            }
+            self.pack.push(id, &stored, bytes.len() as u32);
+            if self.pack.is_full() {
+                self.close()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the pack on its way; waits for another one to arrive where too many are.
+    fn close(&mut self) -> Result<(), ContentError> {
+        if self.pack.is_empty() {
+            return Ok(());
+        }
+        while self.under_way.len() >= UNDER_WAY {
+            self.landed()?;
+        }
+        let number: u128 = rand::random();
+        // Spread over directories: none holds more than some thousands.
+        let key = format!("packs/{:02x}/{number:032x}", number >> 120);
+        let (bytes, places) = std::mem::take(&mut self.pack).close(&key);
+        self.sent.bytes += bytes.len() as u64;
+        let blobs = self.content.blobs.clone();
+        self.under_way.spawn_on(async move { blobs.put(&key, bytes).await.map(|()| places) }, runtime());
+        Ok(())
+    }
+
+    fn landed(&mut self) -> Result<(), ContentError> {
+        match runtime().block_on(self.under_way.join_next()) {
+            None => {}
+            Some(Ok(places)) => self.sent.chunks.extend(places?),
+            Some(Err(error)) => return Err(ContentError::Unreachable(error.to_string())),
+        }
+        Ok(())
+    }
+}
+
+fn chunk_of(piece: &Piece) -> Option<ChunkId> {
+    match piece {
+        Piece::Chunk { id, .. } => Some(*id),
+        Piece::Hole { .. } => None,
+    }
+}
