@@ -114,10 +114,11 @@ pub(super) fn remove(state: &State, kind: Kind, handle: FileHandle, close: impl 
     if let Some(words) = ours {
         words[0].store(0, Ordering::Release);
     }
+    let backing = ours.map(|words| words[4].load(Ordering::Acquire));
     close();
-    // Until here it tells that the backing file may still be registered.
-    if let Some(words) = ours {
-        words[4].store(0, Ordering::Release);
+    // Until here it tells that the backing file may still be registered. A new record that lost its patience stays.
+    if let (Some(words), Some(backing)) = (ours, backing) {
+        let _ = words[4].compare_exchange(backing, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
