@@ -30,6 +30,7 @@ pub mod rich;
 pub mod rings;
 pub mod rng;
 pub mod rules;
+pub mod servers;
 pub mod session;
 pub mod skip;
 pub mod stage;

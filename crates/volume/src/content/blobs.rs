@@ -92,6 +92,16 @@ impl Blobs {
         Ok(Self { store: Arc::new(store), prefix: Key::from(prefix), directory: None })
     }
 
+    /// Over any other way to keep objects, of which a put that was answered is durable: through a gateway.
+    pub fn over(store: Arc<dyn ObjectStore>) -> Self {
+        Self { store, prefix: Key::default(), directory: None }
+    }
+
+    /// The objects themselves, for a gateway to stand before.
+    pub fn objects(&self) -> Arc<dyn ObjectStore> {
+        Arc::new(object_store::prefix::PrefixStore::new(self.store.clone(), self.prefix.clone()))
+    }
+
     fn key(&self, key: &str) -> Key {
         self.prefix.parts().chain(Key::from(key).parts()).collect()
     }
@@ -127,7 +137,6 @@ impl Blobs {
     }
 
     /// Removes objects; one that is not there is removed already.
-    #[expect(dead_code, reason = "for checking and collecting")]
     pub(super) async fn delete(&self, key: &str) -> Result<(), ContentError> {
         match self.store.delete(&self.key(key)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),

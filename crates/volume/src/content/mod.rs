@@ -76,6 +76,18 @@ impl ContentStore {
         &self.blobs
     }
 
+    /// Whether something can be stored there at all.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn probe(&self) -> Result<(), ContentError> {
+        let key = format!("probe/{:032x}", rand::random::<u128>());
+        runtime().block_on(async {
+            self.blobs.put(&key, b"can be stored".to_vec()).await?;
+            self.blobs.delete(&key).await
+        })
+    }
+
     /// Begins to send files: see [`Upload`].
     pub fn upload<'a>(&'a self, meta: &'a dyn MetaStore) -> Upload<'a> {
         Upload::new(self, meta)

@@ -177,10 +177,10 @@ impl<'a> Upload<'a> {
             return Ok(());
         }
         let ids: Vec<ChunkId> = self.window.iter().map(|(id, _)| *id).collect();
-        let known = self.meta.places(&ids)?;
+        let known = self.meta.known(&ids)?;
         self.window_bytes = 0;
         let window = std::mem::take(&mut self.window);
-        for ((id, bytes), _) in window.into_iter().zip(known).filter(|(_, place)| place.is_none()) {
+        for ((id, bytes), _) in window.into_iter().zip(known).filter(|(_, known)| !known) {
             let Some(stored) = encode(&self.content.keys, id, &bytes) else {
                 return Err(ContentError::Damaged("a piece could not be encrypted".into()));
             };

@@ -3,8 +3,11 @@
 //! A [`MetaStore`] orders the changes of a volume: each accepted [`Item`] is one entry of a log without gaps. All
 //! engines behave alike; one suite of tests runs on each.
 
+pub mod address;
 mod apply;
 pub(crate) mod code;
+pub mod keep;
+mod postgres;
 mod sqlite;
 pub mod values;
 
@@ -13,6 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
 
 use crate::id::{NodeName, ObjectId, OwnerId, Seq, VolumeName};
@@ -211,6 +215,15 @@ pub trait MetaStore: Send + Sync {
     /// # Errors
     /// Those of the store.
     fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError>;
+
+    /// Whether chunks are there to be spoken of, in the order asked for: those need not be sent again. A chunk may have a
+    /// [place](Self::places) and soon lose it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
+        Ok(self.places(chunks)?.iter().map(Option::is_some).collect())
+    }
 
     /// Waits until there may be something after a place, or for so long. A hint: it may say yes for nothing, and may miss
     /// what happens.

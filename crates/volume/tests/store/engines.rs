@@ -1,9 +1,10 @@
 //! The engines, each as a way to make a fresh volume.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use shunt_tests::servers::Postgres;
 use shunt_volume::object::Kind;
-use shunt_volume::store::{MetaStore, SqliteStore};
+use shunt_volume::store::{MetaStore, PostgresStore, SqliteStore, StoreError};
 
 use crate::build::object;
 
@@ -28,6 +29,28 @@ pub fn sqlite_file() -> Option<Fresh> {
 
 pub fn sqlite_memory() -> Option<Fresh> {
     let store = SqliteStore::in_memory(&"v".parse().unwrap(), &root(), b"").unwrap();
+    Some(Fresh { store: Arc::new(store), _keep: None })
+}
+
+/// One server for all tests of this process, a volume for each.
+fn server() -> Option<&'static Postgres> {
+    static SERVER: OnceLock<Option<Postgres>> = OnceLock::new();
+    SERVER.get_or_init(|| Postgres::start(false)).as_ref()
+}
+
+pub fn postgres() -> Option<Fresh> {
+    let Some(server) = server() else {
+        shunt_tests::skip::skip("PostgreSQL is not installed (run tests/setup)");
+        return None;
+    };
+    let name = format!("v{:016x}", rand::random::<u64>()).parse().unwrap();
+    PostgresStore::create(&server.address(), &name, &root(), b"about").unwrap();
+    assert!(matches!(
+        PostgresStore::create(&server.address(), &name, &root(), b""),
+        Err(StoreError::Exists(_))
+    ));
+    let store = PostgresStore::open(&server.address(), &name).unwrap();
+    assert_eq!(store.description().unwrap(), b"about");
     Some(Fresh { store: Arc::new(store), _keep: None })
 }
 
@@ -75,4 +98,4 @@ macro_rules! engines {
     };
 }
 
-engines! { sqlite_file sqlite_memory }
+engines! { sqlite_file sqlite_memory postgres }

@@ -1,5 +1,6 @@
 //! A store in one SQLite file, or in memory: nothing to install, for one machine and what it serves.
 
+mod keep;
 mod rows;
 mod schema;
 
@@ -277,6 +278,14 @@ impl MetaStore for SqliteStore {
                 Ok(Place { key: row.get(0)?, offset, stored: row.get(2)?, length: row.get(3)? })
             };
             chunks.iter().map(|id| query.query_row([id.0], place).optional().map_err(fault)).collect()
+        })
+    }
+
+    fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
+        self.read(|db| {
+            let mut query =
+                db.prepare_cached("SELECT 1 FROM chunk WHERE id = ? AND gone IS NULL").map_err(fault)?;
+            chunks.iter().map(|id| query.exists([id.0]).map_err(fault)).collect()
         })
     }
 

@@ -78,7 +78,9 @@ pub(super) fn write(
         link.execute(params![at.parent.to_bytes(), at.name, child.to_bytes(), seq.0 as i64])?;
     }
     let mut chunk = db.prepare_cached(
-        "INSERT INTO chunk (id, key, place, stored, length) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        "INSERT INTO chunk (id, key, place, stored, length) VALUES (?, ?, ?, ?, ?)
+         ON CONFLICT DO UPDATE SET key = excluded.key, place = excluded.place, stored = excluded.stored,
+             length = excluded.length, gone = NULL WHERE gone IS NOT NULL",
     )?;
     for (id, place) in &written.chunks {
         chunk.execute(params![id.0, place.key, place.offset as i64, place.stored, place.length])?;

@@ -23,7 +23,7 @@ CREATE TABLE link (parent BLOB NOT NULL, name BLOB NOT NULL, child BLOB NOT NULL
                    PRIMARY KEY (parent, name)) WITHOUT ROWID;
 CREATE TABLE log (seq INTEGER PRIMARY KEY, node TEXT NOT NULL, at INTEGER NOT NULL, change BLOB NOT NULL);
 CREATE TABLE chunk (id BLOB PRIMARY KEY, key TEXT NOT NULL, place INTEGER NOT NULL, stored INTEGER NOT NULL,
-                    length INTEGER NOT NULL) WITHOUT ROWID;
+                    length INTEGER NOT NULL, gone INTEGER) WITHOUT ROWID;
 CREATE TABLE answer (n INTEGER PRIMARY KEY, node TEXT NOT NULL, token BLOB NOT NULL, answer BLOB NOT NULL,
                      UNIQUE (node, token));
 ";

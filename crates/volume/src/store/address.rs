@@ -1,0 +1,370 @@
+//! Volumes by where they are: what a command line says, and what is written down.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::content::{Blobs, ContentError, ContentStore, Keys, Secret};
+use crate::id::{ObjectId, OwnerId, VolumeName};
+use crate::object::{Content, Kind, Object, Time};
+use crate::store::keep::Keeper;
+use crate::store::{MetaStore, PostgresStore, SqliteStore, StoreError, code, system_clock};
+
+/// The version of [`Described`].
+const FORMAT: u32 = 1;
+/// In the directory of a volume that needs nothing else.
+const META: &str = "meta.db";
+const DATA: &str = "data";
+
+/// Where the metadata of a volume are.
+///
+/// As text: `sqlite:DIR`, or `postgres://…` as PostgreSQL's own tools understand it.
+#[derive(Clone, PartialEq, Eq)]
+pub enum MetaAddress {
+    /// In a directory of this machine.
+    Sqlite(PathBuf),
+    /// In a database, which may hold others too. There may be a password in it.
+    Postgres(String),
+}
+
+/// Where the contents of a volume are.
+///
+/// As text: nothing for beside the metadata, `file:DIR`, or `s3://BUCKET[/PREFIX]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DataAddress {
+    /// In the directory of the metadata: the whole can be moved.
+    Beside,
+    /// In a directory of this machine, or one that all machines see.
+    Directory(PathBuf),
+    /// In a bucket, below a prefix.
+    S3(String, String),
+}
+
+/// What is wrong with a volume, seen from its address.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Not an address.
+    #[error("`{0}` is no address: {1}")]
+    Address(String, &'static str),
+    /// With the metadata.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// With the contents.
+    #[error(transparent)]
+    Content(#[from] ContentError),
+    /// It is encrypted.
+    #[error("the contents of volume {0} are encrypted: its key is needed")]
+    NeedsKey(VolumeName),
+    /// It is encrypted with another key, or not.
+    #[error("this is not the key of volume {0}")]
+    WrongKey(VolumeName),
+}
+
+impl FromStr for MetaAddress {
+    type Err = OpenError;
+
+    fn from_str(text: &str) -> Result<Self, OpenError> {
+        match text.split_once(':') {
+            Some(("sqlite", dir)) if !dir.is_empty() => Ok(Self::Sqlite(dir.into())),
+            Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres(text.to_owned())),
+            // Not the text: a misspelt one may have a password in it too.
+            _ => Err(OpenError::Address("--meta".into(), "say sqlite:DIR or postgres://USER@HOST/DATABASE")),
+        }
+    }
+}
+
+impl fmt::Debug for MetaAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(dir) => write!(f, "sqlite:{}", dir.display()),
+            Self::Postgres(_) => f.write_str("postgres://…"),
+        }
+    }
+}
+
+impl FromStr for DataAddress {
+    type Err = OpenError;
+
+    fn from_str(text: &str) -> Result<Self, OpenError> {
+        if let Some(dir) = text.strip_prefix("file:").filter(|dir| !dir.is_empty()) {
+            return Ok(Self::Directory(dir.into()));
+        }
+        let wrong = || OpenError::Address(text.to_owned(), "say file:DIR or s3://BUCKET/PREFIX");
+        let place = text.strip_prefix("s3://").ok_or_else(wrong)?;
+        let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+        if bucket.is_empty() {
+            Err(wrong())
+        } else {
+            Ok(Self::S3(bucket.into(), prefix.trim_matches('/').into()))
+        }
+    }
+}
+
+impl fmt::Display for DataAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Beside => f.write_str("beside the metadata"),
+            Self::Directory(dir) => write!(f, "file:{}", dir.display()),
+            Self::S3(bucket, prefix) if prefix.is_empty() => write!(f, "s3://{bucket}"),
+            Self::S3(bucket, prefix) => write!(f, "s3://{bucket}/{prefix}"),
+        }
+    }
+}
+
+/// What a store keeps about a volume for who opens it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Described {
+    /// As users call it.
+    pub name: VolumeName,
+    /// The same for ever, even under another name.
+    pub id: u128,
+    /// When it was made.
+    pub made: Time,
+    /// Where its contents are.
+    pub data: DataAddress,
+    /// Names chunks, unless the key does.
+    pub names: [u8; 32],
+    /// Tells the key of an encrypted volume from others.
+    pub mark: Option<[u8; 32]>,
+}
+
+impl Described {
+    fn to_bytes(&self) -> Vec<u8> {
+        [&FORMAT.to_le_bytes()[..], &code::encode(self)].concat()
+    }
+
+    /// What [`create`] wrote: for a gateway's node, who gets it from elsewhere.
+    ///
+    /// # Errors
+    /// [`StoreError::Format`], [`StoreError::Damaged`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, StoreError> {
+        let damaged = || StoreError::Damaged("the description of the volume is too short".into());
+        let (format, rest) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
+        match u32::from_le_bytes(*format) {
+            FORMAT => code::decode("the description of the volume", rest),
+            found => Err(StoreError::Format {
+                found: found.to_string(),
+                known: FORMAT,
+                advice: "use the version of shunt that made it",
+            }),
+        }
+    }
+
+    /// The keys of its contents.
+    ///
+    /// # Errors
+    /// [`OpenError::NeedsKey`], [`OpenError::WrongKey`].
+    pub fn keys(&self, secret: Option<&Secret>) -> Result<Keys, OpenError> {
+        match (self.mark, secret) {
+            (None, None) => Ok(Keys::open(self.names)),
+            (Some(mark), Some(secret)) if secret.mark() == mark => Ok(Keys::sealed(secret)),
+            (Some(_), None) => Err(OpenError::NeedsKey(self.name.clone())),
+            _ => Err(OpenError::WrongKey(self.name.clone())),
+        }
+    }
+}
+
+/// How a volume is made.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where its contents are to be.
+    pub data: DataAddress,
+    /// Encrypts them.
+    pub secret: Option<Secret>,
+    /// Permission bits of the top directory, and whose it is.
+    pub mode: u16,
+    /// The user of the top directory.
+    pub owner: OwnerId,
+    /// The group of the top directory.
+    pub group: OwnerId,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { data: DataAddress::Beside, secret: None, mode: 0o755, owner: OwnerId(0), group: OwnerId(0) }
+    }
+}
+
+/// A volume with both its stores.
+#[derive(Clone)]
+pub struct Volume {
+    /// The metadata.
+    pub meta: Arc<dyn MetaStore>,
+    /// The same, as its keeper sees them.
+    pub keeper: Arc<dyn Keeper>,
+    /// What files hold.
+    pub content: ContentStore,
+    /// What was written down when it was made.
+    pub described: Described,
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Volume").field("name", &self.described.name).finish_non_exhaustive()
+    }
+}
+
+/// Makes a volume.
+///
+/// # Errors
+/// [`StoreError::Exists`]; those of the stores. What was begun is no volume.
+pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Result<Volume, OpenError> {
+    let made = system_clock()();
+    let described = Described {
+        name: name.clone(),
+        id: rand::random(),
+        made,
+        data: options.data.clone(),
+        names: rand::random(),
+        mark: options.secret.as_ref().map(Secret::mark),
+    };
+    let root = Object {
+        id: ObjectId::ROOT,
+        kind: Kind::Directory,
+        mode: options.mode,
+        owner: options.owner,
+        group: options.group,
+        modified: made,
+        target: Vec::new(),
+        content: Content::empty(),
+        xattrs: Default::default(),
+    };
+    // The contents first: a volume that cannot store any is none.
+    let content = contents(meta, &described, options.secret.as_ref())?;
+    content.probe()?;
+    let about = described.to_bytes();
+    let keeper: Arc<dyn Keeper> = match meta {
+        MetaAddress::Sqlite(dir) => {
+            make_directory(dir)?;
+            Arc::new(SqliteStore::create(&dir.join(META), name, &root, &about)?)
+        }
+        MetaAddress::Postgres(address) => Arc::new(PostgresStore::create(address, name, &root, &about)?),
+    };
+    Ok(Volume { meta: keeper.clone(), keeper, content, described })
+}
+
+/// Opens a volume.
+///
+/// # Errors
+/// [`StoreError::NoVolume`], [`StoreError::Format`]; those of the stores; those of keys.
+pub fn open(meta: &MetaAddress, name: &VolumeName, secret: Option<&Secret>) -> Result<Volume, OpenError> {
+    let (keeper, about): (Arc<dyn Keeper>, _) = match meta {
+        MetaAddress::Sqlite(dir) => {
+            let path = dir.join(META);
+            if !path.exists() {
+                return Err(StoreError::NoVolume(name.clone()).into());
+            }
+            let store = SqliteStore::open(&path)?;
+            let about = store.description()?;
+            (Arc::new(store), about)
+        }
+        MetaAddress::Postgres(address) => {
+            let store = PostgresStore::open(address, name)?;
+            let about = store.description()?;
+            (Arc::new(store), about)
+        }
+    };
+    let described = Described::from_bytes(&about)?;
+    if described.name != *name {
+        return Err(StoreError::NoVolume(name.clone()).into());
+    }
+    let content = contents(meta, &described, secret)?;
+    Ok(Volume { meta: keeper.clone(), keeper, content, described })
+}
+
+fn contents(
+    meta: &MetaAddress,
+    described: &Described,
+    secret: Option<&Secret>,
+) -> Result<ContentStore, OpenError> {
+    let blobs = match (&described.data, meta) {
+        (DataAddress::Beside, MetaAddress::Sqlite(dir)) => Blobs::directory(&dir.join(DATA))?,
+        (DataAddress::Beside, MetaAddress::Postgres(_)) => {
+            let why = "a volume in a database needs --data s3://BUCKET/PREFIX or file:DIR";
+            return Err(OpenError::Address(described.data.to_string(), why));
+        }
+        (DataAddress::Directory(dir), _) => Blobs::directory(dir)?,
+        (DataAddress::S3(bucket, prefix), _) => Blobs::s3(bucket, prefix)?,
+    };
+    Ok(ContentStore::new(blobs, described.keys(secret)?))
+}
+
+fn make_directory(dir: &Path) -> Result<(), StoreError> {
+    std::fs::create_dir_all(dir)
+        .map_err(|error| StoreError::Unreachable(format!("{}: {error}", dir.display())))
+}
+
+/// Where a volume is that nothing was said of: `$XDG_DATA_HOME/shunt/volumes/NAME`.
+pub fn default_directory(name: &VolumeName) -> PathBuf {
+    let of = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    let data = of("XDG_DATA_HOME")
+        .or_else(|| of("HOME").map(|home| home.join(".local/share")))
+        .unwrap_or_else(|| "/var/lib".into());
+    data.join("shunt/volumes").join(name.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read() {
+        let meta = |text: &str| text.parse::<MetaAddress>().ok();
+        assert_eq!(meta("sqlite:/a/b"), Some(MetaAddress::Sqlite("/a/b".into())));
+        assert_eq!(meta("postgres://u:p@h/d"), Some(MetaAddress::Postgres("postgres://u:p@h/d".into())));
+        assert_eq!(format!("{:?}", meta("postgres://u:p@h/d").unwrap()), "postgres://…");
+        for wrong in ["", "sqlite:", "/a/b", "mysql://h", "postgres"] {
+            assert_eq!(meta(wrong), None, "{wrong}");
+        }
+        for text in ["file:/a", "s3://bucket", "s3://bucket/a/b"] {
+            assert_eq!(text.parse::<DataAddress>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "file:", "s3://", "s3:///a", "/a"] {
+            assert!(wrong.parse::<DataAddress>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_volume_opens_as_it_was_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = MetaAddress::Sqlite(dir.path().join("v"));
+        let (name, other): (VolumeName, VolumeName) = ("notes".parse().unwrap(), "other".parse().unwrap());
+        assert!(matches!(open(&at, &name, None), Err(OpenError::Store(StoreError::NoVolume(_)))));
+        let secret = Secret::random();
+        let options = Options { secret: Some(secret.clone()), mode: 0o700, ..Options::default() };
+        let made = create(&at, &name, &options).unwrap();
+        assert!(matches!(create(&at, &name, &options), Err(OpenError::Store(StoreError::Exists(_)))));
+        assert!(matches!(open(&at, &name, None), Err(OpenError::NeedsKey(_))));
+        assert!(matches!(open(&at, &name, Some(&Secret::random())), Err(OpenError::WrongKey(_))));
+        assert!(matches!(open(&at, &other, Some(&secret)), Err(OpenError::Store(StoreError::NoVolume(_)))));
+        let opened = open(&at, &name, Some(&secret)).unwrap();
+        assert_eq!(opened.described, made.described);
+        let root = opened.meta.get(&[ObjectId::ROOT]).unwrap().remove(0).unwrap();
+        assert_eq!(root.object.mode, 0o700);
+    }
+
+    #[test]
+    fn what_is_no_volume_or_newer_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = MetaAddress::Sqlite(dir.path().to_owned());
+        let name = "notes".parse().unwrap();
+        let refused = || match open(&at, &name, None) {
+            Err(OpenError::Store(StoreError::Format { found, .. })) => found,
+            other => panic!("{other:?}"),
+        };
+        let meta = dir.path().join(META);
+        rusqlite::Connection::open(&meta).unwrap().execute_batch("CREATE TABLE t (a)").unwrap();
+        assert_eq!(refused(), "of something else");
+        std::fs::remove_file(&meta).unwrap();
+        create(&at, &name, &Options::default()).unwrap();
+        rusqlite::Connection::open(&meta).unwrap().pragma_update(None, "user_version", 2).unwrap();
+        assert_eq!(refused(), "2");
+        let mut described = [2u32.to_le_bytes().to_vec(), vec![0; 9]].concat();
+        assert!(matches!(Described::from_bytes(&described), Err(StoreError::Format { .. })));
+        described[0] = 1;
+        assert!(matches!(Described::from_bytes(&described), Err(StoreError::Damaged(_))));
+    }
+}

@@ -1,0 +1,69 @@
+//! What only who looks after a volume does: checking it, and freeing what nothing speaks of any more.
+
+use crate::id::ObjectId;
+use crate::object::{ChunkId, Stored, Time};
+use crate::store::apply::Row;
+use crate::store::{MetaStore, Place, StoreError};
+
+/// An object, with what a store keeps beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// What everybody sees.
+    pub stored: Stored,
+    /// Where a directory is.
+    pub parent: Option<ObjectId>,
+    /// How many names a directory holds.
+    pub names: u64,
+}
+
+impl From<Row> for Kept {
+    fn from(Row { stored, parent, names }: Row) -> Self {
+        Self { stored, parent, names }
+    }
+}
+
+/// A chunk that a store knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    /// Where it is.
+    pub place: Place,
+    /// Since when it is not offered any more to who wants to send the same.
+    pub condemned: Option<Time>,
+}
+
+/// The side of a store that its keeper sees.
+///
+/// A chunk that nothing speaks of is first condemned: it can be read, but [`MetaStore::known`] no longer tells of it. Who
+/// sent a change that speaks of it, being told before, has as long as the grace lasts; then it is dropped, if still nothing
+/// speaks of it.
+pub trait Keeper: MetaStore {
+    /// Objects in order of their ids, and where to go on.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn scan_kept(&self, from: ObjectId, most: usize) -> Result<(Vec<Kept>, Option<ObjectId>), StoreError>;
+
+    /// Chunks after one, in order of their ids; all zeros: from the first.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn scan_chunks(&self, after: ChunkId, most: usize) -> Result<Vec<(ChunkId, Chunk)>, StoreError>;
+
+    /// Condemns those that are not yet.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn condemn(&self, chunks: &[ChunkId], at: Time) -> Result<(), StoreError>;
+
+    /// Takes that back.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn pardon(&self, chunks: &[ChunkId]) -> Result<(), StoreError>;
+
+    /// Drops those that were condemned by then, and are still.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn drop_chunks(&self, chunks: &[ChunkId], condemned: Time) -> Result<(), StoreError>;
+}

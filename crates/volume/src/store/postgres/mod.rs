@@ -1,0 +1,364 @@
+//! Stores in PostgreSQL: many volumes in a database, many nodes at each.
+
+mod connection;
+mod listen;
+mod rows;
+mod schema;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Row as Found;
+
+use crate::content::runtime;
+use crate::id::{NodeName, ObjectId, Seq, VolumeName};
+use crate::object::{ChunkId, LinkName, Object, Stored, StoredLink, Time};
+use crate::store::apply::Batch;
+use crate::store::keep::{Chunk, Keeper, Kept};
+use crate::store::{Clock, Entry, Item, MetaStore, Page, Place, Refused, StoreError, code, system_clock};
+use connection::{Connection, Pool, fault, in_time, is_worth_another_try};
+use listen::Listener;
+use rows::Failed;
+
+/// Times that a transaction is tried which the server gave up for another one.
+const TRIES: u32 = 20;
+/// How long a wait sleeps before it looks by itself: the hint may be lost.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// See the [module](self).
+pub struct PostgresStore {
+    pool: Arc<Pool>,
+    volume: i64,
+    listener: Listener,
+    clock: Clock,
+}
+
+impl std::fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Not the address: there may be a password in it.
+        f.debug_struct("PostgresStore").field("volume", &self.volume).finish_non_exhaustive()
+    }
+}
+
+type Answers = Vec<Result<Seq, Refused>>;
+
+impl PostgresStore {
+    /// Makes a volume in a database, and the tables where there are none. `description` is kept as it is.
+    ///
+    /// # Errors
+    /// [`StoreError::Exists`]; [`StoreError::Unreachable`].
+    pub fn create(
+        address: &str,
+        name: &VolumeName,
+        root: &Object,
+        description: &[u8],
+    ) -> Result<Self, StoreError> {
+        let pool = Pool::new(address)?;
+        runtime().block_on(async {
+            let client = pool.connect().await?;
+            // One at a time makes tables: `IF NOT EXISTS` alone does not stand two of them.
+            let tables = format!("BEGIN; SELECT pg_advisory_xact_lock(6134957); {} COMMIT", schema::TABLES);
+            in_time(client.batch_execute(&tables)).await?;
+            let volume = i64::from_be_bytes(rand::random()) & i64::MAX;
+            let stored = Stored { object: root.clone(), made: Seq(0), set: Default::default(), links: 0 };
+            let (body, root) = (code::encode(&stored), ObjectId::ROOT.to_bytes().to_vec());
+            let sql = "WITH made AS (
+                     INSERT INTO shunt_volume (volume, name, format, head, forgotten, batches, description)
+                     VALUES ($1, $2, $3, 0, 0, 0, $4) ON CONFLICT DO NOTHING RETURNING volume)
+                 INSERT INTO shunt_object (volume, id, names, body) SELECT volume, $5, 0, $6 FROM made RETURNING volume";
+            let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+                [&volume, &name.as_str(), &schema::FORMAT, &description, &root, &body];
+            match in_time(client.query_opt(sql, &values)).await? {
+                Some(_) => Ok(volume),
+                None => Err(StoreError::Exists(name.clone())),
+            }
+        })
+        .map(|volume| Self::over(pool, volume))
+    }
+
+    /// Opens one.
+    ///
+    /// # Errors
+    /// [`StoreError::NoVolume`], [`StoreError::Format`], [`StoreError::Unreachable`].
+    pub fn open(address: &str, name: &VolumeName) -> Result<Self, StoreError> {
+        let pool = Pool::new(address)?;
+        let volume = runtime().block_on(async {
+            let client = pool.connect().await?;
+            let tables =
+                in_time(client.query_one("SELECT to_regclass('shunt_volume') IS NOT NULL", &[])).await?;
+            if !tables.try_get::<_, bool>(0).map_err(fault)? {
+                return Err(StoreError::NoVolume(name.clone()));
+            }
+            let sql = "SELECT volume, format FROM shunt_volume WHERE name = $1";
+            let Some(found) = in_time(client.query_opt(sql, &[&name.as_str()])).await? else {
+                return Err(StoreError::NoVolume(name.clone()));
+            };
+            match found.try_get::<_, i32>(1).map_err(fault)? {
+                schema::FORMAT => found.try_get(0).map_err(fault),
+                other => Err(StoreError::Format {
+                    found: other.to_string(),
+                    known: schema::FORMAT as u32,
+                    advice: "use the version of shunt that made it",
+                }),
+            }
+        })?;
+        Ok(Self::over(pool, volume))
+    }
+
+    /// What [`create`](Self::create) was given.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn description(&self) -> Result<Vec<u8>, StoreError> {
+        self.with(async |connection| {
+            let sql = "SELECT description FROM shunt_volume WHERE volume = $1";
+            connection.client.query_one(sql, &[&self.volume]).await?.try_get(0)
+        })
+    }
+
+    fn over(pool: Pool, volume: i64) -> Self {
+        let pool = Arc::new(pool);
+        let listener = Listener::new(pool.clone(), volume);
+        Self { pool, volume, listener, clock: system_clock() }
+    }
+
+    /// Asks something; a connection that fails is not used again.
+    fn with<T>(
+        &self,
+        what: impl AsyncFn(&Connection) -> Result<T, tokio_postgres::Error>,
+    ) -> Result<T, StoreError> {
+        runtime().block_on(async {
+            let mut connection = self.pool.take().await?;
+            let mut answer = in_time(what(&connection)).await;
+            // The server was restarted since it was last asked: that is told by the first one who asks, and is no news.
+            if answer.is_err() && connection.client.is_closed() {
+                connection = self.pool.take().await?;
+                answer = in_time(what(&connection)).await;
+            }
+            if answer.is_ok() {
+                self.pool.give_back(connection);
+            }
+            answer
+        })
+    }
+
+    fn try_commit(
+        &self,
+        connection: &Connection,
+        node: &NodeName,
+        token: u128,
+        items: &[Item],
+    ) -> Result<(Answers, Seq), Failed> {
+        let late = || Failed::Store(StoreError::Unreachable("the database does not answer".into()));
+        let limit = Duration::from_secs(30);
+        let locked = runtime().block_on(async {
+            let locked = rows::lock(connection, self.volume, node, token, items);
+            tokio::time::timeout(limit, locked).await.map_err(|_| late())?
+        })?;
+        let Some(mut locked) = locked else {
+            return Err(Failed::Store(StoreError::Damaged("the volume was removed".into())));
+        };
+        if let Some(answer) = &locked.answer {
+            let head = locked.head;
+            let answers = code::decode("an answer", answer)?;
+            runtime().block_on(in_time(connection.client.batch_execute("ROLLBACK")))?;
+            return Ok((answers, head));
+        }
+        let (head, batches) = (locked.head, locked.batches);
+        let mut work = Batch::new(&mut locked, head);
+        let answers = items.iter().map(|item| work.item(item)).collect::<Result<Answers, _>>()?;
+        let written = work.finish();
+        let bytes = code::encode(&answers);
+        runtime().block_on(async {
+            let by = (node, token, (self.clock)());
+            let write = rows::write(connection, self.volume, batches, by, &written, &bytes);
+            tokio::time::timeout(limit, write).await.map_err(|_| late())?.map_err(Failed::Statement)
+        })?;
+        Ok((answers, written.head))
+    }
+}
+
+fn place(row: &Found) -> Result<(ChunkId, Chunk), tokio_postgres::Error> {
+    let mut id = [0; 32];
+    let bytes: &[u8] = row.try_get(0)?;
+    id[..bytes.len().min(32)].copy_from_slice(&bytes[..bytes.len().min(32)]);
+    let place = Place {
+        key: row.try_get(1)?,
+        offset: row.try_get::<_, i64>(2)? as u64,
+        stored: row.try_get::<_, i64>(3)? as u32,
+        length: row.try_get::<_, i64>(4)? as u32,
+    };
+    Ok((ChunkId(id), Chunk { place, condemned: row.try_get::<_, Option<i64>>(5)?.map(Time) }))
+}
+
+impl PostgresStore {
+    fn chunks(&self, wanted: &[ChunkId]) -> Result<Vec<Option<Chunk>>, StoreError> {
+        let ids: Vec<&[u8]> = wanted.iter().map(|id| &id.0[..]).collect();
+        let found = self.with(async |connection| {
+            let rows = connection.client.query(&connection.ready.places, &[&self.volume, &ids]).await?;
+            rows.iter().map(place).collect::<Result<std::collections::HashMap<_, _>, _>>()
+        })?;
+        Ok(wanted.iter().map(|id| found.get(id).cloned()).collect())
+    }
+}
+
+impl MetaStore for PostgresStore {
+    fn head(&self) -> Result<Seq, StoreError> {
+        self.with(async |connection| {
+            let row = connection.client.query_one(&connection.ready.head, &[&self.volume]).await?;
+            Ok(Seq(row.try_get::<_, i64>(0)? as u64))
+        })
+    }
+
+    fn commit(&self, node: &NodeName, token: u128, items: &[Item]) -> Result<Answers, StoreError> {
+        let mut error = StoreError::Unreachable("the database is too busy".into());
+        for attempt in 0..TRIES {
+            let connection = runtime().block_on(self.pool.take())?;
+            // An answer that is lost with the connection is not asked for again here: the token is for that.
+            match self.try_commit(&connection, node, token, items) {
+                Ok((answers, head)) => {
+                    self.listener.tell(connection, head);
+                    return Ok(answers);
+                }
+                Err(Failed::Store(store)) => return Err(store),
+                Err(Failed::Statement(statement)) => {
+                    let again = is_worth_another_try(&statement)
+                        // A connection that was dead before anything was begun, by the looks of it.
+                        || (attempt == 0 && connection.client.is_closed());
+                    error = fault(statement);
+                    if !again {
+                        return Err(error);
+                    }
+                }
+            }
+            std::thread::sleep(Duration::from_millis(u64::from(attempt) * rand::random_range(1..5)));
+        }
+        Err(error)
+    }
+
+    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        let keys: Vec<Vec<u8>> = ids.iter().map(|id| id.to_bytes().to_vec()).collect();
+        let found = self.with(async |connection| {
+            connection.client.query(&connection.ready.objects, &[&self.volume, &keys]).await
+        })?;
+        let mut by_id = std::collections::HashMap::new();
+        for row in &found {
+            let stored = rows::object(row, 1)?.stored;
+            by_id.insert(stored.object.id, stored);
+        }
+        Ok(ids.iter().map(|id| by_id.get(id).cloned()).collect())
+    }
+
+    fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
+        let (kept, next) = self.scan_kept(from, most)?;
+        let objects: Vec<Stored> = kept.into_iter().map(|kept| kept.stored).collect();
+        let (Some(first), Some(last)) = (objects.first(), objects.last()) else { return Ok(Page::default()) };
+        let (first, last) = (first.object.id.to_bytes(), last.object.id.to_bytes());
+        let found = self.with(async |connection| {
+            let between: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+                [&self.volume, &&first[..], &&last[..]];
+            connection.client.query(&connection.ready.scan_links, &between).await
+        })?;
+        let link = |row: &Found| {
+            let at = LinkName { parent: rows::id(row, 0)?, name: row.try_get(1).map_err(fault)? };
+            let set = Seq(row.try_get::<_, i64>(3).map_err(fault)? as u64);
+            Ok(StoredLink { at, child: rows::id(row, 2)?, set })
+        };
+        let links = found.iter().map(link).collect::<Result<_, StoreError>>()?;
+        Ok(Page { objects, links, next })
+    }
+
+    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
+        let (from, most) = (after.0.min(i64::MAX as u64) as i64, most.min(u32::MAX as usize) as i64);
+        let (entries, forgotten) = self.with(async |connection| {
+            let Connection { client, ready } = connection;
+            // The log first: what is forgotten between the two is noticed.
+            let entries = async { client.query(&ready.log, &[&self.volume, &from, &most]).await };
+            let forgotten = async { client.query_one(&ready.forgotten, &[&self.volume]).await };
+            let (entries, forgotten) = futures::try_join!(entries, forgotten)?;
+            Ok((entries, forgotten.try_get::<_, i64>(0)?))
+        })?;
+        if from < forgotten {
+            return Err(StoreError::Forgotten(after));
+        }
+        let entry = |row: &Found| {
+            let node: String = row.try_get(1).map_err(fault)?;
+            Ok(Entry {
+                seq: Seq(row.try_get::<_, i64>(0).map_err(fault)? as u64),
+                node: node.parse().map_err(|_| StoreError::Damaged(format!("node {node:?} in the log")))?,
+                at: Time(row.try_get(2).map_err(fault)?),
+                change: code::decode("an entry of the log", row.try_get(3).map_err(fault)?)?,
+            })
+        };
+        entries.iter().map(entry).collect()
+    }
+
+    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError> {
+        Ok(self.chunks(chunks)?.into_iter().map(|chunk| chunk.map(|chunk| chunk.place)).collect())
+    }
+
+    fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
+        let lives = |chunk: Option<Chunk>| chunk.is_some_and(|chunk| chunk.condemned.is_none());
+        Ok(self.chunks(chunks)?.into_iter().map(lives).collect())
+    }
+
+    fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {
+        let until = Instant::now() + at_most.min(Duration::from_secs(3600));
+        loop {
+            let heard = self.listener.heard();
+            if self.head()? > after {
+                return Ok(true);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            runtime().block_on(self.listener.more_than(heard, left.min(LOOK_AGAIN)));
+        }
+    }
+}
+
+impl Keeper for PostgresStore {
+    fn scan_kept(&self, from: ObjectId, most: usize) -> Result<(Vec<Kept>, Option<ObjectId>), StoreError> {
+        let most = most.clamp(1, u32::MAX as usize);
+        let (from, limit) = (from.to_bytes(), most as i64 + 1);
+        let found = self.with(async |connection| {
+            connection.client.query(&connection.ready.scan, &[&self.volume, &&from[..], &limit]).await
+        })?;
+        let next = found.get(most).map(|row| rows::id(row, 0)).transpose()?;
+        let kept = found.iter().take(most).map(|row| rows::object(row, 1).map(Kept::from));
+        Ok((kept.collect::<Result<_, _>>()?, next))
+    }
+
+    fn scan_chunks(&self, after: ChunkId, most: usize) -> Result<Vec<(ChunkId, Chunk)>, StoreError> {
+        let most = most.min(u32::MAX as usize) as i64;
+        self.with(async |connection| {
+            let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+                [&self.volume, &&after.0[..], &most];
+            let rows = connection.client.query(&connection.ready.scan_chunks, &values).await?;
+            rows.iter().map(place).collect()
+        })
+    }
+
+    fn condemn(&self, chunks: &[ChunkId], at: Time) -> Result<(), StoreError> {
+        let ids: Vec<&[u8]> = chunks.iter().map(|id| &id.0[..]).collect();
+        self.with(async |connection| {
+            connection.client.execute(&connection.ready.condemn, &[&self.volume, &ids, &at.0]).await.map(drop)
+        })
+    }
+
+    fn pardon(&self, chunks: &[ChunkId]) -> Result<(), StoreError> {
+        let ids: Vec<&[u8]> = chunks.iter().map(|id| &id.0[..]).collect();
+        self.with(async |connection| {
+            connection.client.execute(&connection.ready.pardon, &[&self.volume, &ids]).await.map(drop)
+        })
+    }
+
+    fn drop_chunks(&self, chunks: &[ChunkId], condemned: Time) -> Result<(), StoreError> {
+        let ids: Vec<&[u8]> = chunks.iter().map(|id| &id.0[..]).collect();
+        self.with(async |connection| {
+            let Connection { client, ready } = connection;
+            client.execute(&ready.drop_chunks, &[&self.volume, &ids, &condemned.0]).await.map(drop)
+        })
+    }
+}

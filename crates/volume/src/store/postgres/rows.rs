@@ -1,0 +1,258 @@
+//! Rows of a store in PostgreSQL: all that a batch may need comes in one round trip, all that it changes goes in another.
+
+use std::collections::{HashMap, HashSet};
+
+use futures::{FutureExt, future};
+use tokio_postgres::{Error, Row as Found};
+
+use super::connection::Connection;
+use crate::content::runtime;
+use crate::id::{NodeName, ObjectId, Seq};
+use crate::object::{LinkName, Stored, Time};
+use crate::store::apply::{Row, Rows, Written};
+use crate::store::{ANSWERS_KEPT, Item, Mutation, Precondition, StoreError, code};
+
+/// What a batch speaks of.
+#[derive(Default)]
+struct Named {
+    objects: HashSet<ObjectId>,
+    links: HashSet<LinkName>,
+    /// Directories that get something that was elsewhere: what is above them decides whether it may.
+    above: HashSet<ObjectId>,
+}
+
+fn named(items: &[Item]) -> Named {
+    let mut all = Named::default();
+    let mut parents = HashSet::new();
+    for item in items {
+        let mut made = HashSet::new();
+        for condition in &item.when {
+            match condition {
+                Precondition::Exists(id) | Precondition::Field(id, ..) | Precondition::Empty(id) => {
+                    all.objects.insert(*id);
+                }
+                Precondition::Link(at, _) => drop(all.links.insert(at.clone())),
+            }
+        }
+        for change in &item.change {
+            match change {
+                Mutation::Make(object) => {
+                    made.insert(object.id);
+                    all.objects.insert(object.id);
+                }
+                Mutation::SetContent(id, ..)
+                | Mutation::SetMode(id, _)
+                | Mutation::SetOwner(id, _)
+                | Mutation::SetGroup(id, _)
+                | Mutation::SetModified(id, _)
+                | Mutation::SetXattr(id, ..) => drop(all.objects.insert(*id)),
+                Mutation::Link(at, child) => {
+                    parents.insert(at.parent);
+                    all.objects.extend([at.parent, *child]);
+                    all.links.insert(at.clone());
+                    if !made.contains(child) {
+                        all.above.insert(at.parent);
+                    }
+                }
+                Mutation::Unlink(at) => {
+                    all.objects.insert(at.parent);
+                    all.links.insert(at.clone());
+                }
+            }
+        }
+    }
+    if !all.above.is_empty() {
+        all.above.extend(parents);
+    }
+    all
+}
+
+/// The head and the number of batches, under the lock, and what the batch speaks of.
+pub(super) struct Locked<'a> {
+    connection: &'a Connection,
+    volume: i64,
+    pub head: Seq,
+    pub batches: i64,
+    /// What was answered to this token before.
+    pub answer: Option<Vec<u8>>,
+    objects: HashMap<ObjectId, Option<Row>>,
+    links: HashMap<LinkName, Option<(ObjectId, Seq)>>,
+}
+
+/// Begins the transaction. READ COMMITTED, since each statement then sees all that was committed before the lock was had,
+/// and the lock is the order of all commits of the volume.
+pub(super) async fn lock<'a>(
+    connection: &'a Connection,
+    volume: i64,
+    node: &NodeName,
+    token: u128,
+    items: &[Item],
+) -> Result<Option<Locked<'a>>, Failed> {
+    let Connection { client, ready } = connection;
+    let Named { objects: wanted, links: names, above } = named(items);
+    let ids: Vec<Vec<u8>> = wanted.iter().map(|id| id.to_bytes().to_vec()).collect();
+    let parents: Vec<Vec<u8>> = names.iter().map(|at| at.parent.to_bytes().to_vec()).collect();
+    let just_names: Vec<&[u8]> = names.iter().map(|at| &at.name[..]).collect();
+    let from: Vec<Vec<u8>> = above.iter().map(|id| id.to_bytes().to_vec()).collect();
+    let (node, token) = (node.as_str(), token.to_be_bytes());
+    let token = &token[..];
+    let (_, locked, answer, found, linked, upper) = futures::try_join!(
+        client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
+        async { client.query_opt(&ready.lock, &[&volume]).await },
+        async { client.query_opt(&ready.answer, &[&volume, &node, &token]).await },
+        async { client.query(&ready.objects, &[&volume, &ids]).await },
+        async { client.query(&ready.links, &[&volume, &parents, &just_names]).await },
+        async {
+            if from.is_empty() { Ok(Vec::new()) } else { client.query(&ready.above, &[&volume, &from]).await }
+        },
+    )?;
+    let Some(locked) = locked else { return Ok(None) };
+    let mut objects: HashMap<_, _> = wanted.into_iter().map(|id| (id, None)).collect();
+    let mut links: HashMap<_, _> = names.into_iter().map(|at| (at, None)).collect();
+    for row in found.iter().chain(&upper) {
+        let row = object(row, 1)?;
+        objects.insert(row.stored.object.id, Some(row));
+    }
+    for row in &linked {
+        let at = LinkName { parent: id(row, 0)?, name: row.try_get(1)? };
+        let child = id(row, 2)?;
+        links.insert(at, Some((child, Seq(row.try_get::<_, i64>(3)? as u64))));
+        if row.try_get::<_, Option<i64>>(5)?.is_some() {
+            objects.insert(child, Some(object(row, 4)?));
+        }
+    }
+    let answer = answer.map(|row| row.try_get(0)).transpose()?;
+    let head = Seq(locked.try_get::<_, i64>(0)? as u64);
+    Ok(Some(Locked { connection, volume, head, batches: locked.try_get(1)?, answer, objects, links }))
+}
+
+/// A statement failed, or what it gave cannot be.
+pub(super) enum Failed {
+    Statement(Error),
+    Store(StoreError),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Statement(error)
+    }
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Rows for &mut Locked<'_> {
+    fn object(&mut self, wanted: ObjectId) -> Result<Option<Row>, StoreError> {
+        if let Some(known) = self.objects.get(&wanted) {
+            return Ok(known.clone());
+        }
+        // Not foreseen: the way up from what was made in the batch.
+        let ids = vec![wanted.to_bytes().to_vec()];
+        let Connection { client, ready } = self.connection;
+        let query = async { client.query_opt(&ready.objects, &[&self.volume, &ids]).await };
+        let found = runtime().block_on(super::connection::in_time(query))?;
+        let row = found.map(|row| object(&row, 1)).transpose()?;
+        self.objects.insert(wanted, row.clone());
+        Ok(row)
+    }
+
+    fn link(&mut self, at: &LinkName) -> Result<Option<(ObjectId, Seq)>, StoreError> {
+        match self.links.get(at) {
+            Some(known) => Ok(*known),
+            None => Err(StoreError::Damaged("a name that the batch does not speak of".into())),
+        }
+    }
+}
+
+/// From a column on: the parent, the number of names, the body.
+pub(super) fn object(row: &Found, from: usize) -> Result<Row, StoreError> {
+    let wrong = super::connection::fault;
+    let body: &[u8] = row.try_get(from + 2).map_err(wrong)?;
+    let parent: Option<&[u8]> = row.try_get(from).map_err(wrong)?;
+    let names: i64 = row.try_get(from + 1).map_err(wrong)?;
+    let stored: Stored = code::decode("an object", body)?;
+    Ok(Row { stored, parent: parent.map(to_id).transpose()?, names: names.max(0) as u64 })
+}
+
+pub(super) fn to_id(bytes: &[u8]) -> Result<ObjectId, StoreError> {
+    let bytes = bytes.try_into().map_err(|_| StoreError::Damaged("an id that is not of 16 bytes".into()))?;
+    Ok(ObjectId::from_bytes(bytes))
+}
+
+pub(super) fn id(row: &Found, column: usize) -> Result<ObjectId, StoreError> {
+    to_id(row.try_get(column).map_err(super::connection::fault)?)
+}
+
+/// Writes and commits: all statements go at once, and none waits for the answer of another.
+pub(super) async fn write(
+    connection: &Connection,
+    volume: i64,
+    batches: i64,
+    by: (&NodeName, u128, Time),
+    written: &Written<'_>,
+    answer: &[u8],
+) -> Result<(), Error> {
+    let Connection { client, ready } = connection;
+    let key = |id: &ObjectId| id.to_bytes().to_vec();
+    let rows = || written.objects.iter().map(|(row, _)| row);
+    let ids: Vec<_> = rows().map(|row| key(&row.stored.object.id)).collect();
+    let above: Vec<_> = rows().map(|row| row.parent.as_ref().map(key)).collect();
+    let counts: Vec<i64> = rows().map(|row| row.names as i64).collect();
+    let bodies: Vec<_> = rows().map(|row| code::encode(&row.stored)).collect();
+    let ids_gone: Vec<_> = written.objects_gone.iter().map(key).collect();
+
+    let link_parents: Vec<_> = written.links.iter().map(|link| key(&link.0.parent)).collect();
+    let link_names: Vec<&[u8]> = written.links.iter().map(|link| &link.0.name[..]).collect();
+    let link_children: Vec<_> = written.links.iter().map(|link| key(&link.1)).collect();
+    let link_seqs: Vec<i64> = written.links.iter().map(|link| link.2.0 as i64).collect();
+    let gone_parents: Vec<_> = written.links_gone.iter().map(|at| key(&at.parent)).collect();
+    let gone_names: Vec<&[u8]> = written.links_gone.iter().map(|at| &at.name[..]).collect();
+
+    let chunks: Vec<&[u8]> = written.chunks.keys().map(|id| &id.0[..]).collect();
+    let keys: Vec<&str> = written.chunks.values().map(|place| &place.key[..]).collect();
+    let offsets: Vec<i64> = written.chunks.values().map(|place| place.offset as i64).collect();
+    let stored: Vec<i64> = written.chunks.values().map(|place| i64::from(place.stored)).collect();
+    let lengths: Vec<i64> = written.chunks.values().map(|place| i64::from(place.length)).collect();
+
+    let seqs: Vec<i64> = written.log.iter().map(|(seq, _)| seq.0 as i64).collect();
+    let changes: Vec<_> = written.log.iter().map(|(_, change)| code::encode(change)).collect();
+    let (node, token, at) = (by.0.as_str(), by.1.to_be_bytes(), by.2.0);
+    let token = &token[..];
+    let (head, batches) = (written.head.0 as i64, batches + 1);
+    let forget = batches - ANSWERS_KEPT as i64;
+
+    // In this order they are sent, and so they are done.
+    let mut all = Vec::new();
+    macro_rules! run {
+        ($statement:ident, $($value:expr),*) => {
+            all.push(async { client.execute(&ready.$statement, &[&volume, $(&$value),*]).await.map(drop) }.boxed())
+        };
+    }
+    if !ids_gone.is_empty() {
+        run!(drop_objects, ids_gone);
+    }
+    if !ids.is_empty() {
+        run!(put_objects, ids, above, counts, bodies);
+    }
+    if !gone_names.is_empty() {
+        run!(drop_links, gone_parents, gone_names);
+    }
+    if !link_names.is_empty() {
+        run!(put_links, link_parents, link_names, link_children, link_seqs);
+    }
+    if !chunks.is_empty() {
+        run!(put_chunks, chunks, keys, offsets, stored, lengths);
+    }
+    if !seqs.is_empty() {
+        run!(put_log, seqs, node, at, changes);
+    }
+    run!(put_answer, batches, node, token, answer);
+    run!(drop_answers, forget);
+    run!(set_head, head, batches);
+    all.push(client.batch_execute("COMMIT").boxed());
+    // After an error, COMMIT is answered well too, and nothing is committed: every answer counts.
+    future::join_all(all).await.into_iter().collect()
+}

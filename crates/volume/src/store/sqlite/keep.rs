@@ -1,0 +1,78 @@
+//! What a keeper does in SQLite.
+
+use rusqlite::{Connection, params};
+
+use super::rows::Table;
+use super::{SqliteStore, fault};
+use crate::id::ObjectId;
+use crate::object::{ChunkId, Time};
+use crate::store::apply::Rows;
+use crate::store::keep::{Chunk, Keeper, Kept};
+use crate::store::{Place, StoreError};
+
+impl SqliteStore {
+    /// The same statement for each chunk, in one transaction.
+    fn each(&self, chunks: &[ChunkId], sql: &str, at: Option<Time>) -> Result<(), StoreError> {
+        let mut writer = self.writer.lock();
+        let all = writer.transaction().map_err(fault)?;
+        {
+            let mut statement = all.prepare_cached(sql).map_err(fault)?;
+            for id in chunks {
+                statement.execute(params![id.0, at.map(|at| at.0)]).map_err(fault)?;
+            }
+        }
+        all.commit().map_err(fault)
+    }
+}
+
+fn ids(db: &Connection, from: ObjectId, most: usize) -> rusqlite::Result<Vec<ObjectId>> {
+    let mut query = db.prepare_cached("SELECT id FROM object WHERE id >= ? ORDER BY id LIMIT ?")?;
+    query
+        .query_map(params![from.to_bytes(), most as i64], |row| row.get(0).map(ObjectId::from_bytes))?
+        .collect()
+}
+
+impl Keeper for SqliteStore {
+    fn scan_kept(&self, from: ObjectId, most: usize) -> Result<(Vec<Kept>, Option<ObjectId>), StoreError> {
+        let most = most.clamp(1, u32::MAX as usize);
+        self.read(|db| {
+            let mut ids = ids(db, from, most + 1).map_err(fault)?;
+            let next = (ids.len() > most).then(|| ids.pop()).flatten();
+            let mut kept = Vec::with_capacity(ids.len());
+            for id in ids {
+                // One that is gone meanwhile is no more to be looked at.
+                kept.extend(Table(db).object(id)?.map(Kept::from));
+            }
+            Ok((kept, next))
+        })
+    }
+
+    fn scan_chunks(&self, after: ChunkId, most: usize) -> Result<Vec<(ChunkId, Chunk)>, StoreError> {
+        self.read(|db| {
+            let sql =
+                "SELECT id, key, place, stored, length, gone FROM chunk WHERE id > ? ORDER BY id LIMIT ?";
+            let mut query = db.prepare_cached(sql).map_err(fault)?;
+            let found = query.query_map(params![after.0, most.min(u32::MAX as usize) as i64], |row| {
+                let offset = row.get::<_, i64>(2)? as u64;
+                let place = Place { key: row.get(1)?, offset, stored: row.get(3)?, length: row.get(4)? };
+                Ok((
+                    ChunkId(row.get(0)?),
+                    Chunk { place, condemned: row.get::<_, Option<i64>>(5)?.map(Time) },
+                ))
+            });
+            found.and_then(|found| found.collect()).map_err(fault)
+        })
+    }
+
+    fn condemn(&self, chunks: &[ChunkId], at: Time) -> Result<(), StoreError> {
+        self.each(chunks, "UPDATE chunk SET gone = ?2 WHERE id = ?1 AND gone IS NULL", Some(at))
+    }
+
+    fn pardon(&self, chunks: &[ChunkId]) -> Result<(), StoreError> {
+        self.each(chunks, "UPDATE chunk SET gone = ?2 WHERE id = ?1", None)
+    }
+
+    fn drop_chunks(&self, chunks: &[ChunkId], condemned: Time) -> Result<(), StoreError> {
+        self.each(chunks, "DELETE FROM chunk WHERE id = ?1 AND gone <= ?2", Some(condemned))
+    }
+}

@@ -1,0 +1,191 @@
+//! Servers of others that tests speak to: a PostgreSQL and an S3 of their own, gone with the test.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::User;
+
+/// `nobody`: PostgreSQL serves no root.
+const NOBODY: u32 = 65_534;
+
+/// Ends its server, and removes what it wrote, when it is dropped, and also when the process ends in any other way: the
+/// shell around the server reads from a pipe that nobody writes to.
+struct Guarded {
+    shell: Child,
+    pipe: Option<ChildStdin>,
+}
+
+impl Guarded {
+    fn start(dir: PathBuf, program: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let log = std::fs::File::create(dir.join("log")).expect("a log");
+        let script = r#"dir=$1; shift; "$@" </dev/null & server=$!
+            cat >/dev/null; kill -INT $server; wait $server; rm -rf "$dir""#;
+        let mut shell = Command::new("sh")
+            .args(["-c", script, "sh"])
+            .arg(&dir)
+            .arg(program)
+            .args(arguments)
+            .envs(variables.iter().copied())
+            .current_dir(&dir)
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone().expect("a log"))
+            .stderr(log)
+            .spawn()
+            .expect("sh");
+        let pipe = shell.stdin.take();
+        Self { shell, pipe }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        drop(self.pipe.take());
+        let _ = self.shell.wait();
+    }
+}
+
+fn patiently(what: &str, dir: &Path, ready: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !ready() {
+        let log = || std::fs::read_to_string(dir.join("log")).unwrap_or_default();
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what} does not start: {}", log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A directory that only the shell around the server removes.
+fn directory() -> PathBuf {
+    TempDir::with_prefix("shunt-server-").expect("a directory").keep()
+}
+
+/// Port that was free just now.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port()
+}
+
+/// A PostgreSQL server with nothing in it.
+pub struct Postgres {
+    dir: PathBuf,
+    port: u16,
+    _server: Guarded,
+}
+
+impl Postgres {
+    /// Starts one; `None` where none is installed. Unless `durable`, it never waits for a disk.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    pub fn start(durable: bool) -> Option<Self> {
+        let bin = std::fs::read_dir("/usr/lib/postgresql").ok()?;
+        let bin = bin
+            .flatten()
+            .map(|version| version.path().join("bin"))
+            .find(|bin| bin.join("initdb").exists())?;
+        let (dir, port) = (directory(), free_port());
+        let is_root = rustix::process::geteuid().is_root();
+        if is_root {
+            std::os::unix::fs::chown(&dir, Some(NOBODY), Some(NOBODY)).expect("chown");
+        }
+        let start = || {
+            let data = dir.join("data");
+            let data = data.to_str().expect("a plain path");
+            let made = Command::new(bin.join("initdb"))
+                .args([
+                    "--no-sync",
+                    "--auth=trust",
+                    "--username=postgres",
+                    "--encoding=UTF8",
+                    "--locale=C",
+                    "-D",
+                    data,
+                ])
+                .current_dir(&dir)
+                .output()
+                .expect("initdb");
+            assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+            let (port, socket) = (port.to_string(), dir.to_str().expect("a plain path"));
+            let durable = if durable { "fsync=on" } else { "fsync=off" };
+            let arguments = [
+                "-D",
+                data,
+                "-k",
+                socket,
+                "-p",
+                &port,
+                "-h",
+                "127.0.0.1",
+                "-c",
+                durable,
+                "-c",
+                "max_connections=200",
+            ];
+            Guarded::start(dir.clone(), &bin.join("postgres"), &arguments, &[])
+        };
+        let server = if is_root { User::new(NOBODY).run(start) } else { start() };
+        let state = dir.join("data/postmaster.pid");
+        patiently("postgres", &dir, || {
+            std::fs::read_to_string(&state)
+                .is_ok_and(|state| state.lines().nth(7).is_some_and(|at| at.trim() == "ready"))
+        });
+        Some(Self { dir, port, _server: server })
+    }
+
+    /// Its database, by its socket.
+    pub fn address(&self) -> String {
+        let host = self.dir.to_str().expect("a plain path").replace('/', "%2F");
+        format!("postgres://postgres@{host}:{}/postgres", self.port)
+    }
+
+    /// Its database, by TCP: something can come between.
+    pub fn tcp_address(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// Its port, on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+/// An S3 server with one bucket, `bucket`.
+pub struct S3 {
+    dir: PathBuf,
+    port: u16,
+    _server: Guarded,
+}
+
+impl S3 {
+    /// Who may do everything there, and the password.
+    pub const KEYS: (&str, &str) = ("tester", "tester-secret");
+
+    /// Starts one; `None` where none is installed.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    pub fn start() -> Option<Self> {
+        let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/bin/versitygw");
+        let program = tools.canonicalize().ok().or_else(|| crate::binary::tool("versitygw"))?;
+        let (dir, port) = (directory(), free_port());
+        std::fs::create_dir_all(dir.join("data/bucket")).expect("a bucket");
+        let address = format!("127.0.0.1:{port}");
+        let arguments = ["--port", &address, "--quiet", "posix", "data"];
+        let keys = [("ROOT_ACCESS_KEY", Self::KEYS.0), ("ROOT_SECRET_KEY", Self::KEYS.1)];
+        let server = Guarded::start(dir.clone(), &program, &arguments, &keys);
+        patiently("versitygw", &dir, || std::net::TcpStream::connect(&address).is_ok());
+        Some(Self { dir, port, _server: server })
+    }
+
+    /// What `AWS_ENDPOINT_URL` has to say.
+    pub fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Where the objects of the bucket are, as files.
+    pub fn bucket(&self) -> PathBuf {
+        self.dir.join("data/bucket")
+    }
+}
