@@ -178,6 +178,44 @@ static __attribute__((noinline)) int getxattr(struct fuse_ext_request *request)
 	return FUSE_EXT_PASS;
 }
 
+static __attribute__((noinline)) int listxattr(struct fuse_ext_request *request)
+{
+	__u64 node = request->nodeid, root = !request->uid, hash, now, seq, length;
+	struct fuse_getxattr_out out = {};
+	struct fuse_getxattr_in in;
+	struct list_slot *slot;
+
+	if (fuse_ext_read(request, 0, 0, &in, sizeof(in)) != sizeof(in))
+		return FUSE_EXT_PASS;
+	hash = hash_words(node, &root, 1);
+	now = version(XATTR, mix(node));
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		slot = SLOT(lists, LISTS, hash, i);
+		if (!slot)
+			continue;
+		seq = begin(&slot->seq);
+		if (!seq || slot->node != node || slot->root != root || slot->version != now)
+			continue;
+		length = slot->length;
+		if (!unchanged(&slot->seq, seq) || length > LIST_ROOM)
+			continue;
+		if (!in.size) {
+			out.size = length;
+			if (fuse_ext_write(request, 0, 0, &out, sizeof(out)))
+				return FUSE_EXT_PASS;
+			return FUSE_EXT_ANSWER;
+		}
+		if (length > in.size)
+			return -ERANGE;
+		if (fuse_ext_write(request, 0, 0, slot->names, length & 0x7f) ||
+		    !unchanged(&slot->seq, seq))
+			return FUSE_EXT_PASS;
+		return FUSE_EXT_ANSWER;
+	}
+	return FUSE_EXT_PASS;
+}
+
 static __attribute__((noinline)) int readlink(struct fuse_ext_request *request)
 {
 	__u64 node = request->nodeid, hash = mix(node), now = version(LIFE, hash), seq, length;
@@ -283,6 +321,8 @@ int builtin_handle(unsigned long long *ctx)
 		return lookup(request);
 	case FUSE_GETXATTR:
 		return getxattr(request);
+	case FUSE_LISTXATTR:
+		return listxattr(request);
 	case FUSE_READLINK:
 		return readlink(request);
 	case FUSE_FLUSH:
@@ -309,7 +349,7 @@ void builtin_forget(unsigned long long *ctx)
 SEC(".struct_ops.link")
 struct fuse_ext_ops builtin = {
 	.op_mask = BIT(FUSE_GETATTR) | BIT(FUSE_LOOKUP) | BIT(FUSE_GETXATTR) | BIT(FUSE_READLINK) |
-		   BIT(FUSE_OPEN) | BIT(FUSE_FLUSH) | BIT(FUSE_RELEASE) | INVALIDATING,
+		   BIT(FUSE_LISTXATTR) | BIT(FUSE_OPEN) | BIT(FUSE_FLUSH) | BIT(FUSE_RELEASE) | INVALIDATING,
 	.handle = (void *)builtin_handle,
 	.forget = (void *)builtin_forget,
 };

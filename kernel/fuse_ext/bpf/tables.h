@@ -23,6 +23,7 @@
 #define XATTR_NAME_ROOM 32
 #define XATTR_ROOM 64
 #define LINK_ROOM 224
+#define LIST_ROOM 88
 
 #define FOREVER (~0ULL)
 
@@ -31,6 +32,7 @@
 #define NAMES (1U << 17)
 #define XATTRS (1U << 16)
 #define LINKS (1U << 13)
+#define LISTS (1U << 15)
 #define OPENS (1U << 14)
 
 /* What has versions of its own. Version 0 of the array is everybody's. */
@@ -86,6 +88,16 @@ struct link_slot {
 	char target[LINK_ROOM];
 };
 
+/* Names of extended attributes. Root may see more of them than others. */
+struct list_slot {
+	__u64 seq;
+	__u64 node;
+	__u64 root;
+	__u64 version;
+	__u64 length;
+	char names[LIST_ROOM];
+};
+
 struct open_slot {
 	__u64 seq;
 	__u64 node;
@@ -109,6 +121,7 @@ TABLE(attrs, struct attr_slot, ATTRS);
 TABLE(names, struct name_slot, NAMES);
 TABLE(xattrs, struct xattr_slot, XATTRS);
 TABLE(links, struct link_slot, LINKS);
+TABLE(lists, struct list_slot, LISTS);
 TABLE(opens, struct open_slot, OPENS);
 /* Files open that the program opened, by hash; may count below 0, for those of an earlier program. */
 TABLE(opened, __u64, OPENS);

@@ -11,12 +11,14 @@ pub(super) const NAME_ROOM: usize = 40;
 pub(super) const XATTR_NAME_ROOM: usize = 32;
 pub(super) const XATTR_ROOM: usize = 64;
 pub(super) const LINK_ROOM: usize = 224;
+pub(super) const LIST_ROOM: usize = 88;
 
 pub(super) const VERSIONS: usize = 1 << 17;
 pub(super) const ATTRS: usize = 1 << 17;
 pub(super) const NAMES: usize = 1 << 17;
 pub(super) const XATTRS: usize = 1 << 16;
 pub(super) const LINKS: usize = 1 << 13;
+pub(super) const LISTS: usize = 1 << 15;
 pub(super) const OPENS: usize = 1 << 14;
 
 /// `enum domain`.
@@ -64,6 +66,8 @@ slots! {
     }
     /// The target of a symbolic link.
     LinkSlot(1) { node: u64, version: u64, length: u64, target: [u8; LINK_ROOM] }
+    /// The names of extended attributes, as root (1) or others (0) see them.
+    ListSlot(2) { node: u64, root: u64, version: u64, length: u64, names: [u8; LIST_ROOM] }
     /// The backing file with which a file may be opened for reading.
     OpenSlot(1) { node: u64, version: u64, backing_id: u32, open_flags: u32 }
 }

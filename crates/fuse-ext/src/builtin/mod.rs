@@ -1,4 +1,4 @@
-//! The tables of the builtin program: attributes, names, extended attributes, symbolic links, opens.
+//! The tables of the builtin program: attributes, names, extended attributes and their names, symbolic links, opens.
 //!
 //! The rule for all of them: read the version, ask, store with the version. And for changes: apply, tell the tables,
 //! answer.
@@ -53,6 +53,7 @@ pub struct Tables {
     names: Table<NameSlot>,
     xattrs: Table<XattrSlot>,
     links: Table<LinkSlot>,
+    lists: Table<ListSlot>,
     opens: Table<OpenSlot>,
     opened: Memory,
     changes: AtomicU64,
@@ -95,6 +96,7 @@ impl Tables {
             names: Table::new(memory("names", NAMES * Table::<NameSlot>::WORDS)?),
             xattrs: Table::new(memory("xattrs", XATTRS * Table::<XattrSlot>::WORDS)?),
             links: Table::new(memory("links", LINKS * Table::<LinkSlot>::WORDS)?),
+            lists: Table::new(memory("lists", LISTS * Table::<ListSlot>::WORDS)?),
             opens: Table::new(memory("opens", OPENS * Table::<OpenSlot>::WORDS)?),
             opened: memory("opened", OPENS)?,
             changes: AtomicU64::new(0),
@@ -206,6 +208,16 @@ impl Tables {
             Err(errno) => slot.length = i64::from(-errno.raw_os_error()),
         }
         self.xattrs.store(hash_words(node.0, &name), &slot);
+    }
+
+    /// Stores the names of extended attributes, each with a NUL behind it, as `root` sees them or all others do. More than
+    /// 88 bytes are not stored. `since` is an [`xattr_version`](Self::xattr_version).
+    pub fn store_xattr_names(&self, node: NodeId, root: bool, since: Version, list: &[u8]) {
+        let (root, length) = (root.into(), list.len() as u64);
+        let mut slot = ListSlot { node: node.0, root, version: since.0, length, names: [0; LIST_ROOM] };
+        let Some(place) = slot.names.get_mut(..list.len()) else { return };
+        place.copy_from_slice(list);
+        self.lists.store(hash_words(node.0, &[root]), &slot);
     }
 
     /// Stores the target of a symbolic link, which never changes. Targets of more than 224 bytes are not stored.

@@ -31,6 +31,7 @@ fn slots_are_as_large_as_in_the_program() {
     assert_eq!(Table::<NameSlot>::WORDS * 8, 88);
     assert_eq!(Table::<XattrSlot>::WORDS * 8, 128);
     assert_eq!(Table::<LinkSlot>::WORDS * 8, 256);
+    assert_eq!(Table::<ListSlot>::WORDS * 8, 128);
     assert_eq!(Table::<OpenSlot>::WORDS * 8, 32);
 }
 
@@ -82,7 +83,25 @@ fn what_is_too_long_is_not_stored() {
     tables.store_absent(NodeId(1), &long, tables.name_version(NodeId(1), &long));
     tables.name_changed(NodeId(1), &long);
     tables.store_xattr(NODE, c"user.x", tables.xattr_version(NODE), Ok(&[0; XATTR_ROOM + 1]));
+    tables.store_xattr_names(NODE, true, tables.xattr_version(NODE), &[0; LIST_ROOM + 1]);
     tables.store_link(NODE, &[b'x'; LINK_ROOM + 1]);
     assert!(padded::<{ NAME_ROOM / 8 }>(&long).is_none());
     assert!(padded::<{ NAME_ROOM / 8 }>(&long[1..]).is_some());
+}
+
+#[test]
+fn root_and_others_have_lists_of_their_own() {
+    let tables = Tables::private().unwrap();
+    let found = |root: bool| {
+        let root = u64::from(root);
+        let like = ListSlot { node: NODE.0, root, version: 0, length: 0, names: [0; LIST_ROOM] };
+        let found = tables.lists.find(hash_words(NODE.0, &[root]), &like)?;
+        (found.version == tables.xattr_version(NODE).0).then_some(found.length)
+    };
+    tables.store_xattr_names(NODE, true, tables.xattr_version(NODE), b"trusted.x\0");
+    assert_eq!((found(true), found(false)), (Some(10), None));
+    tables.store_xattr_names(NODE, false, tables.xattr_version(NODE), b"");
+    assert_eq!((found(true), found(false)), (Some(10), Some(0)));
+    tables.node_changed(NODE);
+    assert_eq!((found(true), found(false)), (None, None));
 }

@@ -362,6 +362,22 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         reply
     }
 
+    async fn listxattr(&self, request: &Request<'_>, node: NodeId, size: u32) -> Result<XattrReply, Errno> {
+        let tables = self.tables().filter(|_| self.extension.xattrs && (self.telling)(&self.inner, node));
+        let tables = tables.map(|tables| (tables.xattr_version(node), tables));
+        let reply = self.inner.listxattr(request, node, size).await;
+        if let (Some((since, tables)), false) = (tables, self.learnt.opens.written_past(node)) {
+            // `trusted.` ones are root's.
+            let store = |list: &[u8]| tables.store_xattr_names(node, request.uid() == 0, since, list);
+            match &reply {
+                Ok(XattrReply::Bytes(list)) => store(list),
+                Ok(XattrReply::Size(0)) => store(&[]),
+                _ => {}
+            }
+        }
+        reply
+    }
+
     async fn removexattr(&self, request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
         let _change = self.change(|tables| tables.node_changed(node));
         self.inner.removexattr(request, node, name).await
@@ -434,7 +450,6 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         releasedir(node: NodeId, args: ReleaseArgs) -> ();
         fsyncdir(node: NodeId, handle: FileHandle, data_only: bool) -> ();
         statfs(node: NodeId) -> StatFs;
-        listxattr(node: NodeId, size: u32) -> XattrReply;
         access(node: NodeId, mask: u32) -> ();
         getlk(node: NodeId, args: LockArgs) -> LockRange;
         setlk(node: NodeId, args: LockArgs) -> ();

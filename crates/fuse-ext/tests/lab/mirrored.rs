@@ -1,6 +1,8 @@
 //! `shunt mirror --extension`, as a user starts it.
 
+use std::ffi::CString;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,11 +11,11 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// Waits until `what` holds, for ten seconds.
-pub fn eventually(what: impl Fn() -> bool) -> bool {
+pub fn eventually(what: impl FnMut() -> bool) -> bool {
     within(Duration::from_secs(10), what)
 }
 
-pub fn within(time: Duration, what: impl Fn() -> bool) -> bool {
+pub fn within(time: Duration, mut what: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + time;
     while !what() {
         if Instant::now() > end {
@@ -37,9 +39,23 @@ impl Mirrored {
         for name in ["source", "mount"] {
             fs::create_dir(directory.join(name)).unwrap();
         }
+        Self::start(directory, "mirror", arguments)
+    }
+
+    /// `shunt ext4 --extension`: an image of 64 MiB.
+    pub fn ext4(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir_in("/scratch").unwrap().keep();
+        fs::create_dir(directory.join("mount")).unwrap();
+        let image = directory.join("source");
+        fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+        assert!(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image).status().unwrap().success());
+        Self::start(directory, "ext4", arguments)
+    }
+
+    fn start(directory: PathBuf, kind: &str, arguments: &[&str]) -> Self {
         let log = fs::File::create(directory.join("log")).unwrap();
         let daemon = Command::new("shunt")
-            .arg("mirror")
+            .arg(kind)
             .args(arguments)
             .args([directory.join("source"), directory.join("mount")])
             .stdout(log.try_clone().unwrap())
@@ -102,4 +118,29 @@ impl Drop for Mirrored {
 /// Sets an extended attribute.
 pub fn set(path: &Path, name: &str, value: &str) {
     rustix::fs::setxattr(path, name, value.as_bytes(), rustix::fs::XattrFlags::empty()).unwrap();
+}
+
+/// The names of extended attributes.
+pub fn listxattr(path: &Path) -> Vec<String> {
+    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: the path ends in a NUL; nothing is written.
+    let size = unsafe { libc::listxattr(path.as_ptr(), std::ptr::null_mut(), 0) };
+    let mut list = vec![0u8; usize::try_from(size).expect("a size")];
+    // SAFETY: as above, and `list` has that room.
+    let length = unsafe { libc::listxattr(path.as_ptr(), list.as_mut_ptr().cast(), list.len()) };
+    let length = usize::try_from(length).expect("a list");
+    let names = list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    names.map(|name| String::from_utf8(name.to_vec()).unwrap()).collect()
+}
+
+/// Does it by a thread of another user.
+pub fn as_user(uid: u32, work: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            // SAFETY: numbers only; the call itself, not the library's, changes this thread alone.
+            assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) }, 0);
+            work();
+        });
+        worker.join().unwrap();
+    });
 }
