@@ -6,6 +6,7 @@ mod cmd;
 mod control;
 mod daemon;
 mod error;
+mod extension;
 mod grafts;
 mod helper;
 mod holders;

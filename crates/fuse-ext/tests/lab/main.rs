@@ -5,6 +5,7 @@ mod answers;
 mod changes;
 mod common;
 mod compile;
+mod ext4;
 mod handing;
 mod lifetimes;
 mod memory;

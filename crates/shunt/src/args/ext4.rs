@@ -72,6 +72,16 @@ pub struct Ext4MountArgs {
     #[arg(long)]
     pub mlock: bool,
 
+    /// Have the kernel answer what was asked before, by a program in it: `builtin`, or a file that clang made. Needs the
+    /// module shunt_fuse_ext and a build with the feature `extension`; without them the daemon answers
+    #[arg(long, value_name = "PROGRAM")]
+    pub extension: Option<PathBuf>,
+
+    /// Have the kernel keep no names and attributes, so that the extension sees every call: for programs whose answers
+    /// depend on the caller
+    #[arg(long, requires = "extension")]
+    pub ask_always: bool,
+
     /// Once locked in, try what must not work
     #[arg(long, hide = true)]
     pub sandbox_probe: bool,

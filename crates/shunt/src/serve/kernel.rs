@@ -1,7 +1,10 @@
 //! What the module shunt_fuse_ext counts.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::OnceLock;
 
 use shunt_fuse::Opcode;
 
@@ -10,9 +13,31 @@ use crate::report::Answers;
 /// Where it shows it, by connection and opcode.
 const COUNTS: &str = "/sys/kernel/debug/shunt_fuse_ext";
 
+/// Open, for a daemon that can open no file any more.
+static OPEN: OnceLock<File> = OnceLock::new();
+
+/// Before this process is locked in.
+pub(super) fn keep_open() {
+    if let Ok(file) = File::open(COUNTS) {
+        let _ = OPEN.set(file);
+    }
+}
+
+fn read(file: &File) -> io::Result<String> {
+    let mut text = Vec::new();
+    let mut part = [0; 4096];
+    loop {
+        match file.read_at(&mut part, text.len() as u64)? {
+            0 => return Ok(String::from_utf8_lossy(&text).into_owned()),
+            length => text.extend(&part[..length]),
+        }
+    }
+}
+
 /// By operation, what became of the requests of a connection; `None` where the kernel does not show it.
 pub(super) fn counts(connection: u32) -> Option<BTreeMap<String, Answers>> {
-    parse(&fs::read_to_string(COUNTS).ok()?, connection)
+    let text = OPEN.get().map_or_else(|| fs::read_to_string(COUNTS), read);
+    parse(&text.ok()?, connection)
 }
 
 /// `connection N ...`, then lines `op N answered N passed N refused N`, for each connection.

@@ -152,6 +152,7 @@ pub fn serve<F: FileSystem>(
         return Err(failure);
     }
     if service.untrusted {
+        kernel::keep_open();
         let rings = mounted.handle().transport().transport == shunt_fuse::Transport::Uring;
         sandbox::enter(mounted.mount_point().path(), rings);
     }

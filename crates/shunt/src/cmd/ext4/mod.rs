@@ -3,6 +3,7 @@
 mod block;
 mod cat;
 mod disk;
+mod extension;
 mod extents;
 mod extract;
 mod image;

@@ -10,7 +10,7 @@ use shunt_ext4fs::Ext4;
 use shunt_fuse::mount::MountOptions;
 use shunt_fuse::mount::bdi::BdiTuning;
 
-use super::{Ext4MountArgs, Image, disk, memory, read_times};
+use super::{Ext4MountArgs, Image, disk, extension, memory, read_times};
 use crate::args::PlaceArgs;
 use crate::cmd::print;
 use crate::daemon;
@@ -18,6 +18,9 @@ use crate::error::{Result, failed};
 use crate::log;
 use crate::sandbox;
 use crate::serve::{self, Block, Held, Service};
+
+/// Why no daemon follows one that was killed.
+pub(super) const NO_TAKEOVER: &str = "ext4 cannot be taken over yet";
 
 pub fn run(args: &Ext4MountArgs, argv: &[OsString]) -> Result<ExitCode> {
     if args.mount.background {
@@ -75,7 +78,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
         },
         untrusted: true,
         block,
-        held: |ext4: &Ext4| Held { nodes: ext4.known_inodes(), ..Held::default() },
+        held,
         fs: Arc::new(ext4),
         mounted: None,
         reload: None,
@@ -83,7 +86,14 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     if args.sandbox_probe {
         sandbox::probe_on_entry();
     }
-    serve::serve(service, &args.mount, Err("ext4 cannot be taken over yet".to_owned()))
+    match &args.extension {
+        Some(program) => extension::serve(service, program, args),
+        None => serve::serve(service, &args.mount, Err(NO_TAKEOVER.to_owned())),
+    }
+}
+
+pub(super) fn held(ext4: &Ext4) -> Held {
+    Held { nodes: ext4.known_inodes(), ..Held::default() }
 }
 
 /// A block device, to be mounted by the kernel where the file system is the whole of it and the user is root.

@@ -1,4 +1,4 @@
-//! `--extension`.
+//! `shunt mirror --extension`.
 
 use std::path::Path;
 
@@ -7,19 +7,11 @@ use shunt_mirror::Mirror;
 
 use crate::args::TakeoverArg;
 use crate::cli::MirrorArgs;
-use crate::error::{Result, failed};
+use crate::error::Result;
+#[cfg(not(feature = "extension"))]
+use crate::extension::NO_FEATURE;
+use crate::extension::{self, obstacle, read};
 use crate::serve::{self, Held, Service};
-
-const NO_FEATURE: &str = "this build has none (feature `extension`)";
-const NO_MODULE: &str = "the module shunt_fuse_ext is not loaded";
-
-/// Why nobody in the kernel can answer, where that is known beforehand.
-fn obstacle() -> Option<&'static str> {
-    if cfg!(not(feature = "extension")) {
-        return Some(NO_FEATURE);
-    }
-    (!Path::new("/sys/module/shunt_fuse_ext").exists()).then_some(NO_MODULE)
-}
 
 /// Whether the program opens files as well: not where another daemon may follow, for it would not know of them.
 pub fn opens_files(args: &MirrorArgs) -> bool {
@@ -58,22 +50,6 @@ pub fn take_over(
 }
 
 #[cfg(feature = "extension")]
-fn read(program: &Path) -> Result<Vec<u8>> {
-    if program == Path::new("builtin") {
-        let builtin = shunt_fuse_ext::builtin::PROGRAM;
-        return builtin
-            .map(<[u8]>::to_vec)
-            .ok_or_else(|| failed("there is no builtin extension in this build: clang was missing"));
-    }
-    std::fs::read(program).map_err(|error| failed(format_args!("cannot read {}: {error}", program.display())))
-}
-
-#[cfg(not(feature = "extension"))]
-fn read(_program: &Path) -> Result<Vec<u8>> {
-    Err(failed(NO_FEATURE))
-}
-
-#[cfg(feature = "extension")]
 fn extended(
     service: Service<Mirror>,
     program: Vec<u8>,
@@ -103,9 +79,6 @@ fn extended(service: Service<Mirror>, _program: Vec<u8>, _args: &MirrorArgs) -> 
 /// The daemon answers everything.
 fn without(mut service: Service<Mirror>, reason: &str) -> Service<Mirror> {
     tracing::warn!("no extension in the kernel: {reason}");
-    service.held = |mirror| {
-        let refusal = Some(obstacle().unwrap_or("the module came after the mount").to_owned());
-        Held { extension: Some(serve::Extended { refusal, files: 0 }), ..super::held(mirror) }
-    };
+    service.held = |mirror| Held { extension: Some(extension::none()), ..super::held(mirror) };
     service
 }

@@ -1,0 +1,53 @@
+//! `shunt ext4 --extension`.
+
+use std::path::Path;
+
+use shunt_ext4fs::Ext4;
+
+use super::Ext4MountArgs;
+use super::mount::{NO_TAKEOVER, held};
+use crate::error::Result;
+#[cfg(not(feature = "extension"))]
+use crate::extension::NO_FEATURE;
+use crate::extension::{self, obstacle, read};
+use crate::serve::{self, Held, Service};
+
+/// Serves with a program before the daemon; without where there can be none.
+pub fn serve(service: Service<Ext4>, program: &Path, args: &Ext4MountArgs) -> Result<()> {
+    let refused = Err(NO_TAKEOVER.to_owned());
+    match obstacle() {
+        None => serve::serve(extended(service, read(program)?, args), &args.mount, refused),
+        Some(reason) => serve::serve(without(service, reason), &args.mount, refused),
+    }
+}
+
+#[cfg(feature = "extension")]
+fn extended(
+    service: Service<Ext4>,
+    program: Vec<u8>,
+    args: &Ext4MountArgs,
+) -> Service<shunt_fuse_ext::Extended<Ext4>> {
+    use shunt_fuse_ext::{Extended, Extension};
+
+    // Nobody else changes the image. Data goes through the daemon, which sees each read and write that the kernel does not
+    // keep, so there are no files to open without it.
+    let extension =
+        Extension { program, xattrs: true, opens: false, relatime: false, ask_always: args.ask_always };
+    let held = |extended: &Extended<Ext4>| {
+        let refusal = extended.refusal();
+        Held { extension: Some(serve::Extended { refusal, files: 0 }), ..held(extended.inner()) }
+    };
+    service.around(|fs| Extended::new(fs, extension), held)
+}
+
+#[cfg(not(feature = "extension"))]
+fn extended(service: Service<Ext4>, _program: Vec<u8>, _args: &Ext4MountArgs) -> Service<Ext4> {
+    without(service, NO_FEATURE)
+}
+
+/// The daemon answers everything.
+fn without(mut service: Service<Ext4>, reason: &str) -> Service<Ext4> {
+    tracing::warn!("no extension in the kernel: {reason}");
+    service.held = |ext4| Held { extension: Some(extension::none()), ..held(ext4) };
+    service
+}
