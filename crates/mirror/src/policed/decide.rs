@@ -53,7 +53,7 @@ impl Policed {
             return Ok((root, b"/".to_vec()));
         }
         let path = self.mirror.lower.path(dir)?;
-        Ok((rules.policy.place(&path), path))
+        Ok((rules.places.get(&rules.policy, &path), path))
     }
 
     /// A directory that is listed.

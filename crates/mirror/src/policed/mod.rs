@@ -27,6 +27,7 @@ mod gate;
 mod grafts;
 mod lease;
 mod listing;
+mod places;
 mod programs;
 mod records;
 mod redacted;
@@ -48,6 +49,7 @@ pub use audit::AuditLog;
 pub use gate::Gate;
 use gate::Gated;
 use grafts::Grafts;
+use places::Places;
 use programs::Programs;
 use redacted::RedactedFiles;
 use views::Views;
@@ -62,6 +64,7 @@ const EXPIRES_ALL: u32 = 44;
 struct Rules {
     policy: Policy,
     generation: u64,
+    places: Places,
 }
 
 /// A [`Mirror`] by rules.
@@ -112,7 +115,7 @@ impl Policed {
     ) -> Self {
         Self {
             mirror,
-            rules: RwLock::new(Arc::new(Rules { policy, generation: 0 })),
+            rules: RwLock::new(Arc::new(Rules { policy, generation: 0, places: Places::default() })),
             views: Views::default(),
             programs,
             redacted: RedactedFiles::default(),
@@ -158,7 +161,7 @@ impl Policed {
             // From here on nothing is known to the next daemon by the old rules.
             *self.origin.lock() = origin;
             self.hold_origin();
-            *rules = Arc::new(Rules { policy, generation });
+            *rules = Arc::new(Rules { policy, generation, places: Places::default() });
             self.stale(nodes);
         }
         self.regate();
