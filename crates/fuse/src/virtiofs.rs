@@ -20,6 +20,9 @@ use crate::session::guest::Guest;
 use crate::transport::virtio::{self, Device};
 use crate::{Config, Handle};
 
+#[cfg(feature = "rig")]
+pub use virtio::rig;
+
 /// Bytes of the longest [tag](Server::tag).
 pub const LONGEST_TAG: usize = virtio::TAG;
 

@@ -13,6 +13,8 @@ mod exchange;
 mod memory;
 mod pool;
 mod queue;
+#[cfg(any(test, feature = "rig"))]
+pub mod rig;
 #[cfg(test)]
 mod tests;
 

@@ -1,0 +1,149 @@
+//! Bytes as the doings of a guest's driver: its memory, its descriptors, its ring. Nothing panics or hangs, and all that was
+//! taken is given back.
+
+#![no_main]
+
+use std::cell::RefCell;
+
+use libfuzzer_sys::fuzz_target;
+use shunt_fuse::virtiofs::rig::{AVAILABLE, BUFFERS, Descriptor, END, QUEUE, REPLY, Rig, TABLE, USED};
+use shunt_fuse_abi::{InHeader, Opcode};
+use shunt_fuse_mock::memfs::{Limits, MemFs};
+
+/// Steps of one input.
+const MOST: usize = 96;
+
+/// What is left of an input; zeroes behind its end.
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn bytes(&mut self, length: usize) -> &'a [u8] {
+        let (now, rest) = self.0.split_at(length.min(self.0.len()));
+        self.0 = rest;
+        now
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.bytes(1).first().copied().unwrap_or(0)
+    }
+
+    fn word(&mut self) -> u16 {
+        u16::from(self.byte()) | u16::from(self.byte()) << 8
+    }
+
+    /// Memory, none, the edge of both, the rings, or a sum that wraps.
+    fn address(&mut self) -> u64 {
+        let (kind, near) = (self.byte(), u64::from(self.word()));
+        match kind % 8 {
+            0 => END - near,
+            1 => END + near,
+            2 => u64::MAX - near,
+            3 => 2 * END + near * 16,
+            4 => [TABLE, AVAILABLE, USED, REPLY][near as usize % 4] + near / 4,
+            _ => BUFFERS + near,
+        }
+    }
+
+    fn length(&mut self) -> u32 {
+        let (kind, near) = (self.byte(), u32::from(self.word()));
+        match kind % 8 {
+            0 => u32::MAX - near,
+            1 => near << 8,
+            2 => 1 << (near % 32),
+            _ => near % 600,
+        }
+    }
+
+    fn descriptor(&mut self) -> Descriptor {
+        let (start, length) = (self.address(), self.length());
+        let next = self.byte();
+        Descriptor { start, length, flags: u16::from(next >> 5), next: u16::from(next & 31) }
+    }
+}
+
+/// Ends what waits.
+fn interrupt_all(rig: &mut Rig<MemFs>) {
+    for unique in 0..16_u64 {
+        rig.lay_out(Opcode::Interrupt, 100, 0, &unique.to_ne_bytes(), 0);
+        rig.offer(0);
+        rig.kick();
+    }
+}
+
+fn step(rig: &mut Rig<MemFs>, input: &mut Input<'_>) {
+    match input.byte() % 8 {
+        // An honest layout of a request that may be wrong.
+        0 | 1 => {
+            let (opcode, node, unique) = (input.byte(), input.byte() & 7, input.byte() & 15);
+            let length = usize::from(input.byte());
+            let argument = input.bytes(length);
+            let opcode = Opcode::from_raw(opcode.into()).unwrap_or(Opcode::Write);
+            let room = input.length();
+            rig.lay_out(opcode, unique.into(), node.into(), argument, room);
+            rig.offer(0);
+        }
+        // A head that lies, in whatever chain there is.
+        2 => {
+            let header = InHeader {
+                len: input.length(),
+                opcode: input.byte().into(),
+                unique: u64::from(input.byte() & 15),
+                nodeid: u64::from(input.byte() & 7),
+                total_extlen: input.word(),
+                ..InHeader::default()
+            };
+            rig.put(BUFFERS, zerocopy::IntoBytes::as_bytes(&header));
+        }
+        3 => {
+            let (index, it) = (input.byte() & 31, input.descriptor());
+            rig.describe(TABLE, index.into(), it);
+        }
+        // In a table of its own, for descriptors that point to it.
+        4 => {
+            let (index, it) = (input.byte() & 15, input.descriptor());
+            rig.describe(BUFFERS + 0x800, index.into(), it);
+        }
+        5 => {
+            let at = BUFFERS + u64::from(input.word() & 0xfff);
+            let length = usize::from(input.byte());
+            rig.put(at, input.bytes(length));
+        }
+        6 => {
+            let head = input.byte();
+            rig.offer(if head & 0x80 == 0 { u16::from(head & 31) } else { QUEUE as u16 + u16::from(head) });
+        }
+        _ => rig.kick(),
+    }
+}
+
+fn rig() -> Rig<MemFs> {
+    let limits = Limits { nodes: 64, file: 64 << 10, total: 256 << 10, xattrs: 4096 };
+    Rig::mounted(move || {
+        let fs = MemFs::with_limits(limits);
+        fs.plant("file", b"contents").map_err(std::io::Error::from)?;
+        Ok(fs)
+    })
+}
+
+thread_local! {
+    /// One device for the life of the process, with a guest that boots for each input.
+    static RIG: RefCell<Option<Rig<MemFs>>> = const { RefCell::new(None) };
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    RIG.with_borrow_mut(|kept| {
+        let rig = kept.get_or_insert_with(rig);
+        rig.reboot();
+        let mut input = Input(bytes);
+        for _ in 0..MOST {
+            if input.0.is_empty() {
+                break;
+            }
+            step(rig, &mut input);
+        }
+        rig.kick();
+        interrupt_all(rig);
+        // Replies may have gone over the rings, as the guest wished. Still this returns.
+        rig.settle();
+    });
+});
