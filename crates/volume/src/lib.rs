@@ -12,5 +12,6 @@
 pub mod content;
 pub mod gateway;
 pub mod id;
+pub mod keep;
 pub mod object;
 pub mod store;

@@ -29,6 +29,13 @@ pub struct Blobs {
     directory: Option<Arc<Path>>,
 }
 
+/// The end of an object.
+pub(super) struct Tail {
+    pub bytes: bytes::Bytes,
+    /// What is before it.
+    pub offset: u64,
+}
+
 /// A stored object, in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blob {
@@ -131,13 +138,21 @@ impl Blobs {
     }
 
     /// A whole one.
-    #[expect(dead_code, reason = "for checking and collecting")]
     pub(super) async fn get_all(&self, key: &str) -> Result<bytes::Bytes, ContentError> {
         self.store.get(&self.key(key)).await.map_err(fault)?.bytes().await.map_err(fault)
     }
 
+    /// At most so many bytes of its end.
+    pub(super) async fn get_end(&self, key: &str, most: u64) -> Result<Tail, ContentError> {
+        let key = self.key(key);
+        let size = self.store.head(&key).await.map_err(fault)?.size;
+        let offset = size.saturating_sub(most);
+        let bytes = self.store.get_range(&key, offset..size).await.map_err(fault)?;
+        Ok(Tail { bytes, offset })
+    }
+
     /// Removes objects; one that is not there is removed already.
-    pub(super) async fn delete(&self, key: &str) -> Result<(), ContentError> {
+    pub(crate) async fn delete(&self, key: &str) -> Result<(), ContentError> {
         match self.store.delete(&self.key(key)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(fault(error)),
@@ -145,8 +160,7 @@ impl Blobs {
     }
 
     /// All objects below a key, in no order: `each` is called with them as they come.
-    #[expect(dead_code, reason = "for checking and collecting")]
-    pub(super) async fn list(&self, below: &str, mut each: impl FnMut(Blob)) -> Result<(), ContentError> {
+    pub(crate) async fn list(&self, below: &str, mut each: impl FnMut(Blob)) -> Result<(), ContentError> {
         let prefix = self.key(below);
         let depth = self.prefix.parts().count();
         let now = std::time::SystemTime::now();

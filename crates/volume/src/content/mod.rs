@@ -4,6 +4,7 @@
 
 mod blobs;
 mod cut;
+mod inspect;
 mod keys;
 mod pack;
 mod read;

@@ -103,16 +103,15 @@ impl Pack {
     }
 }
 
-/// The index of a pack, if it is one.
-#[cfg_attr(not(test), expect(dead_code, reason = "for checking and collecting"))]
-pub(super) fn index(pack: &[u8]) -> Option<Vec<Indexed>> {
-    let (rest, magic) = pack.split_last_chunk::<8>()?;
+/// The index of a pack, if it is one: from its end, before which so many bytes are.
+pub(super) fn index(end: &[u8], before: u64) -> Option<Vec<Indexed>> {
+    let (rest, magic) = end.split_last_chunk::<8>()?;
     let (rest, length) = rest.split_last_chunk::<4>()?;
     let from = rest.len().checked_sub(u32::from_le_bytes(*length) as usize)?;
     let index: Vec<Indexed> = code::decode("an index", &rest[from..]).ok().filter(|_| magic == MAGIC)?;
-    let fits = |chunk: &Indexed| {
-        chunk.offset.checked_add(u64::from(chunk.stored)).is_some_and(|end| end <= from as u64)
-    };
+    let chunks = before + from as u64;
+    let fits =
+        |chunk: &Indexed| chunk.offset.checked_add(u64::from(chunk.stored)).is_some_and(|end| end <= chunks);
     index.iter().all(fits).then_some(index)
 }
 
@@ -133,7 +132,7 @@ mod tests {
             }
             let (bytes, places) = pack.close("key");
             assert!(bytes.len() < 6000, "text is compressed: {}", bytes.len());
-            assert_eq!(index(&bytes).unwrap().len(), 3);
+            assert_eq!(index(&bytes, 0).unwrap().len(), 3);
             for (id, place) in places {
                 let range = place.offset as usize..place.offset as usize + place.stored as usize;
                 let mut stored = bytes[range].to_vec();
@@ -145,7 +144,7 @@ mod tests {
                 assert_eq!(decode(&keys, id, &stored, length), None);
             }
             for end in 0..bytes.len() {
-                assert_eq!(index(&bytes[..end]), None);
+                assert_eq!(index(&bytes[..end], 0), None);
             }
         }
     }

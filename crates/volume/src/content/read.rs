@@ -24,11 +24,11 @@ pub type Progress<'a> = &'a (dyn Fn(u64) + Sync);
 
 /// A chunk and where it goes.
 #[derive(Debug, Clone)]
-struct Wanted {
-    id: ChunkId,
-    place: Place,
+pub(super) struct Wanted {
+    pub id: ChunkId,
+    pub place: Place,
     /// Offset in the file.
-    at: u64,
+    pub at: u64,
 }
 
 /// Chunks of one request: next to each other in one stored object.
@@ -178,7 +178,7 @@ impl ContentStore {
     }
 
     /// Gets chunks by parallel requests, checks them, and hands them over one by one in any order, on this thread.
-    fn bring(
+    pub(super) fn bring(
         &self,
         wanted: Vec<Wanted>,
         mut take: impl FnMut(u64, Vec<u8>) -> Result<(), ContentError>,

@@ -1,6 +1,8 @@
 //! What only who looks after a volume does: checking it, and freeing what nothing speaks of any more.
 
-use crate::id::ObjectId;
+use std::collections::HashMap;
+
+use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Stored, Time};
 use crate::store::apply::Row;
 use crate::store::{MetaStore, Place, StoreError};
@@ -66,4 +68,10 @@ pub trait Keeper: MetaStore {
     /// # Errors
     /// Those of the store.
     fn drop_chunks(&self, chunks: &[ChunkId], condemned: Time) -> Result<(), StoreError>;
+
+    /// Writes down how many names lead to objects, and how many they hold; unless there was a commit after `at`: then nothing is done, and `false` the answer.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn mend(&self, at: Seq, counts: &HashMap<ObjectId, (u32, u64)>) -> Result<bool, StoreError>;
 }

@@ -1,6 +1,7 @@
 //! Stores in PostgreSQL: many volumes in a database, many nodes at each.
 
 mod connection;
+mod keep;
 mod listen;
 mod rows;
 mod schema;
@@ -14,7 +15,7 @@ use crate::content::runtime;
 use crate::id::{NodeName, ObjectId, Seq, VolumeName};
 use crate::object::{ChunkId, LinkName, Object, Stored, StoredLink, Time};
 use crate::store::apply::Batch;
-use crate::store::keep::{Chunk, Keeper, Kept};
+use crate::store::keep::{Chunk, Keeper};
 use crate::store::{Clock, Entry, Item, MetaStore, Page, Place, Refused, StoreError, code, system_clock};
 use connection::{Connection, Pool, fault, in_time, is_worth_another_try};
 use listen::Listener;
@@ -315,50 +316,5 @@ impl MetaStore for PostgresStore {
             }
             runtime().block_on(self.listener.more_than(heard, left.min(LOOK_AGAIN)));
         }
-    }
-}
-
-impl Keeper for PostgresStore {
-    fn scan_kept(&self, from: ObjectId, most: usize) -> Result<(Vec<Kept>, Option<ObjectId>), StoreError> {
-        let most = most.clamp(1, u32::MAX as usize);
-        let (from, limit) = (from.to_bytes(), most as i64 + 1);
-        let found = self.with(async |connection| {
-            connection.client.query(&connection.ready.scan, &[&self.volume, &&from[..], &limit]).await
-        })?;
-        let next = found.get(most).map(|row| rows::id(row, 0)).transpose()?;
-        let kept = found.iter().take(most).map(|row| rows::object(row, 1).map(Kept::from));
-        Ok((kept.collect::<Result<_, _>>()?, next))
-    }
-
-    fn scan_chunks(&self, after: ChunkId, most: usize) -> Result<Vec<(ChunkId, Chunk)>, StoreError> {
-        let most = most.min(u32::MAX as usize) as i64;
-        self.with(async |connection| {
-            let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
-                [&self.volume, &&after.0[..], &most];
-            let rows = connection.client.query(&connection.ready.scan_chunks, &values).await?;
-            rows.iter().map(place).collect()
-        })
-    }
-
-    fn condemn(&self, chunks: &[ChunkId], at: Time) -> Result<(), StoreError> {
-        let ids: Vec<&[u8]> = chunks.iter().map(|id| &id.0[..]).collect();
-        self.with(async |connection| {
-            connection.client.execute(&connection.ready.condemn, &[&self.volume, &ids, &at.0]).await.map(drop)
-        })
-    }
-
-    fn pardon(&self, chunks: &[ChunkId]) -> Result<(), StoreError> {
-        let ids: Vec<&[u8]> = chunks.iter().map(|id| &id.0[..]).collect();
-        self.with(async |connection| {
-            connection.client.execute(&connection.ready.pardon, &[&self.volume, &ids]).await.map(drop)
-        })
-    }
-
-    fn drop_chunks(&self, chunks: &[ChunkId], condemned: Time) -> Result<(), StoreError> {
-        let ids: Vec<&[u8]> = chunks.iter().map(|id| &id.0[..]).collect();
-        self.with(async |connection| {
-            let Connection { client, ready } = connection;
-            client.execute(&ready.drop_chunks, &[&self.volume, &ids, &condemned.0]).await.map(drop)
-        })
     }
 }

@@ -1,10 +1,12 @@
 //! What a keeper does in SQLite.
 
-use rusqlite::{Connection, params};
+use std::collections::HashMap;
 
-use super::rows::Table;
-use super::{SqliteStore, fault};
-use crate::id::ObjectId;
+use rusqlite::{Connection, TransactionBehavior, params};
+
+use super::rows::{Table, put_object};
+use super::{SqliteStore, fault, head};
+use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Time};
 use crate::store::apply::Rows;
 use crate::store::keep::{Chunk, Keeper, Kept};
@@ -74,5 +76,21 @@ impl Keeper for SqliteStore {
 
     fn drop_chunks(&self, chunks: &[ChunkId], condemned: Time) -> Result<(), StoreError> {
         self.each(chunks, "DELETE FROM chunk WHERE id = ?1 AND gone <= ?2", Some(condemned))
+    }
+
+    fn mend(&self, at: Seq, counts: &HashMap<ObjectId, (u32, u64)>) -> Result<bool, StoreError> {
+        let mut writer = self.writer.lock();
+        let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
+        if head(&all)? != at {
+            return Ok(false);
+        }
+        for (id, (links, names)) in counts {
+            if let Some(mut row) = Table(&all).object(*id)? {
+                (row.stored.links, row.names) = (*links, *names);
+                put_object(&all, &row, true).map_err(fault)?;
+            }
+        }
+        all.commit().map_err(fault)?;
+        Ok(true)
     }
 }

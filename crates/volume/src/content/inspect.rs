@@ -1,0 +1,90 @@
+//! Stored contents as their keeper sees them.
+
+use crate::content::pack::{Indexed, index};
+use crate::content::read::Wanted;
+use crate::content::{ContentError, ContentStore, runtime};
+use crate::object::{ChunkId, Content, Layout, Piece};
+use crate::store::{MetaStore, Place};
+
+/// More of the end of a pack than its index takes, mostly.
+const TAIL: u64 = 64 << 10;
+
+impl ContentStore {
+    /// Reads chunks, and calls `wrong` for those that are not what they should be.
+    pub(crate) fn verify(
+        &self,
+        chunks: Vec<(ChunkId, Place)>,
+        mut wrong: impl FnMut(ChunkId, String),
+    ) -> Result<(), ContentError> {
+        let wanted: Vec<Wanted> = chunks
+            .into_iter()
+            .enumerate()
+            .map(|(n, (id, place))| Wanted { id, place, at: n as u64 })
+            .collect();
+        // Together first. What a run that fails holds is then looked at one by one.
+        for part in wanted.chunks(64) {
+            match self.bring(part.to_vec(), |_, _| Ok(())) {
+                Ok(()) => {}
+                Err(ContentError::Damaged(_) | ContentError::Missing(_)) => {
+                    for one in part {
+                        match self.bring(vec![one.clone()], |_, _| Ok(())) {
+                            Ok(()) => {}
+                            Err(ContentError::Damaged(why) | ContentError::Missing(why)) => {
+                                wrong(one.id, why)
+                            }
+                            Err(error) => return Err(error),
+                        }
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys of all packs.
+    pub(crate) fn packs(&self) -> Result<Vec<String>, ContentError> {
+        let mut keys = Vec::new();
+        runtime().block_on(self.blobs.list("packs", |blob| keys.push(blob.key)))?;
+        Ok(keys)
+    }
+
+    /// What a pack says it holds; nothing, where it is damaged so that it does not.
+    pub(crate) fn index(&self, key: &str) -> Result<Vec<(ChunkId, Place)>, ContentError> {
+        let tail = runtime().block_on(self.blobs.get_end(key, TAIL))?;
+        let found = match index(&tail.bytes, tail.offset) {
+            Some(found) => Some(found),
+            // Its index is longer than the tail, or it has none.
+            None if tail.offset > 0 => index(&runtime().block_on(self.blobs.get_all(key))?, 0),
+            None => None,
+        };
+        let place = |Indexed { id, offset, stored, length }| {
+            (id, Place { key: key.to_owned(), offset, stored, length })
+        };
+        Ok(found.unwrap_or_default().into_iter().map(place).collect())
+    }
+
+    /// The pieces that one list of a large file names.
+    pub(crate) fn list(&self, meta: &dyn MetaStore, list: &Piece) -> Result<Vec<Piece>, ContentError> {
+        let bytes = self.read_pieces(meta, std::slice::from_ref(list))?.pop().unwrap_or_default();
+        postcard::from_bytes(&bytes)
+            .map_err(|error| ContentError::Damaged(format!("a list of pieces: {error}")))
+    }
+
+    /// All chunks of a content, lists of pieces among them; of a list that cannot be read, none.
+    pub(crate) fn chunks_of(&self, meta: &dyn MetaStore, content: &Content) -> Vec<ChunkId> {
+        let lists = match &content.layout {
+            Layout::Indirect(lists) => &lists[..],
+            Layout::Inline(_) | Layout::Pieces(_) => &[],
+        };
+        let pieces = self.pieces(meta, content).unwrap_or_default();
+        lists
+            .iter()
+            .chain(&pieces)
+            .filter_map(|piece| match piece {
+                Piece::Chunk { id, .. } => Some(*id),
+                Piece::Hole { .. } => None,
+            })
+            .collect()
+    }
+}

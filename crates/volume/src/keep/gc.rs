@@ -1,0 +1,101 @@
+//! Freeing what nothing speaks of.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use crate::content::runtime;
+use crate::keep::refs::spoken;
+use crate::keep::{KeepError, PAGE, Progress};
+use crate::object::{ChunkId, Time};
+use crate::store::address::Volume;
+use crate::store::system_clock;
+
+/// How long a node may take from sending chunks to committing what speaks of them.
+pub const GRACE: Duration = Duration::from_secs(24 * 3600);
+
+/// What was freed, and what will be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Collected {
+    /// Chunks that the volume knows and speaks of.
+    pub live: u64,
+    /// Chunks that nothing speaks of, and that were found to be so just now.
+    pub condemned: u64,
+    /// Chunks that were dropped: nothing spoke of them for longer than the grace.
+    pub dropped: u64,
+    /// Packs that were removed.
+    pub packs: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Bytes of dropped chunks in packs that stay, for others in them.
+    pub stuck: u64,
+}
+
+/// Condemns chunks that nothing speaks of, drops those that were condemned for longer than `grace`, and removes packs that
+/// hold no others and are older than it. History counts: a version that can be gone back to speaks of its chunks.
+///
+/// # Errors
+/// Those of the stores; what was done until then is well. A list of pieces that cannot be read: nothing is done then.
+pub fn collect(volume: &Volume, grace: Duration, progress: Progress<'_>) -> Result<Collected, KeepError> {
+    let now = system_clock()();
+    let keeper = &*volume.keeper;
+    let mut spoken = spoken(keeper, &*volume.meta, &volume.content, progress)?;
+    if let Some((_, error)) = spoken.unread.pop() {
+        return Err(error.into());
+    }
+    let before = Time(now.0.saturating_sub(grace.as_nanos().min(i64::MAX as u128) as i64));
+    let mut done = Collected::default();
+    let mut keys = HashSet::new();
+    let mut after = ChunkId([0; 32]);
+    loop {
+        let chunks = keeper.scan_chunks(after, PAGE)?;
+        let Some((last, _)) = chunks.last() else { break };
+        after = *last;
+        let (mut condemn, mut pardon, mut drop) = (Vec::new(), Vec::new(), Vec::new());
+        for (id, chunk) in &chunks {
+            let lives = spoken.contains(id);
+            match chunk.condemned {
+                None if lives => done.live += 1,
+                Some(_) if lives => {
+                    pardon.push(*id);
+                    done.live += 1;
+                }
+                None => condemn.push(*id),
+                Some(at) if at <= before => {
+                    drop.push(*id);
+                    done.stuck += u64::from(chunk.place.stored);
+                    continue;
+                }
+                Some(_) => {}
+            }
+            keys.insert(chunk.place.key.clone());
+        }
+        keeper.pardon(&pardon)?;
+        keeper.condemn(&condemn, now)?;
+        keeper.drop_chunks(&drop, before)?;
+        done.condemned += condemn.len() as u64;
+        done.dropped += drop.len() as u64;
+        progress("chunks", done.live + done.condemned + done.dropped);
+    }
+    let mut useless = Vec::new();
+    let blobs = volume.content.blobs();
+    runtime().block_on(async {
+        for below in ["packs", "probe"] {
+            let unused = |key: &str| !keys.contains(key);
+            let mut keep = |blob: crate::content::Blob| {
+                if blob.age > grace && unused(&blob.key) {
+                    useless.push(blob);
+                }
+            };
+            blobs.list(below, &mut keep).await?;
+        }
+        for blob in &useless {
+            blobs.delete(&blob.key).await?;
+            done.packs += 1;
+            done.bytes += blob.size;
+            progress("packs", done.packs);
+        }
+        Ok::<_, KeepError>(())
+    })?;
+    done.stuck = done.stuck.saturating_sub(done.bytes);
+    Ok(done)
+}

@@ -1,0 +1,101 @@
+//! Which chunks a volume speaks of.
+
+use std::collections::HashSet;
+
+use crate::content::{ContentError, ContentStore};
+use crate::id::{ObjectId, Seq};
+use crate::keep::{KeepError, PAGE, Progress};
+use crate::object::{ChunkId, Content, Layout, Piece};
+use crate::store::keep::Keeper;
+use crate::store::{MetaStore, Mutation, StoreError};
+
+/// Chunks by the first 8 bytes of their ids, which are as good as random: two that are taken for one keep garbage from being
+/// collected, no more.
+#[derive(Default)]
+pub(super) struct Spoken {
+    chunks: HashSet<u64>,
+    /// Lists of pieces that could not be read: what they name is unknown.
+    pub unread: Vec<(ChunkId, ContentError)>,
+}
+
+fn short(id: &ChunkId) -> u64 {
+    id.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
+impl Spoken {
+    pub fn contains(&self, id: &ChunkId) -> bool {
+        self.chunks.contains(&short(id))
+    }
+
+    fn insert(&mut self, piece: &Piece) -> bool {
+        match piece {
+            Piece::Chunk { id, .. } => self.chunks.insert(short(id)),
+            Piece::Hole { .. } => false,
+        }
+    }
+
+    fn insert_all(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            self.insert(piece);
+        }
+    }
+
+    pub fn add(&mut self, meta: &dyn MetaStore, store: &ContentStore, content: &Content) {
+        match &content.layout {
+            Layout::Inline(_) => {}
+            Layout::Pieces(pieces) => self.insert_all(pieces),
+            Layout::Indirect(lists) => {
+                // Versions of a large file share most of their lists: each is read once.
+                for list in lists {
+                    if !self.insert(list) {
+                        continue;
+                    }
+                    let Piece::Chunk { id, .. } = list else { continue };
+                    match store.list(meta, list) {
+                        Ok(pieces) => self.insert_all(&pieces),
+                        Err(error) => self.unread.push((*id, error)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// All of what objects hold now, and of what the log says they held.
+pub(super) fn spoken(
+    keeper: &dyn Keeper,
+    meta: &dyn MetaStore,
+    store: &ContentStore,
+    progress: Progress<'_>,
+) -> Result<Spoken, KeepError> {
+    let mut spoken = Spoken::default();
+    // The log last, up to its end: what is committed during the scan is in it.
+    let begun = meta.head()?;
+    let (mut from, mut count) = (Some(ObjectId(0)), 0);
+    while let Some(at) = from {
+        let (objects, next) = keeper.scan_kept(at, PAGE)?;
+        count += objects.len() as u64;
+        progress("objects", count);
+        objects.iter().for_each(|kept| spoken.add(meta, store, &kept.stored.object.content));
+        from = next;
+    }
+    let mut at = match meta.log_since(Seq(0), 1) {
+        Ok(_) => Seq(0),
+        Err(StoreError::Forgotten(_)) => begun,
+        Err(error) => return Err(error.into()),
+    };
+    loop {
+        let entries = meta.log_since(at, PAGE)?;
+        let Some(last) = entries.last() else { break };
+        at = last.seq;
+        progress("commits", at.0);
+        for change in entries.iter().flat_map(|entry| &entry.change) {
+            match change {
+                Mutation::Make(object) => spoken.add(meta, store, &object.content),
+                Mutation::SetContent(_, content, _) => spoken.add(meta, store, content),
+                _ => {}
+            }
+        }
+    }
+    Ok(spoken)
+}

@@ -1,0 +1,90 @@
+//! What a keeper does in PostgreSQL.
+
+use std::collections::HashMap;
+
+use super::connection::{Connection, fault, in_time};
+use super::{PostgresStore, place, rows};
+use crate::content::runtime;
+use crate::id::{ObjectId, Seq};
+use crate::object::{ChunkId, Time};
+use crate::store::keep::{Chunk, Keeper, Kept};
+use crate::store::{StoreError, code};
+
+impl Keeper for PostgresStore {
+    fn scan_kept(&self, from: ObjectId, most: usize) -> Result<(Vec<Kept>, Option<ObjectId>), StoreError> {
+        let most = most.clamp(1, u32::MAX as usize);
+        let (from, limit) = (from.to_bytes(), most as i64 + 1);
+        let found = self.with(async |connection| {
+            connection.client.query(&connection.ready.scan, &[&self.volume, &&from[..], &limit]).await
+        })?;
+        let next = found.get(most).map(|row| rows::id(row, 0)).transpose()?;
+        let kept = found.iter().take(most).map(|row| rows::object(row, 1).map(Kept::from));
+        Ok((kept.collect::<Result<_, _>>()?, next))
+    }
+
+    fn scan_chunks(&self, after: ChunkId, most: usize) -> Result<Vec<(ChunkId, Chunk)>, StoreError> {
+        let most = most.min(u32::MAX as usize) as i64;
+        self.with(async |connection| {
+            let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+                [&self.volume, &&after.0[..], &most];
+            let rows = connection.client.query(&connection.ready.scan_chunks, &values).await?;
+            rows.iter().map(place).collect()
+        })
+    }
+
+    fn condemn(&self, chunks: &[ChunkId], at: Time) -> Result<(), StoreError> {
+        let ids: Vec<&[u8]> = chunks.iter().map(|id| &id.0[..]).collect();
+        self.with(async |connection| {
+            connection.client.execute(&connection.ready.condemn, &[&self.volume, &ids, &at.0]).await.map(drop)
+        })
+    }
+
+    fn pardon(&self, chunks: &[ChunkId]) -> Result<(), StoreError> {
+        let ids: Vec<&[u8]> = chunks.iter().map(|id| &id.0[..]).collect();
+        self.with(async |connection| {
+            connection.client.execute(&connection.ready.pardon, &[&self.volume, &ids]).await.map(drop)
+        })
+    }
+
+    fn drop_chunks(&self, chunks: &[ChunkId], condemned: Time) -> Result<(), StoreError> {
+        let ids: Vec<&[u8]> = chunks.iter().map(|id| &id.0[..]).collect();
+        self.with(async |connection| {
+            let Connection { client, ready } = connection;
+            client.execute(&ready.drop_chunks, &[&self.volume, &ids, &condemned.0]).await.map(drop)
+        })
+    }
+
+    fn mend(&self, at: Seq, counts: &HashMap<ObjectId, (u32, u64)>) -> Result<bool, StoreError> {
+        let ids: Vec<ObjectId> = counts.keys().copied().collect();
+        let keys: Vec<Vec<u8>> = ids.iter().map(|id| id.to_bytes().to_vec()).collect();
+        runtime().block_on(async {
+            let connection = self.pool.take().await?;
+            let Connection { client, ready } = &connection;
+            in_time(client.batch_execute("BEGIN")).await?;
+            let locked = in_time(async { client.query_one(&ready.lock, &[&self.volume]).await }).await?;
+            // Given up with its transaction, since it is not given back.
+            if locked.try_get::<_, i64>(0).map_err(fault)? as u64 != at.0 {
+                return Ok(false);
+            }
+            let found = in_time(async { client.query(&ready.objects, &[&self.volume, &keys]).await }).await?;
+            let (mut ids, mut above, mut names, mut bodies) = (vec![], vec![], vec![], vec![]);
+            for row in &found {
+                let mut row = rows::object(row, 1)?;
+                let id = row.stored.object.id;
+                let (links, held) = counts[&id];
+                row.stored.links = links;
+                ids.push(id.to_bytes().to_vec());
+                above.push(row.parent.map(|id| id.to_bytes().to_vec()));
+                names.push(held as i64);
+                bodies.push(code::encode(&row.stored));
+            }
+            let put = async {
+                client.execute(&ready.put_objects, &[&self.volume, &ids, &above, &names, &bodies]).await
+            };
+            in_time(put).await?;
+            in_time(client.batch_execute("COMMIT")).await?;
+            self.pool.give_back(connection);
+            Ok(true)
+        })
+    }
+}

@@ -1,0 +1,193 @@
+//! Checking a volume, repairing it, and freeing what nothing speaks of.
+
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use shunt_volume::content::Secret;
+use shunt_volume::id::{NodeName, ObjectId, OwnerId};
+use shunt_volume::keep::{Checked, Depth, Problem, check, collect, repair};
+use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
+use shunt_volume::store::address::{MetaAddress, Options, Volume, create};
+use shunt_volume::store::{Item, Mutation};
+
+struct Kept {
+    dir: tempfile::TempDir,
+    volume: Volume,
+    node: NodeName,
+}
+
+fn noise(seed: u8, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+fn at(name: &str) -> LinkName {
+    LinkName { parent: ObjectId::ROOT, name: name.as_bytes().to_vec() }
+}
+
+impl Kept {
+    fn new(secret: Option<Secret>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { secret, ..Options::default() };
+        let at = MetaAddress::Sqlite(dir.path().to_owned());
+        let volume = create(&at, &"v".parse().unwrap(), &options).unwrap();
+        Self { dir, volume, node: "keeper".parse().unwrap() }
+    }
+
+    fn commit(&self, item: Item) {
+        self.volume.meta.commit(&self.node, rand::random(), &[item]).unwrap().remove(0).unwrap();
+    }
+
+    fn file(&self, n: u128, bytes: &[u8]) -> Content {
+        let mut upload = self.volume.content.upload(&*self.volume.meta);
+        let content = upload.put(bytes, bytes.len() as u64, None).unwrap();
+        let object = Object {
+            id: ObjectId(n),
+            kind: Kind::Regular,
+            mode: 0o644,
+            owner: OwnerId(0),
+            group: OwnerId(0),
+            modified: Time(0),
+            target: Vec::new(),
+            content: content.clone(),
+            xattrs: Default::default(),
+        };
+        let change = vec![Mutation::Make(object), Mutation::Link(at(&n.to_string()), ObjectId(n))];
+        self.commit(Item { change, chunks: upload.finish().unwrap().chunks, ..Item::default() });
+        content
+    }
+
+    fn check(&self) -> Checked {
+        check(&self.volume, Depth::Bytes, &|_, _| ()).unwrap()
+    }
+
+    fn sql(&self, sql: &str) {
+        let db = rusqlite::Connection::open(self.dir.path().join("meta.db")).unwrap();
+        assert!(db.execute(sql, []).unwrap() > 0, "{sql}");
+    }
+
+    fn packs(&self) -> Vec<PathBuf> {
+        let of = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().map(|at| at.unwrap().path());
+        of(self.dir.path().join("data/packs")).flat_map(of).collect()
+    }
+
+    fn read(&self, content: &Content) -> Option<Vec<u8>> {
+        self.volume.content.read(&*self.volume.meta, content, 0..u64::MAX).ok()
+    }
+}
+
+#[test]
+fn a_sound_volume_has_no_problems() {
+    for secret in [None, Some(Secret::random())] {
+        let kept = Kept::new(secret);
+        (2..20).for_each(|n| drop(kept.file(n, &noise(n as u8, 700 * n as usize))));
+        let checked = kept.check();
+        assert_eq!((checked.objects, checked.names, checked.chunks), (19, 18, 18), "{checked:?}");
+        assert_eq!((checked.count, checked.at), (0, Some(kept.volume.meta.head().unwrap())));
+    }
+}
+
+#[test]
+fn wrong_counts_are_found_and_mended() {
+    let kept = Kept::new(None);
+    kept.file(2, b"text");
+    kept.sql("UPDATE object SET names = 7 WHERE names = 1");
+    let checked = kept.check();
+    assert_eq!(checked.problems, [Problem::Count(ObjectId::ROOT, 0, 1)]);
+    let repaired = repair(&kept.volume, &kept.node, &checked, &|_, _| ()).unwrap();
+    assert_eq!((repaired.counts, repaired.left), (1, 0));
+    assert_eq!(kept.check().count, 0);
+}
+
+#[test]
+fn what_lost_its_name_is_given_one() {
+    let kept = Kept::new(None);
+    let content = kept.file(2, &noise(1, 1000));
+    kept.sql("DELETE FROM link");
+    let checked = kept.check();
+    assert_eq!(checked.count, 3, "{checked:?}");
+    let repaired = repair(&kept.volume, &kept.node, &checked, &|_, _| ()).unwrap();
+    assert_eq!((repaired.found, repaired.left), (1, 0));
+    assert_eq!(kept.check().problems, []);
+    assert_eq!(kept.read(&content), Some(noise(1, 1000)));
+}
+
+#[test]
+fn names_that_lead_nowhere_are_found() {
+    let kept = Kept::new(None);
+    kept.file(2, b"text");
+    kept.sql("DELETE FROM object WHERE id != x'00000000000000000000000000000001'");
+    assert_eq!(kept.check().problems, [Problem::Dangling(at("2"))]);
+}
+
+#[test]
+fn lost_places_are_found_again_in_the_packs() {
+    let kept = Kept::new(None);
+    let content = kept.file(2, &noise(1, 3_000_000));
+    kept.sql("DELETE FROM chunk");
+    let checked = kept.check();
+    assert!(checked.count > 0 && checked.problems.iter().all(|at| matches!(at, Problem::Missing(..))));
+    assert_eq!(kept.read(&content), None);
+    let repaired = repair(&kept.volume, &kept.node, &checked, &|_, _| ()).unwrap();
+    assert_eq!((repaired.pieces, repaired.left), (checked.count, 0));
+    assert_eq!(kept.check().problems, []);
+    assert_eq!(kept.read(&content), Some(noise(1, 3_000_000)));
+}
+
+#[test]
+fn damaged_pieces_are_found_and_another_copy_is_taken() {
+    let kept = Kept::new(None);
+    let content = kept.file(2, &noise(1, 1000));
+    kept.file(3, &noise(2, 1000));
+    // A second pack with the same chunk in it.
+    let pack =
+        kept.packs().into_iter().find(|pack| std::fs::read(pack).unwrap()[1..9] == noise(1, 8)).unwrap();
+    std::fs::copy(&pack, pack.with_file_name("f".repeat(32))).unwrap();
+    let damage = |pack| std::fs::File::options().write(true).open(pack).unwrap().write_all_at(b"damage", 500);
+    damage(&pack).unwrap();
+    let checked = kept.check();
+    assert!(matches!(checked.problems[..], [Problem::Damaged(..)]), "{checked:?}");
+    let repaired = repair(&kept.volume, &kept.node, &checked, &|_, _| ()).unwrap();
+    assert_eq!((repaired.pieces, repaired.left), (1, 0));
+    assert_eq!(kept.check().problems, []);
+    assert_eq!(kept.read(&content), Some(noise(1, 1000)));
+    // And without another copy it stays.
+    damage(&pack.with_file_name("f".repeat(32))).unwrap();
+    let repaired = repair(&kept.volume, &kept.node, &kept.check(), &|_, _| ()).unwrap();
+    assert_eq!((repaired.pieces, repaired.left), (0, 1));
+}
+
+#[test]
+fn only_what_nothing_speaks_of_is_freed_and_not_at_once() {
+    let kept = Kept::new(None);
+    let content = kept.file(2, &noise(1, 5000));
+    // Sent, and never spoken of.
+    let mut upload = kept.volume.content.upload(&*kept.volume.meta);
+    upload.put(&noise(9, 5000)[..], 5000, None).unwrap();
+    kept.commit(Item { chunks: upload.finish().unwrap().chunks, ..Item::default() });
+    // And a version that only the log knows.
+    let old = kept.file(3, &noise(3, 5000));
+    kept.commit(Item { change: vec![Mutation::Unlink(at("3"))], ..Item::default() });
+    assert_eq!(kept.packs().len(), 3);
+
+    let collect = |grace| collect(&kept.volume, grace, &|_, _| ()).unwrap();
+    let first = collect(Duration::from_secs(3600));
+    assert_eq!((first.live, first.condemned, first.dropped, first.packs), (2, 1, 0, 0));
+    // Condemned: not offered any more, sent again, and then as good as new.
+    let sends = |bytes: &[u8]| {
+        let mut upload = kept.volume.content.upload(&*kept.volume.meta);
+        upload.put(bytes, bytes.len() as u64, None).unwrap();
+        upload.finish().unwrap().chunks
+    };
+    assert_eq!(sends(&noise(1, 5000)), []);
+    let again = sends(&noise(9, 5000));
+    assert_eq!(again.len(), 1);
+    std::thread::sleep(Duration::from_millis(1100));
+    let second = collect(Duration::from_millis(1000));
+    assert_eq!((second.live, second.condemned, second.dropped, second.packs), (2, 0, 1, 2));
+    assert_eq!(kept.read(&content), Some(noise(1, 5000)));
+    assert_eq!(kept.read(&old), Some(noise(3, 5000)), "history stays");
+    assert_eq!(kept.check().count, 0);
+}
