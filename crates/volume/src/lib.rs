@@ -14,4 +14,5 @@ pub mod gateway;
 pub mod id;
 pub mod keep;
 pub mod object;
+pub mod replica;
 pub mod store;

@@ -1,0 +1,98 @@
+//! What objects are, apart from what they hold.
+
+use rustix::io::Errno;
+
+use super::node::{Dirty, Node};
+use super::{Replica, opens};
+use crate::id::OwnerId;
+use crate::object::Time;
+
+/// Attributes to set; `None` leaves one as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Set {
+    /// Permission bits.
+    pub mode: Option<u16>,
+    /// The user.
+    pub owner: Option<OwnerId>,
+    /// The group.
+    pub group: Option<OwnerId>,
+    /// Time of the last change of the contents.
+    pub modified: Option<Time>,
+    /// Time of the last use of the contents: known to this node only.
+    pub used: Option<Time>,
+    /// Clear setuid, and setgid where the group may execute it.
+    pub drop_privileges: bool,
+}
+
+const SETUID: u16 = 0o4000;
+const SETGID: u16 = 0o2000;
+const GROUP_EXECUTES: u16 = 0o010;
+
+/// What a write leaves of permission bits.
+pub(super) fn without_privileges(mode: u16) -> u16 {
+    let group = if mode & GROUP_EXECUTES != 0 { SETGID } else { 0 };
+    mode & !(SETUID | group)
+}
+
+impl Replica {
+    /// Sets attributes. The object as it is then.
+    ///
+    /// # Errors
+    /// ESTALE, EIO.
+    pub fn set(&self, num: u64, set: Set) -> Result<Node, Errno> {
+        self.change(|core, shared| {
+            let mut node = core.node(num)?;
+            core.overlay(&mut node)?;
+            let mut dirty = Dirty::empty();
+            let mut mode = set.mode.map_or(node.mode, |mode| mode & 0o7777);
+            if set.drop_privileges {
+                mode = without_privileges(mode);
+            }
+            dirty.set(Dirty::MODE, mode != node.mode);
+            node.mode = mode;
+            if let Some(owner) = set.owner {
+                dirty.set(Dirty::OWNER, owner != node.owner);
+                node.owner = owner;
+            }
+            if let Some(group) = set.group {
+                dirty.set(Dirty::GROUP, group != node.group);
+                node.group = group;
+            }
+            if let Some(modified) = set.modified {
+                dirty.set(Dirty::MODIFIED, modified != node.modified);
+                node.modified = modified;
+                if let Some(open) = core.opens.get(&num).filter(|open| open.writers > 0) {
+                    opens::set_modified(&open.file, modified)?;
+                }
+            }
+            if let Some(used) = set.used {
+                node.used = used;
+            }
+            node.changed = shared.now();
+            core.begin()?;
+            if !dirty.is_empty() {
+                // As it was, for what both sides agreed on.
+                let mut before = core.node(num)?;
+                core.touch(&mut before, dirty)?;
+                node.dirty = before.dirty;
+                node.generation = before.generation;
+            }
+            core.save(node.clone());
+            Ok(node)
+        })
+    }
+
+    /// Whether the contents of an object are to stay here.
+    ///
+    /// # Errors
+    /// ESTALE, EIO.
+    pub fn pin(&self, num: u64, pinned: bool) -> Result<(), Errno> {
+        self.change(|core, _| {
+            let mut node = core.node(num)?;
+            core.begin()?;
+            node.pinned = pinned;
+            core.save(node);
+            Ok(())
+        })
+    }
+}

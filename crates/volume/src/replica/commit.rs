@@ -1,0 +1,253 @@
+//! When changes last.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rusqlite::Connection;
+use rustix::io::Errno;
+
+use super::core::Core;
+use super::error::Done;
+use super::{Inner, Replica};
+
+/// Changes that are committed together, at most.
+pub(super) const MOST_CHANGES: u32 = 1024;
+
+/// How long a change waits for others to be committed with.
+const WAIT: Duration = Duration::from_millis(20);
+
+/// A log that is longer than so many bytes is brought into the database, beside the writer; beyond the second, the writer
+/// waits for that.
+const LONG_LOG: u64 = 4 << 20;
+const VERY_LONG_LOG: u64 = 256 << 20;
+
+/// Removed files are removed from the disk so often.
+const REAP: Duration = Duration::from_secs(1);
+
+/// What of the database lasts.
+pub(super) struct Durable {
+    /// Commits so far.
+    commits: AtomicU64,
+    /// Commits that last. Held while the disk works, so that those who wait share the work.
+    synced: Mutex<u64>,
+    log: PathBuf,
+    open_log: Mutex<Option<Arc<File>>>,
+    /// Something was changed since the last commit; the end.
+    state: Mutex<(bool, bool)>,
+    wake: Condvar,
+}
+
+impl Durable {
+    pub(super) fn new(database: &Path) -> io::Result<Self> {
+        let mut log = database.as_os_str().to_owned();
+        log.push("-wal");
+        Ok(Self {
+            commits: AtomicU64::new(0),
+            synced: Mutex::new(0),
+            log: log.into(),
+            open_log: Mutex::new(None),
+            state: Mutex::new((false, false)),
+            wake: Condvar::new(),
+        })
+    }
+
+    /// Something was changed: it is committed soon.
+    pub(super) fn changed(&self) {
+        let mut state = self.state.lock();
+        if !state.0 {
+            state.0 = true;
+            self.wake.notify_one();
+        }
+    }
+
+    /// Commits what was changed.
+    pub(super) fn commit(&self, core: &mut Core) -> Done<()> {
+        core.commit()?;
+        self.commits.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    fn log(&self) -> io::Result<Arc<File>> {
+        let mut log = self.open_log.lock();
+        Ok(match &*log {
+            Some(log) => log.clone(),
+            None => log.insert(Arc::new(File::open(&self.log)?)).clone(),
+        })
+    }
+
+    /// Returns once so many commits last.
+    fn sync_to(&self, commits: u64) -> io::Result<()> {
+        let mut synced = self.synced.lock();
+        if *synced < commits {
+            let all = self.commits.load(Ordering::Acquire);
+            self.log()?.sync_data()?;
+            *synced = all;
+        }
+        Ok(())
+    }
+
+    /// Sleeps until something was changed. `false`: no more.
+    fn wait(&self) -> bool {
+        let mut state = self.state.lock();
+        while !state.0 && !state.1 {
+            self.wake.wait(&mut state);
+        }
+        state.0 = false;
+        !state.1
+    }
+
+    fn end(&self) {
+        self.state.lock().1 = true;
+        self.wake.notify_one();
+    }
+}
+
+impl Replica {
+    /// Commits what was changed: it outlives this process from here on.
+    ///
+    /// # Errors
+    /// ENOSPC, EIO: it is still to be committed.
+    pub fn commit(&self) -> Result<(), Errno> {
+        self.inner.commit().map(drop)
+    }
+
+    /// Has everything that was changed last.
+    ///
+    /// # Errors
+    /// ENOSPC, EIO.
+    pub fn sync(&self) -> Result<(), Errno> {
+        self.inner.sync()
+    }
+
+    /// Removes the backing files of objects that are gone for good; at most so many. How many there were.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn reap(&self, most: u32) -> Result<usize, Errno> {
+        self.inner.reap(most)
+    }
+}
+
+impl Inner {
+    fn commit(&self) -> Result<u64, Errno> {
+        let mut core = self.core.lock();
+        self.shared.durable.commit(&mut core).map_err(|fail| fail.errno)?;
+        Ok(self.shared.durable.commits.load(Ordering::Acquire))
+    }
+
+    fn sync(&self) -> Result<(), Errno> {
+        let commits = self.commit()?;
+        let synced = self.shared.durable.sync_to(commits);
+        synced.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    }
+
+    fn reap(&self, most: u32) -> Result<usize, Errno> {
+        let doomed: Vec<i64> = {
+            let core = self.core.lock();
+            let query = || -> rusqlite::Result<_> {
+                let mut query = core.db.prepare_cached("SELECT num FROM doomed LIMIT ?1")?;
+                query.query_map([most], |row| row.get(0))?.collect()
+            };
+            query().map_err(|error| super::Fail::from(error).errno)?
+        };
+        if doomed.is_empty() {
+            return Ok(0);
+        }
+        // Only once it lasts that they are gone.
+        self.sync()?;
+        for num in &doomed {
+            if let Err(error) = self.shared.files.remove(*num as u64) {
+                tracing::warn!("cannot remove the contents of object {num}: {error}");
+            }
+        }
+        self.change(|core, _| {
+            core.begin()?;
+            let mut delete = core.db.prepare_cached("DELETE FROM doomed WHERE num = ?1")?;
+            for num in &doomed {
+                delete.execute([num])?;
+            }
+            Ok(doomed.len())
+        })
+    }
+}
+
+/// Commits by itself, on a thread, and keeps the log of the database short.
+pub(super) struct Committer {
+    inner: Arc<Inner>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Committer {
+    pub(super) fn start(inner: Arc<Inner>, database: &Path) -> io::Result<Self> {
+        let beside = Connection::open(database).and_then(|db| {
+            db.pragma_update(None, "synchronous", "NORMAL")?;
+            Ok(db)
+        });
+        let beside = beside.map_err(io::Error::other)?;
+        let shared = inner.clone();
+        let thread =
+            std::thread::Builder::new().name("replica".into()).spawn(move || run(&shared, &beside))?;
+        Ok(Self { inner, thread: Some(thread) })
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        self.inner.shared.durable.end();
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+        if let Err(errno) = self.inner.sync() {
+            tracing::error!("the last changes are not committed: {errno}");
+        }
+    }
+}
+
+fn run(inner: &Inner, beside: &Connection) {
+    let mut reaped = Instant::now();
+    while inner.shared.durable.wait() {
+        std::thread::sleep(WAIT);
+        if inner.commit().is_err() {
+            // The disk is full, perhaps not for ever.
+            std::thread::sleep(Duration::from_secs(1));
+            inner.shared.durable.changed();
+            continue;
+        }
+        shorten(inner, beside);
+        if reaped.elapsed() >= REAP {
+            reaped = Instant::now();
+            // A full batch: there may be more.
+            if inner.reap(4096) != Ok(0) {
+                inner.shared.durable.changed();
+            }
+        }
+    }
+    while matches!(inner.reap(4096), Ok(1..)) {}
+}
+
+fn shorten(inner: &Inner, beside: &Connection) {
+    let length = inner.shared.durable.log().and_then(|log| log.metadata()).map_or(0, |log| log.len());
+    if length < LONG_LOG {
+        return;
+    }
+    let checkpoint = |how: &str| beside.query_row(&format!("PRAGMA wal_checkpoint({how})"), [], |_| Ok(()));
+    let done = match length < VERY_LONG_LOG {
+        true => checkpoint("PASSIVE"),
+        false => {
+            let mut core = inner.core.lock();
+            match inner.shared.durable.commit(&mut core) {
+                Ok(()) => checkpoint("TRUNCATE"),
+                Err(_) => return,
+            }
+        }
+    };
+    if let Err(error) = done {
+        tracing::warn!("the log of the replica's database stays long: {error}");
+    }
+}

@@ -1,0 +1,362 @@
+//! The database and what of it is in memory, under one lock.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use rustix::io::Errno;
+
+use super::error::{Done, Fail};
+use super::files::Open;
+use super::node::{Dirty, Node, ROOT, kind_code, number};
+use crate::id::{ObjectId, Seq};
+use crate::object::{Content, Field, Kind, Object, Stored, Time};
+
+/// Objects kept in memory; beyond, those that are saved leave. Some 200 bytes each.
+const MOST_NODES: usize = 65_536;
+
+/// Inode numbers that are reserved together: what is lost with an uncommitted change was numbered since the last reservation.
+pub(super) const NUMBERS_TOGETHER: u64 = 4096;
+
+/// A replica's state. Every change happens in a transaction that the committer ends.
+pub(super) struct Core {
+    pub(super) db: Connection,
+    nodes: HashMap<u64, Node>,
+    /// Of these, what the database does not say yet.
+    unsaved: HashSet<u64>,
+    in_transaction: bool,
+    /// Changes since the last commit.
+    pub(super) changes: u32,
+    next_number: u64,
+    reserved: u64,
+    next_order: i64,
+    next_id: u128,
+    next_session: u64,
+    pub(super) opens: HashMap<u64, Open>,
+    /// Objects without a name that somebody uses still.
+    pub(super) nameless: HashSet<u64>,
+}
+
+impl Core {
+    pub(super) fn new(db: Connection, first_id: u128) -> rusqlite::Result<Self> {
+        let one = |query: &str| db.query_row(query, [], |row| row.get::<_, Option<i64>>(0));
+        let reserved = number(one("SELECT max(value) FROM meta WHERE key = 'reserved'")?.unwrap_or(2));
+        let order = one("SELECT max(n) FROM base_object")?.max(one("SELECT max(n) FROM base_link")?);
+        Ok(Self {
+            nodes: HashMap::new(),
+            unsaved: HashSet::new(),
+            in_transaction: false,
+            changes: 0,
+            next_number: reserved,
+            reserved,
+            next_order: order.unwrap_or(0) + 1,
+            next_id: first_id,
+            next_session: 0,
+            opens: HashMap::new(),
+            nameless: HashSet::new(),
+            db,
+        })
+    }
+
+    /// Before the first change of a transaction.
+    pub(super) fn begin(&mut self) -> Done<()> {
+        if !self.in_transaction {
+            self.db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+            self.in_transaction = true;
+        }
+        Ok(())
+    }
+
+    /// Ends the transaction. Where that fails it goes on, to be tried again.
+    pub(super) fn commit(&mut self) -> Done<()> {
+        if !self.in_transaction {
+            return Ok(());
+        }
+        self.flush()?;
+        self.db.prepare_cached("COMMIT")?.execute([])?;
+        self.in_transaction = false;
+        self.changes = 0;
+        if self.nodes.len() > MOST_NODES {
+            self.nodes.clear();
+        }
+        Ok(())
+    }
+
+    /// Undoes everything since the last commit.
+    pub(super) fn roll_back(&mut self) {
+        if self.in_transaction {
+            self.db.execute_batch("ROLLBACK").ok();
+        }
+        self.in_transaction = false;
+        self.changes = 0;
+        self.nodes.clear();
+        self.unsaved.clear();
+    }
+
+    /// Brings what is only in memory into the database, before it is asked for more than one object.
+    pub(super) fn flush(&mut self) -> Done<()> {
+        let mut insert = self.db.prepare_cached(
+            "INSERT INTO object (num, id, kind, device, mode, owner, grp, modified, changed, target, size, state,
+                 maybe_dirty, nlink, subdirs, made, dirty, generation, pinned, xattrs, used)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)
+             ON CONFLICT (num) DO UPDATE SET id = ?2, mode = ?5, owner = ?6, grp = ?7, modified = ?8, changed = ?9,
+                 size = ?11, state = ?12, maybe_dirty = ?13, nlink = ?14, subdirs = ?15, made = ?16, dirty = ?17,
+                 generation = ?18, pinned = ?19, xattrs = ?20, used = ?21",
+        )?;
+        for num in self.unsaved.drain() {
+            let Some(node) = self.nodes.get(&num) else { continue };
+            let (kind, device) = kind_code(node.kind);
+            insert.execute(params![
+                num as i64,
+                node.id.to_bytes(),
+                kind,
+                device,
+                node.mode,
+                node.owner.0,
+                node.group.0,
+                node.modified.0,
+                node.changed.0,
+                (!node.target.is_empty()).then_some(&*node.target),
+                node.size as i64,
+                node.state as u8,
+                node.maybe_dirty,
+                node.links,
+                node.subdirs,
+                node.made.0 as i64,
+                node.dirty.bits(),
+                node.generation as i64,
+                node.pinned,
+                node.xattrs,
+                node.used.0,
+            ])?;
+        }
+        Ok(())
+    }
+
+    /// An object, with or without a name.
+    pub(super) fn find(&mut self, num: u64) -> Done<Option<Node>> {
+        if let Some(node) = self.nodes.get(&num) {
+            return Ok(Some(node.clone()));
+        }
+        let query = format!("SELECT {} FROM object WHERE num = ?1", Node::COLUMNS);
+        let node = self.db.prepare_cached(&query)?.query_row([num as i64], Node::from_row).optional()?;
+        if let Some(node) = &node {
+            self.nodes.insert(num, node.clone());
+        }
+        Ok(node)
+    }
+
+    /// An object that is there.
+    pub(super) fn node(&mut self, num: u64) -> Done<Node> {
+        let there = |node: &Node| node.links > 0 || num == ROOT || self.nameless.contains(&num);
+        match self.nodes.get(&num) {
+            Some(node) if there(node) => return Ok(node.clone()),
+            Some(_) => return Err(Fail::new(Errno::STALE)),
+            None => {}
+        }
+        match self.find(num)? {
+            Some(node) if node.links > 0 || num == ROOT || self.nameless.contains(&num) => Ok(node),
+            _ => Err(Fail::new(Errno::STALE)),
+        }
+    }
+
+    /// A directory that names can be made in.
+    pub(super) fn directory(&mut self, num: u64) -> Done<Node> {
+        let node = self.node(num)?;
+        match node.is_directory() {
+            false => Err(Fail::new(Errno::NOTDIR)),
+            true if node.links == 0 && num != ROOT => Err(Fail::new(Errno::NOENT)),
+            true => Ok(node),
+        }
+    }
+
+    /// What the object is from now on.
+    pub(super) fn save(&mut self, node: Node) {
+        self.unsaved.insert(node.num);
+        self.nodes.insert(node.num, node);
+    }
+
+    /// The object of an id.
+    pub(super) fn find_id(&mut self, id: ObjectId) -> Done<Option<Node>> {
+        self.flush()?;
+        let num: Option<i64> = self
+            .db
+            .prepare_cached("SELECT num FROM object WHERE id = ?1")?
+            .query_row([id.to_bytes()], |row| row.get(0))
+            .optional()?;
+        num.map_or(Ok(None), |num| self.find(number(num)))
+    }
+
+    /// Forgets an object for good.
+    pub(super) fn erase(&mut self, num: u64) -> Done<()> {
+        self.begin()?;
+        self.nodes.remove(&num);
+        self.unsaved.remove(&num);
+        for query in [
+            "DELETE FROM object WHERE num = ?1",
+            "DELETE FROM base_object WHERE num = ?1",
+            "DELETE FROM xattr WHERE num = ?1",
+            "DELETE FROM field_seq WHERE num = ?1",
+            "DELETE FROM present WHERE num = ?1",
+        ] {
+            self.db.prepare_cached(query)?.execute([num as i64])?;
+        }
+        Ok(())
+    }
+
+    /// An inode number that nobody had.
+    pub(super) fn new_number(&mut self) -> Done<u64> {
+        if self.next_number == self.reserved {
+            self.begin()?;
+            self.reserved += NUMBERS_TOGETHER;
+            self.db
+                .prepare_cached("INSERT OR REPLACE INTO meta VALUES ('reserved', ?1)")?
+                .execute([self.reserved as i64])?;
+        }
+        self.next_number += 1;
+        Ok(self.next_number - 1)
+    }
+
+    /// Numbers below may be in use.
+    pub(super) fn reserved_until(&self) -> u64 {
+        self.reserved
+    }
+
+    /// The last commit of the store that is in here.
+    pub(super) fn cursor(&self) -> Done<Seq> {
+        let mut query = self.db.prepare_cached("SELECT value FROM meta WHERE key = 'cursor'")?;
+        Ok(Seq(number(query.query_row([], |row| row.get(0))?)))
+    }
+
+    pub(super) fn set_cursor(&mut self, cursor: Seq) -> Done<()> {
+        self.begin()?;
+        let mut set = self.db.prepare_cached("UPDATE meta SET value = ?1 WHERE key = 'cursor'")?;
+        set.execute([cursor.0 as i64])?;
+        Ok(())
+    }
+
+    /// A name for an object. Those that are made one after the other lie together in all databases.
+    pub(super) fn new_id(&mut self) -> ObjectId {
+        self.next_id = self.next_id.wrapping_add(1);
+        ObjectId(self.next_id)
+    }
+
+    pub(super) fn new_session(&mut self) -> u64 {
+        self.next_session += 1;
+        self.next_session
+    }
+
+    /// The next place in the order of changes.
+    pub(super) fn order(&mut self) -> i64 {
+        self.next_order += 1;
+        self.next_order - 1
+    }
+
+    /// Says that parts of an object are being changed here. Where it is the first change, what both sides agreed on is kept.
+    pub(super) fn touch(&mut self, node: &mut Node, what: Dirty) -> Done<()> {
+        self.begin()?;
+        if node.dirty.is_empty() {
+            let base = match what.contains(Dirty::NEW) {
+                true => None,
+                false => Some(postcard::to_stdvec(&self.stored(node)?)?),
+            };
+            let n = self.order();
+            self.db
+                .prepare_cached("INSERT OR IGNORE INTO base_object (num, object, n) VALUES (?1, ?2, ?3)")?
+                .execute(params![node.num as i64, base, n])?;
+        }
+        node.dirty |= what;
+        node.generation += 1;
+        Ok(())
+    }
+
+    /// The object as both sides last agreed, where it was changed since; `None` inside: it is new.
+    pub(super) fn base(&self, num: u64) -> Done<Option<Option<Stored>>> {
+        let row: Option<Option<Vec<u8>>> = self
+            .db
+            .prepare_cached("SELECT object FROM base_object WHERE num = ?1")?
+            .query_row([num as i64], |row| row.get(0))
+            .optional()?;
+        Ok(match row {
+            None => None,
+            Some(None) => Some(None),
+            Some(Some(bytes)) => Some(Some(postcard::from_bytes(&bytes)?)),
+        })
+    }
+
+    /// The last known content of a regular file.
+    pub(super) fn content(&self, num: u64) -> Done<Content> {
+        let bytes: Option<Option<Vec<u8>>> = self
+            .db
+            .prepare_cached("SELECT content FROM object WHERE num = ?1")?
+            .query_row([num as i64], |row| row.get(0))
+            .optional()?;
+        Ok(match bytes.flatten() {
+            Some(bytes) => postcard::from_bytes(&bytes)?,
+            None => Content::empty(),
+        })
+    }
+
+    /// Sets the last known content; the row must be there.
+    pub(super) fn set_content(&mut self, num: u64, content: &Content) -> Done<()> {
+        self.flush()?;
+        let bytes = postcard::to_stdvec(content)?;
+        self.db
+            .prepare_cached("UPDATE object SET content = ?2 WHERE num = ?1")?
+            .execute(params![num as i64, bytes])?;
+        Ok(())
+    }
+
+    /// All extended attributes.
+    pub(super) fn xattrs(&self, node: &Node) -> Done<BTreeMap<Vec<u8>, Vec<u8>>> {
+        if !node.xattrs {
+            return Ok(BTreeMap::new());
+        }
+        let mut query = self.db.prepare_cached("SELECT name, value FROM xattr WHERE num = ?1")?;
+        let rows = query.query_map([node.num as i64], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// The object as it is here. Its content is the last known one.
+    pub(super) fn object(&self, node: &Node) -> Done<Object> {
+        let content = if node.kind == Kind::Regular { self.content(node.num)? } else { Content::empty() };
+        Ok(Object {
+            id: node.id,
+            kind: node.kind,
+            mode: node.mode,
+            owner: node.owner,
+            group: node.group,
+            modified: node.modified,
+            target: node.target.to_vec(),
+            content,
+            xattrs: self.xattrs(node)?,
+        })
+    }
+
+    /// The object as it is here, with the commits that set it.
+    pub(super) fn stored(&self, node: &Node) -> Done<Stored> {
+        let mut query = self.db.prepare_cached("SELECT field, seq FROM field_seq WHERE num = ?1")?;
+        let mut rows = query.query([node.num as i64])?;
+        let mut set = BTreeMap::new();
+        while let Some(row) = rows.next()? {
+            let field: Vec<u8> = row.get(0)?;
+            set.insert(postcard::from_bytes::<Field>(&field)?, Seq(number(row.get(1)?)));
+        }
+        Ok(Stored { object: self.object(node)?, made: node.made, set, links: node.links })
+    }
+
+    /// Notes the commits that set an object.
+    pub(super) fn set_seqs(&mut self, num: u64, stored: &Stored) -> Done<()> {
+        self.db.prepare_cached("DELETE FROM field_seq WHERE num = ?1")?.execute([num as i64])?;
+        let mut insert = self.db.prepare_cached("INSERT INTO field_seq VALUES (?1, ?2, ?3)")?;
+        for (field, seq) in &stored.set {
+            insert.execute(params![num as i64, postcard::to_stdvec(field)?, seq.0 as i64])?;
+        }
+        Ok(())
+    }
+}
+
+/// Now, by the machine's clock.
+pub(super) fn now() -> Time {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Time(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}

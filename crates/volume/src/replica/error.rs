@@ -1,0 +1,87 @@
+//! What can go wrong.
+
+use std::io;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+
+/// Why a replica cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplicaError {
+    /// Its directory cannot be used.
+    #[error("cannot use {}: {error}", path.display())]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Somebody has it open.
+    #[error("{} is in use: it is mounted already", .0.display())]
+    Busy(PathBuf),
+    /// It was made by a newer version.
+    #[error("the replica has format {found}, and this version knows {known}: use a newer version")]
+    Format {
+        /// What it has.
+        found: u32,
+        /// What is known.
+        known: u32,
+    },
+    /// It belongs to another volume or node.
+    #[error("the replica is {what} {found:?}, not {wanted:?}: give another --cache directory")]
+    Other {
+        /// Of which kind.
+        what: &'static str,
+        /// What it is.
+        found: String,
+        /// What was asked for.
+        wanted: String,
+    },
+    /// Its database.
+    #[error("the replica's database: {0}")]
+    Database(#[from] rusqlite::Error),
+}
+
+/// Why an operation was not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fail {
+    /// What a caller is told.
+    pub(super) errno: Errno,
+    /// The database failed: it may hold half of a change.
+    pub(super) database: bool,
+}
+
+impl Fail {
+    pub(super) const fn new(errno: Errno) -> Self {
+        Self { errno, database: false }
+    }
+}
+
+pub(super) type Done<T> = Result<T, Fail>;
+
+impl From<Errno> for Fail {
+    fn from(errno: Errno) -> Self {
+        Self::new(errno)
+    }
+}
+
+impl From<io::Error> for Fail {
+    fn from(error: io::Error) -> Self {
+        Self::new(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    }
+}
+
+impl From<rusqlite::Error> for Fail {
+    fn from(error: rusqlite::Error) -> Self {
+        tracing::error!("the replica's database: {error}");
+        let full = error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
+        Self { errno: if full { Errno::NOSPC } else { Errno::IO }, database: true }
+    }
+}
+
+impl From<postcard::Error> for Fail {
+    fn from(error: postcard::Error) -> Self {
+        tracing::error!("the replica's database holds what makes no sense: {error}");
+        Self { errno: Errno::IO, database: true }
+    }
+}

@@ -1,0 +1,125 @@
+//! Backing files: what regular files hold, each by the number of its object.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::ReplicaError;
+use super::core::NUMBERS_TOGETHER;
+
+/// A file that is open.
+pub(super) struct Open {
+    /// Tells those who opened it from those who opened what was in its place before.
+    pub(super) session: u64,
+    pub(super) file: Arc<File>,
+    pub(super) readers: u32,
+    pub(super) writers: u32,
+}
+
+/// The directory of backing files.
+pub(super) struct Files {
+    data: PathBuf,
+}
+
+pub(super) fn unusable(path: &Path, error: io::Error) -> ReplicaError {
+    ReplicaError::Directory { path: path.to_owned(), error }
+}
+
+/// Makes the directory of a replica, and keeps others out as long as the file is open.
+pub(super) fn lock(directory: &Path) -> Result<File, ReplicaError> {
+    std::fs::create_dir_all(directory).map_err(|error| unusable(directory, error))?;
+    let path = directory.join("lock");
+    let mut options = OpenOptions::new();
+    let lock = options.create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let lock = lock.map_err(|error| unusable(&path, error))?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(Errno::WOULDBLOCK) => Err(ReplicaError::Busy(directory.to_owned())),
+        Err(errno) => Err(unusable(&path, errno.into())),
+    }
+}
+
+impl Files {
+    pub(super) fn open(directory: &Path) -> Result<Self, ReplicaError> {
+        let data = directory.join("data");
+        let mut builder = std::fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        match builder.create(&data) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(unusable(&data, error)),
+            _ => Ok(Self { data }),
+        }
+    }
+
+    fn path(&self, num: u64) -> PathBuf {
+        self.data.join(format!("{:x}/{num:x}", num / NUMBERS_TOGETHER))
+    }
+
+    /// An empty file, whatever was there.
+    pub(super) fn create(&self, num: u64) -> io::Result<File> {
+        self.with_directory(num, OpenOptions::new().read(true).write(true).create(true).truncate(true))
+    }
+
+    /// The file, made if it is not there.
+    pub(super) fn obtain(&self, num: u64) -> io::Result<File> {
+        self.with_directory(num, OpenOptions::new().read(true).write(true).create(true).truncate(false))
+    }
+
+    pub(super) fn existing(&self, num: u64) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).open(self.path(num))
+    }
+
+    fn with_directory(&self, num: u64, options: &mut OpenOptions) -> io::Result<File> {
+        let path = self.path(num);
+        match options.mode(0o600).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if let Some(parent) = path.parent() {
+                    std::fs::create_dir_all(parent)?;
+                }
+                options.open(&path)
+            }
+            opened => opened,
+        }
+    }
+
+    /// Removes a file; one that is open goes on.
+    pub(super) fn remove(&self, num: u64) -> io::Result<()> {
+        match std::fs::remove_file(self.path(num)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Has the name of a file last.
+    pub(super) fn sync_name(&self, num: u64) -> io::Result<()> {
+        match self.path(num).parent() {
+            Some(parent) => File::open(parent)?.sync_all(),
+            None => Ok(()),
+        }
+    }
+
+    /// Numbers of files from one on.
+    pub(super) fn numbers_from(&self, first: u64) -> io::Result<Vec<u64>> {
+        let hex = |name: std::ffi::OsString| u64::from_str_radix(name.to_str()?, 16).ok();
+        let mut found = Vec::new();
+        for group in std::fs::read_dir(&self.data)? {
+            let group = group?;
+            if hex(group.file_name()).is_none_or(|number| number < first / NUMBERS_TOGETHER) {
+                continue;
+            }
+            for file in std::fs::read_dir(group.path())? {
+                found.extend(hex(file?.file_name()).filter(|num| *num >= first));
+            }
+        }
+        Ok(found)
+    }
+
+    /// What the file system of the cache has room for.
+    pub(super) fn space(&self) -> Result<rustix::fs::StatVfs, Errno> {
+        rustix::fs::statvfs(&self.data)
+    }
+}

@@ -1,0 +1,269 @@
+//! The tree as one node has it.
+//!
+//! A [`Replica`] is a database with all the metadata of a volume, and a directory of backing files with contents as far as
+//! they were wanted. It is read and changed as if there was no network: each change also notes what both sides had agreed
+//! on before, and synchronisation carries it away later.
+//!
+//! What is changed lasts from the next `sync` on; without one it is committed within 20 ms, which outlives the
+//! process but not the machine. A replica that was killed at any point is whole when it is opened again.
+
+mod apply;
+mod attributes;
+mod commit;
+mod core;
+mod error;
+mod fetch;
+mod files;
+mod held;
+mod names;
+mod node;
+mod opens;
+mod pending;
+mod recover;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod xattrs;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use parking_lot::{Mutex, RwLock};
+use rusqlite::Connection;
+use rustix::io::Errno;
+
+pub use apply::{Applying, LocalObject};
+pub use attributes::Set;
+pub use error::ReplicaError;
+pub use fetch::Fetcher;
+pub use names::{Listed, New, Rename};
+pub use node::{Dirty, Node, ROOT, State};
+pub use opens::Opened;
+pub use pending::{Pending, PendingLink, PendingObject};
+
+use self::core::Core;
+use commit::{Committer, Durable};
+use error::{Done, Fail};
+use fetch::Fetching;
+use files::Files;
+use held::Held;
+
+use crate::id::{NodeName, Seq};
+use crate::object::Time;
+
+/// Who has to hear of what synchronisation changed: caches in front of a replica.
+///
+/// Calls come while nothing of the replica is locked, after the change can be seen, and must not wait for readers of it.
+pub trait Caches: Send + Sync {
+    /// Attributes of an object.
+    fn object_changed(&self, num: u64);
+    /// What a name of a directory leads to; the directory's listing and attributes too.
+    fn link_changed(&self, parent: u64, name: &[u8]);
+    /// What a file holds, with its attributes.
+    fn content_changed(&self, num: u64);
+}
+
+/// The clock of a replica.
+pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
+
+/// How a replica is opened.
+#[derive(Clone)]
+pub struct Options {
+    /// The volume, by something that no other has.
+    pub volume: String,
+    /// This node.
+    pub node: NodeName,
+    /// Commits by itself, on a thread. Without, nothing lasts but by [`Replica::commit`] and [`Replica::sync`].
+    pub background: bool,
+    /// The time.
+    pub clock: Clock,
+    /// The upper half of new ids; by chance if not given. No two sessions of any node may have the same.
+    pub ids: Option<u64>,
+    /// The user and group that a new volume's top directory belongs to until the store says otherwise.
+    pub owner: (u32, u32),
+}
+
+impl Options {
+    /// As a node has it.
+    pub fn new(volume: impl Into<String>, node: NodeName) -> Self {
+        Self {
+            volume: volume.into(),
+            node,
+            background: true,
+            clock: Arc::new(core::now),
+            ids: None,
+            owner: (0, 0),
+        }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("volume", &self.volume)
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The tree as one node has it.
+pub struct Replica {
+    inner: Arc<Inner>,
+    /// Ends before the database does.
+    _committer: Option<Committer>,
+}
+
+/// What the committer shares.
+struct Inner {
+    core: Mutex<Core>,
+    shared: Shared,
+}
+
+/// What is not under the lock of the database.
+struct Shared {
+    files: Files,
+    held: Held,
+    clock: Clock,
+    durable: Durable,
+    fetching: Fetching,
+    fetcher: RwLock<Option<Arc<dyn Fetcher>>>,
+    caches: OnceLock<Arc<dyn Caches>>,
+    node: NodeName,
+    /// Held as long as the replica is open.
+    _lock: std::fs::File,
+}
+
+impl Shared {
+    fn now(&self) -> Time {
+        (self.clock)()
+    }
+}
+
+impl std::fmt::Debug for Replica {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Replica").field("node", &self.inner.shared.node).finish_non_exhaustive()
+    }
+}
+
+impl Replica {
+    /// Opens the replica in a directory, or makes one there. What a crash left is put right.
+    ///
+    /// # Errors
+    /// See [`ReplicaError`].
+    pub fn open(directory: &Path, options: Options) -> Result<Self, ReplicaError> {
+        let lock = files::lock(directory)?;
+        let path = directory.join("replica.db");
+        let db = Connection::open(&path)?;
+        schema::prepare(&db)?;
+        let is_new = schema::create(&db)?;
+        let first_id = u128::from(options.ids.unwrap_or_else(rand::random)) << 64;
+        let mut core = Core::new(db, first_id)?;
+        let files = Files::open(directory)?;
+        recover::recover(&mut core, &files, &options, is_new)?;
+        let durable = Durable::new(&path).map_err(|error| files::unusable(&path, error))?;
+        let shared = Shared {
+            files,
+            held: Held::default(),
+            clock: options.clock,
+            durable,
+            fetching: Fetching::default(),
+            fetcher: RwLock::new(None),
+            caches: OnceLock::new(),
+            node: options.node,
+            _lock: lock,
+        };
+        let inner = Arc::new(Inner { core: Mutex::new(core), shared });
+        let committer = match options.background {
+            true => {
+                Some(Committer::start(inner.clone(), &path).map_err(|error| files::unusable(&path, error))?)
+            }
+            false => None,
+        };
+        Ok(Self { inner, _committer: committer })
+    }
+
+    /// This node.
+    pub fn node_name(&self) -> &NodeName {
+        &self.inner.shared.node
+    }
+
+    /// Who hears of changes that synchronisation makes. The first counts.
+    pub fn set_caches(&self, caches: Arc<dyn Caches>) {
+        self.inner.shared.caches.set(caches).ok();
+    }
+
+    /// Who brings contents that are not here; `None`: nobody can.
+    pub fn set_fetcher(&self, fetcher: Option<Arc<dyn Fetcher>>) {
+        *self.inner.shared.fetcher.write() = fetcher;
+    }
+
+    /// Somebody uses an object once more: it stays, with or without a name, until as many uses ended.
+    pub fn hold(&self, num: u64) {
+        self.inner.shared.held.add(num);
+    }
+
+    /// So many uses of an object ended.
+    pub fn release(&self, num: u64, uses: u64) {
+        if !self.inner.shared.held.remove(num, uses) {
+            return;
+        }
+        let mut core = self.inner.core.lock();
+        if core.nameless.contains(&num) && !core.opens.contains_key(&num) {
+            // What fails is in the log; it is put right when the replica is opened again.
+            let buried = core.bury(num);
+            drop(core);
+            if buried.is_ok() {
+                self.inner.shared.durable.changed();
+            }
+        }
+    }
+
+    /// Objects that are used now.
+    pub fn held(&self) -> u64 {
+        self.inner.shared.held.len()
+    }
+
+    /// The last commit of the store that is in this replica.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn cursor(&self) -> Result<Seq, Errno> {
+        self.read(|core| core.cursor())
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&mut Core) -> Done<T>) -> Result<T, Errno> {
+        read(&mut self.inner.core.lock()).map_err(|fail| fail.errno)
+    }
+
+    /// Makes a change, all of it or nothing.
+    fn change<T>(&self, change: impl FnOnce(&mut Core, &Shared) -> Done<T>) -> Result<T, Errno> {
+        self.inner.change(change)
+    }
+}
+
+impl Inner {
+    fn change<T>(&self, change: impl FnOnce(&mut Core, &Shared) -> Done<T>) -> Result<T, Errno> {
+        let mut core = self.core.lock();
+        let done = change(&mut core, &self.shared);
+        let fail = match done {
+            Ok(done) => {
+                core.changes += 1;
+                let full = core.changes >= commit::MOST_CHANGES;
+                if full && let Err(fail) = self.shared.durable.commit(&mut core) {
+                    return Err(fail.errno);
+                }
+                drop(core);
+                self.shared.durable.changed();
+                return Ok(done);
+            }
+            Err(fail) => fail,
+        };
+        if fail.database {
+            // Half of a change must not be committed, and there is no telling the halves apart.
+            tracing::error!("the replica's database failed: changes of the last moments are lost");
+            core.roll_back();
+        }
+        Err(fail.errno)
+    }
+}

@@ -1,0 +1,240 @@
+//! Open files.
+//!
+//! Whoever has a file open reads and writes its backing file past the replica, so nothing is seen of writes. A file is
+//! marked before it is opened to be written: from then on it may hold something else than is known.
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use rustix::fs::{Timespec, Timestamps};
+use rustix::io::Errno;
+
+use super::attributes::without_privileges;
+use super::core::Core;
+use super::error::{Done, Fail};
+use super::files::Open;
+use super::node::{Dirty, Node, State};
+use super::{Replica, Shared};
+use crate::id::Seq;
+use crate::object::Time;
+
+/// A file opened.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// Its backing file, for reading and writing.
+    pub file: Arc<File>,
+    /// Tells it from opens of what was in its place before or after.
+    pub session: u64,
+    /// All of it is here: it may be read past the replica. What is not is asked for by [`Replica::want`].
+    pub complete: bool,
+}
+
+impl Replica {
+    /// Opens a regular file; [`close`](Self::close) ends it. What is to be written is brought here first, unless it is
+    /// emptied.
+    ///
+    /// # Errors
+    /// EISDIR and EINVAL for what is no regular file; ESTALE, EIO; those of [`want`](Self::want).
+    pub fn open_file(&self, num: u64, write: bool, truncate: bool) -> Result<Opened, Errno> {
+        let mut mark = false;
+        let opened = loop {
+            let missing = {
+                let mut core = self.inner.core.lock();
+                let node = core.node(num).map_err(|fail| fail.errno)?;
+                match &node.kind {
+                    crate::object::Kind::Regular => {}
+                    crate::object::Kind::Directory => return Err(Errno::ISDIR),
+                    _ => return Err(Errno::INVAL),
+                }
+                if !write || truncate || node.state == State::Complete {
+                    break open(&mut core, &self.inner.shared, node, write, truncate, &mut mark)
+                        .map_err(|fail| fail.errno)?;
+                }
+                node.size
+            };
+            self.want(num, 0..missing)?;
+        };
+        if mark {
+            if let Err(errno) = self.sync() {
+                self.close(num, write, opened.session);
+                return Err(errno);
+            }
+        } else if write {
+            self.inner.shared.durable.changed();
+        }
+        if truncate && let Err(error) = opened.file.set_len(0) {
+            self.close(num, write, opened.session);
+            return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        }
+        Ok(opened)
+    }
+
+    /// Ends an open. What was written, if anything was, is known from the last such end on; whether anything was.
+    pub fn close(&self, num: u64, write: bool, session: u64) -> bool {
+        let closed = self.change(|core, shared| {
+            let open = core.opens.get_mut(&num).filter(|open| open.session == session);
+            let Some(open) = open else { return Ok(false) };
+            let file = open.file.clone();
+            let users = if write { &mut open.writers } else { &mut open.readers };
+            *users = users.saturating_sub(1);
+            let (writers, last) = (open.writers, open.readers == 0 && open.writers == 0);
+            if last {
+                core.opens.remove(&num);
+            }
+            let mut changed = false;
+            if write
+                && writers == 0
+                && let Some(node) = core.find(num)?
+            {
+                changed = core.note_written(node, &file)?;
+            }
+            if last && core.nameless.contains(&num) && !shared.held.is_held(num) {
+                core.bury(num)?;
+            }
+            Ok(changed)
+        });
+        closed.unwrap_or_else(|errno| {
+            tracing::error!("what was written to object {num} is not noted: {errno}");
+            false
+        })
+    }
+
+    /// Sets the length of a regular file.
+    ///
+    /// # Errors
+    /// EFBIG, ENOSPC, and as for [`open_file`](Self::open_file).
+    pub fn truncate(&self, num: u64, size: u64) -> Result<(), Errno> {
+        let opened = self.open_file(num, true, size == 0)?;
+        let set = if size > 0 { opened.file.set_len(size) } else { Ok(()) };
+        self.close(num, true, opened.session);
+        set.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    }
+
+    /// Has all that a file holds last, with all that is known of it.
+    ///
+    /// # Errors
+    /// Those of `fsync(2)`; EIO.
+    pub fn sync_file(&self, num: u64) -> Result<(), Errno> {
+        let (open, node) =
+            self.read(|core| Ok((core.opens.get(&num).map(|open| open.file.clone()), core.node(num)?)))?;
+        if node.is_regular() && node.state == State::Complete {
+            let file = match open {
+                Some(file) => Ok(file),
+                None => self.inner.shared.files.existing(num).map(Arc::new),
+            };
+            let synced = file.and_then(|file| file.sync_all());
+            let synced = synced.and_then(|()| match node.made == Seq(0) {
+                true => self.inner.shared.files.sync_name(num),
+                false => Ok(()),
+            });
+            synced.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        }
+        self.sync()
+    }
+
+    /// What the file system of the cache has room for.
+    ///
+    /// # Errors
+    /// Those of `statvfs(3)`.
+    pub fn space(&self) -> Result<rustix::fs::StatVfs, Errno> {
+        self.inner.shared.files.space()
+    }
+}
+
+fn open(
+    core: &mut Core,
+    shared: &Shared,
+    mut node: Node,
+    write: bool,
+    truncate: bool,
+    mark: &mut bool,
+) -> Done<Opened> {
+    let num = node.num;
+    let file = match core.opens.get(&num) {
+        Some(open) => open.file.clone(),
+        None if node.state == State::Complete => Arc::new(shared.files.existing(num)?),
+        None => {
+            let file = shared.files.obtain(num)?;
+            file.set_len(node.size)?;
+            Arc::new(file)
+        }
+    };
+    let first = core.opens.get(&num).is_none_or(|open| open.writers == 0);
+    if write {
+        if first {
+            // From now on the backing file has the time.
+            set_modified(&file, node.modified)?;
+        }
+        *mark = !node.maybe_dirty && node.made != Seq(0);
+        node.maybe_dirty = true;
+        core.touch(&mut node, Dirty::CONTENT)?;
+        if truncate && node.state != State::Complete {
+            node.state = State::Complete;
+            core.forget_present(num)?;
+        }
+        core.save(node.clone());
+    }
+    let session = core.new_session();
+    let open = core.opens.entry(num);
+    let open = open.or_insert_with(|| Open { session, file: file.clone(), readers: 0, writers: 0 });
+    let users = if write { &mut open.writers } else { &mut open.readers };
+    *users += 1;
+    Ok(Opened { file, session: open.session, complete: node.state == State::Complete })
+}
+
+pub(super) fn set_modified(file: &File, modified: Time) -> Result<(), Errno> {
+    let unchanged = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+    let last_modification = Timespec {
+        tv_sec: modified.0.div_euclid(1_000_000_000),
+        tv_nsec: modified.0.rem_euclid(1_000_000_000),
+    };
+    rustix::fs::futimens(file.as_fd(), &Timestamps { last_access: unchanged, last_modification })
+}
+
+/// Size and time of modification of a backing file.
+pub(super) fn written(file: &File) -> Result<(u64, Time), Errno> {
+    let stat = rustix::fs::fstat(file.as_fd())?;
+    let nanoseconds = stat.st_mtime_nsec as i64;
+    let time = (stat.st_mtime as i64).saturating_mul(1_000_000_000).saturating_add(nanoseconds);
+    Ok((stat.st_size as u64, Time(time)))
+}
+
+impl Core {
+    /// While a file is open to be written, its backing file knows better.
+    pub(super) fn overlay(&self, node: &mut Node) -> Done<()> {
+        if node.maybe_dirty
+            && let Some(open) = self.opens.get(&node.num).filter(|open| open.writers > 0)
+        {
+            take_over(node, written(&open.file).map_err(Fail::from)?);
+        }
+        Ok(())
+    }
+
+    /// Nobody writes a file any more. Whether it was changed.
+    pub(super) fn note_written(&mut self, mut node: Node, file: &File) -> Done<bool> {
+        let before = (node.size, node.modified);
+        take_over(&mut node, written(file)?);
+        let changed = (node.size, node.modified) != before;
+        if changed {
+            node.generation += 1;
+            // Who wrote past the daemon had nobody to take these away.
+            let mode = without_privileges(node.mode);
+            if mode != node.mode {
+                self.touch(&mut node, Dirty::MODE)?;
+                node.mode = mode;
+            }
+        }
+        self.begin()?;
+        self.save(node);
+        Ok(changed)
+    }
+}
+
+fn take_over(node: &mut Node, (size, modified): (u64, Time)) {
+    node.size = size;
+    if modified != node.modified {
+        node.modified = modified;
+        node.changed = node.changed.max(modified);
+    }
+}

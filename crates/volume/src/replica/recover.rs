@@ -1,0 +1,127 @@
+//! What is put right when a replica is opened.
+
+use std::sync::Arc;
+
+use rusqlite::{OptionalExtension as _, params};
+
+use super::core::{Core, NUMBERS_TOGETHER};
+use super::error::Fail;
+use super::files::{Files, unusable};
+use super::node::{Dirty, Node, ROOT, State, number};
+use super::{Options, ReplicaError, opens};
+use crate::id::{ObjectId, OwnerId, Seq};
+use crate::object::Kind;
+
+pub(super) fn recover(
+    core: &mut Core,
+    files: &Files,
+    options: &Options,
+    is_new: bool,
+) -> Result<(), ReplicaError> {
+    let failed = |fail: Fail| unusable(std::path::Path::new("the replica"), fail.errno.into());
+    if is_new {
+        begin_empty(core, options).map_err(failed)?;
+        return core.commit().map_err(failed);
+    }
+    is_ours(core, "volume", &options.volume)?;
+    is_ours(core, "node", options.node.as_str())?;
+    note_writes(core, files).map_err(failed)?;
+    bury_nameless(core).map_err(failed)?;
+    core.commit().map_err(failed)?;
+    remove_unknown(core, files)
+}
+
+fn begin_empty(core: &mut Core, options: &Options) -> Result<(), Fail> {
+    core.begin()?;
+    let mut set = core.db.prepare_cached("INSERT INTO meta VALUES (?1, ?2)")?;
+    set.execute(params!["volume", options.volume])?;
+    set.execute(params!["node", options.node.as_str()])?;
+    set.execute(params!["cursor", 0])?;
+    set.execute(params!["reserved", 2])?;
+    drop(set);
+    let now = (options.clock)();
+    core.save(Node {
+        num: ROOT,
+        id: ObjectId::ROOT,
+        kind: Kind::Directory,
+        mode: 0o755,
+        owner: OwnerId(options.owner.0),
+        group: OwnerId(options.owner.1),
+        modified: now,
+        changed: now,
+        target: Arc::from([]),
+        size: 0,
+        state: State::Complete,
+        maybe_dirty: false,
+        links: 1,
+        subdirs: 0,
+        made: Seq(0),
+        dirty: Dirty::empty(),
+        generation: 0,
+        pinned: false,
+        xattrs: false,
+        used: now,
+    });
+    Ok(())
+}
+
+fn is_ours(core: &Core, what: &'static str, wanted: &str) -> Result<(), ReplicaError> {
+    let query = "SELECT value FROM meta WHERE key = ?1";
+    let found: Option<String> = core.db.query_row(query, [what], |row| row.get(0)).optional()?;
+    match found {
+        Some(found) if found == wanted => Ok(()),
+        found => {
+            Err(ReplicaError::Other { what, found: found.unwrap_or_default(), wanted: wanted.to_owned() })
+        }
+    }
+}
+
+fn numbers(core: &Core, query: &str) -> Result<Vec<u64>, Fail> {
+    let mut query = core.db.prepare(query)?;
+    let rows = query.query_map([], |row| row.get(0).map(number))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Files that were open to be written hold what their backing files hold.
+fn note_writes(core: &mut Core, files: &Files) -> Result<(), Fail> {
+    for num in numbers(core, "SELECT num FROM object WHERE maybe_dirty")? {
+        let Some(mut node) = core.find(num)?.filter(|node| node.links > 0) else { continue };
+        // One that was made and never committed to the disk's directory is empty.
+        let file = files.obtain(num)?;
+        let (size, modified) = opens::written(&file)?;
+        if size != node.size || modified > node.modified {
+            core.begin()?;
+            node.size = size;
+            node.modified = node.modified.max(modified);
+            node.changed = node.changed.max(modified);
+            node.generation += 1;
+            core.save(node);
+        }
+    }
+    Ok(())
+}
+
+/// Nobody uses what has no name now.
+fn bury_nameless(core: &mut Core) -> Result<(), Fail> {
+    core.flush()?;
+    for num in numbers(core, "SELECT num FROM object WHERE nlink = 0")? {
+        if num != ROOT {
+            core.nameless.insert(num);
+            core.bury(num)?;
+        }
+    }
+    Ok(())
+}
+
+/// Files of objects whose making was never committed. Their numbers are from the last reservations.
+fn remove_unknown(core: &mut Core, files: &Files) -> Result<(), ReplicaError> {
+    let failed = |fail: Fail| unusable(std::path::Path::new("the replica"), fail.errno.into());
+    let first = core.reserved_until().saturating_sub(NUMBERS_TOGETHER);
+    let there = files.numbers_from(first).map_err(|error| unusable(std::path::Path::new("data"), error))?;
+    for num in there {
+        if core.find(num).map_err(failed)?.is_none() {
+            files.remove(num).map_err(|error| unusable(std::path::Path::new("data"), error))?;
+        }
+    }
+    Ok(())
+}

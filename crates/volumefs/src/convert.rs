@@ -1,0 +1,96 @@
+//! Between the replica's words and those of FUSE.
+
+use shunt_fuse::{Attributes, Errno, FileType, Request, SetAttributes, SetTime, Timestamp};
+use shunt_volume::id::OwnerId;
+use shunt_volume::object::{Kind, Time};
+use shunt_volume::replica::{New, Node, Set, State};
+
+pub(crate) fn timestamp(time: Time) -> Timestamp {
+    Timestamp::new(time.0.div_euclid(1_000_000_000), time.0.rem_euclid(1_000_000_000) as u32)
+}
+
+/// Beyond the years 1677 and 2262 a time is the nearest that there is.
+fn time(timestamp: Timestamp) -> Time {
+    let seconds = timestamp.seconds.saturating_mul(1_000_000_000);
+    Time(seconds.saturating_add(timestamp.nanoseconds.into()))
+}
+
+fn set_time(set: SetTime) -> Time {
+    match set {
+        SetTime::Now => time(Timestamp::now()),
+        SetTime::At(at) => time(at),
+    }
+}
+
+pub(crate) fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::Regular => FileType::Regular,
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::Fifo => FileType::Fifo,
+        Kind::Socket => FileType::Socket,
+        Kind::Character(..) => FileType::CharDevice,
+        Kind::Block(..) => FileType::BlockDevice,
+    }
+}
+
+pub(crate) fn attributes(node: &Node) -> Attributes {
+    let rdev = match node.kind {
+        Kind::Character(major, minor) | Kind::Block(major, minor) => encode_device(major, minor),
+        _ => 0,
+    };
+    // A directory's own name, its `.`, and the `..` of those in it.
+    let directory = if node.links > 0 { node.subdirs.saturating_add(2) } else { 0 };
+    let here = node.state == State::Complete && node.is_regular();
+    Attributes {
+        ino: node.num,
+        size: node.size,
+        blocks: if here { node.size.div_ceil(512) } else { 0 },
+        atime: timestamp(node.used),
+        mtime: timestamp(node.modified),
+        ctime: timestamp(node.changed),
+        mode: u32::from(node.mode) | file_type(node.kind).mode(),
+        nlink: if node.is_directory() { directory } else { node.links },
+        uid: node.owner.0,
+        gid: node.group.0,
+        rdev,
+        blksize: 4096,
+        ..Attributes::default()
+    }
+}
+
+/// The kernel's 32-bit form: minor's low 8 bits, 12 bits of major, the rest of minor.
+fn encode_device(major: u32, minor: u32) -> u32 {
+    minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12
+}
+
+pub(crate) fn kind(mode: u32, device: u32) -> Result<Kind, Errno> {
+    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
+    Ok(match FileType::from_mode(mode) {
+        Some(FileType::Regular) | None => Kind::Regular,
+        Some(FileType::Fifo) => Kind::Fifo,
+        Some(FileType::Socket) => Kind::Socket,
+        Some(FileType::CharDevice) => Kind::Character(major, minor),
+        Some(FileType::BlockDevice) => Kind::Block(major, minor),
+        Some(FileType::Directory | FileType::Symlink) => return Err(Errno::INVAL),
+    })
+}
+
+pub(crate) fn new<'a>(request: &Request<'_>, kind: Kind, mode: u32, target: &'a [u8]) -> New<'a> {
+    let (owner, group) = (OwnerId(request.uid()), OwnerId(request.gid()));
+    New { kind, mode: (mode & 0o7777) as u16, owner, group, target }
+}
+
+/// All but the size.
+pub(crate) fn set(node: &Node, set: &SetAttributes) -> Set {
+    let changes_owner = set.uid.is_some() || set.gid.is_some();
+    Set {
+        mode: set.mode.map(|mode| (mode & 0o7777) as u16),
+        owner: set.uid.map(OwnerId),
+        group: set.gid.map(OwnerId),
+        modified: set.mtime.map(set_time),
+        used: set.atime.map(set_time),
+        // Another owner is left to us too.
+        drop_privileges: set.kill_suidgid || changes_owner && set.mode.is_none() && !node.is_directory(),
+    }
+}

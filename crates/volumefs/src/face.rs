@@ -1,0 +1,420 @@
+//! The thin face: each request is translated, and the replica does it.
+
+use std::ffi::CStr;
+use std::os::fd::AsFd as _;
+
+use rustix::fs::OFlags;
+use shunt_fuse::{
+    Attributes, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno, Expiry,
+    Fallocate, FileHandle, FileRange, FileSystem, Handle, LockOwner, Name, NewNode, NodeId, OpenArgs, Opened,
+    ReadArgs, ReleaseArgs, RenameFlags, Request, SetAttributes, StatFs, StatxReply, Whence, WriteArgs,
+    WriteData, XattrReply, XattrSet,
+};
+use shunt_volume::object::Kind;
+use shunt_volume::replica::{Node, Rename, Set};
+
+use crate::caches::Told;
+use crate::{BELIEVED, VolumeFs, WRITTEN, convert, opens};
+
+impl VolumeFs {
+    /// Tells the kernel of an object: it stays as long as the kernel knows it.
+    pub(crate) fn entry(&self, node: &Node) -> Entry {
+        self.replica.hold(node.num);
+        self.held_entry(node)
+    }
+
+    fn held_entry(&self, node: &Node) -> Entry {
+        let entry = Entry::new(NodeId(node.num), convert::attributes(node), BELIEVED);
+        Entry { attributes_expiry: believed(node), ..entry }
+    }
+
+    fn attributes(&self, node: NodeId) -> Result<(Attributes, Expiry), Errno> {
+        let node = self.replica.get(node.0)?;
+        Ok((convert::attributes(&node), believed(&node)))
+    }
+}
+
+fn believed(node: &Node) -> Expiry {
+    if node.maybe_dirty { WRITTEN } else { BELIEVED }
+}
+
+/// Names that the kernel keeps for itself, or that mean nothing here.
+fn is_refused(name: &[u8]) -> bool {
+    name.starts_with(b"system.")
+}
+
+impl FileSystem for VolumeFs {
+    fn start(&self, session: &Handle) -> std::io::Result<()> {
+        self.replica.set_caches(std::sync::Arc::new(Told(session.caches().clone())));
+        Ok(())
+    }
+
+    fn forget(&self, node: NodeId, lookups: u64) {
+        self.replica.release(node.0, lookups);
+    }
+
+    fn destroy(&self) {
+        if let Err(errno) = self.replica.sync() {
+            tracing::error!("the last changes do not last: {errno}");
+        }
+    }
+
+    async fn lookup(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
+        let found = match name.as_bytes() {
+            // Only to make sense of a file handle.
+            b"." => self.replica.get(parent.0),
+            b".." => self.replica.parent(parent.0),
+            name => self.replica.lookup(parent.0, name),
+        };
+        match found {
+            Ok(node) => Ok(self.entry(&node)),
+            // Absent until it is made, or synchronisation says that somebody did.
+            Err(Errno::NOENT) => Ok(Entry::absent(BELIEVED)),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    async fn getattr(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        _handle: Option<FileHandle>,
+    ) -> Result<(Attributes, Expiry), Errno> {
+        self.attributes(node)
+    }
+
+    async fn statx(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        _handle: Option<FileHandle>,
+        _mask: u32,
+    ) -> Result<StatxReply, Errno> {
+        let (attributes, expiry) = self.attributes(node)?;
+        Ok(StatxReply { attributes, expiry })
+    }
+
+    async fn setattr(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        set: &SetAttributes,
+    ) -> Result<(Attributes, Expiry), Errno> {
+        if let Some(size) = set.size {
+            self.replica.truncate(node.0, size)?;
+        }
+        let change = convert::set(&self.replica.get(node.0)?, set);
+        if change != Set::default() {
+            self.replica.set(node.0, change)?;
+        }
+        self.attributes(node)
+    }
+
+    async fn readlink(&self, _request: &Request<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
+        let node = self.replica.get(node.0)?;
+        if node.kind == Kind::Symlink { Ok(node.target.to_vec()) } else { Err(Errno::INVAL) }
+    }
+
+    async fn symlink(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        target: &CStr,
+    ) -> Result<Entry, Errno> {
+        let new = convert::new(request, Kind::Symlink, 0o777, target.to_bytes());
+        Ok(self.entry(&self.replica.make(parent.0, name.as_bytes(), new)?))
+    }
+
+    async fn mknod(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new: NewNode,
+    ) -> Result<Entry, Errno> {
+        let kind = convert::kind(new.mode, new.rdev)?;
+        let new = convert::new(request, kind, new.mode, b"");
+        Ok(self.entry(&self.replica.make(parent.0, name.as_bytes(), new)?))
+    }
+
+    async fn mkdir(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new: NewNode,
+    ) -> Result<Entry, Errno> {
+        let new = convert::new(request, Kind::Directory, new.mode, b"");
+        Ok(self.entry(&self.replica.make(parent.0, name.as_bytes(), new)?))
+    }
+
+    async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        self.replica.unlink(parent.0, name.as_bytes()).map(drop)
+    }
+
+    async fn rmdir(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        self.replica.rmdir(parent.0, name.as_bytes()).map(drop)
+    }
+
+    async fn rename(
+        &self,
+        _request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new_parent: NodeId,
+        new_name: Name<'_>,
+        flags: RenameFlags,
+    ) -> Result<(), Errno> {
+        let how = match flags {
+            RenameFlags::NOREPLACE => Rename::NoReplace,
+            RenameFlags::EXCHANGE => Rename::Exchange,
+            flags if flags.is_empty() => Rename::Replace,
+            _ => return Err(Errno::INVAL),
+        };
+        let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
+        self.replica.rename(parent.0, name, new_parent.0, new_name, how).map(drop)
+    }
+
+    async fn link(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        new_parent: NodeId,
+        new_name: Name<'_>,
+    ) -> Result<Entry, Errno> {
+        Ok(self.entry(&self.replica.link(node.0, new_parent.0, new_name.as_bytes())?))
+    }
+
+    async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
+        self.open_node(request, &self.replica.get(node.0)?, args.flags)
+    }
+
+    async fn create(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        args: CreateArgs,
+    ) -> Result<Created, Errno> {
+        let new = convert::new(request, Kind::Regular, args.mode, b"");
+        let node = match self.replica.make(parent.0, name.as_bytes(), new) {
+            // The kernel believed that it was absent.
+            Err(Errno::EXIST) if args.flags & OFlags::EXCL.bits() == 0 => {
+                self.replica.lookup(parent.0, name.as_bytes())?
+            }
+            made => made?,
+        };
+        let opened = self.open_node(request, &node, args.flags)?;
+        Ok(Created { entry: self.entry(&node), opened })
+    }
+
+    async fn tmpfile(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        args: CreateArgs,
+    ) -> Result<Created, Errno> {
+        let new = convert::new(request, Kind::Regular, args.mode, b"");
+        let node = self.replica.make_nameless(parent.0, new)?;
+        match self.open_node(request, &node, args.flags) {
+            Ok(opened) => Ok(Created { entry: self.held_entry(&node), opened }),
+            Err(errno) => {
+                self.replica.release(node.num, 1);
+                Err(errno)
+            }
+        }
+    }
+
+    async fn read(&self, _request: &Request<'_>, _node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
+        let open = self.files.get(args.handle)?;
+        self.bring(&open, args.offset, args.size.into())?;
+        Ok(Data::File(FileRange { file: open.data()?, offset: args.offset, length: args.size }))
+    }
+
+    async fn write(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        args: WriteArgs,
+        data: WriteData<'_>,
+    ) -> Result<usize, Errno> {
+        let open = self.files.get(args.handle)?;
+        if args.kill_suidgid {
+            self.replica.set(node.0, Set { drop_privileges: true, ..Set::default() })?;
+            if self.replica.get(node.0)?.xattrs {
+                match self.replica.set_xattr(node.0, b"security.capability", None, Some(true)) {
+                    Ok(()) | Err(Errno::NODATA) => {}
+                    Err(errno) => return Err(errno),
+                }
+            }
+        }
+        let appends = args.flags & OFlags::APPEND.bits() != 0 && !args.from_cache;
+        match appends {
+            true => data.append_to(open.file().as_fd()),
+            false => data.write_to(open.file().as_fd(), args.offset),
+        }
+    }
+
+    async fn flush(
+        &self,
+        _request: &Request<'_>,
+        _node: NodeId,
+        _handle: FileHandle,
+        _owner: LockOwner,
+    ) -> Result<(), Errno> {
+        // Remembered. Nothing is learnt at close, and locks are the kernel's own.
+        Err(Errno::NOSYS)
+    }
+
+    async fn release(&self, request: &Request<'_>, _node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
+        if let Some(open) = self.files.remove(args.handle) {
+            self.close(request, &open);
+        }
+        Ok(())
+    }
+
+    async fn fsync(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        _handle: FileHandle,
+        _data_only: bool,
+    ) -> Result<(), Errno> {
+        self.replica.sync_file(node.0)
+    }
+
+    async fn opendir(&self, _request: &Request<'_>, _node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
+        let (handle, _) = self.directories.add(Default::default());
+        Ok(Opened::cached(handle))
+    }
+
+    async fn readdir(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        offset: u64,
+        out: &mut DirectoryBuffer,
+    ) -> Result<(), Errno> {
+        self.list_names(node, &*self.directories.get(handle)?, offset, out)
+    }
+
+    async fn readdirplus(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        offset: u64,
+        out: &mut DirectoryPlusBuffer,
+    ) -> Result<(), Errno> {
+        self.list_entries(node, &*self.directories.get(handle)?, offset, out)
+    }
+
+    async fn releasedir(
+        &self,
+        _request: &Request<'_>,
+        _node: NodeId,
+        args: ReleaseArgs,
+    ) -> Result<(), Errno> {
+        self.directories.remove(args.handle);
+        Ok(())
+    }
+
+    async fn fsyncdir(
+        &self,
+        _request: &Request<'_>,
+        _node: NodeId,
+        _handle: FileHandle,
+        _data_only: bool,
+    ) -> Result<(), Errno> {
+        self.replica.sync()
+    }
+
+    async fn syncfs(&self, _request: &Request<'_>) -> Result<(), Errno> {
+        self.replica.sync()
+    }
+
+    async fn statfs(&self, _request: &Request<'_>, _node: NodeId) -> Result<StatFs, Errno> {
+        let space = self.replica.space()?;
+        let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        Ok(StatFs {
+            blocks: space.f_blocks,
+            bfree: space.f_bfree,
+            bavail: space.f_bavail,
+            files: space.f_files,
+            ffree: space.f_ffree,
+            bsize: narrow(space.f_bsize),
+            namelen: 255,
+            frsize: narrow(space.f_frsize),
+        })
+    }
+
+    async fn setxattr(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        name: &CStr,
+        value: &[u8],
+        set: XattrSet,
+    ) -> Result<(), Errno> {
+        const CREATE: u32 = 1;
+        const REPLACE: u32 = 2;
+        if is_refused(name.to_bytes()) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let there = match set.flags {
+            0 => None,
+            CREATE => Some(false),
+            REPLACE => Some(true),
+            _ => return Err(Errno::INVAL),
+        };
+        self.replica.set_xattr(node.0, name.to_bytes(), Some(value), there)
+    }
+
+    async fn getxattr(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        name: &CStr,
+        size: u32,
+    ) -> Result<XattrReply, Errno> {
+        if is_refused(name.to_bytes()) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        XattrReply::fit(self.replica.xattr(node.0, name.to_bytes())?, size)
+    }
+
+    async fn listxattr(&self, request: &Request<'_>, node: NodeId, size: u32) -> Result<XattrReply, Errno> {
+        let mut list = Vec::new();
+        for name in self.replica.xattr_names(node.0)? {
+            if request.uid() == 0 || !name.starts_with(b"trusted.") {
+                list.extend(name);
+                list.push(0);
+            }
+        }
+        XattrReply::fit(list, size)
+    }
+
+    async fn removexattr(&self, _request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
+        if is_refused(name.to_bytes()) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        self.replica.set_xattr(node.0, name.to_bytes(), None, Some(true))
+    }
+
+    async fn fallocate(&self, _request: &Request<'_>, _node: NodeId, args: Fallocate) -> Result<(), Errno> {
+        opens::fallocate(&*self.files.get(args.handle)?, args.mode, args.offset, args.length)
+    }
+
+    async fn lseek(
+        &self,
+        _request: &Request<'_>,
+        _node: NodeId,
+        handle: FileHandle,
+        offset: u64,
+        whence: Whence,
+    ) -> Result<u64, Errno> {
+        opens::seek(&*self.files.get(handle)?, offset, whence == Whence::Hole)
+    }
+}

@@ -1,0 +1,43 @@
+//! What is open, by the numbers that the kernel hands back.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use shunt_fuse::{Errno, FileHandle};
+
+const SHARDS: usize = 8;
+
+/// Open files, or open directories.
+pub(crate) struct Handles<T> {
+    next: AtomicU64,
+    shards: [Mutex<HashMap<u64, Arc<T>>>; SHARDS],
+}
+
+impl<T> Default for Handles<T> {
+    fn default() -> Self {
+        Self { next: AtomicU64::new(1), shards: Default::default() }
+    }
+}
+
+impl<T> Handles<T> {
+    fn shard(&self, handle: u64) -> &Mutex<HashMap<u64, Arc<T>>> {
+        &self.shards[handle as usize % SHARDS]
+    }
+
+    pub(crate) fn add(&self, open: T) -> (FileHandle, Arc<T>) {
+        let handle = self.next.fetch_add(1, Ordering::Relaxed);
+        let open = Arc::new(open);
+        self.shard(handle).lock().insert(handle, open.clone());
+        (FileHandle(handle), open)
+    }
+
+    pub(crate) fn get(&self, handle: FileHandle) -> Result<Arc<T>, Errno> {
+        self.shard(handle.0).lock().get(&handle.0).cloned().ok_or(Errno::BADF)
+    }
+
+    pub(crate) fn remove(&self, handle: FileHandle) -> Option<Arc<T>> {
+        self.shard(handle.0).lock().remove(&handle.0)
+    }
+}

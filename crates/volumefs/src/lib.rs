@@ -1,0 +1,87 @@
+//! A replica of a volume, mounted.
+//!
+//! [`shunt_volume`] is the engine, which knows nothing of requests. [`VolumeFs`] is its thin face: each request is
+//! translated, and the replica does it. The kernel reads and writes files that are complete by itself, from their backing
+//! files, and keeps what it was told of names and attributes for an hour: whatever synchronisation changes is told to it.
+
+mod caches;
+mod convert;
+mod face;
+mod handles;
+mod listing;
+mod opens;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use shunt_fuse::mount::MountOptions;
+use shunt_fuse::{Capabilities, Config, Expiry, Profile};
+use shunt_volume::replica::{ROOT, Replica};
+
+use handles::Handles;
+
+/// How long the kernel believes what it was told. It is told of changes; this bounds what a lost one can do.
+const BELIEVED: Expiry = Expiry::after(Duration::from_secs(3600));
+
+/// The same for a file that is being written: what is written through a mapping, the kernel does not see.
+const WRITTEN: Expiry = Expiry::after(Duration::from_secs(1));
+
+/// A replica, ready to be served.
+pub struct VolumeFs {
+    replica: Arc<Replica>,
+    files: Handles<opens::OpenFile>,
+    directories: Handles<listing::OpenDirectory>,
+    passthrough: bool,
+    /// The kernel refused a backing file: that is said once.
+    refused: AtomicBool,
+}
+
+impl VolumeFs {
+    /// Serves a replica.
+    pub fn new(replica: Arc<Replica>) -> Self {
+        Self {
+            replica,
+            files: Handles::default(),
+            directories: Handles::default(),
+            passthrough: true,
+            refused: AtomicBool::new(false),
+        }
+    }
+
+    /// Has all data go through the daemon.
+    pub fn without_passthrough(mut self) -> Self {
+        self.passthrough = false;
+        self
+    }
+
+    /// The replica.
+    pub fn replica(&self) -> &Arc<Replica> {
+        &self.replica
+    }
+
+    /// What a session for it asks of the kernel.
+    pub fn config(&self) -> Config {
+        // Not ATOMIC_O_TRUNC: with it a program that runs is truncated before that is refused. Not the umask: the kernel
+        // applies it, as there are no ACLs.
+        let wanted = Capabilities::HANDLE_KILLPRIV_V2
+            | Capabilities::CACHE_SYMLINKS
+            | Capabilities::EXPORT_SUPPORT
+            | Capabilities::DO_READDIRPLUS
+            | Capabilities::READDIRPLUS_AUTO;
+        let config = Config::new(Profile::Passthrough).want(wanted);
+        if self.passthrough { config } else { config.without(Capabilities::PASSTHROUGH) }
+    }
+
+    /// What the kernel must be told: it checks permissions, the face does not.
+    pub fn mount_options(&self) -> MountOptions {
+        let root = self.replica.get(ROOT).map_or(0o755, |root| root.mode);
+        MountOptions::new().default_permissions(true).root_permissions(root.into())
+    }
+}
+
+impl std::fmt::Debug for VolumeFs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VolumeFs").field("replica", &self.replica).finish_non_exhaustive()
+    }
+}

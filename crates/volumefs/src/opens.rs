@@ -1,0 +1,114 @@
+//! Open files.
+
+use std::fs::File;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use rustix::fs::{FallocateFlags, OFlags};
+use shunt_fuse::{Backing, Errno, Opened, Request};
+use shunt_volume::replica::{self, Node};
+
+use crate::VolumeFs;
+
+/// A file that somebody has open.
+pub(crate) struct OpenFile {
+    pub(crate) num: u64,
+    pub(crate) writes: bool,
+    /// A mapping of it can be written.
+    maps: bool,
+    pub(crate) opened: replica::Opened,
+    /// The same, for replies that carry its data: most files are never read through the daemon.
+    data: OnceLock<Arc<OwnedFd>>,
+}
+
+impl OpenFile {
+    pub(crate) fn file(&self) -> &File {
+        &self.opened.file
+    }
+
+    pub(crate) fn data(&self) -> Result<Arc<OwnedFd>, Errno> {
+        if let Some(data) = self.data.get() {
+            return Ok(data.clone());
+        }
+        let file = self.opened.file.try_clone().map_err(errno)?;
+        Ok(self.data.get_or_init(|| Arc::new(file.into())).clone())
+    }
+}
+
+const SETID: u16 = 0o6000;
+
+pub(crate) fn errno(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
+impl VolumeFs {
+    /// Opens a file for a caller.
+    pub(crate) fn open_node(&self, request: &Request<'_>, node: &Node, flags: u32) -> Result<Opened, Errno> {
+        let flags = OFlags::from_bits_retain(flags);
+        let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+        let opened = self.replica.open_file(node.num, writes, false)?;
+        let maps = flags & OFlags::RWMODE == OFlags::RDWR;
+        let complete = opened.complete;
+        let open = OpenFile { num: node.num, writes, maps, opened, data: OnceLock::new() };
+        let (handle, open) = self.files.add(open);
+        // The kernel tells of writes past the daemon to nobody, who then cannot take setuid away.
+        let watched = writes && (node.mode & SETID != 0 || node.xattrs);
+        let backing = match complete && self.passthrough && !watched {
+            true => self.backing(request, &open),
+            false => None,
+        };
+        let served = match backing {
+            Some(backing) => Opened::passthrough(handle, backing),
+            None => Opened::cached(handle),
+        };
+        Ok(served.no_flush())
+    }
+
+    fn backing(&self, request: &Request<'_>, open: &OpenFile) -> Option<Backing> {
+        let shared = request.session().passthrough()?.share(request_node(open), open.file().as_fd());
+        if let Err(errno) = &shared
+            && !self.refused.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(%errno, "data goes through the daemon");
+        }
+        shared.ok()
+    }
+
+    pub(crate) fn close(&self, request: &Request<'_>, open: &OpenFile) {
+        let changed = self.replica.close(open.num, open.writes, open.opened.session);
+        if changed && open.maps {
+            // What was written through a mapping is news to the kernel.
+            drop(request.session().caches().invalidate_node(request_node(open), None));
+        }
+    }
+
+    /// Has a range of a file be in its backing file.
+    pub(crate) fn bring(&self, open: &OpenFile, offset: u64, length: u64) -> Result<(), Errno> {
+        if open.opened.complete {
+            return Ok(());
+        }
+        self.replica.want(open.num, offset..offset.saturating_add(length))
+    }
+}
+
+fn request_node(open: &OpenFile) -> shunt_fuse::NodeId {
+    shunt_fuse::NodeId(open.num)
+}
+
+pub(crate) fn fallocate(open: &OpenFile, mode: u32, offset: u64, length: u64) -> Result<(), Errno> {
+    let mode = FallocateFlags::from_bits(mode).ok_or(Errno::OPNOTSUPP)?;
+    rustix::fs::fallocate(open.file(), mode, offset, length)
+}
+
+pub(crate) fn seek(open: &OpenFile, offset: u64, hole: bool) -> Result<u64, Errno> {
+    use rustix::fs::SeekFrom;
+    if !open.opened.complete {
+        let size = open.file().metadata().map_err(errno)?.len();
+        return match offset < size {
+            true => Ok(if hole { size } else { offset }),
+            false => Err(Errno::NXIO),
+        };
+    }
+    rustix::fs::seek(open.file(), if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) })
+}
