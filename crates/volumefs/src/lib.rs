@@ -76,7 +76,7 @@ impl VolumeFs {
     /// What the kernel must be told: it checks permissions, the face does not.
     pub fn mount_options(&self) -> MountOptions {
         let root = self.replica.get(ROOT).map_or(0o755, |root| root.mode);
-        MountOptions::new().default_permissions(true).root_permissions(root.into())
+        MountOptions::new().default_permissions(true).root_permissions(root)
     }
 }
 

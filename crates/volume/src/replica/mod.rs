@@ -25,7 +25,7 @@ mod schema;
 mod tests;
 mod xattrs;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::OnceLock;
 
@@ -130,6 +130,8 @@ struct Shared {
     fetcher: RwLock<Option<Arc<dyn Fetcher>>>,
     caches: OnceLock<Arc<dyn Caches>>,
     node: NodeName,
+    volume: String,
+    directory: PathBuf,
     /// Held as long as the replica is open.
     _lock: std::fs::File,
 }
@@ -171,6 +173,8 @@ impl Replica {
             fetcher: RwLock::new(None),
             caches: OnceLock::new(),
             node: options.node,
+            volume: options.volume,
+            directory: directory.to_owned(),
             _lock: lock,
         };
         let inner = Arc::new(Inner { core: Mutex::new(core), shared });
@@ -181,6 +185,16 @@ impl Replica {
             false => None,
         };
         Ok(Self { inner, _committer: committer })
+    }
+
+    /// The volume, as it was opened.
+    pub fn volume(&self) -> &str {
+        &self.inner.shared.volume
+    }
+
+    /// Where it is kept.
+    pub fn directory(&self) -> &Path {
+        &self.inner.shared.directory
     }
 
     /// This node.
