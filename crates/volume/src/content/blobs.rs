@@ -1,8 +1,7 @@
 //! Where packs are: a directory, or a bucket.
 
-use std::fs::File;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use object_store::path::Path as Key;
 use object_store::{ClientOptions, ObjectStore, PutMode, PutPayload, RetryConfig};
 
 use crate::content::ContentError;
+use crate::content::durable::Durable;
 
 /// A connection that is not made by then is none.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -25,8 +25,6 @@ const RETRY: Duration = Duration::from_secs(10);
 pub struct Blobs {
     store: Arc<dyn ObjectStore>,
     prefix: Key,
-    /// Of a directory: what was written must be made durable here.
-    directory: Option<Arc<Path>>,
 }
 
 /// The end of an object.
@@ -57,9 +55,8 @@ impl Blobs {
             |error: &dyn std::fmt::Display| ContentError::Unreachable(format!("{}: {error}", path.display()));
         std::fs::create_dir_all(path).map_err(|error| gone(&error))?;
         let path = path.canonicalize().map_err(|error| gone(&error))?;
-        let store =
-            object_store::local::LocalFileSystem::new_with_prefix(&path).map_err(|error| gone(&error))?;
-        Ok(Self { store: Arc::new(store), prefix: Key::default(), directory: Some(path.into()) })
+        let store = Durable::new(&path).map_err(|error| gone(&error))?;
+        Ok(Self { store: Arc::new(store), prefix: Key::default() })
     }
 
     /// A bucket and a prefix in it. Where it is and who we are, say the usual variables `AWS_ENDPOINT_URL`,
@@ -96,12 +93,12 @@ impl Blobs {
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             .build()
             .map_err(|error| ContentError::Address(error.to_string()))?;
-        Ok(Self { store: Arc::new(store), prefix: Key::from(prefix), directory: None })
+        Ok(Self { store: Arc::new(store), prefix: Key::from(prefix) })
     }
 
     /// Over any other way to keep objects, of which a put that was answered is durable: through a gateway.
     pub fn over(store: Arc<dyn ObjectStore>) -> Self {
-        Self { store, prefix: Key::default(), directory: None }
+        Self { store, prefix: Key::default() }
     }
 
     /// The objects themselves, for a gateway to stand before.
@@ -121,13 +118,6 @@ impl Blobs {
             // Keys are random: this is our own, of an attempt whose answer was lost.
             Err(object_store::Error::AlreadyExists { .. }) => {}
             Err(error) => return Err(fault(error)),
-        }
-        if let Some(directory) = self.directory.clone() {
-            let path: PathBuf = directory.join(at.as_ref());
-            let synced = tokio::task::spawn_blocking(move || durable(&directory, &path)).await;
-            synced
-                .map_err(|error| ContentError::Unreachable(error.to_string()))?
-                .map_err(ContentError::Io)?;
         }
         Ok(())
     }
@@ -172,20 +162,6 @@ impl Blobs {
         }
         Ok(())
     }
-}
-
-/// The file, and the names on the way to it.
-fn durable(root: &Path, path: &Path) -> std::io::Result<()> {
-    File::open(path)?.sync_all()?;
-    let mut at = path.parent();
-    while let Some(directory) = at {
-        File::open(directory)?.sync_all()?;
-        if directory == root {
-            break;
-        }
-        at = directory.parent();
-    }
-    Ok(())
 }
 
 fn fault(error: object_store::Error) -> ContentError {

@@ -4,6 +4,7 @@
 
 mod blobs;
 mod cut;
+mod durable;
 mod inspect;
 mod keys;
 mod pack;

@@ -1,0 +1,100 @@
+//! A directory as an object store whose answered puts are on the disk.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path as Key;
+use object_store::{
+    GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, Result,
+};
+
+/// See the [module](self). What it is made of renames a file in place without asking for it to be written.
+#[derive(Debug)]
+pub(super) struct Durable {
+    store: LocalFileSystem,
+    root: Arc<Path>,
+}
+
+impl Durable {
+    pub fn new(root: &Path) -> Result<Self> {
+        Ok(Self { store: LocalFileSystem::new_with_prefix(root)?, root: root.into() })
+    }
+}
+
+impl std::fmt::Display for Durable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.store.fmt(f)
+    }
+}
+
+/// The file, and the names on the way to it.
+fn write_out(root: &Path, path: &Path) -> std::io::Result<()> {
+    File::open(path)?.sync_all()?;
+    let mut at = path.parent();
+    while let Some(directory) = at {
+        File::open(directory)?.sync_all()?;
+        if directory == root {
+            break;
+        }
+        at = directory.parent();
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl ObjectStore for Durable {
+    async fn put_opts(&self, at: &Key, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let done = self.store.put_opts(at, payload, options).await;
+        // Also one that was there: perhaps by a put whose process ended before it was written out.
+        if matches!(done, Ok(_) | Err(object_store::Error::AlreadyExists { .. })) {
+            let (root, path) = (self.root.clone(), self.root.join(at.as_ref()));
+            let failed = |source: Box<dyn std::error::Error + Send + Sync>| object_store::Error::Generic {
+                store: "directory",
+                source,
+            };
+            tokio::task::spawn_blocking(move || write_out(&root, &path))
+                .await
+                .map_err(|error| failed(error.into()))?
+                .map_err(|error| failed(error.into()))?;
+        }
+        done
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        _at: &Key,
+        _options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        // Packs are put at once.
+        Err(object_store::Error::NotImplemented)
+    }
+
+    async fn get_opts(&self, at: &Key, options: GetOptions) -> Result<GetResult> {
+        self.store.get_opts(at, options).await
+    }
+
+    async fn delete(&self, at: &Key) -> Result<()> {
+        self.store.delete(at).await
+    }
+
+    fn list(&self, below: Option<&Key>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.store.list(below)
+    }
+
+    async fn list_with_delimiter(&self, below: Option<&Key>) -> Result<ListResult> {
+        self.store.list_with_delimiter(below).await
+    }
+
+    async fn copy(&self, _from: &Key, _to: &Key) -> Result<()> {
+        Err(object_store::Error::NotImplemented)
+    }
+
+    async fn copy_if_not_exists(&self, _from: &Key, _to: &Key) -> Result<()> {
+        Err(object_store::Error::NotImplemented)
+    }
+}
