@@ -1,0 +1,95 @@
+//! Contents in a bucket of a real S3 server.
+
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use object_store::aws::AmazonS3Builder;
+use shunt_tests::servers::S3;
+use shunt_volume::content::{Blobs, ContentError, ContentStore, Keys};
+use shunt_volume::id::{ObjectId, OwnerId};
+use shunt_volume::object::{Content, Kind, Object, Time};
+use shunt_volume::store::{Item, MetaStore, SqliteStore};
+
+fn meta() -> SqliteStore {
+    let root = Object {
+        id: ObjectId::ROOT,
+        kind: Kind::Directory,
+        mode: 0o755,
+        owner: OwnerId(0),
+        group: OwnerId(0),
+        modified: Time(0),
+        target: Vec::new(),
+        content: Content::empty(),
+        xattrs: Default::default(),
+    };
+    SqliteStore::in_memory(&"v".parse().unwrap(), &root, b"").unwrap()
+}
+
+fn builder(endpoint: &str, keys: (&str, &str)) -> AmazonS3Builder {
+    AmazonS3Builder::new()
+        .with_endpoint(endpoint)
+        .with_allow_http(true)
+        .with_region("us-east-1")
+        .with_bucket_name("bucket")
+        .with_access_key_id(keys.0)
+        .with_secret_access_key(keys.1)
+}
+
+fn content(builder: AmazonS3Builder) -> ContentStore {
+    ContentStore::new(Blobs::over_s3(builder, "volumes/v").unwrap(), Keys::open([1; 32]))
+}
+
+fn noise(length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+#[test]
+fn files_come_back_from_a_bucket() {
+    let Some(server) = S3::start() else {
+        return shunt_tests::skip::skip("versitygw is not installed (run tests/setup)");
+    };
+    let (meta, content) = (meta(), content(builder(&server.endpoint(), S3::KEYS)));
+    content.probe().unwrap();
+    let large = noise(70 << 20);
+    let mut upload = content.upload(&meta);
+    let files: Vec<&[u8]> = vec![&large, &large[..1000], &large[5..100_000]];
+    let contents: Vec<_> =
+        files.iter().map(|file| upload.put(*file, file.len() as u64, None).unwrap()).collect();
+    let sent = upload.finish().unwrap();
+    let stored = server.bucket().join("volumes/v/packs");
+    assert!(stored.is_dir(), "below the prefix");
+    meta.commit(&"n".parse().unwrap(), 1, &[Item { chunks: sent.chunks, ..Item::default() }]).unwrap();
+    for (bytes, kept) in files.iter().zip(&contents) {
+        let file = tempfile::tempfile().unwrap();
+        let come = std::sync::atomic::AtomicU64::new(0);
+        let count = |bytes| {
+            come.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+        };
+        content.fetch_file(&meta, kept, &file, &count).unwrap();
+        let mut read = vec![0; file.metadata().unwrap().len() as usize];
+        file.read_exact_at(&mut read, 0).unwrap();
+        assert!(read == **bytes);
+        assert_eq!(come.into_inner(), bytes.len() as u64);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_bucket_is_told_soon() {
+    let Some(server) = S3::start() else {
+        return shunt_tests::skip::skip("versitygw is not installed (run tests/setup)");
+    };
+    let wrong = |builder| content(builder).probe().unwrap_err();
+    let begun = Instant::now();
+    let keys = wrong(builder(&server.endpoint(), ("nobody", "nothing")));
+    assert!(matches!(&keys, ContentError::Unreachable(_)), "{keys}");
+    let bucket = wrong(builder(&server.endpoint(), S3::KEYS).with_bucket_name("other"));
+    assert!(matches!(&bucket, ContentError::Unreachable(_)), "{bucket}");
+    let endpoint = server.endpoint();
+    let there = content(builder(&endpoint, S3::KEYS));
+    drop(server);
+    let gone = there.probe().unwrap_err();
+    assert!(gone.is_unreachable(), "{gone}");
+    assert!(begun.elapsed() < Duration::from_secs(45), "{:?}", begun.elapsed());
+}
