@@ -35,6 +35,9 @@ impl Policed {
         let bytes = |at: NameAt<'_>| at.1.as_cstr().to_bytes().to_vec();
         let (from_spot, to_spot) = self.spots((from.0, &bytes(from)), (to.0, &bytes(to)))?;
         let swaps = flags.contains(RenameFlags::EXCHANGE);
+        if request.begun().is_some() {
+            return Ok(self.begun_rename((from, from_spot), (to, to_spot), swaps));
+        }
         self.check_name(request, &from_spot, from, Op::Delete)?;
         self.check_create(request, &to_spot)?;
         // What is there goes.
@@ -61,6 +64,27 @@ impl Policed {
             }
         }
         Ok(Move { from: from_spot, to: to_spot, file })
+    }
+
+    /// A rename that the daemon before this one allowed, and that may be done.
+    fn begun_rename(&self, from: (NameAt<'_>, Spot), to: (NameAt<'_>, Spot), swaps: bool) -> Move {
+        let ((from, from_spot), (to, to_spot)) = (from, to);
+        let mut file = None;
+        if from_spot.class != to_spot.class {
+            let lower = &self.mirror.lower;
+            let at = |at: NameAt<'_>| lower.lookup(at.0, at.1).ok().map(|found| found.id);
+            if swaps {
+                // Which is which cannot be told: both are looked up again.
+                for file in [at(from), at(to)].into_iter().flatten() {
+                    self.moved(file, &from_spot.class, &to_spot.class, false);
+                    self.moved(file, &to_spot.class, &from_spot.class, false);
+                    lower.forget(file, 1);
+                }
+            } else {
+                file = at(from).or_else(|| at(to));
+            }
+        }
+        Move { from: from_spot, to: to_spot, file }
     }
 
     /// Whether something may go where other rules are. Tells the file, whose lookup is to be given back.
