@@ -33,7 +33,7 @@ pub fn sqlite_memory() -> Option<Fresh> {
 }
 
 /// One server for all tests of this process, a volume for each.
-fn server() -> Option<&'static Postgres> {
+pub fn server() -> Option<&'static Postgres> {
     static SERVER: OnceLock<Option<Postgres>> = OnceLock::new();
     SERVER.get_or_init(|| Postgres::start(false)).as_ref()
 }

@@ -3,4 +3,5 @@
 mod build;
 mod engines;
 mod model;
+mod outage;
 mod suite;
