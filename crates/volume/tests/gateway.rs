@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::TryStreamExt as _;
-use object_store::memory::InMemory;
 use object_store::path::Path as Key;
-use object_store::{GetOptions, GetRange, ObjectStore, PutMode, PutOptions};
+use object_store::{GetOptions, GetRange, ObjectStore, PutMode, PutOptions, PutPayload};
 use shunt_volume::gateway::{Blobs, Book, Client, Credentials, Gateway, JoinError, Role, Token, join};
 use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq, VolumeName};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
-use shunt_volume::store::{Item, MetaStore, Mutation, Precondition, Refused, SqliteStore, StoreError};
+use shunt_volume::store::address::{self, MetaAddress, Options, Volume};
+use shunt_volume::store::{Item, MetaStore as _, Mutation, Precondition, Refused, StoreError};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -53,11 +53,16 @@ fn make(id: u128, name: &[u8]) -> Item {
     }
 }
 
+async fn put(blobs: &Blobs, key: &Key, bytes: &[u8]) -> object_store::Result<()> {
+    let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+    blobs.put_opts(key, PutPayload::from(bytes.to_vec()), options).await.map(|_| ())
+}
+
 /// A gateway on a port of its own.
 struct Served {
     address: SocketAddr,
     book: Arc<Book>,
-    store: Arc<SqliteStore>,
+    volume: Volume,
     runtime: Runtime,
     _stop: oneshot::Sender<()>,
     place: TempDir,
@@ -65,19 +70,21 @@ struct Served {
 
 impl Served {
     fn new() -> Self {
-        let store = SqliteStore::in_memory(&volume(), &object(1, Kind::Directory), b"").unwrap();
-        Self::over(tempfile::tempdir().unwrap(), Arc::new(store), "127.0.0.1:0")
+        let place = tempfile::tempdir().unwrap();
+        let at = MetaAddress::Sqlite(place.path().join("volume"));
+        let volume = address::create(&at, &volume(), &Options::default()).unwrap();
+        Self::over(place, volume, "127.0.0.1:0")
     }
 
-    fn over(place: TempDir, store: Arc<SqliteStore>, at: &str) -> Self {
+    fn over(place: TempDir, volume: Volume, at: &str) -> Self {
         let runtime = Runtime::new().unwrap();
         let book = Arc::new(Book::open(&place.path().join("book")).unwrap());
-        let gateway = Gateway::new(volume(), store.clone(), Arc::new(InMemory::new()), book.clone()).unwrap();
+        let gateway = Gateway::new(&volume, book.clone()).unwrap();
         let listener = runtime.block_on(TcpListener::bind(at)).unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         runtime.spawn(Arc::new(gateway).serve(listener, async { drop(stopped.await) }));
-        Self { address, book, store, runtime, _stop: stop, place }
+        Self { address, book, volume, runtime, _stop: stop, place }
     }
 
     fn token(&self, role: Role, good_for: Duration) -> Token {
@@ -144,11 +151,26 @@ fn nodes_commit_under_their_own_name() {
     // The same again is not done again.
     assert_eq!(client.commit(&name("desk"), 1, &batch).unwrap(), answers);
     let log = client.log_since(Seq(0), 10).unwrap();
-    assert_eq!(log, served.store.log_since(Seq(0), 10).unwrap());
+    assert_eq!(log, served.volume.meta.log_since(Seq(0), 10).unwrap());
     assert_eq!((log.len(), log[0].node.as_str()), (2, "desk"));
     assert_eq!(client.head().unwrap(), Seq(2));
-    assert_eq!(client.scan(ObjectId(0), 10).unwrap(), served.store.scan(ObjectId(0), 10).unwrap());
+    assert_eq!(client.scan(ObjectId(0), 10).unwrap(), served.volume.meta.scan(ObjectId(0), 10).unwrap());
     assert_eq!(client.get(&[ObjectId(2), ObjectId(9)]).unwrap()[1], None);
+}
+
+#[test]
+fn a_node_opens_the_volume_by_its_credentials() {
+    let served = Served::new();
+    let credentials = served.join(&served.token(Role::Write, MINUTE), "desk").unwrap();
+    let file = served.place.path().join("node");
+    credentials.save(&file).unwrap();
+    let at: MetaAddress = format!("gateway:{}", file.display()).parse().unwrap();
+    let opened = address::open(&at, &volume(), None).unwrap();
+    assert_eq!(opened.described, served.volume.described);
+    assert_eq!(opened.meta.head().unwrap(), Seq(0));
+    assert!(opened.keeper().is_err());
+    address::open(&at, &"other".parse().unwrap(), None).unwrap_err();
+    address::create(&at, &volume(), &Options::default()).unwrap_err();
 }
 
 #[test]
@@ -162,7 +184,7 @@ fn who_waits_is_woken() {
             (client.wait(Seq(0), Duration::from_secs(50)).unwrap(), began.elapsed())
         });
         std::thread::sleep(Duration::from_millis(200));
-        served.store.commit(&name("other"), 1, &[make(2, b"a")]).unwrap();
+        served.volume.meta.commit(&name("other"), 1, &[make(2, b"a")]).unwrap();
         let (woken, after) = waiting.join().unwrap();
         assert!(woken && after < Duration::from_secs(20), "{after:?}");
     });
@@ -177,8 +199,8 @@ fn roles_are_kept() {
     let denied = reader.commit(&name("reader"), 1, &[make(2, b"a")]).unwrap_err();
     assert!(matches!(&denied, StoreError::Denied(why) if why.contains("reader may read")), "{denied}");
     served.runtime.block_on(async {
-        read.put(&key, "bytes".into()).await.unwrap_err();
-        write.put(&key, "bytes".into()).await.unwrap();
+        put(&read, &key, b"bytes").await.unwrap_err();
+        put(&write, &key, b"bytes").await.unwrap();
         write.delete(&key).await.unwrap_err();
     });
     assert_eq!(reader.head().unwrap(), Seq(0));
@@ -209,10 +231,9 @@ fn contents_come_and_go() {
     let key = Key::from("packs/0/x");
     let bytes: Vec<u8> = (0..3_000_000u32).map(|at| (at / 7) as u8).collect();
     served.runtime.block_on(async {
-        let new = || PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-        blobs.put_opts(&key, bytes.clone().into(), new()).await.unwrap();
-        let again = blobs.put_opts(&key, "other".into(), new()).await.unwrap_err();
-        assert!(matches!(again, object_store::Error::AlreadyExists { .. }), "{again}");
+        put(&blobs, &key, &bytes).await.unwrap();
+        put(&blobs, &key, b"other").await.unwrap();
+        blobs.put(&key, "written over".into()).await.unwrap_err();
         assert_eq!(blobs.get(&key).await.unwrap().bytes().await.unwrap(), bytes);
         assert_eq!(blobs.get_range(&key, 1000..5000).await.unwrap(), bytes[1000..5000]);
         assert_eq!(blobs.get_range(&key, 2_999_990..4_000_000).await.unwrap(), bytes[2_999_990..]);
@@ -223,7 +244,7 @@ fn contents_come_and_go() {
         assert!(matches!(none, object_store::Error::NotFound { .. }), "{none}");
         // More than one answer lists.
         for at in 0..1100 {
-            blobs.put(&Key::from(format!("many/{at:04}")), vec![at as u8].into()).await.unwrap();
+            put(&blobs, &Key::from(format!("many/{at:04}")), &[at as u8]).await.unwrap();
         }
         let many: Vec<_> = blobs.list(Some(&Key::from("many"))).try_collect().await.unwrap();
         let keys: Vec<String> = many.iter().map(|meta| meta.location.to_string()).collect();
@@ -241,11 +262,11 @@ fn a_gateway_that_comes_back_is_used_again() {
     let runtime = Runtime::new().unwrap();
     let client = Client::new(credentials, runtime.handle().clone()).unwrap();
     client.commit(&name("desk"), 1, &[make(2, b"a")]).unwrap();
-    let Served { address, store, runtime: ended, place, .. } = served;
+    let Served { address, volume, runtime: ended, place, .. } = served;
     ended.shutdown_timeout(Duration::from_secs(10));
     assert!(matches!(client.head(), Err(StoreError::Unreachable(_))));
     // Another certificate, signed by the same authority.
-    let _served = Served::over(place, store, &address.to_string());
+    let _served = Served::over(place, volume, &address.to_string());
     assert_eq!(client.head().unwrap(), Seq(1));
 }
 

@@ -111,7 +111,7 @@ impl Blobs {
     }
 
     /// Stores an object that is not there yet; it is durable when this returns.
-    pub(super) async fn put(&self, key: &str, bytes: Vec<u8>) -> Result<(), ContentError> {
+    pub(crate) async fn put(&self, key: &str, bytes: Vec<u8>) -> Result<(), ContentError> {
         let at = self.key(key);
         match self.store.put_opts(&at, PutPayload::from(bytes), PutMode::Create.into()).await {
             Ok(_) => {}

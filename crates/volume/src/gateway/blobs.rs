@@ -21,7 +21,7 @@ use super::wire::{Ask, BlobStat, Failure, Tell};
 const TIME: Duration = Duration::from_secs(300);
 
 /// What a gateway keeps of contents, as an object store. Objects are small enough to be put at once, and are never
-/// copied.
+/// copied or written over: putting one that is there leaves it as it is.
 #[derive(Clone)]
 pub struct Blobs(Arc<Connections>);
 
@@ -38,9 +38,7 @@ impl Blobs {
         let generic = |source| Error::Generic { store: "gateway", source };
         self.0.ask(&ask, body, TIME).await.map_err(|error| match error {
             NoAnswer::Failed(Failure::NotFound) => Error::NotFound { path: key, source: "not found".into() },
-            NoAnswer::Failed(Failure::AlreadyThere) => {
-                Error::AlreadyExists { path: key, source: "there already".into() }
-            }
+
             NoAnswer::Failed(Failure::Denied(why)) => {
                 Error::PermissionDenied { path: key, source: why.into() }
             }
@@ -84,13 +82,11 @@ impl std::fmt::Display for Blobs {
 #[async_trait]
 impl ObjectStore for Blobs {
     async fn put_opts(&self, location: &Key, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        let new = match options.mode {
-            PutMode::Overwrite => false,
-            PutMode::Create => true,
-            PutMode::Update(_) => return Err(Error::NotImplemented),
-        };
+        if !matches!(options.mode, PutMode::Create) {
+            return Err(Error::NotImplemented);
+        }
         let body: Bytes = payload.into();
-        let ask = Ask::PutBlob { key: location.to_string(), length: body.len() as u64, new };
+        let ask = Ask::PutBlob { key: location.to_string(), length: body.len() as u64 };
         self.ask(ask, &body).await?;
         Ok(PutResult { e_tag: None, version: None })
     }

@@ -59,15 +59,15 @@ impl Connections {
         match greet(address, self.config.clone(), volume, Wish::Work).await? {
             (stream, Welcome::Work(_)) => Ok(stream),
             (_, Welcome::Refused(reason)) => Err(NoAnswer::Failed(Failure::Denied(reason))),
-            (_, Welcome::Enrolled(_)) => Err(io::Error::from(io::ErrorKind::InvalidData).into()),
+            (_, Welcome::Enrolled { .. }) => Err(io::Error::from(io::ErrorKind::InvalidData).into()),
         }
     }
 
     /// One request, and its answer with the bytes that belong to it.
     ///
     /// A connection that the gateway ended while it was idle is found out by using it, and the request is made once more
-    /// on a new one. That changes nothing of what was done the first time, commits having their token; but who puts what
-    /// is new may be told that it is there already.
+    /// on a new one. That changes nothing of what was done the first time: commits have their token, and what is stored
+    /// stays.
     pub(super) async fn ask(
         &self,
         ask: &Ask,
@@ -154,7 +154,7 @@ impl Client {
                 Failure::NoVolume => StoreError::NoVolume(self.connections.credentials.volume.clone()),
                 Failure::Denied(why) => StoreError::Denied(why),
                 Failure::Damaged(why) | Failure::Other(why) => StoreError::Damaged(why),
-                Failure::NotFound | Failure::AlreadyThere => astray(),
+                Failure::NotFound => astray(),
             }),
         }
     }
@@ -210,6 +210,13 @@ impl MetaStore for Client {
     fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError> {
         match self.ask(&Ask::Places(chunks.to_vec()), TIME)? {
             Tell::Places(places) if places.len() == chunks.len() => Ok(places),
+            _ => Err(astray()),
+        }
+    }
+
+    fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
+        match self.ask(&Ask::Known(chunks.to_vec()), TIME)? {
+            Tell::Known(known) if known.len() == chunks.len() => Ok(known),
             _ => Err(astray()),
         }
     }

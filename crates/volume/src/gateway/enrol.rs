@@ -20,6 +20,8 @@ use super::NAME;
 use super::certificates::{self, BadCertificate};
 use super::wire::{Greeting, MOST_FRAME, VERSION, Welcome, Wish, receive, send};
 use crate::id::{NodeName, VolumeName};
+use crate::store::StoreError;
+use crate::store::address::Described;
 
 /// How long a gateway may take to answer a greeting.
 const TIME: Duration = Duration::from_secs(20);
@@ -108,6 +110,7 @@ pub struct Credentials {
     authority: Vec<u8>,
     certificate: Vec<u8>,
     key: Vec<u8>,
+    about: Vec<u8>,
 }
 
 impl std::fmt::Debug for Credentials {
@@ -149,6 +152,14 @@ impl Credentials {
             .map_err(|error| JoinError::File { path: path.display().to_string(), error })
     }
 
+    /// What the volume's store keeps about it.
+    ///
+    /// # Errors
+    /// [`StoreError::Format`], [`StoreError::Damaged`].
+    pub fn described(&self) -> Result<Described, StoreError> {
+        Described::from_bytes(&self.about)
+    }
+
     pub(super) fn tls(&self) -> Result<Arc<ClientConfig>, BadCertificate> {
         Ok(Arc::new(certificates::client(&self.authority, Some((&self.certificate, &self.key)))?))
     }
@@ -187,13 +198,14 @@ pub async fn join(token: &Token, node: &NodeName) -> Result<Credentials, JoinErr
         .await
         .map_err(|error| JoinError::Unreachable { address: token.address.clone(), error })?;
     match welcome {
-        Welcome::Enrolled(certificate) => Ok(Credentials {
+        Welcome::Enrolled { certificate, about } => Ok(Credentials {
             address: token.address.clone(),
             volume: token.volume.clone(),
             node: node.clone(),
             authority: token.authority.clone(),
             certificate,
             key,
+            about,
         }),
         Welcome::Refused(reason) => Err(JoinError::Refused(reason)),
         Welcome::Work(_) => Err(JoinError::Refused("it took us for somebody else".to_owned())),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use object_store::path::Path as Key;
-use object_store::{GetOptions, GetRange, ObjectStore, PutMode, PutOptions};
+use object_store::{GetOptions, GetRange, ObjectStore};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -22,7 +22,9 @@ use super::wire::{
     Ask, BlobStat, Failure, Greeting, MOST_BLOB, MOST_FRAME, MOST_GREETING, Tell, VERSION, Welcome, Wish,
     receive, receive_bytes, send,
 };
+use crate::content::Blobs;
 use crate::id::VolumeName;
+use crate::store::address::Volume;
 use crate::store::{MetaStore, StoreError};
 
 /// Connections at once; others wait to be accepted.
@@ -46,7 +48,9 @@ type Stream = TlsStream<TcpStream>;
 pub struct Gateway {
     volume: VolumeName,
     meta: Arc<dyn MetaStore>,
-    blobs: Arc<dyn ObjectStore>,
+    blobs: Blobs,
+    objects: Arc<dyn ObjectStore>,
+    about: Vec<u8>,
     book: Arc<Book>,
     acceptor: TlsAcceptor,
 }
@@ -56,14 +60,18 @@ impl Gateway {
     ///
     /// # Errors
     /// No certificate can be made.
-    pub fn new(
-        volume: VolumeName,
-        meta: Arc<dyn MetaStore>,
-        blobs: Arc<dyn ObjectStore>,
-        book: Arc<Book>,
-    ) -> Result<Self, BookError> {
+    pub fn new(volume: &Volume, book: Arc<Book>) -> Result<Self, BookError> {
         let acceptor = TlsAcceptor::from(Arc::new(book.authority().server()?));
-        Ok(Self { volume, meta, blobs, book, acceptor })
+        let blobs = volume.content.blobs().clone();
+        Ok(Self {
+            volume: volume.described.name.clone(),
+            meta: volume.meta.clone(),
+            objects: blobs.objects(),
+            blobs,
+            about: volume.described.to_bytes(),
+            book,
+            acceptor,
+        })
     }
 
     /// Serves those who connect until `stop` is ready; requests that were begun are finished then.
@@ -182,7 +190,7 @@ impl Gateway {
                 match enrolled.map(|enrolled| enrolled.unwrap_or_else(|error| Err(error.to_string()))) {
                     Ok(Ok(certificate)) => {
                         tracing::info!("{node} joined from {peer}");
-                        Welcome::Enrolled(certificate)
+                        Welcome::Enrolled { certificate, about: self.about.clone() }
                     }
                     Ok(Err(reason)) => {
                         tracing::warn!("{peer} could not join as {node}: {reason}");
@@ -207,7 +215,7 @@ impl Gateway {
             return send(stream, &Tell::Failed(Failure::Denied(denied))).await;
         }
         let (tell, body) = match ask {
-            Ask::PutBlob { key, new, .. } => (self.put(key, new, body).await, None),
+            Ask::PutBlob { key, .. } => (self.put(key, body).await, None),
             Ask::GetBlob { key, range } => match self.read(key, range).await {
                 Ok((tell, bytes)) => (Ok(tell), Some(bytes)),
                 Err(failure) => (Err(failure), None),
@@ -237,6 +245,7 @@ impl Gateway {
                     Tell::Log(meta.log_since(after, most.min(MOST_ITEMS) as usize)?)
                 }
                 Ask::Places(chunks) => Tell::Places(meta.places(&chunks)?),
+                Ask::Known(chunks) => Tell::Known(meta.known(&chunks)?),
                 Ask::Wait { after, milliseconds } => {
                     let at_most = Duration::from_millis(milliseconds.into()).min(MOST_WAIT);
                     Tell::Woken(meta.wait(after, at_most)?)
@@ -259,11 +268,12 @@ impl Gateway {
         }))
     }
 
-    async fn put(&self, key: String, new: bool, body: Vec<u8>) -> Result<Tell, Failure> {
-        let mode = if new { PutMode::Create } else { PutMode::Overwrite };
-        let options = PutOptions { mode, ..PutOptions::default() };
-        self.blobs.put_opts(&parse(key)?, body.into(), options).await.map_err(failure)?;
-        Ok(Tell::Done)
+    async fn put(&self, key: String, body: Vec<u8>) -> Result<Tell, Failure> {
+        let key = parse(key)?;
+        match self.blobs.put(key.as_ref(), body).await {
+            Ok(()) => Ok(Tell::Done),
+            Err(error) => Err(Failure::Unreachable(error.to_string())),
+        }
     }
 
     async fn read(&self, key: String, range: Option<(u64, u64)>) -> Result<(Tell, bytes::Bytes), Failure> {
@@ -271,7 +281,7 @@ impl Gateway {
             range: range.map(|(start, end)| GetRange::Bounded(start..end)),
             ..GetOptions::default()
         };
-        let found = self.blobs.get_opts(&parse(key)?, options).await.map_err(failure)?;
+        let found = self.objects.get_opts(&parse(key)?, options).await.map_err(failure)?;
         let (stat, range) = (told(&found.meta), found.range.clone());
         if range.end.saturating_sub(range.start) > MOST_BLOB {
             return Err(Failure::Other(format!("more than {MOST_BLOB} bytes were asked for at once")));
@@ -281,20 +291,20 @@ impl Gateway {
     }
 
     async fn stat(&self, key: String) -> Result<Tell, Failure> {
-        let meta = self.blobs.head(&parse(key)?).await.map_err(failure)?;
+        let meta = self.objects.head(&parse(key)?).await.map_err(failure)?;
         Ok(Tell::Stat(told(&meta)))
     }
 
     async fn delete(&self, key: String) -> Result<Tell, Failure> {
-        self.blobs.delete(&parse(key)?).await.map_err(failure)?;
+        self.objects.delete(&parse(key)?).await.map_err(failure)?;
         Ok(Tell::Done)
     }
 
     async fn list(&self, prefix: Option<String>, after: Option<String>) -> Result<Tell, Failure> {
         let prefix = prefix.map(parse).transpose()?;
         let mut listed = match after {
-            Some(after) => self.blobs.list_with_offset(prefix.as_ref(), &parse(after)?),
-            None => self.blobs.list(prefix.as_ref()),
+            Some(after) => self.objects.list_with_offset(prefix.as_ref(), &parse(after)?),
+            None => self.objects.list(prefix.as_ref()),
         };
         // No order is promised: the smallest keys of all are kept.
         let mut found = std::collections::BTreeMap::new();
@@ -328,7 +338,7 @@ fn told(meta: &object_store::ObjectMeta) -> BlobStat {
 fn failure(error: object_store::Error) -> Failure {
     match error {
         object_store::Error::NotFound { .. } => Failure::NotFound,
-        object_store::Error::AlreadyExists { .. } => Failure::AlreadyThere,
+
         error => Failure::Unreachable(error.to_string()),
     }
 }

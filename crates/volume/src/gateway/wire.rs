@@ -92,8 +92,8 @@ pub(super) enum Wish {
 pub(super) enum Welcome {
     /// Requests may come.
     Work(Role),
-    /// The certificate, DER.
-    Enrolled(Vec<u8>),
+    /// The certificate, DER, and the description of the volume.
+    Enrolled { certificate: Vec<u8>, about: Vec<u8> },
     /// One line.
     Refused(String),
 }
@@ -115,15 +115,15 @@ pub(super) enum Ask {
         most: u32,
     },
     Places(Vec<ChunkId>),
+    Known(Vec<ChunkId>),
     Wait {
         after: Seq,
         milliseconds: u32,
     },
-    /// The bytes follow. `new`: not where there is one of this key.
+    /// The bytes follow. Where there is one of this key, that one stays.
     PutBlob {
         key: String,
         length: u64,
-        new: bool,
     },
     /// From a byte on to another, which is not included.
     GetBlob {
@@ -171,6 +171,7 @@ pub(super) enum Tell {
     Page(Page),
     Log(Vec<Entry>),
     Places(Vec<Option<Place>>),
+    Known(Vec<bool>),
     Woken(bool),
     Done,
     /// The bytes of the range follow.
@@ -196,7 +197,6 @@ pub(super) enum Failure {
     NoVolume,
     Denied(String),
     NotFound,
-    AlreadyThere,
     Other(String),
 }
 

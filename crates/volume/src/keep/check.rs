@@ -115,7 +115,7 @@ pub fn check(volume: &Volume, depth: Depth, progress: Progress<'_>) -> Result<Ch
             break;
         }
     }
-    let mut known = spoken(&*volume.keeper, &*volume.meta, &volume.content, progress)?;
+    let mut known = spoken(volume.keeper()?, &*volume.meta, &volume.content, progress)?;
     for (id, error) in std::mem::take(&mut known.unread) {
         checked.tell(Problem::Damaged(id, error.to_string()));
     }
@@ -177,7 +177,7 @@ fn metadata(volume: &Volume, checked: &mut Checked, progress: Progress<'_>) -> R
     let mut reached: HashMap<u64, bool> = HashMap::from([(short(ObjectId::ROOT), true)]);
     let mut from = Some(ObjectId(0));
     while let Some(at) = from {
-        let (kept, next) = volume.keeper.scan_kept(at, PAGE)?;
+        let (kept, next) = volume.keeper()?.scan_kept(at, PAGE)?;
         for kept in kept {
             object(&kept, &all, &mut reached, checked);
         }
@@ -242,7 +242,7 @@ fn contents(
     let mut found = 0;
     let mut after = ChunkId([0; 32]);
     loop {
-        let chunks = volume.keeper.scan_chunks(after, PAGE)?;
+        let chunks = volume.keeper()?.scan_chunks(after, PAGE)?;
         let Some((last, _)) = chunks.last() else { break };
         after = *last;
         let mut read: Vec<(ChunkId, Chunk)> = Vec::new();
@@ -276,7 +276,7 @@ fn contents(
 fn without_place(volume: &Volume, checked: &mut Checked, progress: Progress<'_>) -> Result<(), KeepError> {
     let (mut from, mut count) = (Some(ObjectId(0)), 0);
     while let Some(at) = from {
-        let (objects, next) = volume.keeper.scan_kept(at, PAGE)?;
+        let (objects, next) = volume.keeper()?.scan_kept(at, PAGE)?;
         let mut wanted = Vec::new();
         for kept in &objects {
             // A list that cannot be read was told.

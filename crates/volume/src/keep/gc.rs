@@ -37,7 +37,7 @@ pub struct Collected {
 /// Those of the stores; what was done until then is well. A list of pieces that cannot be read: nothing is done then.
 pub fn collect(volume: &Volume, grace: Duration, progress: Progress<'_>) -> Result<Collected, KeepError> {
     let now = system_clock()();
-    let keeper = &*volume.keeper;
+    let keeper = volume.keeper()?;
     let mut spoken = spoken(keeper, &*volume.meta, &volume.content, progress)?;
     if let Some((_, error)) = spoken.unread.pop() {
         return Err(error.into());

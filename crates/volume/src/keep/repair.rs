@@ -48,7 +48,7 @@ pub fn repair(
     }
     let wrong = count.len() as u64;
     match checked.at {
-        Some(at) if wrong > 0 && volume.keeper.mend(at, &count)? => done.counts = wrong,
+        Some(at) if wrong > 0 && volume.keeper()?.mend(at, &count)? => done.counts = wrong,
         _ => done.left += wrong,
     }
     let places = find(volume, &pieces, progress)?;
@@ -57,7 +57,7 @@ pub fn repair(
     if !places.is_empty() {
         // Condemned first: only then a chunk may get another place.
         let ids: Vec<ChunkId> = places.iter().map(|(id, _)| *id).collect();
-        volume.keeper.condemn(&ids, system_clock()())?;
+        volume.keeper()?.condemn(&ids, system_clock()())?;
         let item = Item { chunks: places, ..Item::default() };
         volume.meta.commit(node, rand::random(), &[item])?;
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::content::{Blobs, ContentError, ContentStore, Keys, Secret};
+use crate::content::{Blobs, ContentError, ContentStore, Keys, Secret, runtime};
+use crate::gateway::{Client, Credentials, JoinError};
 use crate::id::{ObjectId, OwnerId, VolumeName};
 use crate::object::{Content, Kind, Object, Time};
 use crate::store::keep::Keeper;
@@ -21,13 +22,15 @@ const DATA: &str = "data";
 
 /// Where the metadata of a volume are.
 ///
-/// As text: `sqlite:DIR`, or `postgres://…` as PostgreSQL's own tools understand it.
+/// As text: `sqlite:DIR`, `postgres://…` as PostgreSQL's own tools understand it, or `gateway:FILE`.
 #[derive(Clone, PartialEq, Eq)]
 pub enum MetaAddress {
     /// In a directory of this machine.
     Sqlite(PathBuf),
     /// In a database, which may hold others too. There may be a password in it.
     Postgres(String),
+    /// Behind a gateway, as a file of [`Credentials`] says; the contents too.
+    Gateway(PathBuf),
 }
 
 /// Where the contents of a volume are.
@@ -55,6 +58,9 @@ pub enum OpenError {
     /// With the contents.
     #[error(transparent)]
     Content(#[from] ContentError),
+    /// With the credentials of a gateway's node.
+    #[error(transparent)]
+    Credentials(#[from] JoinError),
     /// It is encrypted.
     #[error("the contents of volume {0} are encrypted: its key is needed")]
     NeedsKey(VolumeName),
@@ -69,6 +75,7 @@ impl FromStr for MetaAddress {
     fn from_str(text: &str) -> Result<Self, OpenError> {
         match text.split_once(':') {
             Some(("sqlite", dir)) if !dir.is_empty() => Ok(Self::Sqlite(dir.into())),
+            Some(("gateway", file)) if !file.is_empty() => Ok(Self::Gateway(file.into())),
             Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres(text.to_owned())),
             // Not the text: a misspelt one may have a password in it too.
             _ => Err(OpenError::Address("--meta".into(), "say sqlite:DIR or postgres://USER@HOST/DATABASE")),
@@ -81,6 +88,7 @@ impl fmt::Debug for MetaAddress {
         match self {
             Self::Sqlite(dir) => write!(f, "sqlite:{}", dir.display()),
             Self::Postgres(_) => f.write_str("postgres://…"),
+            Self::Gateway(file) => write!(f, "gateway:{}", file.display()),
         }
     }
 }
@@ -132,7 +140,7 @@ pub struct Described {
 }
 
 impl Described {
-    fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         [&FORMAT.to_le_bytes()[..], &code::encode(self)].concat()
     }
 
@@ -193,12 +201,23 @@ impl Default for Options {
 pub struct Volume {
     /// The metadata.
     pub meta: Arc<dyn MetaStore>,
-    /// The same, as its keeper sees them.
-    pub keeper: Arc<dyn Keeper>,
+    /// The same, as its keeper sees them; not through a gateway.
+    keeper: Option<Arc<dyn Keeper>>,
     /// What files hold.
     pub content: ContentStore,
     /// What was written down when it was made.
     pub described: Described,
+}
+
+impl Volume {
+    /// The metadata as their keeper sees them.
+    ///
+    /// # Errors
+    /// [`StoreError::Denied`] through a gateway.
+    pub fn keeper(&self) -> Result<&dyn Keeper, StoreError> {
+        let why = "a volume is looked after where its stores are, not through a gateway";
+        self.keeper.as_deref().ok_or_else(|| StoreError::Denied(why.to_owned()))
+    }
 }
 
 impl fmt::Debug for Volume {
@@ -242,8 +261,9 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
             Arc::new(SqliteStore::create(&dir.join(META), name, &root, &about)?)
         }
         MetaAddress::Postgres(address) => Arc::new(PostgresStore::create(address, name, &root, &about)?),
+        MetaAddress::Gateway(_) => return Err(made_elsewhere(meta)),
     };
-    Ok(Volume { meta: keeper.clone(), keeper, content, described })
+    Ok(Volume { meta: keeper.clone(), keeper: Some(keeper), content, described })
 }
 
 /// Opens a volume.
@@ -266,13 +286,30 @@ pub fn open(meta: &MetaAddress, name: &VolumeName, secret: Option<&Secret>) -> R
             let about = store.description()?;
             (Arc::new(store), about)
         }
+        MetaAddress::Gateway(file) => return open_remote(file, name, secret),
     };
     let described = Described::from_bytes(&about)?;
     if described.name != *name {
         return Err(StoreError::NoVolume(name.clone()).into());
     }
     let content = contents(meta, &described, secret)?;
-    Ok(Volume { meta: keeper.clone(), keeper, content, described })
+    Ok(Volume { meta: keeper.clone(), keeper: Some(keeper), content, described })
+}
+
+fn open_remote(file: &Path, name: &VolumeName, secret: Option<&Secret>) -> Result<Volume, OpenError> {
+    let credentials = Credentials::load(file)?;
+    if credentials.volume != *name {
+        return Err(StoreError::NoVolume(name.clone()).into());
+    }
+    let described = credentials.described()?;
+    let keys = described.keys(secret)?;
+    let client = Client::new(credentials, runtime().clone()).map_err(JoinError::from)?;
+    let content = ContentStore::new(Blobs::over(Arc::new(client.blobs())), keys);
+    Ok(Volume { meta: Arc::new(client), keeper: None, content, described })
+}
+
+fn made_elsewhere(meta: &MetaAddress) -> OpenError {
+    OpenError::Address(format!("{meta:?}"), "a volume is made where its stores are, not through a gateway")
 }
 
 fn contents(
@@ -286,6 +323,7 @@ fn contents(
             let why = "a volume in a database needs --data s3://BUCKET/PREFIX or file:DIR";
             return Err(OpenError::Address(described.data.to_string(), why));
         }
+        (_, MetaAddress::Gateway(_)) => return Err(made_elsewhere(meta)),
         (DataAddress::Directory(dir), _) => Blobs::directory(dir)?,
         (DataAddress::S3(bucket, prefix), _) => Blobs::s3(bucket, prefix)?,
     };
