@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use futures::TryStreamExt as _;
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectStore, PutMode, PutOptions, PutPayload};
-use shunt_volume::gateway::{Blobs, Book, Client, Credentials, Gateway, JoinError, Role, Token, join};
+use shunt_volume::gateway::{
+    Blobs, Book, Client, Credentials, Gateway, JoinError, Role, Serving, Token, join,
+};
 use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq, VolumeName};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
 use shunt_volume::store::address::{self, MetaAddress, Options, Volume};
 use shunt_volume::store::{Item, MetaStore as _, Mutation, Precondition, Refused, StoreError};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -64,7 +64,7 @@ struct Served {
     book: Arc<Book>,
     volume: Volume,
     runtime: Runtime,
-    _stop: oneshot::Sender<()>,
+    serving: Serving,
     place: TempDir,
 }
 
@@ -79,12 +79,9 @@ impl Served {
     fn over(place: TempDir, volume: Volume, at: &str) -> Self {
         let runtime = Runtime::new().unwrap();
         let book = Arc::new(Book::open(&place.path().join("book")).unwrap());
-        let gateway = Gateway::new(&volume, book.clone()).unwrap();
-        let listener = runtime.block_on(TcpListener::bind(at)).unwrap();
-        let address = listener.local_addr().unwrap();
-        let (stop, stopped) = oneshot::channel::<()>();
-        runtime.spawn(Arc::new(gateway).serve(listener, async { drop(stopped.await) }));
-        Self { address, book, volume, runtime, _stop: stop, place }
+        let serving = Gateway::new(&volume, book.clone()).unwrap().listen(at).unwrap();
+        let address = serving.address();
+        Self { address, book, volume, runtime, serving, place }
     }
 
     fn token(&self, role: Role, good_for: Duration) -> Token {
@@ -93,12 +90,12 @@ impl Served {
     }
 
     fn join(&self, token: &Token, node: &str) -> Result<Credentials, JoinError> {
-        self.runtime.block_on(join(token, &name(node)))
+        join(token, &name(node))
     }
 
     fn client(&self, role: Role, node: &str) -> (Client, Blobs) {
         let credentials = self.join(&self.token(role, MINUTE), node).unwrap();
-        let client = Client::new(credentials, self.runtime.handle().clone()).unwrap();
+        let client = Client::new(credentials).unwrap();
         let blobs = client.blobs();
         (client, blobs)
     }
@@ -219,7 +216,7 @@ fn certificates_of_others_are_worth_nothing() {
     let (served, other) = (Served::new(), Served::new());
     let mut credentials = other.join(&other.token(Role::Admin, MINUTE), "desk").unwrap();
     credentials.address = served.address.to_string();
-    let client = Client::new(credentials, served.runtime.handle().clone()).unwrap();
+    let client = Client::new(credentials).unwrap();
     let refused = client.head().unwrap_err();
     assert!(matches!(&refused, StoreError::Unreachable(why) if why.contains("certificate")), "{refused}");
 }
@@ -259,11 +256,10 @@ fn contents_come_and_go() {
 fn a_gateway_that_comes_back_is_used_again() {
     let served = Served::new();
     let credentials = served.join(&served.token(Role::Write, MINUTE), "desk").unwrap();
-    let runtime = Runtime::new().unwrap();
-    let client = Client::new(credentials, runtime.handle().clone()).unwrap();
+    let client = Client::new(credentials).unwrap();
     client.commit(&name("desk"), 1, &[make(2, b"a")]).unwrap();
-    let Served { address, volume, runtime: ended, place, .. } = served;
-    ended.shutdown_timeout(Duration::from_secs(10));
+    let Served { address, volume, serving, place, .. } = served;
+    serving.stop().unwrap();
     assert!(matches!(client.head(), Err(StoreError::Unreachable(_))));
     // Another certificate, signed by the same authority.
     let _served = Served::over(place, volume, &address.to_string());

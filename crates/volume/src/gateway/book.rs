@@ -79,6 +79,7 @@ impl Book {
             let (authority, key) = Authority::make()?;
             making.execute_batch(
                 "CREATE TABLE authority (certificate BLOB NOT NULL, key BLOB NOT NULL);
+                 CREATE TABLE address (one INTEGER PRIMARY KEY CHECK (one = 0), address TEXT NOT NULL);
                  CREATE TABLE invitation (secret BLOB PRIMARY KEY, role TEXT NOT NULL, until INTEGER NOT NULL);
                  CREATE TABLE node (certificate BLOB PRIMARY KEY, name TEXT NOT NULL UNIQUE, role TEXT NOT NULL,
                                     since INTEGER NOT NULL);",
@@ -96,6 +97,23 @@ impl Book {
 
     pub(super) fn authority(&self) -> &Authority {
         &self.authority
+    }
+
+    /// Notes where nodes find the gateway: host and port.
+    ///
+    /// # Errors
+    /// [`BookError`]
+    pub fn set_address(&self, address: &str) -> Result<(), BookError> {
+        self.database.lock().execute("INSERT OR REPLACE INTO address VALUES (0, ?)", [address])?;
+        Ok(())
+    }
+
+    /// What was noted last.
+    ///
+    /// # Errors
+    /// [`BookError`]
+    pub fn address(&self) -> Result<Option<String>, BookError> {
+        Ok(self.database.lock().query_row("SELECT address FROM address", [], |row| row.get(0)).optional()?)
     }
 
     /// An invitation that is good once, for so long. Only its hash is kept.

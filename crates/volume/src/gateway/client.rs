@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use tokio::runtime::Handle;
+
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
@@ -15,6 +15,7 @@ use tokio_rustls::rustls::ClientConfig;
 use super::certificates::BadCertificate;
 use super::enrol::{Credentials, greet};
 use super::wire::{Ask, Failure, MOST_BLOB, MOST_FRAME, Tell, Welcome, Wish, receive, receive_bytes, send};
+use crate::content::runtime;
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{ChunkId, Stored};
 use crate::store::{Entry, Item, MetaStore, Page, Place, Refused, StoreError};
@@ -124,16 +125,15 @@ impl Connections {
 /// The metadata of a volume behind a gateway.
 pub struct Client {
     connections: Arc<Connections>,
-    runtime: Handle,
 }
 
 impl Client {
-    /// Connects at the first call. Calls block: none may come from a thread of `runtime`.
+    /// Connects at the first call. Calls block.
     ///
     /// # Errors
     /// The credentials make no sense.
-    pub fn new(credentials: Credentials, runtime: Handle) -> Result<Self, BadCertificate> {
-        Ok(Self { connections: Arc::new(Connections::new(credentials)?), runtime })
+    pub fn new(credentials: Credentials) -> Result<Self, BadCertificate> {
+        Ok(Self { connections: Arc::new(Connections::new(credentials)?) })
     }
 
     /// The contents of the same volume.
@@ -142,7 +142,7 @@ impl Client {
     }
 
     fn ask(&self, ask: &Ask, time: Duration) -> Result<Tell, StoreError> {
-        match self.runtime.block_on(self.connections.ask(ask, &[], time)) {
+        match runtime().block_on(self.connections.ask(ask, &[], time)) {
             Ok((tell, _)) => Ok(tell),
             Err(NoAnswer::Io(error)) => {
                 let address = &self.connections.credentials.address;

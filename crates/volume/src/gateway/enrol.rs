@@ -19,6 +19,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::NAME;
 use super::certificates::{self, BadCertificate};
 use super::wire::{Greeting, MOST_FRAME, VERSION, Welcome, Wish, receive, send};
+use crate::content::runtime;
 use crate::id::{NodeName, VolumeName};
 use crate::store::StoreError;
 use crate::store::address::Described;
@@ -190,7 +191,11 @@ pub(super) async fn greet(
 ///
 /// # Errors
 /// [`JoinError`]
-pub async fn join(token: &Token, node: &NodeName) -> Result<Credentials, JoinError> {
+pub fn join(token: &Token, node: &NodeName) -> Result<Credentials, JoinError> {
+    runtime().block_on(enrol(token, node))
+}
+
+async fn enrol(token: &Token, node: &NodeName) -> Result<Credentials, JoinError> {
     let (key, request) = certificates::request(node)?;
     let config = Arc::new(certificates::client(&token.authority, None)?);
     let wish = Wish::Enrol { secret: token.secret, node: node.clone(), request };

@@ -18,7 +18,7 @@ pub use blobs::Blobs;
 pub use book::{Book, BookError, Node};
 pub use client::Client;
 pub use enrol::{Credentials, JoinError, Token, join};
-pub use server::Gateway;
+pub use server::{Gateway, Serving};
 pub use wire::Role;
 
 /// The name in the gateways' certificates. Nodes know a gateway by who signed that, not by where it is.

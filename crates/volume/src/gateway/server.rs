@@ -11,8 +11,8 @@ use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectStore};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -22,7 +22,7 @@ use super::wire::{
     Ask, BlobStat, Failure, Greeting, MOST_BLOB, MOST_FRAME, MOST_GREETING, Tell, VERSION, Welcome, Wish,
     receive, receive_bytes, send,
 };
-use crate::content::Blobs;
+use crate::content::{Blobs, runtime};
 use crate::id::VolumeName;
 use crate::store::address::Volume;
 use crate::store::{MetaStore, StoreError};
@@ -74,15 +74,23 @@ impl Gateway {
         })
     }
 
+    /// Serves at an address (host and port; port 0: a free one) until it is stopped.
+    ///
+    /// # Errors
+    /// It cannot be listened at.
+    pub fn listen(self, address: &str) -> io::Result<Serving> {
+        let listener = runtime().block_on(TcpListener::bind(address))?;
+        let address = listener.local_addr()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = runtime().spawn(Arc::new(self).serve(listener, async { drop(stopped.await) }));
+        Ok(Serving { address, stop, task })
+    }
+
     /// Serves those who connect until `stop` is ready; requests that were begun are finished then.
     ///
     /// # Errors
     /// Those of accepting, where it cannot go on.
-    pub async fn serve(
-        self: Arc<Self>,
-        listener: TcpListener,
-        stop: impl Future<Output = ()>,
-    ) -> io::Result<()> {
+    async fn serve(self: Arc<Self>, listener: TcpListener, stop: impl Future<Output = ()>) -> io::Result<()> {
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         let (stopping, stopped) = watch::channel(false);
         let mut sessions = JoinSet::new();
@@ -318,6 +326,30 @@ impl Gateway {
             }
         }
         Ok(Tell::Blobs { found: found.into_values().collect(), more })
+    }
+}
+
+/// A gateway at work.
+#[derive(Debug)]
+pub struct Serving {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<io::Result<()>>,
+}
+
+impl Serving {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Finishes what was begun, and ends.
+    ///
+    /// # Errors
+    /// It had ended by itself.
+    pub fn stop(self) -> io::Result<()> {
+        let _ = self.stop.send(());
+        runtime().block_on(self.task).map_err(io::Error::other)?
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::content::{Blobs, ContentError, ContentStore, Keys, Secret, runtime};
+use crate::content::{Blobs, ContentError, ContentStore, Keys, Secret};
 use crate::gateway::{Client, Credentials, JoinError};
 use crate::id::{ObjectId, OwnerId, VolumeName};
 use crate::object::{Content, Kind, Object, Time};
@@ -303,7 +303,7 @@ fn open_remote(file: &Path, name: &VolumeName, secret: Option<&Secret>) -> Resul
     }
     let described = credentials.described()?;
     let keys = described.keys(secret)?;
-    let client = Client::new(credentials, runtime().clone()).map_err(JoinError::from)?;
+    let client = Client::new(credentials).map_err(JoinError::from)?;
     let content = ContentStore::new(Blobs::over(Arc::new(client.blobs())), keys);
     Ok(Volume { meta: Arc::new(client), keeper: None, content, described })
 }
