@@ -37,6 +37,7 @@ pub mod stage;
 pub mod sys;
 pub mod turn;
 pub mod user;
+pub mod volume;
 
 pub use cmd::{Ran, copy_program, patiently, run, run_for, sh};
 pub use image::Image;
@@ -46,6 +47,7 @@ pub use peer::Peer;
 pub use rng::Rng;
 pub use stage::{Plan, Stage};
 pub use user::User;
+pub use volume::Volume;
 
 /// Turns test bodies `fn name(stage: &Stage)` into tests, one for each place they run in.
 ///

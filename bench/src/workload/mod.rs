@@ -15,6 +15,7 @@ mod mounts;
 mod opens;
 mod policy;
 mod tree;
+mod volume;
 
 use anyhow::{Result, bail};
 
@@ -54,6 +55,7 @@ pub const ALL: &[Workload] = &[
     ext4::NAMES,
     ext4::MOUNT,
     engine::WORKLOAD,
+    volume::WORKLOAD,
 ];
 
 /// Those whose name contains one of `parts`; all when there are none.

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use shunt_fuse::mount::MountOptions;
 
-use crate::args::{CacheArg, Ext4Args, KillprivArg, LsmArg, MountArgs, PassthroughArg, expand, ids};
+use crate::args::{
+    CacheArg, Ext4Args, KillprivArg, LsmArg, MountArgs, PassthroughArg, VolumeCommand, expand, ids,
+};
 use crate::error::Result;
 
 const EXIT_CODES: &str = "\
@@ -96,6 +98,12 @@ pub enum Command {
     /// to read the image. The image need not be trusted. One that has the name of a command is given as ./info.
     #[command(after_help = EXT4_EXAMPLES, args_override_self = true)]
     Ext4(Ext4Args),
+
+    /// A tree of files that several machines share, and that goes on working off the network
+    Volume {
+        #[command(subcommand)]
+        command: VolumeCommand,
+    },
 
     /// Check the rules of a policy, or tell what they decide
     ///
@@ -354,20 +362,23 @@ pub struct InstallHelpersArgs {
 /// A wrong `-o`.
 pub fn parse(argv: &[OsString]) -> Result<Command> {
     let cli = Cli::try_parse_from(argv).unwrap_or_else(|error| error.exit());
-    let (name, mount) = match &cli.command {
-        Command::Mirror(args) => ("mirror", &args.mount),
-        Command::Ext4(Ext4Args::Mount(args)) => ("ext4", &args.mount),
+    let (names, mount): (&[&str], _) = match &cli.command {
+        Command::Mirror(args) => (&["mirror"], &args.mount),
+        Command::Ext4(Ext4Args::Mount(args)) => (&["ext4"], &args.mount),
+        Command::Volume { command: VolumeCommand::Mount(args) } => (&["volume", "mount"], &args.mount),
         _ => return Ok(cli.command),
     };
     let mut command = Cli::command();
     command.build();
-    let command = command.find_subcommand(name).expect("it was just parsed");
+    let command = names
+        .iter()
+        .fold(&command, |command, name| command.find_subcommand(name).expect("it was just parsed"));
     let extra = expand(&mount.options, &mut MountOptions::new(), command)?;
     if extra.is_empty() {
         return Ok(cli.command);
     }
     // In front of the others, so that a long option beats its twin in -o: the last one counts.
-    let (head, tail) = argv.split_at(argv.len().min(2));
+    let (head, tail) = argv.split_at(argv.len().min(1 + names.len()));
     let argv = head.iter().chain(&extra).chain(tail);
     Ok(Cli::try_parse_from(argv).unwrap_or_else(|error| error.exit()).command)
 }

@@ -23,11 +23,21 @@ const MAX_LINE: u64 = 64 << 10;
 /// # Errors
 /// The failure of that process, or how it ended without a word.
 pub fn launch(argv: &[OsString]) -> Result<String> {
-    let [program, command, rest @ ..] = argv else { return Err(failed("there is nothing to start")) };
+    launch_command(argv, 2)
+}
+
+/// The same for a command whose name, with that of the program, has so many words.
+///
+/// # Errors
+/// As of [`launch`].
+pub fn launch_command(argv: &[OsString], words: usize) -> Result<String> {
+    let ([program, command @ ..], rest) = argv.split_at(words.min(argv.len())) else {
+        return Err(failed("there is nothing to start"));
+    };
     let cannot = |error: io::Error| failed(format_args!("cannot start the daemon (/proc/self/exe): {error}"));
     let mut child = Command::new("/proc/self/exe")
         .arg0(program)
-        .arg(command)
+        .args(command)
         .arg("--background")
         .args(rest)
         .stdin(Stdio::null())

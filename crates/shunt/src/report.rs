@@ -86,6 +86,28 @@ pub struct Stat {
     /// What answers in the kernel, where that was wanted.
     #[serde(default)]
     pub extension: Option<Extension>,
+    /// The volume, where it is one.
+    #[serde(default)]
+    pub volume: Option<VolumeReport>,
+}
+
+/// A volume, as `shunt volume status --json` shows it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VolumeReport {
+    /// Its name.
+    pub name: String,
+    /// What this machine is called in it.
+    pub node: String,
+    /// Where this machine keeps it.
+    pub cache: String,
+    /// `online`, `offline`, or `alone` where no store belongs to it.
+    pub state: String,
+    /// Why it is not online.
+    pub reason: Option<String>,
+    /// Changes of this machine that the store does not have.
+    pub pending: u64,
+    /// Objects that the kernel knows.
+    pub objects_known: u64,
 }
 
 /// A program in the kernel that answers requests.

@@ -10,6 +10,7 @@ mod mount;
 mod options;
 mod passthrough;
 mod takeover;
+mod volume;
 mod wakeful;
 
 pub use cache::CacheArg;
@@ -21,4 +22,5 @@ pub use mount::MountArgs;
 pub use options::expand;
 pub use passthrough::PassthroughArg;
 pub use takeover::TakeoverArg;
+pub use volume::{VolumeCommand, VolumeMountArgs, VolumeStatusArgs};
 pub use wakeful::WakefulArg;

@@ -12,6 +12,7 @@ mod stat;
 mod stat_table;
 mod umount;
 mod upgrade;
+mod volume;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -25,6 +26,7 @@ pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
     match command {
         Command::Mirror(args) => return mirror::run(&args, argv),
         Command::Ext4(args) => return ext4::run(&args, argv),
+        Command::Volume { command } => return volume::run(&command, argv),
         Command::Policy { command } => policy::run(&command)?,
         Command::Umount(args) => umount::run(&args)?,
         Command::Upgrade(args) => upgrade::run(&args)?,

@@ -199,6 +199,7 @@ impl Provider for Facts {
             memory: self.memory(),
             negotiated: self.negotiated(),
             extension: self.extension(),
+            volume: (self.held)().volume,
         }
     }
 

@@ -27,7 +27,7 @@ use crate::control::{self, Control, SocketName};
 use crate::daemon;
 use crate::error::{Code, Failure, Result, failed};
 use crate::log;
-use crate::report::{TookOver, Watch};
+use crate::report::{TookOver, VolumeReport, Watch};
 use crate::sandbox;
 use block::Tried;
 use facts::Facts;
@@ -51,6 +51,8 @@ pub struct Held {
     pub extension: Option<Extended>,
     /// Who checks the rules of its policy, if there is one.
     pub rules: Option<String>,
+    /// The volume, where it is one.
+    pub volume: Option<VolumeReport>,
 }
 
 /// A program in the kernel.

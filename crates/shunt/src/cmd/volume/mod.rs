@@ -1,0 +1,18 @@
+//! `shunt volume`.
+
+mod mount;
+mod status;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use crate::args::VolumeCommand;
+use crate::error::Result;
+
+pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
+    match command {
+        VolumeCommand::Mount(args) => return mount::run(args, argv),
+        VolumeCommand::Status(args) => status::run(args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,112 @@
+//! `shunt volume mount NAME MOUNTPOINT`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use shunt_fuse::mount::bdi::BdiTuning;
+use shunt_volume::id::{NodeName, VolumeName};
+use shunt_volume::replica::{Options, Replica, ReplicaError};
+use shunt_volumefs::VolumeFs;
+
+use crate::args::{PassthroughArg, VolumeMountArgs};
+use crate::cmd::print;
+use crate::daemon;
+use crate::error::{Code, Failure, Result, failed, usage};
+use crate::log;
+use crate::report::VolumeReport;
+use crate::serve::{self, Held, Service};
+
+/// `shunt volume mount`: the words of the command.
+const WORDS: usize = 3;
+
+pub fn run(args: &VolumeMountArgs, argv: &[OsString]) -> Result<ExitCode> {
+    if args.mount.background {
+        return Ok(daemon::run(&args.mount.log, || serve(args)));
+    }
+    if args.mount.daemon {
+        let line = daemon::launch_command(argv, WORDS)?;
+        print(format!("{line}\n"))?;
+    } else {
+        log::start(&args.mount.log)?;
+        serve(args)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Opens the replica, mounts it, and serves.
+fn serve(args: &VolumeMountArgs) -> Result<()> {
+    let cache = match &args.cache {
+        Some(cache) => {
+            std::path::absolute(cache).map_err(|error| usage(format_args!("{}: {error}", cache.display())))?
+        }
+        None => default_cache(&args.name),
+    };
+    let node = args.node.clone().map_or_else(own_name, Ok)?;
+    let replica = open(&cache, &args.name, &node)?;
+    let fs = VolumeFs::new(Arc::new(replica));
+    let (fs, passthrough_off) = match args.passthrough {
+        PassthroughArg::Auto => (fs, None),
+        PassthroughArg::Off => (fs.without_passthrough(), Some("by --passthrough off".to_owned())),
+    };
+    let service = Service {
+        kind: "volume",
+        source: PathBuf::from(args.name.as_str()),
+        config: fs.config(),
+        options: fs.mount_options(),
+        cache: "told of changes".to_owned(),
+        passthrough_off,
+        tuning: BdiTuning::default(),
+        untrusted: false,
+        block: None,
+        held: |fs: &VolumeFs| Held {
+            nodes: fs.replica().held(),
+            volume: Some(report(fs.replica())),
+            ..Held::default()
+        },
+        fs: Arc::new(fs),
+        mounted: None,
+        reload: None,
+    };
+    serve::serve(service, &args.mount, Err("volumes cannot be taken over yet".to_owned()))
+}
+
+fn report(replica: &Replica) -> VolumeReport {
+    VolumeReport {
+        name: replica.volume().to_owned(),
+        node: replica.node_name().to_string(),
+        cache: replica.directory().display().to_string(),
+        state: "alone".to_owned(),
+        reason: None,
+        pending: replica.pending_count().unwrap_or(0),
+        objects_known: replica.held(),
+    }
+}
+
+fn open(cache: &Path, name: &VolumeName, node: &NodeName) -> Result<Replica> {
+    let mut options = Options::new(name.as_str(), node.clone());
+    options.owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    Replica::open(cache, options).map_err(|error| match error {
+        ReplicaError::Busy(_) => {
+            Failure::new(Code::Busy, format_args!("cannot mount volume {name}: {error}"))
+        }
+        error => failed(format_args!("cannot mount volume {name}: {error}")),
+    })
+}
+
+/// `$XDG_CACHE_HOME/shunt/volumes/NAME`, or as that standard says.
+fn default_cache(name: &VolumeName) -> PathBuf {
+    let of = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    let caches = of("XDG_CACHE_HOME")
+        .or_else(|| of("HOME").map(|home| home.join(".cache")))
+        .unwrap_or_else(|| "/var/cache".into());
+    caches.join("shunt/volumes").join(name.as_str())
+}
+
+fn own_name() -> Result<NodeName> {
+    let uname = rustix::system::uname();
+    let host = uname.nodename().to_string_lossy();
+    let host = host.split('.').next().unwrap_or_default();
+    host.parse().map_err(|error| usage(format_args!("{error}: say --node NAME")))
+}

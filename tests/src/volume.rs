@@ -1,0 +1,128 @@
+//! Volumes on real mounts.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::cmd::{Ran, patiently, run_for, within};
+use crate::{binary, mounts};
+
+/// A volume with all that belongs to it, in a directory of its own.
+#[derive(Debug)]
+pub struct Volume {
+    dir: TempDir,
+}
+
+impl Default for Volume {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Volume {
+    /// A place for one.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn new() -> Self {
+        let dir = crate::lower::temp_dir();
+        std::fs::create_dir(dir.path().join("mnt")).expect("mkdir");
+        Self { dir }
+    }
+
+    /// A directory for what a test needs besides.
+    pub fn aside(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Where it is, and is kept.
+    pub fn cache(&self) -> PathBuf {
+        self.dir.path().join("cache")
+    }
+
+    /// The command that mounts it.
+    pub fn mount_command(&self, args: &[&str]) -> Command {
+        let mut command = binary::command(&["volume", "mount", "--daemon", "--node", "here", "--cache"]);
+        command.arg(self.cache()).args(args).arg("test").arg(self.dir.path().join("mnt"));
+        command.env("XDG_DATA_HOME", self.dir.path());
+        command
+    }
+
+    /// Mounts it.
+    ///
+    /// # Panics
+    /// When that fails.
+    #[track_caller]
+    pub fn mount(&self, args: &[&str]) -> Mount {
+        run_for(20, &mut self.mount_command(args)).ok();
+        Mount { at: self.dir.path().join("mnt") }
+    }
+}
+
+/// A mounted volume. Dropping it unmounts, and asserts that nothing of it is left.
+#[derive(Debug)]
+pub struct Mount {
+    at: PathBuf,
+}
+
+impl Mount {
+    /// Where.
+    pub fn at(&self) -> &Path {
+        &self.at
+    }
+
+    /// What `shunt stat --json` says.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    #[track_caller]
+    pub fn stat(&self) -> serde_json::Value {
+        let stat = run_for(20, binary::command(&["stat", "--json"]).arg(&self.at)).ok();
+        serde_json::from_str(&stat).expect("JSON")
+    }
+
+    /// The daemon.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    #[track_caller]
+    pub fn pid(&self) -> u32 {
+        self.stat()["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a pid")
+    }
+
+    /// Runs `shunt umount`, [patiently].
+    pub fn umount(&self) -> Ran {
+        patiently(|| run_for(60, binary::command(&["umount"]).arg(&self.at)))
+    }
+
+    /// Ends the daemon without a word, and waits until the mount is gone.
+    ///
+    /// # Panics
+    /// When it stays.
+    pub fn kill(self) {
+        mounts::end(self.pid());
+        assert!(within(Duration::from_secs(20), || mounts::count(&self.at) == 0), "the mount stays");
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let mut said = String::new();
+        let gone = within(Duration::from_secs(10), || {
+            if mounts::count(&self.at) == 0 {
+                return true;
+            }
+            let ran = self.umount();
+            said = ran.err.clone();
+            ran.success()
+        });
+        let ended = gone && within(Duration::from_secs(5), || mounts::processes_naming(&self.at).is_empty());
+        if !ended {
+            mounts::processes_naming(&self.at).into_iter().for_each(mounts::end);
+            mounts::detach(&self.at);
+            assert!(std::thread::panicking(), "{} did not go away: {said}", self.at.display());
+        }
+    }
+}

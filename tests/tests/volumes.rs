@@ -1,0 +1,242 @@
+//! Volumes, as programs see them.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::process::Command;
+
+use shunt_tests::rules::{ALL_CASES, Rules};
+use shunt_tests::{Volume, binary, needs_mount, needs_tools, requirement, run, run_for, sh};
+
+/// What a program does in a minute, and what is there after the next mount.
+#[test]
+fn what_was_done_is_there_again() {
+    needs_mount!();
+    let volume = Volume::new();
+    let mount = volume.mount(&[]);
+    let at = mount.at();
+    fs::create_dir_all(at.join("a/b")).unwrap();
+    fs::write(at.join("a/file"), "content").unwrap();
+    fs::hard_link(at.join("a/file"), at.join("a/b/other")).unwrap();
+    symlink("../a/file", at.join("link")).unwrap();
+    fs::rename(at.join("a/file"), at.join("moved")).unwrap();
+    rustix::fs::setxattr(at.join("moved"), "user.x", b"y", rustix::fs::XattrFlags::empty()).unwrap();
+    run(Command::new("mkfifo").arg(at.join("pipe"))).ok();
+    fs::set_permissions(at.join("moved"), fs::Permissions::from_mode(0o640)).unwrap();
+    let before = fs::metadata(at.join("moved")).unwrap();
+    assert_eq!((before.nlink(), before.len()), (2, 7));
+    assert_eq!(fs::metadata(at.join("a")).unwrap().nlink(), 3);
+    drop(mount);
+
+    let mount = volume.mount(&[]);
+    let at = mount.at();
+    let after = fs::metadata(at.join("moved")).unwrap();
+    assert_eq!(after.ino(), before.ino());
+    assert_eq!((after.mode() & 0o7777, after.modified().unwrap()), (0o640, before.modified().unwrap()));
+    assert_eq!(fs::read_to_string(at.join("a/b/other")).unwrap(), "content");
+    assert_eq!(fs::read_link(at.join("link")).unwrap().to_str(), Some("../a/file"));
+    let mut value = [0; 8];
+    assert_eq!(rustix::fs::getxattr(at.join("moved"), "user.x", &mut value), Ok(1));
+    let mut names: Vec<_> = fs::read_dir(at).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["a", "link", "moved", "pipe"]);
+    for entry in fs::read_dir(at).unwrap() {
+        use std::os::unix::fs::DirEntryExt as _;
+        let entry = entry.unwrap();
+        assert_eq!(entry.ino(), fs::symlink_metadata(entry.path()).unwrap().ino());
+    }
+}
+
+#[test]
+fn files_are_passed_through() {
+    needs_mount!();
+    requirement!(rustix::process::geteuid().is_root(), "needs root");
+    let volume = Volume::new();
+    let mount = volume.mount(&[]);
+    let stat = mount.stat();
+    requirement!(stat["passthrough"]["enabled"] == true, "no passthrough: {}", stat["passthrough"]["reason"]);
+    let path = mount.at().join("file");
+    let mut file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path).unwrap();
+    file.write_all(&[7; 100_000]).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 100_000);
+    // Time and size of what the daemon did not see.
+    let written = file.metadata().unwrap().modified().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    file.write_all_at(b"more", 200_000).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), 200_004);
+    assert!(fs::metadata(&path).unwrap().modified().unwrap() > written);
+    drop(file);
+    let stat = mount.stat();
+    assert!(stat["passthrough"]["opens"].as_u64().unwrap() > 0, "{stat}");
+    assert!(stat["requests"]["WRITE"].is_null() && stat["requests"]["write"].is_null(), "{stat}");
+    drop(mount);
+    let mount = volume.mount(&[]);
+    assert_eq!(fs::read(mount.at().join("file")).unwrap().len(), 200_004);
+}
+
+#[test]
+fn an_open_file_outlives_its_name() {
+    needs_mount!();
+    for args in [&[][..], &["--passthrough", "off"]] {
+        let volume = Volume::new();
+        let mount = volume.mount(args);
+        let path = mount.at().join("file");
+        let mut file =
+            OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        file.write_all(b"still").unwrap();
+        assert_eq!((file.metadata().unwrap().nlink(), file.metadata().unwrap().len()), (0, 5));
+        let mut read = [0; 5];
+        file.read_exact_at(&mut read, 0).unwrap();
+        assert_eq!(&read, b"still");
+        drop(file);
+        assert!(!path.exists());
+    }
+}
+
+/// Two programs at a listing of which names go, and come.
+#[test]
+fn a_listing_goes_on_where_it_was() {
+    needs_mount!();
+    let volume = Volume::new();
+    let mount = volume.mount(&[]);
+    let name = |n: usize| mount.at().join(format!("{n:05}"));
+    (0..3000).for_each(|n| drop(File::create(name(n)).unwrap()));
+    let mut seen = 0;
+    for entry in fs::read_dir(mount.at()).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+        seen += 1;
+    }
+    assert_eq!(seen, 3000);
+    assert_eq!(fs::read_dir(mount.at()).unwrap().count(), 0);
+}
+
+/// A daemon that was killed loses nothing that was synchronised.
+#[test]
+fn what_was_synced_outlives_the_daemon() {
+    needs_mount!();
+    let volume = Volume::new();
+    for round in 0..3 {
+        let mount = volume.mount(&[]);
+        let kept: Vec<_> = (0..20).map(|n| mount.at().join(format!("{round}-{n}"))).collect();
+        for path in &kept {
+            let mut file = File::create(path).unwrap();
+            write!(file, "kept in {}", path.display()).unwrap();
+            file.sync_all().unwrap();
+            fs::write(path.with_extension("not"), "this may go").unwrap();
+        }
+        mount.kill();
+        let mount = volume.mount(&[]);
+        for path in &kept {
+            assert_eq!(fs::read_to_string(path).unwrap(), format!("kept in {}", path.display()));
+        }
+        fs::remove_file(&kept[0]).unwrap();
+        File::open(mount.at()).unwrap().sync_all().unwrap();
+        mount.kill();
+        let mount = volume.mount(&[]);
+        assert!(!kept[0].exists());
+        drop(mount);
+    }
+}
+
+#[test]
+fn it_is_mounted_once() {
+    needs_mount!();
+    let volume = Volume::new();
+    let mount = volume.mount(&[]);
+    let said = run_for(20, &mut volume.mount_command(&[])).fails();
+    assert!(said.contains("mounted already"), "{said}");
+    let status = run(binary::command(&["volume", "status", "--json"]).arg(mount.at())).ok();
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!((status["name"].as_str(), status["node"].as_str()), (Some("test"), Some("here")));
+}
+
+#[test]
+fn git_works_on_it() {
+    needs_mount!();
+    needs_tools!("git");
+    let volume = Volume::new();
+    let mount = volume.mount(&[]);
+    let script = "
+        export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
+        git init -q one && cd one && seq 1 2000 > numbers && mkdir -p d/e && cp /etc/passwd d/e
+        git add . && git commit -qm first && git gc -q
+        for n in 1 2 3 4 5; do echo $n > d/$n && git add . && git commit -qm $n; done
+        cd .. && git clone -q one two && git -C two fsck --full --strict && cd two && git diff --exit-code HEAD
+        git checkout -q HEAD~3 && git status --porcelain";
+    let ran = run_for(60, Command::new("sh").args(["-ec", script]).current_dir(mount.at()));
+    assert_eq!(ran.ok(), "");
+}
+
+#[test]
+fn rsync_finds_nothing_to_do_afterwards() {
+    needs_mount!();
+    needs_tools!("rsync");
+    let volume = Volume::new();
+    let source = volume.aside().join("source");
+    sh(volume.aside(), &format!(
+        "mkdir -p {0}/d && cp -a /etc/hosts /etc/passwd {0}/d && ln -s d/hosts {0}/l && ln {0}/d/hosts {0}/h",
+        source.display()
+    ))
+    .ok();
+    let rsync = |mount: &shunt_tests::volume::Mount| {
+        let mut command = Command::new("rsync");
+        command.args(["-aHXi", "--checksum"]).arg(format!("{}/", source.display())).arg(mount.at());
+        run(&mut command).ok()
+    };
+    let mount = volume.mount(&[]);
+    assert!(rsync(&mount).contains("d/hosts"));
+    assert_eq!(rsync(&mount), "");
+    drop(mount);
+    assert_eq!(rsync(&volume.mount(&[])), "");
+}
+
+fn fsx(args: &[&str], operations: u32) {
+    needs_mount!();
+    let volume = Volume::new();
+    let mount = volume.mount(args);
+    shunt_tests::fsx::run(mount.at(), volume.aside(), operations, &[]);
+}
+
+#[test]
+fn fsx_passed_through() {
+    fsx(&[], 4000);
+}
+
+#[test]
+fn fsx_through_the_daemon() {
+    fsx(&["--passthrough", "off"], 4000);
+}
+
+#[test]
+fn pjdfstest() {
+    needs_mount!();
+    requirement!(rustix::process::geteuid().is_root(), "needs root");
+    let tool = binary::tool("pjdfstest");
+    requirement!(tool.is_some(), "no pjdfstest (run tests/setup)");
+    let volume = Volume::new();
+    let mount = volume.mount(&["-o", "suid,dev"]);
+    fs::set_permissions(mount.at(), fs::Permissions::from_mode(0o777)).unwrap();
+    let rules = Rules {
+        tool: &tool.unwrap(),
+        aside: volume.aside(),
+        elsewhere: "/dev/shm",
+        expected_failures: &[],
+        remount: false,
+    };
+    assert!(rules.judge(mount.at(), &[]) >= ALL_CASES, "the suite did not really run");
+}
+
+#[test]
+fn who_reads_meets_who_writes() {
+    needs_mount!();
+    let volume = Volume::new();
+    let mount = volume.mount(&[]);
+    let path = mount.at().join("file");
+    fs::write(&path, "before").unwrap();
+    let mut reader = File::open(&path).unwrap();
+    fs::write(&path, "afterwards").unwrap();
+    let mut read = String::new();
+    reader.read_to_string(&mut read).unwrap();
+    assert_eq!(read, "afterwards");
+}
