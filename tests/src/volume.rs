@@ -29,6 +29,8 @@ impl Volume {
     pub fn new() -> Self {
         let dir = crate::lower::temp_dir();
         std::fs::create_dir(dir.path().join("mnt")).expect("mkdir");
+        let mut create = binary::command(&["volume", "create", "test"]);
+        run_for(20, create.env("XDG_DATA_HOME", dir.path())).ok();
         Self { dir }
     }
 
@@ -102,7 +104,7 @@ impl Mount {
     /// # Panics
     /// When it stays.
     pub fn kill(self) {
-        mounts::end(self.pid());
+        mounts::signal(self.pid(), rustix::process::Signal::KILL);
         assert!(within(Duration::from_secs(20), || mounts::count(&self.at) == 0), "the mount stays");
     }
 }

@@ -47,11 +47,15 @@ impl<'a> Mounted<'a> {
         let home = bench.ground(Ground::Disk).join("volume");
         let mounted = Self { program, at: home.join("mnt"), home };
         fs::create_dir_all(&mounted.at)?;
+        let data = |command: &mut Command| {
+            command.env("XDG_DATA_HOME", &mounted.home);
+            job::run(command)
+        };
+        data(Command::new(program).args(["volume", "create", "bench"]))?;
         let mut command = Command::new(program);
         command.args(["volume", "mount", "--daemon", "--node", "bench", "--cache"]);
         command.arg(mounted.home.join("cache")).arg("bench").arg(&mounted.at);
-        command.env("XDG_DATA_HOME", &mounted.home);
-        job::run(&mut command)?;
+        data(&mut command)?;
         Ok(mounted)
     }
 }

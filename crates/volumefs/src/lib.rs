@@ -30,6 +30,7 @@ const WRITTEN: Expiry = Expiry::after(Duration::from_secs(1));
 /// A replica, ready to be served.
 pub struct VolumeFs {
     replica: Arc<Replica>,
+    name: String,
     files: Handles<opens::OpenFile>,
     directories: Handles<listing::OpenDirectory>,
     passthrough: bool,
@@ -42,6 +43,7 @@ impl VolumeFs {
     pub fn new(replica: Arc<Replica>) -> Self {
         Self {
             replica,
+            name: String::new(),
             files: Handles::default(),
             directories: Handles::default(),
             passthrough: true,
@@ -53,6 +55,17 @@ impl VolumeFs {
     pub fn without_passthrough(mut self) -> Self {
         self.passthrough = false;
         self
+    }
+
+    /// Says what users call the volume.
+    pub fn named(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// What users call the volume.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The replica.

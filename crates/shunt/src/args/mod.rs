@@ -22,5 +22,5 @@ pub use mount::MountArgs;
 pub use options::expand;
 pub use passthrough::PassthroughArg;
 pub use takeover::TakeoverArg;
-pub use volume::{VolumeCommand, VolumeMountArgs, VolumeStatusArgs};
+pub use volume::{VolumeCommand, VolumeCreateArgs, VolumeMountArgs, VolumeStatusArgs};
 pub use wakeful::WakefulArg;

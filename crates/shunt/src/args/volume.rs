@@ -12,8 +12,18 @@ Examples:
   shunt volume mount notes /mnt/notes              until Ctrl-C
   shunt volume mount --daemon notes /mnt/notes     in the background; then `shunt umount /mnt/notes`";
 
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  shunt volume create notes                                    in a directory of this machine: nothing to install
+  shunt volume create --meta postgres://ada@db/volumes --data s3://bucket/team team
+      The keys of a bucket come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.";
+
 #[derive(Clone, Debug, Subcommand)]
 pub enum VolumeCommand {
+    /// Make a volume
+    #[command(after_help = CREATE_EXAMPLES)]
+    Create(VolumeCreateArgs),
+
     /// Mount a volume: it is read and written at local speed, on the network or off it
     #[command(after_help = MOUNT_EXAMPLES, args_override_self = true)]
     Mount(Box<VolumeMountArgs>),
@@ -23,10 +33,30 @@ pub enum VolumeCommand {
 }
 
 #[derive(Args, Clone, Debug)]
+pub struct VolumeCreateArgs {
+    /// Where its metadata are to be: sqlite:DIR, or postgres://USER@HOST/DATABASE [default:
+    /// sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
+    #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
+    pub meta: Option<String>,
+
+    /// Where its contents are to be: file:DIR, or s3://BUCKET/PREFIX [default: beside the metadata]
+    #[arg(long, value_name = "ADDRESS")]
+    pub data: Option<String>,
+
+    /// What it is called: 1 to 64 letters, digits, `-`, `_` and `.`
+    #[arg(value_name = "NAME")]
+    pub name: VolumeName,
+}
+
+#[derive(Args, Clone, Debug)]
 pub struct VolumeMountArgs {
     /// The volume
     #[arg(value_name = "NAME", index = 1)]
     pub name: VolumeName,
+
+    /// Where the metadata of the volume are, as it was made [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
+    #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
+    pub meta: Option<String>,
 
     /// Where this machine keeps the volume's tree, and contents as far as they were wanted: plain files, also of an
     /// encrypted volume [default: $XDG_CACHE_HOME/shunt/volumes/NAME]

@@ -61,8 +61,13 @@ impl Replica {
             if let Some(modified) = set.modified {
                 dirty.set(Dirty::MODIFIED, modified != node.modified);
                 node.modified = modified;
-                if let Some(open) = core.opens.get(&num).filter(|open| open.writers > 0) {
-                    opens::set_modified(&open.file, modified)?;
+                // Where a backing file may have been written to, its time says whether it was after a crash.
+                match core.opens.get(&num).filter(|open| open.writers > 0) {
+                    Some(open) => opens::set_modified(&open.file, modified)?,
+                    None if node.maybe_dirty => {
+                        opens::set_modified(&shared.files.existing(num)?, modified)?;
+                    }
+                    None => {}
                 }
             }
             if let Some(used) = set.used {

@@ -69,7 +69,7 @@ impl Replica {
             let Some((id, content, part)) = self.missing(num, &range)? else { return Ok(()) };
             let fetcher = self.inner.shared.fetcher.read().clone().ok_or(Errno::NETUNREACH)?;
             let file = self.inner.shared.files.obtain(num).map_err(errno)?;
-            if part.is_empty() {
+            if file.metadata().map_err(errno)?.len() != content.size {
                 file.set_len(content.size).map_err(errno)?;
             }
             let brought = match part.is_empty() {

@@ -47,6 +47,8 @@ pub struct Listed {
     pub node: Node,
 }
 
+/// Longest name.
+const MOST_NAME: usize = 255;
 /// Longest target of a symlink.
 const MOST_TARGET: usize = 4095;
 const SETGID: u16 = 0o2000;
@@ -55,8 +57,11 @@ impl Replica {
     /// What a name leads to.
     ///
     /// # Errors
-    /// ENOENT, ENOTDIR, ESTALE; EIO where the database is damaged.
+    /// ENOENT, ENAMETOOLONG, ESTALE; EIO where the database is damaged.
     pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Node, Errno> {
+        if name.len() > MOST_NAME {
+            return Err(Errno::NAMETOOLONG);
+        }
         self.read(|core| {
             let (child, _) = core.link_of(parent, name)?.ok_or(Fail::new(Errno::NOENT))?;
             core.node(child)
@@ -282,7 +287,7 @@ fn check(name: &[u8]) -> Result<(), Errno> {
     match name {
         b"" => Err(Errno::NOENT),
         b"." | b".." => Err(Errno::EXIST),
-        _ if name.len() > 255 => Err(Errno::NAMETOOLONG),
+        _ if name.len() > MOST_NAME => Err(Errno::NAMETOOLONG),
         _ if name.contains(&b'/') || name.contains(&0) => Err(Errno::INVAL),
         _ => Ok(()),
     }

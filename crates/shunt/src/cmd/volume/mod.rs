@@ -1,5 +1,6 @@
 //! `shunt volume`.
 
+mod create;
 mod mount;
 mod status;
 
@@ -11,6 +12,7 @@ use crate::error::Result;
 
 pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
     match command {
+        VolumeCommand::Create(args) => create::run(args)?,
         VolumeCommand::Mount(args) => return mount::run(args, argv),
         VolumeCommand::Status(args) => status::run(args)?,
     }

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_volume::id::{NodeName, VolumeName};
-use shunt_volume::replica::{Options, Replica, ReplicaError};
+use shunt_volume::replica::{FromStore, Options, Replica, ReplicaError};
+use shunt_volume::store::address::{self, Described};
 use shunt_volumefs::VolumeFs;
 
+use super::create;
 use crate::args::{PassthroughArg, VolumeMountArgs};
 use crate::cmd::print;
 use crate::daemon;
@@ -44,8 +46,12 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         None => default_cache(&args.name),
     };
     let node = args.node.clone().map_or_else(own_name, Ok)?;
-    let replica = open(&cache, &args.name, &node)?;
-    let fs = VolumeFs::new(Arc::new(replica));
+    let volume = address::open(&create::meta(args.meta.as_deref(), &args.name)?, &args.name, None)
+        .map_err(|error| failed(format_args!("cannot open volume {}: {error}", args.name)))?;
+    let replica = Arc::new(open(&cache, &args.name, &volume.described, &node)?);
+    let from = FromStore { meta: volume.meta.clone(), contents: volume.content.clone() };
+    replica.set_fetcher(Some(Arc::new(from)));
+    let fs = VolumeFs::new(replica);
     let (fs, passthrough_off) = match args.passthrough {
         PassthroughArg::Auto => (fs, None),
         PassthroughArg::Off => (fs.without_passthrough(), Some("by --passthrough off".to_owned())),
@@ -62,19 +68,20 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         block: None,
         held: |fs: &VolumeFs| Held {
             nodes: fs.replica().held(),
-            volume: Some(report(fs.replica())),
+            volume: Some(report(fs)),
             ..Held::default()
         },
-        fs: Arc::new(fs),
+        fs: Arc::new(fs.named(args.name.as_str())),
         mounted: None,
         reload: None,
     };
     serve::serve(service, &args.mount, Err("volumes cannot be taken over yet".to_owned()))
 }
 
-fn report(replica: &Replica) -> VolumeReport {
+fn report(fs: &VolumeFs) -> VolumeReport {
+    let replica = fs.replica();
     VolumeReport {
-        name: replica.volume().to_owned(),
+        name: fs.name().to_owned(),
         node: replica.node_name().to_string(),
         cache: replica.directory().display().to_string(),
         state: "alone".to_owned(),
@@ -84,8 +91,8 @@ fn report(replica: &Replica) -> VolumeReport {
     }
 }
 
-fn open(cache: &Path, name: &VolumeName, node: &NodeName) -> Result<Replica> {
-    let mut options = Options::new(name.as_str(), node.clone());
+fn open(cache: &Path, name: &VolumeName, described: &Described, node: &NodeName) -> Result<Replica> {
+    let mut options = Options::new(format!("{:032x}", described.id), node.clone());
     options.owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Replica::open(cache, options).map_err(|error| match error {
         ReplicaError::Busy(_) => {
