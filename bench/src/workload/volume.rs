@@ -69,6 +69,8 @@ impl Drop for Mounted<'_> {
     }
 }
 
+type Step = fn(Names, &Path) -> Result<()>;
+
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let mut rows: Vec<Row> = NAMES
         .iter()
@@ -103,7 +105,7 @@ fn measure(bench: &Bench, root: &Path, peer: &str, rows: &mut [Row]) -> Result<(
             row.record(peer, Ok(sample));
         }
     };
-    let steps: [(&str, fn(Names, &Path) -> Result<()>); 3] =
+    let steps: [(&str, Step); 3] =
         [("create", Names::create), ("stat", Names::stat), ("delete", Names::unlink)];
     for (case, step) in steps {
         let start = Instant::now();
