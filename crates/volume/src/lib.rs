@@ -14,5 +14,7 @@ pub mod gateway;
 pub mod id;
 pub mod keep;
 pub mod object;
+pub mod plan;
 pub mod replica;
 pub mod store;
+pub mod sync;

@@ -90,6 +90,11 @@ impl ContentStore {
         })
     }
 
+    /// What gives a content its digest: all of its bytes go in.
+    pub fn hasher(&self) -> blake3::Hasher {
+        self.keys.hasher()
+    }
+
     /// Begins to send files: see [`Upload`].
     pub fn upload<'a>(&'a self, meta: &'a dyn MetaStore) -> Upload<'a> {
         Upload::new(self, meta)

@@ -29,7 +29,7 @@ pub enum LocalObject<'a> {
 
 /// What caches in front of a replica have to forget.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Stale {
+pub(super) enum Stale {
     Object(u64),
     Content(u64),
     Link(u64, Vec<u8>),
@@ -37,9 +37,9 @@ enum Stale {
 
 /// A replica that is being changed by synchronisation: all of it lasts together, or nothing does.
 pub struct Applying<'a> {
-    core: &'a mut Core,
-    shared: &'a Shared,
-    stale: Vec<Stale>,
+    pub(super) core: &'a mut Core,
+    pub(super) shared: &'a Shared,
+    pub(super) stale: Vec<Stale>,
     failed: bool,
 }
 
@@ -308,7 +308,12 @@ impl Core {
     }
 
     /// What a file holds is in the store only, from now on. Who has it open goes on with what it held.
-    fn replace_content(&mut self, node: &mut Node, content: &Content, shared: &Shared) -> Done<()> {
+    pub(super) fn replace_content(
+        &mut self,
+        node: &mut Node,
+        content: &Content,
+        shared: &Shared,
+    ) -> Done<()> {
         let num = node.num;
         if self.opens.get(&num).is_some_and(|open| open.writers > 0) {
             return Err(Errno::BUSY.into());
@@ -327,7 +332,7 @@ impl Core {
         Ok(())
     }
 
-    fn set_xattrs(&mut self, node: &mut Node, object: &Object) -> Done<()> {
+    pub(super) fn set_xattrs(&mut self, node: &mut Node, object: &Object) -> Done<()> {
         if self.xattrs(node)? == object.xattrs {
             return Ok(());
         }
@@ -341,7 +346,7 @@ impl Core {
     }
 
     /// Whether a name leads elsewhere than both sides agreed.
-    fn link_differs(&self, parent: u64, name: &[u8]) -> Done<bool> {
+    pub(super) fn link_differs(&self, parent: u64, name: &[u8]) -> Done<bool> {
         let mut query = self.db.prepare_cached("SELECT 1 FROM base_link WHERE parent = ?1 AND name = ?2")?;
         Ok(query.exists(params![parent as i64, name])?)
     }
@@ -415,7 +420,7 @@ impl Core {
     }
 }
 
-fn unnamed(num: u64, object: &Object) -> Node {
+pub(super) fn unnamed(num: u64, object: &Object) -> Node {
     Node {
         num,
         id: object.id,
@@ -440,7 +445,7 @@ fn unnamed(num: u64, object: &Object) -> Node {
     }
 }
 
-fn differences(agreed: Option<&Stored>, local: &Object, keeps_content: bool) -> Dirty {
+pub(super) fn differences(agreed: Option<&Stored>, local: &Object, keeps_content: bool) -> Dirty {
     let Some(Stored { object: agreed, .. }) = agreed else { return Dirty::NEW };
     let mut dirty = Dirty::empty();
     dirty.set(Dirty::CONTENT, keeps_content);

@@ -219,6 +219,9 @@ fn run(inner: &Inner, beside: &Connection) {
             inner.shared.durable.changed();
             continue;
         }
+        if let Some(watcher) = &*inner.shared.watcher.read() {
+            watcher();
+        }
         shorten(inner, beside);
         if reaped.elapsed() >= REAP {
             reaped = Instant::now();

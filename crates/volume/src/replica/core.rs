@@ -34,6 +34,8 @@ pub(super) struct Core {
     pub(super) opens: HashMap<u64, Open>,
     /// Objects without a name that somebody uses still.
     pub(super) nameless: HashSet<u64>,
+    /// Directories that show conflicts.
+    pub(super) conflicts: HashSet<u64>,
 }
 
 impl Core {
@@ -53,6 +55,7 @@ impl Core {
             next_session: 0,
             opens: HashMap::new(),
             nameless: HashSet::new(),
+            conflicts: HashSet::new(),
             db,
         })
     }

@@ -123,3 +123,10 @@ impl Files {
         rustix::fs::statvfs(&self.data)
     }
 }
+
+impl super::Replica {
+    /// The backing file of an object, for reading what it holds; `None`: there is none.
+    pub(super) fn backing(&self, num: u64) -> Option<File> {
+        self.inner.shared.files.existing(num).ok()
+    }
+}

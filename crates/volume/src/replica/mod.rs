@@ -22,6 +22,7 @@ mod opens;
 mod pending;
 mod recover;
 mod schema;
+mod site;
 #[cfg(test)]
 mod tests;
 mod xattrs;
@@ -43,6 +44,7 @@ pub use names::{Listed, New, Rename};
 pub use node::{Dirty, Node, ROOT, State};
 pub use opens::Opened;
 pub use pending::{Pending, PendingLink, PendingObject};
+pub use site::ReplicaSite;
 
 use self::core::Core;
 use commit::{Committer, Durable};
@@ -68,6 +70,9 @@ pub trait Caches: Send + Sync {
 
 /// The clock of a replica.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
+
+/// Who hears of commits.
+pub type Watcher = Box<dyn Fn() + Send + Sync>;
 
 /// How a replica is opened.
 #[derive(Clone)]
@@ -131,6 +136,7 @@ struct Shared {
     fetching: Fetching,
     fetcher: RwLock<Option<Arc<dyn Fetcher>>>,
     caches: OnceLock<Arc<dyn Caches>>,
+    watcher: RwLock<Option<Watcher>>,
     node: NodeName,
     volume: String,
     directory: PathBuf,
@@ -165,6 +171,7 @@ impl Replica {
         let mut core = Core::new(db, first_id)?;
         let files = Files::open(directory)?;
         recover::recover(&mut core, &files, &options, is_new)?;
+        core.conflicts = site::directories(&core)?;
         let durable = Durable::new(&path).map_err(|error| files::unusable(&path, error))?;
         let shared = Shared {
             files,
@@ -174,6 +181,7 @@ impl Replica {
             fetching: Fetching::default(),
             fetcher: RwLock::new(None),
             caches: OnceLock::new(),
+            watcher: RwLock::new(None),
             node: options.node,
             volume: options.volume,
             directory: directory.to_owned(),
@@ -207,6 +215,11 @@ impl Replica {
     /// Who hears of changes that synchronisation makes. The first counts.
     pub fn set_caches(&self, caches: Arc<dyn Caches>) {
         self.inner.shared.caches.set(caches).ok();
+    }
+
+    /// Who hears that something was committed here: what there is to synchronise. It must not wait.
+    pub fn set_watcher(&self, watcher: Option<Watcher>) {
+        *self.inner.shared.watcher.write() = watcher;
     }
 
     /// Who brings contents that are not here; `None`: nobody can.

@@ -107,6 +107,7 @@ impl Replica {
         check(name)?;
         self.change(|core, shared| {
             let mut directory = core.directory(parent)?;
+            core.shows_no_conflict(parent, Errno::PERM)?;
             if core.link_of(parent, name)?.is_some() {
                 return Err(Fail::new(Errno::EXIST));
             }
@@ -145,6 +146,7 @@ impl Replica {
         self.change(|core, shared| {
             let mut node = core.node(num)?;
             let mut directory = core.directory(parent)?;
+            core.shows_no_conflict(parent, Errno::PERM)?;
             if node.is_directory() {
                 return Err(Fail::new(Errno::PERM));
             }
@@ -181,6 +183,9 @@ impl Replica {
     }
 
     fn remove(&self, parent: u64, name: &[u8], is_directory: bool) -> Result<u64, Errno> {
+        if self.inner.core.lock().conflicts.contains(&parent) {
+            return self.remove_side(parent, name, is_directory);
+        }
         self.change(|core, shared| {
             let mut directory = core.directory(parent)?;
             let (child, seq) = core.link_of(parent, name)?.ok_or(Fail::new(Errno::NOENT))?;
@@ -217,8 +222,14 @@ impl Replica {
             let mut from = core.directory(parent)?;
             let mut to = core.directory(new_parent)?;
             let (child, child_seq) = core.link_of(parent, name)?.ok_or(Fail::new(Errno::NOENT))?;
+            for num in [parent, new_parent, child] {
+                core.shows_no_conflict(num, Errno::BUSY)?;
+            }
             let mut node = core.node(child)?;
             let target = core.link_of(new_parent, new_name)?;
+            if let Some((there, _)) = target {
+                core.shows_no_conflict(there, Errno::BUSY)?;
+            }
             if node.is_directory() && core.is_below(new_parent, child)? {
                 return Err(Fail::new(Errno::INVAL));
             }
@@ -301,6 +312,11 @@ impl Core {
             Ok((number(row.get(0)?), Seq(number(row.get(1)?))))
         });
         Ok(found.optional()?)
+    }
+
+    /// A directory that shows a conflict is changed only by removing one side.
+    fn shows_no_conflict(&self, num: u64, otherwise: Errno) -> Done<()> {
+        if self.conflicts.contains(&num) { Err(Fail::new(otherwise)) } else { Ok(()) }
     }
 
     /// The names by which an object is known: those of a directory are one at most.
@@ -521,6 +537,14 @@ impl Core {
         if !self.is_in_base(num)? {
             self.erase(num)?;
         } else {
+            // Nothing is left of what was changed here.
+            if let Some(Some(stored)) = self.base(num)? {
+                node.mode = stored.object.mode;
+                node.owner = stored.object.owner;
+                node.group = stored.object.group;
+                node.modified = stored.object.modified;
+                self.set_xattrs(&mut node, &stored.object)?;
+            }
             node.state = State::Absent;
             node.maybe_dirty = false;
             node.dirty = Dirty::empty();

@@ -1,0 +1,133 @@
+//! The store's names come into the local tree, whatever is there.
+
+use crate::object::Kind;
+use crate::plan::draft::{Draft, Planning};
+use crate::plan::{At, ConflictKind, Num, PlanError, ROOT, Tree, is_same};
+
+impl Draft<'_> {
+    /// The store has this name for `child`: so has the local tree now. What is in the way is merged or kept as this node's
+    /// side.
+    pub(super) fn put(&mut self, at: &At, child: Num) -> Planning {
+        if !self.is_alive(at.parent)? {
+            self.revive(at.parent)?;
+        }
+        if self.is_directory(child)? {
+            self.break_cycles(at.parent, child)?;
+        }
+        match self.link(at)? {
+            Some(there) if there != child => self.collide(at, there, child),
+            _ => {
+                self.set_link(at, Some(child));
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes back moves of this node until `child` can be below `parent`.
+    fn break_cycles(&mut self, parent: Num, child: Num) -> Planning {
+        loop {
+            // What was agreed on has no cycle, so that a way up that comes by `child` has a step that was made here.
+            let (mut at, mut moved) = (parent, None);
+            while at != ROOT && at != child {
+                let Some(name) = self.names(Tree::Local, at)?.into_iter().next() else { return Ok(()) };
+                if moved.is_none() && self.base(at)?.is_some() && !self.names(Tree::Base, at)?.contains(&name)
+                {
+                    moved = Some((at, name.clone()));
+                }
+                at = name.parent;
+            }
+            if at == ROOT {
+                return Ok(());
+            }
+            let Some((moved, name)) = moved else {
+                return Err(PlanError::Log("a directory is below itself".into()));
+            };
+            self.take_back(moved, &name)?;
+        }
+    }
+
+    /// A move to `name` does not go with what happened in the store: the object goes back to where the store has it.
+    pub(super) fn take_back(&mut self, moved: Num, name: &At) -> Planning {
+        self.vacate(name)?;
+        self.keep(name, ConflictKind::Moved, Some(moved), None)?;
+        if !self.is_alive(moved)? {
+            for at in self.names(Tree::Base, moved)? {
+                self.put(&at, moved)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is here at a name leaves it; what was moved away only by that comes back.
+    pub(super) fn vacate(&mut self, at: &At) -> Planning {
+        self.set_link(at, None);
+        if let Some((before, _)) = self.base_link(at)?
+            && !self.is_alive(before)?
+        {
+            self.put(at, before)?;
+        }
+        Ok(())
+    }
+
+    /// A directory that was deleted here has changed in the store: it comes back with all that was in it, and the
+    /// deletion is this node's side at the topmost that comes back.
+    pub(super) fn revive(&mut self, num: Num) -> Planning {
+        let Some(at) = self.names(Tree::Base, num)?.into_iter().next() else {
+            return Err(PlanError::Log("a name in a directory that is not there".into()));
+        };
+        if self.is_alive(at.parent)? {
+            self.put(&at, num)?;
+            self.keep(&at, ConflictKind::DeletedChanged, None, None)?;
+        } else {
+            self.revive(at.parent)?;
+            if !self.is_alive(num)? {
+                self.put(&at, num)?;
+            }
+        }
+        self.restore(num)
+    }
+
+    /// All that both sides agreed is below it, and that was not moved elsewhere.
+    fn restore(&mut self, num: Num) -> Planning {
+        for (name, child) in self.children(Tree::Base, num)? {
+            let at = At { parent: num, name };
+            if self.link(&at)?.is_none() && !self.is_alive(child)? {
+                self.set_link(&at, Some(child));
+                self.restore(child)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `mine` is here where the store has `theirs`.
+    fn collide(&mut self, at: &At, mine: Num, theirs: Num) -> Planning {
+        let (Some(ours), Some(other)) = (self.local(mine)?, self.local(theirs)?) else {
+            self.set_link(at, Some(theirs));
+            return Ok(());
+        };
+        let new_here = self.base(mine)?.is_none();
+        let new_there = self.made.contains(&theirs);
+        let directories = ours.kind == Kind::Directory && other.kind == Kind::Directory;
+        if new_here && new_there && (directories || is_same(&ours, &other)) {
+            return self.adopt(mine, theirs);
+        }
+        self.set_link(at, Some(theirs));
+        if new_here && !directories && is_same(&ours, &other) {
+            return self.forget(mine);
+        }
+        if new_here {
+            if ours.kind == Kind::Directory {
+                self.hold_directory(mine)?;
+            }
+            return self.keep(at, ConflictKind::Created, Some(mine), None);
+        }
+        // Something that the store has elsewhere was moved or linked here.
+        self.keep(at, ConflictKind::Moved, Some(mine), None)?;
+        if !self.is_alive(mine)? {
+            for home in self.names(Tree::Base, mine)? {
+                self.put(&home, mine)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,338 @@
+//! Trees as they will be: changes in memory over what is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::id::{NodeName, ObjectId, Seq};
+use crate::object::{Kind, Object, Stored};
+use crate::plan::{At, Conflict, ConflictKind, Num, PlanError, ROOT, Tree, Trees};
+
+/// Where new numbers and ids come from.
+pub trait Fresh {
+    /// A number that no object had.
+    fn num(&mut self) -> Num;
+    /// Random.
+    fn id(&mut self) -> ObjectId;
+}
+
+/// What a name leads to: here, and as agreed on with the commit that made it.
+pub type Leads = (Option<Num>, Option<(Num, Seq)>);
+
+/// What is different now: everything as it is to be. What is the same in both trees is clean.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// Objects here and as agreed on.
+    pub objects: BTreeMap<Num, (Option<Object>, Option<Stored>)>,
+    /// Names here and as agreed on.
+    pub links: BTreeMap<At, Leads>,
+    /// Conflicts.
+    pub conflicts: BTreeMap<At, Option<Conflict>>,
+}
+
+/// Trees with changes that are not made yet.
+pub struct Draft<'a> {
+    trees: &'a dyn Trees,
+    fresh: &'a mut dyn Fresh,
+    /// Who changes: whose side the store's is.
+    pub(super) author: NodeName,
+    local: BTreeMap<Num, Option<Object>>,
+    base: BTreeMap<Num, Option<Stored>>,
+    nums: BTreeMap<ObjectId, Option<Num>>,
+    local_links: BTreeMap<At, Option<Num>>,
+    base_links: BTreeMap<At, Option<(Num, Seq)>>,
+    conflicts: BTreeMap<At, Option<Conflict>>,
+    /// Made by the entry that is followed: nobody has seen their numbers.
+    pub(super) made: BTreeSet<Num>,
+    /// A new object of the store that was found to be one that is here.
+    alias: BTreeMap<Num, Num>,
+}
+
+pub(super) type Planning<T = ()> = Result<T, PlanError>;
+
+impl<'a> Draft<'a> {
+    /// Nothing changed; `author` is whose changes come in.
+    pub fn new(trees: &'a dyn Trees, fresh: &'a mut dyn Fresh, author: NodeName) -> Self {
+        Self {
+            trees,
+            fresh,
+            author,
+            local: BTreeMap::new(),
+            base: BTreeMap::new(),
+            nums: BTreeMap::new(),
+            local_links: BTreeMap::new(),
+            base_links: BTreeMap::new(),
+            conflicts: BTreeMap::new(),
+            made: BTreeSet::new(),
+            alias: BTreeMap::new(),
+        }
+    }
+
+    /// What is to be written.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn finish(self) -> Planning<Changes> {
+        let mut changes = Changes { conflicts: self.conflicts.clone(), ..Changes::default() };
+        let nums: BTreeSet<Num> = self.local.keys().chain(self.base.keys()).copied().collect();
+        for num in nums {
+            changes.objects.insert(num, (self.local(num)?, self.base(num)?));
+        }
+        let places: BTreeSet<&At> = self.local_links.keys().chain(self.base_links.keys()).collect();
+        for at in places {
+            changes.links.insert(at.clone(), (self.link(at)?, self.base_link(at)?));
+        }
+        Ok(changes)
+    }
+
+    pub(super) fn local(&self, num: Num) -> Planning<Option<Object>> {
+        match self.local.get(&num) {
+            Some(object) => Ok(object.clone()),
+            None => Ok(self.trees.local(num)?),
+        }
+    }
+
+    pub(super) fn base(&self, num: Num) -> Planning<Option<Stored>> {
+        match self.base.get(&num) {
+            Some(stored) => Ok(stored.clone()),
+            None => Ok(self.trees.base(num)?),
+        }
+    }
+
+    pub(super) fn num(&self, id: ObjectId) -> Planning<Option<Num>> {
+        match self.nums.get(&id) {
+            Some(num) => Ok(*num),
+            None => Ok(self.trees.num(id)?),
+        }
+    }
+
+    pub(super) fn link(&self, at: &At) -> Planning<Option<Num>> {
+        match self.local_links.get(at) {
+            Some(child) => Ok(*child),
+            None => Ok(self.trees.link(Tree::Local, at)?.map(|(child, _)| child)),
+        }
+    }
+
+    pub(super) fn base_link(&self, at: &At) -> Planning<Option<(Num, Seq)>> {
+        match self.base_links.get(at) {
+            Some(link) => Ok(*link),
+            None => Ok(self.trees.link(Tree::Base, at)?),
+        }
+    }
+
+    pub(super) fn conflict(&self, at: &At) -> Planning<Option<Conflict>> {
+        match self.conflicts.get(at) {
+            Some(conflict) => Ok(conflict.clone()),
+            None => Ok(self.trees.conflict(at)?),
+        }
+    }
+
+    pub(super) fn conflicts_in(&self, parent: Num) -> Planning<Vec<At>> {
+        let mut names: BTreeSet<Vec<u8>> = self.trees.conflicts_in(parent)?.into_iter().collect();
+        for (at, conflict) in self.conflicts.iter().filter(|(at, _)| at.parent == parent) {
+            match conflict {
+                Some(_) => names.insert(at.name.clone()),
+                None => names.remove(&at.name),
+            };
+        }
+        Ok(names.into_iter().map(|name| At { parent, name }).collect())
+    }
+
+    /// Names with conflicts in which it is this node's side.
+    pub(super) fn sides(&self, mine: Num) -> Planning<BTreeSet<At>> {
+        let mut sides: BTreeSet<At> = self.trees.sides(mine)?.into_iter().collect();
+        for (at, conflict) in &self.conflicts {
+            match conflict {
+                Some(conflict) if conflict.mine == Some(mine) => drop(sides.insert(at.clone())),
+                _ => drop(sides.remove(at)),
+            }
+        }
+        Ok(sides)
+    }
+
+    /// Whether users can get at it, in the tree or in a conflict.
+    pub(super) fn is_wanted(&self, num: Num) -> Planning<bool> {
+        Ok(self.is_alive(num)? || !self.sides(num)?.is_empty())
+    }
+
+    /// In order of names, whatever order they are stored in.
+    pub(super) fn names(&self, tree: Tree, num: Num) -> Planning<Vec<At>> {
+        let mut names: BTreeSet<At> = self.trees.names(tree, num)?.into_iter().collect();
+        self.overlay(tree, |at, child| match child {
+            Some(child) if child == num => drop(names.insert(at.clone())),
+            _ => drop(names.remove(at)),
+        });
+        Ok(names.into_iter().collect())
+    }
+
+    pub(super) fn children(&self, tree: Tree, parent: Num) -> Planning<BTreeMap<Vec<u8>, Num>> {
+        let mut children: BTreeMap<Vec<u8>, Num> = self.trees.children(tree, parent)?.into_iter().collect();
+        self.overlay(tree, |at, child| {
+            if at.parent == parent {
+                match child {
+                    Some(child) => children.insert(at.name.clone(), child),
+                    None => children.remove(&at.name),
+                };
+            }
+        });
+        Ok(children)
+    }
+
+    fn overlay(&self, tree: Tree, mut each: impl FnMut(&At, Option<Num>)) {
+        match tree {
+            Tree::Local => self.local_links.iter().for_each(|(at, child)| each(at, *child)),
+            Tree::Base => {
+                self.base_links.iter().for_each(|(at, link)| each(at, link.map(|(child, _)| child)))
+            }
+        }
+    }
+
+    pub(super) fn is_directory(&self, num: Num) -> Planning<bool> {
+        Ok(self.local(num)?.is_some_and(|object| object.kind == Kind::Directory))
+    }
+
+    /// Whether users can get at it.
+    pub(super) fn is_alive(&self, num: Num) -> Planning<bool> {
+        Ok(num == ROOT || !self.names(Tree::Local, num)?.is_empty())
+    }
+
+    pub(super) fn set_local(&mut self, num: Num, object: Option<Object>) {
+        self.local.insert(num, object);
+    }
+
+    /// What both agree on is not what is here any more.
+    pub(super) fn set_base(&mut self, num: Num, stored: Option<Stored>) -> Planning {
+        // Where both were one row, what is here has to be remembered before they part.
+        let local = self.local(num)?;
+        self.local.entry(num).or_insert(local);
+        self.base.insert(num, stored);
+        Ok(())
+    }
+
+    pub(super) fn set_num(&mut self, id: ObjectId, num: Option<Num>) {
+        self.nums.insert(id, num);
+    }
+
+    pub(super) fn set_link(&mut self, at: &At, child: Option<Num>) {
+        self.local_links.insert(at.clone(), child);
+    }
+
+    pub(super) fn set_base_link(&mut self, at: &At, link: Option<(Num, Seq)>) -> Planning {
+        let local = self.link(at)?;
+        self.local_links.entry(at.clone()).or_insert(local);
+        self.base_links.insert(at.clone(), link);
+        Ok(())
+    }
+
+    pub(super) fn set_conflict(&mut self, at: &At, conflict: Option<Conflict>) {
+        self.conflicts.insert(at.clone(), conflict);
+    }
+
+    /// Keeps this node's side of a name. A name has one: another gets a name beside it.
+    pub(super) fn keep(
+        &mut self,
+        at: &At,
+        kind: ConflictKind,
+        mine: Option<Num>,
+        origin: Option<ObjectId>,
+    ) -> Planning {
+        let conflict = Conflict { kind, mine, origin, theirs: self.author.clone() };
+        let taken = self.conflict(at)?.is_some_and(|there| there.mine.is_some_and(|num| Some(num) != mine));
+        if !taken {
+            self.set_conflict(at, Some(conflict));
+            return Ok(());
+        }
+        if mine.is_none() {
+            return Ok(());
+        }
+        for n in 2u64.. {
+            let tail = format!("~{n}").into_bytes();
+            let kept = at.name.len().min(255 - tail.len());
+            let beside = At { parent: at.parent, name: [&at.name[..kept], &tail].concat() };
+            if self.link(&beside)?.is_none()
+                && self.base_link(&beside)?.is_none()
+                && self.conflict(&beside)?.is_none()
+            {
+                self.set_conflict(&beside, Some(conflict));
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn new_num(&mut self) -> Num {
+        self.fresh.num()
+    }
+
+    /// Makes what is here an object that the store does not know.
+    pub(super) fn rekey(&mut self, num: Num) -> Planning {
+        if let Some(mut object) = self.local(num)? {
+            if self.num(object.id)? == Some(num) {
+                self.set_num(object.id, None);
+            }
+            object.id = self.fresh.id();
+            self.set_num(object.id, Some(num));
+            self.set_local(num, Some(object));
+        }
+        self.set_base(num, None)
+    }
+
+    /// The store does not have it any more: unless users can get at it, nobody does.
+    pub(super) fn forget(&mut self, num: Num) -> Planning {
+        if self.is_wanted(num)? {
+            return if self.base(num)?.is_some() { self.rekey(num) } else { Ok(()) };
+        }
+        if let Some(object) = self.local(num)?
+            && self.num(object.id)? == Some(num)
+        {
+            self.set_num(object.id, None);
+        }
+        self.set_local(num, None);
+        self.set_base(num, None)
+    }
+
+    /// `ours` is what the store calls `new`, that was just made: users keep the number that they know.
+    pub(super) fn adopt(&mut self, ours: Num, new: Num) -> Planning {
+        let Some(stored) = self.base(new)? else { return Ok(()) };
+        if let Some(old) = self.local(ours)? {
+            self.set_num(old.id, None);
+        }
+        for at in self.names(Tree::Base, new)? {
+            let seq = self.base_link(&at)?.map_or(Seq(0), |(_, seq)| seq);
+            self.set_base_link(&at, Some((ours, seq)))?;
+            if self.link(&at)? == Some(new) {
+                self.set_link(&at, Some(ours));
+            }
+        }
+        for tree in [Tree::Base, Tree::Local] {
+            for (name, child) in self.children(tree, new)? {
+                let (from, to) = (At { parent: new, name: name.clone() }, At { parent: ours, name });
+                match tree {
+                    Tree::Base => {
+                        let seq = self.base_link(&from)?.map_or(Seq(0), |(_, seq)| seq);
+                        self.set_base_link(&to, Some((child, seq)))?;
+                        self.set_base_link(&from, None)?;
+                    }
+                    Tree::Local => {
+                        if self.link(&to)?.is_none() {
+                            self.set_link(&to, Some(child));
+                        }
+                        self.set_link(&from, None);
+                    }
+                }
+            }
+        }
+        self.set_local(ours, Some(stored.object.clone()));
+        self.set_num(stored.object.id, Some(ours));
+        self.set_base(ours, Some(stored))?;
+        self.set_local(new, None);
+        self.set_base(new, None)?;
+        self.made.remove(&new);
+        self.made.insert(ours);
+        self.alias.insert(new, ours);
+        Ok(())
+    }
+
+    /// The number that stands for another.
+    pub(super) fn alias(&self, num: Num) -> Num {
+        self.alias.get(&num).copied().unwrap_or(num)
+    }
+}

@@ -1,0 +1,290 @@
+//! One entry of the log comes in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::id::ObjectId;
+use crate::object::{Field, LinkName, Stored};
+use crate::plan::draft::{Changes, Draft, Fresh, Planning};
+use crate::plan::gone::Gone;
+use crate::plan::{At, ConflictKind, Num, PlanError, ROOT, Tree, Trees};
+use crate::store::{Entry, Mutation};
+
+/// What an entry touches, as it was before.
+#[derive(Default)]
+struct Touched {
+    objects: BTreeMap<Num, Stored>,
+    links: BTreeMap<At, Option<Num>>,
+    /// Where the objects of `links` were, here and as agreed on.
+    children: BTreeMap<Num, (BTreeSet<At>, BTreeSet<At>)>,
+}
+
+/// What the trees are after an entry of the log. One of this node's own (`own`) says only what both now agree on: what
+/// was changed here since is still to be told.
+///
+/// # Errors
+/// [`PlanError::Log`] if the entry does not follow from the base; those of reading.
+pub fn follow(
+    trees: &dyn Trees,
+    fresh: &mut dyn Fresh,
+    entry: &Entry,
+    own: bool,
+) -> Result<Changes, PlanError> {
+    let mut draft = Draft::new(trees, fresh, entry.node.clone());
+    let touched = agree(&mut draft, entry)?;
+    let mut gone = BTreeMap::new();
+    for &num in touched.children.keys() {
+        if num != ROOT && draft.names(Tree::Base, num)?.is_empty() {
+            let before = match touched.objects.get(&num) {
+                Some(before) => Some(before.clone()),
+                None => draft.base(num)?,
+            };
+            draft.set_base(num, None)?;
+            if let Some(before) = before {
+                gone.insert(num, Gone { before, lost: Vec::new() });
+            }
+        }
+    }
+    if own {
+        follow_own_gone(&mut draft, gone)?;
+        return draft.finish();
+    }
+    let deleted_here: BTreeSet<Num> = touched
+        .children
+        .iter()
+        .filter(|(num, (here, base))| **num != ROOT && here.is_empty() && !base.is_empty())
+        .map(|(num, _)| *num)
+        .collect();
+    let lost = lose_names(&mut draft, &touched, &mut gone)?;
+    gain_names(&mut draft, &touched, &deleted_here)?;
+    for num in lost {
+        // Each side took away the names that the other left: nobody meant to delete it.
+        if !gone.contains_key(&num) && !draft.is_wanted(num)? {
+            draft.revive_changed(num)?;
+        }
+    }
+    draft.follow_gone(gone)?;
+    for (num, before) in &touched.objects {
+        if !draft.made.contains(num) && draft.base(*num)?.is_some() {
+            draft.follow_fields(*num, before)?;
+        }
+    }
+    tidy(&mut draft, &touched)?;
+    draft.finish()
+}
+
+/// Brings the entry into the base.
+fn agree(draft: &mut Draft<'_>, entry: &Entry) -> Planning<Touched> {
+    let mut touched = Touched::default();
+    for change in &entry.change {
+        match change {
+            Mutation::Make(object) => {
+                let stored =
+                    Stored { object: object.clone(), made: entry.seq, set: BTreeMap::new(), links: 0 };
+                let num = match draft.num(object.id)? {
+                    Some(num) => num,
+                    None => {
+                        let num = draft.new_num();
+                        draft.set_num(object.id, Some(num));
+                        draft.set_local(num, Some(object.clone()));
+                        draft.made.insert(num);
+                        touched.children.entry(num).or_default();
+                        num
+                    }
+                };
+                draft.set_base(num, Some(stored))?;
+            }
+            Mutation::Link(at, child) => {
+                let (at, child) = (place(draft, at)?, known(draft, *child)?);
+                touch_link(draft, &mut touched, &at, Some(child))?;
+                draft.set_base_link(&at, Some((child, entry.seq)))?;
+            }
+            Mutation::Unlink(at) => {
+                let at = place(draft, at)?;
+                let child = draft.base_link(&at)?.map(|(child, _)| child);
+                touch_link(draft, &mut touched, &at, child)?;
+                draft.set_base_link(&at, None)?;
+            }
+            Mutation::SetContent(id, content, modified) => {
+                set(draft, &mut touched, entry, *id, &[Field::Content, Field::Modified], |stored| {
+                    stored.object.content = content.clone();
+                    stored.object.modified = *modified;
+                })?;
+            }
+            Mutation::SetMode(id, mode) => {
+                set(draft, &mut touched, entry, *id, &[Field::Mode], |stored| stored.object.mode = *mode)?;
+            }
+            Mutation::SetOwner(id, owner) => {
+                set(draft, &mut touched, entry, *id, &[Field::Owner], |stored| stored.object.owner = *owner)?;
+            }
+            Mutation::SetGroup(id, group) => {
+                set(draft, &mut touched, entry, *id, &[Field::Group], |stored| stored.object.group = *group)?;
+            }
+            Mutation::SetModified(id, modified) => {
+                set(draft, &mut touched, entry, *id, &[Field::Modified], |stored| {
+                    stored.object.modified = *modified;
+                })?;
+            }
+            Mutation::SetXattr(id, name, value) => {
+                set(draft, &mut touched, entry, *id, &[Field::Xattr(name.clone())], |stored| {
+                    match value {
+                        Some(value) => stored.object.xattrs.insert(name.clone(), value.clone()),
+                        None => stored.object.xattrs.remove(name),
+                    };
+                })?;
+            }
+        }
+    }
+    Ok(touched)
+}
+
+fn known(draft: &Draft<'_>, id: ObjectId) -> Planning<Num> {
+    draft.num(id)?.ok_or_else(|| PlanError::Log(format!("there is no object {id}")))
+}
+
+fn place(draft: &Draft<'_>, at: &LinkName) -> Planning<At> {
+    Ok(At { parent: known(draft, at.parent)?, name: at.name.clone() })
+}
+
+fn touch_link(draft: &Draft<'_>, touched: &mut Touched, at: &At, child: Option<Num>) -> Planning {
+    let before = draft.base_link(at)?.map(|(child, _)| child);
+    touched.links.entry(at.clone()).or_insert(before);
+    if let Some(child) = child
+        && !touched.children.contains_key(&child)
+    {
+        let here = draft.names(Tree::Local, child)?.into_iter().collect();
+        let base = draft.names(Tree::Base, child)?.into_iter().collect();
+        touched.children.insert(child, (here, base));
+    }
+    Ok(())
+}
+
+fn set(
+    draft: &mut Draft<'_>,
+    touched: &mut Touched,
+    entry: &Entry,
+    id: ObjectId,
+    fields: &[Field],
+    change: impl FnOnce(&mut Stored),
+) -> Planning {
+    let num = known(draft, id)?;
+    let Some(mut stored) = draft.base(num)? else {
+        return Err(PlanError::Log(format!("object {id} was never in the store")));
+    };
+    touched.objects.entry(num).or_insert_with(|| stored.clone());
+    change(&mut stored);
+    stored.set.extend(fields.iter().map(|field| (field.clone(), entry.seq)));
+    let new = draft.made.contains(&num).then(|| stored.object.clone());
+    draft.set_base(num, Some(stored))?;
+    if new.is_some() {
+        draft.set_local(num, new);
+    }
+    Ok(())
+}
+
+/// Names that the store does not have any more, or has for something else, and that were the same here.
+/// The objects that had them.
+fn lose_names(
+    draft: &mut Draft<'_>,
+    touched: &Touched,
+    gone: &mut BTreeMap<Num, Gone>,
+) -> Planning<BTreeSet<Num>> {
+    let mut lost = BTreeSet::new();
+    for (at, before) in &touched.links {
+        let now = draft.base_link(at)?.map(|(child, _)| child);
+        if let Some(before) = before
+            && now != Some(*before)
+            && draft.link(at)? == Some(*before)
+        {
+            draft.set_link(at, None);
+            lost.insert(*before);
+            if let Some(gone) = gone.get_mut(before) {
+                gone.lost.push(at.clone());
+            }
+        }
+    }
+    Ok(lost)
+}
+
+/// Names that are new in the store: those of directories before those in them.
+fn gain_names(draft: &mut Draft<'_>, touched: &Touched, deleted_here: &BTreeSet<Num>) -> Planning {
+    let mut gained = Vec::new();
+    for (at, before) in &touched.links {
+        if let Some((child, _)) = draft.base_link(at)?
+            && Some(child) != *before
+        {
+            gained.push((depth(draft, at.parent)?, at.clone()));
+        }
+    }
+    gained.sort();
+    for (_, at) in gained {
+        let at = At { parent: draft.alias(at.parent), name: at.name };
+        let Some((child, _)) = draft.base_link(&at)? else { continue };
+        if draft.link(&at)? == Some(child) {
+            continue;
+        }
+        if let Some((here, base)) = touched.children.get(&child) {
+            take_back_move(draft, child, here, base)?;
+        }
+        let in_the_way = draft.link(&at)?.is_some();
+        let fell_with_directory = !draft.is_alive(at.parent)?;
+        draft.put(&at, child)?;
+        if deleted_here.contains(&child) && !in_the_way && !fell_with_directory {
+            draft.keep(&at, ConflictKind::DeletedChanged, None, None)?;
+        }
+    }
+    Ok(())
+}
+
+/// The store moved an object; if it was moved here, too, that move gives way.
+fn take_back_move(draft: &mut Draft<'_>, child: Num, here: &BTreeSet<At>, base: &BTreeSet<At>) -> Planning {
+    let moved_here = base.difference(here).next().is_some() && here.difference(base).next().is_some();
+    if !moved_here {
+        return Ok(());
+    }
+    let now: BTreeSet<At> = draft.names(Tree::Base, child)?.into_iter().collect();
+    let moved_there = base.difference(&now).next().is_some();
+    if !moved_there {
+        return Ok(());
+    }
+    for at in draft.names(Tree::Local, child)? {
+        if !now.contains(&at) && !base.contains(&at) {
+            draft.vacate(&at)?;
+            draft.keep(&at, ConflictKind::Moved, Some(child), None)?;
+        }
+    }
+    Ok(())
+}
+
+fn depth(draft: &Draft<'_>, mut num: Num) -> Planning<usize> {
+    let mut depth = 0;
+    while num != ROOT {
+        let Some(at) = draft.names(Tree::Base, num)?.into_iter().next() else { break };
+        (num, depth) = (at.parent, depth + 1);
+        if depth > 1 << 20 {
+            return Err(PlanError::Log("a directory is below itself".into()));
+        }
+    }
+    Ok(depth)
+}
+
+/// What this node deleted or made, and what it did with it since.
+fn follow_own_gone(draft: &mut Draft<'_>, gone: BTreeMap<Num, Gone>) -> Planning {
+    for num in gone.into_keys() {
+        if draft.is_wanted(num)? { draft.rekey(num)? } else { draft.forget(num)? }
+    }
+    Ok(())
+}
+
+/// A conflict in which both sides have become the same is none.
+fn tidy(draft: &mut Draft<'_>, touched: &Touched) -> Planning {
+    for at in touched.links.keys() {
+        let at = At { parent: draft.alias(at.parent), name: at.name.clone() };
+        if let Some(conflict) = draft.conflict(&at)?
+            && conflict.mine.is_none()
+            && draft.link(&at)?.is_none()
+        {
+            draft.set_conflict(&at, None);
+        }
+    }
+    Ok(())
+}

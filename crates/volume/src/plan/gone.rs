@@ -1,0 +1,92 @@
+//! Objects that the store does not have any more.
+
+use std::collections::BTreeMap;
+
+use crate::object::{Kind, Stored};
+use crate::plan::draft::{Draft, Planning};
+use crate::plan::{At, ConflictKind, Num, Tree, is_same};
+
+/// An object that is gone: as it was, and the names that it lost here by that.
+pub(super) struct Gone {
+    pub before: Stored,
+    pub lost: Vec<At>,
+}
+
+impl Draft<'_> {
+    /// By another node: what is in a directory before the directory.
+    pub(super) fn follow_gone(&mut self, mut gone: BTreeMap<Num, Gone>) -> Planning {
+        while let Some(&first) = gone.keys().next() {
+            let mut deepest = first;
+            let mut steps = gone.len();
+            while let Some((&inner, _)) =
+                gone.iter().find(|(_, inner)| inner.lost.iter().any(|at| at.parent == deepest))
+                && steps > 0
+            {
+                deepest = inner;
+                steps -= 1;
+            }
+            if let Some(one) = gone.remove(&deepest) {
+                self.follow_one_gone(deepest, one)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn follow_one_gone(&mut self, num: Num, gone: Gone) -> Planning {
+        let names = self.names(Tree::Local, num)?;
+        let deleted_here = names.is_empty() && gone.lost.is_empty();
+        let changed = self.was_changed(num, &gone.before)?;
+        if deleted_here || (names.is_empty() && !changed) {
+            return if self.is_wanted(num)? { self.rekey(num) } else { self.forget(num) };
+        }
+        self.rekey(num)?;
+        if !changed && !gone.lost.is_empty() {
+            // It got more names here, and the store knew nothing of those: they stay.
+            return Ok(());
+        }
+        if self.is_directory(num)? {
+            self.hold_directory(num)?;
+        }
+        let Some(place) = gone.lost.first().or(names.first()).cloned() else { return Ok(()) };
+        if self.link(&place)? == Some(num) {
+            self.vacate(&place)?;
+        }
+        if let Some(instead) = self.link(&place)?
+            && let (Some(ours), Some(theirs)) = (self.local(num)?, self.local(instead)?)
+            && ours.kind != Kind::Directory
+            && is_same(&ours, &theirs)
+        {
+            return if self.is_alive(num)? { Ok(()) } else { self.forget(num) };
+        }
+        let replaced = self.link(&place)?.is_some();
+        let kind = if replaced { ConflictKind::Modified } else { ConflictKind::ChangedDeleted };
+        self.keep(&place, kind, Some(num), None)
+    }
+
+    /// A directory that is kept beside the tree: what the store has elsewhere goes back there, and conflicts inside are part
+    /// of the one at the directory.
+    pub(super) fn hold_directory(&mut self, num: Num) -> Planning {
+        for at in self.conflicts_in(num)? {
+            if self.link(&at)?.is_none()
+                && let Some(conflict) = self.conflict(&at)?
+            {
+                self.set_conflict(&at, None);
+                self.set_link(&at, conflict.mine);
+            }
+        }
+        for (name, child) in self.children(Tree::Local, num)? {
+            let at = At { parent: num, name };
+            if self.base(child)?.is_some() {
+                self.set_link(&at, None);
+                if !self.is_alive(child)? {
+                    for home in self.names(Tree::Base, child)? {
+                        self.put(&home, child)?;
+                    }
+                }
+            } else if self.is_directory(child)? {
+                self.hold_directory(child)?;
+            }
+        }
+        Ok(())
+    }
+}

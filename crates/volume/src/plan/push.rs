@@ -1,0 +1,350 @@
+//! By which commits the local tree gets into the store.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::id::{ObjectId, Seq};
+use crate::object::{ChunkId, Content, Field, Kind, LinkName, Object, Stored};
+use crate::plan::draft::Planning;
+use crate::plan::fields::differing;
+use crate::plan::{At, Num, PlanError, ROOT, Tree, Trees};
+use crate::store::{Item, Mutation, Place, Precondition};
+
+/// What may differ from what was agreed on, in the order in which it was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Todo {
+    /// Names.
+    pub names: Vec<At>,
+    /// Objects.
+    pub objects: Vec<Num>,
+}
+
+/// A content that is in the store of contents, and where its chunks are.
+pub type Sent = (Content, Vec<(ChunkId, Place)>);
+
+/// Brings the content of a file into the store of contents; `None`: it cannot go now.
+pub type Send<'a> = dyn FnMut(Num, &Object) -> Result<Option<Sent>, PlanError> + 'a;
+
+/// Commits, and what of [`Todo`] has to wait.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Planned {
+    /// In this order. Each can be refused by itself.
+    pub items: Vec<Item>,
+    /// Names and objects that cannot go now: they are below a conflict, or being written.
+    pub held: usize,
+    /// Objects that do not differ after all.
+    pub same: Vec<Num>,
+}
+
+/// Plans at most about `most` commits. `send` brings the content of a file into the store of contents; it answers `None`
+/// for one that cannot go now.
+///
+/// A change of names is one commit with all that it needs to make sense: both ends of a move, what was replaced by it.
+///
+/// # Errors
+/// Those of reading, and of `send`.
+pub fn push<'a>(
+    trees: &'a dyn Trees,
+    todo: &Todo,
+    most: usize,
+    send: &'a mut Send<'a>,
+) -> Result<Planned, PlanError> {
+    let mut pushing = Pushing {
+        trees,
+        most,
+        send,
+        seen: BTreeSet::new(),
+        going: BTreeSet::new(),
+        coming: BTreeSet::new(),
+        leaving: BTreeSet::new(),
+        planned: Planned::default(),
+    };
+    for at in &todo.names {
+        if pushing.is_full() {
+            break;
+        }
+        pushing.name(at)?;
+    }
+    for &num in &todo.objects {
+        if pushing.is_full() {
+            break;
+        }
+        pushing.object(num)?;
+    }
+    Ok(pushing.planned)
+}
+
+/// All of them in one commit: for changes that make sense only together.
+pub fn one(items: Vec<Item>) -> Item {
+    let mut all = Item::default();
+    let mut changes = Vec::new();
+    for item in items {
+        all.when.extend(item.when);
+        all.chunks.extend(item.chunks);
+        changes.extend(item.change);
+    }
+    let rank = |change: &Mutation| match change {
+        Mutation::Unlink(_) => 0,
+        Mutation::Make(_) => 1,
+        Mutation::Link(..) => 2,
+        _ => 3,
+    };
+    changes.sort_by_key(rank);
+    all.change = changes;
+    all
+}
+
+struct Pushing<'a> {
+    trees: &'a dyn Trees,
+    most: usize,
+    send: &'a mut Send<'a>,
+    /// Names that were looked at.
+    seen: BTreeSet<At>,
+    /// Names that change by these commits.
+    going: BTreeSet<At>,
+    /// New objects that are in the store after these commits.
+    coming: BTreeSet<Num>,
+    /// Objects that are not.
+    leaving: BTreeSet<Num>,
+    planned: Planned,
+}
+
+/// A name that differs.
+type Differing = (Option<(Num, Seq)>, Option<Num>);
+
+/// Names that change together, and the objects that tie them.
+type Together = (BTreeMap<At, Differing>, BTreeSet<Num>);
+
+impl Pushing<'_> {
+    fn is_full(&self) -> bool {
+        self.planned.items.len() >= self.most
+    }
+
+    fn differing(&self, at: &At) -> Planning<Option<Differing>> {
+        let base = self.trees.link(Tree::Base, at)?;
+        let local = self.trees.link(Tree::Local, at)?.map(|(child, _)| child);
+        Ok((base.map(|(child, _)| child) != local).then_some((base, local)))
+    }
+
+    /// A name with all that has to change with it, and before that what has to change before.
+    fn name(&mut self, at: &At) -> Planning {
+        if self.seen.contains(at) {
+            return Ok(());
+        }
+        let Some((changes, objects)) = self.together(at)? else { return Ok(()) };
+        self.seen.extend(changes.keys().cloned());
+        for (at, (_, local)) in &changes {
+            if local.is_some() {
+                self.above(at.parent)?;
+            }
+        }
+        for &num in &objects {
+            if self.trees.names(Tree::Local, num)?.is_empty() {
+                for (name, _) in self.trees.children(Tree::Base, num)? {
+                    self.name(&At { parent: num, name })?;
+                }
+            }
+        }
+        if self.is_full() {
+            return Ok(());
+        }
+        let emptied = self.empties(&changes, &objects)?;
+        match if emptied { self.item(&changes, &objects)? } else { None } {
+            Some(item) => {
+                self.planned.items.push(item);
+                self.going.extend(changes.into_keys());
+            }
+            None => self.planned.held += changes.len(),
+        }
+        Ok(())
+    }
+
+    /// Whether directories that are deleted are empty by then.
+    fn empties(&self, changes: &BTreeMap<At, Differing>, objects: &BTreeSet<Num>) -> Planning<bool> {
+        for &num in objects {
+            if self.trees.names(Tree::Local, num)?.is_empty() {
+                for (name, _) in self.trees.children(Tree::Base, num)? {
+                    let at = At { parent: num, name };
+                    if !self.going.contains(&at) && !changes.contains_key(&at) {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// The names that differ and that are tied to this one by objects that were or are at both.
+    fn together(&self, at: &At) -> Planning<Option<Together>> {
+        let Some(first) = self.differing(at)? else { return Ok(None) };
+        let mut changes = BTreeMap::from([(at.clone(), first)]);
+        let mut objects = BTreeSet::new();
+        let mut queue: Vec<Num> = first.0.map(|(child, _)| child).into_iter().chain(first.1).collect();
+        while let Some(num) = queue.pop() {
+            if !objects.insert(num) {
+                continue;
+            }
+            let here = self.trees.names(Tree::Local, num)?;
+            for at in here.into_iter().chain(self.trees.names(Tree::Base, num)?) {
+                if let Some(change) = self.differing(&at)? {
+                    queue.extend(change.0.map(|(child, _)| child).into_iter().chain(change.1));
+                    changes.insert(at, change);
+                }
+            }
+        }
+        Ok(Some((changes, objects)))
+    }
+
+    /// Directories on the way to a new name that are new, or moved, themselves.
+    fn above(&mut self, mut num: Num) -> Planning {
+        let mut way = Vec::new();
+        while num != ROOT {
+            let Some(at) = self.trees.names(Tree::Local, num)?.into_iter().next() else { break };
+            num = at.parent;
+            if way.len() > 1 << 16 {
+                break;
+            }
+            way.push(at);
+        }
+        for at in way.into_iter().rev() {
+            self.name(&at)?;
+        }
+        Ok(())
+    }
+
+    fn item(&mut self, changes: &BTreeMap<At, Differing>, objects: &BTreeSet<Num>) -> Planning<Option<Item>> {
+        let mut item = Item::default();
+        let mut makes = Vec::new();
+        let mut links = Vec::new();
+        let mut arriving = Vec::new();
+        for (at, (base, local)) in changes {
+            let Some(parent) = self.id(at.parent, &arriving)? else {
+                if local.is_none() {
+                    continue;
+                }
+                return Ok(None);
+            };
+            let name = LinkName { parent, name: at.name.clone() };
+            let before = match base {
+                Some((child, seq)) => self.trees.base(*child)?.map(|stored| (stored.object.id, *seq)),
+                None => None,
+            };
+            item.when.push(Precondition::Link(name.clone(), before));
+            if before.is_some() {
+                item.change.push(Mutation::Unlink(name.clone()));
+            }
+            let Some(child) = *local else { continue };
+            if self.trees.base(child)?.is_none()
+                && !self.coming.contains(&child)
+                && !arriving.contains(&child)
+            {
+                let Some(mut object) = self.trees.local(child)? else { return Ok(None) };
+                if object.kind == Kind::Regular {
+                    let Some((content, chunks)) = (self.send)(child, &object)? else { return Ok(None) };
+                    object.content = content;
+                    item.chunks.extend(chunks);
+                }
+                makes.push(Mutation::Make(object));
+                arriving.push(child);
+            }
+            let Some(id) = self.id(child, &arriving)? else { return Ok(None) };
+            links.push(Mutation::Link(name, id));
+        }
+        for &num in objects {
+            let Some(stored) = self.trees.base(num)? else { continue };
+            if num != ROOT && self.trees.names(Tree::Local, num)?.is_empty() {
+                as_agreed(&mut item.when, &stored);
+                self.leaving.insert(num);
+            } else if let Some(name) = self.stays_by(num, changes)? {
+                item.when.push(name);
+            }
+        }
+        item.change.extend(makes);
+        item.change.extend(links);
+        self.coming.extend(arriving);
+        Ok(Some(item))
+    }
+
+    /// A name that goes while the object stays relies on another, which somebody else may be about to take away.
+    fn stays_by(&self, num: Num, changes: &BTreeMap<At, Differing>) -> Planning<Option<Precondition>> {
+        if changes.values().any(|(_, local)| *local == Some(num)) {
+            return Ok(None);
+        }
+        for at in self.trees.names(Tree::Base, num)? {
+            if !changes.contains_key(&at)
+                && let (Some(stored), Some(parent)) = (self.trees.base(num)?, self.trees.base(at.parent)?)
+                && let Some((_, seq)) = self.trees.link(Tree::Base, &at)?
+            {
+                let name = LinkName { parent: parent.object.id, name: at.name };
+                return Ok(Some(Precondition::Link(name, Some((stored.object.id, seq)))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The id of an object that the store knows by then.
+    fn id(&self, num: Num, arriving: &[Num]) -> Planning<Option<ObjectId>> {
+        if let Some(stored) = self.trees.base(num)? {
+            return Ok(Some(stored.object.id));
+        }
+        if self.coming.contains(&num) || arriving.contains(&num) {
+            return Ok(self.trees.local(num)?.map(|object| object.id));
+        }
+        Ok(None)
+    }
+
+    fn object(&mut self, num: Num) -> Planning {
+        let (Some(here), Some(base)) = (self.trees.local(num)?, self.trees.base(num)?) else { return Ok(()) };
+        if self.leaving.contains(&num) || (num != ROOT && self.trees.names(Tree::Local, num)?.is_empty()) {
+            return Ok(());
+        }
+        let id = base.object.id;
+        let fields = differing(&base.object, &here);
+        if fields.is_empty() {
+            self.planned.same.push(num);
+        }
+        let mut item = Item::default();
+        for field in fields {
+            let change = match &field {
+                Field::Content => {
+                    let Some((content, chunks)) = (self.send)(num, &here)? else {
+                        self.planned.held += 1;
+                        continue;
+                    };
+                    if content.is_same(&base.object.content) {
+                        continue;
+                    }
+                    item.chunks.extend(chunks);
+                    Mutation::SetContent(id, content, here.modified)
+                }
+                Field::Mode => Mutation::SetMode(id, here.mode),
+                Field::Owner => Mutation::SetOwner(id, here.owner),
+                Field::Group => Mutation::SetGroup(id, here.group),
+                Field::Modified => {
+                    item.change.push(Mutation::SetModified(id, here.modified));
+                    continue;
+                }
+                Field::Xattr(name) => Mutation::SetXattr(id, name.clone(), here.xattrs.get(name).cloned()),
+            };
+            item.when.push(Precondition::Field(id, field.clone(), base.seq_of(&field)));
+            item.change.push(change);
+        }
+        if !item.change.is_empty() {
+            self.planned.items.push(item);
+        }
+        Ok(())
+    }
+}
+
+/// An object is deleted only as it was when it was: a change that came between shows as a conflict.
+fn as_agreed(when: &mut Vec<Precondition>, stored: &Stored) {
+    let object = &stored.object;
+    if object.kind == Kind::Directory {
+        return;
+    }
+    let content = (object.kind == Kind::Regular).then_some(Field::Content);
+    let xattrs = stored.set.keys().filter(|field| matches!(field, Field::Xattr(_))).cloned();
+    for field in content.into_iter().chain([Field::Mode, Field::Owner, Field::Group]).chain(xattrs) {
+        let seq = stored.seq_of(&field);
+        when.push(Precondition::Field(object.id, field, seq));
+    }
+}

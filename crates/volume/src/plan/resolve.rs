@@ -1,0 +1,157 @@
+//! One side of a conflict is chosen.
+
+use crate::object::Kind;
+use crate::plan::draft::{Changes, Draft, Fresh, Planning};
+use crate::plan::{At, ConflictKind, Num, PlanError, ROOT, Tree, Trees};
+
+/// A side of a conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// This node's.
+    Mine,
+    /// The store's.
+    Theirs,
+}
+
+/// Keeps one side of the conflict at a name; the other is deleted.
+///
+/// # Errors
+/// [`PlanError::Cannot`] if there is no conflict, or if a directory would be moved below itself; those of reading.
+pub fn resolve(trees: &dyn Trees, fresh: &mut dyn Fresh, at: &At, keep: Side) -> Result<Changes, PlanError> {
+    let Some(conflict) = trees.conflict(at)? else { return Err(PlanError::Cannot("there is no conflict")) };
+    let mut draft = Draft::new(trees, fresh, conflict.theirs.clone());
+    draft.set_conflict(at, None);
+    let theirs = draft.link(at)?;
+    match (keep, conflict.mine) {
+        (Side::Theirs, Some(mine)) => {
+            if !draft.is_wanted(mine)? {
+                draft.drop_tree(mine)?;
+            }
+        }
+        (Side::Theirs, None) => {}
+        (Side::Mine, None) => draft.remove(at)?,
+        (Side::Mine, Some(mine)) => {
+            if draft.is_alive(mine)? && (conflict.kind == ConflictKind::Moved || draft.is_directory(mine)?) {
+                draft.check_not_above(mine, at.parent)?;
+                for old in draft.names(Tree::Local, mine)? {
+                    draft.set_link(&old, None);
+                }
+            }
+            match theirs {
+                Some(theirs) if theirs == mine => {}
+                Some(theirs) if draft.are_versions(mine, theirs, &conflict.origin)? => {
+                    draft.replace(theirs, mine)?;
+                }
+                Some(theirs) => {
+                    draft.set_link(at, Some(mine));
+                    draft.clear(theirs)?;
+                }
+                None => draft.set_link(at, Some(mine)),
+            }
+        }
+    }
+    draft.finish()
+}
+
+impl Draft<'_> {
+    /// A name, and all that was only below it.
+    fn remove(&mut self, at: &At) -> Planning {
+        let Some(child) = self.link(at)? else { return Ok(()) };
+        self.set_link(at, None);
+        self.clear(child)
+    }
+
+    /// An object that lost a name, perhaps its last.
+    fn clear(&mut self, child: Num) -> Planning {
+        if !self.is_alive(child)? {
+            for (name, _) in self.children(Tree::Local, child)? {
+                self.remove(&At { parent: child, name })?;
+            }
+            for at in self.conflicts_in(child)? {
+                self.drop_side(&at)?;
+            }
+            if self.base(child)?.is_none() {
+                self.forget(child)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An object beside the tree with all that is in it. What the store has is not deleted there by that.
+    fn drop_tree(&mut self, num: Num) -> Planning {
+        if self.base(num)?.is_some() {
+            return Ok(());
+        }
+        for (name, child) in self.children(Tree::Local, num)? {
+            self.set_link(&At { parent: num, name }, None);
+            if self.is_alive(child)? {
+                continue;
+            }
+            if self.base(child)?.is_none() {
+                self.drop_tree(child)?;
+                continue;
+            }
+            for home in self.names(Tree::Base, child)? {
+                self.put(&home, child)?;
+            }
+        }
+        for at in self.conflicts_in(num)? {
+            self.drop_side(&at)?;
+        }
+        self.forget(num)
+    }
+
+    fn drop_side(&mut self, at: &At) -> Planning {
+        let mine = self.conflict(at)?.and_then(|conflict| conflict.mine);
+        self.set_conflict(at, None);
+        match mine {
+            Some(mine) if !self.is_wanted(mine)? => self.drop_tree(mine),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_not_above(&self, directory: Num, mut num: Num) -> Planning {
+        while num != ROOT {
+            if num == directory {
+                return Err(PlanError::Cannot("a directory would be below itself"));
+            }
+            let Some(at) = self.names(Tree::Local, num)?.into_iter().next() else { break };
+            num = at.parent;
+        }
+        Ok(())
+    }
+
+    fn are_versions(&self, mine: Num, theirs: Num, origin: &Option<crate::id::ObjectId>) -> Planning<bool> {
+        let (Some(ours), Some(other)) = (self.local(mine)?, self.local(theirs)?) else { return Ok(false) };
+        Ok(ours.kind != Kind::Directory
+            && ours.kind == other.kind
+            && ours.target == other.target
+            && *origin == Some(other.id)
+            && self.base(mine)?.is_none()
+            && self.base(theirs)?.is_some())
+    }
+
+    /// `mine` is what the object `theirs` becomes, at all its names.
+    fn replace(&mut self, theirs: Num, mine: Num) -> Planning {
+        let (Some(stored), Some(mut object)) = (self.base(theirs)?, self.local(mine)?) else { return Ok(()) };
+        for at in self.names(Tree::Base, theirs)? {
+            if let Some((_, seq)) = self.base_link(&at)? {
+                self.set_base_link(&at, Some((mine, seq)))?;
+            }
+        }
+        for at in self.names(Tree::Local, theirs)? {
+            self.set_link(&at, Some(mine));
+        }
+        for side in self.sides(theirs)? {
+            if let Some(conflict) = self.conflict(&side)? {
+                self.set_conflict(&side, Some(crate::plan::Conflict { mine: Some(mine), ..conflict }));
+            }
+        }
+        self.forget(theirs)?;
+        self.set_num(object.id, None);
+        object.id = stored.object.id;
+        self.set_num(object.id, Some(mine));
+        self.set_local(mine, Some(object));
+        self.set_base(mine, Some(stored))
+    }
+}

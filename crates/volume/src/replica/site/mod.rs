@@ -1,0 +1,285 @@
+//! A replica as synchronisation sees it: both trees, without what only shows conflicts.
+
+mod show;
+mod view;
+mod write;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rusqlite::{OptionalExtension as _, params};
+use rustix::io::Errno;
+
+use super::core::Core;
+use super::error::Done;
+use super::node::number;
+use super::{Applying, Replica, ReplicaError};
+use crate::content::{ContentError, ContentStore};
+use crate::id::Seq;
+use crate::object::{ChunkId, Content, Layout, Object, Piece};
+use crate::plan::{At, Conflict, Fresh, Num, Plan, PlanError, Sent, Side, Todo, Trees, resolve};
+use crate::store::{MetaStore, StoreError};
+use crate::sync::{Outbox, Site, SyncError};
+
+pub(super) use show::Shown;
+use view::View;
+
+/// What files hold that were changed here: by number, as of a generation.
+type Known = Mutex<HashMap<Num, (u64, Content)>>;
+
+/// A replica, with where its contents go.
+pub struct ReplicaSite {
+    replica: Arc<Replica>,
+    meta: Arc<dyn MetaStore>,
+    contents: ContentStore,
+    known: Known,
+}
+
+impl std::fmt::Debug for ReplicaSite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReplicaSite").field("replica", &self.replica).finish_non_exhaustive()
+    }
+}
+
+impl ReplicaSite {
+    /// Contents go to `contents`, whose chunks `meta` knows.
+    pub fn new(replica: Arc<Replica>, meta: Arc<dyn MetaStore>, contents: ContentStore) -> Self {
+        Self { replica, meta, contents, known: Known::default() }
+    }
+
+    /// The replica.
+    pub fn replica(&self) -> &Arc<Replica> {
+        &self.replica
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Applying<'_>) -> Result<T, PlanError>) -> Result<T, PlanError> {
+        let mut failed = None;
+        let done = self.replica.apply(|applying| {
+            work(applying).map_err(|error| {
+                let errno = if let PlanError::Read(errno) = error { errno } else { Errno::IO };
+                failed = Some(error);
+                errno
+            })
+        });
+        done.map_err(|errno| failed.unwrap_or(PlanError::Read(errno)))
+    }
+}
+
+/// Directories that show conflicts.
+pub(super) fn directories(core: &Core) -> Result<HashSet<Num>, ReplicaError> {
+    let shown =
+        Shown::all(core).map_err(|fail| super::files::unusable("conflicts".as_ref(), fail.errno.into()))?;
+    Ok(shown.directories())
+}
+
+impl Replica {
+    /// Names with conflicts.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn conflicts(&self) -> Result<Vec<(At, Conflict)>, Errno> {
+        self.read(|core| Ok(Shown::all(core)?.list()))
+    }
+
+    /// Keeps one side of a conflict.
+    ///
+    /// # Errors
+    /// ENOENT where there is none; EBUSY where a directory would be below itself; EIO.
+    pub fn resolve(&self, at: &At, keep: Side) -> Result<(), Errno> {
+        self.apply(|applying| applying.resolve(at, keep))
+    }
+
+    /// Removes one side from the directory that shows a conflict: the other takes its place.
+    pub(super) fn remove_side(&self, directory: u64, name: &[u8], is_directory: bool) -> Result<u64, Errno> {
+        let own = self.node_name().as_str().as_bytes() == name;
+        self.apply(|applying| {
+            let (at, child) = applying.work(|core, _| {
+                let shown = Shown::all(core)?;
+                let place = shown.of_directory(directory).map(|(at, _)| at.clone());
+                let child = core.link_of(directory, name)?.map(|(child, _)| child);
+                let (Some(at), Some(child)) = (place, child) else { return Err(Errno::NOENT.into()) };
+                match (is_directory, core.node(child)?.is_directory()) {
+                    (true, false) => Err(Errno::NOTDIR.into()),
+                    (false, true) => Err(Errno::ISDIR.into()),
+                    (true, true) if !core.is_empty(child)? => Err(Errno::NOTEMPTY.into()),
+                    _ => Ok((at, child)),
+                }
+            })?;
+            applying.resolve(&at, if own { Side::Theirs } else { Side::Mine })?;
+            Ok(child)
+        })
+    }
+}
+
+impl Applying<'_> {
+    fn resolve(&mut self, at: &At, keep: Side) -> Result<(), Errno> {
+        let plan = &mut |trees: &dyn Trees, fresh: &mut dyn Fresh| resolve(trees, fresh, at, keep);
+        self.plan(&Known::default(), None, plan).map_err(|error| match error {
+            PlanError::Read(errno) => errno,
+            PlanError::Cannot(_) => Errno::BUSY,
+            PlanError::Log(_) => Errno::IO,
+        })
+    }
+}
+
+/// New numbers and ids of a replica.
+pub(super) struct Numbers<'a, 'b>(&'a View<'b>);
+
+impl Fresh for Numbers<'_, '_> {
+    fn num(&mut self) -> Num {
+        self.0.new_number()
+    }
+
+    fn id(&mut self) -> crate::id::ObjectId {
+        self.0.core.borrow_mut().new_id()
+    }
+}
+
+impl Applying<'_> {
+    /// Makes a plan and changes the replica by it.
+    pub(super) fn plan(
+        &mut self,
+        known: &Known,
+        contents: Option<&ContentStore>,
+        plan: &mut Plan<'_>,
+    ) -> Result<(), PlanError> {
+        self.work(|core, _| {
+            core.begin()?;
+            core.flush()
+        })?;
+        let shown = self.work(|core, _| Shown::all(core))?;
+        let view = View::new(self.core, self.shared, known, contents, &shown);
+        let changes = plan(&view, &mut Numbers(&view))?;
+        view.check()?;
+        self.write(changes, shown, known)?;
+        Ok(())
+    }
+}
+
+impl Site for ReplicaSite {
+    fn cursor(&self) -> Result<Seq, Errno> {
+        self.replica.cursor()
+    }
+
+    fn read(&self, read: &mut dyn FnMut(&dyn Trees) -> Result<(), PlanError>) -> Result<(), PlanError> {
+        self.with(|applying| {
+            let shown = applying.work(|core, _| {
+                core.begin()?;
+                core.flush()?;
+                Shown::all(core)
+            })?;
+            let view = View::new(applying.core, applying.shared, &self.known, Some(&self.contents), &shown);
+            read(&view)
+        })
+    }
+
+    fn change(&self, cursor: Option<Seq>, plan: &mut Plan<'_>) -> Result<(), PlanError> {
+        self.with(|applying| {
+            applying.plan(&self.known, Some(&self.contents), plan)?;
+            if let Some(cursor) = cursor {
+                applying.set_cursor(cursor)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn todo(&self, after: i64, most: usize) -> Result<(Todo, Option<i64>), Errno> {
+        self.replica.read(|core| todo(core, after, most))
+    }
+
+    fn send(&self, files: Vec<(Num, Object)>) -> Result<Vec<(Num, Option<(u64, Sent)>)>, SyncError> {
+        let mut upload = self.contents.upload(&*self.meta);
+        let mut read = Vec::new();
+        for (num, _) in files {
+            let found = self.replica.read(|core| {
+                let Some(node) = core.find(num)? else { return Ok(None) };
+                let writers = core.opens.get(&num).map_or(0, |open| open.writers);
+                Ok((writers == 0).then_some((node.generation, core.content(num)?)))
+            })?;
+            let opened = found.and_then(|found| Some((found, self.replica.backing(num)?)));
+            let Some(((generation, previous), file)) = opened else {
+                read.push((num, None));
+                continue;
+            };
+            let size = file.metadata().map_or(0, |metadata| metadata.len());
+            let previous = (previous.size > 0).then_some(&previous);
+            let content = upload.put(&file, size, previous).map_err(unsent)?;
+            self.known.lock().insert(num, (generation, content.clone()));
+            read.push((num, Some((generation, content))));
+        }
+        let chunks: HashMap<ChunkId, _> = upload.finish().map_err(unsent)?.chunks.into_iter().collect();
+        let places = |content: &Content| -> Vec<_> {
+            match &content.layout {
+                Layout::Inline(_) => Vec::new(),
+                Layout::Pieces(pieces) => {
+                    let ids = pieces.iter().filter_map(|piece| match piece {
+                        Piece::Chunk { id, .. } => Some(*id),
+                        Piece::Hole { .. } => None,
+                    });
+                    ids.filter_map(|id| chunks.get(&id).map(|place| (id, place.clone()))).collect()
+                }
+                // Which chunks its lists name is not known here.
+                Layout::Indirect(_) => chunks.iter().map(|(id, place)| (*id, place.clone())).collect(),
+            }
+        };
+        let sent = |(generation, content): (u64, Content)| (generation, (content.clone(), places(&content)));
+        Ok(read.into_iter().map(|(num, content)| (num, content.map(sent))).collect())
+    }
+
+    fn outbox(&self) -> Result<Option<Outbox>, Errno> {
+        self.replica.read(|core| {
+            let query = "SELECT value FROM meta WHERE key = 'outbox'";
+            let bytes: Option<Vec<u8>> = core.db.query_row(query, [], |row| row.get(0)).optional()?;
+            Ok(bytes.map(|bytes| postcard::from_bytes(&bytes)).transpose()?)
+        })
+    }
+
+    fn set_outbox(&self, outbox: Option<&Outbox>) -> Result<(), Errno> {
+        self.replica.change(|core, _| {
+            core.begin()?;
+            match outbox {
+                Some(outbox) => core.db.execute(
+                    "INSERT OR REPLACE INTO meta VALUES ('outbox', ?1)",
+                    params![postcard::to_stdvec(outbox)?],
+                )?,
+                None => core.db.execute("DELETE FROM meta WHERE key = 'outbox'", [])?,
+            };
+            Ok(())
+        })?;
+        self.replica.commit()
+    }
+
+    fn conflicts(&self) -> Result<Vec<At>, Errno> {
+        self.replica.read(|core| Ok(Shown::all(core)?.places()))
+    }
+}
+
+fn unsent(error: ContentError) -> SyncError {
+    match error.is_unreachable() {
+        true => SyncError::Store(StoreError::Unreachable(error.to_string())),
+        false => SyncError::Store(StoreError::Damaged(error.to_string())),
+    }
+}
+
+/// Names and objects that were changed here, in one order.
+fn todo(core: &mut Core, after: i64, most: usize) -> Done<(Todo, Option<i64>)> {
+    core.flush()?;
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let mut query = core.db.prepare_cached(
+        "SELECT n, parent, name FROM base_link WHERE n > ?1
+         UNION ALL SELECT n, num, NULL FROM base_object WHERE n > ?1 AND object IS NOT NULL
+         ORDER BY 1 LIMIT ?2",
+    )?;
+    let mut rows = query.query(params![after, most])?;
+    let (mut todo, mut last, mut count) = (Todo::default(), after, 0);
+    while let Some(row) = rows.next()? {
+        (last, count) = (row.get(0)?, count + 1);
+        let num = number(row.get(1)?);
+        match row.get::<_, Option<Vec<u8>>>(2)? {
+            Some(name) => todo.names.push(At { parent: num, name }),
+            None => todo.objects.push(num),
+        }
+    }
+    Ok((todo, (count == most).then_some(last)))
+}

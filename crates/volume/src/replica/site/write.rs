@@ -1,0 +1,367 @@
+//! Changes get into the tables.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::show::One;
+use super::view::unknown;
+use super::{Known, Shown};
+use crate::id::Seq;
+use crate::object::{Content, Kind, Object, Stored};
+use crate::plan::{At, Changes, Num};
+use crate::replica::apply::{Stale, differences, unnamed};
+use crate::replica::core::Core;
+use crate::replica::error::Done;
+use crate::replica::node::{Dirty, Node};
+use crate::replica::{Applying, Shared, State};
+
+impl Applying<'_> {
+    pub(super) fn write(&mut self, changes: Changes, mut shown: Shown, known: &Known) -> Result<(), Errno> {
+        let mut stale = Vec::new();
+        let done = self.work(|core, shared| {
+            Writing { core, shared, known, stale: &mut stale, taken: Vec::new(), before: BTreeSet::new() }
+                .all(changes, &mut shown)
+        });
+        self.stale.append(&mut stale);
+        done
+    }
+}
+
+struct Writing<'a> {
+    core: &'a mut Core,
+    shared: &'a Shared,
+    known: &'a Known,
+    stale: &'a mut Vec<Stale>,
+    /// Objects that lost a name: once each. They may get another one, so they are buried last.
+    taken: Vec<Num>,
+    /// Objects that may be of interest to nobody now.
+    before: BTreeSet<Num>,
+}
+
+impl Writing<'_> {
+    fn all(mut self, changes: Changes, shown: &mut Shown) -> Done<()> {
+        self.core.begin()?;
+        self.free_ids(&changes)?;
+        for (num, (local, base)) in &changes.objects {
+            self.object(*num, local.as_ref(), base.as_ref())?;
+        }
+        let mut touched: BTreeSet<At> = changes.conflicts.keys().cloned().collect();
+        touched.extend(changes.links.keys().filter(|at| shown.at(at).is_some()).cloned());
+        let mut links = changes.links;
+        // What a name leads to for users is decided by its conflict.
+        let mut conflicts = BTreeMap::new();
+        for at in touched {
+            let old = shown.at(&at).cloned();
+            let now = match changes.conflicts.get(&at) {
+                Some(conflict) => conflict.clone(),
+                None => old.as_ref().map(|one| one.conflict.clone()),
+            };
+            let (local, base) = match links.get(&at) {
+                Some(link) => *link,
+                None => {
+                    let physical = self.core.link_of(at.parent, &at.name)?;
+                    let base = match self.core.link_differs(at.parent, &at.name)? {
+                        true => self.core.base_link(at.parent, &at.name)?,
+                        false if old.is_some() => None,
+                        false => physical,
+                    };
+                    let local = match &old {
+                        Some(one) => one.theirs,
+                        None => physical.map(|(child, _)| child),
+                    };
+                    (local, base)
+                }
+            };
+            let place = match &now {
+                Some(conflict) => {
+                    let directory = match &old {
+                        Some(one) => one.directory,
+                        None => self.new_directory(at.parent)?,
+                    };
+                    let one = One { conflict: conflict.clone(), theirs: local, directory };
+                    shown.set(self.core, &at, one)?;
+                    Some(directory)
+                }
+                None => {
+                    if let Some(one) = &old {
+                        self.empty(one.directory)?;
+                        shown.remove(self.core, &at)?;
+                        self.before.insert(one.directory);
+                    }
+                    local
+                }
+            };
+            links.insert(at.clone(), (place, base));
+            conflicts.insert(at, now.is_some());
+        }
+        for (at, (local, base)) in &links {
+            self.link(at, *local, *base)?;
+        }
+        for at in conflicts.into_iter().filter(|(_, there)| *there).map(|(at, _)| at) {
+            self.show(&at, shown)?;
+        }
+        for num in std::mem::take(&mut self.taken) {
+            if let Some(mut node) = self.core.find(num)? {
+                self.core.unname(&mut node, self.shared.now(), self.shared)?;
+            }
+        }
+        self.before.extend(changes.objects.keys());
+        for num in std::mem::take(&mut self.before) {
+            self.core.sweep_unknown(num)?;
+        }
+        Ok(())
+    }
+
+    /// An id may go from one object to another: no two have it meanwhile.
+    fn free_ids(&mut self, changes: &Changes) -> Done<()> {
+        for (num, (local, _)) in &changes.objects {
+            if let Some(mut node) = self.core.find(*num)?
+                && local.as_ref().is_none_or(|object| object.id != node.id)
+            {
+                node.id = self.core.new_id();
+                self.core.save(node);
+            }
+        }
+        self.core.flush()
+    }
+
+    fn object(&mut self, num: Num, local: Option<&Object>, base: Option<&Stored>) -> Done<()> {
+        let Some(object) = local else {
+            // It goes with its last name, if it has one still.
+            if let Some(mut node) = self.core.find(num)? {
+                node.made = Seq(0);
+                node.dirty = Dirty::NEW;
+                self.core.clear_base(num)?;
+                self.core.save(node);
+            }
+            return Ok(());
+        };
+        let mut node = match self.core.find(num)? {
+            Some(node) => node,
+            None => {
+                let node = unnamed(num, object);
+                self.core.save(node.clone());
+                self.core.flush()?;
+                if node.is_regular() {
+                    self.core.set_content(num, &object.content)?;
+                }
+                node
+            }
+        };
+        let keeps = node.is_regular() && self.keeps(&node, object)?;
+        if node.is_regular() && !keeps {
+            let known = self.core.content(num)?;
+            let is_there = known.is_same(&object.content) && !node.maybe_dirty;
+            if !is_there || node.state == State::Absent {
+                self.core.replace_content(&mut node, &object.content, self.shared)?;
+                self.stale.push(Stale::Content(num));
+            }
+        }
+        let differs = keeps && base.is_none_or(|base| !base.object.content.is_same(&object.content));
+        if node.is_regular() {
+            let content = base.map_or(&object.content, |base| &base.object.content);
+            if base.is_some() || !keeps {
+                self.core.set_content(num, content)?;
+            }
+        }
+        node.id = object.id;
+        node.made = base.map_or(Seq(0), |base| base.made);
+        node.mode = object.mode;
+        node.owner = object.owner;
+        node.group = object.group;
+        node.modified = object.modified;
+        self.core.set_xattrs(&mut node, object)?;
+        node.dirty = differences(base, object, differs);
+        node.maybe_dirty &= differs;
+        match base {
+            Some(base) => self.core.set_seqs(num, base)?,
+            None => self.core.set_seqs(
+                num,
+                &Stored { object: object.clone(), made: Seq(0), set: BTreeMap::new(), links: 0 },
+            )?,
+        }
+        match node.dirty.is_empty() {
+            true => self.core.clear_base(num)?,
+            false => self.core.set_base(num, base)?,
+        }
+        self.core.save(node);
+        self.stale.push(Stale::Object(num));
+        Ok(())
+    }
+
+    /// Whether a file goes on holding what it holds: the plan says nothing else of it.
+    fn keeps(&self, node: &Node, object: &Object) -> Done<bool> {
+        if node.state != State::Complete {
+            return Ok(false);
+        }
+        // The plan was told what the file holds, or that nobody knows: it gives back the same, or what the store has.
+        let is_changed = node.maybe_dirty || node.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
+        let told = match is_changed {
+            false => self.core.content(node.num)?,
+            true => match self.known.lock().get(&node.num) {
+                Some((generation, content)) if *generation == node.generation => content.clone(),
+                _ => unknown(node),
+            },
+        };
+        Ok(told.is_same(&object.content))
+    }
+
+    fn link(&mut self, at: &At, local: Option<Num>, base: Option<(Num, Seq)>) -> Done<()> {
+        let now = self.shared.now();
+        let before = self.core.link_of(at.parent, &at.name)?.map(|(child, _)| child);
+        let before_base = match self.core.link_differs(at.parent, &at.name)? {
+            true => self.core.base_link(at.parent, &at.name)?.map(|(child, _)| child),
+            false => before,
+        };
+        if before != local {
+            if let Some(child) = before {
+                let mut directory = self.core.find(at.parent)?.ok_or(Errno::NOENT)?;
+                let node = self.core.find(child)?.ok_or(Errno::IO)?;
+                self.core.take_link(&mut directory, &at.name, &node)?;
+                self.core.save(directory);
+                self.taken.push(child);
+            }
+            if let Some(child) = local {
+                let mut node = self.core.find(child)?.ok_or(Errno::NOENT)?;
+                node.links += 1;
+                node.changed = now;
+                self.core.nameless.remove(&child);
+                self.core.save(node.clone());
+                let mut directory = self.core.find(at.parent)?.ok_or(Errno::NOENT)?;
+                self.core.add_link(&mut directory, &at.name, &node, now, Some(Seq(0)))?;
+                self.core.save(directory);
+            }
+            self.stale.push(Stale::Link(at.parent, at.name.clone()));
+        }
+        match base {
+            Some((child, seq)) if local == Some(child) => {
+                self.core.clear_base_link(at.parent, &at.name)?;
+                self.core.set_link_seq(at.parent, &at.name, seq)?;
+            }
+            None if local.is_none() => self.core.clear_base_link(at.parent, &at.name)?,
+            _ => {
+                self.core.set_base_link(at.parent, &at.name, base)?;
+                self.core.set_link_seq(at.parent, &at.name, Seq(0))?;
+            }
+        }
+        self.before.extend(before.into_iter().chain(before_base));
+        Ok(())
+    }
+
+    /// A name in a directory that shows a conflict: of no interest to any store.
+    fn bare_link(&mut self, at: &At, child: Num) -> Done<()> {
+        self.link(at, Some(child), Some((child, Seq(0))))
+    }
+
+    fn bare(&mut self, parent: Num, kind: Kind, mode: u16, target: Vec<u8>) -> Done<Num> {
+        let num = self.core.new_number()?;
+        let above = self.core.find(parent)?.ok_or(Errno::NOENT)?;
+        let now = self.shared.now();
+        let object = Object {
+            id: self.core.new_id(),
+            kind,
+            mode,
+            owner: above.owner,
+            group: above.group,
+            modified: now,
+            target,
+            content: Content::empty(),
+            xattrs: BTreeMap::new(),
+        };
+        let mut node = unnamed(num, &object);
+        node.target = Arc::from(&object.target[..]);
+        self.core.save(node);
+        self.core.flush()?;
+        Ok(num)
+    }
+
+    fn new_directory(&mut self, parent: Num) -> Done<Num> {
+        self.bare(parent, Kind::Directory, 0o755, Vec::new())
+    }
+
+    fn empty(&mut self, directory: Num) -> Done<()> {
+        let mut query = self.core.db.prepare_cached("SELECT name FROM link WHERE parent = ?1")?;
+        let names: Vec<Vec<u8>> =
+            query.query_map([directory as i64], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+        drop(query);
+        for name in names {
+            self.link(&At { parent: directory, name }, None, None)?;
+        }
+        Ok(())
+    }
+
+    /// One entry per node.
+    fn show(&mut self, at: &At, shown: &Shown) -> Done<()> {
+        let Some(one) = shown.at(at).cloned() else { return Ok(()) };
+        self.empty(one.directory)?;
+        let mine = self.shared.node.as_str().as_bytes().to_vec();
+        let mut theirs = one.conflict.theirs.as_str().as_bytes().to_vec();
+        if mine == theirs {
+            theirs.extend_from_slice(b".store");
+        }
+        let directory = one.directory;
+        let entry = |this: &mut Self, name: &[u8], side: Option<Num>, other: &[u8]| -> Done<()> {
+            let at = At { parent: directory, name: name.to_vec() };
+            let child = match side {
+                None => this.bare(directory, Kind::Symlink, 0o777, other.to_vec())?,
+                Some(num) => match this.elsewhere(num, directory, shown)? {
+                    Some(target) => this.bare(directory, Kind::Symlink, 0o777, target)?,
+                    None => num,
+                },
+            };
+            this.bare_link(&at, child)
+        };
+        entry(self, &mine, one.conflict.mine, &theirs)?;
+        entry(self, &theirs, one.theirs, &mine)
+    }
+
+    /// A directory that has its place somewhere else is shown by the way there.
+    fn elsewhere(&mut self, num: Num, from: Num, shown: &Shown) -> Done<Option<Vec<u8>>> {
+        let node = self.core.find(num)?.ok_or(Errno::NOENT)?;
+        if !node.is_directory() {
+            return Ok(None);
+        }
+        let mut way = Vec::new();
+        let (mut at, mut first) = (num, true);
+        while at != super::super::ROOT {
+            let mut query = self.core.db.prepare_cached("SELECT parent, name FROM link WHERE child = ?1")?;
+            let names: Vec<(i64, Vec<u8>)> = query
+                .query_map([at as i64], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .collect::<rusqlite::Result<_>>()?;
+            let place = names.into_iter().find(|(parent, _)| !first || *parent as u64 != from);
+            let Some((parent, name)) = place else { return Ok(None) };
+            way.push(name);
+            (at, first) = (parent as u64, false);
+        }
+        let mut target = Vec::new();
+        let mut up = from;
+        while up != super::super::ROOT {
+            target.extend_from_slice(b"../");
+            up = match shown.of_directory(up) {
+                Some((at, _)) => at.parent,
+                None => self.core.parent_of(up)?.unwrap_or(super::super::ROOT),
+            };
+        }
+        way.reverse();
+        target.extend_from_slice(&way.join(&b'/'));
+        Ok(Some(target))
+    }
+}
+
+impl Core {
+    /// An object that neither users nor the store have is forgotten.
+    fn sweep_unknown(&mut self, num: Num) -> Done<()> {
+        let Some(node) = self.find(num)? else { return Ok(()) };
+        let is_used = node.links > 0 || self.nameless.contains(&num) || num == super::super::ROOT;
+        if !is_used && !self.is_in_base(num)? {
+            if node.is_regular() {
+                let mut doom = self.db.prepare_cached("INSERT OR IGNORE INTO doomed VALUES (?1)")?;
+                doom.execute([num as i64])?;
+            }
+            self.erase(num)?;
+        }
+        Ok(())
+    }
+}

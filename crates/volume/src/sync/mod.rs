@@ -1,0 +1,13 @@
+//! Carries changes between a replica and a store.
+//!
+//! The log of the store is the only way by which what both sides agree on changes: also what this node committed is
+//! learned from there. So an answer that was lost costs nothing, and a node that was killed at any point goes on where it
+//! was.
+
+mod runner;
+mod site;
+mod step;
+
+pub use runner::{Progress, Runner, Touch, Waker};
+pub use site::{Contents, Outbox, Site, SyncError};
+pub use step::{Step, Synchroniser};

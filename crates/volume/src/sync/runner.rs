@@ -1,0 +1,254 @@
+//! Synchronisation by itself, on a thread.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::id::Seq;
+use crate::store::{MetaStore, StoreError};
+use crate::sync::{Site, SyncError, Synchroniser};
+
+/// Between attempts to reach a store: from the first, each twice as long, to the second.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+
+/// After a round in which nothing went well: what was refused is refused for the same reason at once.
+const REFUSED: Duration = Duration::from_millis(500);
+
+/// How long a wait for the store's hint is.
+const HINT: Duration = Duration::from_secs(1);
+
+/// Whether a node is in touch with its store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Touch {
+    /// It is, or nothing is known to the contrary.
+    Online,
+    /// Somebody wants it not to be.
+    Offline,
+    /// It cannot be, and tries again by itself.
+    Unreachable(String),
+    /// It cannot go on, and tries again by itself.
+    Stopped(String),
+}
+
+/// How synchronisation goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// In touch with the store?
+    pub touch: Touch,
+    /// The place of the log up to which it was read.
+    pub cursor: Seq,
+    /// Commits of others that came in since the start.
+    pub received: u64,
+    /// Commits that were accepted since the start.
+    pub sent: u64,
+    /// Changes that wait for a conflict to be resolved, or for a file to be closed.
+    pub held: usize,
+    /// All that was known the last time is done.
+    pub idle: bool,
+}
+
+struct State {
+    progress: Progress,
+    woken: bool,
+    ended: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+impl Shared {
+    fn wake(&self) {
+        self.state.lock().woken = true;
+        self.wake.notify_all();
+    }
+
+    /// Until something happens, or for so long. `false`: it ends.
+    fn rest(&self, at_most: Option<Duration>) -> bool {
+        let mut state = self.state.lock();
+        if !state.woken && !state.ended {
+            match at_most {
+                Some(at_most) => drop(self.wake.wait_for(&mut state, at_most)),
+                None => self.wake.wait(&mut state),
+            }
+        }
+        state.woken = false;
+        !state.ended
+    }
+
+    fn is_offline(&self) -> bool {
+        self.state.lock().progress.touch == Touch::Offline
+    }
+
+    /// Somebody's wish to be offline stays.
+    fn touch(&self, touch: Touch) {
+        let mut state = self.state.lock();
+        if state.progress.touch != Touch::Offline {
+            state.progress.touch = touch;
+        }
+    }
+}
+
+/// Wakes a [`Runner`].
+#[derive(Clone)]
+pub struct Waker(Arc<Shared>);
+
+impl Waker {
+    /// There may be something to do.
+    pub fn wake(&self) {
+        self.0.wake();
+    }
+}
+
+impl std::fmt::Debug for Waker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waker").finish_non_exhaustive()
+    }
+}
+
+/// Synchronises as long as it lives.
+pub struct Runner {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Runner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runner").field("progress", &self.progress()).finish_non_exhaustive()
+    }
+}
+
+impl Runner {
+    /// Starts, offline if that is wanted.
+    ///
+    /// # Errors
+    /// Those of starting threads.
+    pub fn start<S: Site + Send + 'static>(
+        synchroniser: Synchroniser<S>,
+        store: Arc<dyn MetaStore>,
+        online: bool,
+    ) -> io::Result<Self> {
+        let progress = Progress {
+            touch: if online { Touch::Online } else { Touch::Offline },
+            cursor: synchroniser.site().cursor().unwrap_or_default(),
+            received: 0,
+            sent: 0,
+            held: 0,
+            idle: false,
+        };
+        let state = Mutex::new(State { progress, woken: true, ended: false });
+        let shared = Arc::new(Shared { state, wake: Condvar::new() });
+        let (one, other) = (shared.clone(), shared.clone());
+        let mut runner = Self { shared, threads: Vec::new() };
+        let name = |name: &str| std::thread::Builder::new().name(name.into());
+        runner.threads.push(name("sync").spawn(move || run(&one, synchroniser))?);
+        runner.threads.push(name("sync-hints").spawn(move || listen(&other, &*store))?);
+        Ok(runner)
+    }
+
+    /// To be called when something was changed here.
+    pub fn waker(&self) -> Waker {
+        Waker(self.shared.clone())
+    }
+
+    /// Goes on, or leaves the store alone until told otherwise.
+    pub fn set_online(&self, online: bool) {
+        self.shared.state.lock().progress.touch = if online { Touch::Online } else { Touch::Offline };
+        self.shared.wake();
+    }
+
+    /// How it goes.
+    pub fn progress(&self) -> Progress {
+        self.shared.state.lock().progress.clone()
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.shared.state.lock().ended = true;
+        self.shared.wake.notify_all();
+        for thread in self.threads.drain(..) {
+            thread.join().ok();
+        }
+    }
+}
+
+fn run<S: Site>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
+    let mut again = AGAIN.0;
+    let mut rest = Some(Duration::ZERO);
+    while shared.rest(rest) {
+        if shared.is_offline() {
+            rest = None;
+            continue;
+        }
+        let outcome = synchroniser.step();
+        rest = match outcome {
+            Ok(step) => {
+                again = AGAIN.0;
+                let mut state = shared.state.lock();
+                let progress = &mut state.progress;
+                progress.received += step.received as u64;
+                progress.sent += step.sent as u64;
+                progress.held = step.held;
+                progress.idle = !step.more && step.sent == 0 && step.received == 0;
+                progress.cursor = synchroniser.site().cursor().unwrap_or(progress.cursor);
+                if progress.touch != Touch::Offline {
+                    progress.touch = Touch::Online;
+                }
+                match (step.more || step.sent > 0, step.refused > 0 && step.sent + step.received == 0) {
+                    (_, true) => Some(REFUSED),
+                    (true, _) => Some(Duration::ZERO),
+                    // A file that was being written is looked at again.
+                    _ if step.held > 0 => Some(Duration::from_secs(1)),
+                    _ => None,
+                }
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                match error {
+                    SyncError::Store(StoreError::Unreachable(_)) => shared.touch(Touch::Unreachable(reason)),
+                    _ => {
+                        tracing::error!("synchronisation stopped: {reason}");
+                        shared.touch(Touch::Stopped(reason));
+                    }
+                }
+                let wait = again;
+                again = (again * 2).min(AGAIN.1);
+                Some(wait)
+            }
+        };
+    }
+}
+
+/// Hears of what others commit.
+fn listen(shared: &Shared, store: &dyn MetaStore) {
+    let mut again = AGAIN.0;
+    loop {
+        let (cursor, ended, offline) = {
+            let state = shared.state.lock();
+            (state.progress.cursor, state.ended, state.progress.touch == Touch::Offline)
+        };
+        if ended {
+            return;
+        }
+        let heard =
+            if offline { Err(StoreError::Unreachable(String::new())) } else { store.wait(cursor, HINT) };
+        match heard {
+            Ok(true) => {
+                shared.wake();
+                again = AGAIN.0;
+                // It takes a moment until the cursor has moved.
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Ok(false) => again = AGAIN.0,
+            Err(_) => {
+                std::thread::sleep(again.min(HINT));
+                again *= 2;
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! One round: what was under way, what is new in the store, what is new here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::id::{NodeName, ObjectId, Seq};
+use crate::object::Object;
+use crate::plan::{Changes, Num, PlanError, ROOT, Sent, Todo, follow, one, push};
+use crate::store::{Item, MetaStore};
+use crate::sync::{Outbox, Site, SyncError};
+
+/// Entries that are read together.
+const ENTRIES: usize = 512;
+
+/// Commits that are sent together.
+const ITEMS: usize = 256;
+
+/// Changes that are looked at together.
+const LOOK: usize = 1024;
+
+/// What a round did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Step {
+    /// Entries of the log that came in, but for this node's own.
+    pub received: usize,
+    /// Commits that were accepted.
+    pub sent: usize,
+    /// Commits that were refused: what they were based on had changed.
+    pub refused: usize,
+    /// Changes that cannot go now.
+    pub held: usize,
+    /// There may be more to do at once.
+    pub more: bool,
+}
+
+/// Carries changes between a replica and a store, one round after the other.
+pub struct Synchroniser<S> {
+    site: S,
+    store: Arc<dyn MetaStore>,
+    node: NodeName,
+    token: Box<dyn FnMut() -> u128 + Send>,
+    /// Everything was refused the last time, at this place of the log.
+    stuck: Option<Seq>,
+}
+
+impl<S> std::fmt::Debug for Synchroniser<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Synchroniser").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+impl<S: Site> Synchroniser<S> {
+    /// `token` gives numbers that no other commit of any node has.
+    pub fn new(
+        site: S,
+        store: Arc<dyn MetaStore>,
+        node: NodeName,
+        token: impl FnMut() -> u128 + Send + 'static,
+    ) -> Self {
+        Self { site, store, node, token: Box::new(token), stuck: None }
+    }
+
+    /// The replica.
+    pub fn site(&self) -> &S {
+        &self.site
+    }
+
+    /// One round. After an error the next one goes on where this one was.
+    ///
+    /// # Errors
+    /// [`StoreError::Unreachable`](crate::store::StoreError::Unreachable) while off the network; see [`SyncError`].
+    pub fn step(&mut self) -> Result<Step, SyncError> {
+        let mut step = Step::default();
+        self.deliver(&mut step)?;
+        self.receive(&mut step)?;
+        if !step.more {
+            self.pack(&mut step)?;
+            self.deliver(&mut step)?;
+            if step.sent > 0 {
+                self.receive(&mut step)?;
+            }
+        }
+        Ok(step)
+    }
+
+    /// Sends what is under way, perhaps not for the first time.
+    fn deliver(&mut self, step: &mut Step) -> Result<(), SyncError> {
+        let Some(mut outbox) = self.site.outbox()? else { return Ok(()) };
+        if outbox.answered.is_some() {
+            return Ok(());
+        }
+        let answers = self.store.commit(&self.node, outbox.token, &outbox.items)?;
+        let accepted = answers.iter().filter_map(|answer| answer.as_ref().ok());
+        outbox.answered = Some(accepted.copied().max().unwrap_or_default());
+        step.sent += answers.iter().filter(|answer| answer.is_ok()).count();
+        for (item, refused) in outbox.items.iter().zip(&answers) {
+            if let Err(refused) = refused {
+                tracing::debug!("refused: {refused}: {item:?}");
+                step.refused += 1;
+            }
+        }
+        step.more = true;
+        self.stuck = match step.sent {
+            0 => Some(self.site.cursor()?),
+            _ => None,
+        };
+        self.site.set_outbox(Some(&outbox))?;
+        Ok(())
+    }
+
+    /// Follows the log to its end, or for a while.
+    fn receive(&mut self, step: &mut Step) -> Result<(), SyncError> {
+        let mut outbox = self.site.outbox()?;
+        let mut cursor = self.site.cursor()?;
+        if cursor == Seq(0) {
+            self.begin()?;
+        }
+        let entries = self.store.log_since(cursor, ENTRIES)?;
+        step.more = entries.len() == ENTRIES;
+        for entry in &entries {
+            if entry.seq != Seq(cursor.0 + 1) {
+                return Err(PlanError::Log(format!("commit {} follows {cursor}", entry.seq)).into());
+            }
+            let sent = outbox
+                .as_ref()
+                .is_some_and(|outbox| outbox.items.iter().any(|item| item.change == entry.change));
+            let own = sent && entry.node == self.node;
+            self.site.change(Some(entry.seq), &mut |trees, fresh| follow(trees, fresh, entry, own))?;
+            cursor = entry.seq;
+            step.received += usize::from(!own);
+        }
+        if outbox.as_ref().and_then(|outbox| outbox.answered).is_some_and(|answered| answered <= cursor) {
+            outbox = None;
+            self.site.set_outbox(None)?;
+        }
+        step.more |= outbox.is_some();
+        Ok(())
+    }
+
+    /// The top directory was there before the log began.
+    fn begin(&self) -> Result<(), SyncError> {
+        let Some(stored) = self.store.get(&[ObjectId::ROOT])?.into_iter().next().flatten() else {
+            return Ok(());
+        };
+        self.site.change(None, &mut |trees, _| {
+            let (here, base) = (trees.local(ROOT)?, trees.base(ROOT)?);
+            let is_clean = here.as_ref() == base.as_ref().map(|base| &base.object);
+            let local = if is_clean { Some(stored.object.clone()) } else { here };
+            let objects = [(ROOT, (local, Some(stored.clone())))].into();
+            Ok(Changes { objects, ..Changes::default() })
+        })?;
+        Ok(())
+    }
+
+    /// Makes commits of what was changed here.
+    fn pack(&mut self, step: &mut Step) -> Result<(), SyncError> {
+        if self.site.outbox()?.is_some() {
+            return Ok(());
+        }
+        let cursor = self.site.cursor()?;
+        let together = self.stuck == Some(cursor);
+        let mut after = Some(0);
+        while let Some(place) = after {
+            let (todo, next) = self.site.todo(place, if together { usize::MAX } else { LOOK })?;
+            after = next;
+            let (mut items, held) = self.plan(&todo)?;
+            step.held += held;
+            if items.is_empty() {
+                continue;
+            }
+            if together {
+                items = vec![one(items)];
+            }
+            let outbox = Outbox { token: (self.token)(), items, answered: None };
+            self.site.set_outbox(Some(&outbox))?;
+            step.more = true;
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// Notes that objects are as agreed.
+    fn agree(&self, same: &[Num]) -> Result<(), SyncError> {
+        if same.is_empty() {
+            return Ok(());
+        }
+        self.site.change(None, &mut |trees, _| {
+            let mut changes = Changes::default();
+            for &num in same {
+                changes.objects.insert(num, (trees.local(num)?, trees.base(num)?));
+            }
+            Ok(changes)
+        })?;
+        Ok(())
+    }
+
+    /// Contents are sent while nothing is locked, so the plan is made again once they are there.
+    fn plan(&mut self, todo: &Todo) -> Result<(Vec<Item>, usize), SyncError> {
+        let mut contents: BTreeMap<Num, Option<(u64, Sent)>> = BTreeMap::new();
+        loop {
+            let mut wanted: BTreeMap<Num, Object> = BTreeMap::new();
+            let mut planned = None;
+            self.site.read(&mut |trees| {
+                let result = push(trees, todo, ITEMS, &mut |num, object| match contents.get(&num) {
+                    Some(Some((version, sent))) if trees.version(num)? == *version => Ok(Some(sent.clone())),
+                    Some(_) => Ok(None),
+                    None => {
+                        wanted.insert(num, object.clone());
+                        Ok(None)
+                    }
+                })?;
+                planned = Some(result);
+                Ok(())
+            })?;
+            if wanted.is_empty() {
+                self.agree(planned.as_ref().map_or(&[], |planned| &planned.same))?;
+                return Ok(planned.map(|planned| (planned.items, planned.held)).unwrap_or_default());
+            }
+            contents.extend(self.site.send(wanted.into_iter().collect())?);
+        }
+    }
+}

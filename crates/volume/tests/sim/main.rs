@@ -1,0 +1,270 @@
+//! Nodes, a store and a bad network, all in one thread and by one seed.
+//!
+//! Users of some nodes change a tree at random while answers are lost and nodes crash. Once the network is well again and
+//! everybody has synchronised, all nodes have the store's tree, and every content that a user wrote and that no user who
+//! saw it did away with is in the tree or shown in a conflict.
+//!
+//! `SEED=n` runs that one, and `LOG=1` says what happens in it; `SEEDS=n` so many; `TIME=s` goes on for so long from `SEED` on.
+
+mod memory;
+mod net;
+mod user;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use memory::{Memory, State};
+use net::Net;
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+use shunt_volume::id::{ObjectId, OwnerId};
+use shunt_volume::object::{Content, Kind, Object, Time};
+use shunt_volume::plan::{ROOT, Tree, Trees as _};
+use shunt_volume::store::MetaStore;
+use shunt_volume::store::SqliteStore;
+use shunt_volume::sync::{Site as _, Step, SyncError, Synchroniser};
+
+struct Node<'a> {
+    memory: &'a Memory,
+    net: Arc<Net>,
+    sync: Synchroniser<&'a Memory>,
+    skew: i64,
+}
+
+fn root() -> Object {
+    Object {
+        id: ObjectId::ROOT,
+        kind: Kind::Directory,
+        mode: 0o755,
+        owner: OwnerId(0),
+        group: OwnerId(0),
+        modified: Time(0),
+        target: Vec::new(),
+        content: Content::empty(),
+        xattrs: BTreeMap::new(),
+    }
+}
+
+/// Contents that were written and are still to be somewhere.
+#[derive(Default)]
+struct Alive {
+    wrote: BTreeSet<u64>,
+    ended: BTreeSet<u64>,
+}
+
+impl Alive {
+    fn commit(&mut self, memory: &Memory) {
+        let (wrote, ended) = memory.commit();
+        self.wrote.extend(wrote);
+        self.ended.extend(ended);
+    }
+}
+
+fn run(seed: u64) -> Result<(), String> {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let store: Arc<dyn MetaStore> =
+        Arc::new(SqliteStore::in_memory(&"sim".parse().unwrap(), &root(), b"").unwrap());
+    let base = store.get(&[ObjectId::ROOT]).unwrap().remove(0).unwrap();
+    let count = rng.random_range(2..=4usize);
+    let memories: Vec<Memory> =
+        (0..count).map(|n| Memory::new(&format!("node{n}"), (n as u128 + 1) << 64, base.clone())).collect();
+    let mut nodes: Vec<Node<'_>> = Vec::new();
+    for (n, memory) in memories.iter().enumerate() {
+        let net = Arc::new(Net::new(store.clone(), seed ^ (n as u64 + 1) << 32));
+        let sync = synchroniser(memory, &net, &mut rng);
+        nodes.push(Node { memory, net, sync, skew: rng.random_range(-1000..1000) });
+    }
+    let mut alive = Alive::default();
+    let mut next_token = 1;
+    let (mut time, rounds) = (0, rng.random_range(5..60));
+    for _ in 0..rounds {
+        let n = rng.random_range(0..count);
+        let node = &mut nodes[n];
+        {
+            let mut weather = node.net.state.lock();
+            weather.cut = rng.random_range(0..4) == 0;
+            weather.bad = rng.random_range(0..40);
+        }
+        for _ in 0..rng.random_range(0..8) {
+            time += 1;
+            let now = Time(time + node.skew);
+            user::User { memory: node.memory, rng: &mut rng, next_token: &mut next_token, now }.act();
+            if rng.random_range(0..3) == 0 {
+                alive.commit(node.memory);
+            }
+        }
+        if rng.random_range(0..6) == 0 {
+            node.memory.crash_in.set(Some(rng.random_range(0..8)));
+        }
+        for _ in 0..rng.random_range(0..4) {
+            alive.commit(node.memory);
+            let outcome = node.sync.step();
+            log(|| format!("{} step: {outcome:?}", node.memory.name));
+            match outcome {
+                Ok(_) | Err(SyncError::Store(_)) => {}
+                Err(_) if node.memory.crash_in.get() == Some(0) => {
+                    log(|| format!("{} crashes at a step", node.memory.name));
+                    node.memory.crash();
+                    node.memory.crash_in.set(None);
+                    node.sync = synchroniser(node.memory, &node.net, &mut rng);
+                }
+                Err(error) => return Err(format!("{} cannot go on: {error}", node.memory.name)),
+            }
+            check_tree(&node.memory.now.borrow())
+                .map_err(|error| format!("{}: {error}", node.memory.name))?;
+        }
+        if rng.random_range(0..10) == 0 {
+            // Without a chance to save anything.
+            log(|| format!("{} crashes", node.memory.name));
+            node.memory.crash();
+        }
+        node.memory.crash_in.set(None);
+    }
+    heal(&mut nodes, &mut alive)?;
+    compare(&nodes, &alive)
+}
+
+fn synchroniser<'a>(memory: &'a Memory, net: &Arc<Net>, rng: &mut SmallRng) -> Synchroniser<&'a Memory> {
+    let mut tokens = SmallRng::seed_from_u64(rng.random());
+    Synchroniser::new(memory, net.clone(), memory.name.clone(), move || tokens.random())
+}
+
+fn heal(nodes: &mut [Node<'_>], alive: &mut Alive) -> Result<(), String> {
+    for node in nodes.iter_mut() {
+        let mut weather = node.net.state.lock();
+        (weather.cut, weather.bad) = (false, 0);
+    }
+    for _ in 0..400 {
+        let mut quiet = true;
+        for node in nodes.iter_mut() {
+            alive.commit(node.memory);
+            let step = node.sync.step().map_err(|error| format!("{}: {error}", node.memory.name))?;
+            check_tree(&node.memory.now.borrow())
+                .map_err(|error| format!("{}: {error}", node.memory.name))?;
+            quiet &= Step { held: 0, ..step } == Step::default();
+        }
+        if quiet {
+            return Ok(());
+        }
+    }
+    let todo: Vec<_> = nodes.iter().map(|node| (&node.memory).todo(0, 100).unwrap().0).collect();
+    Err(format!("there is no end: {todo:?}"))
+}
+
+/// What holds of every node at every time.
+fn check_tree(state: &State) -> Result<(), String> {
+    for (at, num) in &state.links {
+        if !state.local.contains_key(num) || !state.local.contains_key(&at.parent) {
+            return Err(format!("{at:?} leads to {num}, and one of them is not there"));
+        }
+        if state.local[num].kind == Kind::Directory && state.names(Tree::Local, *num).unwrap().len() > 1 {
+            return Err(format!("directory {num} has two names"));
+        }
+    }
+    for (at, one) in &state.conflicts {
+        if one.mine.is_some_and(|mine| !state.local.contains_key(&mine)) {
+            return Err(format!("{at:?}: {one:?} is not there"));
+        }
+    }
+    let visible = user::visible(state);
+    let conflicts: Vec<_> = state.conflicts.keys().filter(|at| !visible.contains(&at.parent)).collect();
+    if !conflicts.is_empty() {
+        return Err(format!("nobody sees the conflicts {conflicts:?}"));
+    }
+    for at in state.links.keys() {
+        if !visible.contains(&at.parent) {
+            return Err(format!("nobody can get at {at:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn compare(nodes: &[Node<'_>], alive: &Alive) -> Result<(), String> {
+    let mut first: Option<String> = None;
+    let mut seen = BTreeSet::new();
+    for node in nodes {
+        let state = node.memory.now.borrow();
+        let visible = user::visible(&state);
+        seen.extend(visible.iter().filter_map(|num| user::token(&state.local[num])));
+        for (num, base) in &state.base {
+            // What was moved into this node's side of a conflict waits with it.
+            let waits =
+                *num != ROOT && state.names(Tree::Local, *num).unwrap().is_empty() && !visible.contains(num);
+            if !waits && state.local.get(num).is_none_or(|here| *here != base.object) {
+                return Err(format!(
+                    "{}: {num} is not as agreed: {:?}",
+                    node.memory.name,
+                    state.local.get(num)
+                ));
+            }
+        }
+        let beside: BTreeSet<_> = state.conflicts.values().filter_map(|one| one.mine).collect();
+        for num in state.local.keys() {
+            let waits = !(&node.memory).todo(0, 100).unwrap().0.names.is_empty();
+            if !waits && !visible.contains(num) && !beside.contains(num) {
+                let todo = node.memory.todo(0, 100).unwrap();
+                return Err(format!(
+                    "{}: {num} is there for nothing: {todo:?} {:?}",
+                    node.memory.name, state.conflicts
+                ));
+            }
+        }
+        let tree = describe(&state);
+        match &first {
+            None => first = Some(tree),
+            Some(other) if *other != tree => {
+                return Err(format!("{} has another tree:\n{tree}\nthan\n{other}", node.memory.name));
+            }
+            Some(_) => {}
+        }
+    }
+    let lost: Vec<_> =
+        alive.wrote.iter().filter(|one| !alive.ended.contains(one) && !seen.contains(one)).collect();
+    if lost.is_empty() { Ok(()) } else { Err(format!("contents {lost:?} are lost")) }
+}
+
+fn describe(state: &State) -> String {
+    let mut lines: Vec<String> = state
+        .base_links
+        .iter()
+        .map(|(at, (num, _))| {
+            let parent = state.base[&at.parent].object.id;
+            format!("{parent}/{} {:?}", at.name.escape_ascii(), state.base[num].object)
+        })
+        .collect();
+    lines.push(format!("{:?}", state.base[&ROOT].object));
+    lines.sort();
+    lines.join("\n")
+}
+
+/// What happens, for who looks at one seed.
+pub fn log(line: impl FnOnce() -> String) {
+    if std::env::var_os("LOG").is_some() {
+        eprintln!("{}", line());
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn nothing_is_lost_whatever_happens() {
+    let first = number("SEED").unwrap_or(0);
+    let until = number("TIME").map(|time| Instant::now() + Duration::from_secs(time));
+    let count = number("SEEDS").unwrap_or(if number("SEED").is_some() && until.is_none() { 1 } else { 150 });
+    let mut seed = first;
+    let mut failed = Vec::new();
+    while failed.len() < 5 && until.map_or(seed < first + count, |until| Instant::now() < until) {
+        let outcome = std::panic::catch_unwind(|| run(seed));
+        match outcome {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => failed.push(format!("SEED={seed}: {error}")),
+            Err(_) => failed.push(format!("SEED={seed}: panicked")),
+        }
+        seed += 1;
+    }
+    println!("{} seeds", seed - first);
+    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+}

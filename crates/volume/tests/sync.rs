@@ -1,0 +1,259 @@
+//! Two replicas over one store, without a mount.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use shunt_volume::content::{Blobs, ContentStore, Keys};
+use shunt_volume::id::{ObjectId, OwnerId};
+use shunt_volume::object::{Content, Kind, Object, Time};
+use shunt_volume::replica::{FromStore, New, Node, Options, ROOT, Rename, Replica, ReplicaSite};
+use shunt_volume::store::{MetaStore, SqliteStore};
+use shunt_volume::sync::{Runner, Step, Synchroniser, Touch};
+use tempfile::TempDir;
+
+struct Machine {
+    replica: Arc<Replica>,
+    sync: Synchroniser<ReplicaSite>,
+}
+
+struct World {
+    dir: TempDir,
+    meta: Arc<dyn MetaStore>,
+    contents: ContentStore,
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        let root = Object {
+            id: ObjectId::ROOT,
+            kind: Kind::Directory,
+            mode: 0o755,
+            owner: OwnerId(0),
+            group: OwnerId(0),
+            modified: Time(0),
+            target: Vec::new(),
+            content: Content::empty(),
+            xattrs: BTreeMap::new(),
+        };
+        let meta = Arc::new(SqliteStore::in_memory(&"test".parse().unwrap(), &root, b"").unwrap());
+        std::fs::create_dir(dir.path().join("chunks")).unwrap();
+        let blobs = Blobs::directory(&dir.path().join("chunks")).unwrap();
+        Self { meta, contents: ContentStore::new(blobs, Keys::open([7; 32])), dir }
+    }
+
+    fn machine(&self, name: &str) -> Machine {
+        let options = Options::new("test", name.parse().unwrap());
+        let replica = Arc::new(Replica::open(&self.dir.path().join(name), options).unwrap());
+        replica.set_fetcher(Some(Arc::new(FromStore {
+            meta: self.meta.clone(),
+            contents: self.contents.clone(),
+        })));
+        let site = ReplicaSite::new(replica.clone(), self.meta.clone(), self.contents.clone());
+        let sync = Synchroniser::new(site, self.meta.clone(), name.parse().unwrap(), rand::random);
+        Machine { replica, sync }
+    }
+}
+
+impl Machine {
+    fn settle(&mut self) {
+        for _ in 0..50 {
+            let step = self.sync.step().unwrap();
+            if (Step { held: 0, ..step }) == Step::default() {
+                return;
+            }
+        }
+        panic!("there is no end");
+    }
+
+    fn plain(kind: Kind) -> New<'static> {
+        New { kind, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" }
+    }
+
+    fn directory(&self, parent: u64, name: &str) -> Node {
+        self.replica.make(parent, name.as_bytes(), Self::plain(Kind::Directory)).unwrap()
+    }
+
+    fn write(&self, parent: u64, name: &str, bytes: &[u8]) -> Node {
+        let node = match self.replica.lookup(parent, name.as_bytes()) {
+            Ok(node) => node,
+            Err(_) => self.replica.make(parent, name.as_bytes(), Self::plain(Kind::Regular)).unwrap(),
+        };
+        let opened = self.replica.open_file(node.num, true, true).unwrap();
+        (&*opened.file).write_all(bytes).unwrap();
+        self.replica.close(node.num, true, opened.session);
+        node
+    }
+
+    fn at(&self, path: &str) -> Result<Node, Errno> {
+        let parts = path.split('/').filter(|part| !part.is_empty());
+        parts.fold(self.replica.get(ROOT), |at, name| self.replica.lookup(at?.num, name.as_bytes()))
+    }
+
+    fn read(&self, path: &str) -> Vec<u8> {
+        let node = self.at(path).unwrap();
+        self.replica.want(node.num, 0..u64::MAX).unwrap();
+        let opened = self.replica.open_file(node.num, false, false).unwrap();
+        let mut bytes = Vec::new();
+        (&*opened.file).read_to_end(&mut bytes).unwrap();
+        self.replica.close(node.num, false, opened.session);
+        bytes
+    }
+
+    fn names(&self, path: &str) -> Vec<String> {
+        let listed = self.replica.list(self.at(path).unwrap().num, b"", 100).unwrap();
+        listed.into_iter().map(|one| String::from_utf8(one.name).unwrap()).collect()
+    }
+}
+
+fn both(one: &mut Machine, other: &mut Machine) {
+    for _ in 0..3 {
+        one.settle();
+        other.settle();
+    }
+}
+
+#[test]
+fn what_is_written_here_is_read_there() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let large: Vec<u8> = (0..3_000_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
+    let docs = ant.directory(ROOT, "docs");
+    ant.write(docs.num, "small", b"a few bytes");
+    ant.write(docs.num, "large", &large);
+    ant.settle();
+    bee.settle();
+    assert_eq!(bee.names("docs"), ["large", "small"]);
+    assert_eq!(bee.read("docs/small"), b"a few bytes");
+    assert!(bee.read("docs/large") == large);
+    let docs = bee.at("docs").unwrap();
+    bee.write(docs.num, "small", b"other bytes");
+    bee.replica.rename(docs.num, b"large", ROOT, b"moved", Rename::Replace).unwrap();
+    both(&mut bee, &mut ant);
+    assert_eq!(ant.read("docs/small"), b"other bytes");
+    assert!(ant.read("moved") == large);
+    assert_eq!(ant.names("docs"), ["small"]);
+    assert_eq!(ant.replica.pending_count(), Ok(0));
+    assert_eq!(bee.replica.pending_count(), Ok(0));
+}
+
+#[test]
+fn two_versions_show_as_a_directory_until_one_is_removed() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.write(ROOT, "file", b"first");
+    both(&mut ant, &mut bee);
+    ant.write(ROOT, "file", b"of ant");
+    bee.write(ROOT, "file", b"of bee");
+    both(&mut ant, &mut bee);
+    assert_eq!(ant.read("file"), b"of ant");
+    assert_eq!(bee.names("file"), ["ant", "bee"]);
+    assert_eq!(bee.read("file/ant"), b"of ant");
+    assert_eq!(bee.read("file/bee"), b"of bee");
+    let place = bee.at("file").unwrap().num;
+    assert_eq!(bee.replica.make(place, b"new", Machine::plain(Kind::Regular)).unwrap_err(), Errno::PERM);
+    let moved = bee.replica.rename(ROOT, b"file", ROOT, b"elsewhere", Rename::Replace);
+    assert_eq!(moved, Err(Errno::BUSY));
+    assert_eq!(bee.replica.rename(place, b"ant", ROOT, b"elsewhere", Rename::Replace), Err(Errno::BUSY));
+    assert_eq!(bee.replica.rmdir(ROOT, b"file"), Err(Errno::NOTEMPTY));
+    // It outlives the process.
+    drop(bee);
+    let mut bee = world.machine("bee");
+    bee.settle();
+    assert_eq!(bee.names("file"), ["ant", "bee"]);
+    let place = bee.at("file").unwrap().num;
+    bee.replica.unlink(place, b"ant").unwrap();
+    assert_eq!(bee.read("file"), b"of bee");
+    both(&mut bee, &mut ant);
+    assert_eq!(ant.read("file"), b"of bee");
+    assert_eq!(bee.replica.pending_count(), Ok(0));
+    assert!(bee.replica.conflicts().unwrap().is_empty());
+}
+
+#[test]
+fn what_was_deleted_there_and_changed_here_can_be_kept_or_not() {
+    for keep in [true, false] {
+        let world = World::new();
+        let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+        ant.write(ROOT, "file", b"first");
+        both(&mut ant, &mut bee);
+        ant.replica.unlink(ROOT, b"file").unwrap();
+        bee.write(ROOT, "file", b"of bee");
+        both(&mut ant, &mut bee);
+        assert_eq!(bee.names("file"), ["ant", "bee"]);
+        let gone = bee.at("file/ant").unwrap();
+        assert_eq!((gone.kind, &gone.target[..]), (Kind::Symlink, &b"bee"[..]));
+        let place = bee.at("file").unwrap().num;
+        bee.replica.unlink(place, if keep { b"ant" } else { b"bee" }).unwrap();
+        both(&mut bee, &mut ant);
+        for machine in [&ant, &bee] {
+            match keep {
+                true => assert_eq!(machine.read("file"), b"of bee"),
+                false => assert_eq!(machine.at("file").unwrap_err(), Errno::NOENT),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_on_both_sides_is_no_conflict() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    for machine in [&ant, &bee] {
+        let docs = machine.directory(ROOT, "docs");
+        machine.write(docs.num, "same", b"equal");
+    }
+    let docs = bee.at("docs").unwrap();
+    bee.write(docs.num, "more", b"only of bee");
+    both(&mut ant, &mut bee);
+    for machine in [&ant, &bee] {
+        assert_eq!(machine.names(""), ["docs"]);
+        assert_eq!(machine.names("docs"), ["more", "same"]);
+        assert_eq!(machine.read("docs/same"), b"equal");
+        assert!(machine.replica.conflicts().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_change_is_seen_elsewhere_in_a_moment() {
+    let world = World::new();
+    let (ant, bee) = (world.machine("ant"), world.machine("bee"));
+    let runner = |machine: Machine| {
+        let Machine { replica, sync } = machine;
+        let runner = Runner::start(sync, world.meta.clone(), true).unwrap();
+        let waker = runner.waker();
+        replica.set_watcher(Some(Box::new(move || waker.wake())));
+        (replica, runner)
+    };
+    let ((ant, ants), (bee, bees)) = (runner(ant), runner(bee));
+    let mut waits = Vec::new();
+    let mut make = |name: &str| {
+        ant.make(ROOT, name.as_bytes(), Machine::plain(Kind::Directory)).unwrap();
+        let since = Instant::now();
+        while bee.lookup(ROOT, name.as_bytes()).is_err() {
+            assert!(since.elapsed() < Duration::from_secs(20), "{ants:?} {bees:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        waits.push(since.elapsed());
+    };
+    (0..21).for_each(|n| make(&format!("name{n}")));
+    waits.sort();
+    println!("median {:?}, longest {:?}", waits[10], waits[20]);
+    assert!(waits[10] < Duration::from_millis(500), "{waits:?}");
+    // Off the network by choice, nothing goes; back, it does.
+    bees.set_online(false);
+    std::thread::sleep(Duration::from_millis(50));
+    ant.make(ROOT, b"late", Machine::plain(Kind::Directory)).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(bee.lookup(ROOT, b"late").is_err());
+    assert_eq!(bees.progress().touch, Touch::Offline);
+    bees.set_online(true);
+    let since = Instant::now();
+    while bee.lookup(ROOT, b"late").is_err() {
+        assert!(since.elapsed() < Duration::from_secs(20), "{bees:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
