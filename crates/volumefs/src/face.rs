@@ -25,17 +25,17 @@ impl VolumeFs {
 
     fn held_entry(&self, node: &Node) -> Entry {
         let entry = Entry::new(NodeId(node.num), convert::attributes(node), BELIEVED);
-        Entry { attributes_expiry: believed(node), ..entry }
+        Entry { attributes_expiry: self.believed(node), ..entry }
     }
 
     fn attributes(&self, node: NodeId) -> Result<(Attributes, Expiry), Errno> {
         let node = self.replica.get(node.0)?;
-        Ok((convert::attributes(&node), believed(&node)))
+        Ok((convert::attributes(&node), self.believed(&node)))
     }
-}
 
-fn believed(node: &Node) -> Expiry {
-    if node.maybe_dirty { WRITTEN } else { BELIEVED }
+    fn believed(&self, node: &Node) -> Expiry {
+        if node.maybe_dirty && self.is_mapped(node.num) { WRITTEN } else { BELIEVED }
+    }
 }
 
 /// Names that the kernel keeps for itself, or that mean nothing here.
@@ -206,7 +206,9 @@ impl FileSystem for VolumeFs {
             made => made?,
         };
         let opened = self.open_node(request, &node, args.flags)?;
-        Ok(Created { entry: self.entry(&node), opened })
+        // A mapping of an empty file is of no use: what makes it longer has its attributes told anew.
+        let entry = Entry { attributes_expiry: BELIEVED, ..self.entry(&node) };
+        Ok(Created { entry, opened })
     }
 
     async fn tmpfile(

@@ -11,10 +11,12 @@ mod handles;
 mod listing;
 mod opens;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use shunt_fuse::mount::MountOptions;
 use shunt_fuse::{Capabilities, Config, Expiry, Profile};
 use shunt_volume::replica::{ROOT, Replica};
@@ -24,7 +26,7 @@ use handles::Handles;
 /// How long the kernel believes what it was told. It is told of changes; this bounds what a lost one can do.
 const BELIEVED: Expiry = Expiry::after(Duration::from_secs(3600));
 
-/// The same for a file that is being written: what is written through a mapping, the kernel does not see.
+/// The same for a file that may be written through a mapping, which the kernel does not see.
 const WRITTEN: Expiry = Expiry::after(Duration::from_secs(1));
 
 /// A replica, ready to be served.
@@ -34,6 +36,8 @@ pub struct VolumeFs {
     files: Handles<opens::OpenFile>,
     directories: Handles<listing::OpenDirectory>,
     passthrough: bool,
+    /// Opens through which a mapping can be written, by file.
+    mapped: Mutex<HashMap<u64, u32>>,
     /// The kernel refused a backing file: that is said once.
     refused: AtomicBool,
 }
@@ -47,6 +51,7 @@ impl VolumeFs {
             files: Handles::default(),
             directories: Handles::default(),
             passthrough: true,
+            mapped: Mutex::default(),
             refused: AtomicBool::new(false),
         }
     }

@@ -49,6 +49,9 @@ impl VolumeFs {
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
         let opened = self.replica.open_file(node.num, writes, false)?;
         let maps = flags & OFlags::RWMODE == OFlags::RDWR;
+        if maps {
+            *self.mapped.lock().entry(node.num).or_default() += 1;
+        }
         let complete = opened.complete;
         let open = OpenFile { num: node.num, writes, maps, opened, data: OnceLock::new() };
         let (handle, open) = self.files.add(open);
@@ -75,8 +78,21 @@ impl VolumeFs {
         shared.ok()
     }
 
+    pub(crate) fn is_mapped(&self, num: u64) -> bool {
+        self.mapped.lock().contains_key(&num)
+    }
+
     pub(crate) fn close(&self, request: &Request<'_>, open: &OpenFile) {
         let changed = self.replica.close(open.num, open.writes, open.opened.session);
+        if open.maps {
+            let mut mapped = self.mapped.lock();
+            if let Some(opens) = mapped.get_mut(&open.num) {
+                *opens -= 1;
+                if *opens == 0 {
+                    mapped.remove(&open.num);
+                }
+            }
+        }
         if changed && open.maps {
             // What was written through a mapping is news to the kernel.
             drop(request.session().caches().invalidate_node(request_node(open), None));
