@@ -52,6 +52,20 @@ impl Volume {
         command
     }
 
+    /// Mounts it as another machine would, which has a cache of its own.
+    ///
+    /// # Panics
+    /// When that fails.
+    #[track_caller]
+    pub fn mount_as(&self, node: &str) -> Mount {
+        let at = self.dir.path().join(format!("mnt-{node}"));
+        std::fs::create_dir_all(&at).expect("mkdir");
+        let mut command = binary::command(&["volume", "mount", "--daemon", "--node", node, "--cache"]);
+        command.arg(self.dir.path().join(format!("cache-{node}"))).arg("test").arg(&at);
+        run_for(20, command.env("XDG_DATA_HOME", self.dir.path())).ok();
+        Mount { at }
+    }
+
     /// Mounts it.
     ///
     /// # Panics

@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::process::Command;
 
+use shunt_tests::cmd::within;
 use shunt_tests::rules::{ALL_CASES, Rules};
 use shunt_tests::{Volume, binary, needs_mount, needs_tools, requirement, run, run_for, sh};
 
@@ -239,4 +240,41 @@ fn who_reads_meets_who_writes() {
     let mut read = String::new();
     reader.read_to_string(&mut read).unwrap();
     assert_eq!(read, "afterwards");
+}
+
+/// Until a name shows this content, or is not there.
+#[track_caller]
+fn shows(at: &std::path::Path, content: Option<&str>) {
+    let seen = || fs::read_to_string(at).ok();
+    let same = within(std::time::Duration::from_secs(20), || seen().as_deref() == content);
+    assert!(same, "{}: {:?}, not {content:?}", at.display(), seen());
+}
+
+#[test]
+fn two_machines_meet() {
+    needs_mount!();
+    let volume = Volume::new();
+    let (one, two) = (volume.mount_as("one"), volume.mount_as("two"));
+    fs::create_dir(one.at().join("d")).unwrap();
+    fs::write(one.at().join("d/file"), "from one").unwrap();
+    shows(&two.at().join("d/file"), Some("from one"));
+    fs::write(two.at().join("d/file"), "from two, and longer").unwrap();
+    shows(&one.at().join("d/file"), Some("from two, and longer"));
+    fs::rename(one.at().join("d/file"), one.at().join("moved")).unwrap();
+    shows(&two.at().join("moved"), Some("from two, and longer"));
+    shows(&two.at().join("d/file"), None);
+
+    let online = |mount: &shunt_tests::volume::Mount, word: &str| {
+        run(binary::command(&["volume", word]).arg(mount.at())).ok();
+    };
+    online(&one, "offline");
+    fs::write(one.at().join("while off"), "the network").unwrap();
+    fs::remove_file(one.at().join("moved")).unwrap();
+    fs::write(two.at().join("meanwhile"), "on it").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(!two.at().join("while off").exists() && !one.at().join("meanwhile").exists());
+    online(&one, "online");
+    shows(&two.at().join("while off"), Some("the network"));
+    shows(&two.at().join("moved"), None);
+    shows(&one.at().join("meanwhile"), Some("on it"));
 }

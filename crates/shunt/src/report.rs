@@ -100,12 +100,18 @@ pub struct VolumeReport {
     pub node: String,
     /// Where this machine keeps it.
     pub cache: String,
-    /// `online`, `offline`, or `alone` where no store belongs to it.
+    /// `online`, `offline` (by wish), `unreachable` or `stopped`: the last two try again by themselves.
     pub state: String,
     /// Why it is not online.
     pub reason: Option<String>,
     /// Changes of this machine that the store does not have.
     pub pending: u64,
+    /// Of these, how many wait for a conflict to be resolved, or for a file to be closed.
+    pub held: u64,
+    /// Changes that were sent since the mount.
+    pub sent: u64,
+    /// Changes of others that came in since the mount.
+    pub received: u64,
     /// Objects that the kernel knows.
     pub objects_known: u64,
 }

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use shunt_fuse::mount::MountOptions;
 use shunt_fuse::{Capabilities, Config, Expiry, Profile};
 use shunt_volume::replica::{ROOT, Replica};
+use shunt_volume::sync::Runner;
 
 use handles::Handles;
 
@@ -33,6 +34,7 @@ const WRITTEN: Expiry = Expiry::after(Duration::from_secs(1));
 pub struct VolumeFs {
     replica: Arc<Replica>,
     name: String,
+    runner: Option<Arc<Runner>>,
     files: Handles<opens::OpenFile>,
     directories: Handles<listing::OpenDirectory>,
     passthrough: bool,
@@ -48,6 +50,7 @@ impl VolumeFs {
         Self {
             replica,
             name: String::new(),
+            runner: None,
             files: Handles::default(),
             directories: Handles::default(),
             passthrough: true,
@@ -71,6 +74,17 @@ impl VolumeFs {
     /// What users call the volume.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Says who synchronises the replica.
+    pub fn synchronised_by(mut self, runner: Arc<Runner>) -> Self {
+        self.runner = Some(runner);
+        self
+    }
+
+    /// Who synchronises the replica, if anybody does.
+    pub fn runner(&self) -> Option<&Arc<Runner>> {
+        self.runner.as_ref()
     }
 
     /// The replica.

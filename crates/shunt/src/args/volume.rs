@@ -28,6 +28,12 @@ pub enum VolumeCommand {
     #[command(after_help = MOUNT_EXAMPLES, args_override_self = true)]
     Mount(Box<VolumeMountArgs>),
 
+    /// Leave the volume's store alone: what is here is read and written, and waits
+    Offline(VolumePlaceArgs),
+
+    /// Be in touch with the volume's store again
+    Online(VolumePlaceArgs),
+
     /// Show how a mounted volume is: what is here, what waits for the network
     Status(VolumeStatusArgs),
 }
@@ -76,8 +82,15 @@ pub struct VolumeMountArgs {
 }
 
 #[derive(Args, Clone, Debug)]
+pub struct VolumePlaceArgs {
+    /// Where it is mounted
+    #[arg(value_name = "MOUNTPOINT")]
+    pub mountpoint: PathBuf,
+}
+
+#[derive(Args, Clone, Debug)]
 pub struct VolumeStatusArgs {
-    /// Print JSON: {name, node, cache, state, reason, pending, objects_known}
+    /// Print JSON: {name, node, cache, state, reason, pending, held, sent, received, objects_known}
     #[arg(long)]
     pub json: bool,
 

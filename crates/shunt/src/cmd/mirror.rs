@@ -134,6 +134,7 @@ fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror
         held,
         mounted: None,
         reload: None,
+        online: None,
     }
 }
 

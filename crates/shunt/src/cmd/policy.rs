@@ -205,6 +205,7 @@ fn service(
         },
         mounted: Some(mounted),
         reload: Some(reload),
+        online: None,
         block: None,
     })
 }

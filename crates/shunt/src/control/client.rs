@@ -68,6 +68,14 @@ impl<'a> Peer<'a> {
         self.ask(&Ask::Stat, Instant::now() + TO_ANSWER)
     }
 
+    /// Has it be in touch with the volume's store, or leave it alone.
+    ///
+    /// # Errors
+    /// It is no volume, or does not answer within five seconds.
+    pub fn set_online(&self, online: bool) -> io::Result<()> {
+        self.ask(&Ask::Online(online), Instant::now() + TO_ANSWER)
+    }
+
     /// Asks it to hand over to another program; returns when it is about to.
     ///
     /// # Errors

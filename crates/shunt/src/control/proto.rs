@@ -23,6 +23,8 @@ pub enum Ask {
     Hello,
     /// How are you? Answered by [`Stat`](crate::report::Stat).
     Stat,
+    /// Be in touch with the volume's store, or leave it alone.
+    Online(bool),
     /// Hand the mount over to another program. Answered once that program is known to be fit; then the daemon ends.
     Upgrade {
         /// An absolute path.

@@ -26,6 +26,10 @@ pub trait Provider: Send + Sync + 'static {
     fn stat(&self) -> Stat;
     /// Sees to it that another program can go on, or says why not. What it returns has it go on, and does not return.
     fn upgrade(&self, binary: &Path) -> Result<Box<dyn FnOnce()>, String>;
+    /// Is in touch with the volume's store from now on, or leaves it alone.
+    fn set_online(&self, _online: bool) -> Result<(), String> {
+        Err("this is not a volume".to_owned())
+    }
 }
 
 /// The socket, there as long as this is.
@@ -87,6 +91,10 @@ fn answer(stream: &UnixStream, provider: &dyn Provider) -> io::Result<()> {
     let reply = match proto::read_request(stream)? {
         Ok(Ask::Hello) => ok(serde_json::to_value(provider.hello())),
         Ok(Ask::Stat) => ok(serde_json::to_value(provider.stat())),
+        Ok(Ask::Online(online)) => match provider.set_online(online) {
+            Ok(()) => Reply::Ok(Value::Null),
+            Err(reason) => Reply::error("refused", reason),
+        },
         Ok(Ask::Upgrade { binary }) => match provider.upgrade(&binary) {
             Ok(go) => {
                 // Who asked may be gone; it was asked for nevertheless.

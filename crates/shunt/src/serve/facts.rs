@@ -9,7 +9,7 @@ use shunt_fuse::guardian::Cause;
 use shunt_fuse::{Capabilities, Handle, Mounted, Opcode, Snapshot, TransportInUse};
 
 use super::upgrade::Successor;
-use super::{Held, Service, kernel, process};
+use super::{Held, Service, SetOnline, kernel, process};
 use crate::control::{Hello, Provider};
 use crate::report::{
     Cache, Entry, Extension, Memory, Negotiated, Passthrough, Refused, Requests, Stat, TookOver,
@@ -29,6 +29,7 @@ pub struct Facts {
     held: Box<dyn Fn() -> Held + Send + Sync>,
     successor: Successor,
     took_over: Option<TookOver>,
+    online: Option<SetOnline>,
 }
 
 impl Facts {
@@ -51,6 +52,7 @@ impl Facts {
             held,
             successor,
             took_over,
+            online: service.online.clone(),
         }
     }
 
@@ -201,6 +203,12 @@ impl Provider for Facts {
             extension: self.extension(),
             volume: (self.held)().volume,
         }
+    }
+
+    fn set_online(&self, online: bool) -> Result<(), String> {
+        let set = self.online.as_ref().ok_or("this is not a volume with a store")?;
+        set(online);
+        Ok(())
     }
 
     fn upgrade(&self, binary: &Path) -> Result<Box<dyn FnOnce()>, String> {

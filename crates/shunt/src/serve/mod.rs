@@ -67,6 +67,9 @@ pub struct Extended {
 /// What is done once a mount is there.
 pub type OnceMounted = Arc<dyn Fn(&MountPoint) + Send + Sync>;
 
+/// Has a volume be in touch with its store, or not.
+pub type SetOnline = Arc<dyn Fn(bool) + Send + Sync>;
+
 /// A file system that is ready to be mounted.
 pub struct Service<F> {
     /// Its kind: `mirror`, ...
@@ -95,6 +98,8 @@ pub struct Service<F> {
     pub mounted: Option<OnceMounted>,
     /// What SIGHUP does, if not end.
     pub reload: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// Has a volume be in touch with its store, or not.
+    pub online: Option<SetOnline>,
 }
 
 impl<F> Service<F> {
@@ -115,6 +120,7 @@ impl<F> Service<F> {
             held,
             mounted: self.mounted,
             reload: self.reload,
+            online: self.online,
         }
     }
 }

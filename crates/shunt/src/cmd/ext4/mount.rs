@@ -82,6 +82,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
         fs: Arc::new(ext4),
         mounted: None,
         reload: None,
+        online: None,
     };
     if args.sandbox_probe {
         sandbox::probe_on_entry();

@@ -3,6 +3,7 @@
 mod create;
 mod mount;
 mod status;
+mod sync;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -14,6 +15,8 @@ pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
     match command {
         VolumeCommand::Create(args) => create::run(args)?,
         VolumeCommand::Mount(args) => return mount::run(args, argv),
+        VolumeCommand::Offline(args) => status::set_online(&args.mountpoint, false)?,
+        VolumeCommand::Online(args) => status::set_online(&args.mountpoint, true)?,
         VolumeCommand::Status(args) => status::run(args)?,
     }
     Ok(ExitCode::SUCCESS)

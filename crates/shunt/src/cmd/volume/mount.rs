@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_volume::id::{NodeName, VolumeName};
-use shunt_volume::replica::{FromStore, Options, Replica, ReplicaError};
+use shunt_volume::replica::{Options, Replica, ReplicaError};
 use shunt_volume::store::address::{self, Described};
 use shunt_volumefs::VolumeFs;
 
-use super::create;
+use super::{create, sync};
 use crate::args::{PassthroughArg, VolumeMountArgs};
 use crate::cmd::print;
 use crate::daemon;
@@ -49,9 +49,12 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     let volume = address::open(&create::meta(args.meta.as_deref(), &args.name)?, &args.name, None)
         .map_err(|error| failed(format_args!("cannot open volume {}: {error}", args.name)))?;
     let replica = Arc::new(open(&cache, &args.name, &volume.described, &node)?);
-    let from = FromStore { meta: volume.meta.clone(), contents: volume.content.clone() };
-    replica.set_fetcher(Some(Arc::new(from)));
-    let fs = VolumeFs::new(replica);
+    let runner = Arc::new(sync::start(&replica, &volume, &node)?);
+    let online: serve::SetOnline = {
+        let runner = runner.clone();
+        Arc::new(move |online| runner.set_online(online))
+    };
+    let fs = VolumeFs::new(replica).synchronised_by(runner);
     let (fs, passthrough_off) = match args.passthrough {
         PassthroughArg::Auto => (fs, None),
         PassthroughArg::Off => (fs.without_passthrough(), Some("by --passthrough off".to_owned())),
@@ -74,21 +77,25 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         fs: Arc::new(fs.named(args.name.as_str())),
         mounted: None,
         reload: None,
+        online: Some(online),
     };
     serve::serve(service, &args.mount, Err("volumes cannot be taken over yet".to_owned()))
 }
 
 fn report(fs: &VolumeFs) -> VolumeReport {
     let replica = fs.replica();
-    VolumeReport {
+    let mut report = VolumeReport {
         name: fs.name().to_owned(),
         node: replica.node_name().to_string(),
         cache: replica.directory().display().to_string(),
-        state: "alone".to_owned(),
-        reason: None,
         pending: replica.pending_count().unwrap_or(0),
         objects_known: replica.held(),
+        ..VolumeReport::default()
+    };
+    if let Some(runner) = fs.runner() {
+        sync::report(runner, &mut report);
     }
+    report
 }
 
 fn open(cache: &Path, name: &VolumeName, described: &Described, node: &NodeName) -> Result<Replica> {

@@ -1,10 +1,11 @@
 //! `shunt volume status`.
 
+use std::io;
 use std::path::Path;
 
 use crate::args::VolumeStatusArgs;
 use crate::cmd::print;
-use crate::control::{self, SocketDir, SocketName};
+use crate::control::{self, Peer, SocketDir, SocketName};
 use crate::error::{Code, Failure, Result, failed};
 use crate::ours;
 use crate::report::VolumeReport;
@@ -19,19 +20,32 @@ pub fn run(args: &VolumeStatusArgs) -> Result<()> {
 
 fn table(report: &VolumeReport) -> String {
     let reason = report.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
+    let held =
+        if report.held > 0 { format!(", {} of them cannot go now", report.held) } else { String::new() };
     format!(
-        "volume   {} as {}\ncache    {}\nstate    {}{reason}\npending  {} changes of this node\n",
-        report.name, report.node, report.cache, report.state, report.pending,
+        "volume   {} as {}\ncache    {}\nstate    {}{reason}\npending  {} changes of this node{held}\n\
+         since    the mount: {} sent, {} received\n",
+        report.name, report.node, report.cache, report.state, report.pending, report.sent, report.received,
     )
 }
 
+/// Has the daemon be in touch with the store, or leave it alone.
+pub fn set_online(mountpoint: &Path, online: bool) -> Result<()> {
+    asked(mountpoint, |peer| peer.set_online(online))
+}
+
 fn ask(mountpoint: &Path) -> Result<VolumeReport> {
+    let stat = asked(mountpoint, |peer| peer.stat())?;
+    let path = mountpoint.display();
+    stat.volume.ok_or_else(|| Failure::new(Code::NotShunt, format_args!("{path} is not a volume")))
+}
+
+fn asked<T>(mountpoint: &Path, ask: impl Fn(&Peer<'_>) -> io::Result<T>) -> Result<T> {
     let path = mountpoint.display();
     let (mount, info) = ours::find(mountpoint)?;
     let dirs = ours::owner(&info).map(SocketDir::of).unwrap_or_default();
     let name = SocketName::of(&mount);
-    let stat = control::ask(&dirs, &name, || !mount.is_mounted(), |peer| peer.stat())
-        .map_err(|error| failed(format_args!("the daemon of {path} does not answer: {error}")))?
-        .ok_or_else(|| failed(format_args!("no daemon of this user serves {path}")))?;
-    stat.volume.ok_or_else(|| Failure::new(Code::NotShunt, format_args!("{path} is not a volume")))
+    control::ask(&dirs, &name, || !mount.is_mounted(), ask)
+        .map_err(|error| failed(format_args!("the daemon of {path}: {error}")))?
+        .ok_or_else(|| failed(format_args!("no daemon of this user serves {path}")))
 }
