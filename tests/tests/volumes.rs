@@ -278,3 +278,24 @@ fn two_machines_meet() {
     shows(&two.at().join("moved"), None);
     shows(&one.at().join("meanwhile"), Some("on it"));
 }
+
+/// What is wrong with a volume is told and counted in the exit code, and repaired where something intact is left.
+#[test]
+fn a_volume_is_checked_and_repaired() {
+    needs_tools!("sqlite3");
+    let dir = tempfile::tempdir().unwrap();
+    let shunt = |args: &[&str]| {
+        let mut command = Command::new(binary::shunt());
+        run(command.args(["volume"]).args(args).arg("notes").env("XDG_DATA_HOME", dir.path()))
+    };
+    shunt(&["create"]).ok();
+    let sound = shunt(&["check", "--read", "--json"]).ok();
+    assert!(sound.contains("\"problem_count\":0"), "{sound}");
+    shunt(&["gc"]).ok();
+    let meta = dir.path().join("shunt/volumes/notes/meta.db");
+    run(Command::new("sqlite3").arg(meta).arg("UPDATE object SET names = 3")).ok();
+    let wrong = shunt(&["check"]).fails();
+    assert!(wrong.contains("volume notes has 1 problem"), "{wrong}");
+    shunt(&["check", "--repair"]).ok();
+    shunt(&["check"]).ok();
+}

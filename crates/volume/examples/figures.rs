@@ -1,4 +1,4 @@
-//! How fast the stores of a volume are: `cargo run --release -p shunt-volume --example figures`.
+//! How fast the stores of a volume are: `cargo run --release -p shunt-volume --example figures [commits|contents|s3]`.
 //!
 //! SQLite and the directory are in `TMPDIR`. PostgreSQL and the S3 server are started, durable, where they are installed.
 
@@ -152,18 +152,28 @@ fn s3(server: &S3, dir: &Path, meta: &dyn MetaStore, bytes: &[u8]) {
 }
 
 fn main() {
+    let wanted = std::env::args().nth(1);
+    let wants = |what: &str| wanted.as_deref().is_none_or(|wanted| wanted == what);
     let dir = tempfile::tempdir().unwrap();
     let (name, root) = ("v".parse().unwrap(), object(1, Kind::Directory));
-    let meta = SqliteStore::create(&dir.path().join("meta.db"), &name, &root, b"").unwrap();
-    commits("SQLite", &meta);
-    if let Some(server) = Postgres::start(true) {
-        let store = PostgresStore::create(&server.address(), &name, &root, b"").unwrap();
-        commits("PostgreSQL", &store);
+    if wants("commits") {
+        let meta = SqliteStore::create(&dir.path().join("meta.db"), &name, &root, b"").unwrap();
+        commits("SQLite", &meta);
+        if let Some(server) = Postgres::start(true) {
+            let store = PostgresStore::create(&server.address(), &name, &root, b"").unwrap();
+            commits("PostgreSQL", &store);
+        }
     }
+    // Each with metadata of its own: what one store has need not be sent again, and is not in the other.
+    let meta = || SqliteStore::in_memory(&name, &root, b"").unwrap();
     let mut bytes = noise(1, 1024 * MIB);
-    contents(&dir.path().join("data"), &meta, &mut bytes);
-    std::fs::remove_dir_all(dir.path().join("data")).unwrap();
-    if let Some(server) = S3::start() {
-        s3(&server, dir.path(), &meta, &bytes);
+    if wants("contents") {
+        contents(&dir.path().join("data"), &meta(), &mut bytes);
+        std::fs::remove_dir_all(dir.path().join("data")).unwrap();
+    }
+    if wants("s3")
+        && let Some(server) = S3::start()
+    {
+        s3(&server, dir.path(), &meta(), &bytes);
     }
 }

@@ -22,5 +22,7 @@ pub use mount::MountArgs;
 pub use options::expand;
 pub use passthrough::PassthroughArg;
 pub use takeover::TakeoverArg;
-pub use volume::{VolumeCommand, VolumeCreateArgs, VolumeMountArgs, VolumeStatusArgs};
+pub use volume::{
+    VolumeCheckArgs, VolumeCommand, VolumeCreateArgs, VolumeGcArgs, VolumeMountArgs, VolumeStatusArgs,
+};
 pub use wakeful::WakefulArg;

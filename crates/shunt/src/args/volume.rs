@@ -34,6 +34,12 @@ pub enum VolumeCommand {
     /// Be in touch with the volume's store again
     Online(VolumePlaceArgs),
 
+    /// Check a volume: each name, each count, and where each piece of its contents is
+    Check(VolumeCheckArgs),
+
+    /// Free what no file of a volume and no version of one speaks of, a day after that was noticed
+    Gc(VolumeGcArgs),
+
     /// Show how a mounted volume is: what is here, what waits for the network
     Status(VolumeStatusArgs),
 }
@@ -97,4 +103,38 @@ pub struct VolumeStatusArgs {
     /// Where it is mounted
     #[arg(value_name = "MOUNTPOINT")]
     pub mountpoint: PathBuf,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct VolumeCheckArgs {
+    /// Where the metadata of the volume are, as it was made [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
+    #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
+    pub meta: Option<String>,
+
+    /// Read every piece, not only look where it is: all of the contents travel
+    #[arg(long)]
+    pub read: bool,
+
+    /// Repair what is wrong from what is intact, and check again
+    #[arg(long)]
+    pub repair: bool,
+
+    /// Print JSON: {objects, names, pieces, bytes, problem_count, problems, repaired, held_still}
+    #[arg(long)]
+    pub json: bool,
+
+    /// The volume
+    #[arg(value_name = "NAME")]
+    pub name: VolumeName,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct VolumeGcArgs {
+    /// Where the metadata of the volume are, as it was made [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
+    #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
+    pub meta: Option<String>,
+
+    /// The volume
+    #[arg(value_name = "NAME")]
+    pub name: VolumeName,
 }

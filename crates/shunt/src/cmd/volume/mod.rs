@@ -1,6 +1,7 @@
 //! `shunt volume`.
 
 mod create;
+mod keep;
 mod mount;
 mod status;
 mod sync;
@@ -17,6 +18,8 @@ pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
         VolumeCommand::Mount(args) => return mount::run(args, argv),
         VolumeCommand::Offline(args) => status::set_online(&args.mountpoint, false)?,
         VolumeCommand::Online(args) => status::set_online(&args.mountpoint, true)?,
+        VolumeCommand::Check(args) => keep::check(args)?,
+        VolumeCommand::Gc(args) => keep::gc(args)?,
         VolumeCommand::Status(args) => status::run(args)?,
     }
     Ok(ExitCode::SUCCESS)

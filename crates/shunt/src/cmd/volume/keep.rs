@@ -1,0 +1,94 @@
+//! `shunt volume check` and `shunt volume gc`.
+
+use std::time::Duration;
+
+use shunt_volume::id::{NodeName, VolumeName};
+use shunt_volume::keep::{Checked, Collected, Depth, GRACE, check as look, collect, repair as mend};
+use shunt_volume::store::address::{self, Volume};
+
+use super::create::meta;
+use crate::args::{VolumeCheckArgs, VolumeGcArgs};
+use crate::cmd::print;
+use crate::error::{Result, failed, usage};
+
+/// Problems that are shown; all are counted.
+const SHOWN: usize = 100;
+
+pub fn check(args: &VolumeCheckArgs) -> Result<()> {
+    let volume = open(args.meta.as_deref(), &args.name)?;
+    let depth = if args.read { Depth::Bytes } else { Depth::Places };
+    let looked = |volume| look(volume, depth, &|_, _| ()).map_err(|error| cannot("check", &args.name, error));
+    let mut checked = looked(&volume)?;
+    let mut repaired = None;
+    if args.repair && checked.count > 0 {
+        let node: NodeName = "repair".parse().map_err(usage)?;
+        let done = mend(&volume, &node, &checked, &|_, _| ())
+            .map_err(|error| cannot("repair", &args.name, error))?;
+        repaired = Some(done.counts + done.pieces + done.found);
+        checked = looked(&volume)?;
+    }
+    if args.json {
+        print(format!("{}\n", json(&checked, repaired)))?;
+    } else {
+        print(text(&checked, repaired))?;
+    }
+    match checked.count {
+        0 => Ok(()),
+        1 => Err(failed(format_args!("volume {} has 1 problem", args.name))),
+        count => Err(failed(format_args!("volume {} has {count} problems", args.name))),
+    }
+}
+
+fn text(checked: &Checked, repaired: Option<u64>) -> String {
+    let mut text = String::new();
+    for problem in checked.problems.iter().take(SHOWN) {
+        text += &format!("{problem}\n");
+    }
+    if let Some(repaired) = repaired {
+        text += &format!("repaired  {repaired}\n");
+    }
+    text += &format!(
+        "objects   {}\nnames     {}\npieces    {} in {} bytes\nproblems  {}\n",
+        checked.objects, checked.names, checked.chunks, checked.bytes, checked.count,
+    );
+    if checked.at.is_none() {
+        text += "It was changed all the time: what looks wrong may have been under way. Check it again.\n";
+    }
+    text
+}
+
+fn json(checked: &Checked, repaired: Option<u64>) -> serde_json::Value {
+    serde_json::json!({
+        "objects": checked.objects,
+        "names": checked.names,
+        "pieces": checked.chunks,
+        "bytes": checked.bytes,
+        "problem_count": checked.count,
+        "problems": checked.problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "repaired": repaired,
+        "held_still": checked.at.is_some(),
+    })
+}
+
+pub fn gc(args: &VolumeGcArgs) -> Result<()> {
+    let volume = open(args.meta.as_deref(), &args.name)?;
+    let Collected { live, condemned, dropped, packs, bytes, stuck } = collect(&volume, GRACE, &|_, _| ())
+        .map_err(|error| cannot("collect the garbage of", &args.name, error))?;
+    print(format!(
+        "in use     {live} pieces\ncondemned  {condemned} just now, to be freed after {}\nfreed      {dropped} pieces, \
+         {packs} packs of {bytes} bytes\nkept       {stuck} bytes of freed pieces, in packs with others\n",
+        days(GRACE),
+    ))
+}
+
+fn days(time: Duration) -> String {
+    format!("{} hours", time.as_secs() / 3600)
+}
+
+fn open(given: Option<&str>, name: &VolumeName) -> Result<Volume> {
+    address::open(&meta(given, name)?, name, None).map_err(|error| cannot("open", name, error))
+}
+
+fn cannot(what: &str, name: &VolumeName, error: impl std::fmt::Display) -> crate::error::Failure {
+    failed(format_args!("cannot {what} volume {name}: {error}"))
+}
