@@ -2,6 +2,7 @@
 
 mod cache;
 mod ext4;
+mod gateway;
 pub mod ids;
 mod killpriv;
 mod log;
@@ -15,6 +16,7 @@ mod wakeful;
 
 pub use cache::CacheArg;
 pub use ext4::{Ext4Args, Ext4Command, Ext4MountArgs, ImageArgs, PlaceArgs};
+pub use gateway::{InviteArgs, JoinArgs, NodesCommand, ServeArgs, ServedArgs};
 pub use killpriv::KillprivArg;
 pub use log::LogArgs;
 pub use lsm::LsmArg;

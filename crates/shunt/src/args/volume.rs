@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use shunt_volume::id::{NodeName, VolumeName};
 
-use super::{MountArgs, PassthroughArg};
+use super::{InviteArgs, JoinArgs, MountArgs, NodesCommand, PassthroughArg, ServeArgs};
 
 const MOUNT_EXAMPLES: &str = "\
 Examples:
@@ -42,6 +42,21 @@ pub enum VolumeCommand {
 
     /// Show how a mounted volume is: what is here, what waits for the network
     Status(VolumeStatusArgs),
+
+    /// Serve a volume to machines that hold no password of its stores, over TLS, until Ctrl-C
+    Serve(ServeArgs),
+
+    /// Print a token by which one machine can take part
+    Invite(InviteArgs),
+
+    /// Take part in a volume by a token
+    Join(JoinArgs),
+
+    /// Look after the machines that take part
+    Nodes {
+        #[command(subcommand)]
+        command: NodesCommand,
+    },
 }
 
 #[derive(Args, Clone, Debug)]
@@ -66,7 +81,8 @@ pub struct VolumeMountArgs {
     #[arg(value_name = "NAME", index = 1)]
     pub name: VolumeName,
 
-    /// Where the metadata of the volume are, as it was made [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
+    /// Where the metadata of the volume are, as it was made [default: through the gateway that this machine joined, or
+    /// sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
     #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
     pub meta: Option<String>,
 

@@ -22,7 +22,7 @@ pub fn run(args: &VolumeCreateArgs) -> Result<()> {
     print(format!("shunt: made volume {} in {meta:?}\n", args.name))
 }
 
-/// Where the metadata of a volume are.
+/// Where the metadata of a volume are that is made, or served.
 pub fn meta(given: Option<&str>, name: &VolumeName) -> Result<MetaAddress> {
     match given {
         Some(address) => address.parse().map_err(usage),

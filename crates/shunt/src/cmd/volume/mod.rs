@@ -1,6 +1,7 @@
 //! `shunt volume`.
 
 mod create;
+mod gateway;
 mod keep;
 mod mount;
 mod status;
@@ -21,6 +22,10 @@ pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
         VolumeCommand::Check(args) => keep::check(args)?,
         VolumeCommand::Gc(args) => keep::gc(args)?,
         VolumeCommand::Status(args) => status::run(args)?,
+        VolumeCommand::Serve(args) => gateway::serve(args)?,
+        VolumeCommand::Invite(args) => gateway::invite(args)?,
+        VolumeCommand::Join(args) => gateway::take(args)?,
+        VolumeCommand::Nodes { command } => gateway::nodes(command)?,
     }
     Ok(ExitCode::SUCCESS)
 }

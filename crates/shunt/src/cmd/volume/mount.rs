@@ -11,7 +11,7 @@ use shunt_volume::replica::{Options, Replica, ReplicaError};
 use shunt_volume::store::address::{self, Described};
 use shunt_volumefs::VolumeFs;
 
-use super::{create, sync};
+use super::{gateway, sync};
 use crate::args::{PassthroughArg, VolumeMountArgs};
 use crate::cmd::print;
 use crate::daemon;
@@ -45,8 +45,18 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         }
         None => default_cache(&args.name),
     };
-    let node = args.node.clone().map_or_else(own_name, Ok)?;
-    let volume = address::open(&create::meta(args.meta.as_deref(), &args.name)?, &args.name, None)
+    let (meta, joined) = gateway::address(args.meta.as_deref(), &args.name)?;
+    let node = match (joined, args.node.clone()) {
+        (Some(joined), Some(node)) if joined != node => {
+            return Err(usage(format_args!(
+                "this machine joined volume {} as {joined}: leave out --node",
+                args.name
+            )));
+        }
+        (Some(joined), _) => joined,
+        (None, node) => node.map_or_else(own_name, Ok)?,
+    };
+    let volume = address::open(&meta, &args.name, None)
         .map_err(|error| failed(format_args!("cannot open volume {}: {error}", args.name)))?;
     let replica = Arc::new(open(&cache, &args.name, &volume.described, &node)?);
     let runner = Arc::new(sync::start(&replica, &volume, &node)?);
@@ -118,7 +128,7 @@ fn default_cache(name: &VolumeName) -> PathBuf {
     caches.join("shunt/volumes").join(name.as_str())
 }
 
-fn own_name() -> Result<NodeName> {
+pub fn own_name() -> Result<NodeName> {
     let uname = rustix::system::uname();
     let host = uname.nodename().to_string_lossy();
     let host = host.split('.').next().unwrap_or_default();

@@ -1,0 +1,170 @@
+//! `shunt volume serve`, `invite`, `join` and `nodes`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use shunt_volume::gateway::{Book, Credentials, Gateway, Token, join};
+use shunt_volume::id::{NodeName, VolumeName};
+use shunt_volume::store::address::{self, MetaAddress};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::create;
+use super::mount::own_name;
+use crate::args::{InviteArgs, JoinArgs, NodesCommand, ServeArgs, ServedArgs};
+use crate::cmd::print;
+use crate::error::{Result, failed, usage};
+use crate::log;
+
+/// A node, as JSON.
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    role: &'static str,
+    /// Seconds since 1970.
+    since: i64,
+}
+
+/// Serves until it is told to end.
+pub fn serve(args: &ServeArgs) -> Result<()> {
+    let name = &args.served.name;
+    log::start(&args.log)?;
+    let mut signals = Signals::new([SIGINT, SIGTERM])
+        .map_err(|error| failed(format_args!("cannot take care of signals: {error}")))?;
+    let meta = create::meta(args.meta.as_deref(), name)?;
+    if let MetaAddress::Gateway(file) = &meta {
+        let file = file.display();
+        return Err(usage(format_args!("{file} leads to a gateway: serve a volume where its stores are")));
+    }
+    let cannot = |error: &dyn std::fmt::Display| failed(format_args!("cannot serve volume {name}: {error}"));
+    let volume = address::open(&meta, name, None).map_err(|error| cannot(&error))?;
+    let book = Arc::new(open_book(&args.served, true)?);
+    let gateway = Gateway::new(&volume, book.clone()).map_err(|error| cannot(&error))?;
+    let serving = gateway
+        .listen(&args.listen)
+        .map_err(|error| failed(format_args!("cannot listen at {}: {error}", args.listen)))?;
+    let port = serving.address().port();
+    let address = args.address.clone().unwrap_or_else(|| {
+        let host = rustix::system::uname();
+        format!("{}:{port}", host.nodename().to_string_lossy())
+    });
+    book.set_address(&address).map_err(|error| cannot(&error))?;
+    print(format!("shunt: volume {name} is served at {}, to nodes as {address}\n", serving.address()))?;
+    signals.forever().next();
+    serving.stop().map_err(|error| cannot(&error))
+}
+
+/// Prints a token.
+pub fn invite(args: &InviteArgs) -> Result<()> {
+    let name = &args.served.name;
+    let book = open_book(&args.served, false)?;
+    let cannot =
+        |error: &dyn std::fmt::Display| failed(format_args!("cannot invite to volume {name}: {error}"));
+    let address = book
+        .address()
+        .map_err(|error| cannot(&error))?
+        .ok_or_else(|| cannot(&format_args!("it was never served: `shunt volume serve {name}` first")))?;
+    let good_for = Duration::from_secs(u64::from(args.hours) * 3600);
+    let secret = book.invite(args.role, good_for).map_err(|error| cannot(&error))?;
+    print(format!("{}\n", Token::new(address, name.clone(), &book, secret)))
+}
+
+/// Makes this machine a node.
+pub fn take(args: &JoinArgs) -> Result<()> {
+    let token: Token = args.token.parse().map_err(usage)?;
+    let node = args.node.clone().map_or_else(own_name, Ok)?;
+    let file = credentials_of(&token.volume);
+    if file.exists() {
+        return Err(failed(format_args!(
+            "this machine is a node of volume {} already: remove {} to join anew",
+            token.volume,
+            file.display()
+        )));
+    }
+    // Before the token is spent.
+    make_parent(&file)?;
+    let credentials: Credentials = join(&token, &node)
+        .map_err(|error| failed(format_args!("cannot join volume {}: {error}", token.volume)))?;
+    credentials.save(&file).map_err(failed)?;
+    print(format!(
+        "shunt: this machine is node {node} of volume {0}: `shunt volume mount {0} DIR`\n",
+        token.volume
+    ))
+}
+
+/// Looks after the nodes.
+pub fn nodes(command: &NodesCommand) -> Result<()> {
+    match command {
+        NodesCommand::List { served, json } => {
+            let nodes = open_book(served, false)?.nodes().map_err(failed)?;
+            let listed = nodes.into_iter().map(|node| Listed {
+                name: node.name.to_string(),
+                role: node.role.as_str(),
+                since: node.since,
+            });
+            if *json {
+                let text = serde_json::to_string(&listed.collect::<Vec<_>>()).map_err(failed)?;
+                return print(format!("{text}\n"));
+            }
+            print(listed.map(|node| format!("{:<6} {}\n", node.role, node.name)).collect::<String>())
+        }
+        NodesCommand::Role { served, node, role } => {
+            known(open_book(served, false)?.set_role(node, *role).map_err(failed)?, served, node)
+        }
+        NodesCommand::Remove { served, node } => {
+            known(open_book(served, false)?.remove(node).map_err(failed)?, served, node)
+        }
+    }
+}
+
+fn known(is: bool, served: &ServedArgs, node: &impl std::fmt::Display) -> Result<()> {
+    if is { Ok(()) } else { Err(failed(format_args!("volume {} has no node {node}", served.name))) }
+}
+
+/// Where the metadata of a volume are that is mounted, and what its gateway calls this machine.
+pub fn address(given: Option<&str>, name: &VolumeName) -> Result<(MetaAddress, Option<NodeName>)> {
+    let credentials = credentials_of(name);
+    let meta = match given {
+        None if credentials.exists() => MetaAddress::Gateway(credentials),
+        given => create::meta(given, name)?,
+    };
+    let node = match &meta {
+        MetaAddress::Gateway(file) => Some(Credentials::load(file).map_err(failed)?.node),
+        _ => None,
+    };
+    Ok((meta, node))
+}
+
+/// Where this machine's credentials for a volume are: `$XDG_CONFIG_HOME/shunt/volumes/NAME.node`.
+pub fn credentials_of(name: &VolumeName) -> PathBuf {
+    base("XDG_CONFIG_HOME", ".config", "/etc").join(format!("shunt/volumes/{name}.node"))
+}
+
+fn open_book(served: &ServedArgs, make: bool) -> Result<Book> {
+    let file = served.book.clone().unwrap_or_else(|| {
+        base("XDG_DATA_HOME", ".local/share", "/var/lib").join(format!("shunt/gateways/{}.book", served.name))
+    });
+    if make {
+        make_parent(&file)?;
+    } else if !file.exists() {
+        return Err(failed(format_args!(
+            "{}: not there: `shunt volume serve {}` makes it, or say --book FILE",
+            file.display(),
+            served.name
+        )));
+    }
+    Book::open(&file).map_err(|error| failed(format_args!("{}: {error}", file.display())))
+}
+
+fn base(variable: &str, below_home: &str, without: &str) -> PathBuf {
+    let of = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    of(variable).or_else(|| of("HOME").map(|home| home.join(below_home))).unwrap_or_else(|| without.into())
+}
+
+fn make_parent(file: &Path) -> Result<()> {
+    let Some(parent) = file.parent() else { return Ok(()) };
+    std::fs::create_dir_all(parent)
+        .map_err(|error| failed(format_args!("cannot make {}: {error}", parent.display())))
+}
