@@ -66,6 +66,20 @@ impl Volume {
         Mount { at }
     }
 
+    /// Mounts it as a machine does that joined it, of which this is the home.
+    ///
+    /// # Panics
+    /// When that fails.
+    #[track_caller]
+    pub fn mount_from(&self, node: &str, home: &Path) -> Mount {
+        let at = self.dir.path().join(format!("mnt-{node}"));
+        std::fs::create_dir_all(&at).expect("mkdir");
+        let mut command = binary::command(&["volume", "mount", "--daemon", "--cache"]);
+        command.arg(self.dir.path().join(format!("cache-{node}"))).arg("test").arg(&at);
+        run_for(20, command.env("HOME", home).env_remove("XDG_CONFIG_HOME").env_remove("XDG_DATA_HOME")).ok();
+        Mount { at }
+    }
+
     /// Mounts it.
     ///
     /// # Panics

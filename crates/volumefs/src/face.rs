@@ -25,7 +25,13 @@ impl VolumeFs {
 
     fn held_entry(&self, node: &Node) -> Entry {
         let entry = Entry::new(NodeId(node.num), convert::attributes(node), BELIEVED);
-        Entry { attributes_expiry: self.believed(node), ..entry }
+        let attributes_expiry = self.believed(node);
+        // The removal of a side puts the other in the place of this directory, and is answered before the kernel can be
+        // told: so its name is asked for each time.
+        if node.is_directory() && self.replica.shows_conflict(node.num) {
+            return Entry { entry_expiry: Expiry::NEVER_CACHED, attributes_expiry, ..entry };
+        }
+        Entry { attributes_expiry, ..entry }
     }
 
     fn attributes(&self, node: NodeId) -> Result<(Attributes, Expiry), Errno> {

@@ -182,6 +182,11 @@ impl Replica {
         self.remove(parent, name, true)
     }
 
+    /// Whether a directory stands in the place of two versions.
+    pub fn shows_conflict(&self, num: u64) -> bool {
+        self.inner.core.lock().conflicts.contains(&num)
+    }
+
     fn remove(&self, parent: u64, name: &[u8], is_directory: bool) -> Result<u64, Errno> {
         if self.inner.core.lock().conflicts.contains(&parent) {
             return self.remove_side(parent, name, is_directory);
