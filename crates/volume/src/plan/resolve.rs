@@ -25,11 +25,17 @@ pub fn resolve(trees: &dyn Trees, fresh: &mut dyn Fresh, at: &At, keep: Side) ->
     match (keep, conflict.mine) {
         (Side::Theirs, Some(mine)) => {
             if !draft.is_wanted(mine)? {
-                draft.drop_tree(mine)?;
+                match draft.base(mine)? {
+                    None => draft.drop_tree(mine)?,
+                    // It was deleted at its place while it was a side here.
+                    Some(_) => draft.clear(mine)?,
+                }
             }
         }
         (Side::Theirs, None) => {}
         (Side::Mine, None) => draft.remove(at)?,
+        // Both came to be the same meanwhile.
+        (Side::Mine, Some(mine)) if theirs == Some(mine) => {}
         (Side::Mine, Some(mine)) => {
             if draft.is_alive(mine)? && (conflict.kind == ConflictKind::Moved || draft.is_directory(mine)?) {
                 draft.check_not_above(mine, at.parent)?;
@@ -38,7 +44,6 @@ pub fn resolve(trees: &dyn Trees, fresh: &mut dyn Fresh, at: &At, keep: Side) ->
                 }
             }
             match theirs {
-                Some(theirs) if theirs == mine => {}
                 Some(theirs) if draft.are_versions(mine, theirs, &conflict.origin)? => {
                     draft.replace(theirs, mine)?;
                 }
