@@ -1,6 +1,7 @@
 //! `shunt`: file systems in user space at kernel speed.
 
 mod args;
+mod base;
 mod cli;
 mod cmd;
 mod control;

@@ -335,15 +335,6 @@ fn make_directory(dir: &Path) -> Result<(), StoreError> {
         .map_err(|error| StoreError::Unreachable(format!("{}: {error}", dir.display())))
 }
 
-/// Where a volume is that nothing was said of: `$XDG_DATA_HOME/shunt/volumes/NAME`.
-pub fn default_directory(name: &VolumeName) -> PathBuf {
-    let of = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-    let data = of("XDG_DATA_HOME")
-        .or_else(|| of("HOME").map(|home| home.join(".local/share")))
-        .unwrap_or_else(|| "/var/lib".into());
-    data.join("shunt/volumes").join(name.as_str())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

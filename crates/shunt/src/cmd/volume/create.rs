@@ -4,6 +4,7 @@ use shunt_volume::id::{OwnerId, VolumeName};
 use shunt_volume::store::address::{self, MetaAddress, Options};
 
 use crate::args::VolumeCreateArgs;
+use crate::base;
 use crate::cmd::print;
 use crate::error::{Result, failed, usage};
 
@@ -26,6 +27,6 @@ pub fn run(args: &VolumeCreateArgs) -> Result<()> {
 pub fn meta(given: Option<&str>, name: &VolumeName) -> Result<MetaAddress> {
     match given {
         Some(address) => address.parse().map_err(usage),
-        None => Ok(MetaAddress::Sqlite(address::default_directory(name))),
+        None => Ok(MetaAddress::Sqlite(base::data().join("shunt/volumes").join(name.as_str()))),
     }
 }

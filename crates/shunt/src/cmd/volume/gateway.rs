@@ -14,6 +14,7 @@ use signal_hook::iterator::Signals;
 use super::create;
 use super::mount::own_name;
 use crate::args::{InviteArgs, JoinArgs, NodesCommand, ServeArgs, ServedArgs};
+use crate::base;
 use crate::cmd::print;
 use crate::error::{Result, failed, usage};
 use crate::log;
@@ -139,13 +140,14 @@ pub fn address(given: Option<&str>, name: &VolumeName) -> Result<(MetaAddress, O
 
 /// Where this machine's credentials for a volume are: `$XDG_CONFIG_HOME/shunt/volumes/NAME.node`.
 pub fn credentials_of(name: &VolumeName) -> PathBuf {
-    base("XDG_CONFIG_HOME", ".config", "/etc").join(format!("shunt/volumes/{name}.node"))
+    base::config().join(format!("shunt/volumes/{name}.node"))
 }
 
 fn open_book(served: &ServedArgs, make: bool) -> Result<Book> {
-    let file = served.book.clone().unwrap_or_else(|| {
-        base("XDG_DATA_HOME", ".local/share", "/var/lib").join(format!("shunt/gateways/{}.book", served.name))
-    });
+    let file = served
+        .book
+        .clone()
+        .unwrap_or_else(|| base::data().join(format!("shunt/gateways/{}.book", served.name)));
     if make {
         make_parent(&file)?;
     } else if !file.exists() {
@@ -156,11 +158,6 @@ fn open_book(served: &ServedArgs, make: bool) -> Result<Book> {
         )));
     }
     Book::open(&file).map_err(|error| failed(format_args!("{}: {error}", file.display())))
-}
-
-fn base(variable: &str, below_home: &str, without: &str) -> PathBuf {
-    let of = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-    of(variable).or_else(|| of("HOME").map(|home| home.join(below_home))).unwrap_or_else(|| without.into())
 }
 
 fn make_parent(file: &Path) -> Result<()> {

@@ -13,6 +13,7 @@ use shunt_volumefs::VolumeFs;
 
 use super::{gateway, sync};
 use crate::args::{PassthroughArg, VolumeMountArgs};
+use crate::base;
 use crate::cmd::print;
 use crate::daemon;
 use crate::error::{Code, Failure, Result, failed, usage};
@@ -121,11 +122,7 @@ fn open(cache: &Path, name: &VolumeName, described: &Described, node: &NodeName)
 
 /// `$XDG_CACHE_HOME/shunt/volumes/NAME`, or as that standard says.
 fn default_cache(name: &VolumeName) -> PathBuf {
-    let of = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-    let caches = of("XDG_CACHE_HOME")
-        .or_else(|| of("HOME").map(|home| home.join(".cache")))
-        .unwrap_or_else(|| "/var/cache".into());
-    caches.join("shunt/volumes").join(name.as_str())
+    base::cache().join("shunt/volumes").join(name.as_str())
 }
 
 pub fn own_name() -> Result<NodeName> {
