@@ -113,6 +113,26 @@ impl Mount {
         serde_json::from_str(&stat).expect("JSON")
     }
 
+    /// What `shunt volume status --json` says.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    #[track_caller]
+    pub fn status(&self) -> serde_json::Value {
+        let said = run_for(20, binary::command(&["volume", "status", "--json"]).arg(&self.at)).ok();
+        serde_json::from_str(&said).expect("JSON")
+    }
+
+    /// Has it be in touch with its store, or not.
+    ///
+    /// # Panics
+    /// When it will not.
+    #[track_caller]
+    pub fn set_online(&self, online: bool) {
+        let word = if online { "online" } else { "offline" };
+        run_for(20, binary::command(&["volume", word]).arg(&self.at)).ok();
+    }
+
     /// The daemon.
     ///
     /// # Panics

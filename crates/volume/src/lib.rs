@@ -14,6 +14,7 @@ pub mod gateway;
 pub mod id;
 pub mod keep;
 pub mod object;
+pub mod past;
 pub mod plan;
 pub mod replica;
 pub mod store;

@@ -10,6 +10,7 @@ mod lsm;
 mod mount;
 mod options;
 mod passthrough;
+mod past;
 mod takeover;
 mod volume;
 mod wakeful;
@@ -23,6 +24,7 @@ pub use lsm::LsmArg;
 pub use mount::MountArgs;
 pub use options::expand;
 pub use passthrough::PassthroughArg;
+pub use past::{ConflictsArgs, ResolveArgs, VolumeLogArgs};
 pub use takeover::TakeoverArg;
 pub use volume::{
     VolumeCheckArgs, VolumeCommand, VolumeCreateArgs, VolumeGcArgs, VolumeMountArgs, VolumeStatusArgs,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use shunt_volume::id::{NodeName, VolumeName};
 
+use super::past::{ConflictsArgs, RESOLVE_EXAMPLES, ResolveArgs, VolumeLogArgs};
 use super::{InviteArgs, JoinArgs, MountArgs, NodesCommand, PassthroughArg, ServeArgs};
 
 const MOUNT_EXAMPLES: &str = "\
@@ -27,6 +28,16 @@ pub enum VolumeCommand {
     /// Mount a volume: it is read and written at local speed, on the network or off it
     #[command(after_help = MOUNT_EXAMPLES, args_override_self = true)]
     Mount(Box<VolumeMountArgs>),
+
+    /// List what two machines changed to different things
+    Conflicts(ConflictsArgs),
+
+    /// Choose a version of what is in conflict
+    #[command(after_help = RESOLVE_EXAMPLES)]
+    Resolve(ResolveArgs),
+
+    /// Show what was changed in a mounted volume, by whom and when, the latest first
+    Log(VolumeLogArgs),
 
     /// Leave the volume's store alone: what is here is read and written, and waits
     Offline(VolumePlaceArgs),

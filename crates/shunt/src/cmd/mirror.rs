@@ -135,6 +135,7 @@ fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror
         mounted: None,
         reload: None,
         online: None,
+        answers: None,
     }
 }
 

@@ -206,6 +206,7 @@ fn service(
         mounted: Some(mounted),
         reload: Some(reload),
         online: None,
+        answers: None,
         block: None,
     })
 }

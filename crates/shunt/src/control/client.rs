@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use super::dir::{SocketDir, SocketName};
 use super::proto::{self, Ask, Hello, Reply};
 use super::stream::Stream;
+use super::volume::VolumeAsk;
 use crate::report::Stat;
 
 /// A daemon that does not take a call for so long is stopped or stuck, or its backlog was filled on purpose.
@@ -74,6 +75,14 @@ impl<'a> Peer<'a> {
     /// It is no volume, or does not answer within five seconds.
     pub fn set_online(&self, online: bool) -> io::Result<()> {
         self.ask(&Ask::Online(online), Instant::now() + TO_ANSWER)
+    }
+
+    /// Asks about a volume.
+    ///
+    /// # Errors
+    /// It is no volume, does not answer in time, or cannot do what is asked.
+    pub fn ask_volume<T: DeserializeOwned>(&self, ask: &VolumeAsk, at_most: Duration) -> io::Result<T> {
+        self.ask(&Ask::Volume(ask.clone()), Instant::now() + at_most)
     }
 
     /// Asks it to hand over to another program; returns when it is about to.

@@ -7,9 +7,11 @@ mod proto;
 mod server;
 mod stream;
 mod survey;
+mod volume;
 
 pub use client::{Peer, ask, find};
 pub use dir::{SocketDir, SocketName};
 pub use proto::Hello;
 pub use server::{Control, Provider, serve};
 pub use survey::{Answer, Mount, survey};
+pub use volume::VolumeAsk;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::volume::VolumeAsk;
 use crate::report::Entry;
 
 /// The version of the protocol. A daemon may be older or newer than the command that asks it.
@@ -25,6 +26,8 @@ pub enum Ask {
     Stat,
     /// Be in touch with the volume's store, or leave it alone.
     Online(bool),
+    /// About a volume. Answered by what was asked for.
+    Volume(VolumeAsk),
     /// Hand the mount over to another program. Answered once that program is known to be fit; then the daemon ends.
     Upgrade {
         /// An absolute path.

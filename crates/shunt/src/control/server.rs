@@ -1,9 +1,11 @@
-//! The daemon's side: one thread, one connection at a time, little memory, short waits.
+//! The daemon's side: one thread, one connection at a time, little memory, short waits. What may have to wait for the store
+//! of a volume gets a thread of its own.
 
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -13,10 +15,14 @@ use serde_json::Value;
 use super::credentials::of_peer;
 use super::dir::{SocketDir, SocketName};
 use super::proto::{self, Ask, Hello, Reply};
+use super::volume::VolumeAsk;
 use crate::report::Stat;
 
 /// A peer that says nothing for so long is dropped: others wait behind it.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Questions that are being answered on threads of their own.
+const MOST_WAITING: u32 = 16;
 
 /// Who knows the answers.
 pub trait Provider: Send + Sync + 'static {
@@ -26,6 +32,10 @@ pub trait Provider: Send + Sync + 'static {
     fn stat(&self) -> Stat;
     /// Sees to it that another program can go on, or says why not. What it returns has it go on, and does not return.
     fn upgrade(&self, binary: &Path) -> Result<Box<dyn FnOnce()>, String>;
+    /// Answers a question about a volume. It may have to wait for the volume's store.
+    fn volume(&self, _ask: &VolumeAsk) -> Result<Value, String> {
+        Err("this is not a volume".to_owned())
+    }
     /// Is in touch with the volume's store from now on, or leaves it alone.
     fn set_online(&self, _online: bool) -> Result<(), String> {
         Err("this is not a volume".to_owned())
@@ -53,7 +63,7 @@ pub(super) fn serve_in(dir: SocketDir, name: SocketName, provider: Arc<dyn Provi
     dir.remove(&new);
     let listener = UnixListener::bind(dir.short(&new))?;
     dir.rename(&new, name.as_str())?;
-    thread::Builder::new().name("control".into()).spawn(move || listen(&listener, &*provider))?;
+    thread::Builder::new().name("control".into()).spawn(move || listen(&listener, &provider))?;
     Ok(Control { dir, name })
 }
 
@@ -63,11 +73,12 @@ impl Drop for Control {
     }
 }
 
-fn listen(listener: &UnixListener, provider: &dyn Provider) {
+fn listen(listener: &UnixListener, provider: &Arc<dyn Provider>) {
+    let waiting = Arc::new(AtomicU32::new(0));
     loop {
         match listener.accept() {
             Ok((stream, _)) => {
-                if let Err(error) = answer(&stream, provider) {
+                if let Err(error) = answer(stream, provider, &waiting) {
                     tracing::debug!(%error, "control connection");
                 }
             }
@@ -80,25 +91,26 @@ fn listen(listener: &UnixListener, provider: &dyn Provider) {
     }
 }
 
-fn answer(stream: &UnixStream, provider: &dyn Provider) -> io::Result<()> {
-    let peer = of_peer(stream)?;
+fn answer(stream: UnixStream, provider: &Arc<dyn Provider>, waiting: &Arc<AtomicU32>) -> io::Result<()> {
+    let peer = of_peer(&stream)?;
     if peer.uid != 0 && peer.uid != geteuid().as_raw() {
         // The directory keeps others out already.
         return Ok(());
     }
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let reply = match proto::read_request(stream)? {
+    let reply = match proto::read_request(&stream)? {
         Ok(Ask::Hello) => ok(serde_json::to_value(provider.hello())),
         Ok(Ask::Stat) => ok(serde_json::to_value(provider.stat())),
         Ok(Ask::Online(online)) => match provider.set_online(online) {
             Ok(()) => Reply::Ok(Value::Null),
             Err(reason) => Reply::error("refused", reason),
         },
+        Ok(Ask::Volume(ask)) => return answer_aside(stream, ask, provider.clone(), waiting.clone()),
         Ok(Ask::Upgrade { binary }) => match provider.upgrade(&binary) {
             Ok(go) => {
                 // Who asked may be gone; it was asked for nevertheless.
-                let _ = proto::write_reply(stream, Reply::Ok(Value::Null));
+                let _ = proto::write_reply(&stream, Reply::Ok(Value::Null));
                 go();
                 return Ok(());
             }
@@ -106,7 +118,35 @@ fn answer(stream: &UnixStream, provider: &dyn Provider) -> io::Result<()> {
         },
         Err(refusal) => refusal,
     };
-    proto::write_reply(stream, reply)
+    proto::write_reply(&stream, reply)
+}
+
+/// On a thread of its own.
+fn answer_aside(
+    stream: UnixStream,
+    ask: VolumeAsk,
+    provider: Arc<dyn Provider>,
+    waiting: Arc<AtomicU32>,
+) -> io::Result<()> {
+    if waiting.load(Ordering::Relaxed) >= MOST_WAITING {
+        return proto::write_reply(
+            &stream,
+            Reply::error("refused", "too many wait for the store: try again"),
+        );
+    }
+    waiting.fetch_add(1, Ordering::Relaxed);
+    let count = waiting.clone();
+    let started = thread::Builder::new().name("control-volume".into()).spawn(move || {
+        let reply = provider.volume(&ask).map_or_else(|reason| Reply::error("refused", reason), Reply::Ok);
+        if let Err(error) = proto::write_reply(&stream, reply) {
+            tracing::debug!(%error, "control connection");
+        }
+        waiting.fetch_sub(1, Ordering::Relaxed);
+    });
+    if started.is_err() {
+        count.fetch_sub(1, Ordering::Relaxed);
+    }
+    started.map(drop)
 }
 
 fn ok(value: serde_json::Result<Value>) -> Reply {

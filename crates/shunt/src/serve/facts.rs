@@ -9,8 +9,8 @@ use shunt_fuse::guardian::Cause;
 use shunt_fuse::{Capabilities, Handle, Mounted, Opcode, Snapshot, TransportInUse};
 
 use super::upgrade::Successor;
-use super::{Held, Service, SetOnline, kernel, process};
-use crate::control::{Hello, Provider};
+use super::{AnswerVolume, Held, Service, SetOnline, kernel, process};
+use crate::control::{Hello, Provider, VolumeAsk};
 use crate::report::{
     Cache, Entry, Extension, Memory, Negotiated, Passthrough, Refused, Requests, Stat, TookOver,
 };
@@ -30,6 +30,7 @@ pub struct Facts {
     successor: Successor,
     took_over: Option<TookOver>,
     online: Option<SetOnline>,
+    answers: Option<AnswerVolume>,
 }
 
 impl Facts {
@@ -53,6 +54,7 @@ impl Facts {
             successor,
             took_over,
             online: service.online.clone(),
+            answers: service.answers.clone(),
         }
     }
 
@@ -209,6 +211,10 @@ impl Provider for Facts {
         let set = self.online.as_ref().ok_or("this is not a volume with a store")?;
         set(online);
         Ok(())
+    }
+
+    fn volume(&self, ask: &VolumeAsk) -> Result<serde_json::Value, String> {
+        self.answers.as_ref().ok_or("this is not a volume")?(ask)
     }
 
     fn upgrade(&self, binary: &Path) -> Result<Box<dyn FnOnce()>, String> {

@@ -23,7 +23,7 @@ use shunt_fuse::takeover::Takeover;
 use shunt_fuse::{Config, FileSystem, MountSessionError, Mounted};
 
 use crate::args::{MountArgs, TakeoverArg, WakefulArg};
-use crate::control::{self, Control, SocketName};
+use crate::control::{self, Control, SocketName, VolumeAsk};
 use crate::daemon;
 use crate::error::{Code, Failure, Result, failed};
 use crate::log;
@@ -67,6 +67,9 @@ pub struct Extended {
 /// What is done once a mount is there.
 pub type OnceMounted = Arc<dyn Fn(&MountPoint) + Send + Sync>;
 
+/// Answers what is asked about a volume.
+pub type AnswerVolume = Arc<dyn Fn(&VolumeAsk) -> Result<serde_json::Value, String> + Send + Sync>;
+
 /// Has a volume be in touch with its store, or not.
 pub type SetOnline = Arc<dyn Fn(bool) + Send + Sync>;
 
@@ -100,6 +103,8 @@ pub struct Service<F> {
     pub reload: Option<Arc<dyn Fn() + Send + Sync>>,
     /// Has a volume be in touch with its store, or not.
     pub online: Option<SetOnline>,
+    /// Answers what is asked about a volume.
+    pub answers: Option<AnswerVolume>,
 }
 
 impl<F> Service<F> {
@@ -121,6 +126,7 @@ impl<F> Service<F> {
             mounted: self.mounted,
             reload: self.reload,
             online: self.online,
+            answers: self.answers,
         }
     }
 }

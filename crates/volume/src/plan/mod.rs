@@ -47,7 +47,7 @@ use crate::object::{Object, Stored};
 pub use draft::{Changes, Draft, Fresh, Leads};
 pub use follow::follow;
 pub use push::{Planned, Send, Sent, Todo, one, push};
-pub use resolve::{Side, resolve};
+pub use resolve::{Side, beside, keep_both, resolve};
 
 /// An object as this node numbers it. The top directory is [`ROOT`].
 pub type Num = u64;

@@ -1,8 +1,10 @@
 //! One side of a conflict is chosen.
 
+use crate::id::NodeName;
 use crate::object::Kind;
 use crate::plan::draft::{Changes, Draft, Fresh, Planning};
 use crate::plan::{At, ConflictKind, Num, PlanError, ROOT, Tree, Trees};
+use crate::store::values::NAME_MAX;
 
 /// A side of a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +13,41 @@ pub enum Side {
     Mine,
     /// The store's.
     Theirs,
+}
+
+/// What this node's version of a name is called beside another one: the name, `.conflict-`, the node; from the second on
+/// with `~` and a number. What is too long loses its end.
+pub fn beside(name: &[u8], node: &NodeName, n: u32) -> Vec<u8> {
+    let tail = match n {
+        0 | 1 => format!(".conflict-{node}"),
+        n => format!(".conflict-{node}~{n}"),
+    };
+    let kept = name.len().min(NAME_MAX.saturating_sub(tail.len()));
+    [&name[..kept], tail.as_bytes()].concat()
+}
+
+/// Keeps both sides of the conflict at a name: the store's there, and this node's, which is called `own`, [beside](beside())
+/// it. One that is gone, or is somewhere else in the tree already, gets no name beside.
+///
+/// # Errors
+/// [`PlanError::Cannot`] if there is no conflict; those of reading.
+pub fn keep_both(
+    trees: &dyn Trees,
+    fresh: &mut dyn Fresh,
+    at: &At,
+    own: &NodeName,
+) -> Result<Changes, PlanError> {
+    let Some(conflict) = trees.conflict(at)? else { return Err(PlanError::Cannot("there is no conflict")) };
+    let mut draft = Draft::new(trees, fresh, conflict.theirs.clone());
+    draft.set_conflict(at, None);
+    let theirs = draft.link(at)?;
+    if let Some(mine) = conflict.mine
+        && !draft.is_wanted(mine)?
+    {
+        let place = if theirs.is_some() { draft.free_name(at, own)? } else { at.clone() };
+        draft.set_link(&place, Some(mine));
+    }
+    draft.finish()
 }
 
 /// Keeps one side of the conflict at a name; the other is deleted.
@@ -59,6 +96,20 @@ pub fn resolve(trees: &dyn Trees, fresh: &mut dyn Fresh, at: &At, keep: Side) ->
 }
 
 impl Draft<'_> {
+    /// A name beside another that nothing has or had.
+    fn free_name(&self, at: &At, own: &NodeName) -> Planning<At> {
+        for n in 1..10_000 {
+            let place = At { parent: at.parent, name: beside(&at.name, own, n) };
+            if self.link(&place)?.is_none()
+                && self.base_link(&place)?.is_none()
+                && self.conflict(&place)?.is_none()
+            {
+                return Ok(place);
+            }
+        }
+        Err(PlanError::Cannot("there are too many versions beside it"))
+    }
+
     /// A name, and all that was only below it.
     fn remove(&mut self, at: &At) -> Planning {
         let Some(child) = self.link(at)? else { return Ok(()) };

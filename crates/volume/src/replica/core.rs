@@ -255,7 +255,11 @@ impl Core {
     }
 
     /// Says that parts of an object are being changed here. Where it is the first change, what both sides agreed on is kept.
+    /// What only shows a conflict is changed by nobody: EPERM.
     pub(super) fn touch(&mut self, node: &mut Node, what: Dirty) -> Done<()> {
+        if node.only_shows() && !what.contains(Dirty::NEW) {
+            return Err(Fail::new(Errno::PERM));
+        }
         self.begin()?;
         if node.dirty.is_empty() {
             let base = match what.contains(Dirty::NEW) {

@@ -10,6 +10,7 @@
 mod apply;
 mod attributes;
 mod commit;
+mod conflicts;
 mod core;
 mod error;
 mod fetch;
@@ -37,6 +38,7 @@ use rustix::io::Errno;
 
 pub use apply::{Applying, LocalObject};
 pub use attributes::Set;
+pub use conflicts::{InConflict, Version};
 pub use error::ReplicaError;
 pub use fetch::Fetcher;
 pub use from_store::FromStore;

@@ -147,7 +147,7 @@ impl Replica {
             let mut node = core.node(num)?;
             let mut directory = core.directory(parent)?;
             core.shows_no_conflict(parent, Errno::PERM)?;
-            if node.is_directory() {
+            if node.is_directory() || node.only_shows() {
                 return Err(Fail::new(Errno::PERM));
             }
             if core.link_of(parent, name)?.is_some() {

@@ -99,6 +99,11 @@ impl Node {
         self.kind == Kind::Regular
     }
 
+    /// Whether it is there only to show a conflict: no store is told of it.
+    pub(super) fn only_shows(&self) -> bool {
+        self.made == Seq(0) && self.dirty.is_empty() && self.num != ROOT
+    }
+
     pub(super) const COLUMNS: &str = "num, id, kind, device, mode, owner, grp, modified, changed, target, size, state, \
          maybe_dirty, nlink, subdirs, made, dirty, generation, pinned, xattrs, used";
 

@@ -83,6 +83,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
         mounted: None,
         reload: None,
         online: None,
+        answers: None,
     };
     if args.sandbox_probe {
         sandbox::probe_on_entry();

@@ -1,11 +1,16 @@
 //! `shunt volume`.
 
+mod answers;
+mod conflicts;
 mod create;
 mod gateway;
 mod keep;
+mod log;
 mod mount;
+mod place;
 mod status;
 mod sync;
+mod told;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -21,6 +26,9 @@ pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
         VolumeCommand::Online(args) => status::set_online(&args.mountpoint, true)?,
         VolumeCommand::Check(args) => keep::check(args)?,
         VolumeCommand::Gc(args) => keep::gc(args)?,
+        VolumeCommand::Conflicts(args) => conflicts::list(args)?,
+        VolumeCommand::Resolve(args) => conflicts::resolve(args)?,
+        VolumeCommand::Log(args) => log::run(args)?,
         VolumeCommand::Status(args) => status::run(args)?,
         VolumeCommand::Serve(args) => gateway::serve(args)?,
         VolumeCommand::Invite(args) => gateway::invite(args)?,

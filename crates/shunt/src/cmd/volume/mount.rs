@@ -11,6 +11,7 @@ use shunt_volume::replica::{Options, Replica, ReplicaError};
 use shunt_volume::store::address::{self, Described};
 use shunt_volumefs::VolumeFs;
 
+use super::answers::Answers;
 use super::{gateway, sync};
 use crate::args::{PassthroughArg, VolumeMountArgs};
 use crate::base;
@@ -65,6 +66,8 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         let runner = runner.clone();
         Arc::new(move |online| runner.set_online(online))
     };
+    let asked = Answers { replica: replica.clone(), meta: volume.meta.clone() };
+    let answers: serve::AnswerVolume = Arc::new(move |ask| asked.answer(ask));
     let fs = VolumeFs::new(replica).synchronised_by(runner);
     let (fs, passthrough_off) = match args.passthrough {
         PassthroughArg::Auto => (fs, None),
@@ -89,6 +92,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         mounted: None,
         reload: None,
         online: Some(online),
+        answers: Some(answers),
     };
     serve::serve(service, &args.mount, Err("volumes cannot be taken over yet".to_owned()))
 }

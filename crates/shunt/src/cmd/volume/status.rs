@@ -40,7 +40,7 @@ fn ask(mountpoint: &Path) -> Result<VolumeReport> {
     stat.volume.ok_or_else(|| Failure::new(Code::NotShunt, format_args!("{path} is not a volume")))
 }
 
-fn asked<T>(mountpoint: &Path, ask: impl Fn(&Peer<'_>) -> io::Result<T>) -> Result<T> {
+pub fn asked<T>(mountpoint: &Path, ask: impl Fn(&Peer<'_>) -> io::Result<T>) -> Result<T> {
     let path = mountpoint.display();
     let (mount, info) = ours::find(mountpoint)?;
     let dirs = ours::owner(&info).map(SocketDir::of).unwrap_or_default();

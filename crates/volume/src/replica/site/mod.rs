@@ -18,7 +18,7 @@ use super::{Applying, Replica, ReplicaError};
 use crate::content::{ContentError, ContentStore};
 use crate::id::Seq;
 use crate::object::{ChunkId, Content, Layout, Object, Piece};
-use crate::plan::{At, Conflict, Fresh, Num, Plan, PlanError, Sent, Side, Todo, Trees, resolve};
+use crate::plan::{At, Conflict, Fresh, Num, Plan, PlanError, Sent, Side, Todo, Trees, keep_both, resolve};
 use crate::store::{MetaStore, StoreError};
 use crate::sync::{Outbox, Site, SyncError};
 
@@ -82,12 +82,20 @@ impl Replica {
         self.read(|core| Ok(Shown::all(core)?.list()))
     }
 
-    /// Keeps one side of a conflict.
+    /// Keeps one side of a conflict, as the removal of the other one's entry does.
     ///
     /// # Errors
     /// ENOENT where there is none; EBUSY where a directory would be below itself; EIO.
     pub fn resolve(&self, at: &At, keep: Side) -> Result<(), Errno> {
         self.apply(|applying| applying.resolve(at, keep))
+    }
+
+    /// Keeps both sides of a conflict: this node's [beside](crate::plan::beside) the other.
+    ///
+    /// # Errors
+    /// ENOENT where there is none; EBUSY where too many names are taken; EIO.
+    pub fn keep_both(&self, at: &At) -> Result<(), Errno> {
+        self.apply(|applying| applying.keep_both(at))
     }
 
     /// Removes one side from the directory that shows a conflict: the other takes its place.
@@ -114,7 +122,15 @@ impl Replica {
 
 impl Applying<'_> {
     fn resolve(&mut self, at: &At, keep: Side) -> Result<(), Errno> {
-        let plan = &mut |trees: &dyn Trees, fresh: &mut dyn Fresh| resolve(trees, fresh, at, keep);
+        self.settled(&mut |trees, fresh| resolve(trees, fresh, at, keep))
+    }
+
+    fn keep_both(&mut self, at: &At) -> Result<(), Errno> {
+        let own = self.shared.node.clone();
+        self.settled(&mut |trees, fresh| keep_both(trees, fresh, at, &own))
+    }
+
+    fn settled(&mut self, plan: &mut Plan<'_>) -> Result<(), Errno> {
         self.plan(&Known::default(), None, plan).map_err(|error| match error {
             PlanError::Read(errno) => errno,
             PlanError::Cannot(_) => Errno::BUSY,

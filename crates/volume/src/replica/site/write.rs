@@ -12,6 +12,7 @@ use crate::id::Seq;
 use crate::object::{Content, Kind, Object, Stored};
 use crate::plan::{At, Changes, Num};
 use crate::replica::apply::{Stale, differences, unnamed};
+use crate::replica::conflicts::entries;
 use crate::replica::core::Core;
 use crate::replica::error::Done;
 use crate::replica::node::{Dirty, Node};
@@ -296,11 +297,7 @@ impl Writing<'_> {
     fn show(&mut self, at: &At, shown: &Shown) -> Done<()> {
         let Some(one) = shown.at(at).cloned() else { return Ok(()) };
         self.empty(one.directory)?;
-        let mine = self.shared.node.as_str().as_bytes().to_vec();
-        let mut theirs = one.conflict.theirs.as_str().as_bytes().to_vec();
-        if mine == theirs {
-            theirs.extend_from_slice(b".store");
-        }
+        let [mine, theirs] = entries(&self.shared.node, &one.conflict);
         let directory = one.directory;
         let entry = |this: &mut Self, name: &[u8], side: Option<Num>, other: &[u8]| -> Done<()> {
             let at = At { parent: directory, name: name.to_vec() };

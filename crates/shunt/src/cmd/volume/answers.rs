@@ -1,0 +1,193 @@
+//! The daemon's side of what is asked about a volume.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use shunt_volume::id::ObjectId;
+use shunt_volume::object::{Kind, LinkName};
+use shunt_volume::past::{self, Deed, Places, Reader, What, moment};
+use shunt_volume::plan::Side;
+use shunt_volume::replica::{InConflict, Replica, Version};
+use shunt_volume::store::MetaStore;
+
+use super::told;
+use crate::control::VolumeAsk;
+
+/// Commits in one answer: the longest is below what an answer may have.
+const MOST_COMMITS: u32 = 10_000;
+/// Bytes of paths in one answer, about.
+const MOST_BYTES: usize = 2 << 20;
+
+/// Knows a mounted volume and its store.
+pub struct Answers {
+    pub replica: Arc<Replica>,
+    pub meta: Arc<dyn MetaStore>,
+}
+
+impl Answers {
+    pub fn answer(&self, ask: &VolumeAsk) -> Result<Value, String> {
+        match ask {
+            VolumeAsk::Conflicts { under } => {
+                let found = self.conflicts(under, true)?;
+                value(&found.iter().map(conflict).collect::<Vec<_>>())
+            }
+            VolumeAsk::Resolve { keep, path, below } => value(&self.resolve(keep, path, *below)?),
+            VolumeAsk::Log { path, most } => value(&self.log(path.as_deref(), *most)?),
+        }
+    }
+
+    fn conflicts(&self, under: &[u8], below: bool) -> Result<Vec<InConflict>, String> {
+        let mut all = self.replica.in_conflict().map_err(|errno| errno.to_string())?;
+        all.retain(|one| one.path == under || below && is_below(&one.path, under));
+        all.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(all)
+    }
+
+    fn resolve(&self, keep: &str, path: &[u8], below: bool) -> Result<Vec<told::Resolved>, String> {
+        let found = self.conflicts(path, below)?;
+        if found.is_empty() && !below {
+            return Err(format!("{}: there is no conflict", text(path)));
+        }
+        Ok(found
+            .iter()
+            .map(|one| told::Resolved { path: text(&one.path), error: self.resolve_one(one, keep).err() })
+            .collect())
+    }
+
+    /// As the removal of the other side's entry does.
+    fn resolve_one(&self, one: &InConflict, keep: &str) -> Result<(), String> {
+        let kept = one.sides.iter().find(|side| side.name == keep.as_bytes());
+        let done = match kept {
+            Some(side) => self.replica.resolve(&one.at, side.side),
+            None if keep == "both" => self.replica.keep_both(&one.at),
+            None => {
+                let [mine, theirs] = &one.sides;
+                return Err(format!(
+                    "{keep} has no side: {} and {} have",
+                    text(&mine.name),
+                    text(&theirs.name)
+                ));
+            }
+        };
+        done.map_err(|errno| errno.to_string())
+    }
+
+    fn log(&self, path: Option<&[u8]>, most: u32) -> Result<Vec<told::Commit>, String> {
+        let names = Names(&self.replica);
+        let mut reader = Reader::new(&*self.meta, &names).map_err(|error| error.to_string())?;
+        let (mut told, mut bytes) = (Vec::new(), 0);
+        let most = most.min(MOST_COMMITS) as usize;
+        while told.len() < most && bytes < MOST_BYTES {
+            let page = reader.earlier().map_err(|error| error.to_string())?;
+            if page.is_empty() {
+                break;
+            }
+            for mut commit in page {
+                if let Some(path) = path {
+                    commit.deeds.retain(|deed| concerns(deed, path));
+                }
+                if commit.deeds.is_empty() || told.len() == most || bytes >= MOST_BYTES {
+                    continue;
+                }
+                let commit = self::commit(commit);
+                bytes += commit.changes.iter().map(|change| change.bytes()).sum::<usize>();
+                told.push(commit);
+            }
+        }
+        Ok(told)
+    }
+}
+
+impl told::Change {
+    fn bytes(&self) -> usize {
+        let of = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        100 + of(&self.path) + of(&self.detail)
+    }
+}
+
+struct Names<'a>(&'a Replica);
+
+impl Places for Names<'_> {
+    fn place(&self, id: ObjectId) -> Option<LinkName> {
+        self.0.agreed_place(id).ok().flatten()
+    }
+
+    fn is_directory(&self, id: ObjectId) -> bool {
+        id == ObjectId::ROOT || self.0.find(id).ok().flatten().is_some_and(|node| node.is_directory())
+    }
+}
+
+fn is_below(path: &[u8], above: &[u8]) -> bool {
+    above.is_empty() || path.strip_prefix(above).is_some_and(|rest| rest.first() == Some(&b'/'))
+}
+
+fn concerns(deed: &Deed, path: &[u8]) -> bool {
+    let is = |one: &[u8]| one == path || is_below(one, path);
+    deed.path.as_deref().is_some_and(is) || matches!(&deed.what, What::Moved(from) if is(from))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn value(told: &impl serde::Serialize) -> Result<Value, String> {
+    serde_json::to_value(told).map_err(|error| error.to_string())
+}
+
+fn conflict(one: &InConflict) -> told::Conflict {
+    told::Conflict {
+        path: text(&one.path),
+        kind: one.kind.as_str().to_owned(),
+        since: moment::exact(one.since),
+        sides: one.sides.iter().map(side).collect(),
+    }
+}
+
+fn side(version: &Version) -> told::Side {
+    let node = version.node.as_ref();
+    told::Side {
+        node: text(&version.name),
+        here: version.side == Side::Mine,
+        what: node.map_or("deleted", |node| kind(node.kind)).to_owned(),
+        size: node.map_or(0, |node| node.size),
+        modified: node.map(|node| moment::exact(node.modified)),
+        owner: node.map(|node| node.owner.0),
+    }
+}
+
+pub fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Regular => "file",
+        Kind::Directory => "directory",
+        Kind::Symlink => "symlink",
+        Kind::Fifo => "pipe",
+        Kind::Socket => "socket",
+        Kind::Character(..) => "character device",
+        Kind::Block(..) => "block device",
+    }
+}
+
+fn commit(commit: past::Commit) -> told::Commit {
+    told::Commit {
+        seq: commit.seq.0,
+        at: moment::exact(commit.at),
+        node: commit.node.to_string(),
+        changes: commit.deeds.into_iter().map(change).collect(),
+    }
+}
+
+fn change(deed: Deed) -> told::Change {
+    let (what, detail) = match deed.what {
+        What::Made(made) => ("made", Some(kind(made).to_owned())),
+        What::Written(size) => ("wrote", Some(format!("{size} bytes"))),
+        What::Moved(from) => ("moved", Some(format!("from {}", text(&from)))),
+        What::Linked => ("linked", None),
+        What::Removed => ("removed", None),
+        What::Mode(mode) => ("mode", Some(format!("{mode:04o}"))),
+        What::Owner(owner) => ("owner", Some(owner.to_string())),
+        What::Group(group) => ("group", Some(group.to_string())),
+        What::Touched => ("time", None),
+        What::Xattr(name) => ("xattr", Some(text(&name))),
+    };
+    told::Change { what: what.to_owned(), path: deed.path.map(|path| text(&path)), detail }
+}

@@ -1,0 +1,68 @@
+//! `shunt volume conflicts` and `shunt volume resolve`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::place::Place;
+use super::told::{Conflict, Resolved, Side};
+use crate::args::{ConflictsArgs, ResolveArgs};
+use crate::cmd::print;
+use crate::control::VolumeAsk;
+use crate::error::{Result, failed, usage};
+use crate::text::printable;
+
+/// All of it is in the daemon's own database.
+const MOST: Duration = Duration::from_secs(30);
+
+pub fn list(args: &ConflictsArgs) -> Result<()> {
+    let place = Place::of(&args.path)?;
+    let found: Vec<Conflict> = place.ask(&VolumeAsk::Conflicts { under: place.inside.clone() }, MOST)?;
+    if args.json {
+        return print(format!("{}\n", serde_json::to_string_pretty(&found).map_err(failed)?));
+    }
+    print(found.iter().map(shown).collect::<String>())
+}
+
+fn shown(conflict: &Conflict) -> String {
+    let Conflict { path, kind, since, sides } = conflict;
+    let width = sides.iter().map(|side| side.node.chars().count()).max().unwrap_or(0);
+    let mut text = format!("{}  {kind}, since {}\n", printable(path), super::log::local(since));
+    for side in sides {
+        text += &format!("    {:<width$}  {}\n", printable(&side.node), version(side));
+    }
+    text
+}
+
+fn version(side: &Side) -> String {
+    let here = if side.here { "  (this machine)" } else { "" };
+    let (Some(modified), Some(owner)) = (&side.modified, side.owner) else {
+        return format!("{}{here}", side.what);
+    };
+    let size = if side.what == "file" { format!(", {} bytes", side.size) } else { String::new() };
+    format!("{}{size}, written {}, of user {owner}{here}", side.what, super::log::local(modified))
+}
+
+pub fn resolve(args: &ResolveArgs) -> Result<()> {
+    let mut wrong = 0;
+    let paths = match &args.paths[..] {
+        [] if args.all => vec![Path::new(".").to_owned()],
+        [] => return Err(usage("say which conflicts: PATH..., or --all")),
+        paths => paths.to_vec(),
+    };
+    for path in &paths {
+        let place = Place::of(path)?;
+        let (keep, path) = (args.keep.clone(), place.inside.clone());
+        let done: Vec<Resolved> = place.ask(&VolumeAsk::Resolve { keep, path, below: args.all }, MOST)?;
+        for one in done {
+            let path = printable(&one.path).into_owned();
+            match one.error {
+                None => print(format!("kept {}: {path}\n", args.keep))?,
+                Some(error) => {
+                    eprintln!("shunt: {path}: {error}");
+                    wrong += 1;
+                }
+            }
+        }
+    }
+    if wrong > 0 { Err(failed(format_args!("{wrong} conflicts are left"))) } else { Ok(()) }
+}

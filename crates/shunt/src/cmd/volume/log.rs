@@ -1,0 +1,53 @@
+//! `shunt volume log`.
+
+use std::time::Duration;
+
+use shunt_volume::past::moment;
+
+use super::place::Place;
+use super::told::Commit;
+use crate::args::VolumeLogArgs;
+use crate::cmd::print;
+use crate::control::VolumeAsk;
+use crate::error::{Result, failed};
+use crate::text::printable;
+
+/// A long log comes from a store that may be far away.
+const MOST: Duration = Duration::from_secs(120);
+
+pub fn run(args: &VolumeLogArgs) -> Result<()> {
+    let place = Place::of(&args.path)?;
+    let path = (!place.inside.is_empty()).then(|| place.inside.clone());
+    let found: Vec<Commit> = place.ask(&VolumeAsk::Log { path, most: args.most }, MOST)?;
+    if args.json {
+        return print(format!("{}\n", serde_json::to_string_pretty(&found).map_err(failed)?));
+    }
+    print(found.iter().map(shown).collect::<String>())
+}
+
+fn shown(commit: &Commit) -> String {
+    let mut text = String::new();
+    for change in &commit.changes {
+        let path = match change.path.as_deref() {
+            Some("") => ".",
+            Some(path) => path,
+            None => "(not there any more)",
+        };
+        let detail =
+            change.detail.as_ref().map_or(String::new(), |detail| format!("  ({})", printable(detail)));
+        text += &format!(
+            "{:>6}  {}  {:<10}  {:<7}  {}{detail}\n",
+            commit.seq,
+            local(&commit.at),
+            commit.node,
+            change.what,
+            printable(path),
+        );
+    }
+    text
+}
+
+/// A time as it is told, in the zone of this machine.
+pub fn local(told: &str) -> String {
+    moment::parse(told).map_or_else(|| told.to_owned(), moment::local)
+}

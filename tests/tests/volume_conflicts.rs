@@ -1,0 +1,250 @@
+//! Two versions of one thing on real mounts: how they show, and what each thing that a program may do there comes to.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use shunt_tests::cmd::{Ran, within};
+use shunt_tests::volume::Mount;
+use shunt_tests::{Volume, binary, needs_mount, run};
+
+const MOST: Duration = Duration::from_secs(30);
+
+#[track_caller]
+fn soon(what: impl Fn() -> bool) {
+    assert!(within(MOST, what), "it does not come");
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn names(path: &Path) -> Vec<String> {
+    let entries = fs::read_dir(path).into_iter().flatten();
+    let mut names: Vec<_> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(done: io::Result<T>, errno: Errno) {
+    assert_eq!(done.unwrap_err().raw_os_error(), Some(errno.raw_os_error()));
+}
+
+fn mv(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)
+}
+
+fn volume(words: &[&str], paths: &[&Path]) -> Ran {
+    run(binary::command(&["volume"]).args(words).args(paths))
+}
+
+fn conflicts(at: &Path) -> Vec<(String, String)> {
+    let said = volume(&["conflicts", "--json"], &[at]).ok();
+    let all: Vec<serde_json::Value> = serde_json::from_str(&said).unwrap();
+    let word = |one: &serde_json::Value, key: &str| one[key].as_str().unwrap().to_owned();
+    all.iter().map(|one| (word(one, "path"), word(one, "kind"))).collect()
+}
+
+/// `ant` was first, `bee` was off the network.
+struct Two {
+    volume: Volume,
+    ant: Mount,
+    bee: Mount,
+}
+
+impl Two {
+    fn with(both: impl Fn(&Path), first: impl Fn(&Path), late: impl Fn(&Path)) -> Self {
+        let volume = Volume::new();
+        let (ant, bee) = (volume.mount_as("ant"), volume.mount_as("bee"));
+        both(ant.at());
+        fs::write(ant.at().join("begun"), "").unwrap();
+        soon(|| bee.at().join("begun").exists());
+        // What is changed off the network has to be there.
+        run(Command::new("cp").args(["-r", "--"]).arg(bee.at()).arg(volume.aside().join("read"))).ok();
+        bee.set_online(false);
+        first(ant.at());
+        late(bee.at());
+        soon(|| ant.status()["pending"] == 0);
+        bee.set_online(true);
+        Self { volume, ant, bee }
+    }
+
+    /// Of one file that was changed to what machines are called.
+    fn of_a_file() -> Self {
+        let two = Self::with(
+            |at| fs::write(at.join("file"), "both").unwrap(),
+            |at| fs::write(at.join("file"), "ant").unwrap(),
+            |at| fs::write(at.join("file"), "bee").unwrap(),
+        );
+        soon(|| two.late("file").is_dir());
+        two
+    }
+
+    fn late(&self, name: &str) -> PathBuf {
+        self.bee.at().join(name)
+    }
+
+    fn first(&self, name: &str) -> PathBuf {
+        self.ant.at().join(name)
+    }
+
+    /// Both see the same files, and no conflict.
+    #[track_caller]
+    fn agree(&self, expected: &[(&str, &str)]) {
+        let mut all: Vec<_> = expected.iter().map(|(name, _)| (*name).to_owned()).collect();
+        all.push("begun".to_owned());
+        all.sort();
+        for at in [self.bee.at(), self.ant.at()] {
+            soon(|| names(at) == all && expected.iter().all(|(name, text)| read(&at.join(name)) == *text));
+        }
+        assert!(conflicts(self.bee.at()).is_empty());
+    }
+}
+
+#[test]
+fn every_kind_is_listed_and_resolved_by_name() {
+    needs_mount!();
+    let two = Two::with(
+        |at| {
+            for name in ["changed", "lost", "kept", "mode", "moved"] {
+                fs::write(at.join(name), name).unwrap();
+            }
+            fs::create_dir_all(at.join("tree")).unwrap();
+            fs::write(at.join("tree/inside"), "").unwrap();
+        },
+        |at| {
+            fs::write(at.join("changed"), "by ant").unwrap();
+            fs::remove_file(at.join("lost")).unwrap();
+            fs::write(at.join("kept"), "by ant").unwrap();
+            fs::set_permissions(at.join("mode"), Permissions::from_mode(0o640)).unwrap();
+            fs::rename(at.join("moved"), at.join("moved to ant")).unwrap();
+            fs::remove_dir_all(at.join("tree")).unwrap();
+            fs::write(at.join("new"), "of ant").unwrap();
+            fs::write(at.join("odd"), "a file of ant").unwrap();
+        },
+        |at| {
+            fs::write(at.join("changed"), "by bee").unwrap();
+            fs::write(at.join("lost"), "by bee").unwrap();
+            fs::remove_file(at.join("kept")).unwrap();
+            fs::set_permissions(at.join("mode"), Permissions::from_mode(0o600)).unwrap();
+            fs::rename(at.join("moved"), at.join("moved to bee")).unwrap();
+            fs::write(at.join("tree/more"), "of bee").unwrap();
+            fs::write(at.join("new"), "of bee").unwrap();
+            fs::create_dir(at.join("odd")).unwrap();
+            fs::write(at.join("odd/inside"), "of bee").unwrap();
+        },
+    );
+    let all = [
+        ("changed", "modify/modify"),
+        ("kept", "delete/modify"),
+        ("lost", "modify/delete"),
+        ("mode", "attributes/attributes"),
+        ("moved to bee", "move/move"),
+        ("new", "create/create"),
+        ("odd", "create/create"),
+        ("tree", "modify/delete"),
+    ]
+    .map(|(path, kind)| (path.to_owned(), kind.to_owned()));
+    soon(|| conflicts(two.bee.at()) == all);
+    assert!(conflicts(two.ant.at()).is_empty(), "it arose elsewhere");
+    assert_eq!(conflicts(&two.late("new")), [all[5].clone()]);
+    // A side that was deleted leads to the other.
+    assert_eq!(fs::read_link(two.late("lost/ant")).unwrap(), Path::new("bee"));
+    assert_eq!(fs::read_link(two.late("kept/bee")).unwrap(), Path::new("ant"));
+    assert_eq!(read(&two.late("lost/ant")), "by bee");
+    assert_eq!(names(&two.late("tree/bee")), ["more"]);
+    assert_eq!(fs::metadata(two.late("mode/bee")).unwrap().mode() & 0o777, 0o600);
+    let told: Vec<serde_json::Value> =
+        serde_json::from_str(&volume(&["conflicts", "--json"], &[&two.late("lost")]).ok()).unwrap();
+    assert_eq!(told[0]["sides"][0]["node"], "bee");
+    assert_eq!((&told[0]["sides"][0]["size"], &told[0]["sides"][0]["here"]), (&6.into(), &true.into()));
+    assert_eq!(told[0]["sides"][1]["what"], "deleted");
+
+    // The same after a restart, and off the network.
+    let Two { volume: stage, ant, bee } = two;
+    drop(bee);
+    let two = Two { bee: stage.mount_as("bee"), volume: stage, ant };
+    assert_eq!(conflicts(two.bee.at()), all);
+    two.bee.set_online(false);
+    let said = volume(&["resolve", "--keep", "cat"], &[&two.late("new")]).fails();
+    assert!(said.contains("new: cat has no side: bee and ant have"), "{said}");
+    let said = volume(&["resolve", "--keep", "bee"], &[&two.late("begun")]).fails();
+    assert!(said.contains("begun: there is no conflict"), "{said}");
+    volume(&["resolve", "--keep", "ant"], &[&two.late("changed"), &two.late("lost"), &two.late("odd")]).ok();
+    assert_eq!((read(&two.late("changed")), two.late("lost").exists()), ("by ant".into(), false));
+    assert_eq!(read(&two.late("odd")), "a file of ant");
+    volume(&["resolve", "--keep", "bee", "--all"], &[two.bee.at()]).ok();
+    assert!(conflicts(two.bee.at()).is_empty());
+    assert_eq!(fs::metadata(two.late("mode")).unwrap().mode() & 0o777, 0o600);
+    two.bee.set_online(true);
+    soon(|| two.first("tree/more").exists());
+    two.agree(&[
+        ("changed", "by ant"),
+        ("mode", "mode"),
+        ("moved to bee", "moved"),
+        ("new", "of bee"),
+        ("odd", "a file of ant"),
+        ("tree", ""),
+    ]);
+    drop(two.volume);
+}
+
+#[test]
+fn both_versions_can_be_kept() {
+    needs_mount!();
+    let two = Two::of_a_file();
+    volume(&["resolve", "--keep", "both"], &[&two.late("file")]).ok();
+    assert_eq!(read(&two.late("file")), "ant");
+    two.agree(&[("file", "ant"), ("file.conflict-bee", "bee")]);
+}
+
+#[test]
+fn nothing_can_be_made_moved_or_set_in_a_conflict() {
+    needs_mount!();
+    let two = Two::of_a_file();
+    let (place, entry) = (two.late("file"), two.late("file/bee"));
+    let begun = two.late("begun");
+    refused(fs::write(place.join("new"), ""), Errno::PERM);
+    refused(fs::create_dir(place.join("new")), Errno::PERM);
+    refused(symlink("x", place.join("new")), Errno::PERM);
+    refused(fs::hard_link(&begun, place.join("new")), Errno::PERM);
+    refused(mv(&place, &two.late("other")), Errno::BUSY);
+    refused(mv(&begun, &place), Errno::ISDIR);
+    refused(mv(&entry, &two.late("other")), Errno::BUSY);
+    refused(mv(&entry, &place.join("ant")), Errno::BUSY);
+    refused(mv(&begun, &entry), Errno::BUSY);
+    refused(mv(&begun, &place.join("new")), Errno::BUSY);
+    refused(fs::set_permissions(&place, Permissions::from_mode(0o700)), Errno::PERM);
+    refused(fs::File::open(&place).unwrap().set_modified(std::time::UNIX_EPOCH), Errno::PERM);
+    let set = rustix::fs::setxattr(&place, "user.x", b"y", rustix::fs::XattrFlags::empty());
+    assert_eq!(set, Err(Errno::PERM));
+    refused(fs::remove_dir(&place), Errno::NOTEMPTY);
+    refused(fs::remove_dir(&entry), Errno::NOTDIR);
+    refused(fs::remove_file(&place), Errno::ISDIR);
+    refused(fs::remove_file(place.join("new")), Errno::NOENT);
+    refused(fs::read(&place), Errno::ISDIR);
+    assert_eq!(names(&place), ["ant", "bee"]);
+    // Entries are files: this machine's waits, the other's is the file that the others have.
+    fs::write(&entry, "bee again").unwrap();
+    fs::write(place.join("ant"), "ant, by bee").unwrap();
+    soon(|| read(&two.first("file")) == "ant, by bee");
+    assert_eq!(read(&entry), "bee again");
+    fs::remove_file(place.join("ant")).unwrap();
+    two.agree(&[("file", "bee again")]);
+}
+
+#[test]
+fn rm_rf_removes_one_version() {
+    needs_mount!();
+    let two = Two::of_a_file();
+    // In the order of names; what remains then is no directory any more.
+    run(Command::new("rm").arg("-rf").arg(two.late("file")));
+    two.agree(&[("file", "bee")]);
+    run(Command::new("rm").arg("-rf").arg(two.late("file"))).ok();
+    two.agree(&[]);
+}
