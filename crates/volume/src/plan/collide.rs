@@ -1,8 +1,12 @@
 //! The store's names come into the local tree, whatever is there.
 
 use crate::object::Kind;
-use crate::plan::draft::{Draft, Planning};
+use crate::plan::draft::{DEEPEST, Draft, Planning};
 use crate::plan::{At, ConflictKind, Num, PlanError, ROOT, Tree, is_same};
+
+fn circle() -> PlanError {
+    PlanError::Log("a directory is below itself".into())
+}
 
 impl Draft<'_> {
     /// The store has this name for `child`: so has the local tree now. What is in the way is merged or kept as this node's
@@ -27,22 +31,33 @@ impl Draft<'_> {
     fn break_cycles(&mut self, parent: Num, child: Num) -> Planning {
         loop {
             // What was agreed on has no cycle, so that a way up that comes by `child` has a step that was made here.
-            let (mut at, mut moved) = (parent, None);
+            // That may be a step through a conflict.
+            let (mut at, mut moved, mut steps) = (parent, None, 0);
             while at != ROOT && at != child {
-                let Some(name) = self.names(Tree::Local, at)?.into_iter().next() else { return Ok(()) };
-                if moved.is_none() && self.base(at)?.is_some() && !self.names(Tree::Base, at)?.contains(&name)
+                let Some(place) = self.place(at)? else { return Ok(()) };
+                if moved.is_none()
+                    && self.base(at)?.is_some()
+                    && !self.names(Tree::Base, at)?.contains(&place)
                 {
-                    moved = Some((at, name.clone()));
+                    moved = Some((at, place.clone()));
                 }
-                at = name.parent;
+                at = place.parent;
+                steps += 1;
+                if steps > DEEPEST {
+                    return Err(circle());
+                }
             }
             if at == ROOT {
                 return Ok(());
             }
-            let Some((moved, name)) = moved else {
-                return Err(PlanError::Log("a directory is below itself".into()));
-            };
-            self.take_back(moved, &name)?;
+            let Some((moved, place)) = moved else { return Err(circle()) };
+            if self.is_alive(moved)? {
+                self.take_back(moved, &place)?;
+            } else {
+                // It was deleted here, and is left only as the side of a conflict.
+                self.set_conflict(&place, None);
+                self.revive_changed(moved)?;
+            }
         }
     }
 
@@ -92,7 +107,7 @@ impl Draft<'_> {
         for (name, child) in self.children(Tree::Base, num)? {
             let at = At { parent: num, name };
             if self.link(&at)?.is_none() && !self.is_alive(child)? {
-                self.set_link(&at, Some(child));
+                self.put(&at, child)?;
                 self.restore(child)?;
             }
         }

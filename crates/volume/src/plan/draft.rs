@@ -46,6 +46,9 @@ pub struct Draft<'a> {
     alias: BTreeMap<Num, Num>,
 }
 
+/// No tree is deeper: a way up that is longer goes in a circle.
+pub(super) const DEEPEST: usize = 1 << 20;
+
 pub(super) type Planning<T = ()> = Result<T, PlanError>;
 
 impl<'a> Draft<'a> {
@@ -194,6 +197,30 @@ impl<'a> Draft<'a> {
         Ok(num == ROOT || !self.names(Tree::Local, num)?.is_empty())
     }
 
+    /// Where users get at a directory: by its name, or in the conflict of which it is a side.
+    pub(super) fn place(&self, directory: Num) -> Planning<Option<At>> {
+        match self.names(Tree::Local, directory)?.into_iter().next() {
+            Some(name) => Ok(Some(name)),
+            None => Ok(self.sides(directory)?.into_iter().next()),
+        }
+    }
+
+    /// Whether a directory is another, or below it, or in a conflict below it.
+    pub(super) fn is_below(&self, directory: Num, above: Num) -> Planning<bool> {
+        let (mut at, mut steps) = (directory, 0);
+        while at != above {
+            match if at == ROOT { None } else { self.place(at)? } {
+                Some(place) => at = place.parent,
+                None => return Ok(false),
+            }
+            steps += 1;
+            if steps > DEEPEST {
+                return Err(PlanError::Log("a directory is below itself".into()));
+            }
+        }
+        Ok(true)
+    }
+
     pub(super) fn set_local(&mut self, num: Num, object: Option<Object>) {
         self.local.insert(num, object);
     }
@@ -226,7 +253,8 @@ impl<'a> Draft<'a> {
         self.conflicts.insert(at.clone(), conflict);
     }
 
-    /// Keeps this node's side of a name. A name has one: another gets a name beside it.
+    /// Keeps this node's side of a name. A name has one: another gets a name beside it. A directory is a side once: an
+    /// earlier wish for it to be elsewhere is given up.
     pub(super) fn keep(
         &mut self,
         at: &At,
@@ -236,6 +264,13 @@ impl<'a> Draft<'a> {
     ) -> Planning {
         let conflict = Conflict { kind, mine, origin, theirs: self.author.clone() };
         let taken = self.conflict(at)?.is_some_and(|there| there.mine.is_some_and(|num| Some(num) != mine));
+        if let Some(mine) = mine
+            && self.is_directory(mine)?
+        {
+            for earlier in self.sides(mine)? {
+                self.set_conflict(&earlier, None);
+            }
+        }
         if !taken {
             self.set_conflict(at, Some(conflict));
             return Ok(());

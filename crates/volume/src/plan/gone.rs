@@ -71,7 +71,11 @@ impl Draft<'_> {
                 && let Some(conflict) = self.conflict(&at)?
             {
                 self.set_conflict(&at, None);
-                self.set_link(&at, conflict.mine);
+                if let Some(mine) = conflict.mine
+                    && self.fits(&at, mine)?
+                {
+                    self.set_link(&at, Some(mine));
+                }
             }
         }
         for (name, child) in self.children(Tree::Local, num)? {
@@ -88,5 +92,10 @@ impl Draft<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a side of a conflict can be what its name leads to: a directory has one name, and is not below itself.
+    fn fits(&self, at: &At, mine: Num) -> Planning<bool> {
+        Ok(!self.is_directory(mine)? || !(self.is_alive(mine)? || self.is_below(at.parent, mine)?))
     }
 }

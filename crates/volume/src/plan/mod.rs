@@ -29,6 +29,14 @@
 //! is a property of a [name](At), not of an object: the tree that is synchronised has the store's side there, or nothing
 //! if it was deleted; this node's side is kept beside, as an object that the store does not know, until one is chosen by
 //! [`resolve`]. So whatever else happens in the store meanwhile finds a tree without conflicts.
+//!
+//! This node's side may be an object that the store has elsewhere: a file has one more name by that, a directory is only
+//! wanted there. So that the tree stays one, with the sides of conflicts in it:
+//!
+//! - A directory is a side of one conflict at most. A later one takes the place of an earlier.
+//! - The place of a directory is its name, or, where it has none, the conflict of which it is a side. No directory is
+//!   below itself by places.
+//! - What is in a directory that has no way to the top by names is not sent: it waits for the conflict.
 
 mod collide;
 mod draft;

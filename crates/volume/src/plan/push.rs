@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Content, Field, Kind, LinkName, Object, Stored};
-use crate::plan::draft::Planning;
+use crate::plan::draft::{DEEPEST, Planning};
 use crate::plan::fields::differing;
 use crate::plan::{At, Num, PlanError, ROOT, Tree, Trees};
 use crate::store::{Item, Mutation, Place, Precondition};
@@ -133,8 +133,10 @@ impl Pushing<'_> {
         let Some((changes, objects)) = self.together(at)? else { return Ok(()) };
         self.seen.extend(changes.keys().cloned());
         for (at, (_, local)) in &changes {
-            if local.is_some() {
-                self.above(at.parent)?;
+            if local.is_some() && !self.above(at.parent)? {
+                // In a side of a conflict: it waits with that.
+                self.planned.held += changes.len();
+                return Ok(());
             }
         }
         for &num in &objects {
@@ -194,21 +196,21 @@ impl Pushing<'_> {
         Ok(Some((changes, objects)))
     }
 
-    /// Directories on the way to a new name that are new, or moved, themselves.
-    fn above(&mut self, mut num: Num) -> Planning {
+    /// Directories on the way to a new name that are new, or moved, themselves. Whether it is a way to the top.
+    fn above(&mut self, mut num: Num) -> Planning<bool> {
         let mut way = Vec::new();
         while num != ROOT {
-            let Some(at) = self.trees.names(Tree::Local, num)?.into_iter().next() else { break };
+            let Some(at) = self.trees.names(Tree::Local, num)?.into_iter().next() else { return Ok(false) };
             num = at.parent;
-            if way.len() > 1 << 16 {
-                break;
+            if way.len() > DEEPEST {
+                return Ok(false);
             }
             way.push(at);
         }
         for at in way.into_iter().rev() {
             self.name(&at)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn item(&mut self, changes: &BTreeMap<At, Differing>, objects: &BTreeSet<Num>) -> Planning<Option<Item>> {

@@ -3,7 +3,7 @@
 use crate::id::NodeName;
 use crate::object::Kind;
 use crate::plan::draft::{Changes, Draft, Fresh, Planning};
-use crate::plan::{At, ConflictKind, Num, PlanError, ROOT, Tree, Trees};
+use crate::plan::{At, ConflictKind, Num, PlanError, Tree, Trees};
 use crate::store::values::NAME_MAX;
 
 /// A side of a conflict.
@@ -75,7 +75,9 @@ pub fn resolve(trees: &dyn Trees, fresh: &mut dyn Fresh, at: &At, keep: Side) ->
         (Side::Mine, Some(mine)) if theirs == Some(mine) => {}
         (Side::Mine, Some(mine)) => {
             if draft.is_alive(mine)? && (conflict.kind == ConflictKind::Moved || draft.is_directory(mine)?) {
-                draft.check_not_above(mine, at.parent)?;
+                if draft.is_below(at.parent, mine)? {
+                    return Err(PlanError::Cannot("a directory would be below itself"));
+                }
                 for old in draft.names(Tree::Local, mine)? {
                     draft.set_link(&old, None);
                 }
@@ -161,20 +163,12 @@ impl Draft<'_> {
         let mine = self.conflict(at)?.and_then(|conflict| conflict.mine);
         self.set_conflict(at, None);
         match mine {
-            Some(mine) if !self.is_wanted(mine)? => self.drop_tree(mine),
+            Some(mine) if !self.is_wanted(mine)? => match self.base(mine)? {
+                None => self.drop_tree(mine),
+                Some(_) => self.clear(mine),
+            },
             _ => Ok(()),
         }
-    }
-
-    fn check_not_above(&self, directory: Num, mut num: Num) -> Planning {
-        while num != ROOT {
-            if num == directory {
-                return Err(PlanError::Cannot("a directory would be below itself"));
-            }
-            let Some(at) = self.names(Tree::Local, num)?.into_iter().next() else { break };
-            num = at.parent;
-        }
-        Ok(())
     }
 
     fn are_versions(&self, mine: Num, theirs: Num, origin: &Option<crate::id::ObjectId>) -> Planning<bool> {

@@ -188,9 +188,8 @@ fn compare(nodes: &[Node<'_>], alive: &Alive) -> Result<(), String> {
         let visible = user::visible(&state);
         seen.extend(visible.iter().filter_map(|num| user::token(&state.local[num])));
         for (num, base) in &state.base {
-            // What was moved into this node's side of a conflict waits with it.
-            let waits =
-                *num != ROOT && state.names(Tree::Local, *num).unwrap().is_empty() && !visible.contains(num);
+            // Deleted here, and that waits with a side of a conflict that it goes together with.
+            let waits = *num != ROOT && state.names(Tree::Local, *num).unwrap().is_empty();
             if !waits && state.local.get(num).is_none_or(|here| *here != base.object) {
                 return Err(format!(
                     "{}: {num} is not as agreed: {:?}",

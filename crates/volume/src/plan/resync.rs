@@ -1,0 +1,108 @@
+//! The whole tree of the store comes in at once, where its log does not tell any more how it came to be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::id::{NodeName, ObjectId, Seq};
+use crate::object::{LinkName, Stored};
+use crate::plan::draft::{Changes, Draft, Fresh, Planning};
+use crate::plan::follow::{Touched, come_in, follow_own, touch_link};
+use crate::plan::{At, Num, PlanError, ROOT, Tree, Trees};
+use crate::store::{Entry, Item};
+
+/// How the store differs from what was agreed on, at one place of its log. What is the same may be in it, too.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Snapshot {
+    /// Objects that the store has.
+    pub objects: BTreeMap<ObjectId, Stored>,
+    /// Names in these, or in others that it has: what they lead to, and the commit that made them.
+    pub links: BTreeMap<LinkName, Option<(ObjectId, Seq)>>,
+}
+
+/// What the trees are once the store's is agreed on: as if one commit had made all the difference.
+///
+/// `own` are commits of this node that the store accepted and of which the log was not read: what they changed is nobody
+/// else's change. `theirs` is who has the other side of conflicts.
+///
+/// # Errors
+/// [`PlanError::Log`] if what was read makes no sense; those of reading.
+pub fn resync(
+    trees: &dyn Trees,
+    fresh: &mut dyn Fresh,
+    own: &[Item],
+    snapshot: &Snapshot,
+    theirs: &NodeName,
+) -> Result<Changes, PlanError> {
+    let mut draft = Draft::new(trees, fresh, theirs.clone());
+    for item in own {
+        let entry = Entry {
+            seq: Seq(0),
+            node: theirs.clone(),
+            at: crate::object::Time(0),
+            change: item.change.clone(),
+        };
+        follow_own(&mut draft, &entry)?;
+    }
+    let touched = take_over(&mut draft, snapshot)?;
+    come_in(&mut draft, &touched)?;
+    draft.finish()
+}
+
+/// Brings the store's tree into the base.
+fn take_over(draft: &mut Draft<'_>, snapshot: &Snapshot) -> Planning<Touched> {
+    let mut touched = Touched::default();
+    for (id, stored) in &snapshot.objects {
+        match draft.num(*id)? {
+            Some(num) => {
+                if let Some(before) = draft.base(num)? {
+                    touched.objects.insert(num, before);
+                }
+                draft.set_base(num, Some(stored.clone()))?;
+            }
+            None => {
+                let num = draft.new_num();
+                draft.set_num(*id, Some(num));
+                draft.set_local(num, Some(stored.object.clone()));
+                draft.set_base(num, Some(stored.clone()))?;
+                draft.made.insert(num);
+                touched.children.entry(num).or_default();
+            }
+        }
+    }
+    for (at, now) in &snapshot.links {
+        let Some(parent) = draft.num(at.parent)? else { continue };
+        let at = At { parent, name: at.name.clone() };
+        let now = match now {
+            Some((child, seq)) => match draft.num(*child)? {
+                Some(child) => Some((child, *seq)),
+                None => return Err(PlanError::Log(format!("a name leads to {child}, which is not there"))),
+            },
+            None => None,
+        };
+        lead(draft, &mut touched, &at, now)?;
+    }
+    // What was in directories that are gone is gone from there.
+    let mut queue: Vec<Num> = touched.children.keys().copied().collect();
+    let mut seen = BTreeSet::new();
+    while let Some(num) = queue.pop() {
+        if num == ROOT || !seen.insert(num) || !draft.names(Tree::Base, num)?.is_empty() {
+            continue;
+        }
+        for (name, child) in draft.children(Tree::Base, num)? {
+            lead(draft, &mut touched, &At { parent: num, name }, None)?;
+            seen.remove(&child);
+            queue.push(child);
+        }
+    }
+    Ok(touched)
+}
+
+/// A name in the base leads elsewhere, or nowhere.
+fn lead(draft: &mut Draft<'_>, touched: &mut Touched, at: &At, now: Option<(Num, Seq)>) -> Planning {
+    if let Some((before, _)) = draft.base_link(at)? {
+        touch_link(draft, touched, at, Some(before))?;
+    }
+    if let Some((child, _)) = now {
+        touch_link(draft, touched, at, Some(child))?;
+    }
+    draft.set_base_link(at, now)
+}

@@ -1,0 +1,163 @@
+//! Reads the whole tree of a store.
+
+use std::collections::BTreeSet;
+
+use crate::id::{ObjectId, Seq};
+use crate::object::LinkName;
+use crate::plan::{At, PlanError, Snapshot, Tree, Trees};
+use crate::store::{Item, MetaStore, Mutation, Page, StoreError};
+use crate::sync::{Site, SyncError};
+
+/// Objects that are read together.
+const PAGE: usize = 1024;
+
+/// Commits that are caught up with in one look.
+const ENTRIES: usize = 512;
+
+/// After so many looks that were all overtaken by commits, it is tried again later.
+const LOOKS: u32 = 1000;
+
+/// How the store differs from what `site` takes as agreed, and the place of its log at which it does. `own` are commits of
+/// this node: all that they touched is in it, different or not.
+///
+/// Pages of a tree that changes do not go together. So all that is touched by commits of the time of reading is read
+/// again, until there was a reading without a commit. What is kept in memory is only what differs.
+pub(super) fn snapshot(
+    site: &impl Site,
+    store: &dyn MetaStore,
+    own: &[Item],
+) -> Result<(Snapshot, Seq), SyncError> {
+    let mut reading = Reading { site, store, found: Snapshot::default(), wanted: BTreeSet::new() };
+    let mut names = BTreeSet::new();
+    for change in own.iter().flat_map(|item| &item.change) {
+        touch(change, &mut reading.wanted, Some(&mut names));
+    }
+    let mut read_to = store.head()?;
+    let mut from = Some(ObjectId(0));
+    while let Some(at) = from {
+        let page = store.scan(at, PAGE)?;
+        from = page.next;
+        reading.compare(page)?;
+    }
+    for _ in 0..LOOKS {
+        let entries = store.log_since(read_to, ENTRIES)?;
+        let Some(last) = entries.last() else {
+            reading.all_of(names)?;
+            return Ok((reading.found, read_to));
+        };
+        read_to = last.seq;
+        let mut touched = BTreeSet::new();
+        for change in entries.iter().flat_map(|entry| &entry.change) {
+            touch(change, &mut touched, None);
+        }
+        for id in touched {
+            reading.again(id)?;
+        }
+    }
+    Err(StoreError::Unreachable("the volume changes faster than it can be read".into()).into())
+}
+
+/// What a change is about.
+fn touch(change: &Mutation, ids: &mut BTreeSet<ObjectId>, names: Option<&mut BTreeSet<LinkName>>) {
+    let name = match change {
+        Mutation::Make(object) => {
+            ids.insert(object.id);
+            return;
+        }
+        Mutation::SetContent(id, ..)
+        | Mutation::SetMode(id, _)
+        | Mutation::SetOwner(id, _)
+        | Mutation::SetGroup(id, _)
+        | Mutation::SetModified(id, _)
+        | Mutation::SetXattr(id, ..) => {
+            ids.insert(*id);
+            return;
+        }
+        Mutation::Link(at, child) => {
+            ids.insert(*child);
+            at
+        }
+        Mutation::Unlink(at) => at,
+    };
+    ids.insert(name.parent);
+    if let Some(names) = names {
+        names.insert(name.clone());
+    }
+}
+
+struct Reading<'a, S> {
+    site: &'a S,
+    store: &'a dyn MetaStore,
+    found: Snapshot,
+    /// Objects that are told of even where they do not differ.
+    wanted: BTreeSet<ObjectId>,
+}
+
+impl<S: Site> Reading<'_, S> {
+    fn compare(&mut self, page: Page) -> Result<(), SyncError> {
+        let Self { site, found, wanted, .. } = self;
+        site.read(&mut |trees| {
+            for link in &page.links {
+                let now = Some((link.child, link.set));
+                if base_link(trees, &link.at)? != now {
+                    found.links.insert(link.at.clone(), now);
+                }
+            }
+            let there: BTreeSet<&LinkName> = page.links.iter().map(|link| &link.at).collect();
+            for stored in &page.objects {
+                let id = stored.object.id;
+                let num = trees.num(id)?;
+                let base = num.map(|num| trees.base(num)).transpose()?.flatten();
+                if base.as_ref() != Some(stored) || wanted.contains(&id) {
+                    found.objects.insert(id, stored.clone());
+                }
+                let Some(num) = num else { continue };
+                for (name, _) in trees.children(Tree::Base, num)? {
+                    let at = LinkName { parent: id, name };
+                    if !there.contains(&at) {
+                        found.links.insert(at, None);
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// One object and the names in it, anew.
+    fn again(&mut self, id: ObjectId) -> Result<(), SyncError> {
+        self.found.objects.remove(&id);
+        let first = LinkName { parent: id, name: Vec::new() };
+        let old: Vec<LinkName> =
+            self.found.links.range(first..).map(|(at, _)| at).take_while(|at| at.parent == id).cloned().collect();
+        for at in old {
+            self.found.links.remove(&at);
+        }
+        let mut page = self.store.scan(id, 1)?;
+        page.objects.retain(|stored| stored.object.id == id);
+        page.links.retain(|link| link.at.parent == id);
+        self.compare(page)
+    }
+
+    /// Also these names, where they do not differ.
+    fn all_of(&mut self, names: BTreeSet<LinkName>) -> Result<(), SyncError> {
+        let Self { site, found, .. } = self;
+        site.read(&mut |trees| {
+            for at in &names {
+                if !found.links.contains_key(at) {
+                    found.links.insert(at.clone(), base_link(trees, at)?);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+}
+
+fn base_link(trees: &dyn Trees, at: &LinkName) -> Result<Option<(ObjectId, Seq)>, PlanError> {
+    let Some(parent) = trees.num(at.parent)? else { return Ok(None) };
+    let Some((child, seq)) = trees.link(Tree::Base, &At { parent, name: at.name.clone() })? else {
+        return Ok(None);
+    };
+    Ok(trees.base(child)?.map(|stored| (stored.object.id, seq)))
+}
