@@ -58,10 +58,19 @@ impl Volume {
     /// When that fails.
     #[track_caller]
     pub fn mount_as(&self, node: &str) -> Mount {
+        self.mount_as_with(node, &[])
+    }
+
+    /// The same with more words on the command line.
+    ///
+    /// # Panics
+    /// When that fails.
+    #[track_caller]
+    pub fn mount_as_with(&self, node: &str, args: &[&str]) -> Mount {
         let at = self.dir.path().join(format!("mnt-{node}"));
         std::fs::create_dir_all(&at).expect("mkdir");
         let mut command = binary::command(&["volume", "mount", "--daemon", "--node", node, "--cache"]);
-        command.arg(self.dir.path().join(format!("cache-{node}"))).arg("test").arg(&at);
+        command.arg(self.dir.path().join(format!("cache-{node}"))).args(args).arg("test").arg(&at);
         run_for(20, command.env("XDG_DATA_HOME", self.dir.path())).ok();
         Mount { at }
     }

@@ -114,6 +114,31 @@ pub struct VolumeReport {
     pub received: u64,
     /// Objects that the kernel knows.
     pub objects_known: u64,
+    /// What is here, and what is to be.
+    #[serde(flatten)]
+    pub space: SpaceReport,
+}
+
+/// What of a volume is on this machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SpaceReport {
+    /// `complete`, `cached` or `remote`.
+    pub role: String,
+    /// Bytes that files take here.
+    pub cached_bytes: u64,
+    /// At most so many, as far as files can leave.
+    pub cached_limit: Option<u64>,
+    /// Of the bytes here: of what is pinned.
+    pub pinned_bytes: u64,
+    /// What is pinned, from the top directory; of many, some.
+    pub pinned: Vec<String>,
+    /// Of the bytes here: of files whose last version the store may not have.
+    pub unsent_bytes: u64,
+    /// Bytes beyond the limit that could not leave: open, pinned, or not in the store.
+    pub stuck_bytes: u64,
+    /// Files that are to be here and are still to come; of many, some.
+    pub awaited_files: u64,
 }
 
 /// A program in the kernel that answers requests.

@@ -19,7 +19,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use shunt_fuse::mount::MountOptions;
 use shunt_fuse::{Capabilities, Config, Expiry, Profile};
-use shunt_volume::replica::{ROOT, Replica};
+use shunt_volume::replica::{ROOT, Replica, Tender};
 use shunt_volume::sync::Runner;
 
 use handles::Handles;
@@ -35,6 +35,7 @@ pub struct VolumeFs {
     replica: Arc<Replica>,
     name: String,
     runner: Option<Arc<Runner>>,
+    tender: Option<Tender>,
     files: Handles<opens::OpenFile>,
     directories: Handles<listing::OpenDirectory>,
     passthrough: bool,
@@ -51,6 +52,7 @@ impl VolumeFs {
             replica,
             name: String::new(),
             runner: None,
+            tender: None,
             files: Handles::default(),
             directories: Handles::default(),
             passthrough: true,
@@ -85,6 +87,17 @@ impl VolumeFs {
     /// Who synchronises the replica, if anybody does.
     pub fn runner(&self) -> Option<&Arc<Runner>> {
         self.runner.as_ref()
+    }
+
+    /// Says who sees to what is here.
+    pub fn tended_by(mut self, tender: Tender) -> Self {
+        self.tender = Some(tender);
+        self
+    }
+
+    /// Who sees to what is here, if anybody does.
+    pub fn tender(&self) -> Option<&Tender> {
+        self.tender.as_ref()
     }
 
     /// The replica.

@@ -11,6 +11,7 @@ mod mount;
 mod options;
 mod passthrough;
 mod past;
+mod size;
 mod takeover;
 mod volume;
 mod wakeful;
@@ -25,8 +26,10 @@ pub use mount::MountArgs;
 pub use options::expand;
 pub use passthrough::PassthroughArg;
 pub use past::{ConflictsArgs, ResolveArgs, VolumeLogArgs};
+pub use size::Size;
 pub use takeover::TakeoverArg;
 pub use volume::{
-    VolumeCheckArgs, VolumeCommand, VolumeCreateArgs, VolumeGcArgs, VolumeMountArgs, VolumeStatusArgs,
+    PinArgs, RoleArg, VolumeCheckArgs, VolumeCommand, VolumeCreateArgs, VolumeGcArgs, VolumeMountArgs,
+    VolumeStatusArgs,
 };
 pub use wakeful::WakefulArg;

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use shunt_volume::id::{NodeName, VolumeName};
 
 use super::past::{ConflictsArgs, RESOLVE_EXAMPLES, ResolveArgs, VolumeLogArgs};
+use super::size::Size;
 use super::{InviteArgs, JoinArgs, MountArgs, NodesCommand, PassthroughArg, ServeArgs};
 
 const MOUNT_EXAMPLES: &str = "\
@@ -44,6 +45,12 @@ pub enum VolumeCommand {
 
     /// Be in touch with the volume's store again
     Online(VolumePlaceArgs),
+
+    /// Keep files on this machine, and bring those that are not here: for off the network
+    Pin(PinArgs),
+
+    /// Let files leave again that were pinned
+    Unpin(PinArgs),
 
     /// Check a volume: each name, each count, and where each piece of its contents is
     Check(VolumeCheckArgs),
@@ -102,6 +109,15 @@ pub struct VolumeMountArgs {
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
 
+    /// How much of the volume is kept here
+    #[arg(long, value_enum, value_name = "ROLE", default_value = "cached")]
+    pub role: RoleArg,
+
+    /// With --role cached: at most so many bytes of contents that can be had again: 500M, 20G. Beyond, what was not opened
+    /// for longest leaves; never what is open, pinned, or not in the store yet [default: as the disk has room]
+    #[arg(long, value_name = "SIZE")]
+    pub cache_size: Option<Size>,
+
     /// What this machine is called, in conflicts and in the log [default: its host name]
     #[arg(long, value_name = "NAME")]
     pub node: Option<NodeName>,
@@ -114,6 +130,24 @@ pub struct VolumeMountArgs {
     pub mount: MountArgs,
 }
 
+/// How much of a volume is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RoleArg {
+    /// All: contents come by themselves
+    Complete,
+    /// What was used, and what is pinned
+    Cached,
+    /// What is open, pinned or not in the store yet, and nothing else
+    Remote,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct PinArgs {
+    /// Files, or directories with all that is below them, now or later
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<PathBuf>,
+}
+
 #[derive(Args, Clone, Debug)]
 pub struct VolumePlaceArgs {
     /// Where it is mounted
@@ -123,7 +157,8 @@ pub struct VolumePlaceArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct VolumeStatusArgs {
-    /// Print JSON: {name, node, cache, state, reason, pending, held, sent, received, objects_known}
+    /// Print JSON: {name, node, cache, state, reason, pending, held, sent, received, objects_known, role,
+    /// cached_bytes, cached_limit, pinned_bytes, pinned, unsent_bytes, stuck_bytes, awaited_files}
     #[arg(long)]
     pub json: bool,
 

@@ -20,6 +20,13 @@ pub enum VolumeAsk {
         /// All conflicts below the path too.
         below: bool,
     },
+    /// Keep what is at a path and below it, or let it leave again.
+    Pin {
+        /// From the top directory.
+        path: Vec<u8>,
+        /// Whether to keep it.
+        pinned: bool,
+    },
     /// What was committed last?
     Log {
         /// Of this path and what is below it. None: of all.

@@ -75,6 +75,7 @@ impl Replica {
         };
         // Removed objects may have left their contents.
         shared.durable.changed();
+        shared.space.poke();
         if let Some(caches) = shared.caches.get() {
             for stale in stale {
                 match stale {

@@ -86,18 +86,4 @@ impl Replica {
             Ok(node)
         })
     }
-
-    /// Whether the contents of an object are to stay here.
-    ///
-    /// # Errors
-    /// ESTALE, EIO.
-    pub fn pin(&self, num: u64, pinned: bool) -> Result<(), Errno> {
-        self.change(|core, _| {
-            let mut node = core.node(num)?;
-            core.begin()?;
-            node.pinned = pinned;
-            core.save(node);
-            Ok(())
-        })
-    }
 }

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::core::Core;
 use super::error::Done;
+use super::space::Going;
 use super::{Inner, Replica};
 
 /// Changes that are committed together, at most.
@@ -161,18 +162,38 @@ impl Inner {
         }
         // Only once it lasts that they are gone.
         self.sync()?;
-        for num in &doomed {
-            if let Err(error) = self.shared.files.remove(*num as u64) {
+        let remove = |num: i64| {
+            if let Err(error) = self.shared.files.remove(num as u64) {
                 tracing::warn!("cannot remove the contents of object {num}: {error}");
             }
-        }
+        };
+        // Objects that are known still may come back at any time: only under the lock it is sure that they do not.
+        let (gone, done) = self.change(|core, _| {
+            core.begin()?;
+            let (mut gone, mut done) = (Vec::new(), 0);
+            for &num in &doomed {
+                match core.going(num as u64)? {
+                    Going::Gone => {
+                        gone.push(num);
+                        continue;
+                    }
+                    Going::Absent => remove(num),
+                    Going::Here => {}
+                    Going::Used => continue,
+                }
+                core.db.prepare_cached("DELETE FROM doomed WHERE num = ?1")?.execute([num])?;
+                done += 1;
+            }
+            Ok((gone, done))
+        })?;
+        gone.iter().for_each(|num| remove(*num));
         self.change(|core, _| {
             core.begin()?;
             let mut delete = core.db.prepare_cached("DELETE FROM doomed WHERE num = ?1")?;
-            for num in &doomed {
+            for num in &gone {
                 delete.execute([num])?;
             }
-            Ok(doomed.len())
+            Ok(gone.len() + done)
         })
     }
 }

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use super::error::{Done, Fail};
 use super::files::Open;
 use super::node::{Dirty, Node, ROOT, kind_code, number};
+use super::space::{Recent, weight};
 use crate::id::{ObjectId, Seq};
 use crate::object::{Content, Field, Kind, Object, Stored, Time};
 
@@ -36,6 +37,12 @@ pub(super) struct Core {
     pub(super) nameless: HashSet<u64>,
     /// Directories that show conflicts.
     pub(super) conflicts: HashSet<u64>,
+    /// Bytes that files take here; the same as of the last commit.
+    pub(super) here: u64,
+    here_committed: u64,
+    pub(super) recent: Recent,
+    /// Objects that were pinned themselves.
+    pub(super) pins: HashSet<u64>,
 }
 
 impl Core {
@@ -43,7 +50,9 @@ impl Core {
         let one = |query: &str| db.query_row(query, [], |row| row.get::<_, Option<i64>>(0));
         let reserved = number(one("SELECT max(value) FROM meta WHERE key = 'reserved'")?.unwrap_or(2));
         let order = one("SELECT max(n) FROM base_object")?.max(one("SELECT max(n) FROM base_link")?);
-        Ok(Self {
+        let here = number(one("SELECT max(value) FROM meta WHERE key = 'here'")?.unwrap_or(0));
+        let recent = Recent::new(&db)?;
+        let mut core = Self {
             nodes: HashMap::new(),
             unsaved: HashSet::new(),
             in_transaction: false,
@@ -56,8 +65,14 @@ impl Core {
             opens: HashMap::new(),
             nameless: HashSet::new(),
             conflicts: HashSet::new(),
+            here,
+            here_committed: here,
+            recent,
+            pins: HashSet::new(),
             db,
-        })
+        };
+        core.load_pins()?;
+        Ok(core)
     }
 
     /// Before the first change of a transaction.
@@ -75,7 +90,12 @@ impl Core {
             return Ok(());
         }
         self.flush()?;
+        if self.here != self.here_committed {
+            let mut set = self.db.prepare_cached("INSERT OR REPLACE INTO meta VALUES ('here', ?1)")?;
+            set.execute([self.here as i64])?;
+        }
         self.db.prepare_cached("COMMIT")?.execute([])?;
+        self.here_committed = self.here;
         self.in_transaction = false;
         self.changes = 0;
         if self.nodes.len() > MOST_NODES {
@@ -93,6 +113,8 @@ impl Core {
         self.changes = 0;
         self.nodes.clear();
         self.unsaved.clear();
+        self.here = self.here_committed;
+        self.load_pins().ok();
     }
 
     /// Brings what is only in memory into the database, before it is asked for more than one object.
@@ -175,7 +197,11 @@ impl Core {
     /// What the object is from now on.
     pub(super) fn save(&mut self, node: Node) {
         self.unsaved.insert(node.num);
-        self.nodes.insert(node.num, node);
+        self.here = self.here.saturating_add(weight(&node));
+        // One that is not in memory is new: who saves an object has found it before, under the same lock.
+        if let Some(before) = self.nodes.insert(node.num, node) {
+            self.here = self.here.saturating_sub(weight(&before));
+        }
     }
 
     /// The object of an id.
@@ -192,6 +218,11 @@ impl Core {
     /// Forgets an object for good.
     pub(super) fn erase(&mut self, num: u64) -> Done<()> {
         self.begin()?;
+        if let Some(node) = self.find(num)? {
+            self.here = self.here.saturating_sub(weight(&node));
+        }
+        self.forget_present(num)?;
+        self.pins.remove(&num);
         self.nodes.remove(&num);
         self.unsaved.remove(&num);
         for query in [
@@ -199,7 +230,7 @@ impl Core {
             "DELETE FROM base_object WHERE num = ?1",
             "DELETE FROM xattr WHERE num = ?1",
             "DELETE FROM field_seq WHERE num = ?1",
-            "DELETE FROM present WHERE num = ?1",
+            "DELETE FROM recent WHERE num = ?1",
         ] {
             self.db.prepare_cached(query)?.execute([num as i64])?;
         }

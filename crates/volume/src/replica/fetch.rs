@@ -82,7 +82,8 @@ impl Replica {
             }
             // What is said to be here lasts.
             file.sync_data().map_err(errno)?;
-            let complete = self.change(|core, _| core.brought(num, &content, brought))?;
+            let complete = self.change(|core, _| core.brought(num, &content, brought, &file))?;
+            self.inner.shared.space.poke();
             if complete && let Some(caches) = self.inner.shared.caches.get() {
                 caches.object_changed(num);
             }
@@ -134,15 +135,19 @@ impl Core {
 
     pub(super) fn forget_present(&mut self, num: u64) -> Done<()> {
         self.begin()?;
+        let query = "SELECT coalesce(sum(past - first), 0) FROM present WHERE num = ?1";
+        let sum: i64 = self.db.prepare_cached(query)?.query_row([num as i64], |row| row.get(0))?;
+        self.here = self.here.saturating_sub(number(sum));
         self.db.prepare_cached("DELETE FROM present WHERE num = ?1")?.execute([num as i64])?;
         Ok(())
     }
 
     /// A range of a content is here. Whether all of it is.
-    fn brought(&mut self, num: u64, content: &Content, range: Range<u64>) -> Done<bool> {
+    fn brought(&mut self, num: u64, content: &Content, range: Range<u64>, into: &File) -> Done<bool> {
         let mut node = self.node(num)?;
-        // It may have been replaced meanwhile: its file with it.
-        if node.state == State::Complete || !self.content(num)?.is_same(content) {
+        // It may have been replaced meanwhile, or have left: its file with it.
+        let is_gone = rustix::fs::fstat(into)?.st_nlink == 0;
+        if is_gone || node.state == State::Complete || !self.content(num)?.is_same(content) {
             return Ok(false);
         }
         let mut all = self.present(num)?;
@@ -162,6 +167,7 @@ impl Core {
             let mut insert = self.db.prepare_cached("INSERT INTO present VALUES (?1, ?2, ?3)")?;
             for range in &merged {
                 insert.execute(params![num as i64, range.start as i64, range.end as i64])?;
+                self.here = self.here.saturating_add(range.end - range.start);
             }
             node.state = State::Partial;
         }

@@ -24,6 +24,10 @@ mod pending;
 mod recover;
 mod schema;
 mod site;
+mod space;
+#[cfg(test)]
+mod space_tests;
+mod tend;
 #[cfg(test)]
 mod tests;
 mod xattrs;
@@ -47,6 +51,8 @@ pub use node::{Dirty, Node, ROOT, State};
 pub use opens::Opened;
 pub use pending::{Pending, PendingLink, PendingObject};
 pub use site::ReplicaSite;
+pub use space::Here;
+pub use tend::{Keep, Role, Tender};
 
 use self::core::Core;
 use commit::{Committer, Durable};
@@ -136,6 +142,8 @@ struct Shared {
     clock: Clock,
     durable: Durable,
     fetching: Fetching,
+    /// Rings when what is here may have changed.
+    space: space::Bell,
     fetcher: RwLock<Option<Arc<dyn Fetcher>>>,
     caches: OnceLock<Arc<dyn Caches>>,
     watcher: RwLock<Option<Watcher>>,
@@ -181,6 +189,7 @@ impl Replica {
             clock: options.clock,
             durable,
             fetching: Fetching::default(),
+            space: space::Bell::default(),
             fetcher: RwLock::new(None),
             caches: OnceLock::new(),
             watcher: RwLock::new(None),

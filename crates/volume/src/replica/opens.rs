@@ -89,6 +89,9 @@ impl Replica {
             {
                 changed = core.note_written(node, &file)?;
             }
+            if last {
+                shared.space.poke();
+            }
             if last && core.nameless.contains(&num) && !shared.held.is_held(num) {
                 core.bury(num)?;
             }
@@ -175,6 +178,7 @@ fn open(
         }
         core.save(node.clone());
     }
+    core.note_open(num)?;
     let session = core.new_session();
     let open = core.opens.entry(num);
     let open = open.or_insert_with(|| Open { session, file: file.clone(), readers: 0, writers: 0 });

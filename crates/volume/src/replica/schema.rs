@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use super::ReplicaError;
 
 /// The format that this version writes. Older ones are migrated when opened, newer ones refused.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 
 /// `object.num` is the inode number that users see; it is never given to another object. `link.set_seq` is 0 until the
 /// store has the name. Rows of `base_*` are there only for what was changed here since both sides last agreed, with what
@@ -37,6 +37,14 @@ CREATE TABLE conflict (n INTEGER PRIMARY KEY, kind INTEGER NOT NULL, parent INTE
     detail BLOB);
 ";
 
+/// What came with format 2: which files were opened last, by a number that goes up; those that are not here, and what is
+/// pinned, without looking at all others.
+const SPACE: &str = "
+CREATE TABLE recent (num INTEGER PRIMARY KEY, at INTEGER NOT NULL);
+CREATE INDEX object_away ON object (num) WHERE kind = 0 AND state < 2;
+CREATE INDEX object_pinned ON object (num) WHERE pinned = 1;
+";
+
 /// A connection that commits without waiting for the disk: what must last waits by itself.
 pub(super) fn prepare(db: &Connection) -> Result<(), ReplicaError> {
     db.pragma_update(None, "journal_mode", "WAL")?;
@@ -58,9 +66,21 @@ pub(super) fn create(db: &Connection) -> Result<bool, ReplicaError> {
         let found: u32 = db.query_row("SELECT value FROM meta WHERE key = 'format'", [], |row| row.get(0))?;
         return match found {
             FORMAT => Ok(false),
+            1 => {
+                // What is here was not counted.
+                db.execute_batch(&format!(
+                    "BEGIN; {SPACE} INSERT OR REPLACE INTO meta SELECT 'here',
+                        (SELECT coalesce(sum((size + 4095) / 4096 * 4096), 0) FROM object WHERE kind = 0 AND state = 2)
+                        + (SELECT coalesce(sum(past - first), 0) FROM present);
+                     UPDATE meta SET value = {FORMAT} WHERE key = 'format'; COMMIT;"
+                ))?;
+                Ok(false)
+            }
             _ => Err(ReplicaError::Format { found, known: FORMAT }),
         };
     }
-    db.execute_batch(&format!("BEGIN; {TABLES} INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;"))?;
+    db.execute_batch(&format!(
+        "BEGIN; {TABLES} {SPACE} INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;"
+    ))?;
     Ok(true)
 }

@@ -32,6 +32,7 @@ impl Answers {
                 value(&found.iter().map(conflict).collect::<Vec<_>>())
             }
             VolumeAsk::Resolve { keep, path, below } => value(&self.resolve(keep, path, *below)?),
+            VolumeAsk::Pin { path, pinned } => self.pin(path, *pinned),
             VolumeAsk::Log { path, most } => value(&self.log(path.as_deref(), *most)?),
         }
     }
@@ -70,6 +71,16 @@ impl Answers {
             }
         };
         done.map_err(|errno| errno.to_string())
+    }
+
+    fn pin(&self, path: &[u8], pinned: bool) -> Result<Value, String> {
+        let failed = |errno: rustix::io::Errno| format!("{}: {errno}", text(path));
+        let node = self.replica.walk(path).map_err(failed)?;
+        self.replica.pin(node.num, pinned).map_err(failed)?;
+        if !pinned && self.replica.is_pinned(node.num).map_err(failed)? {
+            return Err(format!("{}: a directory above it is pinned", text(path)));
+        }
+        Ok(Value::Null)
     }
 
     fn log(&self, path: Option<&[u8]>, most: u32) -> Result<Vec<told::Commit>, String> {

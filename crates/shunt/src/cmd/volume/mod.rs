@@ -8,6 +8,7 @@ mod keep;
 mod log;
 mod mount;
 mod place;
+mod space;
 mod status;
 mod sync;
 mod told;
@@ -24,6 +25,8 @@ pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
         VolumeCommand::Mount(args) => return mount::run(args, argv),
         VolumeCommand::Offline(args) => status::set_online(&args.mountpoint, false)?,
         VolumeCommand::Online(args) => status::set_online(&args.mountpoint, true)?,
+        VolumeCommand::Pin(args) => space::pin(args, true)?,
+        VolumeCommand::Unpin(args) => space::pin(args, false)?,
         VolumeCommand::Check(args) => keep::check(args)?,
         VolumeCommand::Gc(args) => keep::gc(args)?,
         VolumeCommand::Conflicts(args) => conflicts::list(args)?,

@@ -12,7 +12,7 @@ use shunt_volume::store::address::{self, Described};
 use shunt_volumefs::VolumeFs;
 
 use super::answers::Answers;
-use super::{gateway, sync};
+use super::{gateway, space, sync};
 use crate::args::{PassthroughArg, VolumeMountArgs};
 use crate::base;
 use crate::cmd::print;
@@ -68,7 +68,8 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     };
     let asked = Answers { replica: replica.clone(), meta: volume.meta.clone() };
     let answers: serve::AnswerVolume = Arc::new(move |ask| asked.answer(ask));
-    let fs = VolumeFs::new(replica).synchronised_by(runner);
+    let tender = space::start(&replica, args.role, args.cache_size)?;
+    let fs = VolumeFs::new(replica).synchronised_by(runner).tended_by(tender);
     let (fs, passthrough_off) = match args.passthrough {
         PassthroughArg::Auto => (fs, None),
         PassthroughArg::Off => (fs.without_passthrough(), Some("by --passthrough off".to_owned())),
@@ -110,6 +111,7 @@ fn report(fs: &VolumeFs) -> VolumeReport {
     if let Some(runner) = fs.runner() {
         sync::report(runner, &mut report);
     }
+    report.space = space::report(fs);
     report
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use super::space;
 use crate::args::VolumeStatusArgs;
 use crate::cmd::print;
 use crate::control::{self, Peer, SocketDir, SocketName};
@@ -24,8 +25,15 @@ fn table(report: &VolumeReport) -> String {
         if report.held > 0 { format!(", {} of them cannot go now", report.held) } else { String::new() };
     format!(
         "volume   {} as {}\ncache    {}\nstate    {}{reason}\npending  {} changes of this node{held}\n\
-         since    the mount: {} sent, {} received\n",
-        report.name, report.node, report.cache, report.state, report.pending, report.sent, report.received,
+         since    the mount: {} sent, {} received\n{}",
+        report.name,
+        report.node,
+        report.cache,
+        report.state,
+        report.pending,
+        report.sent,
+        report.received,
+        space::lines(&report.space),
     )
 }
 

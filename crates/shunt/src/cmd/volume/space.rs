@@ -1,0 +1,95 @@
+//! What of a volume is on this machine: `--role`, `--cache-size`, and how `status` shows it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shunt_volume::replica::{Keep, Replica, Role, Tender};
+use shunt_volumefs::VolumeFs;
+
+use super::place::Place;
+use crate::args::{PinArgs, RoleArg, Size};
+use crate::control::VolumeAsk;
+use crate::error::{Result, failed, usage};
+use crate::report::SpaceReport;
+use crate::text::{bytes, printable};
+
+/// Begins to keep what is to be here, and no more.
+pub fn start(replica: &Arc<Replica>, role: RoleArg, size: Option<Size>) -> Result<Tender> {
+    let role = match role {
+        RoleArg::Complete => Role::Complete,
+        RoleArg::Cached => Role::Cached,
+        RoleArg::Remote => Role::Remote,
+    };
+    if size.is_some() && role != Role::Cached {
+        return Err(usage("--cache-size is for --role cached"));
+    }
+    let keep = Keep { role, limit: size.map(|Size(bytes)| bytes) };
+    Tender::start(replica.clone(), keep)
+        .map_err(|error| failed(format_args!("cannot start a thread: {error}")))
+}
+
+/// Has files stay here, or not.
+pub fn pin(args: &PinArgs, pinned: bool) -> Result<()> {
+    for path in &args.paths {
+        let place = Place::of(path)?;
+        place.ask::<()>(&VolumeAsk::Pin { path: place.inside.clone(), pinned }, Duration::from_secs(10))?;
+    }
+    Ok(())
+}
+
+/// How it is.
+pub fn report(fs: &VolumeFs) -> SpaceReport {
+    let here = fs.replica().survey().unwrap_or_default();
+    let mut report = SpaceReport {
+        cached_bytes: here.bytes,
+        pinned_bytes: here.pinned,
+        unsent_bytes: here.changed,
+        ..SpaceReport::default()
+    };
+    report.pinned = fs
+        .replica()
+        .pinned_paths()
+        .unwrap_or_default()
+        .iter()
+        .map(|path| String::from_utf8_lossy(path).into_owned())
+        .collect();
+    if let Some(tender) = fs.tender() {
+        let Keep { role, limit } = tender.keep();
+        let name = match role {
+            Role::Complete => "complete",
+            Role::Cached => "cached",
+            Role::Remote => "remote",
+        };
+        name.clone_into(&mut report.role);
+        report.cached_limit = limit;
+        report.stuck_bytes = tender.stuck();
+        report.awaited_files = tender.away();
+    }
+    report
+}
+
+/// The same for people.
+pub fn lines(report: &SpaceReport) -> String {
+    let mut line = format!("here     {}", bytes(report.cached_bytes));
+    if let Some(limit) = report.cached_limit {
+        line += &format!(" of {}", bytes(limit));
+    }
+    line += &format!(", as {}", report.role);
+    for (count, what) in [
+        (report.pinned_bytes, "pinned"),
+        (report.unsent_bytes, "not in the store"),
+        (report.stuck_bytes, "too much, but open, pinned or not in the store"),
+    ] {
+        if count > 0 {
+            line += &format!("; {} {what}", bytes(count));
+        }
+    }
+    if report.awaited_files > 0 {
+        line += &format!("; {} files are to come", report.awaited_files);
+    }
+    line += "\n";
+    for path in &report.pinned {
+        line += &format!("pinned   {}\n", printable(if path.is_empty() { "." } else { path }));
+    }
+    line
+}

@@ -1,0 +1,189 @@
+//! Sees to it that what is here is what is wanted here: brings what is to be kept, and has leave what is too much.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::Replica;
+
+/// How much of a volume a node keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Role {
+    /// All of it: contents come by themselves.
+    Complete,
+    /// What was used, and what is pinned; with a limit, at most so many bytes of what can be had again.
+    #[default]
+    Cached,
+    /// What is open, pinned or not yet in the store, and nothing else.
+    Remote,
+}
+
+/// How much of a volume is to be here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Keep {
+    /// The node's role.
+    pub role: Role,
+    /// Of a cached one: in bytes; `None`: as the disk has room.
+    pub limit: Option<u64>,
+}
+
+impl Keep {
+    fn limit(&self) -> Option<u64> {
+        match self.role {
+            Role::Complete => None,
+            Role::Cached => self.limit,
+            Role::Remote => Some(0),
+        }
+    }
+}
+
+/// Changes are waited for so long, that many come together.
+const TOGETHER: Duration = Duration::from_millis(50);
+/// The same while nothing can leave: looking for what could means to read the whole tree.
+const IN_VAIN: Duration = Duration::from_millis(500);
+/// Looked at without being told.
+const LOOK: Duration = Duration::from_secs(30);
+/// After what was wanted could not be had: from the first, each twice as long, to the second.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// Files that are asked for together.
+const FILES: u32 = 256;
+
+#[derive(Default)]
+struct State {
+    ended: AtomicBool,
+    /// Bytes beyond the limit that cannot leave.
+    stuck: AtomicU64,
+    /// Files that are to be here and were not when last looked.
+    away: AtomicU64,
+}
+
+/// Tends a replica as long as it lives.
+pub struct Tender {
+    replica: Arc<Replica>,
+    state: Arc<State>,
+    keep: Keep,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Tender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tender").field("keep", &self.keep).finish_non_exhaustive()
+    }
+}
+
+impl Tender {
+    /// Begins.
+    ///
+    /// # Errors
+    /// There is no thread.
+    pub fn start(replica: Arc<Replica>, keep: Keep) -> io::Result<Self> {
+        let state = Arc::new(State::default());
+        if keep.limit().is_some() {
+            replica.remember_opens();
+        }
+        let (one, other) = (replica.clone(), state.clone());
+        let thread =
+            std::thread::Builder::new().name("tend".into()).spawn(move || run(&one, keep, &other))?;
+        Ok(Self { replica, state, keep, thread: Some(thread) })
+    }
+
+    /// What is wanted.
+    pub fn keep(&self) -> Keep {
+        self.keep
+    }
+
+    /// Bytes beyond the limit that could not leave: open, pinned, or not in the store.
+    pub fn stuck(&self) -> u64 {
+        self.state.stuck.load(Ordering::Relaxed)
+    }
+
+    /// Files that are to be here and were not when last looked; of many, some.
+    pub fn away(&self) -> u64 {
+        self.state.away.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Tender {
+    fn drop(&mut self) {
+        self.state.ended.store(true, Ordering::Relaxed);
+        self.replica.poke_space();
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+fn run(replica: &Replica, keep: Keep, state: &State) {
+    let mut again = AGAIN.0;
+    let (mut rest, mut together) = (Duration::ZERO, TOGETHER);
+    loop {
+        if replica.wait_for_space(rest) && !state.ended.load(Ordering::Relaxed) {
+            std::thread::sleep(together);
+        }
+        if state.ended.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(limit) = keep.limit() {
+            shrink(replica, limit, state);
+        }
+        together = if state.stuck.load(Ordering::Relaxed) > 0 { IN_VAIN } else { TOGETHER };
+        rest = match bring(replica, keep, state) {
+            Ok(()) => {
+                again = AGAIN.0;
+                LOOK
+            }
+            Err(errno) => {
+                tracing::debug!("what is to be here is not: {errno}");
+                let rest = again;
+                again = (again * 2).min(AGAIN.1);
+                rest
+            }
+        };
+    }
+}
+
+fn shrink(replica: &Replica, limit: u64, state: &State) {
+    let here = replica.here();
+    if here <= limit {
+        state.stuck.store(0, Ordering::Relaxed);
+        return;
+    }
+    // Some room for what comes next: the tree is not looked through for each file.
+    match replica.evict(here - limit + limit / 10) {
+        Ok(_) => {}
+        Err(errno) => tracing::warn!("files cannot leave the cache: {errno}"),
+    }
+    state.stuck.store(replica.here().saturating_sub(limit), Ordering::Relaxed);
+}
+
+/// Brings what is to be here.
+fn bring(replica: &Replica, keep: Keep, state: &State) -> Result<(), Errno> {
+    let mut after = 0;
+    let mut failed = None;
+    loop {
+        let away = replica.away(keep.role == Role::Complete, after, FILES)?;
+        let Some(&last) = away.last() else { break };
+        state.away.store(away.len() as u64, Ordering::Relaxed);
+        for num in away {
+            if state.ended.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            match replica.want(num, 0..u64::MAX) {
+                // It was removed meanwhile.
+                Ok(()) | Err(Errno::STALE) => {}
+                Err(errno @ (Errno::NETUNREACH | Errno::NOSPC)) => return Err(errno),
+                // One that is damaged does not keep the others from coming.
+                Err(errno) => failed = Some(errno),
+            }
+        }
+        after = last;
+    }
+    if failed.is_none() {
+        state.away.store(0, Ordering::Relaxed);
+    }
+    failed.map_or(Ok(()), Err)
+}

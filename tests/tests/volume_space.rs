@@ -1,0 +1,142 @@
+//! How much of a volume is on a machine, and what leaves.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+use std::time::Duration;
+
+use shunt_tests::cmd::within;
+use shunt_tests::volume::Mount;
+use shunt_tests::{Volume, binary, needs_mount, run};
+
+const MOST: Duration = Duration::from_secs(30);
+const SIZE: usize = 256 << 10;
+
+#[track_caller]
+fn soon(what: impl Fn() -> bool) {
+    assert!(within(MOST, what), "it does not come");
+}
+
+fn status(mount: &Mount) -> serde_json::Value {
+    let said = run(binary::command(&["volume", "status", "--json"]).arg(mount.at())).ok();
+    serde_json::from_str(&said).unwrap()
+}
+
+fn content(n: u8) -> Vec<u8> {
+    let mut bytes = vec![n; SIZE];
+    blake(n, &mut bytes);
+    bytes
+}
+
+/// No two files share a piece, and none is zero.
+fn blake(n: u8, bytes: &mut [u8]) {
+    let mut word = u64::from(n) + 1;
+    for byte in bytes {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        *byte = word as u8;
+    }
+}
+
+fn fill(at: &Path, count: u8) {
+    (0..count).for_each(|n| fs::write(at.join(n.to_string()), content(n)).unwrap());
+}
+
+/// Bytes on the disk below a directory.
+fn on_disk(at: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(at) else { return 0 };
+    entries
+        .flatten()
+        .filter_map(|entry| Some((entry.metadata().ok()?, entry.path())))
+        .map(|(metadata, path)| if metadata.is_dir() { on_disk(&path) } else { metadata.blocks() * 512 })
+        .sum()
+}
+
+#[test]
+fn a_cache_with_a_limit_keeps_to_it() {
+    needs_mount!();
+    let volume = Volume::new();
+    let ant = volume.mount_as("ant");
+    fill(ant.at(), 16);
+    soon(|| status(&ant)["pending"] == 0);
+    let bee = volume.mount_as_with("bee", &["--cache-size", "1M"]);
+    soon(|| fs::read_dir(bee.at()).unwrap().count() == 16);
+    let held = bee.at().join("0");
+    let open = File::open(&held).unwrap();
+    for round in 0..2 {
+        for n in 0..16 {
+            assert_eq!(fs::read(bee.at().join(n.to_string())).unwrap(), content(n), "{round}: {n}");
+        }
+    }
+    let here = || status(&bee)["cached_bytes"].as_u64().unwrap();
+    soon(|| here() <= 1 << 20);
+    let data = volume.aside().join("cache-bee/data");
+    soon(|| on_disk(&data) <= 1 << 20);
+    // What is open did not leave, and is read without a network.
+    run(binary::command(&["volume", "offline"]).arg(bee.at())).ok();
+    let mut bytes = vec![0; SIZE];
+    open.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(bytes, content(0));
+    // What waits for the store stays too, whatever the limit is.
+    (20..30).for_each(|n| fs::write(bee.at().join(n.to_string()), content(n)).unwrap());
+    soon(|| status(&bee)["stuck_bytes"].as_u64().unwrap() > 1 << 20);
+    assert!(status(&bee)["unsent_bytes"].as_u64().unwrap() >= 10 * SIZE as u64);
+    (20..30).for_each(|n| assert_eq!(fs::read(bee.at().join(n.to_string())).unwrap(), content(n)));
+    run(binary::command(&["volume", "online"]).arg(bee.at())).ok();
+    drop(open);
+    soon(|| here() <= 1 << 20 && status(&bee)["stuck_bytes"] == 0);
+    (20..30).for_each(|n| assert_eq!(fs::read(bee.at().join(n.to_string())).unwrap(), content(n)));
+}
+
+#[test]
+fn what_is_pinned_comes_and_stays() {
+    needs_mount!();
+    let volume = Volume::new();
+    let ant = volume.mount_as("ant");
+    fs::create_dir_all(ant.at().join("docs/deep")).unwrap();
+    fill(&ant.at().join("docs/deep"), 4);
+    fill(ant.at(), 4);
+    soon(|| status(&ant)["pending"] == 0);
+    let bee = volume.mount_as_with("bee", &["--role", "remote"]);
+    soon(|| fs::read_dir(bee.at().join("docs/deep")).is_ok_and(|names| names.count() == 4));
+    let pin = |word: &str, path: &str| run(binary::command(&["volume", word]).arg(bee.at().join(path)));
+    pin("pin", "docs").ok();
+    soon(|| status(&bee)["cached_bytes"].as_u64() == Some(4 * SIZE as u64));
+    assert_eq!(status(&bee)["pinned"], serde_json::json!(["docs"]));
+    // Files that come later, and those that are moved there.
+    fs::write(ant.at().join("docs/new"), content(9)).unwrap();
+    fs::rename(ant.at().join("0"), ant.at().join("docs/moved")).unwrap();
+    soon(|| status(&bee)["pinned_bytes"].as_u64() == Some(6 * SIZE as u64));
+    assert!(pin("unpin", "docs/new").fails().contains("a directory above it is pinned"));
+    assert!(pin("pin", "nowhere").fails().contains("nowhere"));
+    drop(bee);
+    let bee = volume.mount_as_with("bee", &["--role", "remote"]);
+    run(binary::command(&["volume", "offline"]).arg(bee.at())).ok();
+    assert_eq!(fs::read(bee.at().join("docs/new")).unwrap(), content(9));
+    assert_eq!(fs::read(bee.at().join("docs/moved")).unwrap(), content(0));
+    run(binary::command(&["volume", "unpin"]).arg(bee.at().join("docs"))).ok();
+    soon(|| status(&bee)["cached_bytes"] == 0);
+}
+
+#[test]
+fn all_or_nothing_is_kept_by_role() {
+    needs_mount!();
+    let volume = Volume::new();
+    let ant = volume.mount_as("ant");
+    fill(ant.at(), 8);
+    soon(|| status(&ant)["pending"] == 0);
+    let all = volume.mount_as_with("all", &["--role", "complete"]);
+    let none = volume.mount_as_with("none", &["--role", "remote"]);
+    soon(|| status(&all)["cached_bytes"].as_u64() == Some(8 * SIZE as u64));
+    soon(|| fs::read(none.at().join("3")).is_ok_and(|bytes| bytes == content(3)));
+    soon(|| status(&none)["cached_bytes"] == 0);
+    for mount in [&all, &none] {
+        run(binary::command(&["volume", "offline"]).arg(mount.at())).ok();
+    }
+    (0..8).for_each(|n| assert_eq!(fs::read(all.at().join(n.to_string())).unwrap(), content(n)));
+    // What comes later comes by itself too.
+    run(binary::command(&["volume", "online"]).arg(all.at())).ok();
+    fs::write(ant.at().join("8"), content(8)).unwrap();
+    soon(|| status(&all)["cached_bytes"].as_u64() == Some(9 * SIZE as u64));
+}
