@@ -1,6 +1,7 @@
 //! One volume on several machines: daemons with a cache each, over one store or through a gateway.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -50,6 +51,14 @@ fn what_the_kernel_knows_is_old_at_once() {
         let text = format!("round {round}");
         fs::write(from.at().join("docs/file"), &text).unwrap();
         soon(|| read(&to.at().join("docs/file")) == text);
+    }
+    // Another name, and one less: what the other knew of the file goes with it.
+    let names_of = |mount: &Mount| fs::metadata(mount.at().join("docs/file")).unwrap().nlink();
+    for (what, links) in [(true, 2), (false, 1)] {
+        assert_ne!(names_of(&ant), links);
+        let second = bee.at().join("docs/second");
+        if what { fs::hard_link(bee.at().join("docs/file"), &second) } else { fs::remove_file(&second) }.unwrap();
+        soon(|| names_of(&ant) == links);
     }
     fs::rename(bee.at().join("docs"), bee.at().join("papers")).unwrap();
     soon(|| !ant.at().join("docs").exists() && read(&ant.at().join("papers/file")) == "round 4");

@@ -17,7 +17,7 @@ pub mod builtin;
 #[cfg(feature = "bpf")]
 pub mod program;
 
-pub use extended::{Extended, Extension};
+pub use extended::{AccessTimes, Extended, Extension};
 pub use memory::Memory;
 pub use table::{Slot, Table};
 pub use versions::{Version, Versions, mix};

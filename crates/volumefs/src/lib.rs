@@ -25,7 +25,7 @@ use shunt_volume::sync::Runner;
 use handles::Handles;
 
 /// How long the kernel believes what it was told. It is told of changes; this bounds what a lost one can do.
-const BELIEVED: Expiry = Expiry::after(Duration::from_secs(3600));
+pub const BELIEVED: Expiry = Expiry::after(Duration::from_secs(3600));
 
 /// The same for a file that may be written through a mapping, which the kernel does not see.
 const WRITTEN: Expiry = Expiry::after(Duration::from_secs(1));

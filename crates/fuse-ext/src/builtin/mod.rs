@@ -38,10 +38,12 @@ pub struct Validity {
 
 impl Validity {
     /// Asked every time: answers that depend on the caller stay right.
-    pub const NONE: Self = Self { entries: 0, attributes: 0, absent: 0 };
-    /// Never asked again.
-    pub const FOREVER: Self =
-        Self { entries: u32::MAX as u64, attributes: u32::MAX as u64, absent: u32::MAX as u64 };
+    pub const NONE: Self = Self::all(0);
+
+    /// Everything for so long.
+    pub const fn all(seconds: u64) -> Self {
+        Self { entries: seconds, attributes: seconds, absent: seconds }
+    }
 }
 
 /// What daemon and program share.

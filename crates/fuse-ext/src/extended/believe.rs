@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use shunt_fuse::{Expiry, FileSystem, Name, NodeId};
 use shunt_fuse_abi::{Attr, EntryOut};
 
-use super::Extended;
+use super::{AccessTimes, Extended};
 use crate::Version;
 use crate::builtin::{Moment, Tables, Until};
 
@@ -25,18 +25,26 @@ fn settled(attr: &Attr, now: Duration) -> Option<Duration> {
 }
 
 impl<F: FileSystem> Extended<F> {
+    /// Whether what the kernel may keep so long is stored until it changes.
+    fn lasts(&self, expiry: Expiry) -> bool {
+        expiry != Expiry::NEVER_CACHED && expiry >= self.extension.lasting
+    }
+
     /// Until when attributes are believed that the file system lets the kernel keep for `expiry`; `None`: not at all.
     pub(super) fn until(&self, node: NodeId, attr: &Attr, expiry: Expiry) -> Option<Until> {
         if expiry == Expiry::NEVER_CACHED || self.learnt.opens.written_past(node) {
             return None;
         }
-        let until = if expiry == Expiry::FOREVER { Until::CHANGED } else { Until::after(expiry.time()) };
+        let until = if self.lasts(expiry) { Until::CHANGED } else { Until::after(expiry.time()) };
+        if self.extension.access_times == AccessTimes::Unmoved {
+            return Some(until);
+        }
         if !self.learnt.known.holds(node) && !self.learnt.opens.passed_through(node) {
             return Some(until);
         }
         // Reads come by without a word, and move the access time.
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
-        let left = settled(attr, now).filter(|_| self.extension.relatime)?;
+        let left = settled(attr, now).filter(|_| self.extension.access_times == AccessTimes::Loosely)?;
         Some(until.min(Until::after(left)))
     }
 
@@ -48,7 +56,7 @@ impl<F: FileSystem> Extended<F> {
             return;
         }
         if entry.node == NodeId(0) {
-            if entry.entry_expiry == Expiry::FOREVER {
+            if self.lasts(entry.entry_expiry) {
                 since.tables.store_absent(parent, name, since.name);
             }
             return;
@@ -57,7 +65,7 @@ impl<F: FileSystem> Extended<F> {
         if let Some(until) = self.until(entry.node, &attr, entry.attributes_expiry) {
             since.tables.store_found(entry.node, since.moment, attr, until);
         }
-        if entry.entry_expiry == Expiry::FOREVER {
+        if self.lasts(entry.entry_expiry) {
             since.tables.store_name(parent, name, since.name, entry.node, entry.generation);
         }
     }
@@ -81,7 +89,7 @@ impl<F: FileSystem> Extended<F> {
             if let Some(until) = self.until(node, &entry.attr, known) {
                 tables.store_found(node, *since, entry.attr, until);
             }
-            if named == Expiry::FOREVER && !matches!(name, b"." | b"..") {
+            if self.lasts(named) && !matches!(name, b"." | b"..") {
                 tables.store_listed(parent, name, *since, node, entry.generation);
             }
         }

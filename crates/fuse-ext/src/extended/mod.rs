@@ -25,17 +25,32 @@ pub struct Extension {
     /// A file whose data was passed through at an open may be opened so again, for reading, without a word. Only for
     /// file systems that pass through whenever they can: the kernel refuses opens of one inode that differ.
     pub opens: bool,
-    /// Reading a file that is passed through moves its access time by the rule of relatime (`mount(8)`), or not at all.
-    pub relatime: bool,
+    /// What reading a file that is passed through does to its access time.
+    pub access_times: AccessTimes,
+    /// What the kernel may keep for at least so long is stored until it changes. Less than [`Expiry::FOREVER`] is for a file
+    /// system that tells of each change, and fears only that the kernel misses a notification: the tables miss none. The
+    /// kernel keeps the program's answers so long.
+    pub lasting: Expiry,
     /// Have the kernel keep no names and attributes itself, and ask every time. For programs whose answers depend on the
     /// caller, and to measure.
     pub ask_always: bool,
 }
 
+/// How reads past the daemon move access times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccessTimes {
+    /// Each may.
+    Moved,
+    /// By the rule of relatime (`mount(8)`), or not at all.
+    Loosely,
+    /// Never.
+    Unmoved,
+}
+
 /// A file system before which a program answers in the kernel.
 ///
-/// What `F` lets the kernel keep ([`Expiry`]) is stored for the program for as long, names only with
-/// [`Expiry::FOREVER`]. It is believed until that time is over, a request of this mount changes it, or `F` has the kernel
+/// What `F` lets the kernel keep ([`Expiry`]) is stored for the program for as long, names only where they are
+/// [`lasting`](Extension::lasting). It is believed until that time is over, a request of this mount changes it, or `F` has the kernel
 /// forget it ([`Caches`](shunt_fuse::Caches)). Where the program cannot be attached (no module, no privilege, another
 /// kernel) a line says so and `F` answers alone.
 #[derive(Debug)]
@@ -150,7 +165,10 @@ impl<F: FileSystem> Extended<F> {
     pub fn attach(&self, session: &shunt_fuse::Handle) {
         use crate::builtin::Validity;
 
-        let validity = if self.extension.ask_always { Validity::NONE } else { Validity::FOREVER };
+        let validity = match self.extension.ask_always {
+            true => Validity::NONE,
+            false => Validity::all(self.extension.lasting.time().as_secs()),
+        };
         let prepare = |maps: &crate::program::Maps<'_>| {
             // A program may do without the tables, and only refuse requests or pass them on.
             let tables = match maps.has("attrs") {

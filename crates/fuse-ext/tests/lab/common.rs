@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use shunt_fuse::mount::{MountOptions, Unmount};
 use shunt_fuse::*;
-use shunt_fuse_ext::{Extended, Extension, builtin};
+use shunt_fuse_ext::{AccessTimes, Extended, Extension, builtin};
 
 /// Where it is loaded the kernel says so; elsewhere there is nothing to test.
 pub fn module_is_here() -> bool {
@@ -272,7 +272,14 @@ impl Mount {
     }
 
     fn with(small: Small, program: Vec<u8>, path: PathBuf) -> Self {
-        let extension = Extension { program, xattrs: true, opens: false, relatime: false, ask_always: true };
+        let extension = Extension {
+            program,
+            xattrs: true,
+            opens: false,
+            access_times: AccessTimes::Moved,
+            lasting: Expiry::FOREVER,
+            ask_always: true,
+        };
         let fs = Arc::new(Extended::new(small, extension));
         let options = MountOptions::new().fsname("small").default_permissions(true);
         let config = Config::new(Profile::Passthrough);

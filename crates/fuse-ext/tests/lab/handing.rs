@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use shunt_fuse::mount::{MountOptions, Unmount};
-use shunt_fuse::{Mounted, mount};
-use shunt_fuse_ext::{Extended, Extension, builtin};
+use shunt_fuse::{Expiry, Mounted, mount};
+use shunt_fuse_ext::{AccessTimes, Extended, Extension, builtin};
 use shunt_mirror::{CacheMode, Mirror, MirrorOptions};
 
 use super::common::module_is_here;
@@ -33,7 +33,14 @@ impl Served {
         .unwrap();
         let config = mirror.config();
         let program = builtin::PROGRAM.unwrap().to_vec();
-        let extension = Extension { program, xattrs: true, opens: true, relatime: true, ask_always: false };
+        let extension = Extension {
+            program,
+            xattrs: true,
+            opens: true,
+            access_times: AccessTimes::Loosely,
+            lasting: Expiry::FOREVER,
+            ask_always: false,
+        };
         let fs = Arc::new(Extended::new(mirror, extension));
         let options = MountOptions::new().default_permissions(true);
         let mounted = mount::<Extended<Mirror>>(fs.clone(), config, &target, &options).unwrap();

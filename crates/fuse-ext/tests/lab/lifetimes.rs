@@ -3,9 +3,10 @@
 use std::fs;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::common::*;
+use super::mirrored::eventually;
 
 const FILES: usize = 200;
 
@@ -19,17 +20,6 @@ fn many() -> Small {
 
 fn drop_caches() {
     fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
-}
-
-fn eventually(what: impl Fn() -> bool) -> bool {
-    let end = Instant::now() + Duration::from_secs(10);
-    while Instant::now() < end {
-        if what() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    false
 }
 
 fn visit(mount: &Mount) {

@@ -15,8 +15,8 @@ const ASKING: [&str; 5] = ["--cache", "exclusive", "--extension", "builtin", "--
 const COHERENT: [&str; 7] =
     ["--cache", "coherent", "--extension", "builtin", "--ask-always", "--takeover", "off"];
 
-/// The promise of `--cache coherent` is 100 ms; an emulator is slower.
-const SOON: Duration = Duration::from_secs(2);
+/// The promise of `--cache coherent` is 100 ms; an emulator is slower, and much slower on a busy machine.
+const SOON: Duration = Duration::from_secs(60);
 
 fn length(path: &Path) -> Option<u64> {
     fs::symlink_metadata(path).ok().map(|found| found.len())
@@ -354,7 +354,7 @@ fn another_daemon_goes_on() {
         writer.write_all(b"x").unwrap();
         assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
         assert_eq!(length(&path), Some(2 * round - 1));
-        assert!(within(Duration::from_secs(60), || {
+        assert!(eventually(|| {
             let stat = mirror.try_stat();
             stat.is_some_and(|stat| stat["pid"] != pid && stat["takeovers"] == round)
         }));

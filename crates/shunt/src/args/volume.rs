@@ -126,6 +126,16 @@ pub struct VolumeMountArgs {
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub passthrough: PassthroughArg,
 
+    /// Have the kernel answer what was asked before, by a program in it: `builtin`, or a file that clang made. Needs the
+    /// module shunt_fuse_ext and a build with the feature `extension`; without them the daemon answers
+    #[arg(long, value_name = "PROGRAM")]
+    pub extension: Option<PathBuf>,
+
+    /// Have the kernel keep no names and attributes, so that the extension sees every call: a change that came from
+    /// elsewhere is then seen by all from one moment on
+    #[arg(long, requires = "extension")]
+    pub ask_always: bool,
+
     #[command(flatten)]
     pub mount: MountArgs,
 }

@@ -221,9 +221,12 @@ impl Applying<'_> {
         agreed: Option<(u64, Seq)>,
         local: Option<u64>,
     ) -> Result<(), Errno> {
+        let before = self.link(parent, name)?;
         let changed = self.work(|core, shared| core.set_link(parent, name, agreed, local, shared))?;
         if changed {
             self.stale.push(Stale::Link(parent, name.to_vec()));
+            // How many names they have.
+            self.stale.extend(before.into_iter().chain(local).map(Stale::Object));
         }
         Ok(())
     }

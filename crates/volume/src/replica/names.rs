@@ -64,7 +64,9 @@ impl Replica {
         }
         self.read(|core| {
             let (child, _) = core.link_of(parent, name)?.ok_or(Fail::new(Errno::NOENT))?;
-            core.node(child)
+            let mut node = core.node(child)?;
+            core.overlay(&mut node)?;
+            Ok(node)
         })
     }
 

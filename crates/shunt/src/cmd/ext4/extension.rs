@@ -27,12 +27,19 @@ fn extended(
     program: Vec<u8>,
     args: &Ext4MountArgs,
 ) -> Service<shunt_fuse_ext::Extended<Ext4>> {
-    use shunt_fuse_ext::{Extended, Extension};
+    use shunt_fuse::Expiry;
+    use shunt_fuse_ext::{AccessTimes, Extended, Extension};
 
     // Nobody else changes the image. Data goes through the daemon, which sees each read and write that the kernel does not
     // keep, so there are no files to open without it.
-    let extension =
-        Extension { program, xattrs: true, opens: false, relatime: false, ask_always: args.ask_always };
+    let extension = Extension {
+        program,
+        xattrs: true,
+        opens: false,
+        access_times: AccessTimes::Moved,
+        lasting: Expiry::FOREVER,
+        ask_always: args.ask_always,
+    };
     let held = |extended: &Extended<Ext4>| {
         let refusal = extended.refusal();
         Held { extension: Some(serve::Extended { refusal, files: 0 }), ..held(extended.inner()) }

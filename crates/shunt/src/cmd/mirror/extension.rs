@@ -55,13 +55,18 @@ fn extended(
     program: Vec<u8>,
     args: &MirrorArgs,
 ) -> Service<shunt_fuse_ext::Extended<Mirror>> {
-    use shunt_fuse_ext::{Extended, Extension};
+    use shunt_fuse::Expiry;
+    use shunt_fuse_ext::{AccessTimes, Extended, Extension};
 
     let extension = Extension {
         program,
         xattrs: true,
         opens: opens_files(args),
-        relatime: service.fs.keeps_access_times_loosely(),
+        access_times: match service.fs.keeps_access_times_loosely() {
+            true => AccessTimes::Loosely,
+            false => AccessTimes::Moved,
+        },
+        lasting: Expiry::FOREVER,
         ask_always: args.ask_always,
     };
     let held = |extended: &Extended<Mirror>| {

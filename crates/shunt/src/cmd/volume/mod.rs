@@ -3,6 +3,7 @@
 mod answers;
 mod conflicts;
 mod create;
+mod extension;
 mod gateway;
 mod keep;
 mod log;

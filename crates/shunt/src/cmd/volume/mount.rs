@@ -12,7 +12,7 @@ use shunt_volume::store::address::{self, Described};
 use shunt_volumefs::VolumeFs;
 
 use super::answers::Answers;
-use super::{gateway, space, sync};
+use super::{extension, gateway, space, sync};
 use crate::args::{PassthroughArg, VolumeMountArgs};
 use crate::base;
 use crate::cmd::print;
@@ -24,6 +24,9 @@ use crate::serve::{self, Held, Service};
 
 /// `shunt volume mount`: the words of the command.
 const WORDS: usize = 3;
+
+/// Why no daemon follows one that was killed.
+const NO_TAKEOVER: &str = "volumes cannot be taken over yet";
 
 pub fn run(args: &VolumeMountArgs, argv: &[OsString]) -> Result<ExitCode> {
     if args.mount.background {
@@ -84,18 +87,22 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         tuning: BdiTuning::default(),
         untrusted: false,
         block: None,
-        held: |fs: &VolumeFs| Held {
-            nodes: fs.replica().held(),
-            volume: Some(report(fs)),
-            ..Held::default()
-        },
+        held,
         fs: Arc::new(fs.named(args.name.as_str())),
         mounted: None,
         reload: None,
         online: Some(online),
         answers: Some(answers),
     };
-    serve::serve(service, &args.mount, Err("volumes cannot be taken over yet".to_owned()))
+    let refused = Err(NO_TAKEOVER.to_owned());
+    match &args.extension {
+        Some(program) => extension::serve(service, program, args, refused),
+        None => serve::serve(service, &args.mount, refused),
+    }
+}
+
+pub(super) fn held(fs: &VolumeFs) -> Held {
+    Held { nodes: fs.replica().held(), volume: Some(report(fs)), ..Held::default() }
 }
 
 fn report(fs: &VolumeFs) -> VolumeReport {

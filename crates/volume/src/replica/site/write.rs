@@ -223,12 +223,16 @@ impl Writing<'_> {
                 self.core.take_link(&mut directory, &at.name, &node)?;
                 self.core.save(directory);
                 self.taken.push(child);
+                self.stale.push(Stale::Object(child));
             }
             if let Some(child) = local {
                 let mut node = self.core.find(child)?.ok_or(Errno::NOENT)?;
                 node.links += 1;
                 node.changed = now;
-                self.core.nameless.remove(&child);
+                // Nobody can know one that has its first name now.
+                if self.core.nameless.remove(&child) || node.links > 1 {
+                    self.stale.push(Stale::Object(child));
+                }
                 self.core.save(node.clone());
                 let mut directory = self.core.find(at.parent)?.ok_or(Errno::NOENT)?;
                 self.core.add_link(&mut directory, &at.name, &node, now, Some(Seq(0)))?;
