@@ -57,7 +57,8 @@ fn what_the_kernel_knows_is_old_at_once() {
     for (what, links) in [(true, 2), (false, 1)] {
         assert_ne!(names_of(&ant), links);
         let second = bee.at().join("docs/second");
-        if what { fs::hard_link(bee.at().join("docs/file"), &second) } else { fs::remove_file(&second) }.unwrap();
+        if what { fs::hard_link(bee.at().join("docs/file"), &second) } else { fs::remove_file(&second) }
+            .unwrap();
         soon(|| names_of(&ant) == links);
     }
     fs::rename(bee.at().join("docs"), bee.at().join("papers")).unwrap();

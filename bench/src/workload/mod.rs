@@ -50,6 +50,7 @@ pub const ALL: &[Workload] = &[
     memory::WORKLOAD,
     opens::WORKLOAD,
     policy::WORKLOAD,
+    policy::CALLER,
     mounts::WORKLOAD,
     ext4::DATA,
     ext4::NAMES,

@@ -13,3 +13,4 @@ mod mirror;
 mod mirrored;
 mod replacing;
 mod speed;
+mod volume;

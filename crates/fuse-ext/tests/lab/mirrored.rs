@@ -39,7 +39,7 @@ impl Mirrored {
         for name in ["source", "mount"] {
             fs::create_dir(directory.join(name)).unwrap();
         }
-        Self::start(directory, "mirror", arguments)
+        Self::start(directory, &["mirror"], arguments)
     }
 
     /// `shunt ext4 --extension`: an image of 64 MiB.
@@ -49,15 +49,31 @@ impl Mirrored {
         let image = directory.join("source");
         fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
         assert!(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image).status().unwrap().success());
-        Self::start(directory, "ext4", arguments)
+        Self::start(directory, &["ext4"], arguments)
     }
 
-    fn start(directory: PathBuf, kind: &str, arguments: &[&str]) -> Self {
+    /// `shunt volume mount --extension`: a replica of the volume whose store is there, as `node` has it. The source is
+    /// its cache.
+    pub fn volume(store: &Path, node: &str, arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir_in("/scratch").unwrap().keep();
+        for name in ["source", "mount"] {
+            fs::create_dir(directory.join(name)).unwrap();
+        }
+        let meta = format!("sqlite:{}", store.display());
+        let cache = directory.join("source");
+        let words = ["volume", "mount", "--meta", &meta, "--node", node, "--cache", cache.to_str().unwrap()];
+        Self::start(directory, &words, &[arguments, &["test"]].concat())
+    }
+
+    /// `words`, `arguments`, the source unless it is a volume, the mount point.
+    fn start(directory: PathBuf, words: &[&str], arguments: &[&str]) -> Self {
         let log = fs::File::create(directory.join("log")).unwrap();
+        let source = (words[0] != "volume").then(|| directory.join("source"));
         let daemon = Command::new("shunt")
-            .arg(kind)
+            .args(words)
             .args(arguments)
-            .args([directory.join("source"), directory.join("mount")])
+            .args(source)
+            .arg(directory.join("mount"))
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .stdin(Stdio::null())
@@ -123,10 +139,8 @@ pub fn set(path: &Path, name: &str, value: &str) {
 /// The names of extended attributes.
 pub fn listxattr(path: &Path) -> Vec<String> {
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-    // SAFETY: the path ends in a NUL; nothing is written.
-    let size = unsafe { libc::listxattr(path.as_ptr(), std::ptr::null_mut(), 0) };
-    let mut list = vec![0u8; usize::try_from(size).expect("a size")];
-    // SAFETY: as above, and `list` has that room.
+    let mut list = vec![0u8; 1024];
+    // SAFETY: the path ends in a NUL, and `list` has that room.
     let length = unsafe { libc::listxattr(path.as_ptr(), list.as_mut_ptr().cast(), list.len()) };
     let length = usize::try_from(length).expect("a list");
     let names = list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty());

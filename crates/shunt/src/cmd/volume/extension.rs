@@ -28,11 +28,15 @@ pub fn serve(
 
 #[cfg(feature = "extension")]
 fn extended(
-    service: Service<VolumeFs>,
+    mut service: Service<VolumeFs>,
     program: Vec<u8>,
     args: &VolumeMountArgs,
 ) -> Service<shunt_fuse_ext::Extended<VolumeFs>> {
+    use shunt_fuse::Capabilities;
     use shunt_fuse_ext::{AccessTimes, Extended, Extension};
+
+    // A listing fills the tables with all that it shows, not only with its beginning.
+    service.config = service.config.without(Capabilities::READDIRPLUS_AUTO);
 
     // Whatever synchronisation changes is told. The replica must know which files are open: the daemon opens them.
     let extension = Extension {
