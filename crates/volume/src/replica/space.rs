@@ -184,15 +184,23 @@ impl Replica {
         self.commit()?;
         let mut freed = 0;
         for nums in self.leavers(bytes)?.chunks(TOGETHER) {
+            let mut left = Vec::new();
             freed = self.change(|core, _| {
                 let mut freed = freed;
                 for &num in nums {
-                    if freed < bytes {
-                        freed += core.leave(num)?.unwrap_or(0);
+                    if freed < bytes
+                        && let Some(bytes) = core.leave(num)?
+                    {
+                        freed += bytes;
+                        left.push(num);
                     }
                 }
                 Ok(freed)
             })?;
+            // They take no blocks any more.
+            if let Some(caches) = self.inner.shared.caches.get() {
+                left.into_iter().for_each(|num| caches.object_changed(num));
+            }
         }
         if freed > 0 {
             while self.reap(4096)? > 0 {}
