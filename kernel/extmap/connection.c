@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0
+/* What lies between a control descriptor and the files made with it. */
+
+#include <linux/file.h>
+#include <linux/moduleparam.h>
+#include <linux/pagemap.h>
+#include <linux/slab.h>
+
+#include "private.h"
+
+static int most_files = 1 << 20;
+module_param(most_files, int, 0644);
+MODULE_PARM_DESC(most_files, "Files of one connection (default 1048576)");
+
+static int most_extents = 1 << 22;
+module_param(most_extents, int, 0644);
+MODULE_PARM_DESC(most_extents, "Extents of one connection, each 64 bytes (default 4194304)");
+
+/* The open block device, with a reference. */
+static struct file *device_of(const struct extmap_bind *bind)
+{
+	struct file *device = fget(bind->device);
+	int err = -ENOTBLK;
+
+	if (!device)
+		return ERR_PTR(-EBADF);
+	if (!S_ISBLK(file_inode(device)->i_mode) || !S_ISBLK(device->f_mapping->host->i_mode))
+		goto refused;
+	err = -EACCES;
+	if (!(device->f_mode & FMODE_READ))
+		goto refused;
+	err = -EINVAL;
+	if (!is_power_of_2(bind->block_size) || bind->block_size > PAGE_SIZE ||
+	    bind->block_size < bdev_logical_block_size(file_bdev(device)))
+		goto refused;
+	return device;
+
+refused:
+	fput(device);
+	return ERR_PTR(err);
+}
+
+struct extmap_connection *extmap_connection_new(struct extmap_bind *bind)
+{
+	struct extmap_connection *c;
+	struct file *device = device_of(bind);
+	int err;
+
+	if (IS_ERR(device))
+		return ERR_CAST(device);
+	/* What was written through the device's own cache is read past it. */
+	err = sync_blockdev(file_bdev(device));
+	if (err)
+		goto no_memory;
+	err = -ENOMEM;
+	c = kzalloc(sizeof(*c), GFP_KERNEL_ACCOUNT);
+	if (!c)
+		goto no_memory;
+	c->device = device;
+	c->device_size = bdev_nr_bytes(file_bdev(device));
+	c->block_size = bind->block_size;
+	spin_lock_init(&c->lock);
+	INIT_LIST_HEAD(&c->files);
+	INIT_LIST_HEAD(&c->quiet);
+	init_waitqueue_head(&c->evicted);
+	c->mount = extmap_mount(c);
+	err = PTR_ERR_OR_ZERO(c->mount);
+	if (err)
+		goto no_mount;
+	bind->device_size = c->device_size;
+	return c;
+
+no_mount:
+	kfree(c);
+no_memory:
+	fput(device);
+	return ERR_PTR(err);
+}
+
+int extmap_connection_add(struct extmap_connection *c, struct extmap_inode *file)
+{
+	if (atomic_inc_return(&c->file_count) > READ_ONCE(most_files)) {
+		atomic_dec(&c->file_count);
+		return -EMFILE;
+	}
+	spin_lock(&c->lock);
+	list_add(&file->list, &c->files);
+	spin_unlock(&c->lock);
+	return 0;
+}
+
+/* The file is being evicted, and has no pages any more. */
+void extmap_connection_remove(struct extmap_connection *c, struct extmap_inode *file)
+{
+	spin_lock(&c->lock);
+	list_del_init(&file->list);
+	/* Under the lock: who waits may free nothing before it is given up. */
+	wake_up(&c->evicted);
+	spin_unlock(&c->lock);
+	atomic_dec(&c->file_count);
+}
+
+int extmap_connection_charge(struct extmap_connection *c, u32 runs)
+{
+	if (atomic_add_return(runs, &c->run_count) > READ_ONCE(most_extents)) {
+		atomic_sub(runs, &c->run_count);
+		return -E2BIG;
+	}
+	return 0;
+}
+
+void extmap_connection_uncharge(struct extmap_connection *c, u32 runs)
+{
+	atomic_sub(runs, &c->run_count);
+}
+
+/*
+ * The next file on which I/O may be under way. False where there is one that
+ * cannot be held, because it is being evicted: that one goes by itself.
+ */
+static bool next_file(struct extmap_connection *c, struct inode **next)
+{
+	struct extmap_inode *file;
+	bool told = true;
+
+	*next = NULL;
+	spin_lock(&c->lock);
+	list_for_each_entry(file, &c->files, list) {
+		*next = igrab(&file->vfs);
+		if (*next) {
+			list_move(&file->list, &c->quiet);
+			break;
+		}
+		told = false;
+	}
+	spin_unlock(&c->lock);
+	return told || *next;
+}
+
+/*
+ * The control descriptor was closed: whoever reads later gets EIO or SIGBUS.
+ * Returns when nothing uses the device any more. A begin that saw it not ended
+ * has counted itself as direct I/O or holds a folio's lock, so that waiting
+ * for these waits for its end.
+ */
+void extmap_connection_end(struct extmap_connection *c)
+{
+	struct inode *inode;
+
+	WRITE_ONCE(c->ended, true);
+	/* With the locks below: seen by each begin that is not waited for. */
+	smp_mb();
+	for (;;) {
+		wait_event(c->evicted, next_file(c, &inode));
+		if (!inode)
+			break;
+		inode_lock(inode);
+		inode_dio_wait(inode);
+		filemap_invalidate_lock(inode->i_mapping);
+		truncate_inode_pages(inode->i_mapping, 0);
+		filemap_invalidate_unlock(inode->i_mapping);
+		inode_unlock(inode);
+		iput(inode);
+	}
+	fput(c->device);
+	/* Files that are still open keep the rest. */
+	kern_unmount(c->mount);
+}

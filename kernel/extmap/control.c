@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The character device: a descriptor of it is a connection. */
+
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "private.h"
+
+struct extmap_control {
+	struct mutex binding;
+	struct extmap_connection *connection;	/* set once */
+};
+
+static int control_open(struct inode *inode, struct file *file)
+{
+	struct extmap_control *control = kzalloc(sizeof(*control), GFP_KERNEL_ACCOUNT);
+
+	if (!control)
+		return -ENOMEM;
+	mutex_init(&control->binding);
+	file->private_data = control;
+	return nonseekable_open(inode, file);
+}
+
+static int control_release(struct inode *inode, struct file *file)
+{
+	struct extmap_control *control = file->private_data;
+
+	if (control->connection)
+		extmap_connection_end(control->connection);
+	mutex_destroy(&control->binding);
+	kfree(control);
+	return 0;
+}
+
+static long control_bind(struct extmap_control *control, struct extmap_bind __user *arg)
+{
+	struct extmap_connection *connection;
+	struct extmap_bind bind;
+	long err;
+
+	if (copy_from_user(&bind, arg, sizeof(bind)))
+		return -EFAULT;
+	if (bind.version != EXTMAP_VERSION)
+		return -EPROTO;
+	if (bind.unused)
+		return -EINVAL;
+	mutex_lock(&control->binding);
+	err = -EBUSY;
+	if (control->connection)
+		goto out;
+	connection = extmap_connection_new(&bind);
+	err = PTR_ERR_OR_ZERO(connection);
+	if (err)
+		goto out;
+	/* Whoever sees it sees what it consists of. */
+	smp_store_release(&control->connection, connection);
+	if (copy_to_user(arg, &bind, sizeof(bind)))
+		err = -EFAULT;
+out:
+	mutex_unlock(&control->binding);
+	return err;
+}
+
+static long control_file(struct extmap_connection *connection, struct extmap_file __user *arg)
+{
+	struct extmap_file file;
+
+	if (copy_from_user(&file, arg, sizeof(file)))
+		return -EFAULT;
+	if (file.unused)
+		return -EINVAL;
+	/* Told as the result: an answer that cannot be copied would leave a descriptor behind. */
+	return extmap_file_new(connection, file.size);
+}
+
+static long control_push(struct extmap_connection *connection, struct extmap_push __user *arg)
+{
+	struct extmap_push push;
+
+	if (copy_from_user(&push, arg, sizeof(push)))
+		return -EFAULT;
+	return extmap_file_push(connection, &push);
+}
+
+static long control_ioctl(struct file *file, unsigned int command, unsigned long arg)
+{
+	struct extmap_control *control = file->private_data;
+	struct extmap_connection *connection;
+	void __user *user = (void __user *)arg;
+
+	if (command == EXTMAP_BIND)
+		return control_bind(control, user);
+	connection = smp_load_acquire(&control->connection);
+	if (!connection)
+		return -ENOTCONN;
+	switch (command) {
+	case EXTMAP_FILE:
+		return control_file(connection, user);
+	case EXTMAP_PUSH:
+		return control_push(connection, user);
+	default:
+		return -ENOTTY;
+	}
+}
+
+static const struct file_operations control_operations = {
+	.owner = THIS_MODULE,
+	.open = control_open,
+	.release = control_release,
+	.unlocked_ioctl = control_ioctl,
+	/* Numbers and structures are the same for 32-bit programs. */
+	.compat_ioctl = compat_ptr_ioctl,
+};
+
+static struct miscdevice control_device = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "shunt_extmap",
+	.fops = &control_operations,
+	.mode = 0600,
+};
+
+int extmap_control_init(void)
+{
+	return misc_register(&control_device);
+}
+
+void extmap_control_exit(void)
+{
+	misc_deregister(&control_device);
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Files: made, given their extents, and read. */
+
+#include <linux/cred.h>
+#include <linux/fiemap.h>
+#include <linux/file.h>
+#include <linux/module.h>
+#include <linux/mount.h>
+#include <linux/pagemap.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "private.h"
+
+static int file_open(struct inode *inode, struct file *file)
+{
+	file->f_mode |= FMODE_CAN_ODIRECT;
+	return generic_file_open(inode, file);
+}
+
+static ssize_t read_iter(struct kiocb *iocb, struct iov_iter *to)
+{
+	struct inode *inode = file_inode(iocb->ki_filp);
+	ssize_t count;
+
+	if (!(iocb->ki_flags & IOCB_DIRECT))
+		return filemap_read(iocb, to, 0);
+	if (!iov_iter_count(to))
+		return 0;
+	if (iocb->ki_flags & IOCB_NOWAIT) {
+		if (!inode_trylock_shared(inode))
+			return -EAGAIN;
+	} else {
+		inode_lock_shared(inode);
+	}
+	count = iomap_dio_rw(iocb, to, &extmap_iomap_ops, NULL, 0, NULL, 0);
+	inode_unlock_shared(inode);
+	return count;
+}
+
+static loff_t seek(struct file *file, loff_t offset, int whence)
+{
+	struct inode *inode = file_inode(file);
+
+	if (whence != SEEK_HOLE && whence != SEEK_DATA)
+		return generic_file_llseek(file, offset, whence);
+	inode_lock_shared(inode);
+	if (whence == SEEK_HOLE)
+		offset = iomap_seek_hole(inode, offset, &extmap_iomap_ops);
+	else
+		offset = iomap_seek_data(inode, offset, &extmap_iomap_ops);
+	inode_unlock_shared(inode);
+	if (offset < 0)
+		return offset;
+	return vfs_setpos(file, offset, inode->i_sb->s_maxbytes);
+}
+
+static int fiemap(struct inode *inode, struct fiemap_extent_info *info, u64 start, u64 length)
+{
+	int err;
+
+	inode_lock_shared(inode);
+	err = iomap_fiemap(inode, info, start, length, &extmap_iomap_ops);
+	inode_unlock_shared(inode);
+	return err;
+}
+
+/*
+ * The inode has them as well as the file: FUSE opens it once more for each of
+ * its own files.
+ */
+const struct file_operations extmap_file_operations = {
+	.owner = THIS_MODULE,
+	.open = file_open,
+	.llseek = seek,
+	.read_iter = read_iter,
+	.splice_read = filemap_splice_read,
+	.mmap = generic_file_readonly_mmap,
+};
+
+/* Attributes are the file system's, which has names for them; here they stay. */
+static int setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *attributes)
+{
+	return -EPERM;
+}
+
+static const struct inode_operations inode_operations = {
+	.setattr = setattr,
+	.fiemap = fiemap,
+};
+
+static struct inode *inode_new(struct extmap_connection *c, u64 size)
+{
+	struct inode *inode = new_inode(c->mount->mnt_sb);
+	int err;
+
+	if (!inode)
+		return ERR_PTR(-ENOMEM);
+	inode->i_ino = get_next_ino();
+	inode->i_mode = S_IFREG | 0400;
+	inode->i_uid = current_fsuid();
+	inode->i_gid = current_fsgid();
+	inode->i_blkbits = ilog2(c->block_size);
+	inode->i_flags = S_NOATIME;
+	inode->i_op = &inode_operations;
+	inode->i_fop = &extmap_file_operations;
+	inode->i_mapping->a_ops = &extmap_pages;
+	simple_inode_init_ts(inode);
+	i_size_write(inode, size);
+	mapping_set_large_folios(inode->i_mapping);
+	/* Pages of an inode that is not hashed are never written back. */
+	insert_inode_hash(inode);
+	err = extmap_connection_add(c, extmap_inode(inode));
+	if (err) {
+		iput(inode);
+		return ERR_PTR(err);
+	}
+	return inode;
+}
+
+/*
+ * Opened in the usual way, by a dentry without name or parent: that takes all
+ * the references, and sets all the modes, that its end and its uses rely on.
+ */
+static struct file *open_new(struct extmap_connection *c, u64 size)
+{
+	struct inode *inode = inode_new(c, size);
+	struct path path = { .mnt = c->mount };
+	struct file *file;
+
+	if (IS_ERR(inode))
+		return ERR_CAST(inode);
+	path.dentry = d_alloc_anon(c->mount->mnt_sb);
+	if (!path.dentry) {
+		iput(inode);
+		return ERR_PTR(-ENOMEM);
+	}
+	d_instantiate(path.dentry, inode);
+	file = dentry_open(&path, O_RDONLY | O_LARGEFILE, current_cred());
+	dput(path.dentry);
+	return file;
+}
+
+int extmap_file_new(struct extmap_connection *c, u64 size)
+{
+	struct file *file;
+	int fd;
+
+	if (size > MAX_LFS_FILESIZE)
+		return -EFBIG;
+	fd = get_unused_fd_flags(O_CLOEXEC);
+	if (fd < 0)
+		return fd;
+	file = open_new(c, size);
+	if (IS_ERR(file)) {
+		put_unused_fd(fd);
+		return PTR_ERR(file);
+	}
+	fd_install(fd, file);
+	return fd;
+}
+
+static int add(struct extmap_connection *c, struct inode *inode,
+	       const struct extmap_extent *extents, u32 count)
+{
+	struct address_space *mapping = inode->i_mapping;
+	int err;
+
+	inode_lock(inode);
+	inode_dio_wait(inode);
+	filemap_invalidate_lock(mapping);
+	err = extmap_map_add(c, &extmap_inode(inode)->map, extents, count);
+	/* What was read of the holes is not true any more. */
+	if (!err && mapping->nrpages)
+		truncate_inode_pages(mapping, 0);
+	filemap_invalidate_unlock(mapping);
+	inode_unlock(inode);
+	return err;
+}
+
+int extmap_file_push(struct extmap_connection *c, const struct extmap_push *push)
+{
+	struct extmap_extent *extents;
+	struct file *file;
+	int err;
+
+	if (!push->count || push->count > EXTMAP_PUSH_MOST)
+		return -EINVAL;
+	file = fget(push->fd);
+	if (!file)
+		return -EBADF;
+	err = -EBADF;
+	if (file->f_op != &extmap_file_operations || file_inode(file)->i_sb != c->mount->mnt_sb)
+		goto out;
+	extents = vmemdup_array_user(u64_to_user_ptr(push->extents), push->count, sizeof(*extents));
+	err = PTR_ERR_OR_ZERO(extents);
+	if (err)
+		goto out;
+	err = add(c, file_inode(file), extents, push->count);
+	kvfree(extents);
+out:
+	fput(file);
+	return err;
+}

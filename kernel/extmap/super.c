@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A superblock for each connection: its write-back and read-ahead are those
+ * of the device, and it lives as long as anything of the connection does.
+ */
+
+#include <linux/backing-dev.h>
+#include <linux/module.h>
+#include <linux/mount.h>
+#include <linux/pagemap.h>
+#include <linux/pseudo_fs.h>
+#include <linux/slab.h>
+
+#include "private.h"
+
+#define EXTMAP_MAGIC 0x65786d70
+
+static struct kmem_cache *inodes;
+
+static struct inode *alloc_inode(struct super_block *sb)
+{
+	struct extmap_inode *file = alloc_inode_sb(sb, inodes, GFP_KERNEL);
+
+	if (!file)
+		return NULL;
+	extmap_map_init(&file->map);
+	INIT_LIST_HEAD(&file->list);
+	return &file->vfs;
+}
+
+static void free_inode(struct inode *inode)
+{
+	kmem_cache_free(inodes, extmap_inode(inode));
+}
+
+static void evict_inode(struct inode *inode)
+{
+	struct extmap_connection *c = extmap_connection(inode->i_sb);
+	struct extmap_inode *file = extmap_inode(inode);
+
+	truncate_inode_pages_final(&inode->i_data);
+	clear_inode(inode);
+	/* The root is nobody's file. */
+	if (list_empty(&file->list))
+		return;
+	extmap_map_clear(c, &file->map);
+	extmap_connection_remove(c, file);
+}
+
+static const struct super_operations super_operations = {
+	.alloc_inode = alloc_inode,
+	.free_inode = free_inode,
+	.evict_inode = evict_inode,
+	/* Nobody can find a file again that is not open. */
+	.drop_inode = generic_delete_inode,
+	.statfs = simple_statfs,
+};
+
+/* What /proc shows of an open file. */
+static char *name_of(struct dentry *dentry, char *buffer, int size)
+{
+	char name[32];
+	int length = scnprintf(name, sizeof(name), "extmap:[%lu]", d_inode(dentry)->i_ino) + 1;
+
+	if (length > size)
+		return ERR_PTR(-ENAMETOOLONG);
+	return memcpy(buffer + size - length, name, length);
+}
+
+static const struct dentry_operations dentry_operations = {
+	.d_dname = name_of,
+};
+
+static int init_context(struct fs_context *context)
+{
+	struct pseudo_fs_context *pseudo = init_pseudo(context, EXTMAP_MAGIC);
+
+	if (!pseudo)
+		return -ENOMEM;
+	pseudo->ops = &super_operations;
+	pseudo->dops = &dentry_operations;
+	return 0;
+}
+
+static void kill_super(struct super_block *sb)
+{
+	struct extmap_connection *c = extmap_connection(sb);
+
+	kill_anon_super(sb);
+	/* None where the mount failed. */
+	kfree(c);
+}
+
+/* Not registered: nobody can mount it. */
+static struct file_system_type type = {
+	.owner = THIS_MODULE,
+	.name = "extmap",
+	.init_fs_context = init_context,
+	.kill_sb = kill_super,
+};
+
+/* From then on the connection goes with the superblock. */
+struct vfsmount *extmap_mount(struct extmap_connection *c)
+{
+	struct vfsmount *mount = kern_mount(&type);
+	struct super_block *sb;
+
+	if (IS_ERR(mount))
+		return mount;
+	sb = mount->mnt_sb;
+	/* It has no files yet for which any of this would matter. */
+	sb->s_fs_info = c;
+	sb->s_maxbytes = MAX_LFS_FILESIZE;
+	sb->s_bdi = bdi_get(file_bdev(c->device)->bd_disk->bdi);
+	return mount;
+}
+
+static void init_once(void *object)
+{
+	struct extmap_inode *file = object;
+
+	inode_init_once(&file->vfs);
+}
+
+int extmap_super_init(void)
+{
+	inodes = kmem_cache_create("shunt_extmap_file", sizeof(struct extmap_inode), 0,
+				   SLAB_RECLAIM_ACCOUNT | SLAB_ACCOUNT, init_once);
+	return inodes ? 0 : -ENOMEM;
+}
+
+void extmap_super_exit(void)
+{
+	/* Inodes are freed after a grace period. */
+	rcu_barrier();
+	kmem_cache_destroy(inodes);
+}
