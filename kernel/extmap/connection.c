@@ -59,6 +59,7 @@ struct extmap_connection *extmap_connection_new(struct extmap_bind *bind)
 	c->device = device;
 	c->device_size = bdev_nr_bytes(file_bdev(device));
 	c->block_size = bind->block_size;
+	c->device_block = bdev_logical_block_size(file_bdev(device));
 	spin_lock_init(&c->lock);
 	INIT_LIST_HEAD(&c->files);
 	INIT_LIST_HEAD(&c->quiet);

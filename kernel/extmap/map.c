@@ -80,9 +80,10 @@ static int insert(struct extmap_map *map, struct extmap_run *new)
 /* User space is not trusted with any of it. */
 static int check(const struct extmap_connection *c, const struct extmap_extent *extent)
 {
-	u64 misplaced = extent->offset | extent->device | extent->length;
-
-	if (!extent->length || misplaced & (c->block_size - 1))
+	if (!extent->length || (extent->offset | extent->length) & (c->block_size - 1))
+		return -EINVAL;
+	/* A partition may begin anywhere. */
+	if (extent->device & (c->device_block - 1))
 		return -EINVAL;
 	if (extent->flags & ~EXTMAP_UNWRITTEN || extent->unused)
 		return -EINVAL;

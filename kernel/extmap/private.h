@@ -38,7 +38,8 @@ struct extmap_connection {
 	/* Open until the control descriptor is closed, and not used later. */
 	struct file *device;
 	u64 device_size;
-	u32 block_size;
+	u32 block_size;			/* of files */
+	u32 device_block;
 	bool ended;			/* nothing more may reach the device */
 
 	spinlock_t lock;		/* the lists */

@@ -68,8 +68,9 @@ impl FileSystem for Ext4 {
             // Remembered: files are never opened or released again, and every request names the inode alone.
             return Err(Errno::NOSYS);
         }
-        may_open(&self.inode(node)?, args.flags)?;
-        Ok(self.opened(request))
+        let inode = self.inode(node)?;
+        may_open(&inode, args.flags)?;
+        Ok(self.opened_mapped(request, &inode, self.opened(request)))
     }
 
     async fn create(

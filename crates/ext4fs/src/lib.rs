@@ -27,6 +27,7 @@ mod face;
 mod flags;
 mod known;
 mod listing;
+mod mapped;
 mod names;
 mod opens;
 mod places;
@@ -40,11 +41,13 @@ use std::sync::Arc;
 
 use shunt_ext4::Filesystem;
 use shunt_ext4::layout::{Compat, Incompat};
+use shunt_extmap::Connection;
 use shunt_fuse::mount::MountOptions;
 use shunt_fuse::{Capabilities, Config, Profile};
 
 use damage::Damage;
 use known::Known;
+use mapped::Mapped;
 use reaper::Reaper;
 
 pub use reads::{Atime, ReadTimes};
@@ -60,6 +63,8 @@ pub struct Ext4 {
     /// Set where anything may be changed.
     reaper: Option<Reaper>,
     read_times: ReadTimes,
+    /// Set where the kernel reads files by itself.
+    mapped: Option<Mapped>,
 }
 
 impl Ext4 {
@@ -77,12 +82,20 @@ impl Ext4 {
             damage: Damage::default(),
             known: Known::default(),
             reaper,
+            mapped: None,
         })
     }
 
     /// How reads are noted, where the image may be written. By default as with `relatime`.
     pub fn with_read_times(mut self, read_times: ReadTimes) -> Self {
         self.read_times = read_times;
+        self
+    }
+
+    /// Has the kernel read files by itself, from the block device that the image lies on or that was made of it; what it
+    /// cannot read so goes through the daemon. Has no effect where the image may be written.
+    pub fn with_device(mut self, connection: Connection) -> Self {
+        self.mapped = (!self.is_writable()).then(|| Mapped::new(connection));
         self
     }
 
@@ -112,7 +125,10 @@ impl Ext4 {
         let config = match self.is_writable() {
             true => Config::new(Profile::Writeback),
             // The write-back cache asks for attributes again after each close.
-            false => Config::new(Profile::Passthrough).without(Capabilities::PASSTHROUGH),
+            false if self.mapped.is_none() => {
+                Config::new(Profile::Passthrough).without(Capabilities::PASSTHROUGH)
+            }
+            false => Config::new(Profile::Passthrough),
         };
         config.want(wanted | acls)
     }
@@ -124,9 +140,11 @@ impl Ext4 {
     }
 
     /// Without the key, encrypted files cannot be opened, nor can others be written that are immutable: opens are asked for
-    /// only where there may be some.
+    /// only where there may be some, or where an open says that the kernel is to read the file by itself.
     fn opens_matter(&self) -> bool {
-        self.is_writable() || self.filesystem.geometry().incompat.contains(Incompat::ENCRYPT)
+        self.is_writable()
+            || self.mapped.is_some()
+            || self.filesystem.geometry().incompat.contains(Incompat::ENCRYPT)
     }
 
     fn may_have_xattrs(&self) -> bool {

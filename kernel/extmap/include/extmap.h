@@ -25,7 +25,7 @@
 struct extmap_bind {
 	__u32 version;		/* EXTMAP_VERSION */
 	__s32 device;		/* a descriptor */
-	__u32 block_size;	/* what extents are aligned to */
+	__u32 block_size;	/* of files: offset and length of extents are multiples */
 	__u32 unused;
 	__u64 device_size;	/* out */
 };
@@ -47,7 +47,7 @@ struct extmap_file {
 
 struct extmap_extent {
 	__u64 offset;		/* in the file */
-	__u64 device;		/* on the device */
+	__u64 device;		/* on the device: a multiple of its own block size */
 	__u64 length;
 	__u32 flags;		/* EXTMAP_UNWRITTEN */
 	__u32 unused;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::error::Result;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
-use super::MountArgs;
+use super::{DataArg, MountArgs};
 
 /// `shunt ext4 IMAGE MOUNTPOINT`, or `shunt ext4 COMMAND IMAGE ...`.
 #[derive(Clone, Debug)]
@@ -71,6 +71,10 @@ pub struct Ext4MountArgs {
     /// Keep the daemon's memory from being swapped out. Takes root, or an unlimited RLIMIT_MEMLOCK
     #[arg(long)]
     pub mlock: bool,
+
+    /// Who moves the content of files
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    pub data: DataArg,
 
     /// Have the kernel answer what was asked before, by a program in it: `builtin`, or a file that clang made. Needs the
     /// module shunt_fuse_ext and a build with the feature `extension`; without them the daemon answers

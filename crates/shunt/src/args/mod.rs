@@ -1,6 +1,7 @@
 //! What command lines are made of.
 
 mod cache;
+mod data;
 mod ext4;
 mod gateway;
 pub mod ids;
@@ -17,6 +18,7 @@ mod volume;
 mod wakeful;
 
 pub use cache::CacheArg;
+pub use data::DataArg;
 pub use ext4::{Ext4Args, Ext4Command, Ext4MountArgs, ImageArgs, PlaceArgs};
 pub use gateway::{InviteArgs, JoinArgs, NodesCommand, ServeArgs, ServedArgs};
 pub use killpriv::KillprivArg;

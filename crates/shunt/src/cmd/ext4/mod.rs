@@ -2,6 +2,7 @@
 
 mod block;
 mod cat;
+mod data;
 mod disk;
 mod extension;
 mod extents;

@@ -10,7 +10,7 @@ use shunt_ext4fs::Ext4;
 use shunt_fuse::mount::MountOptions;
 use shunt_fuse::mount::bdi::BdiTuning;
 
-use super::{Ext4MountArgs, Image, disk, extension, memory, read_times};
+use super::{Ext4MountArgs, Image, data, disk, extension, memory, read_times};
 use crate::args::PlaceArgs;
 use crate::cmd::print;
 use crate::daemon;
@@ -48,6 +48,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     }
     let filesystem = filesystem(&image, &args.place)?;
     filesystem.discard_freed(args.discard);
+    let device = data::device(args.data, &image, &filesystem)?;
     let block = block(&mut image, &args.place, &filesystem)?;
     let source = match (fs::canonicalize(&image.path), args.fd) {
         (Ok(source), _) => source,
@@ -60,6 +61,11 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     let ext4 = Ext4::new(filesystem, Some(image.file.into()))
         .map_err(|error| failed(format_args!("cannot start a thread: {error}")))?;
     let ext4 = ext4.with_read_times(read_times::of(&args.mount.options));
+    let mapped = device.is_some();
+    let ext4 = match device {
+        Some(device) => ext4.with_device(device),
+        None => ext4,
+    };
     if args.mlock {
         memory::lock()?;
     }
@@ -69,7 +75,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
         config: ext4.config(),
         options: ext4.mount_options(),
         cache: "exclusive".to_owned(),
-        passthrough_off: Some("file data is cached by the kernel".to_owned()),
+        passthrough_off: (!mapped).then(|| "file data is cached by the kernel".to_owned()),
         tuning: BdiTuning {
             // Otherwise writers may dirty one percent of memory, and are slowed down hard.
             max_ratio: ext4.is_writable().then_some(100),

@@ -1,0 +1,113 @@
+//! Files that the kernel reads from the device by itself: it is told where their content lies when they are opened.
+
+use std::os::fd::AsFd as _;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use shunt_ext4::Inode;
+use shunt_extmap::{Connection, Extent};
+use shunt_fuse::{Backing, Opened, Passthrough, Request};
+
+use crate::Ext4;
+
+/// Extents of one file; one that has more is read through the daemon.
+const MOST_EXTENTS: usize = 1 << 16;
+
+/// Files that stay mapped while nobody has them open. What the kernel has cached of a file goes with its mapping.
+const MOST_KEPT: usize = 4096;
+/// Their extents, at 64 bytes of the kernel's memory each.
+const MOST_KEPT_EXTENTS: usize = 1 << 18;
+
+/// A device, and the files mapped to it.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    connection: Connection,
+    kept: Mutex<Kept>,
+}
+
+/// Files that were mapped lately.
+#[derive(Debug, Default)]
+struct Kept {
+    files: HashMap<u32, File>,
+    extents: usize,
+    /// Uses so far.
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct File {
+    backing: Backing,
+    extents: usize,
+    used: u64,
+}
+
+impl Kept {
+    fn find(&mut self, number: u32) -> Option<Backing> {
+        self.clock += 1;
+        let file = self.files.get_mut(&number)?;
+        file.used = self.clock;
+        Some(file.backing.clone())
+    }
+
+    /// Keeps it, and tells what is to be dropped, once nobody waits for that.
+    #[must_use]
+    fn keep(&mut self, number: u32, backing: Backing, extents: usize) -> Vec<File> {
+        let mut dropped = Vec::new();
+        if self.files.len() >= MOST_KEPT || self.extents + extents > MOST_KEPT_EXTENTS {
+            // The older half: looking for it once is dear, and done once for as many.
+            let mut uses: Vec<u64> = self.files.values().map(|file| file.used).collect();
+            let middle = uses.len() / 2;
+            let limit = if uses.is_empty() { 0 } else { *uses.select_nth_unstable(middle).1 };
+            dropped = self.files.extract_if(|_, file| file.used <= limit).map(|(_, file)| file).collect();
+            self.extents -= dropped.iter().map(|file| file.extents).sum::<usize>();
+        }
+        self.extents += extents;
+        if let Some(before) = self.files.insert(number, File { backing, extents, used: self.clock }) {
+            self.extents -= before.extents;
+            dropped.push(before);
+        }
+        dropped
+    }
+}
+
+impl Mapped {
+    pub(crate) fn new(connection: Connection) -> Self {
+        Self { connection, kept: Mutex::default() }
+    }
+
+    fn map(&self, passthrough: &Passthrough, fs: &Ext4, inode: &Inode) -> Option<Backing> {
+        if let Some(backing) = self.kept.lock().find(inode.number) {
+            return Some(backing);
+        }
+        let extents = fs.told(fs.filesystem.extents(inode, MOST_EXTENTS)).ok()??;
+        let refused = |error: std::io::Error| tracing::debug!(inode = inode.number, %error, "not mapped");
+        let file = self.connection.file(inode.size).map_err(refused).ok()?;
+        let of_device = |extent: &shunt_ext4::Extent| {
+            let shunt_ext4::Extent { offset, device, length, written } = *extent;
+            Extent { offset, device, length, written }
+        };
+        let extents: Vec<Extent> = extents.iter().map(of_device).collect();
+        file.push(&extents).map_err(refused).ok()?;
+        let node = crate::answer::node(inode.number);
+        let backing = passthrough.share(node, file.as_fd());
+        let backing = backing.inspect_err(|errno| tracing::debug!(%errno, "no backing file")).ok()?;
+        drop(self.kept.lock().keep(inode.number, backing.clone(), extents.len()));
+        Some(backing)
+    }
+}
+
+impl Ext4 {
+    /// The file opened past the daemon, where that can be.
+    pub(crate) fn opened_mapped(&self, request: &Request<'_>, inode: &Inode, opened: Opened) -> Opened {
+        let backing = self.mapped.as_ref().zip(request.session().passthrough());
+        match backing.and_then(|(mapped, passthrough)| mapped.map(passthrough, self, inode)) {
+            Some(backing) => Opened::passthrough(opened.handle, backing).no_flush(),
+            None => opened,
+        }
+    }
+
+    /// Files that the kernel reads by itself, open or kept; `None` where it reads none.
+    pub fn mapped_files(&self) -> Option<u64> {
+        self.mapped.as_ref().map(|mapped| mapped.kept.lock().files.len() as u64)
+    }
+}

@@ -1,0 +1,120 @@
+//! The calls of the module and of loop devices. Their structures are those of `kernel/extmap/include/extmap.h` and
+//! `linux/loop.h`.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+const fn call(direction: u32, kind: u32, number: u32, size: usize) -> libc::Ioctl {
+    ((direction << 30) | ((size as u32) << 16) | (kind << 8) | number) as libc::Ioctl
+}
+
+const WRITE: u32 = 1;
+const READ: u32 = 2;
+
+const BIND: libc::Ioctl = call(READ | WRITE, 0xea, 1, size_of::<Bind>());
+const FILE: libc::Ioctl = call(WRITE, 0xea, 2, size_of::<NewFile>());
+const PUSH: libc::Ioctl = call(WRITE, 0xea, 3, size_of::<Push>());
+
+const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
+const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
+
+pub(crate) const VERSION: u32 = 1;
+/// Extents that one call takes.
+pub(crate) const PUSH_MOST: usize = 4096;
+pub(crate) const UNWRITTEN: u32 = 1;
+
+#[repr(C)]
+pub(crate) struct Bind {
+    pub(crate) version: u32,
+    pub(crate) device: RawFd,
+    pub(crate) block_size: u32,
+    pub(crate) unused: u32,
+    pub(crate) device_size: u64,
+}
+
+#[repr(C)]
+struct NewFile {
+    size: u64,
+    unused: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct RawExtent {
+    pub(crate) offset: u64,
+    pub(crate) device: u64,
+    pub(crate) length: u64,
+    pub(crate) flags: u32,
+    pub(crate) unused: u32,
+}
+
+#[repr(C)]
+struct Push {
+    fd: RawFd,
+    count: u32,
+    extents: u64,
+}
+
+/// `struct loop_config`.
+#[repr(C)]
+pub(crate) struct LoopConfig {
+    pub(crate) fd: u32,
+    pub(crate) block_size: u32,
+    places: [u64; 5],
+    numbers: [u32; 3],
+    pub(crate) flags: u32,
+    names: [u8; 160],
+    rest: [u64; 10],
+}
+
+// What the kernel has.
+const _: () = assert!(size_of::<LoopConfig>() == 304 && std::mem::offset_of!(LoopConfig, flags) == 60);
+const _: () = assert!(size_of::<Bind>() == 24 && size_of::<RawExtent>() == 32 && size_of::<Push>() == 16);
+
+impl LoopConfig {
+    pub(crate) fn new(file: BorrowedFd<'_>, flags: u32) -> Self {
+        let fd = file.as_raw_fd().cast_unsigned();
+        Self { fd, block_size: 0, places: [0; 5], numbers: [0; 3], flags, names: [0; 160], rest: [0; 10] }
+    }
+}
+
+fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+pub(crate) fn bind(control: BorrowedFd<'_>, bind: &mut Bind) -> io::Result<()> {
+    // SAFETY: reads and writes the structure, of the size that is in the number.
+    checked(unsafe { libc::ioctl(control.as_raw_fd(), BIND, &raw mut *bind) }).map(drop)
+}
+
+pub(crate) fn new_file(control: BorrowedFd<'_>, size: u64) -> io::Result<OwnedFd> {
+    let file = NewFile { size, unused: 0 };
+    // SAFETY: reads the structure, of the size that is in the number.
+    let fd = checked(unsafe { libc::ioctl(control.as_raw_fd(), FILE, &raw const file) })?;
+    // SAFETY: it was just made, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// At most [`PUSH_MOST`]; the module checks it.
+pub(crate) fn push(
+    control: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    extents: &[RawExtent],
+) -> io::Result<()> {
+    let count = u32::try_from(extents.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let push = Push { fd: file.as_raw_fd(), count, extents: extents.as_ptr() as u64 };
+    // SAFETY: reads the structure, and as many extents as there are.
+    checked(unsafe { libc::ioctl(control.as_raw_fd(), PUSH, &raw const push) }).map(drop)
+}
+
+/// The number of a loop device that nobody used a moment ago.
+pub(crate) fn free_loop(control: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY: no arguments.
+    let number = checked(unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) })?;
+    Ok(number.cast_unsigned())
+}
+
+pub(crate) fn configure_loop(device: BorrowedFd<'_>, config: &LoopConfig) -> io::Result<()> {
+    // SAFETY: reads the structure, which is as large as the kernel's.
+    checked(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const *config) }).map(drop)
+}

@@ -1,0 +1,28 @@
+//! Files whose bytes lie where this process says on a block device. The kernel reads them from there by itself: only
+//! where that is passes through user space, once.
+//!
+//! Needs the module `shunt_extmap` (`kernel/extmap`). The files that it makes are regular ones, which FUSE passthrough
+//! takes as backing files.
+//!
+//! ```no_run
+//! use std::io::Read;
+//! use shunt_extmap::{Connection, Extent};
+//!
+//! let disk = std::fs::File::open("/dev/vdb")?;
+//! let connection = Connection::bind(&disk, 4096)?;
+//! let file = connection.file(6000)?;
+//! file.push(&[Extent { offset: 0, device: 1 << 20, length: 8192, written: true }])?;
+//! let mut content = Vec::new();
+//! std::fs::File::from(file.into_fd()).read_to_end(&mut content)?;
+//! assert_eq!(content.len(), 6000);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+#![deny(missing_docs)]
+
+mod calls;
+mod connection;
+mod loop_device;
+
+pub use connection::{Connection, Extent, MappedFile, is_available};
+pub use loop_device::attach;

@@ -1,0 +1,111 @@
+//! A block device with known content, and mounts of an image.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use shunt_extmap::{Connection, Extent, attach};
+
+pub const BLOCK: u64 = 4096;
+
+/// Where it is loaded the kernel says so; elsewhere there is nothing to test.
+pub fn module_is_here() -> bool {
+    let here = shunt_extmap::is_available();
+    if !here {
+        eprintln!("skipped: the module shunt_extmap is not loaded");
+    }
+    here
+}
+
+/// A loop device.
+pub struct Disk {
+    pub device: File,
+    pub bytes: Vec<u8>,
+    _file: tempfile::NamedTempFile,
+}
+
+impl Disk {
+    /// `blocks` blocks, each of which says which one it is, again and again.
+    pub fn new(blocks: u64) -> Self {
+        let word = |n: u64| (n / (BLOCK / 8) << 32 | n % (BLOCK / 8)).to_le_bytes();
+        let bytes: Vec<u8> = (0..blocks * BLOCK / 8).flat_map(word).collect();
+        let mut file = tempfile::NamedTempFile::new_in("/scratch").unwrap();
+        file.write_all(&bytes).unwrap();
+        Self { device: attach(file.as_file()).unwrap(), bytes, _file: file }
+    }
+
+    pub fn connect(&self) -> Connection {
+        Connection::bind(&self.device, BLOCK as u32).unwrap()
+    }
+
+    /// What a file of these extents holds.
+    pub fn content(&self, size: u64, extents: &[Extent]) -> Vec<u8> {
+        let mut content = vec![0; size.next_multiple_of(BLOCK) as usize];
+        for extent in extents.iter().filter(|extent| extent.written && extent.offset < size) {
+            let length = extent.length.min(content.len() as u64 - extent.offset) as usize;
+            let (to, from) = (extent.offset as usize, extent.device as usize);
+            content[to..to + length].copy_from_slice(&self.bytes[from..from + length]);
+        }
+        content.truncate(size as usize);
+        content
+    }
+}
+
+/// In blocks.
+pub fn extent(offset: u64, device: u64, length: u64, written: bool) -> Extent {
+    Extent { offset: offset * BLOCK, device: device * BLOCK, length: length * BLOCK, written }
+}
+
+pub fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {text}{errors}");
+    text
+}
+
+/// Caches are cold.
+pub fn forget_caches() {
+    rustix::fs::sync();
+    fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+}
+
+/// Something mounted, until it is dropped.
+pub struct Mount(pub PathBuf);
+
+impl Mount {
+    /// By the kernel's own ext4.
+    pub fn kernel(image: &Path, at: &str, options: &str) -> Self {
+        fs::create_dir_all(at).unwrap();
+        run("/bin/mount", &["-t", "ext4", "-o", options, image.to_str().unwrap(), at]);
+        Self(at.into())
+    }
+
+    pub fn shunt(image: &Path, at: &str, more: &[&str]) -> Self {
+        fs::create_dir_all(at).unwrap();
+        let arguments = [&["ext4", "--daemon"][..], more, &[image.to_str().unwrap(), at]].concat();
+        println!("{}", run("shunt", &arguments).trim_end());
+        Self(at.into())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Requests of one kind so far.
+    pub fn requests(&self, kind: &str) -> u64 {
+        let stat: serde_json::Value =
+            serde_json::from_str(&run("shunt", &["stat", "--json", self.0.to_str().unwrap()])).unwrap();
+        stat["requests"][kind]["count"].as_u64().unwrap_or(0)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let unmounted = Command::new("/bin/umount").arg(&self.0).status();
+        if !std::thread::panicking() {
+            assert!(unmounted.unwrap().success(), "cannot unmount {}", self.0.display());
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The module itself, and ext4 through it. Needs the module: `lab/extmap` runs these in the lab, where it is loaded.
+
+mod content;
+mod disk;
+mod ended;
+mod ext4;
+mod hostile;
+mod speed;
