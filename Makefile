@@ -55,6 +55,7 @@ lab:
 	@lab/suite
 	@lab/dkms
 	@lab/extension --long
+	@lab/extmap
 	@lab/virtiofs --long
 	@TIME=30 lab/policy
 

@@ -110,6 +110,22 @@ fn read(fs: &Filesystem, number: u32) -> Vec<u8> {
     content
 }
 
+/// What who knows the extents alone finds on the device.
+fn by_extents(fs: &Filesystem, number: u32, device: &[u8]) -> Vec<u8> {
+    let inode = fs.inode(number).unwrap();
+    let extents = fs.extents(&inode, usize::MAX).unwrap().unwrap();
+    let few = fs.extents(&inode, extents.len().saturating_sub(1)).unwrap();
+    assert!(few.is_none() || extents.is_empty());
+    let block = fs.geometry().block_size as usize;
+    let mut content = vec![0; (inode.size as usize).next_multiple_of(block)];
+    for extent in extents.iter().filter(|extent| extent.written) {
+        let [to, from, length] = [extent.offset, extent.device, extent.length].map(|number| number as usize);
+        content[to..to + length].copy_from_slice(&device[from..from + length]);
+    }
+    content.truncate(inode.size as usize);
+    content
+}
+
 fn name(n: usize) -> String {
     format!("file{n}")
 }
@@ -141,8 +157,10 @@ fn agrees(mkfs: &[&str], seed: u64) {
         engine.close().unwrap();
         fsck(&image.path());
         let engine = image.open();
+        let device = fs::read(image.path()).unwrap();
         for (number, model) in files.iter().zip(&models) {
             assert!(read(&engine, *number) == *model, "{mkfs:?}, round {round}");
+            assert!(by_extents(&engine, *number, &device) == *model, "{mkfs:?}, round {round}: extents");
         }
         if engine.has_journal() {
             run("e2fsck", &["-fy", "-E", "journal_only", crashed.to_str().unwrap()]).unwrap();

@@ -96,11 +96,7 @@ pub(crate) fn new_file(control: BorrowedFd<'_>, size: u64) -> io::Result<OwnedFd
 }
 
 /// At most [`PUSH_MOST`]; the module checks it.
-pub(crate) fn push(
-    control: BorrowedFd<'_>,
-    file: BorrowedFd<'_>,
-    extents: &[RawExtent],
-) -> io::Result<()> {
+pub(crate) fn push(control: BorrowedFd<'_>, file: BorrowedFd<'_>, extents: &[RawExtent]) -> io::Result<()> {
     let count = u32::try_from(extents.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let push = Push { fd: file.as_raw_fd(), count, extents: extents.as_ptr() as u64 };
     // SAFETY: reads the structure, and as many extents as there are.

@@ -54,7 +54,8 @@ fn all_ways_of_reading_agree() {
         return;
     }
     let disk = Disk::new(4096);
-    let scattered: Vec<_> = (0..300).map(|n| extent(n * 3, (n * 1237) % 4000, 1 + n % 3, n % 7 != 0)).collect();
+    let scattered: Vec<_> =
+        (0..300).map(|n| extent(n * 3, (n * 1237) % 4000, 1 + n % 3, n % 7 != 0)).collect();
     let backwards: Vec<_> = (0..64).rev().map(|n| extent(n, 63 - n, 1, true)).collect();
     for (size, extents) in [
         (10 * BLOCK, vec![]),
@@ -84,7 +85,8 @@ fn holes_and_data_are_found() {
         return;
     }
     let disk = Disk::new(64);
-    let extents = [extent(2, 5, 2, true), extent(4, 20, 1, true), extent(8, 30, 2, false), extent(12, 40, 1, true)];
+    let extents =
+        [extent(2, 5, 2, true), extent(4, 20, 1, true), extent(8, 30, 2, false), extent(12, 40, 1, true)];
     let (_connection, file) = make(&disk, 16 * BLOCK, &extents);
     let data = |at: u64| seek(&file, SeekFrom::Data(at * BLOCK)).map(|found| found / BLOCK);
     let hole = |at: u64| seek(&file, SeekFrom::Hole(at * BLOCK)).map(|found| found / BLOCK);

@@ -28,7 +28,7 @@ pub struct Disk {
 impl Disk {
     /// `blocks` blocks, each of which says which one it is, again and again.
     pub fn new(blocks: u64) -> Self {
-        let word = |n: u64| (n / (BLOCK / 8) << 32 | n % (BLOCK / 8)).to_le_bytes();
+        let word = |n: u64| (((n / (BLOCK / 8)) << 32) | (n % (BLOCK / 8))).to_le_bytes();
         let bytes: Vec<u8> = (0..blocks * BLOCK / 8).flat_map(word).collect();
         let mut file = tempfile::NamedTempFile::new_in("/scratch").unwrap();
         file.write_all(&bytes).unwrap();

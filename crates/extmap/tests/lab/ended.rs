@@ -36,10 +36,12 @@ fn nothing_is_read_after_the_end() {
     let (reader, writer) = pipe().unwrap();
     let length = 256 * BLOCK as usize;
     // SAFETY: a new mapping; only the kernel reads it, which answers with an error where there is nothing.
-    let at = unsafe { mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, &file, 0) }.unwrap();
-    // SAFETY: within the mapping. That its content changes is the point; the kernel alone looks.
+    let at =
+        unsafe { mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, &file, 0) }.unwrap();
     let look = |n: usize| {
-        rustix::io::write(&writer, unsafe { std::slice::from_raw_parts(at.cast::<u8>().add(n), 8) })
+        // SAFETY: within the mapping. That its content goes is the point; the kernel alone looks.
+        let there = unsafe { std::slice::from_raw_parts(at.cast::<u8>().add(n), 8) };
+        rustix::io::write(&writer, there)
     };
     assert_eq!(look(5 * BLOCK as usize), Ok(8));
     let mut got = [0; 8];
@@ -71,7 +73,8 @@ fn the_end_comes_while_others_read() {
         let files: Vec<File> = (0..4)
             .map(|n| {
                 let mapped = connection.file(2048 * BLOCK).unwrap();
-                let parts: Vec<_> = (0..2048).map(|block| extent(block, (block + n) % 2048, 1, true)).collect();
+                let parts: Vec<_> =
+                    (0..2048).map(|block| extent(block, (block + n) % 2048, 1, true)).collect();
                 mapped.push(&parts).unwrap();
                 mapped.into_fd().into()
             })
@@ -85,8 +88,9 @@ fn the_end_comes_while_others_read() {
                     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
                     let flags = if direct { libc::O_DIRECT } else { 0 };
                     let mut options = File::options();
-                    let file =
-                        std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true), flags).open(path).unwrap();
+                    let file = std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true), flags)
+                        .open(path)
+                        .unwrap();
                     let mut room = vec![0u8; 2 * BLOCK as usize];
                     let start = room.as_ptr().align_offset(BLOCK as usize);
                     for block in (0..).map(|step: u64| step * 37 % 2048) {

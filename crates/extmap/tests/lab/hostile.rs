@@ -139,7 +139,8 @@ fn limits_hold() {
     let too_many = refused(files[1].push(&many[..2]));
     let one_more = files[1].push(&many[..1]);
     drop(files);
-    let after = super::ended::eventually(|| connection.file(BLOCK).is_ok_and(|file| file.push(&many).is_ok()));
+    let after =
+        super::ended::eventually(|| connection.file(BLOCK).is_ok_and(|file| file.push(&many).is_ok()));
     set("most_files", before[0].trim());
     set("most_extents", before[1].trim());
     assert_eq!((fourth, too_many), (Errno::MFILE, Errno::TOOBIG));

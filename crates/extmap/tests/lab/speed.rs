@@ -95,7 +95,11 @@ fn beside_the_kernels_ext4() {
     for n in 0..6 {
         let best = |who: usize| rounds.iter().map(|round| round[who][n].1).fold(0.0, f64::max);
         let [kernel, extmap, daemon] = [0, 1, 2].map(best);
-        println!("| {} | {kernel:.0} | {extmap:.0} | {:.2} | {daemon:.0} |", rounds[0][0][n].0, extmap / kernel);
+        println!(
+            "| {} | {kernel:.0} | {extmap:.0} | {:.2} | {daemon:.0} |",
+            rounds[0][0][n].0,
+            extmap / kernel
+        );
     }
     fs::remove_file(image).unwrap();
 }
