@@ -167,11 +167,30 @@ fn where_it_cannot_be_the_daemon_reads() {
         Command::new("shunt").args(["ext4", "--data", "extmap"]).arg(&image).arg("/tmp/shunt").output();
     let refused = String::from_utf8(refused.unwrap().stderr).unwrap();
     assert!(refused.contains("--read-only"), "{refused}");
-    // A partition, a device, and whatever is free: by default the kernel reads.
-    let mount = Mount::shunt(&image, "/tmp/shunt", &["--read-only"]);
-    assert!(fs::read(mount.path("file")).unwrap() == noise(5, 100_000));
-    assert_eq!(mount.requests("read"), 0);
-    drop(mount);
+    fs::remove_file(image).unwrap();
+}
+
+#[test]
+fn devices_and_places_on_disks_are_read_by_default() {
+    if !module_is_here() {
+        return;
+    }
+    let image = image("plain", 16, &[], fill_one);
+    let by_default = |image: &Path, more: &[&str]| {
+        let mount = Mount::shunt(image, "/tmp/shunt", &[&["--read-only"], more].concat());
+        assert!(fs::read(mount.path("file")).unwrap() == noise(5, 100_000), "{more:?}");
+        assert_eq!(mount.requests("read"), 0, "{more:?}");
+    };
+    by_default(&image, &[]);
+    // Where no page of the device begins.
+    let disk = Path::new("/scratch/disk");
+    fs::write(disk, [vec![0; (1 << 20) + 512], fs::read(&image).unwrap()].concat()).unwrap();
+    by_default(disk, &["--offset", "1049088"]);
+    let device = shunt_extmap::attach(File::open(&image).unwrap()).unwrap();
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&device);
+    by_default(&fs::read_link(format!("/proc/self/fd/{fd}")).unwrap(), &[]);
+    drop(device);
+    fs::remove_file(disk).unwrap();
     fs::remove_file(image).unwrap();
 }
 
