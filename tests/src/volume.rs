@@ -75,6 +75,20 @@ impl Volume {
         Mount { at }
     }
 
+    /// Mounts the volume `shared` of a database, as [`mount_as`](Self::mount_as) does this one.
+    ///
+    /// # Panics
+    /// When that fails.
+    #[track_caller]
+    pub fn mount_shared(&self, node: &str, meta: &str) -> Mount {
+        let at = self.dir.path().join(format!("mnt-{node}"));
+        std::fs::create_dir_all(&at).expect("mkdir");
+        let mut command = binary::command(&["volume", "mount", "--daemon", "--node", node, "--meta", meta]);
+        command.arg("--cache").arg(self.dir.path().join(format!("cache-{node}"))).arg("shared").arg(&at);
+        run_for(20, &mut command).ok();
+        Mount { at }
+    }
+
     /// Mounts it as a machine does that joined it, of which this is the home.
     ///
     /// # Panics

@@ -149,8 +149,10 @@ fn a_machine_without_the_stores_goes_through_a_gateway() {
     let mount = volume.mount_from("away", away.path());
     fs::write(home.at().join("file"), vec![5; 2 << 20]).unwrap();
     soon(|| fs::read(mount.at().join("file")).is_ok_and(|bytes| bytes == vec![5; 2 << 20]));
+    // Leases go through it too.
+    soon(|| [&home, &mount].iter().all(|mount| status(mount)["others"] == 1));
     fs::write(mount.at().join("file"), "back").unwrap();
-    soon(|| read(&home.at().join("file")) == "back");
+    assert_eq!(read(&home.at().join("file")), "back");
     assert!(here(&["nodes", "list", "test"]).ok().contains("away"));
     here(&["nodes", "remove", "test", "away"]).ok();
     fs::write(mount.at().join("file"), "not any more").unwrap();

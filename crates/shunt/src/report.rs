@@ -104,6 +104,15 @@ pub struct VolumeReport {
     pub state: String,
     /// Why it is not online.
     pub reason: Option<String>,
+    /// Whether what is closed on one connected machine is what is opened on another from then on.
+    #[serde(default)]
+    pub connected: bool,
+    /// Other machines that are connected.
+    #[serde(default)]
+    pub others: u32,
+    /// Changes of this machine that others wait for when they come to them.
+    #[serde(default)]
+    pub leases: u64,
     /// Changes of this machine that the store does not have.
     pub pending: u64,
     /// Of these, how many wait for a conflict to be resolved, or for a file to be closed.

@@ -13,6 +13,7 @@ pub mod content;
 pub mod gateway;
 pub mod id;
 pub mod keep;
+pub mod lease;
 pub mod object;
 pub mod past;
 pub mod plan;

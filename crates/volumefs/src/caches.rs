@@ -1,22 +1,72 @@
 //! Has the kernel forget what synchronisation changed.
 
-use shunt_fuse::{Caches, NodeId};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use shunt_fuse::{Caches, Completion, Errno, NodeId};
 use shunt_volume::replica;
 
-pub(crate) struct Told(pub(crate) Caches);
+type Ready = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+pub(crate) struct Told {
+    caches: Caches,
+    /// What the kernel has not answered yet, the oldest first; those behind it may be done.
+    waiting: Mutex<VecDeque<Completion>>,
+    /// The kernel cannot be told that all names are old.
+    keeps_names: Arc<AtomicBool>,
+}
+
+impl Told {
+    pub(crate) fn new(caches: Caches, keeps_names: Arc<AtomicBool>) -> Self {
+        Self { caches, waiting: Mutex::default(), keeps_names }
+    }
+
+    fn note(&self, told: Completion) {
+        let mut waiting = self.waiting.lock();
+        while waiting.front().is_some_and(Completion::is_done) {
+            waiting.pop_front();
+        }
+        if !told.is_done() {
+            waiting.push_back(told);
+        }
+    }
+}
 
 impl replica::Caches for Told {
     fn object_changed(&self, num: u64) {
-        drop(self.0.invalidate_node(NodeId(num), None));
+        self.note(self.caches.invalidate_node(NodeId(num), None));
     }
 
     fn link_changed(&self, parent: u64, name: &[u8]) {
-        drop(self.0.expire_entry(NodeId(parent), name));
+        self.note(self.caches.expire_entry(NodeId(parent), name));
         // The listing, which the kernel may have kept.
-        drop(self.0.invalidate_node_whole(NodeId(parent)));
+        self.note(self.caches.invalidate_node_whole(NodeId(parent)));
     }
 
     fn content_changed(&self, num: u64) {
-        drop(self.0.invalidate_node_whole(NodeId(num)));
+        self.note(self.caches.invalidate_node_whole(NodeId(num)));
+    }
+
+    fn names_stale(&self) -> Ready {
+        let (told, keeps_names) = (self.caches.invalidate_all(), self.keeps_names.clone());
+        Box::pin(async move {
+            if told.await == Err(Errno::NOSYS) {
+                keeps_names.store(true, Ordering::Relaxed);
+            }
+        })
+    }
+
+    fn settled(&self) -> Ready {
+        let waiting: Vec<Completion> =
+            self.waiting.lock().iter().filter(|told| !told.is_done()).cloned().collect();
+        Box::pin(async move {
+            for told in waiting {
+                told.await.ok();
+            }
+        })
     }
 }

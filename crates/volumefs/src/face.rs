@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::os::fd::AsFd as _;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::OFlags;
 use shunt_fuse::{
@@ -14,7 +15,7 @@ use shunt_volume::object::Kind;
 use shunt_volume::replica::{Node, Rename, Set};
 
 use crate::caches::Told;
-use crate::{BELIEVED, VolumeFs, WRITTEN, convert, opens};
+use crate::{BELIEVED, KEPT, VolumeFs, WRITTEN, convert, opens};
 
 impl VolumeFs {
     /// Tells the kernel of an object: it stays as long as the kernel knows it.
@@ -24,7 +25,7 @@ impl VolumeFs {
     }
 
     fn held_entry(&self, node: &Node) -> Entry {
-        let entry = Entry::new(NodeId(node.num), convert::attributes(node), BELIEVED);
+        let entry = Entry::new(NodeId(node.num), convert::attributes(node), self.believed_name());
         let attributes_expiry = self.believed(node);
         // The removal of a side puts the other in the place of this directory, and is answered before the kernel can be
         // told: so its name is asked for each time.
@@ -34,9 +35,19 @@ impl VolumeFs {
         Entry { attributes_expiry, ..entry }
     }
 
+    /// Tells the kernel of a new object, once others know.
+    async fn made(&self, parent: NodeId, name: Name<'_>, node: Node) -> Result<Entry, Errno> {
+        self.changed_name(parent.0, name.as_bytes(), Some(node.num)).await;
+        Ok(self.entry(&node))
+    }
+
     fn attributes(&self, node: NodeId) -> Result<(Attributes, Expiry), Errno> {
         let node = self.replica.get(node.0)?;
         Ok((convert::attributes(&node), self.believed(&node)))
+    }
+
+    fn believed_name(&self) -> Expiry {
+        if self.keeps_names.load(Ordering::Relaxed) && self.has_company() { KEPT } else { BELIEVED }
     }
 
     fn believed(&self, node: &Node) -> Expiry {
@@ -51,7 +62,8 @@ fn is_refused(name: &[u8]) -> bool {
 
 impl FileSystem for VolumeFs {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
-        self.replica.set_caches(std::sync::Arc::new(Told(session.caches().clone())));
+        self.replica
+            .set_caches(std::sync::Arc::new(Told::new(session.caches().clone(), self.keeps_names.clone())));
         Ok(())
     }
 
@@ -66,6 +78,7 @@ impl FileSystem for VolumeFs {
     }
 
     async fn lookup(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
+        self.before_lookup(parent.0).await;
         let found = match name.as_bytes() {
             // Only to make sense of a file handle.
             b"." => self.replica.get(parent.0),
@@ -75,7 +88,7 @@ impl FileSystem for VolumeFs {
         match found {
             Ok(node) => Ok(self.entry(&node)),
             // Absent until it is made, or synchronisation says that somebody did.
-            Err(Errno::NOENT) => Ok(Entry::absent(BELIEVED)),
+            Err(Errno::NOENT) => Ok(Entry::absent(self.believed_name())),
             Err(errno) => Err(errno),
         }
     }
@@ -108,6 +121,9 @@ impl FileSystem for VolumeFs {
     ) -> Result<(Attributes, Expiry), Errno> {
         if let Some(size) = set.size {
             self.replica.truncate(node.0, size)?;
+            if set.handle.is_none() {
+                self.changed_file(node.0).await;
+            }
         }
         let change = convert::set(&self.replica.get(node.0)?, set);
         if change != Set::default() {
@@ -129,7 +145,7 @@ impl FileSystem for VolumeFs {
         target: &CStr,
     ) -> Result<Entry, Errno> {
         let new = convert::new(request, Kind::Symlink, 0o777, target.to_bytes());
-        Ok(self.entry(&self.replica.make(parent.0, name.as_bytes(), new)?))
+        self.made(parent, name, self.replica.make(parent.0, name.as_bytes(), new)?).await
     }
 
     async fn mknod(
@@ -141,7 +157,7 @@ impl FileSystem for VolumeFs {
     ) -> Result<Entry, Errno> {
         let kind = convert::kind(new.mode, new.rdev)?;
         let new = convert::new(request, kind, new.mode, b"");
-        Ok(self.entry(&self.replica.make(parent.0, name.as_bytes(), new)?))
+        self.made(parent, name, self.replica.make(parent.0, name.as_bytes(), new)?).await
     }
 
     async fn mkdir(
@@ -152,15 +168,19 @@ impl FileSystem for VolumeFs {
         new: NewNode,
     ) -> Result<Entry, Errno> {
         let new = convert::new(request, Kind::Directory, new.mode, b"");
-        Ok(self.entry(&self.replica.make(parent.0, name.as_bytes(), new)?))
+        self.made(parent, name, self.replica.make(parent.0, name.as_bytes(), new)?).await
     }
 
     async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        self.replica.unlink(parent.0, name.as_bytes()).map(drop)
+        self.replica.unlink(parent.0, name.as_bytes())?;
+        self.changed_name(parent.0, name.as_bytes(), None).await;
+        Ok(())
     }
 
     async fn rmdir(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        self.replica.rmdir(parent.0, name.as_bytes()).map(drop)
+        self.replica.rmdir(parent.0, name.as_bytes())?;
+        self.changed_name(parent.0, name.as_bytes(), None).await;
+        Ok(())
     }
 
     async fn rename(
@@ -179,7 +199,9 @@ impl FileSystem for VolumeFs {
             _ => return Err(Errno::INVAL),
         };
         let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
-        self.replica.rename(parent.0, name, new_parent.0, new_name, how).map(drop)
+        self.replica.rename(parent.0, name, new_parent.0, new_name, how)?;
+        self.changed_names((parent.0, name), (new_parent.0, new_name)).await;
+        Ok(())
     }
 
     async fn link(
@@ -189,11 +211,14 @@ impl FileSystem for VolumeFs {
         new_parent: NodeId,
         new_name: Name<'_>,
     ) -> Result<Entry, Errno> {
-        Ok(self.entry(&self.replica.link(node.0, new_parent.0, new_name.as_bytes())?))
+        let linked = self.replica.link(node.0, new_parent.0, new_name.as_bytes())?;
+        self.changed_name(new_parent.0, new_name.as_bytes(), None).await;
+        Ok(self.entry(&linked))
     }
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
-        self.open_node(request, &self.replica.get(node.0)?, args.flags)
+        self.before_open(node.0).await;
+        self.open_node(request, &self.replica.get(node.0)?, args.flags).await
     }
 
     async fn create(
@@ -211,7 +236,8 @@ impl FileSystem for VolumeFs {
             }
             made => made?,
         };
-        let opened = self.open_node(request, &node, args.flags)?;
+        self.changed_name(parent.0, name.as_bytes(), Some(node.num)).await;
+        let opened = self.open_node(request, &node, args.flags).await?;
         // A mapping of an empty file is of no use: what makes it longer has its attributes told anew.
         let entry = Entry { attributes_expiry: BELIEVED, ..self.entry(&node) };
         Ok(Created { entry, opened })
@@ -225,7 +251,7 @@ impl FileSystem for VolumeFs {
     ) -> Result<Created, Errno> {
         let new = convert::new(request, Kind::Regular, args.mode, b"");
         let node = self.replica.make_nameless(parent.0, new)?;
-        match self.open_node(request, &node, args.flags) {
+        match self.open_node(request, &node, args.flags).await {
             Ok(opened) => Ok(Created { entry: self.held_entry(&node), opened }),
             Err(errno) => {
                 self.replica.release(node.num, 1);
@@ -268,11 +294,11 @@ impl FileSystem for VolumeFs {
         &self,
         _request: &Request<'_>,
         _node: NodeId,
-        _handle: FileHandle,
+        handle: FileHandle,
         _owner: LockOwner,
     ) -> Result<(), Errno> {
-        // Remembered. Nothing is learnt at close, and locks are the kernel's own.
-        Err(Errno::NOSYS)
+        // Locks are the kernel's own.
+        self.closing(&*self.files.get(handle)?).await
     }
 
     async fn release(&self, request: &Request<'_>, _node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
@@ -292,7 +318,8 @@ impl FileSystem for VolumeFs {
         self.replica.sync_file(node.0)
     }
 
-    async fn opendir(&self, _request: &Request<'_>, _node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
+    async fn opendir(&self, _request: &Request<'_>, node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
+        self.before_open(node.0).await;
         let (handle, _) = self.directories.add(Default::default());
         Ok(Opened::cached(handle))
     }

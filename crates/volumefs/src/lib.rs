@@ -8,8 +8,10 @@ mod caches;
 mod convert;
 mod face;
 mod handles;
+mod leases;
 mod listing;
 mod opens;
+mod sessions;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use shunt_fuse::mount::MountOptions;
 use shunt_fuse::{Capabilities, Config, Expiry, Profile};
+use shunt_volume::lease::Leases;
 use shunt_volume::replica::{ROOT, Replica, Tender};
 use shunt_volume::sync::Runner;
 
@@ -30,19 +33,26 @@ pub const BELIEVED: Expiry = Expiry::after(Duration::from_secs(3600));
 /// The same for a file that may be written through a mapping, which the kernel does not see.
 const WRITTEN: Expiry = Expiry::after(Duration::from_secs(1));
 
+/// The same for names, where a kernel (before protocol 7.44) cannot be told that all of them are old.
+const KEPT: Expiry = Expiry::after(Duration::from_secs(1));
+
 /// A replica, ready to be served.
 pub struct VolumeFs {
     replica: Arc<Replica>,
     name: String,
     runner: Option<Arc<Runner>>,
     tender: Option<Tender>,
+    leases: Option<Arc<Leases>>,
     files: Handles<opens::OpenFile>,
     directories: Handles<listing::OpenDirectory>,
     passthrough: bool,
+    sessions: sessions::Sessions,
     /// Opens through which a mapping can be written, by file.
     mapped: Mutex<HashMap<u64, u32>>,
     /// The kernel refused a backing file: that is said once.
     refused: AtomicBool,
+    /// The kernel cannot be told that all names are old.
+    keeps_names: Arc<AtomicBool>,
 }
 
 impl VolumeFs {
@@ -53,11 +63,14 @@ impl VolumeFs {
             name: String::new(),
             runner: None,
             tender: None,
+            leases: None,
             files: Handles::default(),
             directories: Handles::default(),
             passthrough: true,
+            sessions: sessions::Sessions::default(),
             mapped: Mutex::default(),
             refused: AtomicBool::new(false),
+            keeps_names: Arc::default(),
         }
     }
 
@@ -82,6 +95,17 @@ impl VolumeFs {
     pub fn synchronised_by(mut self, runner: Arc<Runner>) -> Self {
         self.runner = Some(runner);
         self
+    }
+
+    /// Says how others hear of changes.
+    pub fn leased_by(mut self, leases: Arc<Leases>) -> Self {
+        self.leases = Some(leases);
+        self
+    }
+
+    /// How others hear of changes, if they do.
+    pub fn leases(&self) -> Option<&Arc<Leases>> {
+        self.leases.as_ref()
     }
 
     /// Who synchronises the replica, if anybody does.

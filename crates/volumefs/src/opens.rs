@@ -5,11 +5,13 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, OFlags};
 use shunt_fuse::{Backing, Errno, Opened, Request};
 use shunt_volume::replica::{self, Node};
 
 use crate::VolumeFs;
+use crate::leases::{Stamp, stamp};
 
 /// A file that somebody has open.
 pub(crate) struct OpenFile {
@@ -20,6 +22,8 @@ pub(crate) struct OpenFile {
     pub(crate) opened: replica::Opened,
     /// The same, for replies that carry its data: most files are never read through the daemon.
     data: OnceLock<Arc<OwnedFd>>,
+    /// As others were told of it last.
+    pub(crate) told: Mutex<Option<Stamp>>,
 }
 
 impl OpenFile {
@@ -44,16 +48,29 @@ pub(crate) fn errno(error: std::io::Error) -> Errno {
 
 impl VolumeFs {
     /// Opens a file for a caller.
-    pub(crate) fn open_node(&self, request: &Request<'_>, node: &Node, flags: u32) -> Result<Opened, Errno> {
+    pub(crate) async fn open_node(
+        &self,
+        request: &Request<'_>,
+        node: &Node,
+        flags: u32,
+    ) -> Result<Opened, Errno> {
         let flags = OFlags::from_bits_retain(flags);
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
         let opened = self.replica.open_file(node.num, writes, false)?;
+        self.sessions.add(node.num, opened.session);
+        self.sessions.outlast(node.num, opened.session).await;
         let maps = flags & OFlags::RWMODE == OFlags::RDWR;
         if maps {
             *self.mapped.lock().entry(node.num).or_default() += 1;
         }
         let complete = opened.complete;
-        let open = OpenFile { num: node.num, writes, maps, opened, data: OnceLock::new() };
+        let told = Mutex::default();
+        let open = OpenFile { num: node.num, writes, maps, opened, data: OnceLock::new(), told };
+        // Only others make a close worth a request.
+        let flushes = writes && self.has_company();
+        if flushes {
+            *open.told.lock() = stamp(&open).ok();
+        }
         let (handle, open) = self.files.add(open);
         // The kernel tells of writes past the daemon to nobody, who then cannot take setuid away.
         let watched = writes && (node.mode & SETID != 0 || node.xattrs);
@@ -65,7 +82,7 @@ impl VolumeFs {
             Some(backing) => Opened::passthrough(handle, backing),
             None => Opened::cached(handle),
         };
-        Ok(served.no_flush())
+        Ok(if flushes { served } else { served.no_flush() })
     }
 
     fn backing(&self, request: &Request<'_>, open: &OpenFile) -> Option<Backing> {
@@ -83,7 +100,9 @@ impl VolumeFs {
     }
 
     pub(crate) fn close(&self, request: &Request<'_>, open: &OpenFile) {
+        self.sessions.remove(open.num, open.opened.session);
         let changed = self.replica.close(open.num, open.writes, open.opened.session);
+        self.closed(open);
         if open.maps {
             let mut mapped = self.mapped.lock();
             if let Some(opens) = mapped.get_mut(&open.num) {

@@ -18,7 +18,7 @@ use super::wire::{Ask, Failure, MOST_BLOB, MOST_FRAME, Tell, Welcome, Wish, rece
 use crate::content::runtime;
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{ChunkId, Stored};
-use crate::store::{Entry, Item, MetaStore, Page, Place, Refused, StoreError};
+use crate::store::{Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError};
 
 /// For one request and its answer.
 const TIME: Duration = Duration::from_secs(60);
@@ -224,6 +224,21 @@ impl MetaStore for Client {
     fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {
         let milliseconds = at_most.as_millis().try_into().unwrap_or(u32::MAX);
         match self.ask(&Ask::Wait { after, milliseconds }, TIME + at_most)? {
+            Tell::Woken(woken) => Ok(woken),
+            _ => Err(astray()),
+        }
+    }
+
+    fn lease(&self, _node: &NodeName, ask: &LeaseAsk) -> Result<LeaseTold, StoreError> {
+        match self.ask(&Ask::Lease(ask.clone()), TIME)? {
+            Tell::Leases(told) => Ok(told),
+            _ => Err(astray()),
+        }
+    }
+
+    fn wait_lease(&self, after: u64, acks: Option<u64>, at_most: Duration) -> Result<bool, StoreError> {
+        let milliseconds = at_most.as_millis().try_into().unwrap_or(u32::MAX);
+        match self.ask(&Ask::WaitLease { after, acks, milliseconds }, TIME + at_most)? {
             Tell::Woken(woken) => Ok(woken),
             _ => Err(astray()),
         }

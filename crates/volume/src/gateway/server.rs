@@ -258,6 +258,11 @@ impl Gateway {
                     let at_most = Duration::from_millis(milliseconds.into()).min(MOST_WAIT);
                     Tell::Woken(meta.wait(after, at_most)?)
                 }
+                Ask::Lease(ask) => Tell::Leases(meta.lease(&name, &ask)?),
+                Ask::WaitLease { after, acks, milliseconds } => {
+                    let at_most = Duration::from_millis(milliseconds.into()).min(MOST_WAIT);
+                    Tell::Woken(meta.wait_lease(after, acks, at_most)?)
+                }
                 Ask::PutBlob { .. }
                 | Ask::GetBlob { .. }
                 | Ask::StatBlob { .. }

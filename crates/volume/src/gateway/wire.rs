@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use crate::id::{NodeName, ObjectId, Seq, VolumeName};
 use crate::object::ChunkId;
 use crate::object::Stored;
-use crate::store::{Entry, Item, Page, Place, Refused};
+use crate::store::{Entry, Item, LeaseAsk, LeaseTold, Page, Place, Refused};
 
 /// What both sides have to agree on.
 pub(super) const VERSION: u32 = 1;
@@ -141,6 +141,12 @@ pub(super) enum Ask {
         prefix: Option<String>,
         after: Option<String>,
     },
+    Lease(LeaseAsk),
+    WaitLease {
+        after: u64,
+        acks: Option<u64>,
+        milliseconds: u32,
+    },
 }
 
 impl Ask {
@@ -148,6 +154,8 @@ impl Ask {
     pub(super) fn needs(&self) -> Role {
         match self {
             Self::Commit { .. } | Self::PutBlob { .. } => Role::Write,
+            // Who changes nothing needs none of its own.
+            Self::Lease(ask) if !ask.take.is_empty() => Role::Write,
             Self::DeleteBlob { .. } => Role::Admin,
             _ => Role::Read,
         }
@@ -186,6 +194,7 @@ pub(super) enum Tell {
         more: bool,
     },
     Failed(Failure),
+    Leases(LeaseTold),
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -36,6 +36,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::OnceLock;
 
+use futures::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use rusqlite::Connection;
 use rustix::io::Errno;
@@ -74,6 +75,16 @@ pub trait Caches: Send + Sync {
     fn link_changed(&self, parent: u64, name: &[u8]);
     /// What a file holds, with its attributes.
     fn content_changed(&self, num: u64);
+
+    /// Any name may lead elsewhere from now on: none is believed that was told before this is ready.
+    fn names_stale(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    /// Ready once all that was said so far is known.
+    fn settled(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// The clock of a replica.
@@ -226,6 +237,22 @@ impl Replica {
     /// Who hears of changes that synchronisation makes. The first counts.
     pub fn set_caches(&self, caches: Arc<dyn Caches>) {
         self.inner.shared.caches.set(caches).ok();
+    }
+
+    /// See [`Caches::names_stale`].
+    pub(crate) fn names_stale(&self) -> BoxFuture<'static, ()> {
+        match self.inner.shared.caches.get() {
+            Some(caches) => caches.names_stale(),
+            None => Box::pin(std::future::ready(())),
+        }
+    }
+
+    /// See [`Caches::settled`].
+    pub(crate) fn caches_settled(&self) -> BoxFuture<'static, ()> {
+        match self.inner.shared.caches.get() {
+            Some(caches) => caches.settled(),
+            None => Box::pin(std::future::ready(())),
+        }
     }
 
     /// Who hears that something was committed here: what there is to synchronise. It must not wait.

@@ -77,6 +77,32 @@ impl Replica {
         })
     }
 
+    /// Whether a name leads where both sides last agreed that it does.
+    pub(crate) fn is_agreed_name(&self, parent: u64, name: &[u8]) -> Result<bool, Errno> {
+        self.read(|core| {
+            let mut query =
+                core.db.prepare_cached("SELECT 1 FROM base_link WHERE parent = ?1 AND name = ?2")?;
+            Ok(!query.exists(params![parent as i64, name])?)
+        })
+    }
+
+    /// Directories in which an object has names that the store does not know; at most so many.
+    pub(crate) fn new_names(&self, num: u64, most: u32) -> Result<Vec<u64>, Errno> {
+        self.read(|core| {
+            let mut query = core.db.prepare_cached(
+                "SELECT DISTINCT parent FROM link WHERE child = ?1 AND set_seq = 0 LIMIT ?2",
+            )?;
+            let parents = query.query_map(params![num as i64, most], |row| Ok(number(row.get(0)?)))?;
+            Ok(parents.collect::<rusqlite::Result<_>>()?)
+        })
+    }
+
+    /// Whether a file holds what both sides last agreed on. One that is gone does.
+    pub(crate) fn is_agreed_file(&self, num: u64) -> Result<bool, Errno> {
+        let changed = Dirty::CONTENT | Dirty::NEW;
+        self.read(|core| Ok(core.find(num)?.is_none_or(|node| !node.dirty.intersects(changed))))
+    }
+
     /// The store has an object as it was here at some generation. What was not changed again is no change any more.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ pub mod address;
 mod apply;
 pub(crate) mod code;
 pub mod keep;
+pub mod lease;
 mod postgres;
 mod sqlite;
 pub mod values;
@@ -16,6 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+pub use lease::{LeaseAsk, LeaseEvent, LeaseTold};
 pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
 
@@ -231,4 +233,28 @@ pub trait MetaStore: Send + Sync {
     /// # Errors
     /// Those of the store.
     fn wait(&self, after: Seq, at_most: std::time::Duration) -> Result<bool, StoreError>;
+
+    /// Says something of [leases](lease), and hears of those of others.
+    ///
+    /// # Errors
+    /// [`StoreError::Denied`] where there are none, or too many nodes; those of the store.
+    fn lease(&self, node: &NodeName, ask: &LeaseAsk) -> Result<LeaseTold, StoreError> {
+        let _ = (node, ask);
+        Err(StoreError::Denied("this store has no leases".to_owned()))
+    }
+
+    /// Waits until there may be something to hear of after [a place](LeaseTold::at), or, where somebody waits for that,
+    /// somebody has [seen](LeaseTold::acks) something; or for so long. A hint, as [`wait`](Self::wait) is.
+    ///
+    /// # Errors
+    /// As for [`lease`](Self::lease).
+    fn wait_lease(
+        &self,
+        after: u64,
+        acks: Option<u64>,
+        at_most: std::time::Duration,
+    ) -> Result<bool, StoreError> {
+        let _ = (after, acks, at_most);
+        Err(StoreError::Denied("this store has no leases".to_owned()))
+    }
 }

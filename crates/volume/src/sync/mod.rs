@@ -8,6 +8,6 @@ mod runner;
 mod site;
 mod step;
 
-pub use runner::{Progress, Runner, Touch, Waker};
+pub use runner::{Progress, Rounds, Runner, Touch, Waker};
 pub use site::{Contents, Outbox, Site, SyncError};
 pub use step::{Step, Synchroniser};

@@ -1,7 +1,7 @@
 //! Synchronisation by itself, on a thread.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -59,6 +59,17 @@ struct State {
 struct Shared {
     state: Mutex<State>,
     wake: Condvar,
+    rounds: OnceLock<Arc<dyn Rounds>>,
+}
+
+/// Who hears of each round.
+pub trait Rounds: Send + Sync {
+    /// One begins. What this answers is given to its [`end`](Self::end).
+    fn begin(&self) -> u64;
+
+    /// It went well, and read the log up to `cursor`. After an idle one nothing is left of what was changed before it began,
+    /// but for what cannot go now.
+    fn end(&self, began: u64, idle: bool, cursor: Seq);
 }
 
 impl Shared {
@@ -141,7 +152,7 @@ impl Runner {
             idle: false,
         };
         let state = Mutex::new(State { progress, woken: true, ended: false });
-        let shared = Arc::new(Shared { state, wake: Condvar::new() });
+        let shared = Arc::new(Shared { state, wake: Condvar::new(), rounds: OnceLock::new() });
         let (one, other) = (shared.clone(), shared.clone());
         let mut runner = Self { shared, threads: Vec::new() };
         let name = |name: &str| std::thread::Builder::new().name(name.into());
@@ -159,6 +170,11 @@ impl Runner {
     pub fn set_online(&self, online: bool) {
         self.shared.state.lock().progress.touch = if online { Touch::Online } else { Touch::Offline };
         self.shared.wake();
+    }
+
+    /// Who hears of each round. The first counts.
+    pub fn set_rounds(&self, rounds: Arc<dyn Rounds>) {
+        self.shared.rounds.set(rounds).ok();
     }
 
     /// How it goes.
@@ -185,6 +201,7 @@ fn run<S: Site>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
             rest = None;
             continue;
         }
+        let rounds = shared.rounds.get().map(|rounds| (rounds, rounds.begin()));
         let outcome = synchroniser.step();
         rest = match outcome {
             Ok(step) => {
@@ -198,6 +215,11 @@ fn run<S: Site>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
                 progress.cursor = synchroniser.site().cursor().unwrap_or(progress.cursor);
                 if progress.touch != Touch::Offline {
                     progress.touch = Touch::Online;
+                }
+                let cursor = progress.cursor;
+                drop(state);
+                if let Some((rounds, began)) = rounds {
+                    rounds.end(began, !step.more && step.sent + step.refused == 0, cursor);
                 }
                 match (step.more || step.sent > 0, step.refused > 0 && step.sent + step.received == 0) {
                     (_, true) => Some(REFUSED),

@@ -66,6 +66,27 @@ macro_rules! engine {
             })*
 
             #[test]
+            fn tells_of_leases_until_all_have_seen_them() {
+                if let Some(fresh) = crate::engines::$engine() {
+                    crate::leases::tells_of_leases_until_all_have_seen_them(&fresh.store);
+                }
+            }
+
+            #[test]
+            fn ends_leases_with_their_session() {
+                if let Some(fresh) = crate::engines::$engine() {
+                    crate::leases::ends_leases_with_their_session(&fresh.store);
+                }
+            }
+
+            #[test]
+            fn wakes_who_waits_for_leases() {
+                if let Some(fresh) = crate::engines::$engine() {
+                    crate::leases::wakes_who_waits_for_leases(&fresh.store);
+                }
+            }
+
+            #[test]
             fn agrees_with_the_model() {
                 crate::model::agrees(crate::engines::$engine);
             }

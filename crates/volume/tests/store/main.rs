@@ -2,6 +2,7 @@
 
 mod build;
 mod engines;
+mod leases;
 mod model;
 mod outage;
 mod suite;

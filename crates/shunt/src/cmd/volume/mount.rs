@@ -64,15 +64,18 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     let volume = address::open(&meta, &args.name, None)
         .map_err(|error| failed(format_args!("cannot open volume {}: {error}", args.name)))?;
     let replica = Arc::new(open(&cache, &args.name, &volume.described, &node)?);
-    let runner = Arc::new(sync::start(&replica, &volume, &node)?);
+    let (runner, leases) = sync::start(&replica, &volume, &node)?;
     let online: serve::SetOnline = {
-        let runner = runner.clone();
-        Arc::new(move |online| runner.set_online(online))
+        let (runner, leases) = (runner.clone(), leases.clone());
+        Arc::new(move |online| {
+            runner.set_online(online);
+            leases.set_online(online);
+        })
     };
     let asked = Answers { replica: replica.clone(), meta: volume.meta.clone() };
     let answers: serve::AnswerVolume = Arc::new(move |ask| asked.answer(ask));
     let tender = space::start(&replica, args.role, args.cache_size)?;
-    let fs = VolumeFs::new(replica).synchronised_by(runner).tended_by(tender);
+    let fs = VolumeFs::new(replica).synchronised_by(runner).leased_by(leases).tended_by(tender);
     let (fs, passthrough_off) = match args.passthrough {
         PassthroughArg::Auto => (fs, None),
         PassthroughArg::Off => (fs.without_passthrough(), Some("by --passthrough off".to_owned())),
@@ -115,8 +118,8 @@ fn report(fs: &VolumeFs) -> VolumeReport {
         objects_known: replica.held(),
         ..VolumeReport::default()
     };
-    if let Some(runner) = fs.runner() {
-        sync::report(runner, &mut report);
+    if let (Some(runner), Some(leases)) = (fs.runner(), fs.leases()) {
+        sync::report(runner, leases, &mut report);
     }
     report.space = space::report(fs);
     report

@@ -1,8 +1,10 @@
 //! Carries changes between a mounted volume and its store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use shunt_volume::id::NodeName;
+use shunt_volume::lease::Leases;
 use shunt_volume::replica::{FromStore, Replica, ReplicaSite};
 use shunt_volume::store::address::Volume;
 use shunt_volume::sync::{Runner, Synchroniser, Touch};
@@ -10,22 +12,27 @@ use shunt_volume::sync::{Runner, Synchroniser, Touch};
 use crate::error::{Result, failed};
 use crate::report::VolumeReport;
 
+/// A mount does not wait longer than this for others to know of it.
+const CONNECTING: Duration = Duration::from_secs(2);
+
 /// Begins to synchronise.
-pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result<Runner> {
+pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result<(Arc<Runner>, Arc<Leases>)> {
     let (meta, contents) = (volume.meta.clone(), volume.content.clone());
     let from = FromStore { meta: meta.clone(), contents: contents.clone() };
     replica.set_fetcher(Some(Arc::new(from)));
     let site = ReplicaSite::new(replica.clone(), meta.clone(), contents);
     let synchroniser = Synchroniser::new(site, meta.clone(), node.clone(), rand::random::<u128>);
-    let runner = Runner::start(synchroniser, meta, true)
-        .map_err(|error| failed(format_args!("cannot start a thread: {error}")))?;
+    let cannot = |error| failed(format_args!("cannot start a thread: {error}"));
+    let runner = Runner::start(synchroniser, meta.clone(), true).map_err(cannot)?;
     let waker = runner.waker();
     replica.set_watcher(Some(Box::new(move || waker.wake())));
-    Ok(runner)
+    let leases = Leases::start(meta, replica.clone(), &runner).map_err(cannot)?;
+    leases.wait_connected(CONNECTING);
+    Ok((Arc::new(runner), Arc::new(leases)))
 }
 
 /// Says how it goes.
-pub fn report(runner: &Runner, report: &mut VolumeReport) {
+pub fn report(runner: &Runner, leases: &Leases, report: &mut VolumeReport) {
     let progress = runner.progress();
     let (state, reason) = match progress.touch {
         Touch::Online => ("online", None),
@@ -35,6 +42,10 @@ pub fn report(runner: &Runner, report: &mut VolumeReport) {
     };
     state.clone_into(&mut report.state);
     report.reason = reason;
+    let standing = leases.standing();
+    report.connected = standing.connected;
+    report.others = standing.company;
+    report.leases = standing.own as u64;
     report.held = progress.held as u64;
     report.sent = progress.sent;
     report.received = progress.received;

@@ -2,6 +2,7 @@
 
 mod connection;
 mod keep;
+mod lease;
 mod listen;
 mod rows;
 mod schema;
@@ -16,7 +17,9 @@ use crate::id::{NodeName, ObjectId, Seq, VolumeName};
 use crate::object::{ChunkId, LinkName, Object, Stored, StoredLink, Time};
 use crate::store::apply::Batch;
 use crate::store::keep::{Chunk, Keeper};
-use crate::store::{Clock, Entry, Item, MetaStore, Page, Place, Refused, StoreError, code, system_clock};
+use crate::store::{
+    Clock, Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError, code, system_clock,
+};
 use connection::{Connection, Pool, fault, in_time, is_worth_another_try};
 use listen::Listener;
 use rows::Failed;
@@ -31,6 +34,7 @@ pub struct PostgresStore {
     pool: Arc<Pool>,
     volume: i64,
     listener: Listener,
+    leases: lease::Leases,
     clock: Clock,
 }
 
@@ -120,7 +124,7 @@ impl PostgresStore {
     fn over(pool: Pool, volume: i64) -> Self {
         let pool = Arc::new(pool);
         let listener = Listener::new(pool.clone(), volume);
-        Self { pool, volume, listener, clock: system_clock() }
+        Self { pool, volume, listener, leases: lease::Leases::default(), clock: system_clock() }
     }
 
     /// Asks something; a connection that fails is not used again.
@@ -315,6 +319,27 @@ impl MetaStore for PostgresStore {
                 return Ok(false);
             }
             runtime().block_on(self.listener.more_than(heard, left.min(LOOK_AGAIN)));
+        }
+    }
+
+    fn lease(&self, node: &NodeName, ask: &LeaseAsk) -> Result<LeaseTold, StoreError> {
+        self.leases.exchange(&self.pool, self.volume, node, ask)
+    }
+
+    fn wait_lease(&self, after: u64, acks: Option<u64>, at_most: Duration) -> Result<bool, StoreError> {
+        let until = Instant::now() + at_most.min(Duration::from_secs(3600));
+        let look_again = if acks.is_some() { lease::LOOK_SOON } else { LOOK_AGAIN };
+        loop {
+            let heard = self.listener.heard();
+            let (at, seen) = runtime().block_on(self.leases.look(&self.pool, self.volume))?;
+            if at > after || acks.is_some_and(|acks| seen > acks) {
+                return Ok(true);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            runtime().block_on(self.listener.more_than(heard, left.min(look_again)));
         }
     }
 }

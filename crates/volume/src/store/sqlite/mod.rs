@@ -1,6 +1,7 @@
 //! A store in one SQLite file, or in memory: nothing to install, for one machine and what it serves.
 
 mod keep;
+mod lease;
 mod rows;
 mod schema;
 
@@ -14,7 +15,8 @@ use crate::id::{NodeName, ObjectId, Seq, VolumeName};
 use crate::object::{ChunkId, LinkName, Object, Stored, StoredLink, Time};
 use crate::store::apply::{Batch, Row, Rows};
 use crate::store::{
-    ANSWERS_KEPT, Clock, Entry, Item, MetaStore, Page, Place, Refused, StoreError, code, system_clock,
+    ANSWERS_KEPT, Clock, Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError, code,
+    system_clock,
 };
 use rows::Table;
 
@@ -28,6 +30,7 @@ pub struct SqliteStore {
     /// Connections that are not just reading; `None`: in memory.
     readers: Option<(Box<Path>, Mutex<Vec<Connection>>)>,
     committed: (Mutex<()>, Condvar),
+    leases: lease::Leases,
     clock: Clock,
 }
 
@@ -88,6 +91,7 @@ impl SqliteStore {
             writer: Mutex::new(db),
             readers: path.map(|path| (path.into(), Mutex::default())),
             committed: Default::default(),
+            leases: lease::Leases::beside(path),
             clock: system_clock(),
         }
     }
@@ -303,5 +307,13 @@ impl MetaStore for SqliteStore {
             }
             self.committed.1.wait_for(&mut held, (until - now).min(LOOK_AGAIN));
         }
+    }
+
+    fn lease(&self, node: &NodeName, ask: &LeaseAsk) -> Result<LeaseTold, StoreError> {
+        self.leases.exchange(node, ask, (self.clock)(), || self.head())
+    }
+
+    fn wait_lease(&self, after: u64, acks: Option<u64>, at_most: Duration) -> Result<bool, StoreError> {
+        self.leases.wait(after, acks, at_most)
     }
 }

@@ -1,0 +1,108 @@
+//! What a node knows of leases.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use super::arrivals::{Foreign, Waiter};
+use super::debts::{Closing, Own};
+use crate::id::{ObjectId, Seq};
+
+pub(super) struct State {
+    pub(super) session: u128,
+    /// Until then the others count on this node, and so it on them. By its own clock, from before it was asked for.
+    pub(super) valid: Option<Instant>,
+    /// Where the session began, and the last commit by then: it is connected once all others have seen the one and it has
+    /// read the other.
+    pub(super) began: (u64, Seq),
+    pub(super) begun: bool,
+    /// Up to there all is taken account of.
+    pub(super) seen: u64,
+    pub(super) acks: u64,
+    pub(super) company: u32,
+    pub(super) newest: u64,
+    /// Somebody may wait for this node to have seen something.
+    pub(super) owes_ack: bool,
+    /// The last round of synchronisation read the log up to there.
+    pub(super) cursor: Seq,
+    /// Of debts.
+    pub(super) serial: u64,
+    pub(super) own: HashMap<u64, Own>,
+    /// Those that take debts.
+    pub(super) by_object: HashMap<ObjectId, u64>,
+    /// Objects that were made under a lease: who does not find its name does not find them.
+    pub(super) fresh: HashMap<u64, u64>,
+    /// Files between the close and the end of the open.
+    pub(super) closing: HashMap<u64, Closing>,
+    pub(super) to_free: Vec<(u64, Seq)>,
+    pub(super) foreign: HashMap<u64, Foreign>,
+    pub(super) arrivals: Vec<Waiter>,
+    /// Other sessions that nobody waits for until then.
+    pub(super) resented: HashMap<u64, Instant>,
+    /// The hints said that there is something to hear.
+    pub(super) woken: bool,
+    pub(super) online: bool,
+    /// The store could not be asked the last time.
+    pub(super) failed: bool,
+    pub(super) ended: bool,
+}
+
+impl State {
+    pub(super) fn new(session: u128) -> Self {
+        Self {
+            session,
+            valid: None,
+            began: (0, Seq(0)),
+            begun: false,
+            seen: 0,
+            acks: 0,
+            company: 0,
+            newest: 0,
+            owes_ack: false,
+            cursor: Seq(0),
+            serial: 0,
+            own: HashMap::new(),
+            by_object: HashMap::new(),
+            fresh: HashMap::new(),
+            closing: HashMap::new(),
+            to_free: Vec::new(),
+            foreign: HashMap::new(),
+            arrivals: Vec::new(),
+            resented: HashMap::new(),
+            woken: false,
+            online: true,
+            failed: false,
+            ended: false,
+        }
+    }
+
+    /// The others count on this node.
+    pub(super) fn is_valid(&self) -> bool {
+        self.valid.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// It sees what others close, and they see what it closes.
+    pub(super) fn is_connected(&self) -> bool {
+        self.begun && self.is_valid() && self.cursor >= self.began.1
+    }
+
+    /// The session is over. It is not taken up again: what the store has of it is left to its end.
+    pub(super) fn lose(&mut self) {
+        self.forget();
+        self.session = rand::random();
+    }
+
+    /// Nobody waits for this node, and it for nobody.
+    pub(super) fn forget(&mut self) {
+        self.valid = None;
+        self.begun = false;
+        self.company = 0;
+        // Senders that are dropped end the wait.
+        self.own.clear();
+        self.by_object.clear();
+        self.fresh.clear();
+        self.closing.clear();
+        self.to_free.clear();
+        self.foreign.clear();
+        self.arrivals.clear();
+    }
+}

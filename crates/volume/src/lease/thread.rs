@@ -1,0 +1,209 @@
+//! Speaking with the store.
+
+use std::time::{Duration, Instant};
+
+use super::state::State;
+use super::{Inner, LIFE, RENEW};
+use crate::content::runtime;
+use crate::store::{LeaseAsk, LeaseTold, StoreError};
+
+/// How long a wait for a hint is, and for an answer of others.
+const HINT: Duration = Duration::from_secs(1);
+const ACK: Duration = Duration::from_millis(50);
+/// The kernel is told within this, or is not waited for.
+const KERNEL: Duration = Duration::from_secs(1);
+/// Between attempts to reach a store: from the first, each twice as long, to the second.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+
+/// Says what there is to say, until the end.
+pub(super) fn run(inner: &Inner) {
+    let mut again = AGAIN.0;
+    let mut said_at: Option<Instant> = None;
+    loop {
+        let mut state = inner.state.lock();
+        if state.ended || !state.online {
+            let (valid, ended) = (state.is_valid(), state.ended);
+            let session = state.session;
+            state.lose();
+            inner.note(&state);
+            drop(state);
+            if valid {
+                let ask = LeaseAsk { session, ends: true, ..LeaseAsk::default() };
+                inner.store.lease(&inner.node, &ask).ok();
+            }
+            if ended {
+                return;
+            }
+            said_at = None;
+            let mut state = inner.state.lock();
+            while !state.online && !state.ended {
+                inner.wake.wait(&mut state);
+            }
+            continue;
+        }
+        let due = said_at.is_none_or(|at| at.elapsed() >= RENEW);
+        if !due && !state.has_something_to_say() {
+            if state.awaits_acks() || state.valid.is_some() && !state.begun {
+                let (seen, acks) = (state.seen, state.acks);
+                drop(state);
+                match inner.store.wait_lease(seen, Some(acks), ACK) {
+                    Ok(true) => inner.state.lock().woken = true,
+                    Ok(false) => {}
+                    Err(error) => inner.lose(&error),
+                }
+                continue;
+            }
+            let left = said_at.map_or(RENEW, |at| RENEW.saturating_sub(at.elapsed()));
+            inner.wake.wait_for(&mut state, left);
+            continue;
+        }
+        let ask = state.ask();
+        drop(state);
+        let before = Instant::now();
+        said_at = Some(before);
+        match inner.store.lease(&inner.node, &ask) {
+            Ok(told) => {
+                again = AGAIN.0;
+                hear(inner, &ask, &told, before);
+            }
+            Err(error) => {
+                inner.lose(&error);
+                // A store without leases: now and then is enough.
+                let wait = if let StoreError::Denied(_) = error { AGAIN.1 } else { again };
+                again = (again * 2).min(AGAIN.1);
+                let mut state = inner.state.lock();
+                let until = Instant::now() + wait;
+                while !state.ended && !inner.wake.wait_until(&mut state, until).timed_out() {}
+                said_at = None;
+            }
+        }
+    }
+}
+
+fn hear(inner: &Inner, ask: &LeaseAsk, told: &LeaseTold, before: Instant) {
+    let mut state = inner.state.lock();
+    if state.session != ask.session {
+        return;
+    }
+    let taken = state.heard(ask, told, before);
+    if taken {
+        // Before the kernel is told: what it asks from then on finds them.
+        inner.note(&state);
+        let stale = inner.replica.names_stale();
+        drop(state);
+        runtime().block_on(async { drop(tokio::time::timeout(KERNEL, stale).await) });
+        state = inner.state.lock();
+    }
+    if state.session != ask.session {
+        return;
+    }
+    state.company = told.company;
+    // From here on those who change something say so; what was changed before is owed as a whole.
+    inner.note(&state);
+    // Somebody new. One who comes himself owes nothing of before: he was not connected.
+    let newcomer = told.newest > state.newest;
+    state.owes_ack = taken || newcomer;
+    if newcomer && !told.began {
+        let pending = inner.replica.pending_count().unwrap_or(1) > 0;
+        if pending {
+            state.owe_all();
+            inner.synchronise.wake();
+        }
+    }
+    state.newest = state.newest.max(told.newest);
+    state.seen = told.at;
+    state.acks = told.acks;
+    state.seen_by_all(told.all_seen);
+    state.begun |= told.all_seen >= state.began.0;
+    state.failed = false;
+    inner.read_up(&mut state);
+    inner.note(&state);
+    // What is to be read, of those who wait.
+    if !state.foreign.is_empty() || !state.is_connected() {
+        inner.synchronise.wake();
+    }
+    inner.wake.notify_all();
+}
+
+impl State {
+    fn has_something_to_say(&self) -> bool {
+        let woken = self.woken || self.valid.is_none();
+        woken || self.owes_ack || !self.to_free.is_empty() || self.own.values().any(|own| own.at.is_none())
+    }
+
+    fn ask(&mut self) -> LeaseAsk {
+        self.woken = false;
+        let mut ask = LeaseAsk {
+            session: self.session,
+            life: LIFE.as_millis() as u32,
+            seen: self.seen,
+            ..LeaseAsk::default()
+        };
+        // The first time nothing is there to be said.
+        if self.valid.is_some() {
+            let new = self.own.iter().filter(|(_, own)| own.at.is_none());
+            ask.take = new.map(|(lease, own)| (*lease, own.object)).collect();
+            ask.free = std::mem::take(&mut self.to_free);
+        }
+        ask
+    }
+
+    /// What the store knows now. Whether others took leases.
+    fn heard(&mut self, ask: &LeaseAsk, told: &LeaseTold, before: Instant) -> bool {
+        if told.began {
+            let (valid, company) = (self.valid, self.company);
+            self.forget();
+            tracing::debug!(?valid, company, "a session of leases begins");
+            self.began = (told.at, told.head);
+            self.newest = 0;
+        }
+        self.valid = Some(before + LIFE);
+        for (lease, _) in &ask.take {
+            if let Some(own) = self.own.get_mut(lease) {
+                own.at = Some(told.at);
+            }
+        }
+        let mut taken = false;
+        for event in &told.events {
+            taken |= self.hear(event);
+        }
+        taken
+    }
+}
+
+/// Hears that there is something to hear.
+pub(super) fn listen(inner: &Inner) {
+    loop {
+        let (seen, rest) = {
+            let state = inner.state.lock();
+            if state.ended {
+                return;
+            }
+            (state.seen, !state.online || state.valid.is_none() || state.woken)
+        };
+        if rest {
+            let mut state = inner.state.lock();
+            if !state.ended {
+                inner.wake.wait_for(&mut state, Duration::from_millis(100));
+            }
+            continue;
+        }
+        match inner.store.wait_lease(seen, None, HINT) {
+            Ok(true) => {
+                let mut state = inner.state.lock();
+                // It was heard of meanwhile.
+                if state.seen == seen {
+                    state.woken = true;
+                    inner.wake.notify_all();
+                    let until = Instant::now() + HINT;
+                    while state.seen == seen
+                        && !state.ended
+                        && !inner.wake.wait_until(&mut state, until).timed_out()
+                    {}
+                }
+            }
+            Ok(false) => {}
+            Err(_) => std::thread::sleep(AGAIN.0),
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Leases: which objects somebody has changed without the log telling of it yet.
+//!
+//! Every connected node reads as if it held a read lease on the whole volume: it opens what it has without asking. Whoever
+//! changes something takes a write lease on that object, and goes on once all the others have [seen](LeaseAsk::seen) it.
+//! From then on they wait when they come to that object, until the lease was [freed](LeaseAsk::free) at a place of the log
+//! that they have read. A node that is not heard of for a while is in nobody's way: its session ends, and its leases with
+//! it.
+//!
+//! The [`Board`] says the rules, once for all engines: each keeps it as one row, changed under a lock. Nothing of it need
+//! outlive a crash, since a node whose session is gone begins a new one.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{NodeName, ObjectId, Seq};
+use crate::object::Time;
+
+/// The object that stands for all of them.
+pub const EVERYTHING: ObjectId = ObjectId(0);
+
+/// Sessions of a volume at a time. Later ones go on without leases.
+const MOST_SESSIONS: usize = 4096;
+/// Leases of a session at a time: more than a node takes.
+const MOST_LEASES: usize = 2048;
+/// The longest life of a session that says nothing.
+const MOST_LIFE: Duration = Duration::from_secs(60);
+
+/// What a node says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseAsk {
+    /// Which session: a number that no other has, and that nobody else knows.
+    pub session: u128,
+    /// It ends when nothing is said for so many milliseconds.
+    pub life: u32,
+    /// All up to this [place](LeaseTold::at) is taken account of.
+    pub seen: u64,
+    /// Leases to take, by numbers that no other has. One that is there is not taken twice.
+    pub take: Vec<(u64, ObjectId)>,
+    /// Leases to give back, with the commit by which all that was changed is in the log.
+    pub free: Vec<(u64, Seq)>,
+    /// The session ends.
+    pub ends: bool,
+}
+
+/// What became of a lease of somebody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseEvent {
+    /// Its number.
+    pub lease: u64,
+    /// On what.
+    pub object: ObjectId,
+    /// Whose.
+    pub who: u64,
+    /// It was given back: what was changed is in the log up to there.
+    pub freed: Option<Seq>,
+}
+
+/// What a node hears.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseTold {
+    /// The session is new: leases that the node had before are gone.
+    pub began: bool,
+    /// Up to here this tells all. What was taken by this call has this place.
+    pub at: u64,
+    /// Goes up when somebody has seen something.
+    pub acks: u64,
+    /// All other nodes have seen what has at most this place.
+    pub all_seen: u64,
+    /// Other sessions.
+    pub company: u32,
+    /// Goes up when another session begins.
+    pub newest: u64,
+    /// The last commit.
+    pub head: Seq,
+    /// What became of leases of others since [`LeaseAsk::seen`].
+    pub events: Vec<LeaseEvent>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Session {
+    id: u128,
+    who: u64,
+    node: NodeName,
+    seen: u64,
+    ends: Time,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Lease {
+    at: u64,
+    event: LeaseEvent,
+}
+
+/// All sessions and leases of a volume.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Board {
+    /// Goes up with what all have to see.
+    at: u64,
+    acks: u64,
+    newest: u64,
+    sessions: Vec<Session>,
+    leases: Vec<Lease>,
+}
+
+impl Board {
+    /// Reads one. What makes no sense is as good as none: all sessions begin anew.
+    pub(crate) fn decode(bytes: &[u8]) -> Self {
+        postcard::from_bytes(bytes).unwrap_or_default()
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        super::code::encode(self)
+    }
+
+    /// Its places, for those who wait: of what all have to see, and of what was seen.
+    pub(crate) fn places(&self) -> (u64, u64) {
+        (self.at, self.acks)
+    }
+
+    /// Others than this one.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.sessions.len() > 1
+    }
+
+    /// One says something and hears of the others. `None`: there are too many.
+    pub fn exchange(&mut self, node: &NodeName, ask: &LeaseAsk, now: Time, head: Seq) -> Option<LeaseTold> {
+        let next = self.at + 1;
+        let before = self.at;
+        let late = |session: &Session| session.ends <= now || (ask.ends && session.id == ask.session);
+        let gone: Vec<u64> =
+            self.sessions.iter().filter(|session| late(session)).map(|session| session.who).collect();
+        if !gone.is_empty() {
+            self.sessions.retain(|session| !late(session));
+            for lease in &mut self.leases {
+                if gone.contains(&lease.event.who) && lease.event.freed.is_none() {
+                    lease.event.freed = Some(head);
+                    lease.at = next;
+                }
+            }
+            self.at = next;
+        }
+        if ask.ends {
+            self.forget();
+            return Some(LeaseTold { at: self.at, acks: self.acks, head, ..LeaseTold::default() });
+        }
+
+        let life = Duration::from_millis(ask.life.into()).min(MOST_LIFE);
+        let ends = Time(now.0.saturating_add(life.as_nanos() as i64));
+        let known = self.sessions.iter().position(|session| session.id == ask.session);
+        let began = known.is_none();
+        let mine = match known {
+            Some(mine) => mine,
+            None if self.sessions.len() >= MOST_SESSIONS => return None,
+            None => {
+                self.newest += 1;
+                self.at = next;
+                let (id, who) = (ask.session, self.newest);
+                self.sessions.push(Session { id, who, node: node.clone(), seen: next, ends });
+                self.sessions.len() - 1
+            }
+        };
+        let who = self.sessions[mine].who;
+        let mut seen = 0;
+        if !began {
+            let session = &mut self.sessions[mine];
+            session.ends = ends;
+            // A clock that was set back must not make anybody live for ever.
+            seen = ask.seen.min(before);
+            if seen > session.seen {
+                session.seen = seen;
+                self.acks += 1;
+            }
+        }
+        let latest = Time(now.0.saturating_add(MOST_LIFE.as_nanos() as i64));
+        self.sessions.iter_mut().for_each(|session| session.ends = session.ends.min(latest));
+
+        let mut held = self.leases.iter().filter(|lease| lease.event.who == who).count();
+        for &(lease, object) in &ask.take {
+            let is_there = self.leases.iter().any(|known| known.event.lease == lease);
+            if !is_there && held < MOST_LEASES {
+                held += 1;
+                self.at = next;
+                self.leases.push(Lease { at: next, event: LeaseEvent { lease, object, who, freed: None } });
+            }
+        }
+        for lease in self.leases.iter_mut().filter(|lease| lease.event.who == who) {
+            let freed = ask.free.iter().find(|(freed, _)| *freed == lease.event.lease);
+            if let Some((_, seq)) = freed
+                && lease.event.freed.is_none()
+            {
+                lease.event.freed = Some(*seq);
+                lease.at = next;
+                self.at = next;
+            }
+        }
+        self.forget();
+
+        let others = || self.sessions.iter().filter(|session| session.who != who);
+        let news = self.leases.iter().filter(|lease| lease.event.who != who && lease.at > seen);
+        Some(LeaseTold {
+            began,
+            at: self.at,
+            acks: self.acks,
+            all_seen: others().map(|session| session.seen).min().unwrap_or(u64::MAX),
+            company: others().count() as u32,
+            newest: others().map(|session| session.who).max().unwrap_or_default(),
+            head,
+            events: news.map(|lease| lease.event).collect(),
+        })
+    }
+
+    /// Drops what everybody has seen the end of.
+    fn forget(&mut self) {
+        let seen = self.sessions.iter().map(|session| session.seen).min().unwrap_or(u64::MAX);
+        self.leases.retain(|lease| lease.event.freed.is_none() || lease.at > seen);
+    }
+}

@@ -1,0 +1,149 @@
+//! What is closed on one connected machine is what is opened on another from then on. Nothing here waits for anything.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use shunt_tests::cmd::within;
+use shunt_tests::volume::Mount;
+use shunt_tests::{Volume, binary, needs_mount, run};
+
+fn status(mount: &Mount) -> serde_json::Value {
+    let said = run(binary::command(&["volume", "status", "--json"]).arg(mount.at())).ok();
+    serde_json::from_str(&said).unwrap()
+}
+
+#[track_caller]
+fn connected(mounts: &[&Mount]) {
+    let others = mounts.len() - 1;
+    let is_connected = |mount: &&Mount| {
+        let status = status(mount);
+        status["connected"] == true && status["others"] == others
+    };
+    assert!(within(Duration::from_secs(30), || mounts.iter().all(is_connected)), "they do not meet");
+}
+
+fn names(path: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Both ways, each round on top of what the last one left in the kernels' caches.
+fn each_sees_what_the_other_closed(ant: &Mount, bee: &Mount, rounds: usize) {
+    fs::create_dir(ant.at().join("docs")).unwrap();
+    fs::write(ant.at().join("docs/file"), "first").unwrap();
+    assert_eq!(fs::read_to_string(bee.at().join("docs/file")).unwrap(), "first");
+    for round in 0..rounds {
+        let (from, to) = if round % 2 == 0 { (ant.at(), bee.at()) } else { (bee.at(), ant.at()) };
+        let (text, longer) = (format!("round {round}"), format!("{round} ").repeat(round * 100));
+        // Emptied and written, in place, and appended to.
+        fs::write(from.join("docs/file"), &text).unwrap();
+        assert_eq!(fs::read_to_string(to.join("docs/file")).unwrap(), text);
+        File::options().write(true).open(from.join("docs/file")).unwrap().write_all_at(b"ROUND", 0).unwrap();
+        assert_eq!(fs::read_to_string(to.join("docs/file")).unwrap(), text.to_uppercase());
+        File::options()
+            .append(true)
+            .open(from.join("docs/file"))
+            .unwrap()
+            .write_all(longer.as_bytes())
+            .unwrap();
+        let mut file = File::open(to.join("docs/file")).unwrap();
+        assert_eq!(file.metadata().unwrap().len() as usize, text.len() + longer.len());
+        let mut read = String::new();
+        file.read_to_string(&mut read).unwrap();
+        assert_eq!(read, text.to_uppercase() + &longer);
+        // New names: one that was looked for before, and one that takes another's place.
+        let new = format!("docs/new{round}");
+        assert!(!to.join(&new).exists());
+        fs::write(from.join(&new), &text).unwrap();
+        assert_eq!(fs::read_to_string(to.join(&new)).unwrap(), text);
+        fs::rename(from.join(&new), from.join("docs/taken")).unwrap();
+        assert_eq!(fs::read_to_string(to.join("docs/taken")).unwrap(), text);
+        assert!(!to.join(&new).exists());
+        // Below a directory that is as new.
+        let deep = format!("docs/deep{round}/er");
+        fs::create_dir_all(from.join(&deep)).unwrap();
+        fs::write(from.join(&deep).join("file"), &text).unwrap();
+        assert_eq!(fs::read_to_string(to.join(&deep).join("file")).unwrap(), text);
+        assert_eq!(names(&to.join(&deep)), ["file"]);
+        fs::remove_file(from.join(&deep).join("file")).unwrap();
+        assert_eq!(names(&to.join(&deep)), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn each_sees_what_the_other_closed_through_sqlite() {
+    needs_mount!();
+    let volume = Volume::new();
+    let (ant, bee) = (volume.mount_as("ant"), volume.mount_as("bee"));
+    connected(&[&ant, &bee]);
+    each_sees_what_the_other_closed(&ant, &bee, 12);
+}
+
+#[test]
+fn what_was_closed_before_another_came_is_seen_by_it() {
+    needs_mount!();
+    let volume = Volume::new();
+    let ant = volume.mount_as("ant");
+    for n in 0..200 {
+        fs::write(ant.at().join(format!("file{n}")), format!("{n}")).unwrap();
+    }
+    let bee = volume.mount_as("bee");
+    assert_eq!(names(bee.at()).len(), 200);
+    assert_eq!(fs::read_to_string(bee.at().join("file199")).unwrap(), "199");
+}
+
+#[test]
+fn one_who_is_gone_is_in_nobodys_way_for_long() {
+    needs_mount!();
+    let volume = Volume::new();
+    let (ant, bee) = (volume.mount_as("ant"), volume.mount_as("bee"));
+    connected(&[&ant, &bee]);
+    fs::write(ant.at().join("file"), "1").unwrap();
+    bee.kill();
+    let begun = Instant::now();
+    fs::write(ant.at().join("file"), "2").unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    connected(&[&ant]);
+    // Off the network there is nothing to wait for.
+    run(binary::command(&["volume", "offline"]).arg(ant.at())).ok();
+    let begun = Instant::now();
+    fs::write(ant.at().join("file"), "3").unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert_eq!(status(&ant)["connected"], false);
+}
+
+#[test]
+fn a_file_that_stays_open_holds_nobody_up() {
+    needs_mount!();
+    let volume = Volume::new();
+    let (ant, bee) = (volume.mount_as("ant"), volume.mount_as("bee"));
+    connected(&[&ant, &bee]);
+    let mut log = File::create(ant.at().join("log")).unwrap();
+    log.write_all(b"line\n").unwrap();
+    let begun = Instant::now();
+    names(bee.at());
+    File::open(bee.at().join("log")).ok();
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    drop(log);
+    assert_eq!(fs::read_to_string(bee.at().join("log")).unwrap(), "line\n");
+}
+
+#[test]
+fn each_sees_what_the_other_closed_through_postgres() {
+    needs_mount!();
+    let Some(server) = shunt_tests::servers::Postgres::start(false) else {
+        shunt_tests::skip::skip("PostgreSQL is not installed (run tests/setup)");
+        return;
+    };
+    let (volume, meta) = (Volume::new(), server.tcp_address());
+    let data = format!("file:{}", volume.aside().join("data").display());
+    run(&mut binary::command(&["volume", "create", "shared", "--meta", &meta, "--data", &data])).ok();
+    let (ant, bee) = (volume.mount_shared("ant", &meta), volume.mount_shared("bee", &meta));
+    connected(&[&ant, &bee]);
+    each_sees_what_the_other_closed(&ant, &bee, 6);
+}
