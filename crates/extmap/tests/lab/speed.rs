@@ -78,28 +78,28 @@ fn beside_the_kernels_ext4() {
         fs::write(root.join("large"), vec![7; SIZE as usize]).unwrap();
         (0..500).for_each(|n| fs::write(root.join(format!("small{n}")), [1; 8000]).unwrap());
     });
+    let by = |data| {
+        let mount = Mount::shunt(&image, "/tmp/shunt", &["--read-only", "--data", data]);
+        let figures = all(&mount.0);
+        println!("--data {data}: READ requests {}", mount.requests("read"));
+        figures
+    };
     let mut rounds = Vec::new();
     for _ in 0..2 {
         let kernel = Mount::kernel(&image, "/tmp/kernel", "ro,loop");
         let of_kernel = all(&kernel.0);
         drop(kernel);
-        let by = |data| {
-            let mount = Mount::shunt(&image, "/tmp/shunt", &["--read-only", "--data", data]);
-            let figures = all(&mount.0);
-            println!("--data {data}: READ requests {}", mount.requests("read"));
-            figures
-        };
-        rounds.push([of_kernel, by("extmap"), by("daemon")]);
+        rounds.push([of_kernel, by("extmap")]);
     }
-    println!("| lab, best of 2 | kernel ext4 | extmap | ratio | daemon |\n|---|---|---|---|---|");
+    println!("| lab, best of 2 | kernel ext4 | extmap | ratio |\n|---|---|---|---|");
     for n in 0..6 {
         let best = |who: usize| rounds.iter().map(|round| round[who][n].1).fold(0.0, f64::max);
-        let [kernel, extmap, daemon] = [0, 1, 2].map(best);
-        println!(
-            "| {} | {kernel:.0} | {extmap:.0} | {:.2} | {daemon:.0} |",
-            rounds[0][0][n].0,
-            extmap / kernel
-        );
+        let [kernel, extmap] = [0, 1].map(best);
+        println!("| {} | {kernel:.0} | {extmap:.0} | {:.2} |", rounds[0][0][n].0, extmap / kernel);
+    }
+    // Last, for it takes longest.
+    for (what, figure) in by("daemon") {
+        println!("by the daemon: {what}: {figure:.0}");
     }
     fs::remove_file(image).unwrap();
 }
