@@ -118,6 +118,13 @@ name!(
     "the node's name",
     64
 );
+impl NodeName {
+    /// Who stands for all that changed the store, where it is not known who it was.
+    pub fn store() -> Self {
+        Self("store".into())
+    }
+}
+
 name!(
     /// A volume, as users call it.
     VolumeName,

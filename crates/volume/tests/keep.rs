@@ -172,7 +172,7 @@ fn only_what_nothing_speaks_of_is_freed_and_not_at_once() {
     kept.commit(Item { change: vec![Mutation::Unlink(at("3"))], ..Item::default() });
     assert_eq!(kept.packs().len(), 3);
 
-    let collect = |grace| collect(&kept.volume, grace, &|_, _| ()).unwrap();
+    let collect = |grace| collect(&kept.volume, grace, None, &|_, _| ()).unwrap();
     let first = collect(Duration::from_secs(3600));
     assert_eq!((first.live, first.condemned, first.dropped, first.packs), (2, 1, 0, 0));
     // Condemned: not offered any more, sent again, and then as good as new.

@@ -10,6 +10,7 @@ use shunt_volume::content::{Blobs, ContentStore, Keys};
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, Object, Time};
 use shunt_volume::replica::{FromStore, New, Node, Options, ROOT, Rename, Replica, ReplicaSite};
+use shunt_volume::store::keep::Keeper as _;
 use shunt_volume::store::{MetaStore, SqliteStore};
 use shunt_volume::sync::{Runner, Step, Synchroniser, Touch};
 use tempfile::TempDir;
@@ -22,6 +23,7 @@ struct Machine {
 struct World {
     dir: TempDir,
     meta: Arc<dyn MetaStore>,
+    keeper: Arc<SqliteStore>,
     contents: ContentStore,
 }
 
@@ -42,7 +44,7 @@ impl World {
         let meta = Arc::new(SqliteStore::in_memory(&"test".parse().unwrap(), &root, b"").unwrap());
         std::fs::create_dir(dir.path().join("chunks")).unwrap();
         let blobs = Blobs::directory(&dir.path().join("chunks")).unwrap();
-        Self { meta, contents: ContentStore::new(blobs, Keys::open([7; 32])), dir }
+        Self { keeper: meta.clone(), meta, contents: ContentStore::new(blobs, Keys::open([7; 32])), dir }
     }
 
     fn machine(&self, name: &str) -> Machine {
@@ -114,6 +116,49 @@ fn both(one: &mut Machine, other: &mut Machine) {
         one.settle();
         other.settle();
     }
+}
+
+#[test]
+fn who_was_away_for_longer_than_the_log_reads_the_tree() {
+    let world = World::new();
+    let (mut one, mut other) = (world.machine("one"), world.machine("other"));
+    let kept = one.directory(ROOT, "kept");
+    let gone = one.directory(ROOT, "gone");
+    one.write(kept.num, "both", b"first");
+    one.write(kept.num, "theirs", b"first");
+    one.write(kept.num, "mine", b"first");
+    one.write(gone.num, "file", b"first");
+    both(&mut one, &mut other);
+
+    let kept_there = other.at("kept").unwrap().num;
+    other.write(kept_there, "both", b"of the other");
+    other.write(kept_there, "mine", b"of the other, too");
+    other.write(kept_there, "new", b"new here");
+
+    one.write(kept.num, "both", b"of the one");
+    one.write(kept.num, "theirs", b"second");
+    one.replica.unlink(gone.num, b"file").unwrap();
+    one.replica.rmdir(ROOT, b"gone").unwrap();
+    one.replica.rename(kept.num, b"theirs", ROOT, b"moved", Rename::Replace).unwrap();
+    one.settle();
+    world.keeper.forget(Time(i64::MAX), 0).unwrap();
+
+    both(&mut one, &mut other);
+    let mut third = world.machine("third");
+    third.settle();
+    for machine in [&one, &third] {
+        assert_eq!(machine.names("kept"), ["both", "mine", "new"]);
+        assert_eq!(machine.read("kept/both"), b"of the one");
+    }
+    for machine in [&one, &other, &third] {
+        assert_eq!(machine.names(""), ["kept", "moved"]);
+        assert_eq!(machine.read("moved"), b"second");
+        assert_eq!(machine.read("kept/mine"), b"of the other, too");
+        assert_eq!(machine.read("kept/new"), b"new here");
+    }
+    assert_eq!(other.names("kept/both"), ["other", "store"]);
+    assert_eq!(other.read("kept/both/other"), b"of the other");
+    assert_eq!(other.read("kept/both/store"), b"of the one");
 }
 
 #[test]

@@ -202,6 +202,14 @@ pub struct VolumeCheckArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct VolumeGcArgs {
+    /// Give up the history of the volume that is older [default: keep all of it]
+    #[arg(long, value_name = "DAYS")]
+    pub history_days: Option<u64>,
+
+    /// With --history-days: keep at least so many of the last commits
+    #[arg(long, value_name = "N", default_value_t = 10_000, requires = "history_days")]
+    pub history_commits: u64,
+
     /// Where the metadata of the volume are, as it was made [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
     #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
     pub meta: Option<String>,

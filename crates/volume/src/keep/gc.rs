@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::content::runtime;
+use crate::id::Seq;
 use crate::keep::refs::spoken;
 use crate::keep::{KeepError, PAGE, Progress};
 use crate::object::{ChunkId, Time};
@@ -12,6 +13,15 @@ use crate::store::system_clock;
 
 /// How long a node may take from sending chunks to committing what speaks of them.
 pub const GRACE: Duration = Duration::from_secs(24 * 3600);
+
+/// How much of the log stays, as the history of the volume: what is in either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct History {
+    /// What was committed within so long.
+    pub age: Duration,
+    /// The last so many commits.
+    pub count: u64,
+}
 
 /// What was freed, and what will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,22 +38,34 @@ pub struct Collected {
     pub bytes: u64,
     /// Bytes of dropped chunks in packs that stay, for others in them.
     pub stuck: u64,
+    /// Up to where the log is not there any more.
+    pub forgotten: Seq,
 }
 
 /// Condemns chunks that nothing speaks of, drops those that were condemned for longer than `grace`, and removes packs that
-/// hold no others and are older than it. History counts: a version that can be gone back to speaks of its chunks.
+/// hold no others and are older than it. History counts: a version that can be gone back to speaks of its chunks. Where it
+/// is to be shortened, that is done first.
 ///
 /// # Errors
 /// Those of the stores; what was done until then is well. A list of pieces that cannot be read: nothing is done then.
-pub fn collect(volume: &Volume, grace: Duration, progress: Progress<'_>) -> Result<Collected, KeepError> {
+pub fn collect(
+    volume: &Volume,
+    grace: Duration,
+    history: Option<History>,
+    progress: Progress<'_>,
+) -> Result<Collected, KeepError> {
     let now = system_clock()();
     let keeper = volume.keeper()?;
+    let forgotten = match history {
+        Some(history) => keeper.forget(ago(now, history.age), history.count)?,
+        None => keeper.forgotten()?,
+    };
     let mut spoken = spoken(keeper, &*volume.meta, &volume.content, progress)?;
     if let Some((_, error)) = spoken.unread.pop() {
         return Err(error.into());
     }
-    let before = Time(now.0.saturating_sub(grace.as_nanos().min(i64::MAX as u128) as i64));
-    let mut done = Collected::default();
+    let before = ago(now, grace);
+    let mut done = Collected { forgotten, ..Collected::default() };
     let mut keys = HashSet::new();
     let mut after = ChunkId([0; 32]);
     loop {
@@ -98,4 +120,8 @@ pub fn collect(volume: &Volume, grace: Duration, progress: Progress<'_>) -> Resu
     })?;
     done.stuck = done.stuck.saturating_sub(done.bytes);
     Ok(done)
+}
+
+fn ago(now: Time, age: Duration) -> Time {
+    Time(now.0.saturating_sub(age.as_nanos().min(i64::MAX as u128) as i64))
 }

@@ -8,7 +8,7 @@ mod refs;
 mod repair;
 
 pub use check::{Checked, Depth, Problem, check};
-pub use gc::{Collected, GRACE, collect};
+pub use gc::{Collected, GRACE, History, collect};
 pub use repair::{Repaired, repair};
 
 use crate::content::ContentError;

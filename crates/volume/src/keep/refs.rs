@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use crate::content::{ContentError, ContentStore};
-use crate::id::{ObjectId, Seq};
+use crate::id::ObjectId;
 use crate::keep::{KeepError, PAGE, Progress};
 use crate::object::{ChunkId, Content, Layout, Piece};
 use crate::store::keep::Keeper;
-use crate::store::{MetaStore, Mutation, StoreError};
+use crate::store::{MetaStore, Mutation};
 
 /// Chunks by the first 8 bytes of their ids, which are as good as random: two that are taken for one keep garbage from being
 /// collected, no more.
@@ -70,7 +70,6 @@ pub(super) fn spoken(
 ) -> Result<Spoken, KeepError> {
     let mut spoken = Spoken::default();
     // The log last, up to its end: what is committed during the scan is in it.
-    let begun = meta.head()?;
     let (mut from, mut count) = (Some(ObjectId(0)), 0);
     while let Some(at) = from {
         let (objects, next) = keeper.scan_kept(at, PAGE)?;
@@ -79,11 +78,7 @@ pub(super) fn spoken(
         objects.iter().for_each(|kept| spoken.add(meta, store, &kept.stored.object.content));
         from = next;
     }
-    let mut at = match meta.log_since(Seq(0), 1) {
-        Ok(_) => Seq(0),
-        Err(StoreError::Forgotten(_)) => begun,
-        Err(error) => return Err(error.into()),
-    };
+    let mut at = keeper.forgotten()?;
     loop {
         let entries = meta.log_since(at, PAGE)?;
         let Some(last) = entries.last() else { break };

@@ -12,9 +12,12 @@ impl Draft<'_> {
     /// The store has this name for `child`: so has the local tree now. What is in the way is merged or kept as this node's
     /// side.
     pub(super) fn put(&mut self, at: &At, child: Num) -> Planning {
+        let at = &self.known_place(at);
         if !self.is_alive(at.parent)? {
             self.revive(at.parent)?;
         }
+        // Either may just have been found to be one that is here.
+        let (at, child) = (&self.known_place(at), self.alias(child));
         if self.is_directory(child)? {
             self.break_cycles(at.parent, child)?;
         }
@@ -99,7 +102,7 @@ impl Draft<'_> {
                 self.put(&at, num)?;
             }
         }
-        self.restore(num)
+        self.restore(self.alias(num))
     }
 
     /// All that both sides agreed is below it, and that was not moved elsewhere.
@@ -120,6 +123,11 @@ impl Draft<'_> {
             self.set_link(at, Some(theirs));
             return Ok(());
         };
+        if let Some(places) = self.doomed.get_mut(&mine) {
+            places.push(at.clone());
+            self.set_link(at, Some(theirs));
+            return Ok(());
+        }
         let new_here = self.base(mine)?.is_none();
         let new_there = self.made.contains(&theirs);
         let directories = ours.kind == Kind::Directory && other.kind == Kind::Directory;

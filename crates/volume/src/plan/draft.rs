@@ -42,6 +42,9 @@ pub struct Draft<'a> {
     conflicts: BTreeMap<At, Option<Conflict>>,
     /// Made by the entry that is followed: nobody has seen their numbers.
     pub(super) made: BTreeSet<Num>,
+    /// Objects that the store does not have any more and that are still to be looked at, with the names here at which it
+    /// has something else now.
+    pub(super) doomed: BTreeMap<Num, Vec<At>>,
     /// A new object of the store that was found to be one that is here.
     alias: BTreeMap<Num, Num>,
 }
@@ -65,6 +68,7 @@ impl<'a> Draft<'a> {
             base_links: BTreeMap::new(),
             conflicts: BTreeMap::new(),
             made: BTreeSet::new(),
+            doomed: BTreeMap::new(),
             alias: BTreeMap::new(),
         }
     }
@@ -262,6 +266,7 @@ impl<'a> Draft<'a> {
         mine: Option<Num>,
         origin: Option<ObjectId>,
     ) -> Planning {
+        let at = &self.known_place(at);
         let conflict = Conflict { kind, mine, origin, theirs: self.author.clone() };
         let taken = self.conflict(at)?.is_some_and(|there| there.mine.is_some_and(|num| Some(num) != mine));
         if let Some(mine) = mine
@@ -364,6 +369,11 @@ impl<'a> Draft<'a> {
         self.made.insert(ours);
         self.alias.insert(new, ours);
         Ok(())
+    }
+
+    /// A name, by the number that its directory has now.
+    pub(super) fn known_place(&self, at: &At) -> At {
+        At { parent: self.alias(at.parent), name: at.name.clone() }
     }
 
     /// The number that stands for another.

@@ -11,11 +11,11 @@ use crate::store::{Entry, Mutation};
 
 /// What an entry touches, as it was before.
 #[derive(Default)]
-struct Touched {
-    objects: BTreeMap<Num, Stored>,
-    links: BTreeMap<At, Option<Num>>,
+pub(super) struct Touched {
+    pub(super) objects: BTreeMap<Num, Stored>,
+    pub(super) links: BTreeMap<At, Option<Num>>,
     /// Where the objects of `links` were, here and as agreed on.
-    children: BTreeMap<Num, (BTreeSet<At>, BTreeSet<At>)>,
+    pub(super) children: BTreeMap<Num, (BTreeSet<At>, BTreeSet<At>)>,
 }
 
 /// What the trees are after an entry of the log. One of this node's own (`own`) says only what both now agree on: what
@@ -30,7 +30,27 @@ pub fn follow(
     own: bool,
 ) -> Result<Changes, PlanError> {
     let mut draft = Draft::new(trees, fresh, entry.node.clone());
-    let touched = agree(&mut draft, entry)?;
+    match own {
+        true => follow_own(&mut draft, entry)?,
+        false => {
+            let touched = agree(&mut draft, entry)?;
+            come_in(&mut draft, &touched)?;
+        }
+    }
+    draft.finish()
+}
+
+/// What this node did: it is agreed on now, and what it did since is still to be told.
+pub(super) fn follow_own(draft: &mut Draft<'_>, entry: &Entry) -> Planning {
+    let touched = agree(draft, entry)?;
+    for num in bury(draft, &touched)?.into_keys() {
+        if draft.is_wanted(num)? { draft.rekey(num)? } else { draft.forget(num)? }
+    }
+    Ok(())
+}
+
+/// Objects that have no name in the base now are not in it any more.
+fn bury(draft: &mut Draft<'_>, touched: &Touched) -> Planning<BTreeMap<Num, Gone>> {
     let mut gone = BTreeMap::new();
     for &num in touched.children.keys() {
         if num != ROOT && draft.names(Tree::Base, num)?.is_empty() {
@@ -44,18 +64,21 @@ pub fn follow(
             }
         }
     }
-    if own {
-        follow_own_gone(&mut draft, gone)?;
-        return draft.finish();
-    }
+    Ok(gone)
+}
+
+/// What others did, and what is in the base by now, comes into the local tree.
+pub(super) fn come_in(draft: &mut Draft<'_>, touched: &Touched) -> Planning {
+    let mut gone = bury(draft, touched)?;
+    draft.doomed = gone.keys().map(|num| (*num, Vec::new())).collect();
     let deleted_here: BTreeSet<Num> = touched
         .children
         .iter()
         .filter(|(num, (here, base))| **num != ROOT && here.is_empty() && !base.is_empty())
         .map(|(num, _)| *num)
         .collect();
-    let lost = lose_names(&mut draft, &touched, &mut gone)?;
-    gain_names(&mut draft, &touched, &deleted_here)?;
+    let lost = lose_names(draft, touched, &mut gone)?;
+    gain_names(draft, touched, &deleted_here)?;
     for num in lost {
         // Each side took away the names that the other left: nobody meant to delete it.
         if !gone.contains_key(&num) && !draft.is_wanted(num)? {
@@ -68,8 +91,7 @@ pub fn follow(
             draft.follow_fields(*num, before)?;
         }
     }
-    tidy(&mut draft, &touched)?;
-    draft.finish()
+    tidy(draft, touched)
 }
 
 /// Brings the entry into the base.
@@ -145,7 +167,7 @@ fn place(draft: &Draft<'_>, at: &LinkName) -> Planning<At> {
     Ok(At { parent: known(draft, at.parent)?, name: at.name.clone() })
 }
 
-fn touch_link(draft: &Draft<'_>, touched: &mut Touched, at: &At, child: Option<Num>) -> Planning {
+pub(super) fn touch_link(draft: &Draft<'_>, touched: &mut Touched, at: &At, child: Option<Num>) -> Planning {
     let before = draft.base_link(at)?.map(|(child, _)| child);
     touched.links.entry(at.clone()).or_insert(before);
     if let Some(child) = child
@@ -217,7 +239,7 @@ fn gain_names(draft: &mut Draft<'_>, touched: &Touched, deleted_here: &BTreeSet<
     }
     gained.sort();
     for (_, at) in gained {
-        let at = At { parent: draft.alias(at.parent), name: at.name };
+        let at = draft.known_place(&at);
         let Some((child, _)) = draft.base_link(&at)? else { continue };
         if draft.link(&at)? == Some(child) {
             continue;
@@ -267,21 +289,12 @@ fn depth(draft: &Draft<'_>, mut num: Num) -> Planning<usize> {
     Ok(depth)
 }
 
-/// What this node deleted or made, and what it did with it since.
-fn follow_own_gone(draft: &mut Draft<'_>, gone: BTreeMap<Num, Gone>) -> Planning {
-    for num in gone.into_keys() {
-        if draft.is_wanted(num)? { draft.rekey(num)? } else { draft.forget(num)? }
-    }
-    Ok(())
-}
-
 /// A conflict in which both sides have become the same is none.
 fn tidy(draft: &mut Draft<'_>, touched: &Touched) -> Planning {
     for at in touched.links.keys() {
-        let at = At { parent: draft.alias(at.parent), name: at.name.clone() };
+        let at = draft.known_place(at);
         if let Some(conflict) = draft.conflict(&at)?
-            && conflict.mine.is_none()
-            && draft.link(&at)?.is_none()
+            && conflict.mine == draft.link(&at)?
         {
             draft.set_conflict(&at, None);
         }

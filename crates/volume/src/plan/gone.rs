@@ -34,20 +34,22 @@ impl Draft<'_> {
 
     fn follow_one_gone(&mut self, num: Num, gone: Gone) -> Planning {
         let names = self.names(Tree::Local, num)?;
-        let deleted_here = names.is_empty() && gone.lost.is_empty();
+        let replaced = self.doomed.remove(&num).unwrap_or_default();
+        let deleted_here = names.is_empty() && gone.lost.is_empty() && replaced.is_empty();
         let changed = self.was_changed(num, &gone.before)?;
-        if deleted_here || (names.is_empty() && !changed) {
+        if deleted_here || (names.is_empty() && replaced.is_empty() && !changed) {
             return if self.is_wanted(num)? { self.rekey(num) } else { self.forget(num) };
         }
         self.rekey(num)?;
-        if !changed && !gone.lost.is_empty() {
+        if !changed && !gone.lost.is_empty() && !names.is_empty() {
             // It got more names here, and the store knew nothing of those: they stay.
             return Ok(());
         }
         if self.is_directory(num)? {
             self.hold_directory(num)?;
         }
-        let Some(place) = gone.lost.first().or(names.first()).cloned() else { return Ok(()) };
+        let lost = gone.lost.first().filter(|_| changed);
+        let Some(place) = lost.or(replaced.first()).or(names.first()).cloned() else { return Ok(()) };
         if self.link(&place)? == Some(num) {
             self.vacate(&place)?;
         }

@@ -45,6 +45,7 @@ mod follow;
 mod gone;
 mod push;
 mod resolve;
+mod resync;
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,7 @@ pub use draft::{Changes, Draft, Fresh, Leads};
 pub use follow::follow;
 pub use push::{Planned, Send, Sent, Todo, one, push};
 pub use resolve::{Side, beside, keep_both, resolve};
+pub use resync::{Snapshot, resync};
 
 /// An object as this node numbers it. The top directory is [`ROOT`].
 pub type Num = u64;

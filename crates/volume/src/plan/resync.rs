@@ -7,7 +7,7 @@ use crate::object::{LinkName, Stored};
 use crate::plan::draft::{Changes, Draft, Fresh, Planning};
 use crate::plan::follow::{Touched, come_in, follow_own, touch_link};
 use crate::plan::{At, Num, PlanError, ROOT, Tree, Trees};
-use crate::store::{Entry, Item};
+use crate::store::{Entry, Item, Mutation};
 
 /// How the store differs from what was agreed on, at one place of its log. What is the same may be in it, too.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -33,7 +33,9 @@ pub fn resync(
     theirs: &NodeName,
 ) -> Result<Changes, PlanError> {
     let mut draft = Draft::new(trees, fresh, theirs.clone());
+    let mut touched = Touched::default();
     for item in own {
+        make_way(&draft, &mut touched, item)?;
         let entry = Entry {
             seq: Seq(0),
             node: theirs.clone(),
@@ -42,20 +44,41 @@ pub fn resync(
         };
         follow_own(&mut draft, &entry)?;
     }
-    let touched = take_over(&mut draft, snapshot)?;
+    // Made here, and perhaps changed by others since.
+    draft.made.clear();
+    take_over(&mut draft, &mut touched, snapshot)?;
     come_in(&mut draft, &touched)?;
     draft.finish()
 }
 
+/// A name that this node gave to something was free then: whoever had it, others took it away.
+fn make_way(draft: &Draft<'_>, touched: &mut Touched, item: &Item) -> Planning {
+    for change in &item.change {
+        let Mutation::Link(at, _) = change else { continue };
+        if item.change.contains(&Mutation::Unlink(at.clone())) {
+            continue;
+        }
+        if let Some(parent) = draft.num(at.parent)? {
+            let at = At { parent, name: at.name.clone() };
+            if let Some((before, _)) = draft.base_link(&at)? {
+                touch_link(draft, touched, &at, Some(before))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Brings the store's tree into the base.
-fn take_over(draft: &mut Draft<'_>, snapshot: &Snapshot) -> Planning<Touched> {
-    let mut touched = Touched::default();
+fn take_over(draft: &mut Draft<'_>, touched: &mut Touched, snapshot: &Snapshot) -> Planning {
     for (id, stored) in &snapshot.objects {
         match draft.num(*id)? {
             Some(num) => {
-                if let Some(before) = draft.base(num)? {
-                    touched.objects.insert(num, before);
-                }
+                let before = match draft.base(num)? {
+                    Some(before) => before,
+                    // It is not known what this node sent of it: what is different here was changed.
+                    None => unlike(stored),
+                };
+                touched.objects.insert(num, before);
                 draft.set_base(num, Some(stored.clone()))?;
             }
             None => {
@@ -78,7 +101,7 @@ fn take_over(draft: &mut Draft<'_>, snapshot: &Snapshot) -> Planning<Touched> {
             },
             None => None,
         };
-        lead(draft, &mut touched, &at, now)?;
+        lead(draft, touched, &at, now)?;
     }
     // What was in directories that are gone is gone from there.
     let mut queue: Vec<Num> = touched.children.keys().copied().collect();
@@ -88,12 +111,23 @@ fn take_over(draft: &mut Draft<'_>, snapshot: &Snapshot) -> Planning<Touched> {
             continue;
         }
         for (name, child) in draft.children(Tree::Base, num)? {
-            lead(draft, &mut touched, &At { parent: num, name }, None)?;
+            lead(draft, touched, &At { parent: num, name }, None)?;
             seen.remove(&child);
             queue.push(child);
         }
     }
-    Ok(touched)
+    Ok(())
+}
+
+/// An object of which each field was changed since.
+fn unlike(stored: &Stored) -> Stored {
+    let mut before = stored.clone();
+    let object = &mut before.object;
+    object.content.digest[0] ^= 1;
+    object.mode ^= 1;
+    object.owner.0 ^= 1;
+    object.group.0 ^= 1;
+    before
 }
 
 /// A name in the base leads elsewhere, or nowhere.

@@ -69,6 +69,19 @@ pub trait Keeper: MetaStore {
     /// Those of the store.
     fn drop_chunks(&self, chunks: &[ChunkId], condemned: Time) -> Result<(), StoreError>;
 
+    /// Up to where the log is not there any more; 0: it is whole.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn forgotten(&self) -> Result<Seq, StoreError>;
+
+    /// Drops from the beginning of the log what was committed before a time, but none of the last `least` entries. Up to
+    /// where it is not there then. A node that has not read it yet reads the whole tree instead.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn forget(&self, before: Time, least: u64) -> Result<Seq, StoreError>;
+
     /// Writes down how many names lead to objects, and how many they hold; unless there was a commit after `at`: then nothing is done, and `false` the answer.
     ///
     /// # Errors

@@ -128,8 +128,14 @@ impl<S: Site> Reading<'_, S> {
     fn again(&mut self, id: ObjectId) -> Result<(), SyncError> {
         self.found.objects.remove(&id);
         let first = LinkName { parent: id, name: Vec::new() };
-        let old: Vec<LinkName> =
-            self.found.links.range(first..).map(|(at, _)| at).take_while(|at| at.parent == id).cloned().collect();
+        let old: Vec<LinkName> = self
+            .found
+            .links
+            .range(first..)
+            .map(|(at, _)| at)
+            .take_while(|at| at.parent == id)
+            .cloned()
+            .collect();
         for at in old {
             self.found.links.remove(&at);
         }
@@ -139,13 +145,16 @@ impl<S: Site> Reading<'_, S> {
         self.compare(page)
     }
 
-    /// Also these names, where they do not differ.
+    /// Also these names, where they do not differ. Their directories are [wanted](Self::wanted), so that one that was not
+    /// found is not there.
     fn all_of(&mut self, names: BTreeSet<LinkName>) -> Result<(), SyncError> {
         let Self { site, found, .. } = self;
         site.read(&mut |trees| {
             for at in &names {
                 if !found.links.contains_key(at) {
-                    found.links.insert(at.clone(), base_link(trees, at)?);
+                    let is_there = found.objects.contains_key(&at.parent);
+                    let now = if is_there { base_link(trees, at)? } else { None };
+                    found.links.insert(at.clone(), now);
                 }
             }
             Ok(())

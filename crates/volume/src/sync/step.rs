@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::Object;
-use crate::plan::{Changes, Num, PlanError, ROOT, Sent, Todo, follow, one, push};
-use crate::store::{Item, MetaStore};
+use crate::plan::{Changes, Num, PlanError, ROOT, Sent, Todo, follow, one, push, resync};
+use crate::store::{Item, MetaStore, StoreError};
+use crate::sync::resync::snapshot;
 use crate::sync::{Outbox, Site, SyncError};
 
 /// Entries that are read together.
@@ -100,6 +101,9 @@ impl<S: Site> Synchroniser<S> {
             }
         }
         step.more = true;
+        // What was refused never comes back.
+        let mut answers = answers.iter();
+        outbox.items.retain(|_| answers.next().is_some_and(Result::is_ok));
         self.stuck = match step.sent {
             0 => Some(self.site.cursor()?),
             _ => None,
@@ -115,7 +119,10 @@ impl<S: Site> Synchroniser<S> {
         if cursor == Seq(0) {
             self.begin()?;
         }
-        let entries = self.store.log_since(cursor, ENTRIES)?;
+        let entries = match self.store.log_since(cursor, ENTRIES) {
+            Err(StoreError::Forgotten(_)) => return self.resync(step),
+            entries => entries?,
+        };
         step.more = entries.len() == ENTRIES;
         for entry in &entries {
             if entry.seq != Seq(cursor.0 + 1) {
@@ -134,6 +141,30 @@ impl<S: Site> Synchroniser<S> {
             self.site.set_outbox(None)?;
         }
         step.more |= outbox.is_some();
+        Ok(())
+    }
+
+    /// The log does not tell any more what happened since: the whole tree does.
+    fn resync(&mut self, step: &mut Step) -> Result<(), SyncError> {
+        let outbox = self.site.outbox()?;
+        let own = outbox.map_or_else(Vec::new, |outbox| outbox.items);
+        tracing::info!("the log of the store begins later than what was read of it: its whole tree is read");
+        let (snapshot, at) = snapshot(&self.site, &*self.store, &own)?;
+        let theirs = NodeName::store();
+        let own = &mut own.as_slice();
+        self.site.change(Some(at), &mut |trees, fresh| {
+            match resync(trees, fresh, own, &snapshot, &theirs) {
+                // What became of them is not clear: they are as good as somebody else's.
+                Err(PlanError::Log(_)) if !own.is_empty() => {
+                    *own = &[];
+                    resync(trees, fresh, own, &snapshot, &theirs)
+                }
+                changes => changes,
+            }
+        })?;
+        self.site.set_outbox(None)?;
+        step.received += snapshot.objects.len().max(1);
+        step.more = true;
         Ok(())
     }
 

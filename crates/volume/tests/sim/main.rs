@@ -23,6 +23,7 @@ use shunt_volume::object::{Content, Kind, Object, Time};
 use shunt_volume::plan::{ROOT, Tree, Trees as _};
 use shunt_volume::store::MetaStore;
 use shunt_volume::store::SqliteStore;
+use shunt_volume::store::keep::Keeper as _;
 use shunt_volume::sync::{Site as _, Step, SyncError, Synchroniser};
 
 struct Node<'a> {
@@ -63,8 +64,9 @@ impl Alive {
 
 fn run(seed: u64) -> Result<(), String> {
     let mut rng = SmallRng::seed_from_u64(seed);
-    let store: Arc<dyn MetaStore> =
-        Arc::new(SqliteStore::in_memory(&"sim".parse().unwrap(), &root(), b"").unwrap());
+    let kept = Arc::new(SqliteStore::in_memory(&"sim".parse().unwrap(), &root(), b"").unwrap());
+    let store: Arc<dyn MetaStore> = kept.clone();
+    let mut keeper = SmallRng::seed_from_u64(!seed);
     let base = store.get(&[ObjectId::ROOT]).unwrap().remove(0).unwrap();
     let count = rng.random_range(2..=4usize);
     let memories: Vec<Memory> =
@@ -79,6 +81,10 @@ fn run(seed: u64) -> Result<(), String> {
     let mut next_token = 1;
     let (mut time, rounds) = (0, rng.random_range(5..60));
     for _ in 0..rounds {
+        if keeper.random_range(0..8) == 0 {
+            let up_to = kept.forget(Time(i64::MAX), keeper.random_range(0..8)).unwrap();
+            log(|| format!("the store forgets what was up to {up_to}"));
+        }
         let n = rng.random_range(0..count);
         let node = &mut nodes[n];
         {
@@ -140,6 +146,7 @@ fn heal(nodes: &mut [Node<'_>], alive: &mut Alive) -> Result<(), String> {
         for node in nodes.iter_mut() {
             alive.commit(node.memory);
             let step = node.sync.step().map_err(|error| format!("{}: {error}", node.memory.name))?;
+            log(|| format!("{} heals: {step:?}", node.memory.name));
             check_tree(&node.memory.now.borrow())
                 .map_err(|error| format!("{}: {error}", node.memory.name))?;
             quiet &= Step { held: 0, ..step } == Step::default();

@@ -259,6 +259,7 @@ impl Site for &Memory {
 
     fn set_outbox(&self, outbox: Option<&Outbox>) -> Result<(), Errno> {
         self.point()?;
+        crate::log(|| format!("{} sends {outbox:?}", self.name));
         self.now.borrow_mut().outbox = outbox.cloned();
         self.lasts();
         Ok(())

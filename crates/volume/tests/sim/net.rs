@@ -65,7 +65,11 @@ impl MetaStore for Net {
                 assert_eq!(first, self.store.commit(node, token, items)?);
                 Ok(first)
             }
-            None => self.store.commit(node, token, items),
+            None => {
+                let answers = self.store.commit(node, token, items);
+                crate::log(|| format!("{node} is answered {answers:?}"));
+                answers
+            }
         }
     }
 
@@ -74,7 +78,11 @@ impl MetaStore for Net {
     }
 
     fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
-        self.store.scan(from, most)
+        match self.fails() {
+            Some(0 | 1) => lost(),
+            Some(_) => self.store.scan(from, most.min(2)),
+            None => self.store.scan(from, most),
+        }
     }
 
     fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {

@@ -4,13 +4,14 @@ use std::sync::{Arc, OnceLock};
 
 use shunt_tests::servers::Postgres;
 use shunt_volume::object::Kind;
-use shunt_volume::store::{MetaStore, PostgresStore, SqliteStore, StoreError};
+use shunt_volume::store::keep::Keeper;
+use shunt_volume::store::{PostgresStore, SqliteStore, StoreError};
 
 use crate::build::object;
 
 /// A fresh volume, and what has to live as long as it.
 pub struct Fresh {
-    pub store: Arc<dyn MetaStore>,
+    pub store: Arc<dyn Keeper>,
     _keep: Option<tempfile::TempDir>,
 }
 
@@ -99,6 +100,7 @@ macro_rules! engines {
         $(engine! { $engine:
             begins_with_the_top_directory
             numbers_commits_without_gaps
+            forgets_the_beginning_of_the_log
             tells_what_was_committed
             accepts_items_one_by_one
             checks_preconditions

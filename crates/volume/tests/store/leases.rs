@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use shunt_volume::id::Seq;
 use shunt_volume::object::Kind;
-use shunt_volume::store::{LeaseAsk, LeaseEvent, LeaseTold, MetaStore};
+use shunt_volume::store::keep::Keeper;
+use shunt_volume::store::{LeaseAsk, LeaseEvent, LeaseTold};
 
 use crate::build::*;
 
-type Store = Arc<dyn MetaStore>;
+type Store = Arc<dyn Keeper>;
 
 /// Long enough for all of a test.
 const LIFE: u32 = 30_000;

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use shunt_volume::id::{ObjectId, OwnerId, Seq};
 use shunt_volume::object::{ChunkId, Content, Field, Kind, Layout, Piece, Time};
-use shunt_volume::store::{Item, MetaStore, Mutation, Place, Precondition, Refused};
+use shunt_volume::store::keep::Keeper;
+use shunt_volume::store::{Item, Mutation, Place, Precondition, Refused, StoreError};
 
 use crate::build::*;
 
-type Store = Arc<dyn MetaStore>;
+type Store = Arc<dyn Keeper>;
 
 pub fn begins_with_the_top_directory(store: &Store) {
     assert_eq!(store.head().unwrap(), Seq(0));
@@ -35,6 +36,29 @@ pub fn numbers_commits_without_gaps(store: &Store) {
     assert_eq!(store.log_since(Seq(3), 2).unwrap(), log[3..5]);
     assert_eq!(store.log_since(Seq(15), 2).unwrap(), []);
     assert_eq!(store.head().unwrap(), Seq(15));
+}
+
+pub fn forgets_the_beginning_of_the_log(store: &Store) {
+    let items: Vec<_> = (0..10).map(|n| make(10 + n, Kind::Regular, ROOT, &format!("f{n}"))).collect();
+    commit(&**store, &items);
+    let log = store.log_since(Seq(0), 100).unwrap();
+    let (always, never) = (Time(i64::MAX), Time(0));
+    assert_eq!(store.forget(never, 0).unwrap(), Seq(0));
+    assert_eq!(store.forget(always, 100).unwrap(), Seq(0));
+    assert_eq!(store.forget(always, 7).unwrap(), Seq(3));
+    assert!(matches!(store.log_since(Seq(2), 1), Err(StoreError::Forgotten(Seq(2)))));
+    assert_eq!(store.log_since(Seq(3), 100).unwrap(), log[3..]);
+    // What is young stays, and what was forgotten does not come back.
+    assert_eq!(
+        store.forget(log[6].at, 0).unwrap().0.max(3),
+        log.partition_point(|one| one.at < log[6].at).max(3) as u64
+    );
+    assert_eq!(store.forget(always, 9).unwrap(), store.forgotten().unwrap());
+    assert_eq!(store.forget(always, 0).unwrap(), Seq(10));
+    assert_eq!((store.head().unwrap(), store.forgotten().unwrap()), (Seq(10), Seq(10)));
+    assert_eq!(store.log_since(Seq(10), 1).unwrap(), []);
+    done(&**store, make(30, Kind::Regular, ROOT, "next"));
+    assert_eq!(store.log_since(Seq(10), 5).unwrap()[0].seq, Seq(11));
 }
 
 pub fn tells_what_was_committed(store: &Store) {

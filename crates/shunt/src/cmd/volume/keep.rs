@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use shunt_volume::id::{NodeName, VolumeName};
-use shunt_volume::keep::{Checked, Collected, Depth, GRACE, check as look, collect, repair as mend};
+use shunt_volume::keep::{Checked, Collected, Depth, GRACE, History, check as look, collect, repair as mend};
 use shunt_volume::store::address::{self, Volume};
 
 use super::create::meta;
@@ -72,12 +72,19 @@ fn json(checked: &Checked, repaired: Option<u64>) -> serde_json::Value {
 
 pub fn gc(args: &VolumeGcArgs) -> Result<()> {
     let volume = open(args.meta.as_deref(), &args.name)?;
-    let Collected { live, condemned, dropped, packs, bytes, stuck } = collect(&volume, GRACE, &|_, _| ())
-        .map_err(|error| cannot("collect the garbage of", &args.name, error))?;
+    let history = args.history_days.map(|days| History {
+        age: Duration::from_secs(days.saturating_mul(24 * 3600)),
+        count: args.history_commits,
+    });
+    let Collected { live, condemned, dropped, packs, bytes, stuck, forgotten } =
+        collect(&volume, GRACE, history, &|_, _| ())
+            .map_err(|error| cannot("collect the garbage of", &args.name, error))?;
     print(format!(
         "in use     {live} pieces\ncondemned  {condemned} just now, to be freed after {}\nfreed      {dropped} pieces, \
-         {packs} packs of {bytes} bytes\nkept       {stuck} bytes of freed pieces, in packs with others\n",
+         {packs} packs of {bytes} bytes\nkept       {stuck} bytes of freed pieces, in packs with others\n\
+         history    from commit {} on\n",
         days(GRACE),
+        forgotten.0 + 1,
     ))
 }
 

@@ -54,6 +54,22 @@ impl Keeper for PostgresStore {
         })
     }
 
+    fn forgotten(&self) -> Result<Seq, StoreError> {
+        let row = self.with(async |connection| {
+            connection.client.query_one(&connection.ready.forgotten, &[&self.volume]).await
+        })?;
+        Ok(Seq(row.try_get::<_, i64>(0).map_err(fault)? as u64))
+    }
+
+    fn forget(&self, before: Time, least: u64) -> Result<Seq, StoreError> {
+        let least = least.min(i64::MAX as u64) as i64;
+        let row = self.with(async |connection| {
+            let Connection { client, ready } = connection;
+            client.query_one(&ready.forget, &[&self.volume, &before.0, &least]).await
+        })?;
+        Ok(Seq(row.try_get::<_, i64>(0).map_err(fault)? as u64))
+    }
+
     fn mend(&self, at: Seq, counts: &HashMap<ObjectId, (u32, u64)>) -> Result<bool, StoreError> {
         let ids: Vec<ObjectId> = counts.keys().copied().collect();
         let keys: Vec<Vec<u8>> = ids.iter().map(|id| id.to_bytes().to_vec()).collect();

@@ -47,6 +47,14 @@ statements! {
     lock (INT8) = "SELECT head, batches FROM shunt_volume WHERE volume = $1 FOR UPDATE";
     head (INT8) = "SELECT head FROM shunt_volume WHERE volume = $1";
     forgotten (INT8) = "SELECT forgotten FROM shunt_volume WHERE volume = $1";
+    forget (INT8, INT8, INT8) =
+        "WITH goal AS (
+             SELECT greatest(v.forgotten, least(v.head - $3, coalesce(
+                 (SELECT min(seq) - 1 FROM shunt_log WHERE volume = $1 AND at >= $2), v.head))) AS seq
+             FROM shunt_volume v WHERE v.volume = $1 FOR UPDATE),
+         kept AS (UPDATE shunt_volume SET forgotten = goal.seq FROM goal WHERE volume = $1 RETURNING forgotten),
+         dropped AS (DELETE FROM shunt_log USING goal WHERE volume = $1 AND shunt_log.seq <= goal.seq)
+         SELECT forgotten FROM kept";
     answer (INT8, TEXT, BYTEA) =
         "SELECT answer FROM shunt_answer WHERE volume = $1 AND node = $2 AND token = $3";
     objects (INT8, BYTEA_ARRAY) =

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::rows::{Table, put_object};
-use super::{SqliteStore, fault, head};
+use super::{SqliteStore, fault, forgotten, head};
 use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Time};
 use crate::store::apply::Rows;
@@ -76,6 +76,28 @@ impl Keeper for SqliteStore {
 
     fn drop_chunks(&self, chunks: &[ChunkId], condemned: Time) -> Result<(), StoreError> {
         self.each(chunks, "DELETE FROM chunk WHERE id = ?1 AND gone <= ?2", Some(condemned))
+    }
+
+    fn forgotten(&self) -> Result<Seq, StoreError> {
+        self.read(forgotten)
+    }
+
+    fn forget(&self, before: Time, least: u64) -> Result<Seq, StoreError> {
+        let mut writer = self.writer.lock();
+        let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
+        let last = head(&all)?.0.saturating_sub(least);
+        // The clock of a store may have been set back: all before the first that is young enough is old.
+        let young = "SELECT min(seq) FROM log WHERE at >= ?";
+        let young = all.query_row(young, [before.0], |row| row.get::<_, Option<i64>>(0)).map_err(fault)?;
+        let up_to = young.map_or(last, |young| last.min(young as u64 - 1));
+        let old = forgotten(&all)?;
+        if up_to <= old.0 {
+            return Ok(old);
+        }
+        all.execute("UPDATE about SET forgotten = ?", [up_to as i64]).map_err(fault)?;
+        all.execute("DELETE FROM log WHERE seq <= ?", [up_to as i64]).map_err(fault)?;
+        all.commit().map_err(fault)?;
+        Ok(Seq(up_to))
     }
 
     fn mend(&self, at: Seq, counts: &HashMap<ObjectId, (u32, u64)>) -> Result<bool, StoreError> {

@@ -143,6 +143,14 @@ fn head(db: &Connection) -> Result<Seq, StoreError> {
         .map_err(fault)
 }
 
+/// Up to where the log is not there any more.
+fn forgotten(db: &Connection) -> Result<Seq, StoreError> {
+    db.prepare_cached("SELECT forgotten FROM about")
+        .and_then(|mut query| query.query_row([], |row| row.get::<_, i64>(0)))
+        .map(|seq| Seq(seq as u64))
+        .map_err(fault)
+}
+
 /// What SQLite says, as the caller has to understand it.
 fn fault(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
@@ -245,9 +253,7 @@ impl MetaStore for SqliteStore {
     fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
         self.read(|db| {
             let seen = db.unchecked_transaction().map_err(fault)?;
-            let forgotten: i64 =
-                seen.query_row("SELECT forgotten FROM about", [], |row| row.get(0)).map_err(fault)?;
-            if after.0 < forgotten as u64 {
+            if after < forgotten(&seen)? {
                 return Err(StoreError::Forgotten(after));
             }
             let mut log = seen
