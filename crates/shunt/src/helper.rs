@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::error::{Code, Result, usage};
 
 /// The file systems that can be mounted.
-pub const KINDS: &[&str] = &["mirror", "ext4"];
+pub const KINDS: &[&str] = &["mirror", "ext4", "volume"];
 /// Those that the kernel mounts where they lie on a block device.
 pub const BLOCK_KINDS: &[&str] = &["ext4"];
 
@@ -90,7 +90,11 @@ fn mount(kind: Option<&str>, args: &[OsString]) -> Result<Call> {
         return Err(usage(format_args!("unknown type shunt.{kind}: there is shunt.{known}")));
     }
     // mount(8) leaves out what is its default, and says nosuid and nodev where users may mount.
-    let mut argv: Vec<OsString> = ["shunt", &kind, "--daemon", "-o", "suid,dev"].map(OsString::from).into();
+    let mut argv: Vec<OsString> = ["shunt", &kind].map(OsString::from).into();
+    if kind == "volume" {
+        argv.push("mount".into());
+    }
+    argv.extend(["--daemon", "-o", "suid,dev"].map(OsString::from));
     argv.extend(extra);
     for option in options {
         argv.extend(["-o".into(), option]);
@@ -168,6 +172,10 @@ mod tests {
 
     #[test]
     fn mount_calls() {
+        becomes(
+            "mount.shunt.volume notes /b -o rw,cache=/c",
+            "shunt volume mount --daemon -o suid,dev -o rw,cache=/c -- notes /b",
+        );
         becomes("/sbin/mount.shunt.mirror /a /b", "shunt mirror --daemon -o suid,dev -- /a /b");
         becomes(
             "mount.shunt.mirror /a /b -o rw,cache=none -v",

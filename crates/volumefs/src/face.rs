@@ -25,7 +25,7 @@ impl VolumeFs {
     }
 
     fn held_entry(&self, node: &Node) -> Entry {
-        let entry = Entry::new(NodeId(node.num), convert::attributes(node), self.believed_name());
+        let entry = Entry::new(NodeId(node.num), self.shown(node), self.believed_name());
         let attributes_expiry = self.believed(node);
         // The removal of a side puts the other in the place of this directory, and is answered before the kernel can be
         // told: so its name is asked for each time.
@@ -43,7 +43,7 @@ impl VolumeFs {
 
     fn attributes(&self, node: NodeId) -> Result<(Attributes, Expiry), Errno> {
         let node = self.replica.get(node.0)?;
-        Ok((convert::attributes(&node), self.believed(&node)))
+        Ok((self.shown(&node), self.believed(&node)))
     }
 
     fn believed_name(&self) -> Expiry {
@@ -125,7 +125,7 @@ impl FileSystem for VolumeFs {
                 self.changed_file(node.0).await;
             }
         }
-        let change = convert::set(&self.replica.get(node.0)?, set);
+        let change = self.stored(convert::set(&self.replica.get(node.0)?, set))?;
         if change != Set::default() {
             self.replica.set(node.0, change)?;
         }
@@ -144,7 +144,7 @@ impl FileSystem for VolumeFs {
         name: Name<'_>,
         target: &CStr,
     ) -> Result<Entry, Errno> {
-        let new = convert::new(request, Kind::Symlink, 0o777, target.to_bytes());
+        let new = self.new_of(request, Kind::Symlink, 0o777, target.to_bytes())?;
         self.made(parent, name, self.replica.make(parent.0, name.as_bytes(), new)?).await
     }
 
@@ -156,7 +156,7 @@ impl FileSystem for VolumeFs {
         new: NewNode,
     ) -> Result<Entry, Errno> {
         let kind = convert::kind(new.mode, new.rdev)?;
-        let new = convert::new(request, kind, new.mode, b"");
+        let new = self.new_of(request, kind, new.mode, b"")?;
         self.made(parent, name, self.replica.make(parent.0, name.as_bytes(), new)?).await
     }
 
@@ -167,7 +167,7 @@ impl FileSystem for VolumeFs {
         name: Name<'_>,
         new: NewNode,
     ) -> Result<Entry, Errno> {
-        let new = convert::new(request, Kind::Directory, new.mode, b"");
+        let new = self.new_of(request, Kind::Directory, new.mode, b"")?;
         self.made(parent, name, self.replica.make(parent.0, name.as_bytes(), new)?).await
     }
 
@@ -228,7 +228,7 @@ impl FileSystem for VolumeFs {
         name: Name<'_>,
         args: CreateArgs,
     ) -> Result<Created, Errno> {
-        let new = convert::new(request, Kind::Regular, args.mode, b"");
+        let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
         let node = match self.replica.make(parent.0, name.as_bytes(), new) {
             // The kernel believed that it was absent.
             Err(Errno::EXIST) if args.flags & OFlags::EXCL.bits() == 0 => {
@@ -249,7 +249,7 @@ impl FileSystem for VolumeFs {
         parent: NodeId,
         args: CreateArgs,
     ) -> Result<Created, Errno> {
-        let new = convert::new(request, Kind::Regular, args.mode, b"");
+        let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
         let node = self.replica.make_nameless(parent.0, new)?;
         match self.open_node(request, &node, args.flags).await {
             Ok(opened) => Ok(Created { entry: self.held_entry(&node), opened }),

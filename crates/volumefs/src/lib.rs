@@ -11,6 +11,7 @@ mod handles;
 mod leases;
 mod listing;
 mod opens;
+mod owners;
 mod sessions;
 
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ use shunt_volume::replica::{ROOT, Replica, Tender};
 use shunt_volume::sync::Runner;
 
 use handles::Handles;
+pub use owners::Owners;
 
 /// How long the kernel believes what it was told. It is told of changes; this bounds what a lost one can do.
 pub const BELIEVED: Expiry = Expiry::after(Duration::from_secs(3600));
@@ -43,6 +45,7 @@ pub struct VolumeFs {
     runner: Option<Arc<Runner>>,
     tender: Option<Tender>,
     leases: Option<Arc<Leases>>,
+    owners: Option<Box<dyn Owners>>,
     files: Handles<opens::OpenFile>,
     directories: Handles<listing::OpenDirectory>,
     passthrough: bool,
@@ -64,6 +67,7 @@ impl VolumeFs {
             runner: None,
             tender: None,
             leases: None,
+            owners: None,
             files: Handles::default(),
             directories: Handles::default(),
             passthrough: true,
@@ -94,6 +98,13 @@ impl VolumeFs {
     /// Says who synchronises the replica.
     pub fn synchronised_by(mut self, runner: Arc<Runner>) -> Self {
         self.runner = Some(runner);
+        self
+    }
+
+    /// Shows users and groups of the volume under other numbers. Those that would come back as others cannot own anything:
+    /// EOVERFLOW.
+    pub fn owned_as(mut self, owners: Box<dyn Owners>) -> Self {
+        self.owners = Some(owners);
         self
     }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use shunt_volume::id::{NodeName, VolumeName};
 
+use super::ids;
 use super::past::{ConflictsArgs, RESOLVE_EXAMPLES, ResolveArgs, VolumeLogArgs};
 use super::size::Size;
 use super::{InviteArgs, JoinArgs, MountArgs, NodesCommand, PassthroughArg, ServeArgs};
@@ -12,7 +13,10 @@ use super::{InviteArgs, JoinArgs, MountArgs, NodesCommand, PassthroughArg, Serve
 const MOUNT_EXAMPLES: &str = "\
 Examples:
   shunt volume mount notes /mnt/notes              until Ctrl-C
-  shunt volume mount --daemon notes /mnt/notes     in the background; then `shunt umount /mnt/notes`";
+  shunt volume mount --daemon notes /mnt/notes     in the background; then `shunt umount /mnt/notes`
+
+With `shunt install-helpers`, mount(8) and /etc/fstab know volumes:
+  notes  /mnt/notes  shunt.volume  cache=/var/cache/notes,nofail  0  0";
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
@@ -122,6 +126,14 @@ pub struct VolumeMountArgs {
     #[arg(long, value_name = "NAME")]
     pub node: Option<NodeName>,
 
+    /// Show users FROM, FROM+1, ... of the volume as TO, TO+1, ... of this machine; may be repeated
+    #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = ids::rule)]
+    pub uid_map: Vec<String>,
+
+    /// The same for groups
+    #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = ids::rule)]
+    pub gid_map: Vec<String>,
+
     /// Whether file data goes past the daemon
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub passthrough: PassthroughArg,
@@ -167,7 +179,7 @@ pub struct VolumePlaceArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct VolumeStatusArgs {
-    /// Print JSON: {name, node, cache, state, reason, pending, held, sent, received, objects_known, role,
+    /// Print JSON: {name, node, cache, state, reason, connected, others, leases, pending, held, sent, received, objects_known, role,
     /// cached_bytes, cached_limit, pinned_bytes, pinned, unsent_bytes, stuck_bytes, awaited_files}
     #[arg(long)]
     pub json: bool,

@@ -204,6 +204,7 @@ impl Rounds for Hears {
         let Some(inner) = self.0.upgrade() else { return };
         let mut state = inner.state.lock();
         state.cursor = state.cursor.max(cursor);
+        state.rounded = true;
         let frees = state.settle(&inner.replica, began, idle);
         inner.read_up(&mut state);
         inner.note(&state);

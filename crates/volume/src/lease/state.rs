@@ -24,6 +24,8 @@ pub(super) struct State {
     pub(super) owes_ack: bool,
     /// The last round of synchronisation read the log up to there.
     pub(super) cursor: Seq,
+    /// Some round went well: the top directory is as the store has it, before the kernel asks for it.
+    pub(super) rounded: bool,
     /// Of debts.
     pub(super) serial: u64,
     pub(super) own: HashMap<u64, Own>,
@@ -59,6 +61,7 @@ impl State {
             newest: 0,
             owes_ack: false,
             cursor: Seq(0),
+            rounded: false,
             serial: 0,
             own: HashMap::new(),
             by_object: HashMap::new(),
@@ -82,7 +85,7 @@ impl State {
 
     /// It sees what others close, and they see what it closes.
     pub(super) fn is_connected(&self) -> bool {
-        self.begun && self.is_valid() && self.cursor >= self.began.1
+        self.begun && self.rounded && self.is_valid() && self.cursor >= self.began.1
     }
 
     /// The session is over. It is not taken up again: what the store has of it is left to its end.

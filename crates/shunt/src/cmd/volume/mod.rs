@@ -8,6 +8,7 @@ mod gateway;
 mod keep;
 mod log;
 mod mount;
+mod owners;
 mod place;
 mod space;
 mod status;

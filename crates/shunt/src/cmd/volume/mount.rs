@@ -12,7 +12,7 @@ use shunt_volume::store::address::{self, Described};
 use shunt_volumefs::VolumeFs;
 
 use super::answers::Answers;
-use super::{extension, gateway, space, sync};
+use super::{extension, gateway, owners, space, sync};
 use crate::args::{PassthroughArg, VolumeMountArgs};
 use crate::base;
 use crate::cmd::print;
@@ -76,6 +76,10 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     let answers: serve::AnswerVolume = Arc::new(move |ask| asked.answer(ask));
     let tender = space::start(&replica, args.role, args.cache_size)?;
     let fs = VolumeFs::new(replica).synchronised_by(runner).leased_by(leases).tended_by(tender);
+    let fs = match owners::mapped(args)? {
+        Some(owners) => fs.owned_as(owners),
+        None => fs,
+    };
     let (fs, passthrough_off) = match args.passthrough {
         PassthroughArg::Auto => (fs, None),
         PassthroughArg::Off => (fs.without_passthrough(), Some("by --passthrough off".to_owned())),

@@ -1,0 +1,124 @@
+//! Volumes of users without a privilege, and by the words of mount(8).
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use shunt_tests::cmd::within;
+use shunt_tests::{
+    Plan, Volume, binary, mounts, needs_mount, needs_tools, nobody, patiently, run, run_for, sh,
+};
+
+/// By way of fusermount3: everything works, through the daemon.
+#[test]
+fn an_unprivileged_user_has_volumes() {
+    needs_mount!();
+    needs_tools!("fusermount3");
+    let Some(s) = Plan::tmpfs().unmounted().set_or_skip() else { return };
+    nobody::perform(&s, |shunt| {
+        let volume = |words: &[&str]| {
+            let mut command = shunt(&["volume"]);
+            command
+                .args(words)
+                .env("XDG_DATA_HOME", s.aside().join("data"))
+                .env("XDG_CACHE_HOME", s.aside().join("cache"));
+            command
+        };
+        let mount = || run_for(30, volume(&["mount", "--daemon", "notes"]).arg(s.mnt())).ok();
+        run(&mut volume(&["create", "notes"])).ok();
+        mount();
+        assert_eq!(mounts::count(s.mnt()), 1);
+        fs::create_dir(s.path("d")).unwrap();
+        fs::write(s.path("d/f"), b"mine").unwrap();
+        fs::rename(s.path("d/f"), s.path("g")).unwrap();
+        assert_eq!(fs::read(s.path("g")).unwrap(), b"mine");
+        assert_eq!(fs::metadata(s.path("g")).unwrap().uid(), 65_534);
+        // A file of somebody else is not for this user to make.
+        let errno = std::os::unix::fs::chown(s.path("g"), Some(0), None).unwrap_err();
+        assert_eq!(errno.kind(), std::io::ErrorKind::PermissionDenied);
+        let status = run(volume(&["status", "--json"]).arg(s.mnt())).ok();
+        assert!(status.contains("\"online\""), "{status}");
+        let stat = run(shunt(&["stat", "--json"]).arg(s.mnt())).ok();
+        let stat: serde_json::Value = serde_json::from_str(&stat).unwrap();
+        assert!(stat["passthrough"]["reason"].is_string(), "{stat}");
+        patiently(|| run_for(20, shunt(&["umount"]).arg(s.mnt()))).ok();
+        mount();
+        assert_eq!(fs::read(s.path("g")).unwrap(), b"mine");
+        patiently(|| run_for(20, shunt(&["umount"]).arg(s.mnt()))).ok();
+        assert_eq!(mounts::count(s.mnt()), 0);
+    });
+}
+
+/// As fstab has it: `notes /mnt/notes shunt.volume cache=DIR,nofail 0 0`.
+#[test]
+fn the_mount_helper() {
+    needs_mount!();
+    let volume = Volume::new();
+    let helpers = volume.aside().join("helpers");
+    fs::create_dir(&helpers).unwrap();
+    run(binary::command(&["install-helpers", "--dir"]).arg(&helpers)).ok();
+    let at = volume.aside().join("mnt");
+    let options = format!("rw,nofail,noatime,node=here,cache={}", volume.cache().display());
+    let mut mount = Command::new(helpers.join("mount.shunt.volume"));
+    run_for(
+        30,
+        mount
+            .args(["test".as_ref(), at.as_path()])
+            .args(["-o", &options])
+            .env("XDG_DATA_HOME", volume.aside()),
+    )
+    .ok();
+    let written = fs::write(at.join("file"), "here");
+    let options = mount_line(&at);
+    let away = sh(
+        volume.aside(),
+        &format!("{} {}", helpers.join("umount.fuse.shunt.volume").display(), at.display()),
+    );
+    let gone = within(Duration::from_secs(20), || mounts::count(&at) == 0);
+    mounts::detach(&at);
+    written.unwrap();
+    assert!(options.contains("fuse.shunt.volume"), "{options}");
+    assert!(options.contains("noatime"), "{options}");
+    assert!(away.success() && gone, "{}", away.err);
+}
+
+fn mount_line(at: &Path) -> String {
+    run(Command::new("grep").arg(at).arg("/proc/self/mountinfo")).out
+}
+
+/// One user has two numbers, on two machines.
+#[test]
+fn owners_have_other_numbers_here() {
+    needs_mount!();
+    let volume = Volume::new();
+    let file = volume.aside().join("mnt/file");
+    let owner = |path: &Path| fs::metadata(path).map(|metadata| (metadata.uid(), metadata.gid())).unwrap();
+    let chown = std::os::unix::fs::chown::<&Path>;
+    {
+        let mount = volume.mount(&[]);
+        fs::write(&file, "").unwrap();
+        chown(&file, Some(1000), Some(100)).unwrap();
+        assert_eq!(mount.at().join("file"), file);
+    }
+    {
+        let _mount = volume.mount(&["--uid-map", "1000:2000:10", "--gid-map", "100:200"]);
+        assert_eq!(owner(&file), (2000, 200));
+        chown(&file, Some(2005), None).unwrap();
+        assert_eq!(owner(&file), (2005, 200));
+        // Nobody here is 1003: in the volume that is somebody else.
+        let refused = chown(&file, Some(1003), None).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::OVERFLOW.raw_os_error()));
+        chown(&file, Some(3000), None).unwrap();
+        assert_eq!(owner(&file), (3000, 200));
+        chown(&file, Some(2007), None).unwrap();
+        // What a user makes is his on all machines.
+        fs::set_permissions(file.parent().unwrap(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+            .unwrap();
+        shunt_tests::User::new(2001).run(|| fs::write(file.with_file_name("made"), "").unwrap());
+    }
+    let _mount = volume.mount(&[]);
+    assert_eq!(owner(&file), (1007, 100));
+    assert_eq!(owner(&file.with_file_name("made")).0, 1001);
+}
