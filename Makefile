@@ -45,6 +45,7 @@ soak:
 
 bench: build
 	@bench/setup
+	@tests/setup
 	@$(CARGO) run --release -q -p shunt-bench -- --shunt target/release/shunt $(BENCH)
 
 lab-debug:

@@ -38,6 +38,7 @@ pub struct Bench {
     pub quick: bool,
     only_peers: Vec<String>,
     rounds: Option<u32>,
+    files: Option<u32>,
     out: PathBuf,
     // Last: unmounted after everything else is gone.
     _tmpfs: Vec<Tmpfs>,
@@ -92,6 +93,11 @@ impl Bench {
     /// How often: what the user says, else once when quick, else `usual`.
     pub fn rounds(&self, usual: u32) -> u32 {
         self.rounds.unwrap_or(if self.quick { 1 } else { usual })
+    }
+
+    /// Files to make: what the user says, else as [`size`](Self::size).
+    pub fn files(&self, full: u32, quick: u32) -> u32 {
+        self.files.unwrap_or(self.size(full, quick))
     }
 
     /// The size for this run.
@@ -172,6 +178,7 @@ fn prepare(args: &Args) -> Result<Bench> {
         quick: args.quick,
         only_peers: args.peer.clone(),
         rounds: args.rounds,
+        files: args.files,
         out,
         _tmpfs: tmpfs,
         _lock: lock,

@@ -32,6 +32,10 @@ pub struct Args {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: Option<u32>,
 
+    /// Files of the workloads that count them, instead of each workload's own number.
+    #[arg(long)]
+    pub files: Option<u32>,
+
     /// List the workloads and stop.
     #[arg(long)]
     pub list: bool,
@@ -55,6 +59,14 @@ pub struct Args {
     /// Internal: answer them over io_uring.
     #[arg(long, hide = true)]
     pub rings: bool,
+
+    /// Internal: make many files in a volume below this directory.
+    #[arg(long, hide = true, requires = "files")]
+    pub in_volume: Option<PathBuf>,
+
+    /// Internal: make them in the directory itself.
+    #[arg(long, hide = true, requires = "files")]
+    pub plain: Option<PathBuf>,
 
     /// Internal: run on this core.
     #[arg(long, hide = true)]

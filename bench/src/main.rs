@@ -4,7 +4,9 @@
 mod area;
 mod bench;
 mod cgroup;
+mod chunks;
 mod cli;
+mod engine;
 mod fio;
 mod image;
 mod interleave;
@@ -29,9 +31,12 @@ use clap::Parser;
 
 fn main() -> ExitCode {
     let args = cli::Args::parse();
-    let done = match &args.answer {
-        Some(mount_point) => roundtrip::serve(mount_point, args.core, args.rings),
-        None => bench::run(args),
+    let files = args.files.unwrap_or_default();
+    let done = match (&args.answer, &args.in_volume, &args.plain) {
+        (Some(mount_point), ..) => roundtrip::serve(mount_point, args.core, args.rings),
+        (_, Some(at), _) => workload::volume_many::in_volume(at, files),
+        (.., Some(at)) => workload::volume_many::plain(at, files),
+        _ => bench::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -271,6 +271,14 @@ impl Row {
         });
     }
 
+    /// Bar: the value of `peer` itself is at least `least`.
+    pub fn reaches(&mut self, peer: &str, least: f64) {
+        let value = self.value(peer);
+        let text = format!("{peer} >= {least} {}", self.unit.symbol()).trim_end().to_owned();
+        let pass = value.map(|value| value >= least);
+        self.bars.push(Bar { text, value, pass, native: None, times_floor: None });
+    }
+
     /// Bar: `peer` does it at all.
     pub fn works(&mut self, peer: &str) {
         let series = self.series.iter().find(|series| series.peer == peer);

@@ -29,10 +29,25 @@ impl Names {
     /// # Errors
     /// Those of the file system.
     pub fn create(self, root: &Path) -> Result<()> {
+        self.make(root, &[b'x'; 1024])
+    }
+
+    /// Makes them with nothing in them.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn create_empty(self, root: &Path) -> Result<()> {
+        self.make(root, b"")
+    }
+
+    fn make(self, root: &Path, bytes: &[u8]) -> Result<()> {
         fs::create_dir(root.join("many"))?;
         for at in 0..self.0 {
             job::check()?;
-            File::create_new(Self::path(root, at))?.write_all(&[b'x'; 1024])?;
+            let mut file = File::create_new(Self::path(root, at))?;
+            if !bytes.is_empty() {
+                file.write_all(bytes)?;
+            }
         }
         Ok(())
     }

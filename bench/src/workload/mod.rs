@@ -16,6 +16,10 @@ mod opens;
 mod policy;
 mod tree;
 mod volume;
+mod volume_cold;
+mod volume_load;
+pub mod volume_many;
+mod volume_nodes;
 
 use anyhow::{Result, bail};
 
@@ -57,6 +61,10 @@ pub const ALL: &[Workload] = &[
     ext4::MOUNT,
     engine::WORKLOAD,
     volume::WORKLOAD,
+    volume_cold::WORKLOAD,
+    volume_nodes::WORKLOAD,
+    volume_many::WORKLOAD,
+    volume_load::WORKLOAD,
 ];
 
 /// Those whose name contains one of `parts`; all when there are none.

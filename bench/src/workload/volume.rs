@@ -9,23 +9,42 @@ use anyhow::{Context, Result};
 
 use super::Workload;
 use crate::bench::{Bench, Ground};
+use crate::chunks::{self, Chunks};
 use crate::fio::{self, Job};
 use crate::image::Names;
 use crate::job;
 use crate::model::{Row, Sample, Unit};
+use crate::mounted;
 use crate::progress::say;
+use crate::requests::Counter;
 
 pub const WORKLOAD: Workload = Workload {
     name: "volume",
-    about: "a volume of one machine: 10,240 files made, asked for and removed, and fio on a file that is here",
+    about: "a volume of one machine: what bonnie++ does with 10,240 files and with one, and fio on a file that is here",
     run,
 };
 
 const NATIVE: &str = "native";
 const SHUNT: &str = "shunt";
 
-/// Of the native rate, at least.
-const NAMES: [(&str, f64); 3] = [("create", 0.30), ("stat", 0.50), ("delete", 0.30)];
+/// What is done with names, of files that are empty, as bonnie++ has them, or hold 1 KiB; of the native rate, at least.
+const NAMES: [(&str, Step, Option<f64>); 6] = [
+    ("create", Names::create_empty, Some(0.30)),
+    ("stat", Names::stat, Some(0.50)),
+    ("delete", Names::unlink, Some(0.30)),
+    // The kernel asks for size and times of a file that was written to.
+    ("create-1k", Names::create, None),
+    ("stat-1k", Names::stat, None),
+    ("delete-1k", Names::unlink, None),
+];
+/// What is done with a file, a chunk at a time; of the native rate, at least.
+const FILE: [(&str, FileStep); 4] = [
+    ("write-8k", Chunks::write),
+    ("rewrite-8k", Chunks::rewrite),
+    ("read-8k", Chunks::read),
+    ("seek-8k", Chunks::seek),
+];
+const FILE_BAR: f64 = 0.90;
 /// As for a mirror.
 const DATA: [(&str, &str, u32, f64); 4] = [
     ("read-1m", "read", 1 << 20, 0.95),
@@ -70,11 +89,13 @@ impl Drop for Mounted<'_> {
 }
 
 type Step = fn(Names, &Path) -> Result<()>;
+type FileStep = fn(Chunks, &Path) -> Result<()>;
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let mut rows: Vec<Row> = NAMES
         .iter()
-        .map(|(case, _)| Row::new(WORKLOAD.name, case, Unit::PerSecond))
+        .map(|(case, ..)| Row::new(WORKLOAD.name, case, Unit::PerSecond))
+        .chain(FILE.iter().map(|(case, _)| Row::new(WORKLOAD.name, case, unit_of(case))))
         .chain(DATA.iter().map(|(case, ..)| Row::new(WORKLOAD.name, case, Unit::MebibytesPerSecond)))
         .collect();
     for round in 0..bench.rounds(3) {
@@ -89,15 +110,27 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     }
     for row in &mut rows {
         row.finish(&bench.round_trips);
-        let bars = NAMES.iter().copied().chain(DATA.iter().map(|(case, _, _, bar)| (*case, *bar)));
-        for (_, bar) in bars.filter(|(case, _)| row.case == *case).collect::<Vec<_>>() {
+        if let Some((_, _, Some(bar))) = NAMES.iter().find(|(case, ..)| row.case == *case) {
+            row.at_least(SHUNT, *bar, NATIVE);
+        }
+        let file = FILE.iter().map(|(case, _)| (*case, FILE_BAR));
+        let bar = file.chain(DATA.iter().map(|(case, _, _, bar)| (*case, *bar)));
+        if let Some((_, bar)) = bar.into_iter().find(|(case, _)| row.case == *case) {
             row.at_least(SHUNT, bar, NATIVE);
         }
     }
     Ok(rows)
 }
 
+fn unit_of(case: &str) -> Unit {
+    if case.starts_with("seek") { Unit::PerSecond } else { Unit::MebibytesPerSecond }
+}
+
 fn measure(bench: &Bench, root: &Path, peer: &str, rows: &mut [Row]) -> Result<()> {
+    let entry = mounted::table().into_iter().find(|entry| entry.at == root);
+    let connection = entry.and_then(|entry| entry.fuse_connection());
+    let counter = bench.tracepoints.zip(connection).and_then(|(points, id)| Counter::all(points, id).ok());
+    let requests = || counter.as_ref().and_then(|counter| counter.read().ok());
     let count = bench.size(10_240, 1_000);
     let names = Names(count);
     let mut record = |case: &str, sample: Sample| {
@@ -105,14 +138,26 @@ fn measure(bench: &Bench, root: &Path, peer: &str, rows: &mut [Row]) -> Result<(
             row.record(peer, Ok(sample));
         }
     };
-    let steps: [(&str, Step); 3] =
-        [("create", Names::create), ("stat", Names::stat), ("delete", Names::unlink)];
-    for (case, step) in steps {
+    for (case, step, _) in NAMES {
+        let before = requests();
         let start = Instant::now();
         step(names, root)?;
         let seconds = start.elapsed().as_secs_f64();
-        record(case, Sample { value: f64::from(count) / seconds, seconds, requests: None });
+        let requests = before.zip(requests()).map(|(before, after)| after.saturating_sub(before));
+        record(case, Sample { value: f64::from(count) / seconds, seconds, requests });
     }
+    let chunks = Chunks(bench.size(1 << 30, 64 << 20));
+    for (case, step) in FILE {
+        let start = Instant::now();
+        step(chunks, root)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let done = match unit_of(case) {
+            Unit::PerSecond => f64::from(chunks::SEEKS),
+            _ => chunks.0 as f64 / f64::from(1 << 20),
+        };
+        record(case, Sample { value: done / seconds, seconds, requests: None });
+    }
+    fs::remove_file(Chunks::path(root))?;
     let size = bench.size(1 << 30, 64 << 20);
     fio::lay_out(root, fio::FILE, size)?;
     for (case, pattern, block, _) in DATA {

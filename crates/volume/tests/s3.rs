@@ -64,8 +64,8 @@ fn files_come_back_from_a_bucket() {
     for (bytes, kept) in files.iter().zip(&contents) {
         let file = tempfile::tempfile().unwrap();
         let come = std::sync::atomic::AtomicU64::new(0);
-        let count = |bytes| {
-            come.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+        let count = |came: std::ops::Range<u64>| {
+            come.fetch_add(came.end - came.start, std::sync::atomic::Ordering::Relaxed);
         };
         content.fetch_file(&meta, kept, &file, &count).unwrap();
         let mut read = vec![0; file.metadata().unwrap().len() as usize];

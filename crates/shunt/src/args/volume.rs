@@ -83,8 +83,8 @@ pub enum VolumeCommand {
 
 #[derive(Args, Clone, Debug)]
 pub struct VolumeCreateArgs {
-    /// Where its metadata are to be: sqlite:DIR, or postgres://USER@HOST/DATABASE [default:
-    /// sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
+    /// Where its metadata are to be: sqlite:DIR, postgres://USER@HOST/DATABASE, or map:FILE, a file with a line
+    /// VOLUME = ADDRESS for each volume [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
     #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
     pub meta: Option<String>,
 

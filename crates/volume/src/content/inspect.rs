@@ -23,11 +23,11 @@ impl ContentStore {
             .collect();
         // Together first. What a run that fails holds is then looked at one by one.
         for part in wanted.chunks(64) {
-            match self.bring(part.to_vec(), |_, _| Ok(())) {
+            match self.bring(part.to_vec(), |_, _| Ok(()), |_, ()| Ok(())) {
                 Ok(()) => {}
                 Err(ContentError::Damaged(_) | ContentError::Missing(_)) => {
                     for one in part {
-                        match self.bring(vec![one.clone()], |_, _| Ok(())) {
+                        match self.bring(vec![one.clone()], |_, _| Ok(()), |_, ()| Ok(())) {
                             Ok(()) => {}
                             Err(ContentError::Damaged(why) | ContentError::Missing(why)) => {
                                 wrong(one.id, why)

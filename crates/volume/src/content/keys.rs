@@ -1,5 +1,7 @@
 //! What names and hides the chunks of a volume.
 
+use std::borrow::Cow;
+
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
 
@@ -97,10 +99,10 @@ impl Keys {
     }
 
     /// The reverse; `None`: they are not what was sealed under this name with this key.
-    pub(super) fn unseal(&self, id: ChunkId, bytes: &[u8]) -> Option<Vec<u8>> {
-        let Some(cipher) = &self.seal else { return Some(bytes.to_vec()) };
+    pub(super) fn unseal<'a>(&self, id: ChunkId, bytes: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        let Some(cipher) = &self.seal else { return Some(Cow::Borrowed(bytes)) };
         let (nonce, sealed) = bytes.split_at_checked(NONCE)?;
-        cipher.decrypt(XNonce::from_slice(nonce), Payload { msg: sealed, aad: &id.0 }).ok()
+        cipher.decrypt(XNonce::from_slice(nonce), Payload { msg: sealed, aad: &id.0 }).ok().map(Cow::Owned)
     }
 }
 
@@ -115,7 +117,7 @@ mod tests {
         let sealed = keys.seal(id, b"text".to_vec()).unwrap();
         assert!(!sealed.windows(4).any(|window| window == b"text"));
         assert_ne!(keys.seal(id, b"text".to_vec()).unwrap(), sealed);
-        assert_eq!(keys.unseal(id, &sealed).unwrap(), b"text");
+        assert_eq!(*keys.unseal(id, &sealed).unwrap(), *b"text");
         assert_eq!(keys.unseal(another, &sealed), None);
         assert_eq!(other.unseal(id, &sealed), None);
         for n in 0..sealed.len() {

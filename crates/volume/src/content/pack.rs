@@ -3,6 +3,8 @@
 //! A pack is the chunks one after the other, each as it is stored, then an index of them by which a lost table of places can
 //! be made again: `postcard` of [`Indexed`]s, its length in 4 bytes (little end first), and 8 bytes that say what this is.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::content::keys::Keys;
@@ -46,15 +48,16 @@ pub(super) fn encode(keys: &Keys, id: ChunkId, bytes: &[u8]) -> Option<Vec<u8>> 
 }
 
 /// The bytes of a chunk, if they are those of its name.
-pub(super) fn decode(keys: &Keys, id: ChunkId, stored: &[u8], length: usize) -> Option<Vec<u8>> {
+pub(super) fn decode<'a>(keys: &Keys, id: ChunkId, stored: &'a [u8], length: usize) -> Option<Cow<'a, [u8]>> {
     if length > CHUNK_MAX {
         return None;
     }
     let opened = keys.unseal(id, stored)?;
-    let (how, body) = opened.split_first()?;
-    let bytes = match *how {
-        PLAIN => body.to_vec(),
-        ZSTD => zstd::bulk::decompress(body, length).ok()?,
+    let bytes = match (*opened.first()?, opened) {
+        // Most of what is large: not copied once more.
+        (PLAIN, Cow::Borrowed(opened)) => Cow::Borrowed(&opened[1..]),
+        (PLAIN, Cow::Owned(opened)) => Cow::Owned(opened[1..].to_vec()),
+        (ZSTD, opened) => Cow::Owned(zstd::bulk::decompress(&opened[1..], length).ok()?),
         _ => return None,
     };
     (bytes.len() == length && keys.name(&bytes) == id).then_some(bytes)

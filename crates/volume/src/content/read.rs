@@ -1,5 +1,6 @@
 //! Files on their way from the store.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -19,8 +20,8 @@ const TOGETHER: u64 = 8 << 20;
 /// Places that are asked for at once.
 const ASKED: usize = 1024;
 
-/// Called with bytes of the file that have come.
-pub type Progress<'a> = &'a (dyn Fn(u64) + Sync);
+/// Called with ranges of the file that have come.
+pub type Progress<'a> = &'a (dyn Fn(Range<u64>) + Sync);
 
 /// A chunk and where it goes.
 #[derive(Debug, Clone)]
@@ -50,7 +51,7 @@ impl ContentStore {
         file.set_len(0).and_then(|()| file.set_len(content.size)).map_err(ContentError::Io)?;
         if let Layout::Inline(bytes) = &content.layout {
             file.write_all_at(bytes, 0).map_err(ContentError::Io)?;
-            progress(bytes.len() as u64);
+            progress(0..bytes.len() as u64);
             return Ok(());
         }
         let pieces = self.pieces(meta, content)?;
@@ -80,16 +81,20 @@ impl ContentStore {
                 to = end;
                 match piece {
                     Piece::Chunk { id, .. } => wanted.push((*id, offset)),
-                    Piece::Hole { length } => progress(*length),
+                    Piece::Hole { .. } => progress(offset..end),
                 }
             }
             offset = end;
         }
+        let file = Arc::new(file.try_clone().map_err(ContentError::Io)?);
         for part in wanted.chunks(ASKED) {
-            let wanted = self.locate(meta, part)?;
-            self.bring(wanted, |at, bytes| {
+            let (wanted, file) = (self.locate(meta, part)?, file.clone());
+            let write = move |at, bytes: Cow<'_, [u8]>| {
                 file.write_all_at(&bytes, at).map_err(ContentError::Io)?;
-                progress(bytes.len() as u64);
+                Ok(bytes.len() as u64)
+            };
+            self.bring(wanted, write, |at, length| {
+                progress(at..at + length);
                 Ok(())
             })?;
         }
@@ -125,7 +130,7 @@ impl ContentStore {
             offset = end;
         }
         for part in wanted.chunks(ASKED) {
-            self.bring(self.locate(meta, part)?, |at, bytes| {
+            self.bring(self.locate(meta, part)?, whole, |at, bytes| {
                 let end = (at + bytes.len() as u64).min(range.end);
                 let start = at.max(range.start);
                 let source = &bytes[(start - at) as usize..(end - at) as usize];
@@ -152,7 +157,7 @@ impl ContentStore {
             .collect();
         let mut all = vec![Vec::new(); pieces.len()];
         let wanted = self.locate(meta, &wanted)?;
-        self.bring(wanted, |at, bytes| {
+        self.bring(wanted, whole, |at, bytes| {
             all[at as usize] = bytes;
             Ok(())
         })?;
@@ -177,20 +182,22 @@ impl ContentStore {
             .collect()
     }
 
-    /// Gets chunks by parallel requests, checks them, and hands them over one by one in any order, on this thread.
-    pub(super) fn bring(
+    /// Gets chunks by parallel requests and checks them. `work` is done with each where it was checked, on any thread; what
+    /// comes of it is handed over one by one in any order, on this thread.
+    pub(super) fn bring<T: Send + 'static>(
         &self,
         wanted: Vec<Wanted>,
-        mut take: impl FnMut(u64, Vec<u8>) -> Result<(), ContentError>,
+        work: impl Fn(u64, Cow<'_, [u8]>) -> Result<T, ContentError> + Send + Sync + 'static,
+        mut take: impl FnMut(u64, T) -> Result<(), ContentError>,
     ) -> Result<(), ContentError> {
+        let work = Arc::new(work);
         let requests = futures::stream::iter(runs(wanted)).map(|run| {
-            let (blobs, keys) = (self.blobs.clone(), self.keys.clone());
+            let (blobs, keys, work) = (self.blobs.clone(), self.keys.clone(), work.clone());
             // Each on the runtime's own threads: checking takes as long as getting.
             let task = runtime().spawn(async move {
                 let (first, last) = (&run[0].place, &run[run.len() - 1].place);
                 let begin = first.offset;
                 let bytes = blobs.get(&first.key, begin..last.offset + u64::from(last.stored)).await?;
-                let keys = Arc::clone(&keys);
                 let opened = tokio::task::spawn_blocking(move || {
                     run.iter()
                         .map(|Wanted { id, place, at }| {
@@ -199,7 +206,7 @@ impl ContentStore {
                                 .get(from..from + place.stored as usize)
                                 .and_then(|stored| decode(&keys, *id, stored, place.length as usize))
                                 .ok_or_else(|| ContentError::Damaged(format!("{id:?} in {}", place.key)))?;
-                            Ok((*at, bytes))
+                            Ok((*at, work(*at, bytes)?))
                         })
                         .collect::<Result<Vec<_>, ContentError>>()
                 });
@@ -215,6 +222,10 @@ impl ContentStore {
         }
         Ok(())
     }
+}
+
+fn whole(_at: u64, bytes: Cow<'_, [u8]>) -> Result<Vec<u8>, ContentError> {
+    Ok(bytes.into_owned())
 }
 
 fn runs(wanted: Vec<Wanted>) -> Vec<Run> {

@@ -123,6 +123,9 @@ pub fn check(volume: &Volume, depth: Depth, progress: Progress<'_>) -> Result<Ch
     Ok(checked)
 }
 
+/// Objects that are counted at once, in a few words each: of a larger volume a part after the other.
+const AT_ONCE: usize = if cfg!(test) { 8 } else { 2_000_000 };
+
 /// What was counted of an object: how often a name leads to it, and how many names it holds.
 #[derive(Clone, Copy, Default)]
 struct Counted {
@@ -139,54 +142,121 @@ fn short(id: ObjectId) -> u64 {
     (id.0 ^ (id.0 >> 64)) as u64
 }
 
+/// Some of all objects: those whose short ids leave a rest.
+#[derive(Clone, Copy)]
+struct Part {
+    rest: u64,
+    of: u64,
+}
+
+impl Part {
+    fn has(self, id: ObjectId) -> bool {
+        short(id) % self.of == self.rest
+    }
+}
+
 fn metadata(volume: &Volume, checked: &mut Checked, progress: Progress<'_>) -> Result<(), KeepError> {
+    // Directories with names, and those that hold them.
+    let mut above: HashMap<u64, u64> = HashMap::new();
+    let mut part = Part { rest: 0, of: 1 };
+    while part.rest < part.of {
+        let all = count(volume, &mut part, checked, progress)?;
+        names(volume, part, &all, checked)?;
+        each_kept(volume, |kept| {
+            if part.has(kept.stored.object.id) {
+                object(kept, &all, checked);
+            }
+        })?;
+        let directories = all.iter().filter(|(_, counted)| counted.is_directory && counted.links > 0);
+        above.extend(directories.map(|(id, counted)| (*id, counted.parent)));
+        part.rest += 1;
+    }
+    let mut reached: HashMap<u64, bool> = HashMap::from([(short(ObjectId::ROOT), true)]);
+    each_kept(volume, |kept| {
+        let id = kept.stored.object.id;
+        let has_name = above.contains_key(&short(id));
+        if kept.stored.object.kind == Kind::Directory
+            && has_name
+            && !is_reached(short(id), &above, &mut reached)
+        {
+            checked.tell(Problem::Unreached(id));
+        }
+    })
+}
+
+/// Counts what is told of the objects of a part; of the first, which may turn out to have to be smaller.
+fn count(
+    volume: &Volume,
+    part: &mut Part,
+    checked: &mut Checked,
+    progress: Progress<'_>,
+) -> Result<HashMap<u64, Counted>, KeepError> {
     let mut all: HashMap<u64, Counted> = HashMap::new();
-    let mut from = Some(ObjectId(0));
+    let (mut from, mut objects, mut names) = (Some(ObjectId(0)), 0, 0);
     while let Some(at) = from {
         let page = volume.meta.scan(at, PAGE)?;
-        for stored in &page.objects {
+        for stored in page.objects.iter().filter(|stored| part.has(stored.object.id)) {
             let counted = all.entry(short(stored.object.id)).or_default();
             counted.is_there = true;
             counted.is_directory = stored.object.kind == Kind::Directory;
         }
         for link in &page.links {
-            let child = all.entry(short(link.child)).or_default();
-            child.links += 1;
-            child.parent = short(link.at.parent);
-            all.entry(short(link.at.parent)).or_default().names += 1;
+            if part.has(link.child) {
+                let child = all.entry(short(link.child)).or_default();
+                child.links += 1;
+                child.parent = short(link.at.parent);
+            }
+            if part.has(link.at.parent) {
+                all.entry(short(link.at.parent)).or_default().names += 1;
+            }
         }
-        checked.objects += page.objects.len() as u64;
-        checked.names += page.links.len() as u64;
-        progress("objects", checked.objects);
+        while part.rest == 0 && all.len() > AT_ONCE {
+            part.of *= 2;
+            all.retain(|id, _| id % part.of == 0);
+        }
+        objects += page.objects.len() as u64;
+        names += page.links.len() as u64;
+        progress("objects", objects);
         from = page.next;
     }
-    // Names whose directory is no object are in no page, but count for nobody; all others are looked at now.
+    (checked.objects, checked.names) = (objects, names);
+    Ok(all)
+}
+
+/// Names whose directory is no object are in no page, but count for nobody; all others are looked at now.
+fn names(
+    volume: &Volume,
+    part: Part,
+    all: &HashMap<u64, Counted>,
+    checked: &mut Checked,
+) -> Result<(), KeepError> {
+    let is = |id| all.get(&short(id)).copied().unwrap_or_default();
     let mut from = Some(ObjectId(0));
     while let Some(at) = from {
         let page = volume.meta.scan(at, PAGE)?;
         for link in page.links {
-            let is = |id| all.get(&short(id)).copied().unwrap_or_default();
-            if !is(link.child).is_there {
+            if part.has(link.child) && !is(link.child).is_there {
                 checked.tell(Problem::Dangling(link.at));
-            } else if !is(link.at.parent).is_directory {
+            } else if part.has(link.at.parent) && !is(link.at.parent).is_directory {
                 checked.tell(Problem::Astray(link.at));
             }
         }
         from = page.next;
     }
-    let mut reached: HashMap<u64, bool> = HashMap::from([(short(ObjectId::ROOT), true)]);
+    Ok(())
+}
+
+fn each_kept(volume: &Volume, mut each: impl FnMut(&Kept)) -> Result<(), KeepError> {
     let mut from = Some(ObjectId(0));
     while let Some(at) = from {
         let (kept, next) = volume.keeper()?.scan_kept(at, PAGE)?;
-        for kept in kept {
-            object(&kept, &all, &mut reached, checked);
-        }
+        kept.iter().for_each(&mut each);
         from = next;
     }
     Ok(())
 }
 
-fn object(kept: &Kept, all: &HashMap<u64, Counted>, reached: &mut HashMap<u64, bool>, checked: &mut Checked) {
+fn object(kept: &Kept, all: &HashMap<u64, Counted>, checked: &mut Checked) {
     let id = kept.stored.object.id;
     let counted = all.get(&short(id)).copied().unwrap_or_default();
     if let Some(why) = wrong_content(&kept.stored.object.content) {
@@ -201,18 +271,13 @@ fn object(kept: &Kept, all: &HashMap<u64, Counted>, reached: &mut HashMap<u64, b
     if counted.links == 0 {
         return checked.tell(Problem::Lost(id));
     }
-    if counted.is_directory {
-        if kept.parent.map(short) != Some(counted.parent) || counted.links > 1 {
-            checked.tell(Problem::Parent(id));
-        }
-        if !is_reached(short(id), all, reached) {
-            checked.tell(Problem::Unreached(id));
-        }
+    if counted.is_directory && (kept.parent.map(short) != Some(counted.parent) || counted.links > 1) {
+        checked.tell(Problem::Parent(id));
     }
 }
 
 /// Walks up; all that was met on the way is then known.
-fn is_reached(id: u64, all: &HashMap<u64, Counted>, known: &mut HashMap<u64, bool>) -> bool {
+fn is_reached(id: u64, above: &HashMap<u64, u64>, known: &mut HashMap<u64, bool>) -> bool {
     let (mut at, mut way) = (id, Vec::new());
     let answer = loop {
         if let Some(answer) = known.get(&at) {
@@ -221,9 +286,9 @@ fn is_reached(id: u64, all: &HashMap<u64, Counted>, known: &mut HashMap<u64, boo
         // Met again before it is known: a cycle.
         known.insert(at, false);
         way.push(at);
-        match all.get(&at) {
-            Some(counted) if counted.links > 0 => at = counted.parent,
-            _ => break false,
+        match above.get(&at) {
+            Some(parent) => at = *parent,
+            None => break false,
         }
     };
     known.extend(way.into_iter().map(|met| (met, answer)));
@@ -294,4 +359,65 @@ fn without_place(volume: &Volume, checked: &mut Checked, progress: Progress<'_>)
         from = next;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::OwnerId;
+    use crate::object::{Content, Object, Time};
+    use crate::store::address::{MetaAddress, Options, create};
+    use crate::store::{Item, Mutation};
+
+    fn make(volume: &Volume, id: u128, kind: Kind, parent: ObjectId) {
+        let object = Object {
+            id: ObjectId(id),
+            kind,
+            mode: 0o755,
+            owner: OwnerId(0),
+            group: OwnerId(0),
+            modified: Time(0),
+            target: Vec::new(),
+            content: Content::empty(),
+            xattrs: Default::default(),
+        };
+        let at = LinkName { parent, name: id.to_string().into_bytes() };
+        let change = vec![Mutation::Make(object), Mutation::Link(at, ObjectId(id))];
+        let item = Item { change, ..Item::default() };
+        volume.meta.commit(&"n".parse().unwrap(), rand::random(), &[item]).unwrap().remove(0).unwrap();
+    }
+
+    #[test]
+    fn a_volume_that_is_looked_at_in_parts_is_looked_at_as_a_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = MetaAddress::Sqlite(dir.path().to_owned());
+        let volume = create(&at, &"v".parse().unwrap(), &Options::default()).unwrap();
+        for n in 0..60 {
+            match n % 10 {
+                // A directory in the one before, so that ways up go through all parts.
+                0 => make(&volume, 100 + n, Kind::Directory, ObjectId(if n == 0 { 1 } else { 90 + n })),
+                _ => make(&volume, 100 + n, Kind::Regular, ObjectId(100 + n / 10 * 10)),
+            }
+        }
+        let look = || check(&volume, Depth::Places, &|_, _| ()).unwrap();
+        let checked = look();
+        assert_eq!((checked.problems, checked.objects, checked.names), (vec![], 61, 60));
+
+        let db = rusqlite::Connection::open(dir.path().join("meta.db")).unwrap();
+        let id = |n: u128| ObjectId(n).to_bytes().to_vec();
+        assert_eq!(db.execute("DELETE FROM link WHERE child = ?1", [id(113)]).unwrap(), 1);
+        assert_eq!(db.execute("DELETE FROM object WHERE id = ?1", [id(127)]).unwrap(), 1);
+        assert_eq!(db.execute("DELETE FROM link WHERE child = ?1", [id(140)]).unwrap(), 1);
+        let problems = look().problems;
+        let dangling = LinkName { parent: ObjectId(120), name: b"127".to_vec() };
+        for problem in [
+            Problem::Lost(ObjectId(113)),
+            Problem::Count(ObjectId(110), 1, 8 + 1),
+            Problem::Dangling(dangling),
+            Problem::Lost(ObjectId(140)),
+            Problem::Unreached(ObjectId(150)),
+        ] {
+            assert_eq!(problems.iter().filter(|one| **one == problem).count(), 1, "{problem}: {problems:?}");
+        }
+    }
 }

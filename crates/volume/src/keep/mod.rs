@@ -1,6 +1,6 @@
 //! Looking after a volume: [`check`](check()) it, free what nothing speaks of ([`collect`]).
 //!
-//! Both go on while the volume is used, and need memory for a few words per object and chunk.
+//! Both go on while the volume is used, and need memory for a few words per directory and chunk.
 
 mod check;
 mod gc;

@@ -323,6 +323,7 @@ impl Core {
             return Err(Errno::BUSY.into());
         }
         // The old backing file stays with those who read it.
+        self.latest = None;
         shared.files.remove(num)?;
         self.opens.remove(&num);
         self.forget_present(num)?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rusqlite::Connection;
@@ -27,9 +27,6 @@ const WAIT: Duration = Duration::from_millis(20);
 /// waits for that.
 const LONG_LOG: u64 = 4 << 20;
 const VERY_LONG_LOG: u64 = 256 << 20;
-
-/// Removed files are removed from the disk so often.
-const REAP: Duration = Duration::from_secs(1);
 
 /// What of the database lasts.
 pub(super) struct Durable {
@@ -139,6 +136,9 @@ impl Inner {
     fn commit(&self) -> Result<u64, Errno> {
         let mut core = self.core.lock();
         self.shared.durable.commit(&mut core).map_err(|fail| fail.errno)?;
+        if std::mem::take(&mut core.has_doomed) {
+            self.shared.spare.removed();
+        }
         Ok(self.shared.durable.commits.load(Ordering::Acquire))
     }
 
@@ -148,7 +148,7 @@ impl Inner {
         synced.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 
-    fn reap(&self, most: u32) -> Result<usize, Errno> {
+    pub(super) fn reap(&self, most: u32) -> Result<usize, Errno> {
         let doomed: Vec<i64> = {
             let core = self.core.lock();
             let query = || -> rusqlite::Result<_> {
@@ -179,7 +179,10 @@ impl Inner {
                     }
                     Going::Absent => remove(num),
                     Going::Here => {}
-                    Going::Used => continue,
+                    Going::Used => {
+                        core.has_doomed = true;
+                        continue;
+                    }
                 }
                 core.db.prepare_cached("DELETE FROM doomed WHERE num = ?1")?.execute([num])?;
                 done += 1;
@@ -231,7 +234,6 @@ impl Drop for Committer {
 }
 
 fn run(inner: &Inner, beside: &Connection) {
-    let mut reaped = Instant::now();
     while inner.shared.durable.wait() {
         std::thread::sleep(WAIT);
         if inner.commit().is_err() {
@@ -244,13 +246,6 @@ fn run(inner: &Inner, beside: &Connection) {
             watcher();
         }
         shorten(inner, beside);
-        if reaped.elapsed() >= REAP {
-            reaped = Instant::now();
-            // A full batch: there may be more.
-            if inner.reap(4096) != Ok(0) {
-                inner.shared.durable.changed();
-            }
-        }
     }
     while matches!(inner.reap(4096), Ok(1..)) {}
 }

@@ -1,6 +1,8 @@
 //! The database and what of it is in memory, under one lock.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use rustix::io::Errno;
@@ -43,6 +45,10 @@ pub(super) struct Core {
     pub(super) recent: Recent,
     /// Objects that were pinned themselves.
     pub(super) pins: HashSet<u64>,
+    /// The file that was made last.
+    pub(super) latest: Option<(u64, Arc<File>)>,
+    /// Files are to be removed since the last commit.
+    pub(super) has_doomed: bool,
 }
 
 impl Core {
@@ -69,6 +75,9 @@ impl Core {
             here_committed: here,
             recent,
             pins: HashSet::new(),
+            latest: None,
+            // Of an earlier process, perhaps.
+            has_doomed: true,
             db,
         };
         core.load_pins()?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::Fetcher;
+use super::fetch::{Came, Fetcher};
 use crate::content::{ContentError, ContentStore};
 use crate::id::ObjectId;
 use crate::object::{Content, Layout};
@@ -28,8 +28,9 @@ impl Fetcher for FromStore {
         content: &Content,
         range: Range<u64>,
         into: &File,
+        came: Came<'_>,
     ) -> Result<Range<u64>, Errno> {
-        self.bring(content, range, into).map_err(|error| match error {
+        self.bring(content, range, into, came).map_err(|error| match error {
             error if error.is_unreachable() => {
                 tracing::info!("contents of {id} are wanted: {error}");
                 Errno::NETUNREACH
@@ -44,13 +45,19 @@ impl Fetcher for FromStore {
 }
 
 impl FromStore {
-    fn bring(&self, content: &Content, range: Range<u64>, into: &File) -> Result<Range<u64>, ContentError> {
+    fn bring(
+        &self,
+        content: &Content,
+        range: Range<u64>,
+        into: &File,
+        came: Came<'_>,
+    ) -> Result<Range<u64>, ContentError> {
         let meta = &*self.meta;
         if let Layout::Inline(bytes) = &content.layout {
             into.write_all_at(bytes, 0).map_err(ContentError::Io)?;
             return Ok(0..content.size);
         }
         let pieces = self.contents.pieces(meta, content)?;
-        self.contents.fetch(meta, &pieces, range, into, &|_| {})
+        self.contents.fetch(meta, &pieces, range, into, came)
     }
 }

@@ -7,6 +7,8 @@
 //! What is changed lasts from the next `sync` on; without one it is committed within 20 ms, which outlives the
 //! process but not the machine. A replica that was killed at any point is whole when it is opened again.
 
+#[cfg(test)]
+mod ahead_tests;
 mod apply;
 mod attributes;
 mod commit;
@@ -27,6 +29,7 @@ mod site;
 mod space;
 #[cfg(test)]
 mod space_tests;
+mod spare;
 mod tend;
 #[cfg(test)]
 mod tests;
@@ -45,7 +48,7 @@ pub use apply::{Applying, LocalObject};
 pub use attributes::Set;
 pub use conflicts::{InConflict, Version};
 pub use error::ReplicaError;
-pub use fetch::Fetcher;
+pub use fetch::{Came, Fetcher};
 pub use from_store::FromStore;
 pub use names::{Listed, New, Rename};
 pub use node::{Dirty, Node, ROOT, State};
@@ -61,6 +64,7 @@ use error::{Done, Fail};
 use fetch::Fetching;
 use files::Files;
 use held::Held;
+use spare::{Keeper, Spare};
 
 use crate::id::{NodeName, Seq};
 use crate::object::Time;
@@ -136,6 +140,7 @@ impl std::fmt::Debug for Options {
 /// The tree as one node has it.
 pub struct Replica {
     inner: Arc<Inner>,
+    _keeper: Option<Keeper>,
     /// Ends before the database does.
     _committer: Option<Committer>,
 }
@@ -149,6 +154,7 @@ struct Inner {
 /// What is not under the lock of the database.
 struct Shared {
     files: Files,
+    spare: Spare,
     held: Held,
     clock: Clock,
     durable: Durable,
@@ -196,6 +202,7 @@ impl Replica {
         let durable = Durable::new(&path).map_err(|error| files::unusable(&path, error))?;
         let shared = Shared {
             files,
+            spare: Spare::default(),
             held: Held::default(),
             clock: options.clock,
             durable,
@@ -210,13 +217,13 @@ impl Replica {
             _lock: lock,
         };
         let inner = Arc::new(Inner { core: Mutex::new(core), shared });
-        let committer = match options.background {
-            true => {
-                Some(Committer::start(inner.clone(), &path).map_err(|error| files::unusable(&path, error))?)
-            }
-            false => None,
-        };
-        Ok(Self { inner, _committer: committer })
+        let (mut committer, mut keeper) = (None, None);
+        if options.background {
+            let failed = |error| files::unusable(&path, error);
+            committer = Some(Committer::start(inner.clone(), &path).map_err(failed)?);
+            keeper = Some(Keeper::start(inner.clone()).map_err(failed)?);
+        }
+        Ok(Self { inner, _keeper: keeper, _committer: committer })
     }
 
     /// The volume, as it was opened.

@@ -386,7 +386,17 @@ impl Core {
         }
         let hands_down = directory.mode & SETGID != 0;
         let inherited = if hands_down && new.kind == Kind::Directory { SETGID } else { 0 };
-        let num = self.new_number()?;
+        // Before anything is said of it: what fails here has changed nothing.
+        let (num, file) = match (new.kind == Kind::Regular).then(|| shared.spare.take()) {
+            None => (self.new_number()?, None),
+            Some(Some((num, file))) => (num, Some(file)),
+            Some(None) => {
+                let num = self.new_number()?;
+                (num, Some(shared.files.create(num)?))
+            }
+        };
+        // Who makes a file opens it.
+        self.latest = file.map(|file| (num, Arc::new(file)));
         let mut node = Node {
             num,
             id: self.new_id(),
@@ -409,10 +419,6 @@ impl Core {
             xattrs: false,
             used: now,
         };
-        if node.is_regular() {
-            // Before anything is said of it: what fails here has changed nothing.
-            shared.files.create(num)?;
-        }
         self.touch(&mut node, Dirty::NEW)?;
         Ok(node)
     }
@@ -540,6 +546,7 @@ impl Core {
         self.begin()?;
         if node.is_regular() {
             self.db.prepare_cached("INSERT OR IGNORE INTO doomed VALUES (?1)")?.execute([num as i64])?;
+            self.has_doomed = true;
         }
         if !self.is_in_base(num)? {
             self.erase(num)?;

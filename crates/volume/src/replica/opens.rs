@@ -38,6 +38,8 @@ impl Replica {
     /// EISDIR and EINVAL for what is no regular file; ESTALE, EIO; those of [`want`](Self::want).
     pub fn open_file(&self, num: u64, write: bool, truncate: bool) -> Result<Opened, Errno> {
         let mut mark = false;
+        // Nobody brings what the file held while it is emptied.
+        let turn = (write && truncate).then(|| self.inner.shared.fetching.turn(num));
         let opened = loop {
             let missing = {
                 let mut core = self.inner.core.lock();
@@ -67,6 +69,7 @@ impl Replica {
             self.close(num, write, opened.session);
             return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
         }
+        drop(turn);
         Ok(opened)
     }
 
@@ -156,7 +159,10 @@ fn open(
     let num = node.num;
     let file = match core.opens.get(&num) {
         Some(open) => open.file.clone(),
-        None if node.state == State::Complete => Arc::new(shared.files.existing(num)?),
+        None if node.state == State::Complete => match core.latest.take() {
+            Some((latest, file)) if latest == num => file,
+            _ => Arc::new(shared.files.existing(num)?),
+        },
         None => {
             let file = shared.files.obtain(num)?;
             file.set_len(node.size)?;

@@ -113,10 +113,10 @@ fn bury_nameless(core: &mut Core) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Files of objects whose making was never committed. Their numbers are from the last reservations.
+/// Files of objects whose making was never committed, and of none. Their numbers are from the last reservations.
 fn remove_unknown(core: &mut Core, files: &Files) -> Result<(), ReplicaError> {
     let failed = |fail: Fail| unusable(std::path::Path::new("the replica"), fail.errno.into());
-    let first = core.reserved_until().saturating_sub(NUMBERS_TOGETHER);
+    let first = core.reserved_until().saturating_sub(2 * NUMBERS_TOGETHER);
     let there = files.numbers_from(first).map_err(|error| unusable(std::path::Path::new("data"), error))?;
     for num in there {
         if core.find(num).map_err(failed)?.is_none() {

@@ -146,6 +146,7 @@ impl Core {
         self.begin()?;
         self.forget_present(num)?;
         self.db.prepare_cached("INSERT OR IGNORE INTO doomed VALUES (?1)")?.execute([num as i64])?;
+        self.has_doomed = true;
         self.db.prepare_cached("DELETE FROM recent WHERE num = ?1")?.execute([num as i64])?;
         node.state = State::Absent;
         self.save(node);

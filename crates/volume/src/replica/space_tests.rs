@@ -28,6 +28,7 @@ impl Fetcher for Everything {
         content: &Content,
         range: Range<u64>,
         into: &File,
+        _: super::Came<'_>,
     ) -> Result<Range<u64>, Errno> {
         let range = range.start / 4096 * 4096..(range.end.div_ceil(4096) * 4096).min(content.size);
         let bytes: Vec<u8> = range.clone().map(byte).collect();
@@ -244,8 +245,9 @@ fn what_comes_into_a_file_that_left_is_not_here() {
             content: &Content,
             range: Range<u64>,
             into: &File,
+            came: super::Came<'_>,
         ) -> Result<Range<u64>, Errno> {
-            let brought = Everything.fetch(id, content, range, into);
+            let brought = Everything.fetch(id, content, range, into, came);
             if !self.2.swap(true, std::sync::atomic::Ordering::Relaxed) {
                 self.0.evict(u64::MAX).unwrap();
                 assert_eq!(state(&self.0, self.1), State::Absent);

@@ -12,6 +12,7 @@ use crate::gateway::{Client, Credentials, JoinError};
 use crate::id::{ObjectId, OwnerId, VolumeName};
 use crate::object::{Content, Kind, Object, Time};
 use crate::store::keep::Keeper;
+use crate::store::map::{self, MapError};
 use crate::store::{MetaStore, PostgresStore, SqliteStore, StoreError, code, system_clock};
 
 /// The version of [`Described`].
@@ -22,7 +23,7 @@ const DATA: &str = "data";
 
 /// Where the metadata of a volume are.
 ///
-/// As text: `sqlite:DIR`, `postgres://…` as PostgreSQL's own tools understand it, or `gateway:FILE`.
+/// As text: `sqlite:DIR`, `postgres://…` as PostgreSQL's own tools understand it, `gateway:FILE`, or `map:FILE`.
 #[derive(Clone, PartialEq, Eq)]
 pub enum MetaAddress {
     /// In a directory of this machine.
@@ -31,6 +32,8 @@ pub enum MetaAddress {
     Postgres(String),
     /// Behind a gateway, as a file of [`Credentials`] says; the contents too.
     Gateway(PathBuf),
+    /// As a file says for each volume: see [`map`].
+    Map(PathBuf),
 }
 
 /// Where the contents of a volume are.
@@ -61,6 +64,9 @@ pub enum OpenError {
     /// With the credentials of a gateway's node.
     #[error(transparent)]
     Credentials(#[from] JoinError),
+    /// With the file that says where volumes are.
+    #[error(transparent)]
+    Map(#[from] MapError),
     /// It is encrypted.
     #[error("the contents of volume {0} are encrypted: its key is needed")]
     NeedsKey(VolumeName),
@@ -76,6 +82,7 @@ impl FromStr for MetaAddress {
         match text.split_once(':') {
             Some(("sqlite", dir)) if !dir.is_empty() => Ok(Self::Sqlite(dir.into())),
             Some(("gateway", file)) if !file.is_empty() => Ok(Self::Gateway(file.into())),
+            Some(("map", file)) if !file.is_empty() => Ok(Self::Map(file.into())),
             Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres(text.to_owned())),
             // Not the text: a misspelt one may have a password in it too.
             _ => Err(OpenError::Address("--meta".into(), "say sqlite:DIR or postgres://USER@HOST/DATABASE")),
@@ -89,6 +96,20 @@ impl fmt::Debug for MetaAddress {
             Self::Sqlite(dir) => write!(f, "sqlite:{}", dir.display()),
             Self::Postgres(_) => f.write_str("postgres://…"),
             Self::Gateway(file) => write!(f, "gateway:{}", file.display()),
+            Self::Map(file) => write!(f, "map:{}", file.display()),
+        }
+    }
+}
+
+impl MetaAddress {
+    /// Where a volume is: what a file says of it, where this is one.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn of(&self, volume: &VolumeName) -> Result<Self, OpenError> {
+        match self {
+            Self::Map(file) => Ok(map::find(file, volume)?),
+            other => Ok(other.clone()),
         }
     }
 }
@@ -231,6 +252,7 @@ impl fmt::Debug for Volume {
 /// # Errors
 /// [`StoreError::Exists`]; those of the stores. What was begun is no volume.
 pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Result<Volume, OpenError> {
+    let meta = &meta.of(name)?;
     let made = system_clock()();
     let described = Described {
         name: name.clone(),
@@ -261,7 +283,7 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
             Arc::new(SqliteStore::create(&dir.join(META), name, &root, &about)?)
         }
         MetaAddress::Postgres(address) => Arc::new(PostgresStore::create(address, name, &root, &about)?),
-        MetaAddress::Gateway(_) => return Err(made_elsewhere(meta)),
+        MetaAddress::Gateway(_) | MetaAddress::Map(_) => return Err(made_elsewhere(meta)),
     };
     Ok(Volume { meta: keeper.clone(), keeper: Some(keeper), content, described })
 }
@@ -271,6 +293,7 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
 /// # Errors
 /// [`StoreError::NoVolume`], [`StoreError::Format`]; those of the stores; those of keys.
 pub fn open(meta: &MetaAddress, name: &VolumeName, secret: Option<&Secret>) -> Result<Volume, OpenError> {
+    let meta = &meta.of(name)?;
     let (keeper, about): (Arc<dyn Keeper>, _) = match meta {
         MetaAddress::Sqlite(dir) => {
             let path = dir.join(META);
@@ -287,6 +310,7 @@ pub fn open(meta: &MetaAddress, name: &VolumeName, secret: Option<&Secret>) -> R
             (Arc::new(store), about)
         }
         MetaAddress::Gateway(file) => return open_remote(file, name, secret),
+        MetaAddress::Map(_) => return Err(made_elsewhere(meta)),
     };
     let described = Described::from_bytes(&about)?;
     if described.name != *name {
@@ -323,7 +347,7 @@ fn contents(
             let why = "a volume in a database needs --data s3://BUCKET/PREFIX or file:DIR";
             return Err(OpenError::Address(described.data.to_string(), why));
         }
-        (_, MetaAddress::Gateway(_)) => return Err(made_elsewhere(meta)),
+        (_, MetaAddress::Gateway(_) | MetaAddress::Map(_)) => return Err(made_elsewhere(meta)),
         (DataAddress::Directory(dir), _) => Blobs::directory(dir)?,
         (DataAddress::S3(bucket, prefix), _) => Blobs::s3(bucket, prefix)?,
     };

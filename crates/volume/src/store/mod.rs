@@ -8,6 +8,7 @@ mod apply;
 pub(crate) mod code;
 pub mod keep;
 pub mod lease;
+pub mod map;
 mod postgres;
 mod sqlite;
 pub mod values;

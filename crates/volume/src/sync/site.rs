@@ -57,6 +57,15 @@ pub trait Site {
     /// Those of the closure, and of writing. Then nothing is changed.
     fn change(&self, cursor: Option<Seq>, plan: &mut Plan<'_>) -> Result<(), PlanError>;
 
+    /// The same with several plans, each for a place in the log, one after the other: together in one transaction, or as
+    /// many of the first as went well.
+    ///
+    /// # Errors
+    /// Those of [`change`](Self::change).
+    fn change_each(&self, plans: &mut [(Seq, Box<Plan<'_>>)]) -> Result<(), PlanError> {
+        plans.iter_mut().try_for_each(|(cursor, plan)| self.change(Some(*cursor), plan))
+    }
+
     /// What may differ from what was agreed on, in the order of the changes: after a place in that order, about so many.
     /// With the place to go on at; `None`: that was all.
     ///

@@ -5,19 +5,21 @@ use std::sync::Arc;
 
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::Object;
-use crate::plan::{Changes, Num, PlanError, ROOT, Sent, Todo, follow, one, push, resync};
+use crate::plan::{Changes, Fresh, Num, Plan, PlanError, ROOT, Sent, Todo, Trees, follow, one, push, resync};
 use crate::store::{Item, MetaStore, StoreError};
 use crate::sync::resync::snapshot;
 use crate::sync::{Outbox, Site, SyncError};
 
 /// Entries that are read together.
-const ENTRIES: usize = 512;
+const ENTRIES: usize = 1024;
 
-/// Commits that are sent together.
-const ITEMS: usize = 256;
+/// Entries that come into the replica together: users wait as long.
+const TOGETHER: usize = 64;
 
-/// Changes that are looked at together.
+/// Changes that are looked at together, and commits that are sent together: contents that were brought into the store and
+/// not spoken of would be brought there again.
 const LOOK: usize = 1024;
+const ITEMS: usize = LOOK;
 
 /// What a round did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -124,17 +126,22 @@ impl<S: Site> Synchroniser<S> {
             entries => entries?,
         };
         step.more = entries.len() == ENTRIES;
-        for entry in &entries {
-            if entry.seq != Seq(cursor.0 + 1) {
-                return Err(PlanError::Log(format!("commit {} follows {cursor}", entry.seq)).into());
+        for part in entries.chunks(TOGETHER) {
+            let mut plans: Vec<(Seq, Box<Plan<'_>>)> = Vec::with_capacity(part.len());
+            for entry in part {
+                if entry.seq != Seq(cursor.0 + 1) {
+                    return Err(PlanError::Log(format!("commit {} follows {cursor}", entry.seq)).into());
+                }
+                let sent = outbox
+                    .as_ref()
+                    .is_some_and(|outbox| outbox.items.iter().any(|item| item.change == entry.change));
+                let own = sent && entry.node == self.node;
+                let plan = move |trees: &dyn Trees, fresh: &mut dyn Fresh| follow(trees, fresh, entry, own);
+                plans.push((entry.seq, Box::new(plan)));
+                cursor = entry.seq;
+                step.received += usize::from(!own);
             }
-            let sent = outbox
-                .as_ref()
-                .is_some_and(|outbox| outbox.items.iter().any(|item| item.change == entry.change));
-            let own = sent && entry.node == self.node;
-            self.site.change(Some(entry.seq), &mut |trees, fresh| follow(trees, fresh, entry, own))?;
-            cursor = entry.seq;
-            step.received += usize::from(!own);
+            self.site.change_each(&mut plans)?;
         }
         if outbox.as_ref().and_then(|outbox| outbox.answered).is_some_and(|answered| answered <= cursor) {
             outbox = None;

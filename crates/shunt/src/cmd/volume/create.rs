@@ -26,7 +26,7 @@ pub fn run(args: &VolumeCreateArgs) -> Result<()> {
 /// Where the metadata of a volume are that is made, or served.
 pub fn meta(given: Option<&str>, name: &VolumeName) -> Result<MetaAddress> {
     match given {
-        Some(address) => address.parse().map_err(usage),
+        Some(address) => address.parse::<MetaAddress>().and_then(|meta| meta.of(name)).map_err(usage),
         None => Ok(MetaAddress::Sqlite(base::data().join("shunt/volumes").join(name.as_str()))),
     }
 }

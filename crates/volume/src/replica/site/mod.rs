@@ -28,6 +28,9 @@ use view::View;
 /// What files hold that were changed here: by number, as of a generation.
 type Known = Mutex<HashMap<Num, (u64, Content)>>;
 
+/// Of so many at most; what is forgotten is read again.
+const MOST_KNOWN: usize = 65_536;
+
 /// A replica, with where its contents go.
 pub struct ReplicaSite {
     replica: Arc<Replica>,
@@ -200,11 +203,29 @@ impl Site for ReplicaSite {
         })
     }
 
+    fn change_each(&self, plans: &mut [(Seq, Box<Plan<'_>>)]) -> Result<(), PlanError> {
+        let together = self.with(|applying| {
+            for (cursor, plan) in &mut *plans {
+                applying.plan(&self.known, Some(&self.contents), plan)?;
+                applying.set_cursor(*cursor)?;
+            }
+            Ok(())
+        });
+        // What one of them cannot do must not keep those before it from being done.
+        together.or_else(|_| plans.iter_mut().try_for_each(|(cursor, plan)| self.change(Some(*cursor), plan)))
+    }
+
     fn todo(&self, after: i64, most: usize) -> Result<(Todo, Option<i64>), Errno> {
         self.replica.read(|core| todo(core, after, most))
     }
 
     fn send(&self, files: Vec<(Num, Object)>) -> Result<Vec<(Num, Option<(u64, Sent)>)>, SyncError> {
+        // No plan is under way that was told of them.
+        let mut known = self.known.lock();
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        drop(known);
         let mut upload = self.contents.upload(&*self.meta);
         let mut read = Vec::new();
         for (num, _) in files {

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use super::show::One;
 use super::view::unknown;
 use super::{Known, Shown};
-use crate::id::Seq;
-use crate::object::{Content, Kind, Object, Stored};
+use crate::id::{OwnerId, Seq};
+use crate::object::{Content, Kind, Object, Stored, Time};
 use crate::plan::{At, Changes, Num};
 use crate::replica::apply::{Stale, differences, unnamed};
 use crate::replica::conflicts::entries;
@@ -151,6 +151,7 @@ impl Writing<'_> {
                 node
             }
         };
+        let seen = visible(&node);
         let keeps = node.is_regular() && self.keeps(&node, object)?;
         if node.is_regular() && !keeps {
             let known = self.core.content(num)?;
@@ -187,8 +188,10 @@ impl Writing<'_> {
             true => self.core.clear_base(num)?,
             false => self.core.set_base(num, base)?,
         }
+        if visible(&node) != seen {
+            self.stale.push(Stale::Object(num));
+        }
         self.core.save(node);
-        self.stale.push(Stale::Object(num));
         Ok(())
     }
 
@@ -351,6 +354,11 @@ impl Writing<'_> {
     }
 }
 
+/// What caches in front of a replica know of an object, beside its content.
+fn visible(node: &Node) -> (u16, OwnerId, OwnerId, Time) {
+    (node.mode, node.owner, node.group, node.modified)
+}
+
 impl Core {
     /// An object that neither users nor the store have is forgotten.
     fn sweep_unknown(&mut self, num: Num) -> Done<()> {
@@ -360,6 +368,7 @@ impl Core {
             if node.is_regular() {
                 let mut doom = self.db.prepare_cached("INSERT OR IGNORE INTO doomed VALUES (?1)")?;
                 doom.execute([num as i64])?;
+                self.has_doomed = true;
             }
             self.erase(num)?;
         }

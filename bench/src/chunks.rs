@@ -1,0 +1,94 @@
+//! One file, in pieces of 8 KiB, as bonnie++ goes through it.
+//!
+//! Done here and not by bonnie++, which tells nothing of what takes less than half a second.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::job;
+
+/// Bytes of one call.
+pub const CHUNK: usize = 8192;
+/// Places that are gone to, as often as bonnie++ does.
+pub const SEEKS: u32 = 8192;
+/// One of so many chunks that were gone to is changed.
+const CHANGED: u32 = 10;
+
+/// A file of so many bytes in the directory.
+#[derive(Debug, Clone, Copy)]
+pub struct Chunks(pub u64);
+
+impl Chunks {
+    /// Where it is.
+    pub fn path(root: &Path) -> PathBuf {
+        root.join("chunks")
+    }
+
+    fn places(self) -> impl Iterator<Item = u64> {
+        (0..self.0).step_by(CHUNK)
+    }
+
+    /// Makes it.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn write(self, root: &Path) -> Result<()> {
+        let file = File::create_new(Self::path(root))?;
+        let chunk = [b'x'; CHUNK];
+        for at in self.places() {
+            file.write_all_at(&chunk, at)?;
+        }
+        job::check()
+    }
+
+    /// Reads each chunk, changes a byte, and writes it back.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn rewrite(self, root: &Path) -> Result<()> {
+        let file = OpenOptions::new().read(true).write(true).open(Self::path(root))?;
+        let mut chunk = [0; CHUNK];
+        for at in self.places() {
+            file.read_exact_at(&mut chunk, at)?;
+            chunk[0] = chunk[0].wrapping_add(1);
+            file.write_all_at(&chunk, at)?;
+        }
+        job::check()
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn read(self, root: &Path) -> Result<()> {
+        let file = File::open(Self::path(root))?;
+        let mut chunk = [0; CHUNK];
+        for at in self.places() {
+            file.read_exact_at(&mut chunk, at)?;
+        }
+        job::check()
+    }
+
+    /// Reads chunks at places that jump, and writes one of ten back changed.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn seek(self, root: &Path) -> Result<()> {
+        let file = OpenOptions::new().read(true).write(true).open(Self::path(root))?;
+        let mut chunk = [0; CHUNK];
+        let mut state = 1_u64;
+        for n in 0..SEEKS {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let at = (state >> 33) % (self.0 / CHUNK as u64) * CHUNK as u64;
+            file.read_exact_at(&mut chunk, at)?;
+            if n % CHANGED == 0 {
+                chunk[0] = chunk[0].wrapping_add(1);
+                file.write_all_at(&chunk, at)?;
+            }
+        }
+        job::check()
+    }
+}

@@ -1,0 +1,123 @@
+//! Volumes without a mount: the engine itself, over stores that are started for it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use object_store::aws::AmazonS3Builder;
+use shunt_tests::servers::S3;
+use shunt_volume::content::{Blobs, ContentStore, Keys};
+use shunt_volume::id::{ObjectId, OwnerId};
+use shunt_volume::object::{Content, Kind, Object, Time};
+use shunt_volume::replica::{FromStore, New, Options, Replica, ReplicaSite};
+use shunt_volume::store::MetaStore;
+use shunt_volume::sync::Synchroniser;
+
+/// An object with nothing in it.
+pub fn object(id: u128, kind: Kind) -> Object {
+    Object {
+        id: ObjectId(id),
+        kind,
+        mode: 0o755,
+        owner: OwnerId(0),
+        group: OwnerId(0),
+        modified: Time(0),
+        target: Vec::new(),
+        content: Content::empty(),
+        xattrs: Default::default(),
+    }
+}
+
+/// What the top of a new volume is.
+pub fn root() -> Object {
+    object(ObjectId::ROOT.0, Kind::Directory)
+}
+
+/// A new object of this kind, for [`Replica::make`].
+pub fn new(kind: Kind) -> New<'static> {
+    New { kind, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" }
+}
+
+/// A client of the server's bucket.
+pub fn bucket(server: &S3) -> AmazonS3Builder {
+    AmazonS3Builder::new()
+        .with_endpoint(server.endpoint())
+        .with_allow_http(true)
+        .with_region("us-east-1")
+        .with_bucket_name("bucket")
+        .with_access_key_id(S3::KEYS.0)
+        .with_secret_access_key(S3::KEYS.1)
+}
+
+/// Contents in the server's bucket.
+///
+/// # Errors
+/// Where the address makes no sense.
+pub fn contents(server: &S3) -> Result<ContentStore> {
+    Ok(ContentStore::new(Blobs::over_s3(bucket(server), "volume")?, Keys::open([1; 32])))
+}
+
+/// Bytes that cannot be compressed, the same for a seed.
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let words = (0..length.div_ceil(8)).flat_map(|_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.wrapping_mul(0x2545_F491_4F6C_DD1D).to_le_bytes()
+    });
+    words.take(length).collect()
+}
+
+/// One machine of a volume.
+pub struct Node {
+    /// Its tree.
+    pub replica: Arc<Replica>,
+    /// Carries its changes.
+    pub sync: Synchroniser<ReplicaSite>,
+}
+
+impl Node {
+    /// A machine with its cache in a directory.
+    ///
+    /// # Errors
+    /// Those of the directory.
+    pub fn open(at: &Path, name: &str, meta: &Arc<dyn MetaStore>, contents: &ContentStore) -> Result<Self> {
+        let name = name.parse().ok().context("a name for a node")?;
+        let replica = Arc::new(Replica::open(at, Options::new("bench", name))?);
+        replica.set_fetcher(Some(Arc::new(FromStore { meta: meta.clone(), contents: contents.clone() })));
+        let site = ReplicaSite::new(replica.clone(), meta.clone(), contents.clone());
+        let node = replica.node_name().clone();
+        let sync = Synchroniser::new(site, meta.clone(), node, rand::random::<u128>);
+        Ok(Self { replica, sync })
+    }
+
+    /// Makes a file with these bytes.
+    ///
+    /// # Errors
+    /// Those of the replica.
+    pub fn write(&self, parent: u64, name: &str, bytes: &[u8]) -> Result<u64> {
+        let num = self.replica.make(parent, name.as_bytes(), new(Kind::Regular))?.num;
+        let opened = self.replica.open_file(num, true, false)?;
+        let written: Result<(), std::io::Error> = File::write_all_at(&opened.file, bytes, 0);
+        self.replica.close(num, true, opened.session);
+        written?;
+        Ok(num)
+    }
+
+    /// Synchronises until nothing is left to do.
+    ///
+    /// # Errors
+    /// Those of synchronisation; when the user interrupts.
+    pub fn settle(&mut self) -> Result<()> {
+        loop {
+            crate::job::check()?;
+            let step = self.sync.step()?;
+            if !step.more && step.sent == 0 && step.received == 0 {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The first read of a file that is only in the store: an S3 server on this machine.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use futures::StreamExt as _;
+use object_store::{ObjectStore, PutPayload};
+use shunt_tests::servers::S3;
+use shunt_volume::replica::ROOT;
+use shunt_volume::store::{MetaStore, SqliteStore};
+
+use super::Workload;
+use crate::bench::{Bench, Ground};
+use crate::engine::{self, Node};
+use crate::job;
+use crate::model::{Row, Sample, Unit};
+use crate::progress::say;
+
+pub const WORKLOAD: Workload = Workload {
+    name: "volume-cold",
+    about: "the first read of a file that is only in S3, beside a plain download by object_store",
+    run,
+};
+
+const PLAIN: &str = "object_store";
+const SHUNT: &str = "shunt";
+const PART: usize = 8 << 20;
+/// Requests at once of the plain download, as many as of the volume's.
+const REQUESTS: usize = 6;
+/// Of the plain download's rate, at least.
+const BAR: f64 = 0.80;
+/// What a program reads at once.
+const READ: usize = 1 << 20;
+
+fn run(bench: &Bench) -> Result<Vec<Row>> {
+    let Some(server) = S3::start() else { bail!("no versitygw: tests/setup installs it") };
+    let home = tempfile::tempdir_in(bench.ground(Ground::Disk))?;
+    let size: usize = bench.size(1 << 30, 64 << 20);
+    let bytes = engine::noise(1, size);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build()?;
+    let plain = Arc::new(engine::bucket(&server).build()?);
+    let key = |n: usize| object_store::path::Path::from(format!("plain/{n}"));
+    runtime.block_on(async {
+        for (n, part) in bytes.chunks(PART).enumerate() {
+            plain.put(&key(n), PutPayload::from(part.to_vec())).await?;
+        }
+        Ok::<_, anyhow::Error>(())
+    })?;
+    let meta: Arc<dyn MetaStore> =
+        Arc::new(SqliteStore::in_memory(&"bench".parse().ok().context("a name")?, &engine::root(), b"")?);
+    let contents = engine::contents(&server)?;
+    let mut writer = Node::open(&home.path().join("writer"), "writer", &meta, &contents)?;
+    writer.write(ROOT, "file", &bytes)?;
+    writer.settle()?;
+    drop((writer, bytes));
+
+    let mut whole = Row::new(WORKLOAD.name, "read-1g", Unit::MebibytesPerSecond);
+    let mut first = Row::new(WORKLOAD.name, "first-byte", Unit::Seconds);
+    for round in 0..bench.rounds(3) {
+        job::check()?;
+        say(format_args!("{}: round {}", WORKLOAD.name, round + 1));
+        let file = Arc::new(tempfile::tempfile_in(home.path())?);
+        let start = Instant::now();
+        runtime.block_on(async {
+            let get = |n: usize| {
+                let (plain, key, file) = (plain.clone(), key(n), file.clone());
+                async move {
+                    let bytes = plain.get(&key).await?.bytes().await?;
+                    // Written as the volume writes: by threads that may wait.
+                    let write = move || file.write_all_at(&bytes, (n * PART) as u64);
+                    Ok::<_, anyhow::Error>(tokio::task::spawn_blocking(write).await??)
+                }
+            };
+            let mut parts = futures::stream::iter(0..size / PART).map(get).buffer_unordered(REQUESTS);
+            while let Some(part) = parts.next().await {
+                part?;
+            }
+            Ok::<_, anyhow::Error>(())
+        })?;
+        record(&mut whole, PLAIN, size, start);
+        drop(file);
+        let mut reader = Node::open(&home.path().join("reader"), "reader", &meta, &contents)?;
+        reader.settle()?;
+        let num = reader.replica.lookup(ROOT, b"file")?.num;
+        let start = Instant::now();
+        let opened = reader.replica.open_file(num, false, false)?;
+        let mut buffer = vec![0; READ];
+        for at in (0..size).step_by(READ) {
+            reader.replica.want(num, at as u64..(at + READ) as u64)?;
+            File::read_exact_at(&opened.file, &mut buffer, at as u64)?;
+            if at == 0 {
+                let seconds = start.elapsed().as_secs_f64();
+                first.record(SHUNT, Ok(Sample { value: seconds, seconds, requests: None }));
+            }
+        }
+        record(&mut whole, SHUNT, size, start);
+        reader.replica.close(num, false, opened.session);
+        drop(reader);
+        std::fs::remove_dir_all(home.path().join("reader"))?;
+    }
+    whole.notes.push("the floor is the plain download: as many requests at once, of as many bytes".into());
+    for row in [&mut whole, &mut first] {
+        row.finish(&bench.round_trips);
+    }
+    whole.at_least(SHUNT, BAR, PLAIN);
+    Ok(vec![whole, first])
+}
+
+fn record(row: &mut Row, peer: &str, size: usize, start: Instant) {
+    let seconds = start.elapsed().as_secs_f64();
+    let value = size as f64 / f64::from(1 << 20) / seconds;
+    row.record(peer, Ok(Sample { value, seconds, requests: None }));
+}

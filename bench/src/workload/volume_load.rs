@@ -1,0 +1,176 @@
+//! Many nodes on one volume, and many volumes over several databases.
+//!
+//! The nodes are simulated by what they ask of the store: each commits a change now and then. Load is offered at a fixed
+//! rate, whether or not the store keeps up, and the time of an answer counts from when it was due: a store that falls
+//! behind shows it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use shunt_tests::servers::Postgres;
+use shunt_volume::id::{NodeName, ObjectId, VolumeName};
+use shunt_volume::object::{Kind, LinkName};
+use shunt_volume::store::address::MetaAddress;
+use shunt_volume::store::{Item, MetaStore, Mutation, PostgresStore, map};
+
+use super::Workload;
+use crate::bench::{Bench, Ground};
+use crate::engine;
+use crate::job;
+use crate::model::{Row, Sample, Unit};
+use crate::progress::say;
+
+pub const WORKLOAD: Workload = Workload {
+    name: "volume-load",
+    about: "1,000 simulated nodes on one volume, and 100 volumes over 4 PostgreSQL servers: rate and slowest answers",
+    run,
+};
+
+/// A node makes a file so often.
+const EVERY: Duration = Duration::from_secs(10);
+/// Answers that are waited for at once.
+const WORKERS: usize = 24;
+const SERVERS: usize = 4;
+/// Of the offered load, so much has to be carried: growth is linear in load.
+const CARRIED: f64 = 0.95;
+
+struct Load {
+    offered: f64,
+    carried: f64,
+    /// Seconds, in order.
+    answers: Vec<f64>,
+}
+
+impl Load {
+    fn at(&self, part: f64) -> f64 {
+        let place = (self.answers.len() as f64 * part) as usize;
+        self.answers.get(place.min(self.answers.len().saturating_sub(1))).copied().unwrap_or_default()
+    }
+}
+
+fn run(bench: &Bench) -> Result<Vec<Row>> {
+    let seconds = bench.size(10, 2);
+    let mut rows = Vec::new();
+    {
+        let server = start()?;
+        let name: VolumeName = "bench".parse().ok().context("a name")?;
+        let store: Arc<dyn MetaStore> =
+            Arc::new(PostgresStore::create(&server.address(), &name, &engine::root(), b"")?);
+        for nodes in bench.size(&[250, 500, 1000, 4000][..], &[100][..]) {
+            say(format_args!("{}: {nodes} nodes on one volume", WORKLOAD.name));
+            let load = offer(*nodes, seconds, &|_| &store)?;
+            report(&mut rows, &format!("{nodes}-nodes"), &load, *nodes <= 1000);
+        }
+    }
+    let servers = (0..SERVERS).map(|_| start()).collect::<Result<Vec<_>>>()?;
+    let most: usize = bench.size(100, 8);
+    let stores = spread(bench, &servers, most)?;
+    for volumes in [most / 4, most / 2, most] {
+        say(format_args!("{}: {volumes} volumes over {SERVERS} servers", WORKLOAD.name));
+        // Ten nodes each.
+        let load = offer(volumes * 10, seconds, &|node| &stores[node % volumes])?;
+        report(&mut rows, &format!("{volumes}-volumes"), &load, true);
+    }
+    for row in &mut rows {
+        row.finish(&bench.round_trips);
+    }
+    for row in &mut rows {
+        if row.case.ends_with("-rate") && row.series.iter().any(|series| series.peer == BARRED) {
+            row.at_least(BARRED, CARRIED, OFFERED);
+        }
+    }
+    Ok(rows)
+}
+
+const OFFERED: &str = "offered";
+const BARRED: &str = "shunt";
+const BEYOND: &str = "shunt-beyond";
+
+fn report(rows: &mut Vec<Row>, case: &str, load: &Load, barred: bool) {
+    let peer = if barred { BARRED } else { BEYOND };
+    let sample = |value| Ok(Sample { value, seconds: 0.0, requests: None });
+    let mut rate = Row::new(WORKLOAD.name, &format!("{case}-rate"), Unit::PerSecond);
+    rate.record(OFFERED, sample(load.offered));
+    rate.record(peer, sample(load.carried));
+    rows.push(rate);
+    for (part, name) in [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")] {
+        let mut row = Row::new(WORKLOAD.name, &format!("{case}-{name}"), Unit::Seconds);
+        row.record(peer, sample(load.at(part)));
+        rows.push(row);
+    }
+}
+
+fn start() -> Result<Postgres> {
+    match Postgres::start(true) {
+        Some(server) => Ok(server),
+        None => bail!("no PostgreSQL: tests/setup installs it"),
+    }
+}
+
+/// Volumes in turn over servers, found again by a file that says which is where.
+fn spread(bench: &Bench, servers: &[Postgres], count: usize) -> Result<Vec<Arc<dyn MetaStore>>> {
+    let home = tempfile::tempdir_in(bench.ground(Ground::Disk))?;
+    let file = home.path().join("map");
+    let lines = (0..count).map(|n| format!("v{n} = {}\n", servers[n % servers.len()].address()));
+    std::fs::write(&file, lines.collect::<String>())?;
+    let mut stores: Vec<Arc<dyn MetaStore>> = Vec::new();
+    for n in 0..count {
+        job::check()?;
+        let name: VolumeName = format!("v{n}").parse().ok().context("a name")?;
+        let MetaAddress::Postgres(address) = map::find(&file, &name)? else { bail!("an address") };
+        stores.push(Arc::new(PostgresStore::create(&address, &name, &engine::root(), b"")?));
+    }
+    Ok(stores)
+}
+
+/// Nodes that make a file every so often, for some seconds.
+fn offer<'a>(
+    nodes: usize,
+    seconds: u64,
+    store: &(dyn Fn(usize) -> &'a Arc<dyn MetaStore> + Sync),
+) -> Result<Load> {
+    let total = nodes * seconds as usize / EVERY.as_secs() as usize;
+    let step = Duration::from_secs(seconds).div_f64(total.max(1) as f64);
+    let names: Vec<NodeName> = (0..nodes)
+        .map(|n| format!("node{n}").parse().ok().context("a name for a node"))
+        .collect::<Result<_>>()?;
+    let next = AtomicUsize::new(0);
+    let begun = Instant::now();
+    let work = || -> Result<Vec<f64>> {
+        let mut answers = Vec::new();
+        loop {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            if n >= total {
+                return Ok(answers);
+            }
+            job::check()?;
+            let due = begun + step.mul_f64(n as f64);
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            let node = n % nodes;
+            let answer = store(node).commit(&names[node], rand::random(), &[file()])?;
+            ensure!(answer.iter().all(Result::is_ok), "a new file is refused");
+            answers.push(due.elapsed().as_secs_f64());
+        }
+    };
+    let answers = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work)).collect();
+        let mut all = Vec::with_capacity(total);
+        for worker in workers {
+            all.extend(worker.join().ok().context("a thread ended")??);
+        }
+        Ok::<_, anyhow::Error>(all)
+    });
+    let mut answers = answers?;
+    answers.sort_by(f64::total_cmp);
+    let took = begun.elapsed().as_secs_f64().max(seconds as f64);
+    Ok(Load { offered: total as f64 / seconds as f64, carried: answers.len() as f64 / took, answers })
+}
+
+fn file() -> Item {
+    let id: u128 = rand::random();
+    let at = LinkName { parent: ObjectId::ROOT, name: format!("{id:032x}").into_bytes() };
+    let made = Mutation::Make(engine::object(id, Kind::Regular));
+    Item { change: vec![made, Mutation::Link(at, ObjectId(id))], ..Item::default() }
+}

@@ -1,0 +1,180 @@
+//! Many files in one volume, in bounded memory.
+//!
+//! The work is done by a process of its own below a memory limit, page cache included: one that needs more is killed.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use shunt_volume::keep::{Depth, check};
+use shunt_volume::object::Kind;
+use shunt_volume::replica::{Options, ROOT, Replica, ReplicaSite};
+use shunt_volume::store::address::{self, MetaAddress, Volume};
+use shunt_volume::sync::Synchroniser;
+
+use super::Workload;
+use crate::bench::{Bench, Ground};
+use crate::cgroup::MemoryGroup;
+use crate::engine;
+use crate::job;
+use crate::model::{Row, Sample, Unit};
+use crate::progress::say;
+
+pub const WORKLOAD: Workload = Workload {
+    name: "volume-many",
+    about: "many files in one volume, within 512 MiB: made, sent, opened again, listed, checked (--files 10000000)",
+    run,
+};
+
+const SHUNT: &str = "shunt";
+const NATIVE: &str = "native";
+const LIMIT: u64 = 512 << 20;
+/// Files of a directory.
+const TOGETHER: u32 = 10_000;
+/// Names that are listed at once.
+const PAGE: usize = 1024;
+
+fn run(bench: &Bench) -> Result<Vec<Row>> {
+    let count = bench.files(1_000_000, 5_000);
+    let home = tempfile::tempdir_in(bench.ground(Ground::Disk))?;
+    let group = MemoryGroup::new(LIMIT)?;
+    say(format_args!("{}: {count} files", WORKLOAD.name));
+    let mut rows = Vec::new();
+    for (peer, more) in [(NATIVE, "--plain"), (SHUNT, "--in-volume")] {
+        let at = home.path().join(peer);
+        std::fs::create_dir(&at)?;
+        let mut command = Command::new("sh");
+        command.args(["-ec", "echo $$ > \"$0\"; exec \"$@\""]).arg(group.procs());
+        command.arg(std::env::current_exe()?).arg(more).arg(&at).arg("--files").arg(count.to_string());
+        let told = String::from_utf8(job::run(&mut command)?)?;
+        for line in told.lines() {
+            let (case, value) = line.split_once(' ').context("a word and a number")?;
+            let value: f64 = value.parse()?;
+            let at = rows.iter().position(|row: &Row| row.case == case).unwrap_or_else(|| {
+                let unit = if case == "peak" { Unit::Mebibytes } else { Unit::PerSecond };
+                rows.push(Row::new(WORKLOAD.name, case, unit));
+                rows.len() - 1
+            });
+            rows[at].record(peer, Ok(Sample { value, seconds: 0.0, requests: None }));
+        }
+    }
+    for row in &mut rows {
+        row.notes.push(format!(
+            "{count} files, {TOGETHER} in a directory; the limit of 512 MiB holds for all of it"
+        ));
+        row.finish(&bench.round_trips);
+        if row.case == "peak" { row.limit(SHUNT, 512.0) } else { row.works(SHUNT) }
+    }
+    Ok(rows)
+}
+
+fn tell(case: &str, count: u32, start: Instant) {
+    println!("{case} {:.1}", f64::from(count) / start.elapsed().as_secs_f64());
+}
+
+/// The most memory that this process had, in MiB.
+fn peak() -> Result<f64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM")?;
+    Ok(line.trim().trim_end_matches(" kB").trim().parse::<f64>()? / 1024.0)
+}
+
+/// The same files in a plain directory.
+///
+/// # Errors
+/// Those of the file system.
+pub fn plain(at: &Path, count: u32) -> Result<()> {
+    let start = Instant::now();
+    for n in 0..count {
+        let directory = at.join(format!("{:05}", n / TOGETHER));
+        if n % TOGETHER == 0 {
+            std::fs::create_dir(&directory)?;
+        }
+        std::fs::File::create_new(directory.join(format!("file{n:08}")))?;
+    }
+    tell("make", count, start);
+    let start = Instant::now();
+    let mut listed = 0;
+    for directory in std::fs::read_dir(at)? {
+        for file in std::fs::read_dir(directory?.path())? {
+            file?.metadata()?;
+            listed += 1;
+        }
+    }
+    ensure!(listed == count, "{listed} files are listed");
+    tell("list", count, start);
+    Ok(())
+}
+
+fn open(at: &Path, volume: &Volume) -> Result<(Arc<Replica>, Synchroniser<ReplicaSite>)> {
+    let node = "bench".parse().ok().context("a name for a node")?;
+    let replica = Arc::new(Replica::open(&at.join("cache"), Options::new("bench", node))?);
+    let site = ReplicaSite::new(replica.clone(), volume.meta.clone(), volume.content.clone());
+    let node = replica.node_name().clone();
+    Ok((replica, Synchroniser::new(site, volume.meta.clone(), node, rand::random::<u128>)))
+}
+
+/// The files in a volume.
+///
+/// # Errors
+/// Those of the volume; where it is not what it should be.
+pub fn in_volume(at: &Path, count: u32) -> Result<()> {
+    let meta = MetaAddress::Sqlite(at.join("volume"));
+    let name = "bench".parse().ok().context("a name for a volume")?;
+    let volume = address::create(&meta, &name, &address::Options::default())?;
+    let (replica, mut sync) = open(at, &volume)?;
+    let start = Instant::now();
+    let mut directory = ROOT;
+    for n in 0..count {
+        if n % TOGETHER == 0 {
+            let name = format!("{:05}", n / TOGETHER);
+            directory = replica.make(ROOT, name.as_bytes(), engine::new(Kind::Directory))?.num;
+        }
+        replica.make(directory, format!("file{n:08}").as_bytes(), engine::new(Kind::Regular))?;
+    }
+    replica.sync()?;
+    tell("make", count, start);
+    let start = Instant::now();
+    loop {
+        let step = sync.step()?;
+        if !step.more && step.sent == 0 && step.received == 0 {
+            break;
+        }
+    }
+    tell("send", count, start);
+    drop((replica, sync, volume));
+    let start = Instant::now();
+    let volume = address::open(&meta, &name, None)?;
+    let (replica, _sync) = open(at, &volume)?;
+    tell("restart", count, start);
+    let start = Instant::now();
+    let mut listed = 0;
+    for directory in all(&replica, ROOT, |_| {})? {
+        all(&replica, directory, |files| listed += files)?;
+    }
+    ensure!(listed == count as usize, "{listed} files are listed");
+    tell("list", count, start);
+    let start = Instant::now();
+    let checked = check(&volume, Depth::Places, &|_, _| ())?;
+    ensure!(checked.count == 0, "{:?}", checked.problems.first());
+    ensure!(checked.objects > u64::from(count), "{} objects are checked", checked.objects);
+    tell("check", count, start);
+    println!("peak {:.1}", peak()?);
+    Ok(())
+}
+
+/// Directories among the names of a directory; `seen` is told how many names come.
+fn all(replica: &Replica, num: u64, mut seen: impl FnMut(usize)) -> Result<Vec<u64>> {
+    let (mut after, mut directories) = (Vec::new(), Vec::new());
+    loop {
+        let page = replica.list(num, &after, PAGE)?;
+        seen(page.len());
+        directories.extend(page.iter().filter(|one| one.node.is_directory()).map(|one| one.node.num));
+        match page.into_iter().last() {
+            Some(last) => after = last.name,
+            None => return Ok(directories),
+        }
+    }
+}

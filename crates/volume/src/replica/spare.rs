@@ -1,0 +1,173 @@
+//! Backing files that are made before somebody asks for them.
+//!
+//! To make or remove a file of the cache's file system costs more than all else that is done for one, and nobody has to
+//! wait for it: a thread does both. A spare file has its number already.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::Inner;
+use super::core::NUMBERS_TOGETHER;
+
+/// Files made ahead at most: each is open. Fewer where less is asked for.
+const MOST: usize = 256;
+const LEAST: usize = 8;
+
+/// Removed files are removed from the disk so often.
+const REAP: Duration = Duration::from_secs(1);
+
+/// Removed at once; between them, files are made for who waits.
+const REAPED: u32 = 512;
+
+/// Files that are nobody's as yet.
+#[derive(Default)]
+pub(super) struct Spare {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    ready: VecDeque<(u64, File)>,
+    /// So many are kept; none until the first is asked for, and none where no thread makes them.
+    target: usize,
+    /// More are to be made.
+    low: bool,
+    /// Some are to be removed.
+    doomed: bool,
+    has_thread: bool,
+    ended: bool,
+}
+
+impl Spare {
+    /// A file with its number, if one is ready.
+    pub(super) fn take(&self) -> Option<(u64, File)> {
+        let mut state = self.state.lock();
+        let taken = state.ready.pop_front();
+        if taken.is_none() && !state.low {
+            state.target = (state.target * 2).clamp(LEAST, MOST);
+        }
+        if state.has_thread && !state.low && state.ready.len() * 2 <= state.target {
+            state.low = true;
+            self.wake.notify_one();
+        }
+        taken
+    }
+
+    /// Some files may have been removed.
+    pub(super) fn removed(&self) {
+        let mut state = self.state.lock();
+        if !state.doomed {
+            state.doomed = true;
+            self.wake.notify_one();
+        }
+    }
+
+    /// Those whose numbers a crash would not find again.
+    fn too_old(&self, reserved: u64) -> Vec<u64> {
+        let mut state = self.state.lock();
+        let first = reserved.saturating_sub(2 * NUMBERS_TOGETHER);
+        let (old, ready) = state.ready.drain(..).partition(|(num, _)| *num < first);
+        state.ready = ready;
+        let old: VecDeque<(u64, File)> = old;
+        old.into_iter().map(|(num, _)| num).collect()
+    }
+}
+
+/// Makes and removes files as long as it lives.
+pub(super) struct Keeper {
+    inner: Arc<Inner>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    pub(super) fn start(inner: Arc<Inner>) -> io::Result<Self> {
+        let shared = inner.clone();
+        let thread = std::thread::Builder::new().name("replica-files".into()).spawn(move || run(&shared))?;
+        inner.shared.spare.state.lock().has_thread = true;
+        Ok(Self { inner, thread: Some(thread) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.inner.shared.fetching.end();
+        let spare = &self.inner.shared.spare;
+        spare.state.lock().ended = true;
+        spare.wake.notify_one();
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+        let left: Vec<_> = {
+            let mut state = spare.state.lock();
+            state.has_thread = false;
+            state.ready.drain(..).collect()
+        };
+        for (num, _) in left {
+            self.inner.shared.files.remove(num).ok();
+        }
+    }
+}
+
+fn run(inner: &Inner) {
+    let spare = &inner.shared.spare;
+    loop {
+        let is_low = {
+            let mut state = spare.state.lock();
+            while !state.low && !state.doomed && !state.ended {
+                spare.wake.wait(&mut state);
+            }
+            if !state.low && !state.ended {
+                // Those who remove one remove more.
+                spare.wake.wait_for(&mut state, REAP);
+            }
+            if state.ended {
+                return;
+            }
+            state.low
+        };
+        match is_low {
+            true => fill(inner),
+            false => reap(inner),
+        }
+    }
+}
+
+fn fill(inner: &Inner) {
+    let spare = &inner.shared.spare;
+    let wanted = {
+        let state = spare.state.lock();
+        state.target.saturating_sub(state.ready.len())
+    };
+    let numbers = inner.change(|core, _| {
+        let numbers = (0..wanted).map(|_| core.new_number()).collect::<Result<Vec<_>, _>>()?;
+        Ok((numbers, core.reserved_until()))
+    });
+    if let Ok((numbers, reserved)) = numbers {
+        for num in numbers {
+            // Where there is no room, who asks for a file makes it, and is told.
+            let Ok(file) = inner.shared.files.create(num) else { break };
+            spare.state.lock().ready.push_back((num, file));
+        }
+        for num in spare.too_old(reserved) {
+            inner.shared.files.remove(num).ok();
+        }
+    }
+    spare.state.lock().low = false;
+}
+
+fn reap(inner: &Inner) {
+    inner.shared.spare.state.lock().doomed = false;
+    match inner.reap(REAPED) {
+        // There may be more.
+        Ok(reaped) if reaped as u32 == REAPED => inner.shared.spare.removed(),
+        Ok(_) => {}
+        Err(errno) => tracing::warn!("cannot remove what is gone: {errno}"),
+    }
+}

@@ -1,0 +1,135 @@
+//! Which database a volume is in, where there are several.
+//!
+//! A file with a line per volume:
+//!
+//! ```text
+//! # comments, and empty lines
+//! team = postgres://ada@db1/volumes
+//! photos = postgres://ada@db2/volumes
+//! * = postgres://ada@db3/volumes
+//! ```
+//!
+//! `*` stands for all that are not named. Who keeps the file moves volumes between databases; nothing is cached of it.
+
+use std::path::{Path, PathBuf};
+
+use crate::id::VolumeName;
+use crate::store::address::MetaAddress;
+
+/// All other volumes.
+const OTHERS: &str = "*";
+/// No such file is longer, in bytes.
+const LONGEST: u64 = 16 << 20;
+
+/// Why a file does not say where a volume is.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// It cannot be read.
+    #[error("{0}: {1}")]
+    Unreadable(PathBuf, std::io::Error),
+    /// A line of it makes no sense.
+    #[error("{0}, line {1}: {2}")]
+    Line(PathBuf, usize, &'static str),
+    /// It does not name the volume.
+    #[error("{0} does not say where volume {1} is")]
+    Unknown(PathBuf, VolumeName),
+}
+
+/// Where the metadata of a volume are, by a file.
+///
+/// # Errors
+/// See [`MapError`]. All of the file is checked.
+pub fn find(file: &Path, volume: &VolumeName) -> Result<MetaAddress, MapError> {
+    let unreadable = |error| MapError::Unreadable(file.to_owned(), error);
+    if std::fs::metadata(file).map_err(unreadable)?.len() > LONGEST {
+        return Err(unreadable(std::io::ErrorKind::FileTooLarge.into()));
+    }
+    let text = std::fs::read_to_string(file).map_err(unreadable)?;
+    read(&text, volume)
+        .map_err(|(line, why)| MapError::Line(file.to_owned(), line, why))?
+        .ok_or_else(|| MapError::Unknown(file.to_owned(), volume.clone()))
+}
+
+type Wrong = (usize, &'static str);
+
+fn read(text: &str, volume: &VolumeName) -> Result<Option<MetaAddress>, Wrong> {
+    let (mut named, mut others) = (None, None);
+    let mut seen = std::collections::HashSet::new();
+    for (n, line) in text.lines().enumerate() {
+        let wrong = |why| (n + 1, why);
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (name, address) = line.split_once('=').ok_or(wrong("say VOLUME = ADDRESS"))?;
+        let (name, address) = (name.trim(), address.trim());
+        if name != OTHERS && name.parse::<VolumeName>().is_err() {
+            return Err(wrong("this is no name of a volume"));
+        }
+        if !seen.insert(name) {
+            return Err(wrong("this volume was named before"));
+        }
+        // Not the reason of the address: there may be a password in it.
+        let parsed = address.parse::<MetaAddress>();
+        let address = parsed.ok().ok_or(wrong("say sqlite:DIR or postgres://USER@HOST/DATABASE"))?;
+        if matches!(address, MetaAddress::Map(_)) {
+            return Err(wrong("a file cannot lead to another one"));
+        }
+        if name == volume.as_str() {
+            named = Some(address);
+        } else if name == OTHERS {
+            others = Some(address);
+        }
+    }
+    Ok(named.or(others))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(text: &str) -> Result<Option<MetaAddress>, Wrong> {
+        read(text, &"team".parse().unwrap())
+    }
+
+    fn postgres(host: &str) -> Option<MetaAddress> {
+        Some(MetaAddress::Postgres(format!("postgres://a@{host}/d")))
+    }
+
+    #[test]
+    fn the_volume_itself_before_all_others() {
+        let named = "# ours\n\nteam=postgres://a@one/d\n";
+        assert_eq!(asked(named), Ok(postgres("one")));
+        assert_eq!(asked(&format!("* = postgres://a@two/d\n{named}")), Ok(postgres("one")));
+        assert_eq!(asked("other = postgres://a@one/d\n * = postgres://a@two/d"), Ok(postgres("two")));
+        assert_eq!(asked("other = postgres://a@one/d"), Ok(None));
+        assert!(asked("team = postgres://a@one/d?options=-c%20x=y").unwrap().is_some());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told_with_its_line_and_no_password() {
+        for (text, line) in [
+            ("team", 1),
+            ("\nteam = mysql://secret@h", 2),
+            ("team = postgres://a\nteam = postgres://b", 2),
+            ("a b = postgres://a", 1),
+            ("team = map:/other", 1),
+            ("team = postgres://a@one/d\nother = nothing", 2),
+        ] {
+            let (found, why) = asked(text).unwrap_err();
+            assert_eq!(found, line, "{text}");
+            assert!(!why.contains("secret"));
+        }
+    }
+
+    #[test]
+    fn a_file_is_looked_at_each_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, name) = (dir.path().join("map"), "team".parse().unwrap());
+        assert!(matches!(find(&file, &name), Err(MapError::Unreadable(..))));
+        std::fs::write(&file, "other = postgres://a@one/d").unwrap();
+        assert!(matches!(find(&file, &name), Err(MapError::Unknown(..))));
+        std::fs::write(&file, "team = postgres://a@one/d").unwrap();
+        assert_eq!(find(&file, &name).unwrap(), postgres("one").unwrap());
+    }
+}
