@@ -1,11 +1,16 @@
-//! What was: the log of a mounted volume.
+//! What was: the log of a mounted volume, versions of paths, and views of the past.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::io::Errno;
+
 use shunt_tests::cmd::within;
+use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary, needs_mount, run};
 
 const MOST: Duration = Duration::from_secs(30);
@@ -47,7 +52,14 @@ fn the_log_says_who_did_what_to_which_path() {
     fs::rename(at.join("old"), at.join("new")).unwrap();
     settled();
     soon(|| bee.at().join("new/file").exists());
+    fs::hard_link(bee.at().join("new/file"), bee.at().join("linked")).unwrap();
+    soon(|| at.join("linked").exists());
+    fs::remove_dir_all(at.join("new")).unwrap();
+    settled();
     let said: Vec<_> = [
+        ("ant removed", "new", ""),
+        ("ant removed", "new/file", ""),
+        ("bee linked", "linked", ""),
         ("ant moved", "new", "from old"),
         ("ant mode", "old/file", "0600"),
         ("ant wrote", "old/file", "12 bytes"),
@@ -59,10 +71,272 @@ fn the_log_says_who_did_what_to_which_path() {
     .collect();
     assert_eq!(log(&[], at), said);
     assert_eq!(log(&["-n", "3"], bee.at()), said[..3]);
+    assert_eq!(log(&[], &bee.at().join("linked")), said[2..3]);
     assert_eq!(log(&["-n", "1"], &at.join("new")), said[..1]);
-    assert_eq!(log(&[], &at.join("old/file")), said[1..4]);
     let shown = run(binary::command(&["volume", "log"]).arg(at)).ok();
-    assert!(shown.lines().next().is_some_and(|line| line.contains("moved    new  (from old)")), "{shown}");
+    assert!(shown.lines().nth(3).is_some_and(|line| line.contains("moved    new  (from old)")), "{shown}");
     let said = run(binary::command(&["volume", "log"]).arg(volume.aside())).fails();
     assert!(said.contains("is not in a mounted volume"), "{said}");
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn names(path: &Path) -> Vec<String> {
+    let entries = fs::read_dir(path).into_iter().flatten();
+    let mut names: Vec<_> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(done: io::Result<T>, errno: Errno) {
+    assert_eq!(done.unwrap_err().raw_os_error(), Some(errno.raw_os_error()));
+}
+
+/// The last commit once all is there, as a time of the past and as a number.
+#[track_caller]
+fn settled(mount: &Mount) -> (String, u64) {
+    soon(|| mount.status()["pending"] == 0);
+    let said = run(binary::command(&["volume", "log", "--json", "-n", "1"]).arg(mount.at())).ok();
+    let last: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let at = last[0]["at"].as_str().unwrap().to_owned();
+    // The next commit is of another millisecond.
+    std::thread::sleep(Duration::from_millis(2));
+    (at, last[0]["seq"].as_u64().unwrap())
+}
+
+fn then(path: &Path, when: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("@");
+    name.push(when);
+    name.into()
+}
+
+fn history(path: &Path) -> Vec<(String, u64)> {
+    let said = run(binary::command(&["volume", "history", "--json"]).arg(path)).ok();
+    let all: Vec<serde_json::Value> = serde_json::from_str(&said).unwrap();
+    all.iter().map(|one| (one["what"].as_str().unwrap().to_owned(), one["size"].as_u64().unwrap())).collect()
+}
+
+fn restore(words: &[&str], paths: &[&Path]) -> String {
+    run(binary::command(&["volume", "restore"]).args(paths).args(words)).ok()
+}
+
+#[test]
+fn files_and_directories_are_there_as_they_were() {
+    needs_mount!();
+    let volume = Volume::new();
+    let mount = volume.mount_as("ant");
+    let (at, file, dir) = (mount.at(), mount.at().join("file"), mount.at().join("dir"));
+    let large: Vec<u8> = (0..3_000_000u32).flat_map(|n| n.to_le_bytes()).collect();
+    fs::create_dir_all(dir.join("sub")).unwrap();
+    fs::write(dir.join("one"), "one").unwrap();
+    fs::write(dir.join("sub/large"), &large).unwrap();
+    symlink("one", dir.join("link")).unwrap();
+    fs::write(&file, "first").unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    rustix::fs::setxattr(&file, "user.x", b"y", rustix::fs::XattrFlags::empty()).unwrap();
+    let modified = fs::metadata(&file).unwrap().modified().unwrap();
+    let (first, number) = settled(&mount);
+    fs::write(&file, "second, and longer").unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    fs::remove_file(dir.join("one")).unwrap();
+    fs::write(dir.join("two"), "two").unwrap();
+    fs::write(dir.join("sub/large"), "small").unwrap();
+    let (second, _) = settled(&mount);
+    fs::remove_file(&file).unwrap();
+    fs::rename(&dir, at.join("moved")).unwrap();
+    let dir = at.join("moved");
+    settled(&mount);
+
+    for when in [first.clone(), format!("#{number}")] {
+        let past = then(&file, &when);
+        assert_eq!(read(&past), "first", "{when}");
+        let seen = fs::metadata(&past).unwrap();
+        assert_eq!((seen.len(), seen.mode() & 0o7777, seen.modified().unwrap()), (5, 0o600, modified));
+        let mut value = [0; 8];
+        assert_eq!(rustix::fs::getxattr(&past, "user.x", &mut value), Ok(1));
+    }
+    assert_eq!(read(&then(&file, &second)), "second, and longer");
+    let past = then(&dir, &first);
+    assert_eq!(names(&past), ["link", "one", "sub"]);
+    assert_eq!(names(&then(&dir, &second)), ["link", "sub", "two"]);
+    assert_eq!(fs::read_link(past.join("link")).unwrap(), Path::new("one"));
+    assert_eq!(read(&past.join("link")), "one");
+    assert_eq!(fs::read(past.join("sub/large")).unwrap(), large);
+    let mut bytes = [0; 8];
+    fs::File::open(past.join("sub/large")).unwrap().read_exact_at(&mut bytes, 7_000_000).unwrap();
+    assert_eq!(bytes, large[7_000_000..7_000_008]);
+    run(Command::new("find").arg(&past).arg("-ls")).ok();
+    // As the whole was, in the directory that it is asked for in.
+    assert_eq!(names(&at.join(format!("@{first}"))), ["dir", "file"]);
+    assert_eq!(names(at), ["moved"], "nothing of it is listed");
+    for entry in fs::read_dir(&past).unwrap() {
+        use std::os::unix::fs::DirEntryExt as _;
+        let entry = entry.unwrap();
+        assert_eq!(entry.ino(), fs::symlink_metadata(entry.path()).unwrap().ino());
+    }
+    for when in ["1999-12-31", "2999-12-31", "yesterday", "#999999", "#", ""] {
+        refused(fs::metadata(then(&file, when)), Errno::NOENT);
+    }
+
+    // Read-only, whoever asks.
+    let old = then(&file, &first);
+    refused(OpenOptions::new().append(true).open(&old), Errno::ROFS);
+    refused(fs::write(&old, ""), Errno::ROFS);
+    refused(fs::write(past.join("new"), ""), Errno::ROFS);
+    refused(fs::create_dir(past.join("new")), Errno::ROFS);
+    refused(fs::remove_file(&old), Errno::ROFS);
+    refused(fs::remove_file(past.join("one")), Errno::ROFS);
+    refused(fs::remove_dir(past.join("sub")), Errno::ROFS);
+    refused(fs::rename(&old, at.join("back")), Errno::ROFS);
+    refused(fs::rename(past.join("one"), at.join("back")), Errno::ROFS);
+    refused(fs::rename(dir.join("two"), past.join("two")), Errno::ROFS);
+    refused(fs::hard_link(&old, at.join("back")), Errno::ROFS);
+    refused(symlink("x", past.join("new")), Errno::ROFS);
+    refused(fs::set_permissions(&old, Permissions::from_mode(0o777)), Errno::ROFS);
+    let set = rustix::fs::setxattr(&old, "user.z", b"y", rustix::fs::XattrFlags::empty());
+    assert_eq!(set, Err(Errno::ROFS));
+
+    // A real file of such a name wins.
+    fs::write(at.join("back"), "real").unwrap();
+    fs::rename(at.join("back"), &old).unwrap();
+    assert_eq!(read(&old), "real");
+    fs::remove_file(&old).unwrap();
+    assert_eq!(read(&old), "first");
+
+    // Off the network there is no past that is not known yet.
+    mount.set_online(false);
+    refused(fs::read(then(&file, &second)), Errno::NETUNREACH);
+    refused(fs::metadata(then(&dir, "#1")), Errno::NETUNREACH);
+    mount.set_online(true);
+    assert_eq!(read(&then(&file, &second)), "second, and longer");
+}
+
+#[test]
+fn versions_are_listed_and_brought_back() {
+    needs_mount!();
+    let volume = Volume::new();
+    let mount = volume.mount_as("ant");
+    let (at, file) = (mount.at(), mount.at().join("file"));
+    fs::write(&file, "1").unwrap();
+    let (first, number) = settled(&mount);
+    fs::write(&file, "22").unwrap();
+    settled(&mount);
+    // As editors do it: another file in its place.
+    fs::write(at.join("new"), "333").unwrap();
+    settled(&mount);
+    fs::rename(at.join("new"), &file).unwrap();
+    settled(&mount);
+    let what = |what: &str, size| (what.to_owned(), size);
+    assert_eq!(history(&file), [what("file", 3), what("file", 2), what("file", 1)]);
+    let shown = run(binary::command(&["volume", "history"]).arg(&file)).ok();
+    assert!(
+        shown.lines().next().is_some_and(|line| line.contains("ant") && line.ends_with("(now)")),
+        "{shown}"
+    );
+    restore(&[], &[&file]);
+    assert_eq!(read(&file), "22");
+    restore(&[], &[&then(&file, &first)]);
+    assert_eq!(read(&file), "1");
+    settled(&mount);
+    fs::remove_file(&file).unwrap();
+    settled(&mount);
+    assert_eq!(history(&file)[..2], [what("removed", 0), what("file", 1)]);
+    restore(&[], &[&file]);
+    assert_eq!(read(&file), "1");
+    let said = run(binary::command(&["volume", "restore"]).arg(at.join("never"))).fails();
+    assert!(said.contains("never: no other version of it is kept"), "{said}");
+
+    // A tree, beside what is there now.
+    fs::create_dir_all(at.join("tree/sub")).unwrap();
+    fs::write(at.join("tree/sub/a"), "a").unwrap();
+    symlink("a", at.join("tree/sub/l")).unwrap();
+    run(Command::new("mkfifo").arg(at.join("tree/pipe"))).ok();
+    fs::set_permissions(at.join("tree"), Permissions::from_mode(0o750)).unwrap();
+    let (full, _) = settled(&mount);
+    fs::remove_dir_all(at.join("tree")).unwrap();
+    settled(&mount);
+    let aside = volume.aside().join("restored");
+    let said = run(binary::command(&["volume", "restore"]).arg(at.join("tree"))).fails();
+    assert!(said.contains("tree was a directory: say as of when"), "{said}");
+    restore(&["--to", aside.to_str().unwrap()], &[&then(&at.join("tree"), &full)]);
+    assert_eq!(
+        (names(&aside), names(&aside.join("sub"))),
+        (vec!["pipe".into(), "sub".into()], vec!["a".into(), "l".into()])
+    );
+    assert_eq!(
+        (read(&aside.join("sub/l")), fs::metadata(&aside).unwrap().mode() & 0o777),
+        ("a".into(), 0o750)
+    );
+
+    // What is kept is set for the volume, and forgotten by `gc`.
+    let volume_command = |words: &[&str]| {
+        let mut command = binary::command(&["volume"]);
+        run(command.args(words).env("XDG_DATA_HOME", volume.aside())).ok()
+    };
+    assert!(volume_command(&["set", "test"]).contains("keep-days      30"));
+    volume_command(&["set", "--keep-versions", "1", "test"]);
+    assert!(volume_command(&["set", "test"]).contains("keep-versions  1"));
+    fs::write(at.join("often"), "1").unwrap();
+    for n in 2..6 {
+        settled(&mount);
+        fs::write(at.join("often"), "1".repeat(n)).unwrap();
+    }
+    settled(&mount);
+    assert_eq!(history(&at.join("often")).len(), 5);
+    volume_command(&["gc", "test"]);
+    assert_eq!(history(&at.join("often")), [what("file", 5), what("file", 4)]);
+    volume_command(&["set", "--keep-days", "0", "test"]);
+    volume_command(&["gc", "test"]);
+    assert_eq!(history(&at.join("often")), [what("file", 5)]);
+    refused(fs::metadata(then(&file, &format!("#{number}"))), Errno::NOENT);
+    assert_eq!(read(&then(&at.join("often"), &settled(&mount).0)), "11111");
+}
+
+/// A command that ends with the test.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_past_is_there_through_a_gateway() {
+    needs_mount!();
+    let volume = Volume::new();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let here = |words: &[&str]| {
+        let mut command = binary::command(&["volume"]);
+        command.args(words).env("XDG_DATA_HOME", volume.aside()).env("HOME", volume.aside());
+        command
+    };
+    let log = volume.aside().join("served");
+    let mut serve = here(&["serve", "test", "--listen", &address, "--address", &address]);
+    let serve = serve.stdin(Stdio::null()).stdout(fs::File::create(&log).unwrap());
+    let _serving = Ended(serve.spawn().unwrap());
+    soon(|| read(&log).contains("is served at "));
+    let token = run(&mut here(&["invite", "test"])).ok();
+    let away = tempfile::tempdir().unwrap();
+    let mut join = binary::command(&["volume", "join", "--node", "away", token.trim()]);
+    run(join.env("HOME", away.path()).env_remove("XDG_CONFIG_HOME")).ok();
+    let mount = volume.mount_from("away", away.path());
+    let file = mount.at().join("dir/file");
+    fs::create_dir(mount.at().join("dir")).unwrap();
+    fs::write(&file, vec![1; 2 << 20]).unwrap();
+    let (first, _) = settled(&mount);
+    fs::write(&file, "now").unwrap();
+    settled(&mount);
+    assert_eq!(fs::read(then(&file, &first)).unwrap(), vec![1; 2 << 20]);
+    assert_eq!(names(&then(&mount.at().join("dir"), &first)), ["file"]);
+    assert_eq!(history(&file), [("file".to_owned(), 3), ("file".to_owned(), 2 << 20)]);
+    restore(&[], &[&file]);
+    assert_eq!(fs::metadata(&file).unwrap().len(), 2 << 20);
 }

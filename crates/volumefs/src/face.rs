@@ -15,12 +15,16 @@ use shunt_volume::object::Kind;
 use shunt_volume::replica::{Node, Rename, Set};
 
 use crate::caches::Told;
+use crate::past::{is_past, live, removed};
 use crate::{BELIEVED, KEPT, VolumeFs, WRITTEN, convert, opens};
 
 impl VolumeFs {
     /// Tells the kernel of an object: it stays as long as the kernel knows it.
     pub(crate) fn entry(&self, node: &Node) -> Entry {
-        self.replica.hold(node.num);
+        match &self.past {
+            Some(past) if is_past(NodeId(node.num)) => past.hold(node),
+            _ => self.replica.hold(node.num),
+        }
         self.held_entry(node)
     }
 
@@ -42,7 +46,7 @@ impl VolumeFs {
     }
 
     fn attributes(&self, node: NodeId) -> Result<(Attributes, Expiry), Errno> {
-        let node = self.replica.get(node.0)?;
+        let node = self.node(node)?;
         Ok((self.shown(&node), self.believed(&node)))
     }
 
@@ -68,7 +72,10 @@ impl FileSystem for VolumeFs {
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
-        self.replica.release(node.0, lookups);
+        match &self.past {
+            Some(past) if is_past(node) => past.release(node.0, lookups),
+            _ => self.replica.release(node.0, lookups),
+        }
     }
 
     fn destroy(&self) {
@@ -78,6 +85,9 @@ impl FileSystem for VolumeFs {
     }
 
     async fn lookup(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
+        if is_past(parent) {
+            return self.lookup_past(parent, name.as_bytes());
+        }
         self.before_lookup(parent.0).await;
         let found = match name.as_bytes() {
             // Only to make sense of a file handle.
@@ -88,7 +98,10 @@ impl FileSystem for VolumeFs {
         match found {
             Ok(node) => Ok(self.entry(&node)),
             // Absent until it is made, or synchronisation says that somebody did.
-            Err(Errno::NOENT) => Ok(Entry::absent(self.believed_name())),
+            Err(Errno::NOENT) => {
+                let then = self.lookup_then(parent, name.as_bytes())?;
+                Ok(then.unwrap_or_else(|| Entry::absent(self.believed_name())))
+            }
             Err(errno) => Err(errno),
         }
     }
@@ -119,6 +132,7 @@ impl FileSystem for VolumeFs {
         node: NodeId,
         set: &SetAttributes,
     ) -> Result<(Attributes, Expiry), Errno> {
+        live(node)?;
         if let Some(size) = set.size {
             self.replica.truncate(node.0, size)?;
             if set.handle.is_none() {
@@ -133,7 +147,7 @@ impl FileSystem for VolumeFs {
     }
 
     async fn readlink(&self, _request: &Request<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
-        let node = self.replica.get(node.0)?;
+        let node = self.node(node)?;
         if node.kind == Kind::Symlink { Ok(node.target.to_vec()) } else { Err(Errno::INVAL) }
     }
 
@@ -145,7 +159,7 @@ impl FileSystem for VolumeFs {
         target: &CStr,
     ) -> Result<Entry, Errno> {
         let new = self.new_of(request, Kind::Symlink, 0o777, target.to_bytes())?;
-        self.made(parent, name, self.replica.make(parent.0, name.as_bytes(), new)?).await
+        self.made(parent, name, self.replica.make(live(parent)?, name.as_bytes(), new)?).await
     }
 
     async fn mknod(
@@ -157,7 +171,7 @@ impl FileSystem for VolumeFs {
     ) -> Result<Entry, Errno> {
         let kind = convert::kind(new.mode, new.rdev)?;
         let new = self.new_of(request, kind, new.mode, b"")?;
-        self.made(parent, name, self.replica.make(parent.0, name.as_bytes(), new)?).await
+        self.made(parent, name, self.replica.make(live(parent)?, name.as_bytes(), new)?).await
     }
 
     async fn mkdir(
@@ -168,17 +182,17 @@ impl FileSystem for VolumeFs {
         new: NewNode,
     ) -> Result<Entry, Errno> {
         let new = self.new_of(request, Kind::Directory, new.mode, b"")?;
-        self.made(parent, name, self.replica.make(parent.0, name.as_bytes(), new)?).await
+        self.made(parent, name, self.replica.make(live(parent)?, name.as_bytes(), new)?).await
     }
 
     async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        self.replica.unlink(parent.0, name.as_bytes())?;
+        removed(name.as_bytes(), self.replica.unlink(live(parent)?, name.as_bytes()))?;
         self.changed_name(parent.0, name.as_bytes(), None).await;
         Ok(())
     }
 
     async fn rmdir(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        self.replica.rmdir(parent.0, name.as_bytes())?;
+        removed(name.as_bytes(), self.replica.rmdir(live(parent)?, name.as_bytes()))?;
         self.changed_name(parent.0, name.as_bytes(), None).await;
         Ok(())
     }
@@ -199,7 +213,7 @@ impl FileSystem for VolumeFs {
             _ => return Err(Errno::INVAL),
         };
         let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
-        self.replica.rename(parent.0, name, new_parent.0, new_name, how)?;
+        removed(name, self.replica.rename(live(parent)?, name, live(new_parent)?, new_name, how))?;
         self.changed_names((parent.0, name), (new_parent.0, new_name)).await;
         Ok(())
     }
@@ -211,12 +225,15 @@ impl FileSystem for VolumeFs {
         new_parent: NodeId,
         new_name: Name<'_>,
     ) -> Result<Entry, Errno> {
-        let linked = self.replica.link(node.0, new_parent.0, new_name.as_bytes())?;
+        let linked = self.replica.link(live(node)?, live(new_parent)?, new_name.as_bytes())?;
         self.changed_name(new_parent.0, new_name.as_bytes(), None).await;
         Ok(self.entry(&linked))
     }
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
+        if is_past(node) {
+            return self.open_past(node, args.flags);
+        }
         self.before_open(node.0).await;
         self.open_node(request, &self.replica.get(node.0)?, args.flags).await
     }
@@ -229,7 +246,7 @@ impl FileSystem for VolumeFs {
         args: CreateArgs,
     ) -> Result<Created, Errno> {
         let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
-        let node = match self.replica.make(parent.0, name.as_bytes(), new) {
+        let node = match self.replica.make(live(parent)?, name.as_bytes(), new) {
             // The kernel believed that it was absent.
             Err(Errno::EXIST) if args.flags & OFlags::EXCL.bits() == 0 => {
                 self.replica.lookup(parent.0, name.as_bytes())?
@@ -250,7 +267,7 @@ impl FileSystem for VolumeFs {
         args: CreateArgs,
     ) -> Result<Created, Errno> {
         let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
-        let node = self.replica.make_nameless(parent.0, new)?;
+        let node = self.replica.make_nameless(live(parent)?, new)?;
         match self.open_node(request, &node, args.flags).await {
             Ok(opened) => Ok(Created { entry: self.held_entry(&node), opened }),
             Err(errno) => {
@@ -260,7 +277,13 @@ impl FileSystem for VolumeFs {
         }
     }
 
-    async fn read(&self, _request: &Request<'_>, _node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
+    async fn read(&self, _request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
+        if is_past(node) {
+            let open = self.past_files.get(args.handle)?;
+            let end = args.offset.saturating_add(args.size.into());
+            let file = self.bring_past(&open, args.offset..end)?;
+            return Ok(Data::File(FileRange { file, offset: args.offset, length: args.size }));
+        }
         let open = self.files.get(args.handle)?;
         self.bring(&open, args.offset, args.size.into())?;
         Ok(Data::File(FileRange { file: open.data()?, offset: args.offset, length: args.size }))
@@ -301,7 +324,11 @@ impl FileSystem for VolumeFs {
         self.closing(&*self.files.get(handle)?).await
     }
 
-    async fn release(&self, request: &Request<'_>, _node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
+    async fn release(&self, request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
+        if is_past(node) {
+            self.past_files.remove(args.handle);
+            return Ok(());
+        }
         if let Some(open) = self.files.remove(args.handle) {
             self.close(request, &open);
         }
@@ -315,7 +342,7 @@ impl FileSystem for VolumeFs {
         _handle: FileHandle,
         _data_only: bool,
     ) -> Result<(), Errno> {
-        self.replica.sync_file(node.0)
+        if is_past(node) { Ok(()) } else { self.replica.sync_file(node.0) }
     }
 
     async fn opendir(&self, _request: &Request<'_>, node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
@@ -404,7 +431,7 @@ impl FileSystem for VolumeFs {
             REPLACE => Some(true),
             _ => return Err(Errno::INVAL),
         };
-        self.replica.set_xattr(node.0, name.to_bytes(), Some(value), there)
+        self.replica.set_xattr(live(node)?, name.to_bytes(), Some(value), there)
     }
 
     async fn getxattr(
@@ -417,12 +444,20 @@ impl FileSystem for VolumeFs {
         if is_refused(name.to_bytes()) {
             return Err(Errno::OPNOTSUPP);
         }
+        if is_past(node) {
+            let value = self.xattrs_past(node)?.remove(name.to_bytes()).ok_or(Errno::NODATA)?;
+            return XattrReply::fit(value, size);
+        }
         XattrReply::fit(self.replica.xattr(node.0, name.to_bytes())?, size)
     }
 
     async fn listxattr(&self, request: &Request<'_>, node: NodeId, size: u32) -> Result<XattrReply, Errno> {
         let mut list = Vec::new();
-        for name in self.replica.xattr_names(node.0)? {
+        let names = match is_past(node) {
+            true => self.xattrs_past(node)?.into_keys().collect(),
+            false => self.replica.xattr_names(node.0)?,
+        };
+        for name in names {
             if request.uid() == 0 || !name.starts_with(b"trusted.") {
                 list.extend(name);
                 list.push(0);
@@ -435,21 +470,27 @@ impl FileSystem for VolumeFs {
         if is_refused(name.to_bytes()) {
             return Err(Errno::OPNOTSUPP);
         }
-        self.replica.set_xattr(node.0, name.to_bytes(), None, Some(true))
+        self.replica.set_xattr(live(node)?, name.to_bytes(), None, Some(true))
     }
 
-    async fn fallocate(&self, _request: &Request<'_>, _node: NodeId, args: Fallocate) -> Result<(), Errno> {
+    async fn fallocate(&self, _request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
+        live(node)?;
         opens::fallocate(&*self.files.get(args.handle)?, args.mode, args.offset, args.length)
     }
 
     async fn lseek(
         &self,
         _request: &Request<'_>,
-        _node: NodeId,
+        node: NodeId,
         handle: FileHandle,
         offset: u64,
         whence: Whence,
     ) -> Result<u64, Errno> {
+        if is_past(node) {
+            let open = self.past_files.get(handle)?;
+            let whole = self.bring_past(&open, 0..u64::MAX)?;
+            return opens::seek_in(&whole, offset, whence == Whence::Hole);
+        }
         opens::seek(&*self.files.get(handle)?, offset, whence == Whence::Hole)
     }
 }

@@ -12,6 +12,7 @@ mod leases;
 mod listing;
 mod opens;
 mod owners;
+mod past;
 mod sessions;
 
 use std::collections::HashMap;
@@ -23,7 +24,8 @@ use parking_lot::Mutex;
 use shunt_fuse::mount::MountOptions;
 use shunt_fuse::{Capabilities, Config, Expiry, Profile};
 use shunt_volume::lease::Leases;
-use shunt_volume::replica::{ROOT, Replica, Tender};
+use shunt_volume::past::View;
+use shunt_volume::replica::{Fetcher, ROOT, Replica, Tender};
 use shunt_volume::sync::Runner;
 
 use handles::Handles;
@@ -48,6 +50,8 @@ pub struct VolumeFs {
     owners: Option<Box<dyn Owners>>,
     files: Handles<opens::OpenFile>,
     directories: Handles<listing::OpenDirectory>,
+    past: Option<past::Past>,
+    past_files: Handles<past::PastFile>,
     passthrough: bool,
     sessions: sessions::Sessions,
     /// Opens through which a mapping can be written, by file.
@@ -70,6 +74,8 @@ impl VolumeFs {
             owners: None,
             files: Handles::default(),
             directories: Handles::default(),
+            past: None,
+            past_files: Handles::default(),
             passthrough: true,
             sessions: sessions::Sessions::default(),
             mapped: Mutex::default(),
@@ -81,6 +87,12 @@ impl VolumeFs {
     /// Has all data go through the daemon.
     pub fn without_passthrough(mut self) -> Self {
         self.passthrough = false;
+        self
+    }
+
+    /// Shows what was as well: `NAME@WHEN`, with contents that somebody brings.
+    pub fn with_past(mut self, view: View, contents: Arc<dyn Fetcher>) -> Self {
+        self.past = Some(past::Past::new(view, contents));
         self
     }
 

@@ -113,7 +113,7 @@ impl VolumeFs {
         }
         let (mut place, mut after) = self.find_place(num, &places, offset.max(DOTS))?;
         loop {
-            let page = self.replica.list(num, &after, TOGETHER)?;
+            let page = self.page(num, &after, TOGETHER)?;
             for listed in &page {
                 if !out.push(self, listed, place + 1) {
                     return Ok(());
@@ -137,7 +137,7 @@ impl VolumeFs {
         let (mut place, mut after) = known.unwrap_or((DOTS, Vec::new()));
         while place < wanted {
             let skipped = usize::try_from(wanted - place).unwrap_or(TOGETHER).min(TOGETHER);
-            let page = self.replica.list(num, &after, skipped)?;
+            let page = self.page(num, &after, skipped)?;
             let Some(last) = page.last() else { break };
             after.clone_from(&last.name);
             place += page.len() as u64;

@@ -137,7 +137,6 @@ pub(crate) fn fallocate(open: &OpenFile, mode: u32, offset: u64, length: u64) ->
 }
 
 pub(crate) fn seek(open: &OpenFile, offset: u64, hole: bool) -> Result<u64, Errno> {
-    use rustix::fs::SeekFrom;
     if !open.opened.complete {
         let size = open.file().metadata().map_err(errno)?.len();
         return match offset < size {
@@ -145,5 +144,10 @@ pub(crate) fn seek(open: &OpenFile, offset: u64, hole: bool) -> Result<u64, Errn
             false => Err(Errno::NXIO),
         };
     }
-    rustix::fs::seek(open.file(), if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) })
+    seek_in(open.file(), offset, hole)
+}
+
+pub(crate) fn seek_in(file: impl std::os::fd::AsFd, offset: u64, hole: bool) -> Result<u64, Errno> {
+    use rustix::fs::SeekFrom;
+    rustix::fs::seek(file, if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) })
 }

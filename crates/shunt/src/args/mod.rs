@@ -27,7 +27,9 @@ pub use lsm::LsmArg;
 pub use mount::MountArgs;
 pub use options::expand;
 pub use passthrough::PassthroughArg;
-pub use past::{ConflictsArgs, ResolveArgs, VolumeLogArgs};
+pub use past::{
+    ConflictsArgs, HistoryArgs, ResolveArgs, RestoreArgs, RetentionArgs, VolumeLogArgs, VolumeSetArgs,
+};
 pub use size::Size;
 pub use takeover::TakeoverArg;
 pub use volume::{

@@ -1,8 +1,10 @@
-//! `shunt volume conflicts`, `resolve`, `log`.
+//! `shunt volume conflicts`, `resolve`, `log`, `history`, `restore`, `set`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::Args;
+use shunt_volume::id::VolumeName;
 
 pub const RESOLVE_EXAMPLES: &str = "\
 Examples:
@@ -50,4 +52,88 @@ pub struct VolumeLogArgs {
     /// A mounted volume, or a path in one: what was done to it, and below it
     #[arg(value_name = "PATH", default_value = ".")]
     pub path: PathBuf,
+}
+
+pub const RESTORE_EXAMPLES: &str = "\
+Examples:
+  shunt volume restore /mnt/notes/plan.txt                       what it was before, also if it was removed
+  shunt volume restore /mnt/notes/plan.txt@2026-11-20            what it was as that day began
+  shunt volume restore /mnt/notes/drafts@2026-11-20T12:30 --to /mnt/notes/old";
+
+#[derive(Args, Clone, Debug)]
+pub struct HistoryArgs {
+    /// Print JSON: an array of {seq, at, node, what, size, mode, current}
+    #[arg(long)]
+    pub json: bool,
+
+    /// A path in a mounted volume; it need not be there any more
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct RestoreArgs {
+    /// Where to put it [default: the path that it had]
+    #[arg(long, value_name = "PATH")]
+    pub to: Option<PathBuf>,
+
+    /// A path in a mounted volume, with `@` and a time behind it or `@#` and a commit; of a file also without: what was
+    /// there before
+    #[arg(value_name = "PATH[@TIME]")]
+    pub path: PathBuf,
+}
+
+/// A number, or no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// So many.
+    Most(u32),
+    /// All.
+    All,
+}
+
+impl FromStr for Kept {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "all" => Ok(Self::All),
+            word => word.parse().map(Self::Most).map_err(|_| "say a number from 0 up, or `all`".to_owned()),
+        }
+    }
+}
+
+impl Kept {
+    /// None: all.
+    pub fn number(self) -> Option<u32> {
+        match self {
+            Self::Most(number) => Some(number),
+            Self::All => None,
+        }
+    }
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+pub struct RetentionArgs {
+    /// Keep what was changed or removed for so many days, or `all` of it [default of a new volume: 30]
+    #[arg(long, value_name = "DAYS")]
+    pub keep_days: Option<Kept>,
+
+    /// Keep so many versions of a file before the present one, or `all` [default of a new volume: all]
+    #[arg(long, value_name = "COUNT")]
+    pub keep_versions: Option<Kept>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct VolumeSetArgs {
+    /// Where the metadata of the volume are, as it was made [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
+    #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
+    pub meta: Option<String>,
+
+    #[command(flatten)]
+    pub retention: RetentionArgs,
+
+    /// The volume
+    #[arg(value_name = "NAME")]
+    pub name: VolumeName,
 }

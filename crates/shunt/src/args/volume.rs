@@ -6,7 +6,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use shunt_volume::id::{NodeName, VolumeName};
 
 use super::ids;
-use super::past::{ConflictsArgs, RESOLVE_EXAMPLES, ResolveArgs, VolumeLogArgs};
+use super::past::{
+    ConflictsArgs, HistoryArgs, RESOLVE_EXAMPLES, RESTORE_EXAMPLES, ResolveArgs, RestoreArgs, RetentionArgs,
+    VolumeLogArgs, VolumeSetArgs,
+};
 use super::size::Size;
 use super::{InviteArgs, JoinArgs, MountArgs, NodesCommand, PassthroughArg, ServeArgs};
 
@@ -43,6 +46,16 @@ pub enum VolumeCommand {
 
     /// Show what was changed in a mounted volume, by whom and when, the latest first
     Log(VolumeLogArgs),
+
+    /// Show the versions of a path that are kept, the latest first: PATH@#SEQ is one of them
+    History(HistoryArgs),
+
+    /// Bring back what was at a path
+    #[command(after_help = RESTORE_EXAMPLES)]
+    Restore(RestoreArgs),
+
+    /// Show or change how much of a volume's past is kept; `gc` forgets what is not
+    Set(VolumeSetArgs),
 
     /// Leave the volume's store alone: what is here is read and written, and waits
     Offline(VolumePlaceArgs),
@@ -91,6 +104,9 @@ pub struct VolumeCreateArgs {
     /// Where its contents are to be: file:DIR, or s3://BUCKET/PREFIX [default: beside the metadata]
     #[arg(long, value_name = "ADDRESS")]
     pub data: Option<String>,
+
+    #[command(flatten)]
+    pub retention: RetentionArgs,
 
     /// What it is called: 1 to 64 letters, digits, `-`, `_` and `.`
     #[arg(value_name = "NAME")]

@@ -27,6 +27,11 @@ pub enum VolumeAsk {
         /// Whether to keep it.
         pinned: bool,
     },
+    /// What was at a path?
+    History {
+        /// From the top directory.
+        path: Vec<u8>,
+    },
     /// What was committed last?
     Log {
         /// Of this path and what is below it. None: of all.

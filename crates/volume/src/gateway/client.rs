@@ -14,10 +14,13 @@ use tokio_rustls::rustls::ClientConfig;
 
 use super::certificates::BadCertificate;
 use super::enrol::{Credentials, greet};
-use super::wire::{Ask, Failure, MOST_BLOB, MOST_FRAME, Tell, Welcome, Wish, receive, receive_bytes, send};
+use super::wire::{
+    Ask, AskPast, Failure, MOST_BLOB, MOST_FRAME, Tell, TellPast, Welcome, Wish, receive, receive_bytes, send,
+};
 use crate::content::runtime;
 use crate::id::{NodeName, ObjectId, Seq};
-use crate::object::{ChunkId, Stored};
+use crate::object::{ChunkId, LinkName, Stored, StoredLink, Time};
+use crate::store::history::{History, PastLink, Version};
 use crate::store::{Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError};
 
 /// For one request and its answer.
@@ -165,6 +168,71 @@ fn astray() -> StoreError {
     StoreError::Damaged("the gateway's answer makes no sense".to_owned())
 }
 
+impl Client {
+    fn past(&self, ask: AskPast) -> Result<TellPast, StoreError> {
+        match self.ask(&Ask::Past(ask), TIME)? {
+            Tell::Past(past) => Ok(past),
+            _ => Err(astray()),
+        }
+    }
+}
+
+macro_rules! past {
+    ($self:ident, $ask:expr, $tell:ident) => {
+        match $self.past($ask)? {
+            TellPast::$tell(told) => Ok(told),
+            _ => Err(astray()),
+        }
+    };
+}
+
+impl History for Client {
+    fn kept_since(&self) -> Result<Seq, StoreError> {
+        past!(self, AskPast::KeptSince, Seq)
+    }
+
+    fn object_at(&self, id: ObjectId, at: Seq) -> Result<Option<Stored>, StoreError> {
+        self.objects_at(&[id], at).map(|mut objects| objects.pop().flatten())
+    }
+
+    fn objects_at(&self, ids: &[ObjectId], at: Seq) -> Result<Vec<Option<Stored>>, StoreError> {
+        let objects: Result<Vec<_>, _> = past!(self, AskPast::Objects(ids.to_vec(), at), Objects);
+        objects.and_then(|objects| if objects.len() == ids.len() { Ok(objects) } else { Err(astray()) })
+    }
+
+    fn link_at(&self, name: &LinkName, at: Seq) -> Result<Option<StoredLink>, StoreError> {
+        past!(self, AskPast::Link(name.clone(), at), Link)
+    }
+
+    fn links_at(
+        &self,
+        parent: ObjectId,
+        at: Seq,
+        after: &[u8],
+        most: usize,
+    ) -> Result<Vec<StoredLink>, StoreError> {
+        let most = most.try_into().unwrap_or(u32::MAX);
+        past!(self, AskPast::Links { parent, at, after: after.to_vec(), most }, Links)
+    }
+
+    fn versions(&self, id: ObjectId) -> Result<Vec<Version>, StoreError> {
+        past!(self, AskPast::Versions(id), Versions)
+    }
+
+    fn past_of_name(&self, name: &LinkName) -> Result<Vec<PastLink>, StoreError> {
+        past!(self, AskPast::OfName(name.clone()), Past)
+    }
+
+    fn past_names(&self, ids: &[ObjectId]) -> Result<Vec<PastLink>, StoreError> {
+        past!(self, AskPast::Names(ids.to_vec()), Past)
+    }
+
+    fn seq_at(&self, time: Time) -> Option<Result<Seq, StoreError>> {
+        let asked = || past!(self, AskPast::SeqAt(time), Seq);
+        Some(asked())
+    }
+}
+
 impl MetaStore for Client {
     fn head(&self) -> Result<Seq, StoreError> {
         match self.ask(&Ask::Head, TIME)? {
@@ -219,6 +287,10 @@ impl MetaStore for Client {
             Tell::Known(known) if known.len() == chunks.len() => Ok(known),
             _ => Err(astray()),
         }
+    }
+
+    fn history(&self) -> Option<&dyn History> {
+        Some(self)
     }
 
     fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {

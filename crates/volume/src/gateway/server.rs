@@ -19,12 +19,13 @@ use tokio_rustls::server::TlsStream;
 
 use super::book::{Book, BookError, Node};
 use super::wire::{
-    Ask, BlobStat, Failure, Greeting, MOST_BLOB, MOST_FRAME, MOST_GREETING, Tell, VERSION, Welcome, Wish,
-    receive, receive_bytes, send,
+    Ask, AskPast, BlobStat, Failure, Greeting, MOST_BLOB, MOST_FRAME, MOST_GREETING, OLDEST, Tell, TellPast,
+    VERSION, Welcome, Wish, receive, receive_bytes, send,
 };
 use crate::content::{Blobs, runtime};
 use crate::id::VolumeName;
 use crate::store::address::Volume;
+use crate::store::history::seq_at;
 use crate::store::{MetaStore, StoreError};
 
 /// Connections at once; others wait to be accepted.
@@ -169,7 +170,7 @@ impl Gateway {
     }
 
     async fn welcome(&self, greeting: Greeting, certificate: Option<&[u8]>, peer: SocketAddr) -> Welcome {
-        if greeting.version != VERSION {
+        if !(OLDEST..=VERSION).contains(&greeting.version) {
             let theirs = greeting.version;
             return Welcome::Refused(format!(
                 "the gateway speaks version {VERSION} and this node version {theirs}: update the older"
@@ -263,6 +264,7 @@ impl Gateway {
                     let at_most = Duration::from_millis(milliseconds.into()).min(MOST_WAIT);
                     Tell::Woken(meta.wait_lease(after, acks, at_most)?)
                 }
+                Ask::Past(ask) => Tell::Past(past(&*meta, ask)?),
                 Ask::PutBlob { .. }
                 | Ask::GetBlob { .. }
                 | Ask::StatBlob { .. }
@@ -332,6 +334,29 @@ impl Gateway {
         }
         Ok(Tell::Blobs { found: found.into_values().collect(), more })
     }
+}
+
+/// The same where the node asked what was.
+fn past(meta: &dyn MetaStore, ask: AskPast) -> Result<TellPast, StoreError> {
+    if let AskPast::SeqAt(time) = ask {
+        return seq_at(meta, time).map(TellPast::Seq);
+    }
+    let history =
+        meta.history().ok_or_else(|| StoreError::Denied("this store keeps no history".to_owned()))?;
+    Ok(match ask {
+        AskPast::SeqAt(_) | AskPast::KeptSince => TellPast::Seq(history.kept_since()?),
+        AskPast::Objects(ids, at) => TellPast::Objects(history.objects_at(&ids, at)?),
+        AskPast::Link(name, at) => TellPast::Link(history.link_at(&name, at)?),
+        AskPast::Links { parent, at, after, most } => {
+            TellPast::Links(history.links_at(parent, at, &after, most.min(MOST_ITEMS) as usize)?)
+        }
+        AskPast::Versions(id) => TellPast::Versions(history.versions(id)?),
+        AskPast::OfName(name) => TellPast::Past(history.past_of_name(&name)?),
+        AskPast::Names(mut ids) => {
+            ids.truncate(MOST_ITEMS as usize);
+            TellPast::Past(history.past_names(&ids)?)
+        }
+    })
 }
 
 /// A gateway at work.

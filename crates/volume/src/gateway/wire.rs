@@ -11,12 +11,14 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::id::{NodeName, ObjectId, Seq, VolumeName};
-use crate::object::ChunkId;
-use crate::object::Stored;
+use crate::object::{ChunkId, LinkName, Stored, StoredLink, Time};
+use crate::store::history::{PastLink, Version};
 use crate::store::{Entry, Item, LeaseAsk, LeaseTold, Page, Place, Refused};
 
-/// What both sides have to agree on.
-pub(super) const VERSION: u32 = 1;
+/// What is spoken: nodes of version 1 do not ask for the past, and are served as well.
+pub(super) const VERSION: u32 = 2;
+/// The oldest that is understood.
+pub(super) const OLDEST: u32 = 1;
 
 /// Bytes of a frame. A batch of commits is made so that it fits.
 pub(super) const MOST_FRAME: usize = 32 << 20;
@@ -147,6 +149,31 @@ pub(super) enum Ask {
         acks: Option<u64>,
         milliseconds: u32,
     },
+    /// Since version 2.
+    Past(AskPast),
+}
+
+/// As [`History`](crate::store::history::History) has it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum AskPast {
+    SeqAt(Time),
+    KeptSince,
+    Objects(Vec<ObjectId>, Seq),
+    Link(LinkName, Seq),
+    Links { parent: ObjectId, at: Seq, after: Vec<u8>, most: u32 },
+    Versions(ObjectId),
+    OfName(LinkName),
+    Names(Vec<ObjectId>),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum TellPast {
+    Seq(Seq),
+    Objects(Vec<Option<Stored>>),
+    Link(Option<StoredLink>),
+    Links(Vec<StoredLink>),
+    Versions(Vec<Version>),
+    Past(Vec<PastLink>),
 }
 
 impl Ask {
@@ -195,6 +222,7 @@ pub(super) enum Tell {
     },
     Failed(Failure),
     Leases(LeaseTold),
+    Past(TellPast),
 }
 
 #[derive(Debug, Serialize, Deserialize)]

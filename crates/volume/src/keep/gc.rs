@@ -6,10 +6,11 @@ use std::time::Duration;
 use crate::content::runtime;
 use crate::id::Seq;
 use crate::keep::refs::spoken;
-use crate::keep::{KeepError, PAGE, Progress};
+use crate::keep::{KeepError, PAGE, Progress, retention};
 use crate::object::{ChunkId, Time};
 use crate::store::address::Volume;
-use crate::store::system_clock;
+use crate::store::history::seq_at;
+use crate::store::{StoreError, system_clock};
 
 /// How long a node may take from sending chunks to committing what speaks of them.
 pub const GRACE: Duration = Duration::from_secs(24 * 3600);
@@ -26,6 +27,8 @@ pub struct History {
 /// What was freed, and what will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collected {
+    /// Versions and names of the past that were forgotten.
+    pub trimmed: u64,
     /// Chunks that the volume knows and speaks of.
     pub live: u64,
     /// Chunks that nothing speaks of, and that were found to be so just now.
@@ -42,9 +45,9 @@ pub struct Collected {
     pub forgotten: Seq,
 }
 
-/// Condemns chunks that nothing speaks of, drops those that were condemned for longer than `grace`, and removes packs that
-/// hold no others and are older than it. History counts: a version that can be gone back to speaks of its chunks. Where it
-/// is to be shortened, that is done first.
+/// Forgets what is older than the volume's [`retention`], condemns chunks that nothing speaks of, drops those that were
+/// condemned for longer than `grace`, and removes packs that hold no others and are older than it. History counts: a version
+/// that can be gone back to speaks of its chunks. Where the log is to be shortened, that is done first.
 ///
 /// # Errors
 /// Those of the stores; what was done until then is well. A list of pieces that cannot be read: nothing is done then.
@@ -60,12 +63,22 @@ pub fn collect(
         Some(history) => keeper.forget(ago(now, history.age), history.count)?,
         None => keeper.forgotten()?,
     };
+    let kept = retention(keeper)?;
+    let up_to = match kept.age {
+        Some(age) => match seq_at(&*volume.meta, ago(now, age)) {
+            // The log does not tell which are old enough.
+            Err(StoreError::Forgotten(_)) => Seq(0),
+            up_to => up_to?,
+        },
+        None => Seq(0),
+    };
+    let trimmed = keeper.trim(up_to, kept.versions)?;
     let mut spoken = spoken(keeper, &*volume.meta, &volume.content, progress)?;
     if let Some((_, error)) = spoken.unread.pop() {
         return Err(error.into());
     }
     let before = ago(now, grace);
-    let mut done = Collected { forgotten, ..Collected::default() };
+    let mut done = Collected { forgotten, trimmed, ..Collected::default() };
     let mut keys = HashSet::new();
     let mut after = ChunkId([0; 32]);
     loop {

@@ -6,10 +6,12 @@ mod check;
 mod gc;
 mod refs;
 mod repair;
+mod settings;
 
 pub use check::{Checked, Depth, Problem, check};
 pub use gc::{Collected, GRACE, History, collect};
 pub use repair::{Repaired, repair};
+pub use settings::{retention, set_retention};
 
 use crate::content::ContentError;
 use crate::store::StoreError;

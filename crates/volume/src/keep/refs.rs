@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::content::{ContentError, ContentStore};
-use crate::id::ObjectId;
+use crate::id::{ObjectId, Seq};
 use crate::keep::{KeepError, PAGE, Progress};
 use crate::object::{ChunkId, Content, Layout, Piece};
 use crate::store::keep::Keeper;
@@ -61,7 +61,7 @@ impl Spoken {
     }
 }
 
-/// All of what objects hold now, and of what the log says they held.
+/// All of what objects hold now, and of what the versions hold that can be gone back to.
 pub(super) fn spoken(
     keeper: &dyn Keeper,
     meta: &dyn MetaStore,
@@ -69,7 +69,9 @@ pub(super) fn spoken(
     progress: Progress<'_>,
 ) -> Result<Spoken, KeepError> {
     let mut spoken = Spoken::default();
-    // The log last, up to its end: what is committed during the scan is in it.
+    // The past after the present, so that what is superseded meanwhile is in either; the log last, up to its end: what is
+    // committed meanwhile is in it.
+    let begun = meta.head()?;
     let (mut from, mut count) = (Some(ObjectId(0)), 0);
     while let Some(at) = from {
         let (objects, next) = keeper.scan_kept(at, PAGE)?;
@@ -78,7 +80,16 @@ pub(super) fn spoken(
         objects.iter().for_each(|kept| spoken.add(meta, store, &kept.stored.object.content));
         from = next;
     }
-    let mut at = keeper.forgotten()?;
+    let mut after = (ObjectId(0), Seq(0));
+    loop {
+        let past = keeper.scan_past(after, PAGE)?;
+        let Some((last, until)) = past.last() else { break };
+        after = (last.object.id, *until);
+        count += past.len() as u64;
+        progress("objects", count);
+        past.iter().for_each(|(stored, _)| spoken.add(meta, store, &stored.object.content));
+    }
+    let mut at = begun;
     loop {
         let entries = meta.log_since(at, PAGE)?;
         let Some(last) = entries.last() else { break };

@@ -9,16 +9,26 @@ use crate::store::{Entry, MetaStore, Mutation, StoreError};
 /// Entries that are asked for at once.
 const PAGE: usize = 512;
 
+/// Objects whose names are remembered from one page to the next.
+const REMEMBERED: usize = 100_000;
+
 /// The longest way up that is followed.
 const DEEPEST: usize = 4096;
 
 /// Where objects are now.
 pub trait Places {
-    /// A name of an object; `None`: it has none, or is not known.
-    fn place(&self, id: ObjectId) -> Option<LinkName>;
+    /// Names of an object that the store has, with the commits that made them.
+    fn names(&self, id: ObjectId) -> Vec<(LinkName, Seq)>;
 
     /// Whether it is a directory: nobody wants to hear of its times, which change with its names.
     fn is_directory(&self, id: ObjectId) -> bool;
+}
+
+/// A name that an object has, or had: since one commit, until another.
+struct Named {
+    at: LinkName,
+    since: Seq,
+    until: Seq,
 }
 
 /// An entry of the log, in words.
@@ -74,8 +84,8 @@ pub struct Reader<'a> {
     places: &'a dyn Places,
     /// What is later was read.
     before: Seq,
-    /// Where objects were before what was read, as far as that differs.
-    moved: HashMap<ObjectId, Option<LinkName>>,
+    /// What objects are called, as far as that was asked for.
+    names: HashMap<ObjectId, Vec<Named>>,
 }
 
 impl std::fmt::Debug for Reader<'_> {
@@ -90,7 +100,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// Those of the store.
     pub fn new(store: &'a dyn MetaStore, places: &'a dyn Places) -> Result<Self, StoreError> {
-        Ok(Self { store, places, before: Seq(store.head()?.0 + 1), moved: HashMap::new() })
+        Ok(Self { store, places, before: Seq(store.head()?.0 + 1), names: HashMap::new() })
     }
 
     /// The commits before those that were read, the latest first; none: that was all.
@@ -107,101 +117,140 @@ impl<'a> Reader<'a> {
             Err(StoreError::Forgotten(_)) => return Ok(Vec::new()),
             entries => entries?,
         };
-        // What is gone by now had the names that it was given.
-        for entry in &entries {
-            for change in &entry.change {
-                if let Mutation::Link(at, child) = change
-                    && !self.moved.contains_key(child)
-                    && self.places.place(*child).is_none()
-                {
-                    self.moved.insert(*child, Some(at.clone()));
-                }
-            }
-        }
         self.before = Seq(first + 1);
-        Ok(entries.into_iter().rev().map(|entry| self.commit(entry)).collect())
+        let all = entries.iter().flat_map(|entry| &entry.change);
+        self.know(&all.flat_map(spoken_of).collect::<HashSet<_>>())?;
+        entries.into_iter().rev().map(|entry| self.commit(entry)).collect()
     }
 
-    fn place(&self, id: ObjectId) -> Option<LinkName> {
-        match self.moved.get(&id) {
-            Some(place) => place.clone(),
-            None => self.places.place(id),
+    /// Asks for names that were not asked for yet.
+    fn know(&mut self, ids: &HashSet<ObjectId>) -> Result<(), StoreError> {
+        if self.names.len() > REMEMBERED {
+            self.names.clear();
         }
+        let new: Vec<ObjectId> = ids.iter().copied().filter(|id| !self.names.contains_key(id)).collect();
+        for id in &new {
+            let now = self.places.names(*id).into_iter();
+            let now = now.map(|(at, since)| Named { at, since, until: Seq(u64::MAX) });
+            self.names.insert(*id, now.collect());
+        }
+        let Some(history) = self.store.history().filter(|_| !new.is_empty()) else { return Ok(()) };
+        for past in history.past_names(&new)? {
+            let named = Named { at: past.link.at, since: past.link.set, until: past.until };
+            self.names.entry(past.link.child).or_default().push(named);
+        }
+        Ok(())
     }
 
-    fn path(&self, id: ObjectId) -> Option<Vec<u8>> {
+    /// The path of an object after a commit.
+    fn path(&mut self, id: ObjectId, seq: Seq) -> Result<Option<Vec<u8>>, StoreError> {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut at = id;
         while at != ObjectId::ROOT {
-            let place = self.place(at)?;
+            self.know(&HashSet::from([at]))?;
+            let known = self.names.get(&at).into_iter().flatten();
+            let Some(named) =
+                known.filter(|named| named.since <= seq && seq < named.until).min_by_key(|named| named.since)
+            else {
+                return Ok(None);
+            };
             if names.len() == DEEPEST {
-                return None;
+                return Ok(None);
             }
-            names.push(place.name);
-            at = place.parent;
+            names.push(named.at.name.clone());
+            at = named.at.parent;
         }
         names.reverse();
-        Some(names.join(&b'/'))
+        Ok(Some(names.join(&b'/')))
     }
 
-    fn path_at(&self, at: &LinkName) -> Option<Vec<u8>> {
-        let mut path = self.path(at.parent)?;
+    fn path_at(&mut self, at: &LinkName, seq: Seq) -> Result<Option<Vec<u8>>, StoreError> {
+        let Some(mut path) = self.path(at.parent, seq)? else { return Ok(None) };
         if !path.is_empty() {
             path.push(b'/');
         }
         path.extend_from_slice(&at.name);
-        Some(path)
+        Ok(Some(path))
     }
 
-    fn commit(&mut self, entry: Entry) -> Commit {
+    fn commit(&mut self, entry: Entry) -> Result<Commit, StoreError> {
+        let (now, before) = (entry.seq, Seq(entry.seq.0.saturating_sub(1)));
         let made: HashMap<ObjectId, &Object> = entry.change.iter().filter_map(made).collect();
         let gone: Vec<&LinkName> = entry.change.iter().filter_map(removed).collect();
-        let mut deeds = Vec::new();
         let mut from: HashSet<&LinkName> = HashSet::new();
-        let mut before: HashMap<ObjectId, Option<LinkName>> = HashMap::new();
-        let mut tell = |what, path| deeds.push(Deed { what, path });
+        let mut deeds = Vec::new();
         for change in &entry.change {
             let (id, what) = match change {
                 Mutation::Make(_) | Mutation::Unlink(_) => continue,
                 Mutation::Link(at, child) => {
-                    let path = self.path_at(at);
-                    match made.get(child) {
-                        Some(object) => {
-                            before.insert(*child, None);
-                            tell(What::Made(object.kind), path);
+                    let what = match (made.get(child), self.moved_from(*child, now, at, &gone)) {
+                        (Some(object), _) => What::Made(object.kind),
+                        (None, Some(old)) => {
+                            from.insert(old);
+                            What::Moved(self.path_at(old, before)?.unwrap_or_else(|| old.name.clone()))
                         }
-                        None => match gone.iter().find(|gone| **gone != at && !from.contains(*gone)) {
-                            Some(old) => {
-                                from.insert(old);
-                                before.insert(*child, Some((*old).clone()));
-                                tell(What::Moved(self.path_at(old).unwrap_or_default()), path);
-                            }
-                            None => tell(What::Linked, path),
-                        },
-                    }
+                        (None, None) => What::Linked,
+                    };
+                    deeds.push(Deed { what, path: self.path_at(at, now)? });
                     continue;
                 }
                 Mutation::SetContent(id, content, _) => (id, What::Written(content.size)),
                 Mutation::SetMode(id, mode) => (id, What::Mode(*mode)),
                 Mutation::SetOwner(id, owner) => (id, What::Owner(owner.0)),
                 Mutation::SetGroup(id, group) => (id, What::Group(group.0)),
-                Mutation::SetModified(id, _) if self.places.is_directory(*id) => continue,
+                Mutation::SetModified(id, _) if self.is_directory(*id, now)? => continue,
                 Mutation::SetModified(id, _) => (id, What::Touched),
                 Mutation::SetXattr(id, name, _) => (id, What::Xattr(name.clone())),
             };
-            tell(what, self.path(*id));
+            deeds.push(Deed { what, path: self.path(*id, now)? });
         }
         for at in gone {
             if !from.contains(at) {
-                tell(What::Removed, self.path_at(at));
+                deeds.push(Deed { what: What::Removed, path: self.path_at(at, before)? });
             }
         }
         // It goes with every other change.
         if deeds.iter().any(|deed| deed.what != What::Touched) {
             deeds.retain(|deed| deed.what != What::Touched);
         }
-        self.moved.extend(before);
-        Commit { seq: entry.seq, at: entry.at, node: entry.node, deeds }
+        Ok(Commit { seq: entry.seq, at: entry.at, node: entry.node, deeds })
+    }
+
+    /// Also of one that is gone.
+    fn is_directory(&self, id: ObjectId, seq: Seq) -> Result<bool, StoreError> {
+        let Some(history) = self.store.history().filter(|_| !self.places.is_directory(id)) else {
+            return Ok(self.places.is_directory(id));
+        };
+        let then = history.object_at(id, seq)?;
+        Ok(then.is_some_and(|stored| stored.object.kind == Kind::Directory))
+    }
+
+    /// The name that an object lost by a commit which gave it another one.
+    fn moved_from<'b>(
+        &self,
+        child: ObjectId,
+        seq: Seq,
+        to: &LinkName,
+        gone: &[&'b LinkName],
+    ) -> Option<&'b LinkName> {
+        let known = self.names.get(&child)?;
+        let lost = |at: &LinkName| known.iter().any(|named| named.at == *at && named.until == seq);
+        gone.iter().copied().find(|at| *at != to && lost(at))
+    }
+}
+
+/// Objects whose names are asked for.
+fn spoken_of(change: &Mutation) -> Vec<ObjectId> {
+    match change {
+        Mutation::Make(_) => Vec::new(),
+        Mutation::Link(at, child) => vec![at.parent, *child],
+        Mutation::Unlink(at) => vec![at.parent],
+        Mutation::SetContent(id, ..)
+        | Mutation::SetMode(id, _)
+        | Mutation::SetOwner(id, _)
+        | Mutation::SetGroup(id, _)
+        | Mutation::SetModified(id, _)
+        | Mutation::SetXattr(id, ..) => vec![*id],
     }
 }
 

@@ -8,7 +8,7 @@ use super::core::Core;
 use super::error::{Done, Fail};
 use super::node::{Node, ROOT, number};
 use super::site::Shown;
-use crate::id::{NodeName, ObjectId};
+use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{LinkName, Time};
 use crate::plan::{At, Conflict, ConflictKind, Side};
 
@@ -90,20 +90,29 @@ impl Replica {
         self.read(|core| core.find_id(id))
     }
 
-    /// A name that an object has in the store, as far as that is known here.
+    /// Names that an object has in the store, as far as that is known here, with the commits that made them.
     ///
     /// # Errors
     /// EIO.
-    pub fn agreed_place(&self, id: ObjectId) -> Result<Option<LinkName>, Errno> {
+    pub fn agreed_names(&self, id: ObjectId) -> Result<Vec<(LinkName, Seq)>, Errno> {
         self.read(|core| {
-            let Some(node) = core.find_id(id)? else { return Ok(None) };
-            let Some((mut parent, mut name)) = core.agreed_name(node.num)? else { return Ok(None) };
-            if core.conflicts.contains(&parent) {
-                let shown = Shown::all(core)?;
-                let Some((at, _)) = shown.of_directory(parent) else { return Ok(None) };
-                (parent, name) = (at.parent, at.name.clone());
+            let Some(node) = core.find_id(id)? else { return Ok(Vec::new()) };
+            let mut query = core.db.prepare_cached(
+                "SELECT parent, name, set_seq FROM base_link WHERE child = ?1
+                 UNION ALL SELECT parent, name, set_seq FROM link WHERE child = ?1 AND set_seq > 0",
+            )?;
+            let rows = query.query_map([node.num as i64], |row| {
+                Ok((number(row.get(0)?), row.get::<_, Vec<u8>>(1)?, Seq(number(row.get(2)?))))
+            })?;
+            let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+            drop(query);
+            let mut names = Vec::new();
+            for (parent, name, set) in rows {
+                if let Some(directory) = core.find(parent)? {
+                    names.push((LinkName { parent: directory.id, name }, set));
+                }
             }
-            Ok(core.find(parent)?.map(|directory| LinkName { parent: directory.id, name }))
+            Ok(names)
         })
     }
 
@@ -123,15 +132,6 @@ impl Replica {
 }
 
 impl Core {
-    /// The name that both sides agreed on; where there is none, any.
-    fn agreed_name(&self, num: u64) -> Done<Option<(u64, Vec<u8>)>> {
-        let mut query = self.db.prepare_cached(
-            "SELECT parent, name, 0 FROM base_link WHERE child = ?1
-             UNION ALL SELECT parent, name, set_seq = 0 FROM link WHERE child = ?1 ORDER BY 3 LIMIT 1",
-        )?;
-        Ok(query.query_row([num as i64], |row| Ok((number(row.get(0)?), row.get(1)?))).optional()?)
-    }
-
     /// The way from the top directory to another, with a `/` at its end; nothing for the top directory.
     pub(super) fn path_of(&self, num: u64) -> Done<Vec<u8>> {
         let mut names: Vec<Vec<u8>> = Vec::new();

@@ -413,8 +413,8 @@ mod tests {
         assert_eq!(refused(), "of something else");
         std::fs::remove_file(&meta).unwrap();
         create(&at, &name, &Options::default()).unwrap();
-        rusqlite::Connection::open(&meta).unwrap().pragma_update(None, "user_version", 2).unwrap();
-        assert_eq!(refused(), "2");
+        rusqlite::Connection::open(&meta).unwrap().pragma_update(None, "user_version", 99).unwrap();
+        assert_eq!(refused(), "99");
         let mut described = [2u32.to_le_bytes().to_vec(), vec![0; 9]].concat();
         assert!(matches!(Described::from_bytes(&described), Err(StoreError::Format { .. })));
         described[0] = 1;

@@ -1,6 +1,6 @@
 //! The rules of a commit, the same for all engines: they read rows and write rows, what is allowed is said here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Field, Kind, LinkName, Object, Stored};
@@ -46,6 +46,8 @@ pub(super) struct Batch<'a, R> {
     touched: BTreeMap<ObjectId, u32>,
     log: Vec<(Seq, &'a [Mutation])>,
     chunks: BTreeMap<ChunkId, &'a Place>,
+    past_objects: Vec<(Stored, Seq)>,
+    past_links: Vec<(LinkName, ObjectId, Seq, Seq)>,
 }
 
 /// What an engine has to write.
@@ -64,6 +66,10 @@ pub(super) struct Written<'a> {
     pub log: Vec<(Seq, &'a [Mutation])>,
     /// To be known, where they are not.
     pub chunks: BTreeMap<ChunkId, &'a Place>,
+    /// What was superseded, by which commit.
+    pub past_objects: Vec<(Stored, Seq)>,
+    /// Names that ended: what they led to since when, and by which commit.
+    pub past_links: Vec<(LinkName, ObjectId, Seq, Seq)>,
 }
 
 enum Stop {
@@ -95,6 +101,8 @@ impl<'a, R: Rows> Batch<'a, R> {
             touched: BTreeMap::new(),
             log: Vec::new(),
             chunks: BTreeMap::new(),
+            past_objects: Vec::new(),
+            past_links: Vec::new(),
         }
     }
 
@@ -107,6 +115,7 @@ impl<'a, R: Rows> Batch<'a, R> {
         self.touched.clear();
         match self.try_item(seq, item) {
             Ok(()) => {
+                self.keep_past(seq);
                 self.head = seq;
                 self.log.push((seq, &item.change));
                 Ok(Ok(seq))
@@ -128,6 +137,8 @@ impl<'a, R: Rows> Batch<'a, R> {
             links_gone: Vec::new(),
             log: self.log,
             chunks: self.chunks,
+            past_objects: self.past_objects,
+            past_links: self.past_links,
         };
         for (id, held) in self.objects.into_iter().filter(|(_, held)| held.dirty) {
             match held.now {
@@ -144,6 +155,30 @@ impl<'a, R: Rows> Batch<'a, R> {
             }
         }
         written
+    }
+
+    /// What an accepted item took the place of: the first that was written down to be taken back.
+    fn keep_past(&mut self, seq: Seq) {
+        let mut seen = BTreeSet::new();
+        for (id, before) in &self.undo_objects {
+            let now = self.objects.get(id).and_then(|held| held.now.as_ref());
+            let (true, Some(before)) = (seen.insert(*id), before) else { continue };
+            let is_same =
+                |now: &Row| now.stored.object == before.stored.object && now.stored.set == before.stored.set;
+            if !now.is_some_and(is_same) {
+                self.past_objects.push((before.stored.clone(), seq));
+            }
+        }
+        let mut seen = BTreeSet::new();
+        for (at, before) in &self.undo_links {
+            let now = self.links.get(at).and_then(|held| held.now);
+            if seen.insert(at)
+                && let Some((child, set)) = *before
+                && now != *before
+            {
+                self.past_links.push((at.clone(), child, set, seq));
+            }
+        }
     }
 
     fn try_item(&mut self, seq: Seq, item: &Item) -> Step {

@@ -82,6 +82,31 @@ pub trait Keeper: MetaStore {
     /// Those of the store.
     fn forget(&self, before: Time, least: u64) -> Result<Seq, StoreError>;
 
+    /// Versions of objects that are no more, after one: its object and the commit that ended it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn scan_past(&self, after: (ObjectId, Seq), most: usize) -> Result<Vec<(Stored, Seq)>, StoreError>;
+
+    /// Forgets what was superseded by a commit up to one, and versions of an object but for the latest so many. How many
+    /// versions and names that were.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn trim(&self, up_to: Seq, versions: Option<u32>) -> Result<u64, StoreError>;
+
+    /// A setting of the volume.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn setting(&self, key: &str) -> Result<Option<String>, StoreError>;
+
+    /// Makes a setting.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn set_setting(&self, key: &str, value: &str) -> Result<(), StoreError>;
+
     /// Writes down how many names lead to objects, and how many they hold; unless there was a commit after `at`: then nothing is done, and `false` the answer.
     ///
     /// # Errors

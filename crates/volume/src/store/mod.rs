@@ -6,6 +6,7 @@
 pub mod address;
 mod apply;
 pub(crate) mod code;
+pub mod history;
 pub mod keep;
 pub mod lease;
 pub mod map;
@@ -226,6 +227,11 @@ pub trait MetaStore: Send + Sync {
     /// Those of the store.
     fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
         Ok(self.places(chunks)?.iter().map(Option::is_some).collect())
+    }
+
+    /// The side that looks back; `None`: there is none.
+    fn history(&self) -> Option<&dyn history::History> {
+        None
     }
 
     /// Waits until there may be something after a place, or for so long. A hint: it may say yes for nothing, and may miss

@@ -9,9 +9,16 @@ use shunt_volume::store::{PostgresStore, SqliteStore, StoreError};
 
 use crate::build::object;
 
+impl Fresh {
+    fn of(keeper: Arc<dyn Keeper>, keep: Option<tempfile::TempDir>) -> Option<Self> {
+        Some(Self { store: keeper.clone(), keeper, _keep: keep })
+    }
+}
+
 /// A fresh volume, and what has to live as long as it.
 pub struct Fresh {
     pub store: Arc<dyn Keeper>,
+    pub keeper: Arc<dyn Keeper>,
     _keep: Option<tempfile::TempDir>,
 }
 
@@ -25,12 +32,12 @@ pub fn sqlite_file() -> Option<Fresh> {
     SqliteStore::create(&path, &"v".parse().unwrap(), &root(), b"about").unwrap();
     let store = Arc::new(SqliteStore::open(&path).unwrap());
     assert_eq!(store.description().unwrap(), b"about");
-    Some(Fresh { store, _keep: Some(dir) })
+    Fresh::of(store, Some(dir))
 }
 
 pub fn sqlite_memory() -> Option<Fresh> {
     let store = SqliteStore::in_memory(&"v".parse().unwrap(), &root(), b"").unwrap();
-    Some(Fresh { store: Arc::new(store), _keep: None })
+    Fresh::of(Arc::new(store), None)
 }
 
 /// One server for all tests of this process, a volume for each.
@@ -52,17 +59,24 @@ pub fn postgres() -> Option<Fresh> {
     ));
     let store = PostgresStore::open(&server.address(), &name).unwrap();
     assert_eq!(store.description().unwrap(), b"about");
-    Some(Fresh { store: Arc::new(store), _keep: None })
+    Fresh::of(Arc::new(store), None)
 }
 
 /// The suite on an engine; on one that is not there: not at all, unless `CI` is set.
 macro_rules! engine {
-    ($engine:ident: $($test:ident)*) => {
+    ($engine:ident: $($test:ident)*; $($past:ident)*) => {
         mod $engine {
             $(#[test]
             fn $test() {
                 if let Some(fresh) = crate::engines::$engine() {
                     crate::suite::$test(&fresh.store);
+                }
+            })*
+
+            $(#[test]
+            fn $past() {
+                if let Some(fresh) = crate::engines::$engine() {
+                    crate::history::$past(&fresh.keeper);
                 }
             })*
 
@@ -116,7 +130,13 @@ macro_rules! engines {
             scans_in_pages
             knows_places
             lets_committers_meet
-            wakes_who_waits
+            wakes_who_waits;
+            keeps_what_is_superseded
+            keeps_each_step_of_a_batch
+            lists_directories_as_they_were
+            finds_commits_by_time
+            forgets_by_age_and_by_count
+            keeps_settings
         })*
     };
 }

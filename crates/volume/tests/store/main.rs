@@ -2,6 +2,8 @@
 
 mod build;
 mod engines;
+mod formats;
+mod history;
 mod leases;
 mod model;
 mod outage;

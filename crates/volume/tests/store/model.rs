@@ -180,6 +180,23 @@ fn same(model: &Model, store: &dyn MetaStore) {
     }
 }
 
+/// Every state that there was is told still.
+fn same_past(states: &[Model], store: &dyn MetaStore) {
+    let history = store.history().unwrap();
+    for model in states {
+        let at = Seq(model.head);
+        for n in 1..10 {
+            let then = history.object_at(id(n), at).unwrap();
+            let then = then.map(|stored| (stored.object.kind, stored.object.mode));
+            assert_eq!(then, model.objects.get(&id(n)).copied(), "object {n} at {at}");
+            let links = history.links_at(id(n), at, b"", 100).unwrap();
+            let links: Vec<_> = links.into_iter().map(|link| (link.at, (link.child, link.set))).collect();
+            let known = model.links.iter().filter(|(name, _)| name.parent == id(n));
+            assert_eq!(links, known.map(|(at, to)| (at.clone(), *to)).collect::<Vec<_>>(), "names at {at}");
+        }
+    }
+}
+
 pub fn agrees(fresh: impl Fn() -> Option<Fresh>) {
     let mut runner = TestRunner::new(Config { cases: 48, failure_persistence: None, ..Config::default() });
     let batches =
@@ -192,6 +209,7 @@ pub fn agrees(fresh: impl Fn() -> Option<Fresh>) {
             let some = [make(2, Kind::Directory, ROOT, "a"), make(3, Kind::Directory, id(2), "a")];
             assert!(some.iter().all(|item| model.apply(item)));
             assert!(commit(&*fresh.store, &some).iter().all(Result::is_ok));
+            let mut states = vec![model.clone()];
             for batch in batches {
                 let mut before = model.clone();
                 let mut items = Vec::new();
@@ -199,7 +217,11 @@ pub fn agrees(fresh: impl Fn() -> Option<Fresh>) {
                     .into_iter()
                     .map(|(steer, item)| {
                         items.push(sensible(&before, steer, item));
-                        before.apply(&items[items.len() - 1])
+                        let accepted = before.apply(&items[items.len() - 1]);
+                        if accepted {
+                            states.push(before.clone());
+                        }
+                        accepted
                     })
                     .collect();
                 model = before;
@@ -210,6 +232,7 @@ pub fn agrees(fresh: impl Fn() -> Option<Fresh>) {
                 }
                 same(&model, &*fresh.store);
             }
+            same_past(&states, &*fresh.store);
             Ok(())
         })
         .unwrap();

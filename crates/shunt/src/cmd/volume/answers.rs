@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use shunt_volume::id::ObjectId;
+use shunt_volume::id::{ObjectId, Seq};
 use shunt_volume::object::{Kind, LinkName};
 use shunt_volume::past::{self, Deed, Places, Reader, What, moment};
 use shunt_volume::plan::Side;
@@ -33,6 +33,7 @@ impl Answers {
             }
             VolumeAsk::Resolve { keep, path, below } => value(&self.resolve(keep, path, *below)?),
             VolumeAsk::Pin { path, pinned } => self.pin(path, *pinned),
+            VolumeAsk::History { path } => value(&self.history(path)?),
             VolumeAsk::Log { path, most } => value(&self.log(path.as_deref(), *most)?),
         }
     }
@@ -83,6 +84,19 @@ impl Answers {
         Ok(Value::Null)
     }
 
+    fn history(&self, path: &[u8]) -> Result<Vec<told::Version>, String> {
+        let place = path.iter().rposition(|byte| *byte == b'/');
+        let (above, name) = place.map_or((&b""[..], path), |place| (&path[..place], &path[place + 1..]));
+        let directory = self.replica.walk(above).map_err(|errno| format!("{}: {errno}", text(above)))?;
+        let meta = &*self.meta;
+        let found = match name {
+            b"" => past::versions(meta, directory.id),
+            name => past::versions_of_name(meta, &LinkName { parent: directory.id, name: name.to_vec() }),
+        };
+        let found = found.map_err(|error| error.to_string())?;
+        Ok(found.into_iter().map(version).collect())
+    }
+
     fn log(&self, path: Option<&[u8]>, most: u32) -> Result<Vec<told::Commit>, String> {
         let names = Names(&self.replica);
         let mut reader = Reader::new(&*self.meta, &names).map_err(|error| error.to_string())?;
@@ -119,8 +133,8 @@ impl told::Change {
 struct Names<'a>(&'a Replica);
 
 impl Places for Names<'_> {
-    fn place(&self, id: ObjectId) -> Option<LinkName> {
-        self.0.agreed_place(id).ok().flatten()
+    fn names(&self, id: ObjectId) -> Vec<(LinkName, Seq)> {
+        self.0.agreed_names(id).unwrap_or_default()
     }
 
     fn is_directory(&self, id: ObjectId) -> bool {
@@ -175,6 +189,19 @@ pub fn kind(kind: Kind) -> &'static str {
         Kind::Socket => "socket",
         Kind::Character(..) => "character device",
         Kind::Block(..) => "block device",
+    }
+}
+
+fn version(version: past::PathVersion) -> told::Version {
+    let object = version.object.as_ref();
+    told::Version {
+        seq: version.since.0,
+        at: version.by.as_ref().map(|(at, _)| moment::exact(*at)),
+        node: version.by.map(|(_, node)| node.to_string()),
+        what: object.map_or("removed", |object| kind(object.kind)).to_owned(),
+        size: object.map_or(0, |object| object.content.size),
+        mode: object.map(|object| format!("{:04o}", object.mode)),
+        current: version.is_current,
     }
 }
 

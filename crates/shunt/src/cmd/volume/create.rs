@@ -3,6 +3,7 @@
 use shunt_volume::id::{OwnerId, VolumeName};
 use shunt_volume::store::address::{self, MetaAddress, Options};
 
+use super::settings;
 use crate::args::VolumeCreateArgs;
 use crate::base;
 use crate::cmd::print;
@@ -18,8 +19,10 @@ pub fn run(args: &VolumeCreateArgs) -> Result<()> {
     if let Some(data) = &args.data {
         options.data = data.parse().map_err(usage)?;
     }
-    address::create(&meta, &args.name, &options)
-        .map_err(|error| failed(format_args!("cannot make volume {}: {error}", args.name)))?;
+    let cannot =
+        |error: &dyn std::fmt::Display| failed(format_args!("cannot make volume {}: {error}", args.name));
+    let volume = address::create(&meta, &args.name, &options).map_err(|error| cannot(&error))?;
+    settings::keep(&volume, args.retention).map_err(|error| cannot(&error))?;
     print(format!("shunt: made volume {} in {meta:?}\n", args.name))
 }
 

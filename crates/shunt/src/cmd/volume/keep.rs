@@ -76,13 +76,13 @@ pub fn gc(args: &VolumeGcArgs) -> Result<()> {
         age: Duration::from_secs(days.saturating_mul(24 * 3600)),
         count: args.history_commits,
     });
-    let Collected { live, condemned, dropped, packs, bytes, stuck, forgotten } =
+    let Collected { trimmed, live, condemned, dropped, packs, bytes, stuck, forgotten } =
         collect(&volume, GRACE, history, &|_, _| ())
             .map_err(|error| cannot("collect the garbage of", &args.name, error))?;
     print(format!(
-        "in use     {live} pieces\ncondemned  {condemned} just now, to be freed after {}\nfreed      {dropped} pieces, \
+        "forgotten  {trimmed} versions and names of the past\nin use     {live} pieces\ncondemned  {condemned} just now, to be freed after {}\nfreed      {dropped} pieces, \
          {packs} packs of {bytes} bytes\nkept       {stuck} bytes of freed pieces, in packs with others\n\
-         history    from commit {} on\n",
+         log        from commit {} on\n",
         days(GRACE),
         forgotten.0 + 1,
     ))
@@ -92,10 +92,10 @@ fn days(time: Duration) -> String {
     format!("{} hours", time.as_secs() / 3600)
 }
 
-fn open(given: Option<&str>, name: &VolumeName) -> Result<Volume> {
+pub fn open(given: Option<&str>, name: &VolumeName) -> Result<Volume> {
     address::open(&meta(given, name)?, name, None).map_err(|error| cannot("open", name, error))
 }
 
-fn cannot(what: &str, name: &VolumeName, error: impl std::fmt::Display) -> crate::error::Failure {
+pub fn cannot(what: &str, name: &VolumeName, error: impl std::fmt::Display) -> crate::error::Failure {
     failed(format_args!("cannot {what} volume {name}: {error}"))
 }

@@ -5,11 +5,14 @@ mod conflicts;
 mod create;
 mod extension;
 mod gateway;
+mod history;
 mod keep;
 mod log;
 mod mount;
 mod owners;
 mod place;
+mod restore;
+mod settings;
 mod space;
 mod status;
 mod sync;
@@ -34,6 +37,9 @@ pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
         VolumeCommand::Conflicts(args) => conflicts::list(args)?,
         VolumeCommand::Resolve(args) => conflicts::resolve(args)?,
         VolumeCommand::Log(args) => log::run(args)?,
+        VolumeCommand::History(args) => history::run(args)?,
+        VolumeCommand::Restore(args) => restore::run(args)?,
+        VolumeCommand::Set(args) => settings::run(args)?,
         VolumeCommand::Status(args) => status::run(args)?,
         VolumeCommand::Serve(args) => gateway::serve(args)?,
         VolumeCommand::Invite(args) => gateway::invite(args)?,

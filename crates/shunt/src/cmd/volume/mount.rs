@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_volume::id::{NodeName, VolumeName};
-use shunt_volume::replica::{Options, Replica, ReplicaError};
+use shunt_volume::past::View;
+use shunt_volume::replica::{FromStore, Options, Replica, ReplicaError};
 use shunt_volume::store::address::{self, Described};
 use shunt_volumefs::VolumeFs;
 
@@ -75,7 +76,12 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     let asked = Answers { replica: replica.clone(), meta: volume.meta.clone() };
     let answers: serve::AnswerVolume = Arc::new(move |ask| asked.answer(ask));
     let tender = space::start(&replica, args.role, args.cache_size)?;
-    let fs = VolumeFs::new(replica).synchronised_by(runner).leased_by(leases).tended_by(tender);
+    let past = FromStore { meta: volume.meta.clone(), contents: volume.content.clone() };
+    let fs = VolumeFs::new(replica)
+        .synchronised_by(runner)
+        .leased_by(leases)
+        .tended_by(tender)
+        .with_past(View::new(volume.meta.clone()), Arc::new(past));
     let fs = match owners::mapped(args)? {
         Some(owners) => fs.owned_as(owners),
         None => fs,

@@ -41,6 +41,25 @@ pub struct Resolved {
     pub error: Option<String>,
 }
 
+/// What was at a path since a commit.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Version {
+    /// The commit: `PATH@#SEQ` shows it.
+    pub seq: u64,
+    /// When the store took it.
+    pub at: Option<String>,
+    /// Whose it is.
+    pub node: Option<String>,
+    /// `file`, `directory`, ..., or `removed`.
+    pub what: String,
+    /// In bytes.
+    pub size: u64,
+    /// Permission bits, in octal digits.
+    pub mode: Option<String>,
+    /// It is so still.
+    pub current: bool,
+}
+
 /// A commit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Commit {

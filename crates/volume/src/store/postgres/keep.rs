@@ -6,7 +6,7 @@ use super::connection::{Connection, fault, in_time};
 use super::{PostgresStore, place, rows};
 use crate::content::runtime;
 use crate::id::{ObjectId, Seq};
-use crate::object::{ChunkId, Time};
+use crate::object::{ChunkId, Stored, Time};
 use crate::store::keep::{Chunk, Keeper, Kept};
 use crate::store::{StoreError, code};
 
@@ -68,6 +68,48 @@ impl Keeper for PostgresStore {
             client.query_one(&ready.forget, &[&self.volume, &before.0, &least]).await
         })?;
         Ok(Seq(row.try_get::<_, i64>(0).map_err(fault)? as u64))
+    }
+
+    fn scan_past(&self, after: (ObjectId, Seq), most: usize) -> Result<Vec<(Stored, Seq)>, StoreError> {
+        let (id, until, most) = (after.0.to_bytes(), after.1.0 as i64, most.min(u32::MAX as usize) as i64);
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 4] = [&self.volume, &&id[..], &until, &most];
+        let found = self
+            .with(async |connection| connection.client.query(&connection.ready.scan_past, &values).await)?;
+        let past = found.iter().map(|row| {
+            let body: &[u8] = row.try_get(2).map_err(fault)?;
+            let until = Seq(row.try_get::<_, i64>(1).map_err(fault)? as u64);
+            Ok((code::decode("a version of an object", body)?, until))
+        });
+        past.collect()
+    }
+
+    fn trim(&self, up_to: Seq, versions: Option<u32>) -> Result<u64, StoreError> {
+        let up_to = up_to.0.min(i64::MAX as u64) as i64;
+        self.with(async |connection| {
+            let Connection { client, ready } = connection;
+            // Said before it is done: what is asked for meanwhile is not found, and not wrong.
+            client.execute(&ready.set_kept, &[&self.volume, &up_to]).await?;
+            let mut gone = client.execute(&ready.trim_objects, &[&self.volume, &up_to]).await?;
+            gone += client.execute(&ready.trim_links, &[&self.volume, &up_to]).await?;
+            if let Some(versions) = versions {
+                gone += client.execute(&ready.trim_versions, &[&self.volume, &i64::from(versions)]).await?;
+            }
+            Ok(gone)
+        })
+    }
+
+    fn setting(&self, key: &str) -> Result<Option<String>, StoreError> {
+        self.with(async |connection| {
+            let found = connection.client.query_opt(&connection.ready.setting, &[&self.volume, &key]).await?;
+            found.map(|row| row.try_get(0)).transpose()
+        })
+    }
+
+    fn set_setting(&self, key: &str, value: &str) -> Result<(), StoreError> {
+        self.with(async |connection| {
+            let Connection { client, ready } = connection;
+            client.execute(&ready.set_setting, &[&self.volume, &key, &value]).await.map(drop)
+        })
     }
 
     fn mend(&self, at: Seq, counts: &HashMap<ObjectId, (u32, u64)>) -> Result<bool, StoreError> {

@@ -1,6 +1,7 @@
 //! Stores in PostgreSQL: many volumes in a database, many nodes at each.
 
 mod connection;
+mod history;
 mod keep;
 mod lease;
 mod listen;
@@ -16,6 +17,7 @@ use crate::content::runtime;
 use crate::id::{NodeName, ObjectId, Seq, VolumeName};
 use crate::object::{ChunkId, LinkName, Object, Stored, StoredLink, Time};
 use crate::store::apply::Batch;
+use crate::store::history::History;
 use crate::store::keep::{Chunk, Keeper};
 use crate::store::{
     Clock, Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError, code, system_clock,
@@ -61,9 +63,7 @@ impl PostgresStore {
         let pool = Pool::new(address)?;
         runtime().block_on(async {
             let client = pool.connect().await?;
-            // One at a time makes tables: `IF NOT EXISTS` alone does not stand two of them.
-            let tables = format!("BEGIN; SELECT pg_advisory_xact_lock(6134957); {} COMMIT", schema::TABLES);
-            in_time(client.batch_execute(&tables)).await?;
+            make_tables(&client).await?;
             let volume = i64::from_be_bytes(rand::random()) & i64::MAX;
             let stored = Stored { object: root.clone(), made: Seq(0), set: Default::default(), links: 0 };
             let (body, root) = (code::encode(&stored), ObjectId::ROOT.to_bytes().to_vec());
@@ -98,8 +98,16 @@ impl PostgresStore {
             let Some(found) = in_time(client.query_opt(sql, &[&name.as_str()])).await? else {
                 return Err(StoreError::NoVolume(name.clone()));
             };
+            let volume: i64 = found.try_get(0).map_err(fault)?;
             match found.try_get::<_, i32>(1).map_err(fault)? {
-                schema::FORMAT => found.try_get(0).map_err(fault),
+                schema::FORMAT => Ok(volume),
+                1 => {
+                    make_tables(&client).await?;
+                    let sql =
+                        "UPDATE shunt_volume SET format = $2, kept = head WHERE volume = $1 AND format = 1";
+                    in_time(client.execute(sql, &[&volume, &schema::FORMAT])).await?;
+                    Ok(volume)
+                }
                 other => Err(StoreError::Format {
                     found: other.to_string(),
                     known: schema::FORMAT as u32,
@@ -169,18 +177,31 @@ impl PostgresStore {
             runtime().block_on(in_time(connection.client.batch_execute("ROLLBACK")))?;
             return Ok((answers, head));
         }
+        // A clock that was set back does not take the past with it.
+        let at = (self.clock)().max(locked.latest);
         let (head, batches) = (locked.head, locked.batches);
         let mut work = Batch::new(&mut locked, head);
         let answers = items.iter().map(|item| work.item(item)).collect::<Result<Answers, _>>()?;
         let written = work.finish();
         let bytes = code::encode(&answers);
         runtime().block_on(async {
-            let by = (node, token, (self.clock)());
+            let by = (node, token, at);
             let write = rows::write(connection, self.volume, batches, by, &written, &bytes);
             tokio::time::timeout(limit, write).await.map_err(|_| late())?.map_err(Failed::Statement)
         })?;
         Ok((answers, written.head))
     }
+}
+
+/// One at a time makes tables: `IF NOT EXISTS` alone does not stand two of them.
+async fn make_tables(client: &tokio_postgres::Client) -> Result<(), StoreError> {
+    let tables = format!("BEGIN; SELECT pg_advisory_xact_lock(6134957); {} COMMIT", schema::TABLES);
+    in_time(client.batch_execute(&tables)).await?;
+    // Not without need: it locks out all volumes of the database for a moment.
+    if in_time(client.query_one(schema::OLD, &[])).await?.try_get(0).map_err(fault)? {
+        in_time(client.batch_execute(schema::ADDED)).await?;
+    }
+    Ok(())
 }
 
 fn place(row: &Found) -> Result<(ChunkId, Chunk), tokio_postgres::Error> {
@@ -305,6 +326,10 @@ impl MetaStore for PostgresStore {
     fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
         let lives = |chunk: Option<Chunk>| chunk.is_some_and(|chunk| chunk.condemned.is_none());
         Ok(self.chunks(chunks)?.into_iter().map(lives).collect())
+    }
+
+    fn history(&self) -> Option<&dyn History> {
+        Some(self)
     }
 
     fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {

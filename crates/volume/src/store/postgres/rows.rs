@@ -73,6 +73,8 @@ pub(super) struct Locked<'a> {
     volume: i64,
     pub head: Seq,
     pub batches: i64,
+    /// The time of the last commit.
+    pub latest: Time,
     /// What was answered to this token before.
     pub answer: Option<Vec<u8>>,
     objects: HashMap<ObjectId, Option<Row>>,
@@ -123,7 +125,8 @@ pub(super) async fn lock<'a>(
     }
     let answer = answer.map(|row| row.try_get(0)).transpose()?;
     let head = Seq(locked.try_get::<_, i64>(0)? as u64);
-    Ok(Some(Locked { connection, volume, head, batches: locked.try_get(1)?, answer, objects, links }))
+    let (batches, latest) = (locked.try_get(1)?, Time(locked.try_get(2)?));
+    Ok(Some(Locked { connection, volume, head, batches, latest, answer, objects, links }))
 }
 
 /// A statement failed, or what it gave cannot be.
@@ -217,6 +220,17 @@ pub(super) async fn write(
     let stored: Vec<i64> = written.chunks.values().map(|place| i64::from(place.stored)).collect();
     let lengths: Vec<i64> = written.chunks.values().map(|place| i64::from(place.length)).collect();
 
+    let past = &written.past_objects;
+    let past_ids: Vec<_> = past.iter().map(|(stored, _)| key(&stored.object.id)).collect();
+    let past_untils: Vec<i64> = past.iter().map(|(_, until)| until.0 as i64).collect();
+    let past_bodies: Vec<_> = past.iter().map(|(stored, _)| code::encode(stored)).collect();
+    let ended = &written.past_links;
+    let ended_parents: Vec<_> = ended.iter().map(|link| key(&link.0.parent)).collect();
+    let ended_names: Vec<&[u8]> = ended.iter().map(|link| &link.0.name[..]).collect();
+    let ended_untils: Vec<i64> = ended.iter().map(|link| link.3.0 as i64).collect();
+    let ended_sinces: Vec<i64> = ended.iter().map(|link| link.2.0 as i64).collect();
+    let ended_children: Vec<_> = ended.iter().map(|link| key(&link.1)).collect();
+
     let seqs: Vec<i64> = written.log.iter().map(|(seq, _)| seq.0 as i64).collect();
     let changes: Vec<_> = written.log.iter().map(|(_, change)| code::encode(change)).collect();
     let (node, token, at) = (by.0.as_str(), by.1.to_be_bytes(), by.2.0);
@@ -246,12 +260,18 @@ pub(super) async fn write(
     if !chunks.is_empty() {
         run!(put_chunks, chunks, keys, offsets, stored, lengths);
     }
+    if !past_ids.is_empty() {
+        run!(put_past_objects, past_ids, past_untils, past_bodies);
+    }
+    if !ended_names.is_empty() {
+        run!(put_past_links, ended_parents, ended_names, ended_untils, ended_sinces, ended_children);
+    }
     if !seqs.is_empty() {
         run!(put_log, seqs, node, at, changes);
     }
     run!(put_answer, batches, node, token, answer);
     run!(drop_answers, forget);
-    run!(set_head, head, batches);
+    run!(set_head, head, batches, at);
     all.push(client.batch_execute("COMMIT").boxed());
     // After an error, COMMIT is answered well too, and nothing is committed: every answer counts.
     future::join_all(all).await.into_iter().collect()

@@ -6,11 +6,12 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Statement};
 
 /// The version of the tables and of what is in their blobs.
-pub(super) const FORMAT: i32 = 1;
+pub(super) const FORMAT: i32 = 2;
 
 pub(super) const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS shunt_volume (volume BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, format INT NOT NULL,
-    head BIGINT NOT NULL, forgotten BIGINT NOT NULL, batches BIGINT NOT NULL, description BYTEA NOT NULL);
+    head BIGINT NOT NULL, forgotten BIGINT NOT NULL, batches BIGINT NOT NULL, description BYTEA NOT NULL,
+    kept BIGINT NOT NULL DEFAULT 0, latest BIGINT NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS shunt_object (volume BIGINT NOT NULL, id BYTEA NOT NULL, parent BYTEA, names BIGINT NOT NULL,
     body BYTEA NOT NULL, PRIMARY KEY (volume, id));
 CREATE TABLE IF NOT EXISTS shunt_link (volume BIGINT NOT NULL, parent BYTEA NOT NULL, name BYTEA NOT NULL,
@@ -21,6 +22,21 @@ CREATE TABLE IF NOT EXISTS shunt_chunk (volume BIGINT NOT NULL, id BYTEA NOT NUL
     stored BIGINT NOT NULL, length BIGINT NOT NULL, gone BIGINT, PRIMARY KEY (volume, id));
 CREATE TABLE IF NOT EXISTS shunt_answer (volume BIGINT NOT NULL, n BIGINT NOT NULL, node TEXT NOT NULL,
     token BYTEA NOT NULL, answer BYTEA NOT NULL, PRIMARY KEY (volume, n), UNIQUE (volume, node, token));
+CREATE TABLE IF NOT EXISTS shunt_past_object (volume BIGINT NOT NULL, id BYTEA NOT NULL, until BIGINT NOT NULL,
+    body BYTEA NOT NULL, PRIMARY KEY (volume, id, until));
+CREATE TABLE IF NOT EXISTS shunt_past_link (volume BIGINT NOT NULL, parent BYTEA NOT NULL, name BYTEA NOT NULL,
+    until BIGINT NOT NULL, since BIGINT NOT NULL, child BYTEA NOT NULL, PRIMARY KEY (volume, parent, name, until));
+CREATE INDEX IF NOT EXISTS shunt_past_link_child ON shunt_past_link (volume, child);
+CREATE TABLE IF NOT EXISTS shunt_setting (volume BIGINT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (volume, key));
+";
+
+/// Whether the tables are of format 1, by what it lacks, and what makes them those of this one.
+pub(super) const OLD: &str = "SELECT count(*) = 0 FROM information_schema.columns
+    WHERE table_schema = current_schema() AND table_name = 'shunt_volume' AND column_name = 'latest'";
+pub(super) const ADDED: &str = "
+ALTER TABLE shunt_volume ADD COLUMN IF NOT EXISTS kept BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE shunt_volume ADD COLUMN IF NOT EXISTS latest BIGINT NOT NULL DEFAULT 0;
 ";
 
 macro_rules! statements {
@@ -44,7 +60,7 @@ macro_rules! statements {
 }
 
 statements! {
-    lock (INT8) = "SELECT head, batches FROM shunt_volume WHERE volume = $1 FOR UPDATE";
+    lock (INT8) = "SELECT head, batches, latest FROM shunt_volume WHERE volume = $1 FOR UPDATE";
     head (INT8) = "SELECT head FROM shunt_volume WHERE volume = $1";
     forgotten (INT8) = "SELECT forgotten FROM shunt_volume WHERE volume = $1";
     forget (INT8, INT8, INT8) =
@@ -93,7 +109,55 @@ statements! {
     put_answer (INT8, INT8, TEXT, BYTEA, BYTEA) =
         "INSERT INTO shunt_answer (volume, n, node, token, answer) VALUES ($1, $2, $3, $4, $5)";
     drop_answers (INT8, INT8) = "DELETE FROM shunt_answer WHERE volume = $1 AND n <= $2";
-    set_head (INT8, INT8, INT8) = "UPDATE shunt_volume SET head = $2, batches = $3 WHERE volume = $1";
+    set_head (INT8, INT8, INT8, INT8) =
+        "UPDATE shunt_volume SET head = $2, batches = $3, latest = $4 WHERE volume = $1";
+    put_past_objects (INT8, BYTEA_ARRAY, INT8_ARRAY, BYTEA_ARRAY) =
+        "INSERT INTO shunt_past_object (volume, id, until, body) SELECT $1, * FROM unnest($2, $3, $4)";
+    put_past_links (INT8, BYTEA_ARRAY, BYTEA_ARRAY, INT8_ARRAY, INT8_ARRAY, BYTEA_ARRAY) =
+        "INSERT INTO shunt_past_link (volume, parent, name, until, since, child)
+         SELECT $1, * FROM unnest($2, $3, $4, $5, $6)";
+    kept (INT8) = "SELECT kept FROM shunt_volume WHERE volume = $1";
+    object_at (INT8, BYTEA, INT8) =
+        "(SELECT body, 0 AS late FROM shunt_past_object WHERE volume = $1 AND id = $2 AND until > $3
+          ORDER BY until LIMIT 1)
+         UNION ALL SELECT body, 1 FROM shunt_object WHERE volume = $1 AND id = $2 ORDER BY late LIMIT 1";
+    link_at (INT8, BYTEA, BYTEA, INT8) =
+        "SELECT parent, name, child, since FROM shunt_past_link
+         WHERE volume = $1 AND parent = $2 AND name = $3 AND until > $4 AND since <= $4
+         UNION ALL SELECT parent, name, child, seq FROM shunt_link
+         WHERE volume = $1 AND parent = $2 AND name = $3 AND seq <= $4 LIMIT 1";
+    links_at (INT8, BYTEA, BYTEA, INT8, INT8) =
+        "SELECT parent, name, child, since FROM shunt_past_link
+         WHERE volume = $1 AND parent = $2 AND name > $3 AND until > $4 AND since <= $4
+         UNION ALL SELECT parent, name, child, seq FROM shunt_link
+         WHERE volume = $1 AND parent = $2 AND name > $3 AND seq <= $4 ORDER BY 2 LIMIT $5";
+    versions (INT8, BYTEA, INT8) =
+        "SELECT NULL::BIGINT AS until, body FROM shunt_object WHERE volume = $1 AND id = $2
+         UNION ALL (SELECT until, body FROM shunt_past_object WHERE volume = $1 AND id = $2
+                    ORDER BY until DESC LIMIT $3)
+         ORDER BY until DESC NULLS FIRST";
+    log_of (INT8, INT8_ARRAY) = "SELECT seq, node, at FROM shunt_log WHERE volume = $1 AND seq = ANY ($2)";
+    past_of_name (INT8, BYTEA, BYTEA, INT8) =
+        "SELECT parent, name, child, since, until FROM shunt_past_link
+         WHERE volume = $1 AND parent = $2 AND name = $3 ORDER BY until DESC LIMIT $4";
+    past_names (INT8, BYTEA_ARRAY, INT8) =
+        "SELECT parent, name, child, since, until FROM shunt_past_link
+         WHERE volume = $1 AND child = ANY ($2) LIMIT $3";
+    scan_past (INT8, BYTEA, INT8, INT8) =
+        "SELECT id, until, body FROM shunt_past_object WHERE volume = $1 AND (id, until) > ($2, $3)
+         ORDER BY id, until LIMIT $4";
+    trim_objects (INT8, INT8) = "DELETE FROM shunt_past_object WHERE volume = $1 AND until <= $2";
+    trim_links (INT8, INT8) = "DELETE FROM shunt_past_link WHERE volume = $1 AND until <= $2";
+    trim_versions (INT8, INT8) =
+        "DELETE FROM shunt_past_object p USING (
+             SELECT id, until, row_number() OVER (PARTITION BY id ORDER BY until DESC) AS place
+             FROM shunt_past_object WHERE volume = $1) AS w
+         WHERE p.volume = $1 AND p.id = w.id AND p.until = w.until AND w.place > $2";
+    set_kept (INT8, INT8) = "UPDATE shunt_volume SET kept = greatest(kept, $2) WHERE volume = $1";
+    setting (INT8, TEXT) = "SELECT value FROM shunt_setting WHERE volume = $1 AND key = $2";
+    set_setting (INT8, TEXT, TEXT) =
+        "INSERT INTO shunt_setting (volume, key, value) VALUES ($1, $2, $3)
+         ON CONFLICT (volume, key) DO UPDATE SET value = excluded.value";
     scan (INT8, BYTEA, INT8) =
         "SELECT id, parent, names, body FROM shunt_object WHERE volume = $1 AND id >= $2 ORDER BY id LIMIT $3";
     scan_links (INT8, BYTEA, BYTEA) =

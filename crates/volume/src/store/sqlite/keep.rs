@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{Connection, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 
 use super::rows::{Table, put_object};
 use super::{SqliteStore, fault, forgotten, head};
 use crate::id::{ObjectId, Seq};
-use crate::object::{ChunkId, Time};
+use crate::object::{ChunkId, Stored, Time};
 use crate::store::apply::Rows;
 use crate::store::keep::{Chunk, Keeper, Kept};
-use crate::store::{Place, StoreError};
+use crate::store::{Place, StoreError, code};
 
 impl SqliteStore {
     /// The same statement for each chunk, in one transaction.
@@ -98,6 +98,54 @@ impl Keeper for SqliteStore {
         all.execute("DELETE FROM log WHERE seq <= ?", [up_to as i64]).map_err(fault)?;
         all.commit().map_err(fault)?;
         Ok(Seq(up_to))
+    }
+
+    fn scan_past(&self, after: (ObjectId, Seq), most: usize) -> Result<Vec<(Stored, Seq)>, StoreError> {
+        self.read(|db| {
+            let sql =
+                "SELECT until, body FROM past_object WHERE (id, until) > (?, ?) ORDER BY id, until LIMIT ?";
+            let mut query = db.prepare_cached(sql).map_err(fault)?;
+            let most = most.min(u32::MAX as usize) as i64;
+            let mut found =
+                query.query(params![after.0.to_bytes(), after.1.0 as i64, most]).map_err(fault)?;
+            let mut past = Vec::new();
+            while let Some(row) = found.next().map_err(fault)? {
+                let body: Vec<u8> = row.get(1).map_err(fault)?;
+                let until = Seq(row.get::<_, i64>(0).map_err(fault)? as u64);
+                past.push((code::decode("a version of an object", &body)?, until));
+            }
+            Ok(past)
+        })
+    }
+
+    fn trim(&self, up_to: Seq, versions: Option<u32>) -> Result<u64, StoreError> {
+        let mut writer = self.writer.lock();
+        let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
+        let up_to = up_to.0.min(i64::MAX as u64) as i64;
+        let run = |sql: &str, value: i64| all.execute(sql, [value]).map_err(fault);
+        let mut gone = run("DELETE FROM past_object WHERE until <= ?", up_to)?;
+        gone += run("DELETE FROM past_link WHERE until <= ?", up_to)?;
+        run("UPDATE about SET kept = max(kept, ?)", up_to)?;
+        if let Some(versions) = versions {
+            let sql = "DELETE FROM past_object WHERE n IN (SELECT n FROM (
+                     SELECT n, row_number() OVER (PARTITION BY id ORDER BY until DESC) AS place FROM past_object)
+                 WHERE place > ?)";
+            gone += run(sql, versions.into())?;
+        }
+        all.commit().map_err(fault)?;
+        Ok(gone as u64)
+    }
+
+    fn setting(&self, key: &str) -> Result<Option<String>, StoreError> {
+        self.read(|db| {
+            let found = db.query_row("SELECT value FROM setting WHERE key = ?", [key], |row| row.get(0));
+            found.optional().map_err(fault)
+        })
+    }
+
+    fn set_setting(&self, key: &str, value: &str) -> Result<(), StoreError> {
+        let sql = "INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)";
+        self.writer.lock().execute(sql, [key, value]).map(drop).map_err(fault)
     }
 
     fn mend(&self, at: Seq, counts: &HashMap<ObjectId, (u32, u64)>) -> Result<bool, StoreError> {

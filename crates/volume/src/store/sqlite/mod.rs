@@ -1,5 +1,6 @@
 //! A store in one SQLite file, or in memory: nothing to install, for one machine and what it serves.
 
+mod history;
 mod keep;
 mod lease;
 mod rows;
@@ -14,6 +15,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior, pa
 use crate::id::{NodeName, ObjectId, Seq, VolumeName};
 use crate::object::{ChunkId, LinkName, Object, Stored, StoredLink, Time};
 use crate::store::apply::{Batch, Row, Rows};
+use crate::store::history::History;
 use crate::store::{
     ANSWERS_KEPT, Clock, Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError, code,
     system_clock,
@@ -151,6 +153,12 @@ fn forgotten(db: &Connection) -> Result<Seq, StoreError> {
         .map_err(fault)
 }
 
+fn latest(db: &Connection) -> Result<Time, StoreError> {
+    db.prepare_cached("SELECT latest FROM about")
+        .and_then(|mut query| query.query_row([], |row| row.get(0).map(Time)))
+        .map_err(fault)
+}
+
 /// What SQLite says, as the caller has to understand it.
 fn fault(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
@@ -202,7 +210,9 @@ impl MetaStore for SqliteStore {
         }
         let mut work = Batch::new(Table(&batch), head(&batch)?);
         let answers = items.iter().map(|item| work.item(item)).collect::<Result<Answers, _>>()?;
-        rows::write(&batch, node, (self.clock)(), &work.finish()).map_err(fault)?;
+        // A clock that was set back does not take the past with it.
+        let at = (self.clock)().max(latest(&batch)?);
+        rows::write(&batch, node, at, &work.finish()).map_err(fault)?;
         remember(&batch, node, token, &answers).map_err(fault)?;
         batch.commit().map_err(fault)?;
         drop(writer);
@@ -297,6 +307,10 @@ impl MetaStore for SqliteStore {
                 db.prepare_cached("SELECT 1 FROM chunk WHERE id = ? AND gone IS NULL").map_err(fault)?;
             chunks.iter().map(|id| query.exists([id.0]).map_err(fault)).collect()
         })
+    }
+
+    fn history(&self) -> Option<&dyn History> {
+        Some(self)
     }
 
     fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {

@@ -89,6 +89,16 @@ pub(super) fn write(
     for (seq, change) in &written.log {
         log.execute(params![seq.0 as i64, node.as_str(), at.0, code::encode(change)])?;
     }
-    db.prepare_cached("UPDATE about SET head = ?")?.execute([written.head.0 as i64])?;
+    let mut past = db.prepare_cached("INSERT INTO past_object (id, until, body) VALUES (?, ?, ?)")?;
+    for (stored, until) in &written.past_objects {
+        past.execute(params![stored.object.id.to_bytes(), until.0 as i64, code::encode(stored)])?;
+    }
+    let mut past = db
+        .prepare_cached("INSERT INTO past_link (parent, name, until, since, child) VALUES (?, ?, ?, ?, ?)")?;
+    for (name, child, since, until) in &written.past_links {
+        let (parent, child) = (name.parent.to_bytes(), child.to_bytes());
+        past.execute(params![parent, name.name, until.0 as i64, since.0 as i64, child])?;
+    }
+    db.prepare_cached("UPDATE about SET head = ?, latest = ?")?.execute([written.head.0 as i64, at.0])?;
     Ok(())
 }

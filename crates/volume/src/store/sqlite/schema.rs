@@ -11,7 +11,7 @@ use crate::store::StoreError;
 /// In the header of the file: "Shnt".
 const APPLICATION: i32 = 0x5368_6e74;
 /// The version of the tables and of what is in their blobs.
-const FORMAT: i32 = 1;
+const FORMAT: i32 = 2;
 
 // Objects are found by random ids: a narrow index takes the random writes, the rows themselves are appended.
 const TABLES: &str = "
@@ -26,6 +26,20 @@ CREATE TABLE chunk (id BLOB PRIMARY KEY, key TEXT NOT NULL, place INTEGER NOT NU
                     length INTEGER NOT NULL, gone INTEGER) WITHOUT ROWID;
 CREATE TABLE answer (n INTEGER PRIMARY KEY, node TEXT NOT NULL, token BLOB NOT NULL, answer BLOB NOT NULL,
                      UNIQUE (node, token));
+";
+
+// Since format 2. `kept`: history is whole from this commit on. `latest`: the time of the last commit. The rows of the past
+// are appended too, so that they lie in the order of their commits.
+const SINCE_2: &str = "
+ALTER TABLE about ADD COLUMN kept INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE about ADD COLUMN latest INTEGER NOT NULL DEFAULT 0;
+UPDATE about SET kept = head;
+CREATE TABLE past_object (n INTEGER PRIMARY KEY, id BLOB NOT NULL, until INTEGER NOT NULL, body BLOB NOT NULL,
+                          UNIQUE (id, until));
+CREATE TABLE past_link (n INTEGER PRIMARY KEY, parent BLOB NOT NULL, name BLOB NOT NULL, until INTEGER NOT NULL,
+                        since INTEGER NOT NULL, child BLOB NOT NULL, UNIQUE (parent, name, until));
+CREATE INDEX past_link_child ON past_link (child);
+CREATE TABLE setting (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 ";
 
 /// How long a commit waits for one of another process.
@@ -62,11 +76,28 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     }
     match format {
         FORMAT => {}
+        1 => migrate(&db)?,
         newer if newer > FORMAT => return refuse(newer.to_string(), "use the version of shunt that made it"),
         other => return refuse(other.to_string(), "it was left half made; create the volume again"),
     }
     settings(&db)?;
     Ok(db)
+}
+
+/// One process does it; others wait and find it done.
+fn migrate(db: &Connection) -> Result<(), StoreError> {
+    db.execute_batch("BEGIN IMMEDIATE").map_err(fault)?;
+    let done = (|| {
+        if db.pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0))? == 1 {
+            db.execute_batch(SINCE_2)?;
+            db.pragma_update(None, "user_version", FORMAT)?;
+        }
+        db.execute_batch("COMMIT")
+    })();
+    if done.is_err() {
+        db.execute_batch("ROLLBACK").ok();
+    }
+    done.map_err(fault)
 }
 
 /// Makes one where nothing is: in a file, or in memory.
@@ -82,6 +113,7 @@ pub(super) fn create(path: Option<&Path>) -> Result<Connection, StoreError> {
 /// To be called in the transaction that also describes the volume: a file is a store as a whole or not at all.
 pub(super) fn fill(db: &Connection) -> Result<(), StoreError> {
     db.execute_batch(TABLES).map_err(fault)?;
+    db.execute_batch(SINCE_2).map_err(fault)?;
     db.pragma_update(None, "application_id", APPLICATION).map_err(fault)?;
     db.pragma_update(None, "user_version", FORMAT).map_err(fault)
 }

@@ -1,0 +1,36 @@
+//! `shunt volume history`.
+
+use std::time::Duration;
+
+use super::log::local;
+use super::place::Place;
+use super::told::Version;
+use crate::args::HistoryArgs;
+use crate::cmd::print;
+use crate::control::VolumeAsk;
+use crate::error::{Result, failed};
+
+/// It comes from a store that may be far away.
+const MOST: Duration = Duration::from_secs(60);
+
+pub fn run(args: &HistoryArgs) -> Result<()> {
+    let found = versions(&Place::of(&args.path)?)?;
+    if args.json {
+        return print(format!("{}\n", serde_json::to_string_pretty(&found).map_err(failed)?));
+    }
+    print(found.iter().map(shown).collect::<String>())
+}
+
+/// Of a path, the latest first.
+pub fn versions(place: &Place) -> Result<Vec<Version>> {
+    place.ask(&VolumeAsk::History { path: place.inside.clone() }, MOST)
+}
+
+fn shown(version: &Version) -> String {
+    let at = version.at.as_deref().map_or_else(|| "(long ago)".to_owned(), local);
+    let node = version.node.as_deref().unwrap_or("-");
+    let size = if version.what == "file" { format!("  {} bytes", version.size) } else { String::new() };
+    let mode = version.mode.as_ref().map_or(String::new(), |mode| format!("  mode {mode}"));
+    let now = if version.current { "  (now)" } else { "" };
+    format!("@#{:<6}  {at:<23}  {node:<10}  {}{size}{mode}{now}\n", version.seq, version.what)
+}

@@ -1,0 +1,252 @@
+//! Files and directories as they were: read-only, from the store.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::fs::{Mode, OFlags};
+use shunt_fuse::{Entry, Errno, Expiry, NodeId, Opened};
+use shunt_volume::id::Seq;
+use shunt_volume::object::{Kind, Stored};
+use shunt_volume::past::{View, When};
+use shunt_volume::replica::{Dirty, Fetcher, Listed, Node, State};
+use shunt_volume::sync::Touch;
+
+use crate::VolumeFs;
+use crate::opens::errno;
+
+/// Numbers of the past begin here; those of a replica never get there.
+const FIRST: u64 = 1 << 62;
+
+/// What was, for a mount.
+pub(crate) struct Past {
+    view: View,
+    contents: Arc<dyn Fetcher>,
+    /// What the kernel knows, by number, and how often it was told.
+    told: Mutex<HashMap<u64, (Node, u64)>>,
+}
+
+/// A file of the past that somebody has open: a file without a name, filled as it is read.
+pub(crate) struct PastFile {
+    stored: Stored,
+    data: Arc<OwnedFd>,
+    file: File,
+    here: Mutex<Vec<Range<u64>>>,
+}
+
+pub(crate) fn is_past(node: NodeId) -> bool {
+    node.0 >= FIRST
+}
+
+/// A node that can be changed.
+pub(crate) fn live(node: NodeId) -> Result<u64, Errno> {
+    if is_past(node) { Err(Errno::ROFS) } else { Ok(node.0) }
+}
+
+/// A name of the past cannot be changed; one that is not there is not there.
+pub(crate) fn removed<T>(name: &[u8], done: Result<T, Errno>) -> Result<T, Errno> {
+    match done {
+        Err(Errno::NOENT) if When::split(name).is_some() => Err(Errno::ROFS),
+        done => done,
+    }
+}
+
+/// The same object at the same place of the log has the same number, in stat and in listings.
+fn number(stored: &Stored, at: Seq) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (stored.object.id, at).hash(&mut hasher);
+    FIRST | hasher.finish() >> 2
+}
+
+/// Its generation is the commit as of which it is seen.
+fn node(stored: &Stored, at: Seq) -> Node {
+    let object = &stored.object;
+    Node {
+        num: number(stored, at),
+        id: object.id,
+        kind: object.kind,
+        mode: object.mode,
+        owner: object.owner,
+        group: object.group,
+        modified: object.modified,
+        changed: object.modified,
+        target: Arc::from(&object.target[..]),
+        size: object.content.size.max(object.target.len() as u64),
+        state: State::Complete,
+        maybe_dirty: false,
+        links: stored.links.max(1),
+        subdirs: 0,
+        made: stored.made,
+        dirty: Dirty::empty(),
+        generation: at.0,
+        pinned: false,
+        xattrs: !object.xattrs.is_empty(),
+        used: object.modified,
+    }
+}
+
+impl Past {
+    pub(crate) fn new(view: View, contents: Arc<dyn Fetcher>) -> Self {
+        Self { view, contents, told: Mutex::default() }
+    }
+
+    pub(crate) fn hold(&self, node: &Node) {
+        self.told.lock().entry(node.num).or_insert_with(|| (node.clone(), 0)).1 += 1;
+    }
+
+    pub(crate) fn release(&self, num: u64, uses: u64) {
+        let mut told = self.told.lock();
+        if let Some((_, count)) = told.get_mut(&num) {
+            *count = count.saturating_sub(uses);
+            if *count == 0 {
+                told.remove(&num);
+            }
+        }
+    }
+
+    fn get(&self, num: u64) -> Result<Node, Errno> {
+        self.told.lock().get(&num).map(|(node, _)| node.clone()).ok_or(Errno::STALE)
+    }
+}
+
+impl VolumeFs {
+    /// What was; not while the store is to be left alone.
+    fn past(&self) -> Result<&Past, Errno> {
+        let past = self.past.as_ref().ok_or(Errno::STALE)?;
+        let offline = self.runner.as_ref().is_some_and(|runner| runner.progress().touch == Touch::Offline);
+        if offline { Err(Errno::NETUNREACH) } else { Ok(past) }
+    }
+
+    /// An object, of the present or of the past.
+    pub(crate) fn node(&self, node: NodeId) -> Result<Node, Errno> {
+        match (&self.past, is_past(node)) {
+            (Some(past), true) => past.get(node.0),
+            _ => self.replica.get(node.0),
+        }
+    }
+
+    /// A name in a directory of the past.
+    pub(crate) fn lookup_past(&self, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
+        let directory = self.node(parent)?;
+        if matches!(name, b"." | b"..") {
+            return Ok(self.entry(&directory));
+        }
+        let at = Seq(directory.generation);
+        match self.past()?.view.child(directory.id, name, at) {
+            Ok(stored) => Ok(self.entry(&node(&stored, at))),
+            Err(Errno::NOENT) => Ok(Entry::absent(Expiry::NEVER_CACHED)),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// A name that is not there, and may mean one of the past: `NAME@WHEN`.
+    pub(crate) fn lookup_then(&self, parent: NodeId, name: &[u8]) -> Result<Option<Entry>, Errno> {
+        let (Some((name, when)), Some(_)) = (When::split(name), &self.past) else { return Ok(None) };
+        let directory = self.replica.get(parent.0)?;
+        let view = &self.past()?.view;
+        let found = view.seq(when).and_then(|at| {
+            let stored = match name {
+                b"" => view.object(directory.id, at)?,
+                name => match view.child(directory.id, name, at) {
+                    // Called something else then, or elsewhere.
+                    Err(Errno::NOENT) => view.object(self.replica.lookup(parent.0, name)?.id, at)?,
+                    stored => stored?,
+                },
+            };
+            Ok((stored, at))
+        });
+        match found {
+            Ok((stored, at)) => Ok(Some(self.entry(&node(&stored, at)))),
+            Err(Errno::NOENT) => Ok(Some(Entry::absent(Expiry::NEVER_CACHED))),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Names of a directory in their order, after one.
+    pub(crate) fn page(&self, directory: u64, after: &[u8], most: usize) -> Result<Vec<Listed>, Errno> {
+        if !is_past(NodeId(directory)) {
+            return self.replica.list(directory, after, most);
+        }
+        let directory = self.node(NodeId(directory))?;
+        if !directory.is_directory() {
+            return Err(Errno::NOTDIR);
+        }
+        let at = Seq(directory.generation);
+        let found = self.past()?.view.list(directory.id, at, after, most)?;
+        Ok(found.into_iter().map(|(name, stored)| Listed { node: node(&stored, at), name }).collect())
+    }
+
+    pub(crate) fn open_past(&self, num: NodeId, flags: u32) -> Result<Opened, Errno> {
+        let flags = OFlags::from_bits_retain(flags);
+        if flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC) {
+            return Err(Errno::ROFS);
+        }
+        let node = self.node(num)?;
+        if node.kind != Kind::Regular {
+            return Err(Errno::INVAL);
+        }
+        let stored = self.past()?.view.object(node.id, Seq(node.generation))?;
+        let file = rustix::fs::open(
+            self.replica.directory(),
+            OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC,
+            Mode::RUSR | Mode::WUSR,
+        )?;
+        let file = File::from(file);
+        file.set_len(stored.object.content.size).map_err(errno)?;
+        let data = Arc::new(file.try_clone().map_err(errno)?.into());
+        let (handle, _) = self.past_files.add(PastFile { stored, data, file, here: Mutex::default() });
+        Ok(Opened::cached(handle).no_flush())
+    }
+
+    /// Has a range of a file of the past be there, and gives the file.
+    pub(crate) fn bring_past(&self, open: &PastFile, range: Range<u64>) -> Result<Arc<OwnedFd>, Errno> {
+        let content = &open.stored.object.content;
+        let (mut at, end) = (range.start, range.end.min(content.size));
+        let mut here = open.here.lock();
+        while at < end {
+            if let Some(there) = here.iter().find(|there| there.contains(&at)) {
+                at = there.end;
+                continue;
+            }
+            let next = here.iter().map(|there| there.start).filter(|start| *start > at).min();
+            let wanted = at..next.unwrap_or(end).min(end);
+            let brought = self.past()?.contents.fetch(
+                open.stored.object.id,
+                content,
+                wanted.clone(),
+                &open.file,
+                &|_| (),
+            )?;
+            if brought.start > wanted.start || brought.end <= wanted.start {
+                return Err(Errno::IO);
+            }
+            // Those that it touches become one with it: few are left of a file that is read from one end to the other.
+            let mut all = brought;
+            here.retain(|there| {
+                let apart = there.end < all.start || there.start > all.end;
+                if !apart {
+                    all = all.start.min(there.start)..all.end.max(there.end);
+                }
+                apart
+            });
+            here.push(all);
+        }
+        Ok(open.data.clone())
+    }
+
+    /// The extended attributes of what was.
+    pub(crate) fn xattrs_past(
+        &self,
+        num: NodeId,
+    ) -> Result<std::collections::BTreeMap<Vec<u8>, Vec<u8>>, Errno> {
+        let node = self.node(num)?;
+        if !node.xattrs {
+            return Ok(Default::default());
+        }
+        Ok(self.past()?.view.object(node.id, Seq(node.generation))?.object.xattrs)
+    }
+}
