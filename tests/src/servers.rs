@@ -145,6 +145,30 @@ impl Postgres {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
+    /// Has it take part in TLS from now on, with a certificate and its key (PEM).
+    ///
+    /// # Panics
+    /// Where that cannot be.
+    pub fn speak_tls(&self, certificate: &str, key: &str) {
+        use std::os::unix::fs::PermissionsExt as _;
+        let data = self.dir.join("data");
+        for (name, text) in [("server.crt", certificate), ("server.key", key)] {
+            let path = data.join(name);
+            std::fs::write(&path, text).expect("write");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("chmod");
+            if rustix::process::geteuid().is_root() {
+                std::os::unix::fs::chown(&path, Some(NOBODY), Some(NOBODY)).expect("chown");
+            }
+        }
+        let conf = data.join("postgresql.conf");
+        let before = std::fs::read_to_string(&conf).expect("read");
+        std::fs::write(&conf, before + "\nssl = on\n").expect("write");
+        let state = std::fs::read_to_string(data.join("postmaster.pid")).expect("read");
+        let pid = state.lines().next().and_then(|pid| pid.trim().parse().ok());
+        let pid = pid.and_then(rustix::process::Pid::from_raw).expect("a pid");
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("kill");
+    }
+
     /// Its port, on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port

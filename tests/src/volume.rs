@@ -121,6 +121,11 @@ pub struct Mount {
 }
 
 impl Mount {
+    /// One that a command made.
+    pub fn of(at: &Path) -> Self {
+        Self { at: at.to_owned() }
+    }
+
     /// Where.
     pub fn at(&self) -> &Path {
         &self.at

@@ -140,3 +140,79 @@ fn all_or_nothing_is_kept_by_role() {
     fs::write(ant.at().join("8"), content(8)).unwrap();
     soon(|| status(&all)["cached_bytes"].as_u64() == Some(9 * SIZE as u64));
 }
+
+#[test]
+fn what_is_not_here_off_the_network_is_told() {
+    needs_mount!();
+    let volume = Volume::new();
+    let ant = volume.mount_as("ant");
+    fill(ant.at(), 2);
+    soon(|| status(&ant)["pending"] == 0);
+    let bee = volume.mount_as("bee");
+    soon(|| fs::read(bee.at().join("0")).is_ok_and(|bytes| bytes == content(0)));
+    run(binary::command(&["volume", "offline"]).arg(bee.at())).ok();
+    let asked = std::time::Instant::now();
+    let error = fs::read(bee.at().join("1")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NETUNREACH.raw_os_error()));
+    assert!(asked.elapsed() < Duration::from_secs(2));
+    assert_eq!(status(&bee)["unmet_paths"], serde_json::json!(["1"]));
+    assert!(status(&bee)["unmet"].as_u64().unwrap() > 0);
+    run(binary::command(&["volume", "online"]).arg(bee.at())).ok();
+    soon(|| fs::read(bee.at().join("1")).is_ok_and(|bytes| bytes == content(1)));
+    assert_eq!(status(&bee)["unmet_paths"], serde_json::json!([]));
+}
+
+#[test]
+fn contents_are_encrypted_by_a_key_that_is_in_no_store() {
+    needs_mount!();
+    let volume = Volume::new();
+    let key = volume.aside().join("key");
+    let command = |words: &[&str]| {
+        let mut command = binary::command(words);
+        command
+            .env("XDG_DATA_HOME", volume.aside())
+            .env("HOME", volume.aside())
+            .env_remove("XDG_CONFIG_HOME");
+        command
+    };
+    run(command(&["volume", "create", "diary", "--encrypt", "--key-file"]).arg(&key)).ok();
+    assert_eq!(fs::metadata(&key).unwrap().mode() & 0o777, 0o600);
+    let at = volume.aside().join("mnt");
+    let mount = |node: &str| {
+        let mut command = command(&["volume", "mount", "--daemon", "--node", node, "diary"]);
+        command.arg(&at).arg("--cache").arg(volume.aside().join(format!("of-{node}")));
+        command
+    };
+    assert!(run(&mut mount("ant")).fails().contains("are encrypted: say --key-file FILE"));
+    let wrong = volume.aside().join("wrong");
+    fs::write(&wrong, "0".repeat(64)).unwrap();
+    assert!(run(mount("ant").arg("--key-file").arg(&wrong)).fails().contains("others can read this key"));
+    fs::set_permissions(&wrong, fs::metadata(&key).unwrap().permissions()).unwrap();
+    assert!(run(mount("ant").arg("--key-file").arg(&wrong)).fails().contains("this is not the key"));
+    fs::write(&wrong, "no key").unwrap();
+    assert!(run(mount("ant").arg("--key-file").arg(&wrong)).fails().contains("no key of a volume"));
+
+    run(mount("ant").arg("--key-file").arg(&key)).ok();
+    let mounted = Mount::of(&at);
+    let text = "plain words ".repeat(10_000);
+    fs::write(at.join("page"), &text).unwrap();
+    soon(|| status(&mounted)["pending"] == 0);
+    drop(mounted);
+    run(mount("bee").arg("--key-file").arg(&key)).ok();
+    let mounted = Mount::of(&at);
+    soon(|| fs::read_to_string(at.join("page")).is_ok_and(|read| read == text));
+    drop(mounted);
+    // In no store, and nothing of the text either.
+    let secret = fs::read_to_string(&key).unwrap();
+    let mut files = vec![volume.aside().join("shunt/volumes/diary")];
+    while let Some(path) = files.pop() {
+        if path.is_dir() {
+            files.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let bytes = fs::read(&path).unwrap();
+        let holds = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
+        assert!(!holds(b"plain words") && !holds(secret.trim().as_bytes()), "{}", path.display());
+    }
+    run(command(&["volume", "check", "--read", "diary", "--key-file"]).arg(&key)).ok();
+}

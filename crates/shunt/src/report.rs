@@ -148,6 +148,16 @@ pub struct SpaceReport {
     pub stuck_bytes: u64,
     /// Files that are to be here and are still to come; of many, some.
     pub awaited_files: u64,
+    /// How often contents were wanted that were not here while the store was out of reach.
+    pub unmet: u64,
+    /// Paths of the last of these that are not here still.
+    pub unmet_paths: Vec<String>,
+    /// Milliseconds until the store answers a small question.
+    pub answer_ms: Option<f64>,
+    /// Bytes a second that contents came with.
+    pub bytes_per_second: Option<u64>,
+    /// Only what somebody asks for comes.
+    pub slow: bool,
 }
 
 /// A program in the kernel that answers requests.

@@ -50,10 +50,7 @@ impl World {
     fn machine(&self, name: &str) -> Machine {
         let options = Options::new("test", name.parse().unwrap());
         let replica = Arc::new(Replica::open(&self.dir.path().join(name), options).unwrap());
-        replica.set_fetcher(Some(Arc::new(FromStore {
-            meta: self.meta.clone(),
-            contents: self.contents.clone(),
-        })));
+        replica.set_fetcher(Some(Arc::new(FromStore::new(self.meta.clone(), self.contents.clone()))));
         let site = ReplicaSite::new(replica.clone(), self.meta.clone(), self.contents.clone());
         let sync = Synchroniser::new(site, self.meta.clone(), name.parse().unwrap(), rand::random);
         Machine { replica, sync }

@@ -25,7 +25,7 @@ use shunt_fuse::mount::MountOptions;
 use shunt_fuse::{Capabilities, Config, Expiry, Profile};
 use shunt_volume::lease::Leases;
 use shunt_volume::past::View;
-use shunt_volume::replica::{Fetcher, ROOT, Replica, Tender};
+use shunt_volume::replica::{Fetcher, FromStore, ROOT, Replica, Tender};
 use shunt_volume::sync::Runner;
 
 use handles::Handles;
@@ -48,6 +48,7 @@ pub struct VolumeFs {
     tender: Option<Tender>,
     leases: Option<Arc<Leases>>,
     owners: Option<Box<dyn Owners>>,
+    from: Option<Arc<FromStore>>,
     files: Handles<opens::OpenFile>,
     directories: Handles<listing::OpenDirectory>,
     past: Option<past::Past>,
@@ -72,6 +73,7 @@ impl VolumeFs {
             tender: None,
             leases: None,
             owners: None,
+            from: None,
             files: Handles::default(),
             directories: Handles::default(),
             past: None,
@@ -140,6 +142,17 @@ impl VolumeFs {
     pub fn tended_by(mut self, tender: Tender) -> Self {
         self.tender = Some(tender);
         self
+    }
+
+    /// Says where contents come from.
+    pub fn fetched_by(mut self, from: Arc<FromStore>) -> Self {
+        self.from = Some(from);
+        self
+    }
+
+    /// Where contents come from, if from anywhere.
+    pub fn from_store(&self) -> Option<&FromStore> {
+        self.from.as_deref()
     }
 
     /// Who sees to what is here, if anybody does.

@@ -123,7 +123,7 @@ impl VolumeFs {
         if open.opened.complete {
             return Ok(());
         }
-        self.replica.want(open.num, offset..offset.saturating_add(length))
+        self.replica.want_open(open.num, open.opened.session, offset..offset.saturating_add(length))
     }
 }
 

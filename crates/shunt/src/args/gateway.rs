@@ -58,6 +58,10 @@ pub struct InviteArgs {
     #[arg(long, value_name = "ROLE", default_value = "write")]
     pub role: Role,
 
+    /// Put the key of an encrypted volume into the token: who has it reads the contents
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+
     /// How long the token is good: hours
     #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=8784))]
     pub hours: u32,

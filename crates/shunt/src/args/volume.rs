@@ -25,6 +25,7 @@ const CREATE_EXAMPLES: &str = "\
 Examples:
   shunt volume create notes                                    in a directory of this machine: nothing to install
   shunt volume create --meta postgres://ada@db/volumes --data s3://bucket/team team
+  shunt volume create --encrypt diary                          copy the key it tells of to a safe place
       The keys of a bucket come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.";
 
 #[derive(Clone, Debug, Subcommand)]
@@ -108,6 +109,15 @@ pub struct VolumeCreateArgs {
     #[command(flatten)]
     pub retention: RetentionArgs,
 
+    /// Encrypt what its files hold, with a key that is in no store. Names, sizes, times and attributes are not encrypted
+    #[arg(long)]
+    pub encrypt: bool,
+
+    /// With --encrypt: the file of the key, made with a new key if it is not there. Keep a copy: without it the contents are
+    /// lost [default: $XDG_CONFIG_HOME/shunt/volumes/NAME.key]
+    #[arg(long, value_name = "FILE", requires = "encrypt")]
+    pub key_file: Option<PathBuf>,
+
     /// What it is called: 1 to 64 letters, digits, `-`, `_` and `.`
     #[arg(value_name = "NAME")]
     pub name: VolumeName,
@@ -128,6 +138,10 @@ pub struct VolumeMountArgs {
     /// encrypted volume [default: $XDG_CACHE_HOME/shunt/volumes/NAME]
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
+
+    /// The file with the key of an encrypted volume [default: $XDG_CONFIG_HOME/shunt/volumes/NAME.key]
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
 
     /// How much of the volume is kept here
     #[arg(long, value_enum, value_name = "ROLE", default_value = "cached")]
@@ -196,7 +210,8 @@ pub struct VolumePlaceArgs {
 #[derive(Args, Clone, Debug)]
 pub struct VolumeStatusArgs {
     /// Print JSON: {name, node, cache, state, reason, connected, others, leases, pending, held, sent, received, objects_known, role,
-    /// cached_bytes, cached_limit, pinned_bytes, pinned, unsent_bytes, stuck_bytes, awaited_files}
+    /// cached_bytes, cached_limit, pinned_bytes, pinned, unsent_bytes, stuck_bytes, awaited_files,
+    /// unmet, unmet_paths, answer_ms, bytes_per_second, slow}
     #[arg(long)]
     pub json: bool,
 
@@ -210,6 +225,10 @@ pub struct VolumeCheckArgs {
     /// Where the metadata of the volume are, as it was made [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
     #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
     pub meta: Option<String>,
+
+    /// The file with the key of an encrypted volume [default: $XDG_CONFIG_HOME/shunt/volumes/NAME.key]
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
 
     /// Read every piece, not only look where it is: all of the contents travel
     #[arg(long)]
@@ -241,6 +260,10 @@ pub struct VolumeGcArgs {
     /// Where the metadata of the volume are, as it was made [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
     #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
     pub meta: Option<String>,
+
+    /// The file with the key of an encrypted volume [default: $XDG_CONFIG_HOME/shunt/volumes/NAME.key]
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
 
     /// The volume
     #[arg(value_name = "NAME")]

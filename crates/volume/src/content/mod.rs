@@ -7,15 +7,18 @@ mod cut;
 mod durable;
 mod inspect;
 mod keys;
+mod link;
 mod pack;
 mod read;
 mod upload;
+pub mod urgent;
 
 use std::sync::Arc;
 
 pub use blobs::{Blob, Blobs};
 pub use cut::{Cutting, DEFINED_MOST, FIXED};
 pub use keys::{Keys, Secret};
+pub use link::{Link, Quality};
 pub use read::Progress;
 pub use upload::{Sent, Upload};
 
@@ -65,17 +68,23 @@ const PER_LIST: usize = 4096;
 pub struct ContentStore {
     blobs: Blobs,
     keys: Arc<Keys>,
+    link: Arc<Link>,
 }
 
 impl ContentStore {
     /// Of what is stored somewhere, by the keys of the volume.
     pub fn new(blobs: Blobs, keys: Keys) -> Self {
-        Self { blobs, keys: Arc::new(keys) }
+        Self { blobs, keys: Arc::new(keys), link: Arc::default() }
     }
 
     /// Where it is stored.
     pub fn blobs(&self) -> &Blobs {
         &self.blobs
+    }
+
+    /// How good the way there is.
+    pub fn link(&self) -> &Link {
+        &self.link
     }
 
     /// Whether something can be stored there at all.

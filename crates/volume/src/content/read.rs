@@ -101,6 +101,44 @@ impl ContentStore {
         Ok(from.unwrap_or(to)..to)
     }
 
+    /// Brings several small files, each all of its pieces: chunks that lie together come by one request.
+    ///
+    /// # Errors
+    /// What was written until then stays.
+    pub fn fetch_together(
+        &self,
+        meta: &dyn MetaStore,
+        files: &[(&[Piece], &File)],
+    ) -> Result<(), ContentError> {
+        let mut goals = Vec::new();
+        let mut wanted = Vec::new();
+        for (pieces, file) in files {
+            let file = Arc::new(file.try_clone().map_err(ContentError::Io)?);
+            let mut offset = 0;
+            for piece in *pieces {
+                if let Piece::Chunk { id, .. } = piece {
+                    wanted.push((*id, goals.len() as u64));
+                    goals.push((file.clone(), offset));
+                }
+                offset += piece.length();
+            }
+        }
+        let goals = Arc::new(goals);
+        for part in wanted.chunks(ASKED) {
+            let mut wanted = self.locate(meta, part)?;
+            wanted.sort_by(|one, other| {
+                (&one.place.key, one.place.offset).cmp(&(&other.place.key, other.place.offset))
+            });
+            let goals = goals.clone();
+            let write = move |goal, bytes: Cow<'_, [u8]>| {
+                let (file, at): &(Arc<File>, u64) = &goals[goal as usize];
+                file.write_all_at(&bytes, *at).map_err(ContentError::Io)
+            };
+            self.bring(wanted, write, |_, ()| Ok(()))?;
+        }
+        Ok(())
+    }
+
     /// A range of a content, in memory: for reading a file that is not wanted as a whole.
     ///
     /// # Errors
@@ -166,7 +204,9 @@ impl ContentStore {
 
     fn locate(&self, meta: &dyn MetaStore, wanted: &[(ChunkId, u64)]) -> Result<Vec<Wanted>, ContentError> {
         let ids: Vec<ChunkId> = wanted.iter().map(|(id, _)| *id).collect();
+        let asked = std::time::Instant::now();
         let places = meta.places(&ids)?;
+        self.link.answered(asked.elapsed());
         wanted
             .iter()
             .zip(places)
@@ -192,12 +232,16 @@ impl ContentStore {
     ) -> Result<(), ContentError> {
         let work = Arc::new(work);
         let requests = futures::stream::iter(runs(wanted)).map(|run| {
-            let (blobs, keys, work) = (self.blobs.clone(), self.keys.clone(), work.clone());
+            let (blobs, keys, work, link) =
+                (self.blobs.clone(), self.keys.clone(), work.clone(), self.link.clone());
             // Each on the runtime's own threads: checking takes as long as getting.
             let task = runtime().spawn(async move {
                 let (first, last) = (&run[0].place, &run[run.len() - 1].place);
                 let begin = first.offset;
-                let bytes = blobs.get(&first.key, begin..last.offset + u64::from(last.stored)).await?;
+                link.begin();
+                let got = blobs.get(&first.key, begin..last.offset + u64::from(last.stored)).await;
+                link.end(got.as_ref().map_or(0, |bytes| bytes.len() as u64));
+                let bytes = got?;
                 let opened = tokio::task::spawn_blocking(move || {
                     run.iter()
                         .map(|Wanted { id, place, at }| {

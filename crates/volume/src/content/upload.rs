@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::content::cut::{Cutter, direct, is_zero, push};
 use crate::content::pack::{Pack, encode};
-use crate::content::{ContentError, ContentStore, Cutting, DIRECT, PER_LIST, runtime};
+use crate::content::{ContentError, ContentStore, Cutting, DIRECT, PER_LIST, runtime, urgent};
 use crate::object::{ChunkId, Content, Layout, Piece};
 use crate::store::values::PIECES_MAX;
 use crate::store::{MetaStore, Place, code};
@@ -200,6 +200,7 @@ impl<'a> Upload<'a> {
         if self.pack.is_empty() {
             return Ok(());
         }
+        urgent::give_way();
         while self.under_way.len() >= UNDER_WAY {
             self.landed()?;
         }

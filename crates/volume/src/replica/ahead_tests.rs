@@ -1,129 +1,292 @@
-//! What is done before somebody asks for it: files made, contents brought.
+//! Contents on their way: together, once, before they are wanted.
 
 use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
+use super::space_tests::{byte, stored, whole};
 use super::*;
-use crate::id::{ObjectId, OwnerId};
-use crate::object::{Content, Kind};
+use crate::id::ObjectId;
+use crate::object::{Content, Layout};
 
-/// What happens at all happens by then.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PIECE: u64 = 1 << 20;
 
-fn open(path: &Path) -> Replica {
-    Replica::open(path, Options::new("v", "here".parse().unwrap())).unwrap()
+/// A store of pieces of 1 MiB, that notes what it is asked for.
+struct Noting {
+    asked: Mutex<Vec<Range<u64>>>,
+    /// Requests for several files.
+    together: AtomicUsize,
+    slow: AtomicBool,
+    reachable: AtomicBool,
+    takes: Duration,
 }
 
-fn new(kind: Kind) -> New<'static> {
-    New { kind, mode: 0o644, owner: OwnerId(7), group: OwnerId(8), target: b"" }
-}
+impl Noting {
+    fn new(takes: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            asked: Mutex::default(),
+            together: AtomicUsize::new(0),
+            slow: false.into(),
+            reachable: true.into(),
+            takes,
+        })
+    }
 
-fn files(at: &Path) -> usize {
-    let groups = std::fs::read_dir(at.join("data")).unwrap();
-    groups.map(|group| std::fs::read_dir(group.unwrap().path()).unwrap().count()).sum()
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for one in std::fs::read_dir(from).unwrap() {
-        let one = one.unwrap();
-        match one.file_type().unwrap().is_dir() {
-            true => copy(&one.path(), &to.join(one.file_name())),
-            false => drop(std::fs::copy(one.path(), to.join(one.file_name())).unwrap()),
-        }
+    fn bytes(&self) -> u64 {
+        self.asked.lock().iter().map(|range| range.end - range.start).sum()
     }
 }
 
-/// Files that were made ahead are nobody's: they go with the process, and after a crash.
+impl Fetcher for Noting {
+    fn fetch(
+        &self,
+        _: ObjectId,
+        content: &Content,
+        range: Range<u64>,
+        into: &File,
+    ) -> Result<Range<u64>, Errno> {
+        std::thread::sleep(self.takes);
+        let range = self.extent(content, range)?;
+        let bytes: Vec<u8> = range.clone().map(byte).collect();
+        into.write_all_at(&bytes, range.start).unwrap();
+        self.asked.lock().push(range.clone());
+        Ok(range)
+    }
+
+    fn extent(&self, content: &Content, range: Range<u64>) -> Result<Range<u64>, Errno> {
+        Ok(range.start / PIECE * PIECE..(range.end.div_ceil(PIECE) * PIECE).min(content.size))
+    }
+
+    fn fetch_together(&self, files: &[Whole]) -> Vec<Result<(), Errno>> {
+        self.together.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(self.takes);
+        for file in files {
+            file.into.write_all_at(&whole(file.content.size), 0).unwrap();
+        }
+        vec![Ok(()); files.len()]
+    }
+
+    fn is_reachable(&self) -> bool {
+        self.reachable.load(Ordering::Relaxed)
+    }
+
+    fn is_fast(&self) -> bool {
+        !self.slow.load(Ordering::Relaxed)
+    }
+}
+
+fn open(path: &Path, fetcher: Arc<Noting>) -> Arc<Replica> {
+    let replica = Arc::new(Replica::open(path, Options::new("v", "here".parse().unwrap())).unwrap());
+    replica.set_fetcher(Some(fetcher));
+    replica
+}
+
+fn wait(what: &str, done: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
-fn files_made_ahead_go() {
+fn readers_of_one_range_fetch_it_once() {
     let dir = tempfile::tempdir().unwrap();
-    let (at, after) = (dir.path().join("replica"), dir.path().join("crashed"));
-    let replica = open(&at);
-    let mut nums = Vec::new();
-    let begun = Instant::now();
-    // Until some of them were taken, and some are left.
-    while nums.len() < 100 || files(&at) <= nums.len() {
-        assert!(begun.elapsed() < PATIENCE, "no file is made ahead");
-        let name = format!("{}", nums.len());
-        nums.push(replica.make(ROOT, name.as_bytes(), new(Kind::Regular)).unwrap().num);
-    }
-    nums.sort_unstable();
-    nums.dedup();
-    replica.sync().unwrap();
-    copy(&at, &after);
-    for (at, replica) in [(&at, Some(replica)), (&after, None)] {
-        drop(replica);
-        if at == &after {
-            drop(open(at));
+    let store = Noting::new(Duration::from_millis(50));
+    let replica = open(dir.path(), store.clone());
+    replica.read_ahead(false);
+    let size = 4 * PIECE + 7;
+    let num = stored(&replica, ROOT, "file", size);
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            let replica = &replica;
+            scope.spawn(move || replica.want(num, n % 2 * 1000..2 * PIECE + n).unwrap());
         }
-        assert_eq!(files(at), nums.len(), "{}", at.display());
+    });
+    assert_eq!(store.bytes(), 3 * PIECE, "{:?}", store.asked.lock());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| replica.want(num, 0..u64::MAX).unwrap());
+        }
+    });
+    assert_eq!(store.bytes(), size);
+    let opened = replica.open_file(num, false, false).unwrap();
+    assert!(opened.complete);
+    let mut bytes = vec![0; size as usize];
+    opened.file.read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes == whole(size));
+    replica.close(num, false, opened.session);
+}
+
+#[test]
+fn the_rest_of_a_file_comes_before_it_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Noting::new(Duration::ZERO);
+    let replica = open(dir.path(), store.clone());
+    let size = 40 * PIECE;
+    let (read, jumped, slow) = (
+        stored(&replica, ROOT, "read", size),
+        stored(&replica, ROOT, "jumped", size),
+        stored(&replica, ROOT, "slow", size),
+    );
+    let step = 128 << 10;
+    (0..16).for_each(|n| replica.want(read, n * step..(n + 1) * step).unwrap());
+    wait("what is ahead", || store.bytes() >= 8 * PIECE);
+    // Read to its end, each piece came once.
+    (16..size / step).for_each(|n| replica.want(read, n * step..(n + 1) * step).unwrap());
+    wait("all", || replica.get(read).unwrap().state == State::Complete);
+    assert_eq!(store.bytes(), size);
+    // Who reads here and there gets no more than that.
+    store.asked.lock().clear();
+    for at in [30, 10, 20, 35] {
+        replica.want(jumped, at * PIECE..at * PIECE + 10).unwrap();
     }
-    let replica = open(&after);
-    for num in nums {
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(store.bytes(), 4 * PIECE);
+    // Nor does anybody over a slow way.
+    store.asked.lock().clear();
+    store.slow.store(true, Ordering::Relaxed);
+    (0..16).for_each(|n| replica.want(slow, n * step..(n + 1) * step).unwrap());
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(store.bytes(), 2 * PIECE);
+}
+
+#[test]
+fn small_files_of_a_walk_come_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Noting::new(Duration::from_millis(1));
+    let replica = open(dir.path(), store.clone());
+    let nums: Vec<u64> = (0..400).map(|n| stored(&replica, ROOT, &format!("{n:04}"), 5000)).collect();
+    for num in &nums {
+        replica.want(*num, 0..u64::MAX).unwrap();
+        let opened = replica.open_file(*num, false, false).unwrap();
+        let mut bytes = vec![0; 5000];
+        opened.file.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(opened.complete && bytes == whole(5000));
+        replica.close(*num, false, opened.session);
+    }
+    let (alone, together) = (store.asked.lock().len(), store.together.load(Ordering::Relaxed));
+    assert!(alone + together < 100, "{alone} and {together} requests for 400 files");
+    assert!(store.bytes() < 400 * 5000);
+}
+
+#[test]
+fn what_is_not_here_fails_at_once_and_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Noting::new(Duration::ZERO);
+    let replica = open(dir.path(), store.clone());
+    replica.read_ahead(false);
+    let (one, other) = (stored(&replica, ROOT, "one", PIECE), stored(&replica, ROOT, "other", PIECE));
+    assert_eq!(replica.unmet().unwrap(), (0, Vec::new()));
+    store.reachable.store(false, Ordering::Relaxed);
+    for num in [one, other, one] {
+        assert_eq!(replica.want(num, 0..1), Err(Errno::NETUNREACH));
+    }
+    assert_eq!(replica.unmet().unwrap(), (3, vec![b"other".to_vec(), b"one".to_vec()]));
+    assert!(store.asked.lock().is_empty());
+    store.reachable.store(true, Ordering::Relaxed);
+    replica.want(one, 0..u64::MAX).unwrap();
+    assert_eq!(replica.unmet().unwrap(), (3, vec![b"other".to_vec()]));
+}
+
+#[test]
+fn a_very_small_file_needs_no_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = open(dir.path(), Noting::new(Duration::ZERO));
+    replica.set_fetcher(None);
+    let (small, empty) = (stored(&replica, ROOT, "small", 5), stored(&replica, ROOT, "empty", 0));
+    for (num, bytes) in [(small, &b"small"[..]), (empty, b"")] {
+        let id = replica.get(num).unwrap().id;
+        replica
+            .apply(|applying| {
+                let node = applying.find(id)?.unwrap();
+                let mut inline = applying.base(&node)?.unwrap();
+                inline.object.content.digest = [7; 32];
+                inline.object.content.layout = Layout::Inline(bytes.to_vec());
+                applying.set_object(id, Some(&inline), LocalObject::Agreed)
+            })
+            .unwrap();
+        replica.want(num, 0..u64::MAX).unwrap();
         let opened = replica.open_file(num, false, false).unwrap();
-        assert_eq!(opened.file.metadata().unwrap().len(), 0);
+        let mut read = vec![0; bytes.len()];
+        opened.file.read_exact_at(&mut read, 0).unwrap();
+        assert!(opened.complete && read == bytes);
         replica.close(num, false, opened.session);
     }
 }
 
-/// Writes all that is wanted and tells of half of it; the rest takes until somebody has read that.
-struct Slow {
-    read: parking_lot::Mutex<Receiver<()>>,
-    fetched: Sender<(Range<u64>, bool)>,
-}
-
-impl Fetcher for Slow {
-    fn fetch(
-        &self,
-        _: ObjectId,
-        _: &Content,
-        range: Range<u64>,
-        into: &File,
-        came: Came<'_>,
-    ) -> Result<Range<u64>, Errno> {
-        let bytes = vec![7; (range.end - range.start) as usize];
-        std::os::unix::fs::FileExt::write_all_at(into, &bytes, range.start).unwrap();
-        came(range.start..range.start + (range.end - range.start) / 2);
-        let in_time = range.start == 0 || self.read.lock().recv_timeout(PATIENCE).is_ok();
-        self.fetched.send((range.clone(), in_time)).unwrap();
-        Ok(range)
+/// The machine has died: what came and was not on the disk for sure comes again. The process has: it does not.
+#[test]
+fn what_is_not_on_the_disk_for_sure_comes_again() {
+    for machine in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Noting::new(Duration::ZERO);
+        let mut options = Options::new("v", "here".parse().unwrap());
+        options.background = false;
+        let replica = Replica::open(dir.path(), options.clone()).unwrap();
+        replica.set_fetcher(Some(store.clone()));
+        let (came, written) =
+            (stored(&replica, ROOT, "came", PIECE), stored(&replica, ROOT, "written", PIECE));
+        replica.want(came, 0..u64::MAX).unwrap();
+        replica.want(written, 0..u64::MAX).unwrap();
+        let opened = replica.open_file(written, true, false).unwrap();
+        opened.file.write_all_at(b"here", 0).unwrap();
+        replica.close(written, true, opened.session);
+        replica.commit().unwrap();
+        drop(replica);
+        if machine {
+            let db = Connection::open(dir.path().join("replica.db")).unwrap();
+            db.execute("UPDATE meta SET value = 'before' WHERE key = 'boot'", []).unwrap();
+            // As a file looks of which the disk has only the length.
+            let backing = files::Files::open(dir.path()).unwrap().existing(came).unwrap();
+            backing.write_all_at(&vec![0; PIECE as usize], 0).unwrap();
+        }
+        let replica = Replica::open(dir.path(), options).unwrap();
+        replica.set_fetcher(Some(store.clone()));
+        let states = [came, written].map(|num| replica.get(num).unwrap().state);
+        assert_eq!(states, [if machine { State::Absent } else { State::Complete }, State::Complete]);
+        store.asked.lock().clear();
+        replica.want(came, 0..u64::MAX).unwrap();
+        assert_eq!(store.bytes(), if machine { PIECE } else { 0 });
+        let read = |num| {
+            let mut bytes = vec![0; PIECE as usize];
+            let opened = replica.open_file(num, false, false).unwrap();
+            opened.file.read_exact_at(&mut bytes, 0).unwrap();
+            bytes
+        };
+        assert!(read(came) == whole(PIECE));
+        assert_eq!(read(written)[..4], *b"here");
     }
 }
 
+/// A version of which not all was here, when another took its place: who has it open is told, and reads no zeros.
 #[test]
-fn a_reader_has_its_bytes_while_the_rest_comes() {
-    const MIB: u64 = 1 << 20;
+fn a_version_that_is_gone_is_not_read_as_zeros() {
     let dir = tempfile::tempdir().unwrap();
-    let replica = open(dir.path());
-    let num = replica.make(ROOT, b"a", new(Kind::Regular)).unwrap().num;
-    let node = replica.get(num).unwrap();
-    let mut stored = replica.apply(|applying| applying.local(&node)).unwrap();
-    stored.object.content = Content { size: 6 * MIB, digest: [1; 32], ..Content::empty() };
-    stored.made = Seq(1);
-    replica.apply(|applying| applying.set_object(node.id, Some(&stored), LocalObject::Agreed)).unwrap();
-    let (read, told) = channel();
-    let (fetched, seen) = channel();
-    replica.set_fetcher(Some(Arc::new(Slow { read: parking_lot::Mutex::new(told), fetched })));
+    let store = Noting::new(Duration::ZERO);
+    let replica = open(dir.path(), store);
+    let num = stored(&replica, ROOT, "file", 4 * PIECE);
     let opened = replica.open_file(num, false, false).unwrap();
-    let check = |range: Range<u64>| {
-        replica.want(num, range.clone()).unwrap();
-        let mut bytes = vec![0; (range.end - range.start) as usize];
-        std::os::unix::fs::FileExt::read_exact_at(&*opened.file, &mut bytes, range.start).unwrap();
-        assert!(bytes.iter().all(|byte| *byte == 7));
-    };
-    // The first read says nothing of the next.
-    check(0..MIB);
-    assert_eq!(seen.recv_timeout(PATIENCE).unwrap(), (0..MIB, true));
-    // The second follows it: all the rest comes, and it is not waited for.
-    check(MIB..2 * MIB);
-    read.send(()).unwrap();
-    assert_eq!(seen.recv_timeout(PATIENCE).unwrap(), (MIB..6 * MIB, true));
-    check(5 * MIB..6 * MIB);
+    replica.want_open(num, opened.session, 0..10).unwrap();
+    let id = replica.get(num).unwrap().id;
+    replica
+        .apply(|applying| {
+            let node = applying.find(id)?.unwrap();
+            let mut next = applying.base(&node)?.unwrap();
+            next.object.content.digest = [8; 32];
+            applying.set_object(id, Some(&next), LocalObject::Agreed)
+        })
+        .unwrap();
+    assert_eq!(replica.want_open(num, opened.session, PIECE..PIECE + 1), Err(Errno::STALE));
     replica.close(num, false, opened.session);
+    let again = replica.open_file(num, false, false).unwrap();
+    replica.want_open(num, again.session, PIECE..PIECE + 1).unwrap();
+    replica.close(num, false, again.session);
 }

@@ -11,6 +11,7 @@ use super::error::{Done, Fail};
 use super::files::Open;
 use super::node::{Dirty, Node, ROOT, kind_code, number};
 use super::space::{Recent, weight};
+use super::unsure::Unsure;
 use crate::id::{ObjectId, Seq};
 use crate::object::{Content, Field, Kind, Object, Stored, Time};
 
@@ -43,6 +44,7 @@ pub(super) struct Core {
     pub(super) here: u64,
     here_committed: u64,
     pub(super) recent: Recent,
+    pub(super) unsure: Unsure,
     /// Objects that were pinned themselves.
     pub(super) pins: HashSet<u64>,
     /// The file that was made last.
@@ -58,6 +60,7 @@ impl Core {
         let order = one("SELECT max(n) FROM base_object")?.max(one("SELECT max(n) FROM base_link")?);
         let here = number(one("SELECT max(value) FROM meta WHERE key = 'here'")?.unwrap_or(0));
         let recent = Recent::new(&db)?;
+        let unsure = Unsure::load(&db)?;
         let mut core = Self {
             nodes: HashMap::new(),
             unsaved: HashSet::new(),
@@ -74,6 +77,7 @@ impl Core {
             here,
             here_committed: here,
             recent,
+            unsure,
             pins: HashSet::new(),
             latest: None,
             // Of an earlier process, perhaps.

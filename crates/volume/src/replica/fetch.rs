@@ -1,12 +1,12 @@
 //! Contents that are not here, and how they come.
+//!
+//! A file comes by the pieces that are read. Whoever needs one that somebody else is bringing waits for that one.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use rusqlite::params;
@@ -16,11 +16,23 @@ use super::core::Core;
 use super::error::{Done, Fail};
 use super::node::{State, number};
 use super::{Inner, Replica};
+use crate::content::urgent;
 use crate::id::ObjectId;
-use crate::object::Content;
+use crate::object::{Content, Layout};
 
-/// Told of each range as it comes, in any order.
-pub type Came<'a> = &'a (dyn Fn(Range<u64>) + Sync);
+/// Brought by one call: what came before is noted, should the next fail.
+const STEP: u64 = 32 << 20;
+
+/// A file of which all is wanted, with its empty backing file.
+#[derive(Debug)]
+pub struct Whole {
+    /// Which.
+    pub id: ObjectId,
+    /// What it holds.
+    pub content: Content,
+    /// Where it goes.
+    pub into: File,
+}
 
 /// Brings contents from the store.
 pub trait Fetcher: Send + Sync {
@@ -34,353 +46,235 @@ pub trait Fetcher: Send + Sync {
         content: &Content,
         range: Range<u64>,
         into: &File,
-        came: Came<'_>,
     ) -> Result<Range<u64>, Errno>;
+
+    /// What would be brought for a range: it with the pieces around its ends.
+    ///
+    /// # Errors
+    /// As for [`fetch`](Self::fetch).
+    fn extent(&self, content: &Content, range: Range<u64>) -> Result<Range<u64>, Errno> {
+        Ok(range.start..range.end.min(content.size))
+    }
+
+    /// Brings small files together, by fewer requests than one for each. Answers for each of them.
+    fn fetch_together(&self, files: &[Whole]) -> Vec<Result<(), Errno>> {
+        let one =
+            |file: &Whole| self.fetch(file.id, &file.content, 0..file.content.size, &file.into).map(drop);
+        files.iter().map(one).collect()
+    }
+
+    /// Whether the store can be reached, as far as is known without asking it.
+    fn is_reachable(&self) -> bool {
+        true
+    }
+
+    /// Whether the way to the store has room for more than what somebody waits for.
+    fn is_fast(&self) -> bool {
+        true
+    }
 }
 
-/// Of a file that is read from one end to the other, so many bytes are asked for ahead: at first, and at most.
-const AHEAD: (u64, u64) = (8 << 20, 256 << 20);
-/// More is asked for ahead where so much came within this time, and less where it took four times as long: who wants
-/// something else of the file waits for it.
-const QUICK: Duration = Duration::from_millis(500);
-/// A reader that stopped is not read ahead for.
-const PATIENCE: Duration = Duration::from_millis(200);
-/// Readers whose places are remembered.
-const READERS: usize = 1024;
+/// What is not here: of which object and content, and which part of it.
+pub(super) type Missing = (ObjectId, Arc<Content>, Range<u64>);
 
-/// Files that are on their way. One at a time brings the content of a file.
+/// What is on its way. Ranges of one content never overlap: each is of whole pieces.
 #[derive(Default)]
 pub(super) struct Fetching {
-    under_way: Mutex<HashMap<u64, UnderWay>>,
-    changed: Condvar,
-    /// Where the next read of a file is expected, and how much was brought before.
-    expected: Mutex<HashMap<u64, (u64, u64)>>,
-    ended: AtomicBool,
+    flights: Mutex<HashMap<u64, Vec<Range<u64>>>>,
+    landed: Condvar,
 }
 
-#[derive(Default)]
-struct UnderWay {
-    /// What is being brought.
-    part: Range<u64>,
-    /// What is in the backing file, in order, with something between any two. It may not last yet.
-    came: Vec<Range<u64>>,
-    /// How far readers asked.
-    asked: u64,
-    failed: Option<Errno>,
-    /// Who waits for something that is not being brought.
-    others: u32,
+/// A range that this thread brings, and nobody else.
+pub(super) struct Flight<'a> {
+    fetching: &'a Fetching,
+    num: u64,
+    range: Range<u64>,
 }
-
-/// Whoever has it is the one who brings the content of a file.
-pub(super) struct Turn<'a>(&'a Fetching, u64);
 
 impl Fetching {
-    /// The turn, where nobody has it.
-    fn try_turn(&self, num: u64) -> Option<Turn<'_>> {
-        match self.under_way.lock().entry(num) {
-            Entry::Occupied(_) => None,
-            Entry::Vacant(free) => {
-                free.insert(UnderWay::default());
-                Some(Turn(self, num))
-            }
+    /// What of a range nobody brings yet, from its beginning on; `None` once somebody has, who was waited for.
+    fn take(&self, num: u64, range: Range<u64>) -> Option<Flight<'_>> {
+        let mut flights = self.flights.lock();
+        let under_way = flights.entry(num).or_default();
+        if under_way.iter().any(|flight| flight.contains(&range.start) || *flight == range) {
+            self.landed.wait(&mut flights);
+            return None;
         }
+        let next = under_way.iter().map(|flight| flight.start).filter(|start| *start > range.start).min();
+        let range = range.start..next.map_or(range.end, |next| next.min(range.end));
+        under_way.push(range.clone());
+        Some(Flight { fetching: self, num, range })
     }
 
-    /// Waits until nobody else brings the content of a file.
-    pub(super) fn turn(&self, num: u64) -> Turn<'_> {
-        loop {
-            if let Some(turn) = self.try_turn(num) {
-                return turn;
-            }
-            let mut all = self.under_way.lock();
-            if let Some(under_way) = all.get_mut(&num) {
-                under_way.others += 1;
-                self.changed.notify_all();
-                self.changed.wait(&mut all);
-                if let Some(under_way) = all.get_mut(&num) {
-                    under_way.others = under_way.others.saturating_sub(1);
-                }
-            }
+    /// Once nobody brings any part of a file: nobody does as long as this is held.
+    pub(super) fn hold(&self, num: u64) -> Flight<'_> {
+        let mut flights = self.flights.lock();
+        while flights.contains_key(&num) {
+            self.landed.wait(&mut flights);
         }
+        flights.insert(num, vec![0..u64::MAX]);
+        Flight { fetching: self, num, range: 0..u64::MAX }
     }
 
-    /// Reads no more ahead, and waits until nothing is on its way.
-    pub(super) fn end(&self) {
-        self.ended.store(true, Ordering::Relaxed);
-        let mut all = self.under_way.lock();
-        while !all.is_empty() {
-            self.changed.notify_all();
-            self.changed.wait(&mut all);
+    /// The same for a whole file that nobody brings any part of; does not wait.
+    pub(super) fn try_take(&self, num: u64, size: u64) -> Option<Flight<'_>> {
+        let mut flights = self.flights.lock();
+        let under_way = flights.entry(num).or_default();
+        if !under_way.is_empty() {
+            return None;
         }
-    }
-
-    /// A reader is at a place.
-    fn asked(&self, num: u64, range: &Range<u64>) {
-        if let Some(under_way) = self.under_way.lock().get_mut(&num)
-            && range.start <= under_way.part.end
-            && under_way.asked < range.end
-        {
-            under_way.asked = range.end;
-            self.changed.notify_all();
-        }
-    }
-
-    /// Waits for what is on its way. `false`: it is not there, and nobody brings the file.
-    fn arrives(&self, num: u64, range: &Range<u64>) -> Result<bool, Errno> {
-        let mut all = self.under_way.lock();
-        loop {
-            let Some(under_way) = all.get_mut(&num) else { return Ok(false) };
-            if under_way.came.iter().any(|came| came.start <= range.start && came.end >= range.end) {
-                return Ok(true);
-            }
-            if let Some(errno) = under_way.failed {
-                return Err(errno);
-            }
-            let is_other = range.start > under_way.part.end;
-            under_way.others += u32::from(is_other);
-            self.changed.notify_all();
-            self.changed.wait(&mut all);
-            if let Some(under_way) = all.get_mut(&num) {
-                under_way.others = under_way.others.saturating_sub(u32::from(is_other));
-            }
-        }
-    }
-
-    /// How much is to be asked for, from a place on.
-    fn ahead(&self, num: u64, wanted: &Range<u64>) -> u64 {
-        let expected = self.expected.lock().get(&num).copied();
-        match expected {
-            Some((next, before)) if next == wanted.start => before,
-            _ => 0,
-        }
-    }
-
-    fn expect(&self, num: u64, next: u64, length: u64) {
-        let mut expected = self.expected.lock();
-        if expected.len() >= READERS {
-            expected.clear();
-        }
-        expected.insert(num, (next, length));
+        under_way.push(0..size);
+        Some(Flight { fetching: self, num, range: 0..size })
     }
 }
 
-impl Turn<'_> {
-    fn brings(&self, part: &Range<u64>) {
-        if let Some(under_way) = self.0.under_way.lock().get_mut(&self.1) {
-            under_way.part = part.clone();
-        }
-    }
-
-    fn came(&self, range: Range<u64>) {
-        if let Some(under_way) = self.0.under_way.lock().get_mut(&self.1) {
-            merge(&mut under_way.came, range);
-        }
-        self.0.changed.notify_all();
-    }
-
-    fn failed(&self, errno: Errno) {
-        if let Some(under_way) = self.0.under_way.lock().get_mut(&self.1) {
-            under_way.failed = Some(errno);
-        }
-        self.0.changed.notify_all();
-    }
-
-    /// Whether a reader comes near the end of what was brought, and nobody wants anything else.
-    fn goes_on(&self, part: &Range<u64>) -> bool {
-        let middle = part.start + (part.end - part.start) / 2;
-        let until = Instant::now() + PATIENCE;
-        let mut all = self.0.under_way.lock();
-        loop {
-            match all.get(&self.1) {
-                _ if self.0.ended.load(Ordering::Relaxed) => return false,
-                Some(under_way) if under_way.others == 0 && under_way.asked < middle => {}
-                Some(under_way) => return under_way.others == 0,
-                None => return false,
-            }
-            if self.0.changed.wait_until(&mut all, until).timed_out() {
-                return false;
-            }
-        }
-    }
-}
-
-impl Drop for Turn<'_> {
+impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        self.0.under_way.lock().remove(&self.1);
-        self.0.changed.notify_all();
-    }
-}
-
-/// Adds a range to others.
-fn merge(all: &mut Vec<Range<u64>>, range: Range<u64>) {
-    all.push(range);
-    all.sort_by_key(|range| range.start);
-    let mut merged: Vec<Range<u64>> = Vec::with_capacity(all.len());
-    for range in all.drain(..) {
-        match merged.last_mut() {
-            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-            _ => merged.push(range),
+        let mut flights = self.fetching.flights.lock();
+        if let Some(under_way) = flights.get_mut(&self.num) {
+            under_way.retain(|range| *range != self.range);
+            if under_way.is_empty() {
+                flights.remove(&self.num);
+            }
         }
+        self.fetching.landed.notify_all();
     }
-    *all = merged;
 }
 
 impl Replica {
-    /// Returns once a range of a file is in its backing file. Where reads follow one another, more is brought ahead.
+    /// Returns once a range of a file is in its backing file.
     ///
     /// # Errors
     /// ENETUNREACH at once where it is not here and the store cannot be reached; ESTALE; EIO; ENOSPC.
     pub fn want(&self, num: u64, range: Range<u64>) -> Result<(), Errno> {
-        let fetching = &self.inner.shared.fetching;
-        loop {
-            fetching.asked(num, &range);
-            let Some((_, content, wanted)) = self.inner.missing(num, &range)? else { return Ok(()) };
-            if fetching.arrives(num, &(range.start..range.end.min(content.size)))? {
-                return Ok(());
-            }
-            let fetcher = self.inner.shared.fetcher.read().clone().ok_or(Errno::NETUNREACH)?;
-            let length = fetching.ahead(num, &wanted);
-            let end = wanted.end.max(wanted.start.saturating_add(length)).min(content.size);
-            let part = wanted.start..end;
-            // Where somebody else has the turn by now, that is waited for as any other.
-            if end == wanted.end {
-                if let Some(turn) = fetching.try_turn(num) {
-                    self.inner.bring(part, &*fetcher, false, &turn)?;
-                }
-                continue;
-            }
-            let inner = self.inner.clone();
-            let (tell, told) = std::sync::mpsc::sync_channel(1);
-            let bring = move || {
-                let turn = inner.shared.fetching.try_turn(num);
-                tell.send(()).ok();
-                if let Some(turn) = turn {
-                    inner.bring(part, &*fetcher, true, &turn).ok();
-                }
-            };
-            let thread = std::thread::Builder::new().name("fetch".into()).spawn(bring);
-            thread.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
-            told.recv().ok();
+        self.inner.want_for_user(num, range)
+    }
+
+    /// Whether the way to the store has room for what nobody waits for.
+    pub fn is_way_fast(&self) -> bool {
+        self.inner.shared.fetcher.read().as_ref().is_none_or(|fetcher| fetcher.is_fast())
+    }
+
+    /// The same for who has the file open: what comes is what it held when it was opened.
+    ///
+    /// # Errors
+    /// As for [`want`](Self::want). ESTALE too where it holds something else by now.
+    pub fn want_open(&self, num: u64, session: u64, range: Range<u64>) -> Result<(), Errno> {
+        let current = self.inner.core.lock().opens.get(&num).map(|open| open.session);
+        if current != Some(session) {
+            return Err(Errno::STALE);
         }
+        self.want(num, range)
     }
 }
 
 impl Inner {
-    /// Brings a part of a file; where readers go on, what follows.
-    fn bring(
-        &self,
-        part: Range<u64>,
-        fetcher: &dyn Fetcher,
-        ahead: bool,
-        turn: &Turn<'_>,
-    ) -> Result<(), Errno> {
-        let done = self.bring_parts(part, fetcher, ahead, turn);
-        if let Err(errno) = done {
-            turn.failed(errno);
-        }
-        done
-    }
-
-    fn bring_parts(
-        &self,
-        mut part: Range<u64>,
-        fetcher: &dyn Fetcher,
-        ahead: bool,
-        turn: &Turn<'_>,
-    ) -> Result<(), Errno> {
-        let num = turn.1;
-        std::thread::scope(|scope| {
-            let mut noting: Option<std::thread::ScopedJoinHandle<'_, Result<(), Errno>>> = None;
-            let mut note = |next| match noting.take() {
-                Some(before) => {
-                    noting = next;
-                    before.join().unwrap_or(Err(Errno::IO))
-                }
-                None => {
-                    noting = next;
-                    Ok(())
-                }
-            };
-            // Somebody may have brought it meanwhile.
-            while let Some((id, content, wanted)) = self.missing(num, &part)? {
-                let file = Arc::new(self.shared.files.obtain(num).map_err(errno)?);
-                if file.metadata().map_err(errno)?.len() != content.size {
-                    file.set_len(content.size).map_err(errno)?;
-                }
-                turn.brings(&part);
-                let begun = Instant::now();
-                let brought = match wanted.is_empty() {
-                    true => wanted.clone(),
-                    false => fetcher.fetch(id, &content, wanted.clone(), &file, &|came| turn.came(came))?,
-                };
-                if brought.start > wanted.start || brought.end <= wanted.start && !wanted.is_empty() {
-                    tracing::error!("bytes {wanted:?} of object {num} were wanted, {brought:?} were brought");
-                    return Err(Errno::IO);
-                }
-                turn.came(brought.clone());
-                let next = part.start.max(brought.end);
-                let size = content.size;
-                let keep = move || self.note_brought(num, &content, brought, &file);
-                if !ahead {
-                    keep()?;
-                    if next >= part.end {
-                        // Who goes on from here reads one after the other.
-                        self.shared.fetching.expect(num, next, AHEAD.0);
-                        break;
-                    }
-                    part.start = next;
-                    continue;
-                }
-                note(Some(scope.spawn(keep)))?;
-                if next < part.end {
-                    part.start = next;
-                    continue;
-                }
-                let length = part.end - part.start;
-                let length = match begun.elapsed() {
-                    took if took < QUICK => (length * 2).min(AHEAD.1),
-                    took if took > QUICK * 4 => (length / 2).max(AHEAD.0),
-                    _ => length,
-                };
-                self.shared.fetching.expect(num, next, length);
-                if next >= size || !turn.goes_on(&part) {
-                    break;
-                }
-                part = next..next.saturating_add(length).min(size);
+    fn want_for_user(&self, num: u64, range: Range<u64>) -> Result<(), Errno> {
+        let Some((_, content, _)) = self.missing(num, &range)? else {
+            self.shared.ahead.read(self, num, &range, None);
+            return Ok(());
+        };
+        let _urgent = urgent::begin();
+        self.shared.ahead.read(self, num, &range, Some(content.size));
+        self.want(num, range).inspect_err(|errno| {
+            if *errno == Errno::NETUNREACH {
+                self.note_unmet(num);
             }
-            note(None)
         })
     }
 
-    /// What was brought is here from now on: it lasts.
-    fn note_brought(
+    pub(super) fn want(&self, num: u64, range: Range<u64>) -> Result<(), Errno> {
+        loop {
+            let Some((_, content, part)) = self.missing(num, &range)? else { return Ok(()) };
+            if let Layout::Inline(bytes) = &content.layout
+                && bytes.len() as u64 == content.size
+            {
+                self.unfold(num, &content, bytes)?;
+                continue;
+            }
+            let fetcher = self.shared.fetcher.read().clone().filter(|fetcher| fetcher.is_reachable());
+            let fetcher = fetcher.ok_or(Errno::NETUNREACH)?;
+            let part = part.start..part.end.min(part.start.saturating_add(STEP));
+            let extent = match part.is_empty() {
+                true => part,
+                false => fetcher.extent(&content, part)?,
+            };
+            let Some(flight) = self.shared.fetching.take(num, extent) else { continue };
+            // Somebody may have brought it meanwhile, or replaced it.
+            match self.missing(num, &flight.range)? {
+                Some((id, now, part)) if now.is_same(&content) => {
+                    self.fetch(&*fetcher, num, id, &content, part)?;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn fetch(
         &self,
+        fetcher: &dyn Fetcher,
         num: u64,
+        id: ObjectId,
         content: &Content,
-        brought: Range<u64>,
-        file: &File,
+        part: Range<u64>,
     ) -> Result<(), Errno> {
-        file.sync_data().map_err(errno)?;
-        let complete = self.change(|core, _| core.brought(num, content, brought, file))?;
+        let file = self.empty(num, content.size)?;
+        let brought = match part.is_empty() {
+            true => part.clone(),
+            false => fetcher.fetch(id, content, part.clone(), &file)?,
+        };
+        if brought.start > part.start || brought.end <= part.start && !part.is_empty() {
+            tracing::error!("bytes {part:?} of object {num} were wanted, {brought:?} were brought");
+            return Err(Errno::IO);
+        }
+        self.note_brought(&[(num, content, brought, &file)])
+    }
+
+    /// A very small file is in the database: no store is asked for it.
+    fn unfold(&self, num: u64, content: &Content, bytes: &[u8]) -> Result<(), Errno> {
+        let Some(_flight) = self.shared.fetching.take(num, 0..content.size) else { return Ok(()) };
+        let file = self.empty(num, content.size)?;
+        file.write_all_at(bytes, 0).map_err(errno)?;
+        self.note_brought(&[(num, content, 0..content.size, &file)])
+    }
+
+    /// The backing file of a content that comes.
+    pub(super) fn empty(&self, num: u64, size: u64) -> Result<File, Errno> {
+        let file = self.shared.files.obtain(num).map_err(errno)?;
+        if file.metadata().map_err(errno)?.len() != size {
+            file.set_len(size).map_err(errno)?;
+        }
+        Ok(file)
+    }
+
+    pub(super) fn note_brought(&self, all: &[(u64, &Content, Range<u64>, &File)]) -> Result<(), Errno> {
+        let complete = self.change(|core, _| {
+            let mut complete = Vec::new();
+            for (num, content, range, file) in all {
+                match core.brought(*num, content, range.clone(), file) {
+                    Ok(true) => complete.push(*num),
+                    // It was removed meanwhile.
+                    Ok(false) | Err(Fail { errno: Errno::STALE, .. }) => {}
+                    Err(fail) => return Err(fail),
+                }
+            }
+            Ok(complete)
+        })?;
         self.shared.space.poke();
-        if complete && let Some(caches) = self.shared.caches.get() {
-            caches.object_changed(num);
+        if let Some(caches) = self.shared.caches.get() {
+            complete.iter().for_each(|num| caches.object_changed(*num));
         }
         Ok(())
     }
 
     /// The first part of a range that is not here, with what it is a part of.
-    fn missing(
-        &self,
-        num: u64,
-        range: &Range<u64>,
-    ) -> Result<Option<(ObjectId, Content, Range<u64>)>, Errno> {
-        let missing = |core: &mut Core| {
+    pub(super) fn missing(&self, num: u64, range: &Range<u64>) -> Result<Option<Missing>, Errno> {
+        self.read(|core| {
             let node = core.node(num)?;
             if node.state == State::Complete || !node.is_regular() {
                 return Ok(None);
             }
-            let content = core.content(num)?;
+            let content = Arc::new(core.content(num)?);
             let end = range.end.min(content.size);
             let mut at = range.start.min(end);
             if content.size == 0 {
@@ -395,12 +289,11 @@ impl Inner {
                 }
             }
             Ok((at < end).then_some((node.id, content, at..end)))
-        };
-        missing(&mut self.core.lock()).map_err(|fail: Fail| fail.errno)
+        })
     }
 }
 
-fn errno(error: std::io::Error) -> Errno {
+pub(super) fn errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
@@ -430,8 +323,16 @@ impl Core {
         if is_gone || node.state == State::Complete || !self.content(num)?.is_same(content) {
             return Ok(false);
         }
-        let mut merged = self.present(num)?;
-        merge(&mut merged, range);
+        let mut all = self.present(num)?;
+        all.push(range);
+        all.sort_by_key(|range| range.start);
+        let mut merged: Vec<Range<u64>> = Vec::with_capacity(all.len());
+        for range in all {
+            match merged.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => merged.push(range),
+            }
+        }
         self.forget_present(num)?;
         if matches!(merged[..], [ref only] if only.start == 0 && only.end >= content.size) {
             node.state = State::Complete;
@@ -443,6 +344,9 @@ impl Core {
             }
             node.state = State::Partial;
         }
+        self.note_unsure(num)?;
+        // It came to be opened: it is not the first to leave.
+        self.note_open(num)?;
         let complete = node.state == State::Complete;
         self.save(node);
         Ok(complete)

@@ -102,6 +102,15 @@ impl Files {
         }
     }
 
+    /// Has all files be on the disk.
+    pub(super) fn sync_all(&self) -> Result<(), Errno> {
+        rustix::fs::syncfs(&self.data_dir()?)
+    }
+
+    fn data_dir(&self) -> Result<File, Errno> {
+        File::open(&self.data).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    }
+
     /// Numbers of files from one on.
     pub(super) fn numbers_from(&self, first: u64) -> io::Result<Vec<u64>> {
         let hex = |name: std::ffi::OsString| u64::from_str_radix(name.to_str()?, 16).ok();

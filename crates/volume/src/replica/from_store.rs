@@ -4,21 +4,126 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::fetch::{Came, Fetcher};
-use crate::content::{ContentError, ContentStore};
+use super::fetch::{Fetcher, Whole};
+use crate::content::{ContentError, ContentStore, Quality};
 use crate::id::ObjectId;
-use crate::object::{Content, Layout};
+use crate::object::{Content, Layout, Piece};
 use crate::store::MetaStore;
+
+/// Pieces that are remembered, of the files that were wanted last.
+const PIECES: usize = 1 << 18;
+
+/// Out of reach once, out of reach for so long: nobody waits for each file anew.
+const GONE: Duration = Duration::from_secs(2);
+
+/// The pieces of a content, by its digest.
+type Known = ([u8; 32], Arc<Vec<Piece>>);
 
 /// Brings what is wanted from where a volume is.
 pub struct FromStore {
     /// Knows where chunks are.
-    pub meta: Arc<dyn MetaStore>,
+    meta: Arc<dyn MetaStore>,
     /// Has them.
-    pub contents: ContentStore,
+    contents: ContentStore,
+    /// Pieces by digest, the last wanted last.
+    pieces: Mutex<Vec<Known>>,
+    is_reachable: Box<dyn Fn() -> bool + Send + Sync>,
+    gone: Mutex<Option<Instant>>,
+}
+
+impl FromStore {
+    /// `meta` knows where the chunks are that `contents` has.
+    pub fn new(meta: Arc<dyn MetaStore>, contents: ContentStore) -> Self {
+        Self {
+            meta,
+            contents,
+            pieces: Mutex::default(),
+            is_reachable: Box::new(|| true),
+            gone: Mutex::default(),
+        }
+    }
+
+    /// Says who knows whether the store is to be asked.
+    pub fn reachable_as(mut self, is_reachable: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.is_reachable = Box::new(is_reachable);
+        self
+    }
+
+    /// How good the way to the store is.
+    pub fn quality(&self) -> Quality {
+        self.contents.link().quality()
+    }
+
+    /// Asks the store something small, to know how long that takes.
+    pub fn probe(&self) {
+        for _ in 0..2 {
+            let asked = Instant::now();
+            if self.meta.head().is_ok() {
+                self.contents.link().answered(asked.elapsed());
+            }
+        }
+    }
+
+    fn pieces(&self, content: &Content) -> Result<Arc<Vec<Piece>>, ContentError> {
+        let mut known = self.pieces.lock();
+        if let Some(n) = known.iter().position(|(digest, _)| *digest == content.digest) {
+            let found = known.remove(n);
+            known.push(found.clone());
+            return Ok(found.1);
+        }
+        drop(known);
+        let pieces = Arc::new(self.contents.pieces(&*self.meta, content)?);
+        // Short lists are with the metadata.
+        if matches!(content.layout, Layout::Indirect(_)) {
+            let mut known = self.pieces.lock();
+            known.push((content.digest, pieces.clone()));
+            while known.len() > 1 && known.iter().map(|(_, pieces)| pieces.len()).sum::<usize>() > PIECES {
+                known.remove(0);
+            }
+        }
+        Ok(pieces)
+    }
+
+    fn bring(&self, content: &Content, range: Range<u64>, into: &File) -> Result<Range<u64>, ContentError> {
+        if let Layout::Inline(bytes) = &content.layout {
+            into.write_all_at(bytes, 0).map_err(ContentError::Io)?;
+            return Ok(0..content.size);
+        }
+        let pieces = self.pieces(content)?;
+        self.contents.fetch(&*self.meta, &pieces, range, into, &|_| {})
+    }
+
+    fn errno(&self, what: &dyn std::fmt::Debug, error: ContentError) -> Errno {
+        match error {
+            error if error.is_unreachable() => {
+                tracing::info!("contents of {what:?} are wanted: {error}");
+                *self.gone.lock() = Some(Instant::now());
+                Errno::NETUNREACH
+            }
+            ContentError::Io(error) => Errno::from_io_error(&error).unwrap_or(Errno::IO),
+            error => {
+                tracing::error!("contents of {what:?}: {error}");
+                Errno::IO
+            }
+        }
+    }
+
+    fn together(&self, files: &[Whole]) -> Result<(), ContentError> {
+        let mut wanted = Vec::new();
+        for file in files {
+            match &file.content.layout {
+                Layout::Inline(bytes) => file.into.write_all_at(bytes, 0).map_err(ContentError::Io)?,
+                _ => wanted.push((self.pieces(&file.content)?, &file.into)),
+            }
+        }
+        let wanted: Vec<_> = wanted.iter().map(|(pieces, into)| (&pieces[..], *into)).collect();
+        self.contents.fetch_together(&*self.meta, &wanted)
+    }
 }
 
 impl Fetcher for FromStore {
@@ -28,36 +133,44 @@ impl Fetcher for FromStore {
         content: &Content,
         range: Range<u64>,
         into: &File,
-        came: Came<'_>,
     ) -> Result<Range<u64>, Errno> {
-        self.bring(content, range, into, came).map_err(|error| match error {
-            error if error.is_unreachable() => {
-                tracing::info!("contents of {id} are wanted: {error}");
-                Errno::NETUNREACH
-            }
-            ContentError::Io(error) => Errno::from_io_error(&error).unwrap_or(Errno::IO),
-            error => {
-                tracing::error!("contents of {id}: {error}");
-                Errno::IO
-            }
-        })
+        self.bring(content, range, into).map_err(|error| self.errno(&id, error))
     }
-}
 
-impl FromStore {
-    fn bring(
-        &self,
-        content: &Content,
-        range: Range<u64>,
-        into: &File,
-        came: Came<'_>,
-    ) -> Result<Range<u64>, ContentError> {
-        let meta = &*self.meta;
-        if let Layout::Inline(bytes) = &content.layout {
-            into.write_all_at(bytes, 0).map_err(ContentError::Io)?;
+    fn extent(&self, content: &Content, range: Range<u64>) -> Result<Range<u64>, Errno> {
+        if let Layout::Inline(_) = content.layout {
             return Ok(0..content.size);
         }
-        let pieces = self.contents.pieces(meta, content)?;
-        self.contents.fetch(meta, &pieces, range, into, came)
+        let pieces = self.pieces(content).map_err(|error| self.errno(&"a file", error))?;
+        let (mut first, mut past, mut offset) = (None, range.end, 0);
+        for piece in &*pieces {
+            let end = offset + piece.length();
+            if end > range.start && offset < range.end {
+                first.get_or_insert(offset);
+                past = end;
+            }
+            offset = end;
+        }
+        Ok(first.unwrap_or(range.start)..past)
+    }
+
+    fn fetch_together(&self, files: &[Whole]) -> Vec<Result<(), Errno>> {
+        match self.together(files) {
+            Ok(()) => vec![Ok(()); files.len()],
+            Err(error) if error.is_unreachable() => vec![Err(self.errno(&"files", error)); files.len()],
+            // One of them is to blame: each by itself.
+            Err(_) => {
+                let one = |file: &Whole| self.fetch(file.id, &file.content, 0..file.content.size, &file.into);
+                files.iter().map(|file| one(file).map(drop)).collect()
+            }
+        }
+    }
+
+    fn is_reachable(&self) -> bool {
+        (self.is_reachable)() && self.gone.lock().is_none_or(|gone| gone.elapsed() >= GONE)
+    }
+
+    fn is_fast(&self) -> bool {
+        !self.quality().is_slow
     }
 }

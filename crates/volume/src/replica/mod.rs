@@ -7,6 +7,7 @@
 //! What is changed lasts from the next `sync` on; without one it is committed within 20 ms, which outlives the
 //! process but not the machine. A replica that was killed at any point is whole when it is opened again.
 
+mod ahead;
 #[cfg(test)]
 mod ahead_tests;
 mod apply;
@@ -30,9 +31,13 @@ mod space;
 #[cfg(test)]
 mod space_tests;
 mod spare;
+#[cfg(test)]
+mod spare_tests;
 mod tend;
 #[cfg(test)]
 mod tests;
+mod unmet;
+mod unsure;
 mod xattrs;
 
 use std::path::{Path, PathBuf};
@@ -48,7 +53,7 @@ pub use apply::{Applying, LocalObject};
 pub use attributes::Set;
 pub use conflicts::{InConflict, Version};
 pub use error::ReplicaError;
-pub use fetch::{Came, Fetcher};
+pub use fetch::{Fetcher, Whole};
 pub use from_store::FromStore;
 pub use names::{Listed, New, Rename};
 pub use node::{Dirty, Node, ROOT, State};
@@ -141,7 +146,8 @@ impl std::fmt::Debug for Options {
 pub struct Replica {
     inner: Arc<Inner>,
     _keeper: Option<Keeper>,
-    /// Ends before the database does.
+    /// End before the database does.
+    _workers: Option<ahead::Workers>,
     _committer: Option<Committer>,
 }
 
@@ -159,6 +165,8 @@ struct Shared {
     clock: Clock,
     durable: Durable,
     fetching: Fetching,
+    ahead: ahead::Ahead,
+    unmet: unmet::Unmet,
     /// Rings when what is here may have changed.
     space: space::Bell,
     fetcher: RwLock<Option<Arc<dyn Fetcher>>>,
@@ -207,6 +215,8 @@ impl Replica {
             clock: options.clock,
             durable,
             fetching: Fetching::default(),
+            ahead: ahead::Ahead::default(),
+            unmet: unmet::Unmet::default(),
             space: space::Bell::default(),
             fetcher: RwLock::new(None),
             caches: OnceLock::new(),
@@ -217,13 +227,14 @@ impl Replica {
             _lock: lock,
         };
         let inner = Arc::new(Inner { core: Mutex::new(core), shared });
-        let (mut committer, mut keeper) = (None, None);
+        let (mut committer, mut keeper, mut workers) = (None, None, None);
         if options.background {
             let failed = |error| files::unusable(&path, error);
             committer = Some(Committer::start(inner.clone(), &path).map_err(failed)?);
             keeper = Some(Keeper::start(inner.clone()).map_err(failed)?);
+            workers = Some(ahead::Workers::start(inner.clone()).map_err(failed)?);
         }
-        Ok(Self { inner, _keeper: keeper, _committer: committer })
+        Ok(Self { inner, _keeper: keeper, _workers: workers, _committer: committer })
     }
 
     /// The volume, as it was opened.
@@ -307,7 +318,7 @@ impl Replica {
     }
 
     fn read<T>(&self, read: impl FnOnce(&mut Core) -> Done<T>) -> Result<T, Errno> {
-        read(&mut self.inner.core.lock()).map_err(|fail| fail.errno)
+        self.inner.read(read)
     }
 
     /// Makes a change, all of it or nothing.
@@ -317,6 +328,10 @@ impl Replica {
 }
 
 impl Inner {
+    fn read<T>(&self, read: impl FnOnce(&mut Core) -> Done<T>) -> Result<T, Errno> {
+        read(&mut self.core.lock()).map_err(|fail| fail.errno)
+    }
+
     fn change<T>(&self, change: impl FnOnce(&mut Core, &Shared) -> Done<T>) -> Result<T, Errno> {
         let mut core = self.core.lock();
         let done = change(&mut core, &self.shared);

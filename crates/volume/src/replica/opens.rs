@@ -39,7 +39,7 @@ impl Replica {
     pub fn open_file(&self, num: u64, write: bool, truncate: bool) -> Result<Opened, Errno> {
         let mut mark = false;
         // Nobody brings what the file held while it is emptied.
-        let turn = (write && truncate).then(|| self.inner.shared.fetching.turn(num));
+        let alone = (write && truncate).then(|| self.inner.shared.fetching.hold(num));
         let opened = loop {
             let missing = {
                 let mut core = self.inner.core.lock();
@@ -48,6 +48,11 @@ impl Replica {
                     crate::object::Kind::Regular => {}
                     crate::object::Kind::Directory => return Err(Errno::ISDIR),
                     _ => return Err(Errno::INVAL),
+                }
+                if write && core.is_unsure(num) {
+                    drop(core);
+                    self.inner.make_one_sure(num)?;
+                    continue;
                 }
                 if !write || truncate || node.state == State::Complete {
                     break open(&mut core, &self.inner.shared, node, write, truncate, &mut mark)
@@ -69,7 +74,7 @@ impl Replica {
             self.close(num, write, opened.session);
             return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
         }
-        drop(turn);
+        drop(alone);
         Ok(opened)
     }
 

@@ -21,10 +21,12 @@ pub(super) fn recover(
     let failed = |fail: Fail| unusable(std::path::Path::new("the replica"), fail.errno.into());
     if is_new {
         begin_empty(core, options).map_err(failed)?;
+        core.doubt().map_err(failed)?;
         return core.commit().map_err(failed);
     }
     is_ours(core, "volume", &options.volume)?;
     is_ours(core, "node", options.node.as_str())?;
+    core.doubt().map_err(failed)?;
     note_writes(core, files).map_err(failed)?;
     bury_nameless(core).map_err(failed)?;
     core.commit().map_err(failed)?;

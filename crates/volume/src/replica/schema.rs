@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use super::ReplicaError;
 
 /// The format that this version writes. Older ones are migrated when opened, newer ones refused.
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
 
 /// `object.num` is the inode number that users see; it is never given to another object. `link.set_seq` is 0 until the
 /// store has the name. Rows of `base_*` are there only for what was changed here since both sides last agreed, with what
@@ -45,6 +45,9 @@ CREATE INDEX object_away ON object (num) WHERE kind = 0 AND state < 2;
 CREATE INDEX object_pinned ON object (num) WHERE pinned = 1;
 ";
 
+/// What came with format 3: files of which something came that is not on the disk for sure.
+const UNSURE: &str = "CREATE TABLE unsure (num INTEGER PRIMARY KEY);";
+
 /// A connection that commits without waiting for the disk: what must last waits by itself.
 pub(super) fn prepare(db: &Connection) -> Result<(), ReplicaError> {
     db.pragma_update(None, "journal_mode", "WAL")?;
@@ -64,23 +67,25 @@ pub(super) fn create(db: &Connection) -> Result<bool, ReplicaError> {
         db.query_row("SELECT 1 FROM sqlite_master WHERE name = 'meta'", [], |_| Ok(())).optional()?.is_some();
     if there {
         let found: u32 = db.query_row("SELECT value FROM meta WHERE key = 'format'", [], |row| row.get(0))?;
-        return match found {
-            FORMAT => Ok(false),
-            1 => {
-                // What is here was not counted.
-                db.execute_batch(&format!(
-                    "BEGIN; {SPACE} INSERT OR REPLACE INTO meta SELECT 'here',
-                        (SELECT coalesce(sum((size + 4095) / 4096 * 4096), 0) FROM object WHERE kind = 0 AND state = 2)
-                        + (SELECT coalesce(sum(past - first), 0) FROM present);
-                     UPDATE meta SET value = {FORMAT} WHERE key = 'format'; COMMIT;"
-                ))?;
-                Ok(false)
-            }
-            _ => Err(ReplicaError::Format { found, known: FORMAT }),
+        if !(1..=FORMAT).contains(&found) {
+            return Err(ReplicaError::Format { found, known: FORMAT });
+        }
+        // What is here was not counted before.
+        let counted = "INSERT OR REPLACE INTO meta SELECT 'here',
+            (SELECT coalesce(sum((size + 4095) / 4096 * 4096), 0) FROM object WHERE kind = 0 AND state = 2)
+            + (SELECT coalesce(sum(past - first), 0) FROM present);";
+        let steps = match found {
+            1 => format!("{SPACE} {counted} {UNSURE}"),
+            2 => UNSURE.to_owned(),
+            _ => return Ok(false),
         };
+        db.execute_batch(&format!(
+            "BEGIN; {steps} UPDATE meta SET value = {FORMAT} WHERE key = 'format'; COMMIT;"
+        ))?;
+        return Ok(false);
     }
     db.execute_batch(&format!(
-        "BEGIN; {TABLES} {SPACE} INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;"
+        "BEGIN; {TABLES} {SPACE} {UNSURE} INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;"
     ))?;
     Ok(true)
 }

@@ -17,7 +17,7 @@ const SIZE: u64 = 3 * 4096 + 5;
 /// A store that has everything: each byte is its place, as far as a byte can tell.
 struct Everything;
 
-fn byte(at: u64) -> u8 {
+pub(super) fn byte(at: u64) -> u8 {
     (at % 251) as u8
 }
 
@@ -28,7 +28,6 @@ impl Fetcher for Everything {
         content: &Content,
         range: Range<u64>,
         into: &File,
-        _: super::Came<'_>,
     ) -> Result<Range<u64>, Errno> {
         let range = range.start / 4096 * 4096..(range.end.div_ceil(4096) * 4096).min(content.size);
         let bytes: Vec<u8> = range.clone().map(byte).collect();
@@ -47,7 +46,7 @@ fn open(path: &Path) -> Replica {
 }
 
 /// A file that the store has, by its name in a directory.
-fn stored(replica: &Replica, parent: u64, name: &str, size: u64) -> u64 {
+pub(super) fn stored(replica: &Replica, parent: u64, name: &str, size: u64) -> u64 {
     let id = ObjectId(rand::random());
     let content = Content { size, digest: [9; 32], layout: Layout::Pieces(Vec::new()) };
     let object = Object {
@@ -80,7 +79,7 @@ fn read(replica: &Replica, num: u64) -> Vec<u8> {
     bytes
 }
 
-fn whole(size: u64) -> Vec<u8> {
+pub(super) fn whole(size: u64) -> Vec<u8> {
     (0..size).map(byte).collect()
 }
 
@@ -245,9 +244,8 @@ fn what_comes_into_a_file_that_left_is_not_here() {
             content: &Content,
             range: Range<u64>,
             into: &File,
-            came: super::Came<'_>,
         ) -> Result<Range<u64>, Errno> {
-            let brought = Everything.fetch(id, content, range, into, came);
+            let brought = Everything.fetch(id, content, range, into);
             if !self.2.swap(true, std::sync::atomic::Ordering::Relaxed) {
                 self.0.evict(u64::MAX).unwrap();
                 assert_eq!(state(&self.0, self.1), State::Absent);
@@ -269,23 +267,27 @@ fn what_comes_into_a_file_that_left_is_not_here() {
 }
 
 #[test]
-fn a_replica_of_format_1_is_brought_up() {
-    let dir = tempfile::tempdir().unwrap();
-    let replica = open(dir.path());
-    let num = stored(&replica, ROOT, "file", SIZE);
-    read(&replica, num);
-    let here = counted(&replica);
-    drop(replica);
-    let db = rusqlite::Connection::open(dir.path().join("replica.db")).unwrap();
-    db.execute_batch(
-        "DROP TABLE recent; DROP INDEX object_away; DROP INDEX object_pinned; DELETE FROM meta WHERE key = 'here';
-         UPDATE meta SET value = 1 WHERE key = 'format'",
-    )
-    .unwrap();
-    drop(db);
-    let replica = open(dir.path());
-    assert_eq!(counted(&replica), here);
-    assert_eq!(read(&replica, num), whole(SIZE));
+fn replicas_of_older_formats_are_brought_up() {
+    for format in [1, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let replica = open(dir.path());
+        let num = stored(&replica, ROOT, "file", SIZE);
+        read(&replica, num);
+        let here = counted(&replica);
+        drop(replica);
+        let db = rusqlite::Connection::open(dir.path().join("replica.db")).unwrap();
+        let first = "DROP TABLE recent; DROP INDEX object_away; DROP INDEX object_pinned;
+            DELETE FROM meta WHERE key = 'here';";
+        let first = if format == 1 { first } else { "" };
+        let then =
+            format!("{first} DROP TABLE unsure; UPDATE meta SET value = {format} WHERE key = 'format'");
+        db.execute_batch(&then).unwrap();
+        drop(db);
+        let replica = open(dir.path());
+        assert_eq!(counted(&replica), here);
+        assert_eq!(state(&replica, num), State::Complete);
+        assert_eq!(read(&replica, num), whole(SIZE));
+    }
 }
 
 #[test]

@@ -97,7 +97,6 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.inner.shared.fetching.end();
         let spare = &self.inner.shared.spare;
         spare.state.lock().ended = true;
         spare.wake.notify_one();

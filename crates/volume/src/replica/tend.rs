@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::Replica;
+use crate::content::urgent;
 
 /// How much of a volume a node keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -50,7 +51,9 @@ const LOOK: Duration = Duration::from_secs(30);
 /// After what was wanted could not be had: from the first, each twice as long, to the second.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// Files that are asked for together.
-const FILES: u32 = 256;
+const FILES: u32 = 1024;
+/// Files that are brought together, before who waits for others comes first again.
+const TOGETHER_FILES: usize = 64;
 
 #[derive(Default)]
 struct State {
@@ -82,6 +85,7 @@ impl Tender {
     /// There is no thread.
     pub fn start(replica: Arc<Replica>, keep: Keep) -> io::Result<Self> {
         let state = Arc::new(State::default());
+        replica.read_ahead(keep.role != Role::Remote);
         if keep.limit().is_some() {
             replica.remember_opens();
         }
@@ -165,19 +169,21 @@ fn bring(replica: &Replica, keep: Keep, state: &State) -> Result<(), Errno> {
     let mut after = 0;
     let mut failed = None;
     loop {
-        let away = replica.away(keep.role == Role::Complete, after, FILES)?;
+        // Over a slow way comes what was asked for by name, and nothing else.
+        let all = keep.role == Role::Complete && replica.is_way_fast();
+        let away = replica.away(all, after, FILES)?;
         let Some(&last) = away.last() else { break };
         state.away.store(away.len() as u64, Ordering::Relaxed);
-        for num in away {
+        for some in away.chunks(TOGETHER_FILES) {
             if state.ended.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            match replica.want(num, 0..u64::MAX) {
-                // It was removed meanwhile.
-                Ok(()) | Err(Errno::STALE) => {}
-                Err(errno @ (Errno::NETUNREACH | Errno::NOSPC)) => return Err(errno),
-                // One that is damaged does not keep the others from coming.
-                Err(errno) => failed = Some(errno),
+            urgent::give_way();
+            match replica.bring(some) {
+                Ok(()) => {}
+                // Damaged ones do not keep the others from coming.
+                Err(errno @ Errno::IO) => failed = Some(errno),
+                Err(errno) => return Err(errno),
             }
         }
         after = last;

@@ -431,7 +431,6 @@ impl Fetcher for Store {
         content: &Content,
         range: std::ops::Range<u64>,
         into: &std::fs::File,
-        _came: super::Came<'_>,
     ) -> Result<std::ops::Range<u64>, Errno> {
         // Whole pieces of ten bytes.
         let range = range.start / 10 * 10..range.end.next_multiple_of(10).min(content.size);

@@ -68,11 +68,14 @@ pub enum OpenError {
     #[error(transparent)]
     Map(#[from] MapError),
     /// It is encrypted.
-    #[error("the contents of volume {0} are encrypted: its key is needed")]
+    #[error("the contents of volume {0} are encrypted: say --key-file FILE")]
     NeedsKey(VolumeName),
     /// It is encrypted with another key, or not.
     #[error("this is not the key of volume {0}")]
     WrongKey(VolumeName),
+    /// It is not encrypted, and a key was given.
+    #[error("volume {0} is not encrypted: leave out its key")]
+    NoKey(VolumeName),
 }
 
 impl FromStr for MetaAddress {
@@ -190,6 +193,7 @@ impl Described {
         match (self.mark, secret) {
             (None, None) => Ok(Keys::open(self.names)),
             (Some(mark), Some(secret)) if secret.mark() == mark => Ok(Keys::sealed(secret)),
+            (None, Some(_)) => Err(OpenError::NoKey(self.name.clone())),
             (Some(_), None) => Err(OpenError::NeedsKey(self.name.clone())),
             _ => Err(OpenError::WrongKey(self.name.clone())),
         }
@@ -274,7 +278,7 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
         xattrs: Default::default(),
     };
     // The contents first: a volume that cannot store any is none.
-    let content = contents(meta, &described, options.secret.as_ref())?;
+    let content = contents(meta, &described, &|described| described.keys(options.secret.as_ref()))?;
     content.probe()?;
     let about = described.to_bytes();
     let keeper: Arc<dyn Keeper> = match meta {
@@ -293,6 +297,21 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
 /// # Errors
 /// [`StoreError::NoVolume`], [`StoreError::Format`]; those of the stores; those of keys.
 pub fn open(meta: &MetaAddress, name: &VolumeName, secret: Option<&Secret>) -> Result<Volume, OpenError> {
+    open_by(meta, name, &|described| described.keys(secret))
+}
+
+/// Opens a volume for who only passes on what is stored: it needs no key, and reads no contents of an encrypted volume.
+///
+/// # Errors
+/// As [`open`], but those of keys.
+pub fn open_blind(meta: &MetaAddress, name: &VolumeName) -> Result<Volume, OpenError> {
+    open_by(meta, name, &|described| Ok(Keys::open(described.names)))
+}
+
+/// Finds the keys of a volume.
+type FindKeys<'a> = dyn Fn(&Described) -> Result<Keys, OpenError> + 'a;
+
+fn open_by(meta: &MetaAddress, name: &VolumeName, keys: &FindKeys<'_>) -> Result<Volume, OpenError> {
     let meta = &meta.of(name)?;
     let (keeper, about): (Arc<dyn Keeper>, _) = match meta {
         MetaAddress::Sqlite(dir) => {
@@ -309,24 +328,24 @@ pub fn open(meta: &MetaAddress, name: &VolumeName, secret: Option<&Secret>) -> R
             let about = store.description()?;
             (Arc::new(store), about)
         }
-        MetaAddress::Gateway(file) => return open_remote(file, name, secret),
+        MetaAddress::Gateway(file) => return open_remote(file, name, keys),
         MetaAddress::Map(_) => return Err(made_elsewhere(meta)),
     };
     let described = Described::from_bytes(&about)?;
     if described.name != *name {
         return Err(StoreError::NoVolume(name.clone()).into());
     }
-    let content = contents(meta, &described, secret)?;
+    let content = contents(meta, &described, keys)?;
     Ok(Volume { meta: keeper.clone(), keeper: Some(keeper), content, described })
 }
 
-fn open_remote(file: &Path, name: &VolumeName, secret: Option<&Secret>) -> Result<Volume, OpenError> {
+fn open_remote(file: &Path, name: &VolumeName, keys: &FindKeys<'_>) -> Result<Volume, OpenError> {
     let credentials = Credentials::load(file)?;
     if credentials.volume != *name {
         return Err(StoreError::NoVolume(name.clone()).into());
     }
     let described = credentials.described()?;
-    let keys = described.keys(secret)?;
+    let keys = keys(&described)?;
     let client = Client::new(credentials).map_err(JoinError::from)?;
     let content = ContentStore::new(Blobs::over(Arc::new(client.blobs())), keys);
     Ok(Volume { meta: Arc::new(client), keeper: None, content, described })
@@ -339,7 +358,7 @@ fn made_elsewhere(meta: &MetaAddress) -> OpenError {
 fn contents(
     meta: &MetaAddress,
     described: &Described,
-    secret: Option<&Secret>,
+    keys: &FindKeys<'_>,
 ) -> Result<ContentStore, OpenError> {
     let blobs = match (&described.data, meta) {
         (DataAddress::Beside, MetaAddress::Sqlite(dir)) => Blobs::directory(&dir.join(DATA))?,
@@ -351,7 +370,7 @@ fn contents(
         (DataAddress::Directory(dir), _) => Blobs::directory(dir)?,
         (DataAddress::S3(bucket, prefix), _) => Blobs::s3(bucket, prefix)?,
     };
-    Ok(ContentStore::new(blobs, described.keys(secret)?))
+    Ok(ContentStore::new(blobs, keys(described)?))
 }
 
 fn make_directory(dir: &Path) -> Result<(), StoreError> {

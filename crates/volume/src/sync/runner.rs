@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -16,6 +16,9 @@ const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_
 
 /// After a round in which nothing went well: what was refused is refused for the same reason at once.
 const REFUSED: Duration = Duration::from_millis(500);
+
+/// Who misses the store has it tried so often.
+const NUDGE: Duration = Duration::from_secs(1);
 
 /// How long a wait for the store's hint is.
 const HINT: Duration = Duration::from_secs(1);
@@ -53,6 +56,7 @@ pub struct Progress {
 struct State {
     progress: Progress,
     woken: bool,
+    nudged: Option<Instant>,
     ended: bool,
 }
 
@@ -109,6 +113,23 @@ impl Shared {
 pub struct Waker(Arc<Shared>);
 
 impl Waker {
+    /// Whether the store is in reach, as far as is known. Where it is not for another reason than somebody's wish, it is tried
+    /// soon.
+    pub fn is_online(&self) -> bool {
+        let mut state = self.0.state.lock();
+        match state.progress.touch {
+            Touch::Online => return true,
+            Touch::Offline => return false,
+            Touch::Unreachable(_) | Touch::Stopped(_) => {}
+        }
+        if state.nudged.is_none_or(|nudged| nudged.elapsed() >= NUDGE) {
+            state.nudged = Some(Instant::now());
+            state.woken = true;
+            self.0.wake.notify_all();
+        }
+        false
+    }
+
     /// There may be something to do.
     pub fn wake(&self) {
         self.0.wake();
@@ -151,7 +172,7 @@ impl Runner {
             held: 0,
             idle: false,
         };
-        let state = Mutex::new(State { progress, woken: true, ended: false });
+        let state = Mutex::new(State { progress, woken: true, nudged: None, ended: false });
         let shared = Arc::new(Shared { state, wake: Condvar::new(), rounds: OnceLock::new() });
         let (one, other) = (shared.clone(), shared.clone());
         let mut runner = Self { shared, threads: Vec::new() };

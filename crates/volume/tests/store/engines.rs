@@ -22,7 +22,7 @@ pub struct Fresh {
     _keep: Option<tempfile::TempDir>,
 }
 
-fn root() -> shunt_volume::object::Object {
+pub fn root() -> shunt_volume::object::Object {
     object(1, Kind::Directory)
 }
 

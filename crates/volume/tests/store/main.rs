@@ -8,3 +8,4 @@ mod leases;
 mod model;
 mod outage;
 mod suite;
+mod tls;

@@ -3,7 +3,7 @@
 use shunt_volume::id::{OwnerId, VolumeName};
 use shunt_volume::store::address::{self, MetaAddress, Options};
 
-use super::settings;
+use super::{key, settings};
 use crate::args::VolumeCreateArgs;
 use crate::base;
 use crate::cmd::print;
@@ -16,14 +16,29 @@ pub fn run(args: &VolumeCreateArgs) -> Result<()> {
         group: OwnerId(rustix::process::getegid().as_raw()),
         ..Options::default()
     };
+    let key = if args.encrypt { Some(key::make(args.key_file.as_deref(), &args.name)?) } else { None };
+    options.secret = key.as_ref().map(|(secret, ..)| secret.clone());
     if let Some(data) = &args.data {
         options.data = data.parse().map_err(usage)?;
     }
     let cannot =
         |error: &dyn std::fmt::Display| failed(format_args!("cannot make volume {}: {error}", args.name));
-    let volume = address::create(&meta, &args.name, &options).map_err(|error| cannot(&error))?;
+    let volume = address::create(&meta, &args.name, &options).map_err(|error| {
+        // A key of nothing.
+        if let Some((_, file, true)) = &key {
+            let _ = std::fs::remove_file(file);
+        }
+        cannot(&error)
+    })?;
     settings::keep(&volume, args.retention).map_err(|error| cannot(&error))?;
-    print(format!("shunt: made volume {} in {meta:?}\n", args.name))
+    let mut said = format!("shunt: made volume {} in {meta:?}\n", args.name);
+    if let Some((_, file, _)) = &key {
+        said += &format!(
+            "shunt: its key is in {}: without it the contents are lost, keep a copy\n",
+            file.display()
+        );
+    }
+    print(said)
 }
 
 /// Where the metadata of a volume are that is made, or served.

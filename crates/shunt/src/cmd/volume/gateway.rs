@@ -5,19 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use shunt_volume::content::Secret;
 use shunt_volume::gateway::{Book, Credentials, Gateway, Token, join};
 use shunt_volume::id::{NodeName, VolumeName};
 use shunt_volume::store::address::{self, MetaAddress};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::create;
 use super::mount::own_name;
+use super::{create, key};
 use crate::args::{InviteArgs, JoinArgs, NodesCommand, ServeArgs, ServedArgs};
 use crate::base;
 use crate::cmd::print;
 use crate::error::{Result, failed, usage};
 use crate::log;
+
+/// Between a token and a key.
+const KEY: char = '+';
 
 /// A node, as JSON.
 #[derive(Serialize)]
@@ -40,7 +44,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
         return Err(usage(format_args!("{file} leads to a gateway: serve a volume where its stores are")));
     }
     let cannot = |error: &dyn std::fmt::Display| failed(format_args!("cannot serve volume {name}: {error}"));
-    let volume = address::open(&meta, name, None).map_err(|error| cannot(&error))?;
+    let volume = address::open_blind(&meta, name).map_err(|error| cannot(&error))?;
     let book = Arc::new(open_book(&args.served, true)?);
     let gateway = Gateway::new(&volume, book.clone()).map_err(|error| cannot(&error))?;
     let serving = gateway
@@ -69,12 +73,24 @@ pub fn invite(args: &InviteArgs) -> Result<()> {
         .ok_or_else(|| cannot(&format_args!("it was never served: `shunt volume serve {name}` first")))?;
     let good_for = Duration::from_secs(u64::from(args.hours) * 3600);
     let secret = book.invite(args.role, good_for).map_err(|error| cannot(&error))?;
-    print(format!("{}\n", Token::new(address, name.clone(), &book, secret)))
+    let token = Token::new(address, name.clone(), &book, secret);
+    match args.key_file.as_deref().map(|file| key::find(Some(file), name)).transpose()?.flatten() {
+        Some(key) => print(format!("{token}{KEY}{}\n", key.to_text())),
+        None => print(format!("{token}\n")),
+    }
 }
 
 /// Makes this machine a node.
 pub fn take(args: &JoinArgs) -> Result<()> {
-    let token: Token = args.token.parse().map_err(usage)?;
+    let (token, secret) = match args.token.rsplit_once(KEY) {
+        Some((token, secret)) => {
+            let secret =
+                Secret::parse(secret).ok_or_else(|| usage("the key in the token was not copied whole"))?;
+            (token, Some(secret))
+        }
+        None => (&args.token[..], None),
+    };
+    let token: Token = token.parse().map_err(usage)?;
     let node = args.node.clone().map_or_else(own_name, Ok)?;
     let file = credentials_of(&token.volume);
     if file.exists() {
@@ -86,6 +102,14 @@ pub fn take(args: &JoinArgs) -> Result<()> {
     }
     // Before the token is spent.
     make_parent(&file)?;
+    if let Some(secret) = secret {
+        let file = key::file_of(&token.volume);
+        match key::find(None, &token.volume)? {
+            Some(there) if there == secret => {}
+            Some(_) => return Err(failed(format_args!("{} has another key", file.display()))),
+            None => key::keep(&file, &secret)?,
+        }
+    }
     let credentials: Credentials = join(&token, &node)
         .map_err(|error| failed(format_args!("cannot join volume {}: {error}", token.volume)))?;
     credentials.save(&file).map_err(failed)?;
@@ -160,7 +184,7 @@ fn open_book(served: &ServedArgs, make: bool) -> Result<Book> {
     Book::open(&file).map_err(|error| failed(format_args!("{}: {error}", file.display())))
 }
 
-fn make_parent(file: &Path) -> Result<()> {
+pub fn make_parent(file: &Path) -> Result<()> {
     let Some(parent) = file.parent() else { return Ok(()) };
     std::fs::create_dir_all(parent)
         .map_err(|error| failed(format_args!("cannot make {}: {error}", parent.display())))

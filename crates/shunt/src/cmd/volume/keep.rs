@@ -1,5 +1,6 @@
 //! `shunt volume check` and `shunt volume gc`.
 
+use std::path::Path;
 use std::time::Duration;
 
 use shunt_volume::id::{NodeName, VolumeName};
@@ -7,6 +8,7 @@ use shunt_volume::keep::{Checked, Collected, Depth, GRACE, History, check as loo
 use shunt_volume::store::address::{self, Volume};
 
 use super::create::meta;
+use super::key;
 use crate::args::{VolumeCheckArgs, VolumeGcArgs};
 use crate::cmd::print;
 use crate::error::{Result, failed, usage};
@@ -15,7 +17,7 @@ use crate::error::{Result, failed, usage};
 const SHOWN: usize = 100;
 
 pub fn check(args: &VolumeCheckArgs) -> Result<()> {
-    let volume = open(args.meta.as_deref(), &args.name)?;
+    let volume = open(args.meta.as_deref(), &args.name, args.key_file.as_deref())?;
     let depth = if args.read { Depth::Bytes } else { Depth::Places };
     let looked = |volume| look(volume, depth, &|_, _| ()).map_err(|error| cannot("check", &args.name, error));
     let mut checked = looked(&volume)?;
@@ -71,7 +73,7 @@ fn json(checked: &Checked, repaired: Option<u64>) -> serde_json::Value {
 }
 
 pub fn gc(args: &VolumeGcArgs) -> Result<()> {
-    let volume = open(args.meta.as_deref(), &args.name)?;
+    let volume = open(args.meta.as_deref(), &args.name, args.key_file.as_deref())?;
     let history = args.history_days.map(|days| History {
         age: Duration::from_secs(days.saturating_mul(24 * 3600)),
         count: args.history_commits,
@@ -92,8 +94,9 @@ fn days(time: Duration) -> String {
     format!("{} hours", time.as_secs() / 3600)
 }
 
-pub fn open(given: Option<&str>, name: &VolumeName) -> Result<Volume> {
-    address::open(&meta(given, name)?, name, None).map_err(|error| cannot("open", name, error))
+fn open(given: Option<&str>, name: &VolumeName, key_file: Option<&Path>) -> Result<Volume> {
+    let secret = key::find(key_file, name)?;
+    address::open(&meta(given, name)?, name, secret.as_ref()).map_err(|error| cannot("open", name, error))
 }
 
 pub fn cannot(what: &str, name: &VolumeName, error: impl std::fmt::Display) -> crate::error::Failure {

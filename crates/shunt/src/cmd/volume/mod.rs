@@ -7,6 +7,7 @@ mod extension;
 mod gateway;
 mod history;
 mod keep;
+mod key;
 mod log;
 mod mount;
 mod owners;

@@ -13,7 +13,7 @@ use shunt_volume::store::address::{self, Described};
 use shunt_volumefs::VolumeFs;
 
 use super::answers::Answers;
-use super::{extension, gateway, owners, space, sync};
+use super::{extension, gateway, key, owners, space, sync};
 use crate::args::{PassthroughArg, VolumeMountArgs};
 use crate::base;
 use crate::cmd::print;
@@ -62,10 +62,11 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         (Some(joined), _) => joined,
         (None, node) => node.map_or_else(own_name, Ok)?,
     };
-    let volume = address::open(&meta, &args.name, None)
+    let secret = key::find(args.key_file.as_deref(), &args.name)?;
+    let volume = address::open(&meta, &args.name, secret.as_ref())
         .map_err(|error| failed(format_args!("cannot open volume {}: {error}", args.name)))?;
     let replica = Arc::new(open(&cache, &args.name, &volume.described, &node)?);
-    let (runner, leases) = sync::start(&replica, &volume, &node)?;
+    let (runner, leases, from) = sync::start(&replica, &volume, &node)?;
     let online: serve::SetOnline = {
         let (runner, leases) = (runner.clone(), leases.clone());
         Arc::new(move |online| {
@@ -76,12 +77,13 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     let asked = Answers { replica: replica.clone(), meta: volume.meta.clone() };
     let answers: serve::AnswerVolume = Arc::new(move |ask| asked.answer(ask));
     let tender = space::start(&replica, args.role, args.cache_size)?;
-    let past = FromStore { meta: volume.meta.clone(), contents: volume.content.clone() };
+    let past = View::new(volume.meta.clone());
     let fs = VolumeFs::new(replica)
         .synchronised_by(runner)
         .leased_by(leases)
         .tended_by(tender)
-        .with_past(View::new(volume.meta.clone()), Arc::new(past));
+        .with_past(past, from.clone())
+        .fetched_by(from);
     let fs = match owners::mapped(args)? {
         Some(owners) => fs.owned_as(owners),
         None => fs,

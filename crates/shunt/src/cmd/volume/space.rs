@@ -53,6 +53,15 @@ pub fn report(fs: &VolumeFs) -> SpaceReport {
         .iter()
         .map(|path| String::from_utf8_lossy(path).into_owned())
         .collect();
+    let (unmet, paths) = fs.replica().unmet().unwrap_or_default();
+    report.unmet = unmet;
+    report.unmet_paths = paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+    if let Some(from) = fs.from_store() {
+        let quality = from.quality();
+        report.answer_ms = quality.answer.map(|answer| answer.as_secs_f64() * 1e3);
+        report.bytes_per_second = quality.rate.map(|rate| rate as u64);
+        report.slow = quality.is_slow;
+    }
     if let Some(tender) = fs.tender() {
         let Keep { role, limit } = tender.keep();
         let name = match role {
@@ -88,6 +97,20 @@ pub fn lines(report: &SpaceReport) -> String {
         line += &format!("; {} files are to come", report.awaited_files);
     }
     line += "\n";
+    let answer = report.answer_ms.map(|ms| format!("answers in {ms:.1} ms"));
+    let rate = report.bytes_per_second.map(|rate| format!("{}/s", bytes(rate)));
+    let link = [answer, rate].into_iter().flatten().collect::<Vec<_>>().join(", ");
+    if !link.is_empty() {
+        let slow = if report.slow { "; slow: only what is asked for comes" } else { "" };
+        line += &format!("link     {link}{slow}\n");
+    }
+    if report.unmet > 0 {
+        line +=
+            &format!("missed   {} times, what is not here while the store is out of reach\n", report.unmet);
+    }
+    for path in &report.unmet_paths {
+        line += &format!("         {}\n", printable(path));
+    }
     for path in &report.pinned {
         line += &format!("pinned   {}\n", printable(if path.is_empty() { "." } else { path }));
     }

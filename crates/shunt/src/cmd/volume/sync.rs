@@ -15,20 +15,26 @@ use crate::report::VolumeReport;
 /// A mount does not wait longer than this for others to know of it.
 const CONNECTING: Duration = Duration::from_secs(2);
 
+/// Who carries changes, who keeps leases, and who brings contents.
+pub type Started = (Arc<Runner>, Arc<Leases>, Arc<FromStore>);
+
 /// Begins to synchronise.
-pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result<(Arc<Runner>, Arc<Leases>)> {
+pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result<Started> {
     let (meta, contents) = (volume.meta.clone(), volume.content.clone());
-    let from = FromStore { meta: meta.clone(), contents: contents.clone() };
-    replica.set_fetcher(Some(Arc::new(from)));
-    let site = ReplicaSite::new(replica.clone(), meta.clone(), contents);
+    let site = ReplicaSite::new(replica.clone(), meta.clone(), contents.clone());
     let synchroniser = Synchroniser::new(site, meta.clone(), node.clone(), rand::random::<u128>);
     let cannot = |error| failed(format_args!("cannot start a thread: {error}"));
     let runner = Runner::start(synchroniser, meta.clone(), true).map_err(cannot)?;
     let waker = runner.waker();
     replica.set_watcher(Some(Box::new(move || waker.wake())));
+    let waker = runner.waker();
+    let from = Arc::new(FromStore::new(meta.clone(), contents).reachable_as(move || waker.is_online()));
+    replica.set_fetcher(Some(from.clone()));
+    let probed = from.clone();
+    std::thread::Builder::new().name("probe".into()).spawn(move || probed.probe()).map_err(cannot)?;
     let leases = Leases::start(meta, replica.clone(), &runner).map_err(cannot)?;
     leases.wait_connected(CONNECTING);
-    Ok((Arc::new(runner), Arc::new(leases)))
+    Ok((Arc::new(runner), Arc::new(leases), from))
 }
 
 /// Says how it goes.

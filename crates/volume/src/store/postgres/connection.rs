@@ -4,9 +4,10 @@ use std::future::Future;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio_postgres::{Client, Config, Error, NoTls};
+use tokio_postgres::{Client, Config, Error};
 
 use super::schema::Statements;
+use super::tls::{self, Tls};
 use crate::store::StoreError;
 
 /// No answer by then is no connection. Longer than the server lets a statement take.
@@ -20,14 +21,20 @@ pub(super) struct Connection {
     pub ready: Statements,
 }
 
+/// What carries the messages of a connection.
+pub(super) type Dialled =
+    tokio_postgres::Connection<tokio_postgres::Socket, tls::Stream<tokio_postgres::Socket>>;
+
 /// Of one server.
 pub(super) struct Pool {
     config: Config,
+    tls: Tls,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Pool {
     pub fn new(address: &str) -> Result<Self, StoreError> {
+        let (address, tls) = tls::split(address)?;
         let mut config: Config = address
             .parse()
             .map_err(|error| StoreError::Unreachable(format!("the address of the database: {error}")))?;
@@ -36,11 +43,12 @@ impl Pool {
         if config.get_application_name().is_none() {
             config.application_name("shunt");
         }
-        Ok(Self { config, idle: Mutex::default() })
+        Ok(Self { config, tls, idle: Mutex::default() })
     }
 
-    pub fn config(&self) -> &Config {
-        &self.config
+    /// A connection, and what has to be polled for it.
+    pub async fn dial(&self) -> Result<(Client, Dialled), StoreError> {
+        in_time(self.config.connect(self.tls.clone())).await
     }
 
     /// One that was used before and still lives, or a new one.
@@ -67,7 +75,7 @@ impl Pool {
     }
 
     pub async fn connect(&self) -> Result<Client, StoreError> {
-        let (client, connection) = in_time(self.config.connect(NoTls)).await?;
+        let (client, connection) = self.dial().await?;
         crate::content::runtime().spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to the database ended");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use tokio::sync::watch;
-use tokio_postgres::{AsyncMessage, NoTls};
+use tokio_postgres::AsyncMessage;
 
 use super::connection::{Connection, Pool, in_time};
 use crate::content::runtime;
@@ -61,7 +61,7 @@ impl Listener {
         let (pool, heard, listens) = (self.pool.clone(), Arc::downgrade(&self.heard), self.listens.clone());
         let say = format!("LISTEN shunt_{}", self.volume);
         runtime().spawn(async move {
-            if let Ok((client, mut connection)) = in_time(pool.config().connect(NoTls)).await {
+            if let Ok((client, mut connection)) = pool.dial().await {
                 let mut messages = stream::poll_fn(move |cx| connection.poll_message(cx));
                 let first = client.batch_execute(&say);
                 let gone = async {

@@ -7,6 +7,7 @@ mod lease;
 mod listen;
 mod rows;
 mod schema;
+mod tls;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,0 +1,117 @@
+//! Contents that came, and are not on the disk for sure.
+//!
+//! Who waits for contents does not wait for the disk. What came is noted as unsure together with being here; after a
+//! crash of the machine it is fetched again. Before somebody writes to such a file it is made sure.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use rustix::io::Errno;
+
+use super::Inner;
+use super::core::Core;
+use super::error::Done;
+use super::fetch::errno;
+use super::node::{State, number};
+
+/// Files that are made sure one by one; more at once by one call for the whole file system.
+const FEW: usize = 32;
+
+/// By number, with what tells whether more came meanwhile.
+#[derive(Default)]
+pub(super) struct Unsure {
+    files: HashMap<u64, u64>,
+    next: u64,
+}
+
+impl Unsure {
+    pub(super) fn load(db: &Connection) -> rusqlite::Result<Self> {
+        let mut query = db.prepare("SELECT num FROM unsure")?;
+        let files =
+            query.query_map([], |row| Ok((number(row.get(0)?), 0)))?.collect::<rusqlite::Result<_>>()?;
+        Ok(Self { files, next: 1 })
+    }
+}
+
+impl Core {
+    /// Something came into a file.
+    pub(super) fn note_unsure(&mut self, num: u64) -> Done<()> {
+        self.unsure.next += 1;
+        if self.unsure.files.insert(num, self.unsure.next).is_none() {
+            self.begin()?;
+            self.db.prepare_cached("INSERT OR IGNORE INTO unsure VALUES (?1)")?.execute([num as i64])?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_unsure(&self, num: u64) -> bool {
+        self.unsure.files.contains_key(&num)
+    }
+
+    /// They were on the disk when they were as unsure as this.
+    fn make_sure(&mut self, files: &[(u64, u64)]) -> Done<()> {
+        self.begin()?;
+        for (num, as_of) in files {
+            if self.unsure.files.get(num) == Some(as_of) {
+                self.db.prepare_cached("DELETE FROM unsure WHERE num = ?1")?.execute([*num as i64])?;
+                self.unsure.files.remove(num);
+            }
+        }
+        Ok(())
+    }
+
+    /// After the machine has died: what was not on the disk for sure is not here.
+    pub(super) fn doubt(&mut self) -> Done<()> {
+        self.begin()?;
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let query = "SELECT value FROM meta WHERE key = 'boot'";
+        let before: Option<String> = self.db.query_row(query, [], |row| row.get(0)).optional()?;
+        self.db.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?1)", params![boot])?;
+        if !boot.is_empty() && before.as_ref() == Some(&boot) {
+            return Ok(());
+        }
+        for (num, _) in std::mem::take(&mut self.unsure.files) {
+            let Some(mut node) = self.find(num)?.filter(|node| !node.maybe_dirty && node.is_regular()) else {
+                continue;
+            };
+            self.forget_present(num)?;
+            self.db.prepare_cached("INSERT OR IGNORE INTO doomed VALUES (?1)")?.execute([num as i64])?;
+            node.state = State::Absent;
+            self.save(node);
+        }
+        self.db.execute("DELETE FROM unsure", [])?;
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Has what came be on the disk; whether anything was unsure.
+    pub(super) fn make_all_sure(&self) -> Result<bool, Errno> {
+        let files: Vec<(u64, u64)> =
+            self.core.lock().unsure.files.iter().map(|(num, as_of)| (*num, *as_of)).collect();
+        match files.len() {
+            0 => return Ok(false),
+            1..=FEW => files.iter().try_for_each(|(num, _)| self.sync_backing(*num))?,
+            _ => self.shared.files.sync_all()?,
+        }
+        self.change(|core, _| core.make_sure(&files))?;
+        Ok(true)
+    }
+
+    /// Has one file be on the disk as far as it came.
+    pub(super) fn make_one_sure(&self, num: u64) -> Result<(), Errno> {
+        let as_of = self.core.lock().unsure.files.get(&num).copied();
+        let Some(as_of) = as_of else { return Ok(()) };
+        self.sync_backing(num)?;
+        self.change(|core, _| core.make_sure(&[(num, as_of)]))
+    }
+
+    fn sync_backing(&self, num: u64) -> Result<(), Errno> {
+        match self.shared.files.existing(num) {
+            Ok(file) => file.sync_data().map_err(errno),
+            // It left meanwhile.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(errno(error)),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! TLS to a PostgreSQL server, as `sslmode` and `sslrootcert` of its address say.
+
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
+use tokio_rustls::{TlsConnector, client};
+
+use crate::store::StoreError;
+
+/// Which certificate a server must show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Trust {
+    /// Any: who only listens is kept out, who stands between is not.
+    Any,
+    /// One that these signed: those of a file, or of the machine. With the name that was asked for, perhaps.
+    Signed { roots: Option<PathBuf>, named: bool },
+}
+
+/// What the client library is told of an address, and how TLS is done.
+pub(super) fn split(address: &str) -> Result<(String, Tls), StoreError> {
+    let (plain, trust) = read(address)?;
+    Ok((plain, Tls(Arc::new(config(trust)?))))
+}
+
+fn wrong(why: impl std::fmt::Display) -> StoreError {
+    StoreError::Unreachable(format!("the address of the database: {why}"))
+}
+
+fn read(address: &str) -> Result<(String, Trust), StoreError> {
+    let (before, query) = address.split_once('?').unwrap_or((address, ""));
+    let (mut rest, mut mode, mut roots) = (Vec::new(), None, None);
+    for word in query.split('&').filter(|word| !word.is_empty()) {
+        match word.split_once('=') {
+            Some(("sslmode", value)) => mode = Some(value),
+            Some(("sslrootcert", value)) => roots = Some(value),
+            _ => rest.push(word.to_owned()),
+        }
+    }
+    // A file name with other characters than these is rare, and is refused rather than misread.
+    if roots.is_some_and(|roots| roots.contains('%')) {
+        return Err(wrong("sslrootcert: a path with special characters is not understood"));
+    }
+    let file = roots.filter(|roots| *roots != "system").map(PathBuf::from);
+    let (mode, trust) = match mode {
+        None | Some("prefer" | "allow") => ("prefer", Trust::Any),
+        Some("disable") => ("disable", Trust::Any),
+        // With roots it is as libpq has it.
+        Some("require") if roots.is_none() => ("require", Trust::Any),
+        Some("require" | "verify-ca") => ("require", Trust::Signed { roots: file, named: false }),
+        Some("verify-full") => ("require", Trust::Signed { roots: file, named: true }),
+        Some(_) => return Err(wrong("sslmode is disable, prefer, require, verify-ca or verify-full")),
+    };
+    rest.push(format!("sslmode={mode}"));
+    Ok((format!("{before}?{}", rest.join("&")), trust))
+}
+
+fn config(trust: Trust) -> Result<ClientConfig, StoreError> {
+    let provider = Arc::new(ring::default_provider());
+    let (signed, named) = match trust {
+        Trust::Any => (None, false),
+        Trust::Signed { roots, named } => {
+            let verifier = WebPkiServerVerifier::builder_with_provider(
+                Arc::new(self::roots(roots.as_deref())?),
+                provider.clone(),
+            );
+            (Some(verifier.build().map_err(wrong)?), named)
+        }
+    };
+    let verifier = Verifier { signed, named, provider: provider.clone() };
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(wrong)?.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+    Ok(config.with_no_client_auth())
+}
+
+fn roots(file: Option<&std::path::Path>) -> Result<RootCertStore, StoreError> {
+    let mut roots = RootCertStore::empty();
+    match file {
+        Some(file) => {
+            let failed = |error: &dyn std::fmt::Display| wrong(format_args!("{}: {error}", file.display()));
+            for certificate in CertificateDer::pem_file_iter(file).map_err(|error| failed(&error))? {
+                roots.add(certificate.map_err(|error| failed(&error))?).map_err(|error| failed(&error))?;
+            }
+            if roots.is_empty() {
+                return Err(failed(&"it has no certificate"));
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if roots.is_empty() {
+                return Err(wrong("this machine trusts no certificates: say sslrootcert=FILE"));
+            }
+        }
+    }
+    Ok(roots)
+}
+
+#[derive(Debug)]
+struct Verifier {
+    signed: Option<Arc<WebPkiServerVerifier>>,
+    named: bool,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let Some(signed) = &self.signed else { return Ok(ServerCertVerified::assertion()) };
+        match signed.verify_server_cert(shown, between, name, ocsp, now) {
+            // The name is looked at last: all else is right.
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) if !self.named => Ok(ServerCertVerified::assertion()),
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, shown, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, shown, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Makes connections secret.
+#[derive(Clone)]
+pub(super) struct Tls(Arc<ClientConfig>);
+
+pub(super) struct Connect(Arc<ClientConfig>, ServerName<'static>);
+
+pub(super) struct Stream<S>(client::TlsStream<S>);
+
+type Socket<S> = Pin<Box<dyn Future<Output = io::Result<Stream<S>>> + Send>>;
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for Tls {
+    type Stream = Stream<S>;
+    type TlsConnect = Connect;
+    type Error = io::Error;
+
+    fn make_tls_connect(&mut self, domain: &str) -> io::Result<Connect> {
+        // Of a socket in the file system there is no name, and no TLS.
+        let name = ServerName::try_from(if domain.is_empty() { "localhost" } else { domain });
+        let name = name.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?.to_owned();
+        Ok(Connect(self.0.clone(), name))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Connect {
+    type Stream = Stream<S>;
+    type Error = io::Error;
+    type Future = Socket<S>;
+
+    fn connect(self, stream: S) -> Socket<S> {
+        Box::pin(async move { TlsConnector::from(self.0).connect(self.1, stream).await.map(Stream) })
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Stream<S> {
+    fn channel_binding(&self) -> ChannelBinding {
+        ChannelBinding::none()
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, into)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_those_of_libpq() {
+        let of = |query: &str| read(&format!("postgres://u@h/d{query}")).ok();
+        let signed = |roots: Option<&str>, named| Trust::Signed { roots: roots.map(PathBuf::from), named };
+        let plain = |mode: &str| format!("postgres://u@h/d?sslmode={mode}");
+        for (query, mode, trust) in [
+            ("", "prefer", Trust::Any),
+            ("?sslmode=disable", "disable", Trust::Any),
+            ("?sslmode=require", "require", Trust::Any),
+            ("?sslmode=require&sslrootcert=/r", "require", signed(Some("/r"), false)),
+            ("?sslmode=verify-ca&sslrootcert=/r", "require", signed(Some("/r"), false)),
+            ("?sslmode=verify-full&sslrootcert=system", "require", signed(None, true)),
+        ] {
+            assert_eq!(of(query), Some((plain(mode), trust)), "{query}");
+        }
+        let (plain, _) = of("?application_name=x&sslmode=verify-full").unwrap();
+        assert_eq!(plain, "postgres://u@h/d?application_name=x&sslmode=require");
+        for wrong in ["?sslmode=verify", "?sslmode=", "?sslmode=require&sslrootcert=/a%20b"] {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+    }
+}
