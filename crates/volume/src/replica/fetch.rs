@@ -112,7 +112,7 @@ impl Fetching {
         while flights.contains_key(&num) {
             self.landed.wait(&mut flights);
         }
-        flights.insert(num, vec![0..u64::MAX]);
+        flights.entry(num).or_default().push(0..u64::MAX);
         Flight { fetching: self, num, range: 0..u64::MAX }
     }
 
