@@ -214,13 +214,8 @@ impl VolumeFs {
             }
             let next = here.iter().map(|there| there.start).filter(|start| *start > at).min();
             let wanted = at..next.unwrap_or(end).min(end);
-            let brought = self.past()?.contents.fetch(
-                open.stored.object.id,
-                content,
-                wanted.clone(),
-                &open.file,
-                &|_| (),
-            )?;
+            let brought =
+                self.past()?.contents.fetch(open.stored.object.id, content, wanted.clone(), &open.file)?;
             if brought.start > wanted.start || brought.end <= wanted.start {
                 return Err(Errno::IO);
             }

@@ -12,6 +12,7 @@ use crate::gateway::{Client, Credentials, JoinError};
 use crate::id::{ObjectId, OwnerId, VolumeName};
 use crate::object::{Content, Kind, Object, Time};
 use crate::store::keep::Keeper;
+use crate::store::late::LateStore;
 use crate::store::map::{self, MapError};
 use crate::store::{MetaStore, PostgresStore, SqliteStore, StoreError, code, system_clock};
 
@@ -164,7 +165,8 @@ pub struct Described {
 }
 
 impl Described {
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    /// What [`from_bytes`](Self::from_bytes) reads.
+    pub fn to_bytes(&self) -> Vec<u8> {
         [&FORMAT.to_le_bytes()[..], &code::encode(self)].concat()
     }
 
@@ -300,6 +302,35 @@ pub fn open(meta: &MetaAddress, name: &VolumeName, secret: Option<&Secret>) -> R
     open_by(meta, name, &|described| described.keys(secret))
 }
 
+/// Opens a volume that this machine has had before, whether or not its metadata can be reached now: what is wrong with them
+/// is told by the calls that need them.
+///
+/// # Errors
+/// As [`open`], but those of the metadata.
+pub fn open_known(
+    meta: &MetaAddress,
+    known: &Described,
+    secret: Option<&Secret>,
+) -> Result<Volume, OpenError> {
+    let meta = meta.of(&known.name)?;
+    if let MetaAddress::Gateway(_) = meta {
+        return open(&meta, &known.name, secret);
+    }
+    let content = contents(&meta, known, &|described| described.keys(secret))?;
+    let (name, id) = (known.name.clone(), known.id);
+    let store = LateStore::new(move || {
+        let (store, about) = open_meta(&meta, &name).map_err(|error| match error {
+            OpenError::Store(error) => error,
+            error => StoreError::Unreachable(error.to_string()),
+        })?;
+        match Described::from_bytes(&about)?.id == id {
+            true => Ok(store as Arc<dyn MetaStore>),
+            false => Err(StoreError::Damaged(format!("another volume is called {name} there"))),
+        }
+    });
+    Ok(Volume { meta: Arc::new(store), keeper: None, content, described: known.clone() })
+}
+
 /// Opens a volume for who only passes on what is stored: it needs no key, and reads no contents of an encrypted volume.
 ///
 /// # Errors
@@ -313,7 +344,21 @@ type FindKeys<'a> = dyn Fn(&Described) -> Result<Keys, OpenError> + 'a;
 
 fn open_by(meta: &MetaAddress, name: &VolumeName, keys: &FindKeys<'_>) -> Result<Volume, OpenError> {
     let meta = &meta.of(name)?;
-    let (keeper, about): (Arc<dyn Keeper>, _) = match meta {
+    if let MetaAddress::Gateway(file) = meta {
+        return open_remote(file, name, keys);
+    }
+    let (keeper, about) = open_meta(meta, name)?;
+    let described = Described::from_bytes(&about)?;
+    if described.name != *name {
+        return Err(StoreError::NoVolume(name.clone()).into());
+    }
+    let content = contents(meta, &described, keys)?;
+    Ok(Volume { meta: keeper.clone(), keeper: Some(keeper), content, described })
+}
+
+/// A store of metadata that is no gateway, and what it keeps of the volume.
+fn open_meta(meta: &MetaAddress, name: &VolumeName) -> Result<(Arc<dyn Keeper>, Vec<u8>), OpenError> {
+    match meta {
         MetaAddress::Sqlite(dir) => {
             let path = dir.join(META);
             if !path.exists() {
@@ -321,22 +366,15 @@ fn open_by(meta: &MetaAddress, name: &VolumeName, keys: &FindKeys<'_>) -> Result
             }
             let store = SqliteStore::open(&path)?;
             let about = store.description()?;
-            (Arc::new(store), about)
+            Ok((Arc::new(store), about))
         }
         MetaAddress::Postgres(address) => {
             let store = PostgresStore::open(address, name)?;
             let about = store.description()?;
-            (Arc::new(store), about)
+            Ok((Arc::new(store), about))
         }
-        MetaAddress::Gateway(file) => return open_remote(file, name, keys),
-        MetaAddress::Map(_) => return Err(made_elsewhere(meta)),
-    };
-    let described = Described::from_bytes(&about)?;
-    if described.name != *name {
-        return Err(StoreError::NoVolume(name.clone()).into());
+        MetaAddress::Gateway(_) | MetaAddress::Map(_) => Err(made_elsewhere(meta)),
     }
-    let content = contents(meta, &described, keys)?;
-    Ok(Volume { meta: keeper.clone(), keeper: Some(keeper), content, described })
 }
 
 fn open_remote(file: &Path, name: &VolumeName, keys: &FindKeys<'_>) -> Result<Volume, OpenError> {

@@ -8,6 +8,7 @@ mod apply;
 pub(crate) mod code;
 pub mod history;
 pub mod keep;
+mod late;
 pub mod lease;
 pub mod map;
 mod postgres;

@@ -8,6 +8,7 @@ mod gateway;
 mod history;
 mod keep;
 mod key;
+mod known;
 mod log;
 mod mount;
 mod owners;

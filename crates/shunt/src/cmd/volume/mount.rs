@@ -8,12 +8,12 @@ use std::sync::Arc;
 use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_volume::id::{NodeName, VolumeName};
 use shunt_volume::past::View;
-use shunt_volume::replica::{FromStore, Options, Replica, ReplicaError};
-use shunt_volume::store::address::{self, Described};
+use shunt_volume::replica::{Options, Replica, ReplicaError};
+use shunt_volume::store::address::Described;
 use shunt_volumefs::VolumeFs;
 
 use super::answers::Answers;
-use super::{extension, gateway, key, owners, space, sync};
+use super::{extension, gateway, key, known, owners, space, sync};
 use crate::args::{PassthroughArg, VolumeMountArgs};
 use crate::base;
 use crate::cmd::print;
@@ -63,9 +63,9 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         (None, node) => node.map_or_else(own_name, Ok)?,
     };
     let secret = key::find(args.key_file.as_deref(), &args.name)?;
-    let volume = address::open(&meta, &args.name, secret.as_ref())
-        .map_err(|error| failed(format_args!("cannot open volume {}: {error}", args.name)))?;
+    let volume = known::open(&cache, &meta, &args.name, secret.as_ref())?;
     let replica = Arc::new(open(&cache, &args.name, &volume.described, &node)?);
+    known::note(&cache, &volume.described)?;
     let (runner, leases, from) = sync::start(&replica, &volume, &node)?;
     let online: serve::SetOnline = {
         let (runner, leases) = (runner.clone(), leases.clone());

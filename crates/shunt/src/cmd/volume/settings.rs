@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use shunt_volume::keep::{retention, set_retention};
-use shunt_volume::store::address::Volume;
+use shunt_volume::store::address::{self, Volume};
 use shunt_volume::store::history::Retention;
 
-use super::keep::{cannot, open};
+use super::create;
+use super::keep::cannot;
 use crate::args::{RetentionArgs, VolumeSetArgs};
 use crate::cmd::print;
 use crate::error::Result;
@@ -14,7 +15,8 @@ use crate::error::Result;
 const DAY: u64 = 24 * 3600;
 
 pub fn run(args: &VolumeSetArgs) -> Result<()> {
-    let volume = open(args.meta.as_deref(), &args.name)?;
+    let meta = create::meta(args.meta.as_deref(), &args.name)?;
+    let volume = address::open_blind(&meta, &args.name).map_err(|error| cannot("open", &args.name, error))?;
     let kept = keep(&volume, args.retention).map_err(|error| cannot("set", &args.name, error))?;
     let word = |number: Option<u64>| number.map_or_else(|| "all".to_owned(), |number| number.to_string());
     let days = word(kept.age.map(|age| age.as_secs() / DAY));

@@ -1,0 +1,64 @@
+//! Volumes that this machine has had before: they are mounted off the network too.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use shunt_volume::content::Secret;
+use shunt_volume::id::VolumeName;
+use shunt_volume::store::StoreError;
+use shunt_volume::store::address::{self, Described, MetaAddress, OpenError, Volume};
+
+use crate::error::{Result, failed};
+
+/// In the cache directory: what the store said of the volume when it was opened last.
+const FILE: &str = "volume";
+
+/// A store that takes longer is not waited for, where the volume is known.
+const SOON: Duration = Duration::from_secs(3);
+
+/// Opens a volume. Where the store cannot be reached, as it was when it was mounted from this cache directory last.
+pub fn open(cache: &Path, meta: &MetaAddress, name: &VolumeName, secret: Option<&Secret>) -> Result<Volume> {
+    let cannot = |error: &dyn std::fmt::Display| failed(format_args!("cannot open volume {name}: {error}"));
+    let known = read(cache).filter(|known| known.name == *name);
+    let Some(known) = known else {
+        return address::open(meta, name, secret).map_err(|error| cannot(&error));
+    };
+    let (tell, told) = mpsc::channel();
+    let (at, of, key) = (meta.clone(), name.clone(), secret.cloned());
+    std::thread::Builder::new()
+        .name("open-volume".into())
+        .spawn(move || tell.send(address::open(&at, &of, key.as_ref())))
+        .map_err(|error| cannot(&error))?;
+    let why = match told.recv_timeout(SOON) {
+        Ok(Ok(volume)) => return Ok(volume),
+        Ok(Err(OpenError::Store(error @ StoreError::Unreachable(_)))) => error.to_string(),
+        Ok(Err(error)) => return Err(cannot(&error)),
+        Err(_) => "the store does not answer".to_owned(),
+    };
+    tracing::warn!("volume {name} is mounted with what is here: {why}");
+    address::open_known(meta, &known, secret).map_err(|error| cannot(&error))
+}
+
+/// Notes what a volume is, for when its store cannot be reached.
+pub fn note(cache: &Path, described: &Described) -> Result<()> {
+    let bytes = described.to_bytes();
+    let file = cache.join(FILE);
+    if std::fs::read(&file).is_ok_and(|there| there == bytes) {
+        return Ok(());
+    }
+    let write = || {
+        let new = cache.join(format!("{FILE}.new"));
+        let mut out = std::fs::File::create(&new)?;
+        out.write_all(&bytes)?;
+        out.sync_all()?;
+        std::fs::rename(&new, &file)
+    };
+    write().map_err(|error| failed(format_args!("cannot write {}: {error}", file.display())))
+}
+
+fn read(cache: &Path) -> Option<Described> {
+    let bytes = std::fs::read(cache.join(FILE)).ok()?;
+    Described::from_bytes(&bytes).ok()
+}

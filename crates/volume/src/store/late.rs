@@ -1,0 +1,93 @@
+//! A store that is out of reach when its volume is opened.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::history::History;
+use super::{Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError};
+use crate::id::{NodeName, ObjectId, Seq};
+use crate::object::{ChunkId, Stored};
+
+type Open = dyn Fn() -> Result<Arc<dyn MetaStore>, StoreError> + Send + Sync;
+
+/// A store that is opened by the first call that can reach it.
+pub(super) struct LateStore {
+    open: Box<Open>,
+    store: OnceLock<Arc<dyn MetaStore>>,
+    trying: Mutex<()>,
+}
+
+impl LateStore {
+    pub fn new(open: impl Fn() -> Result<Arc<dyn MetaStore>, StoreError> + Send + Sync + 'static) -> Self {
+        Self { open: Box::new(open), store: OnceLock::new(), trying: Mutex::new(()) }
+    }
+
+    fn store(&self) -> Result<&dyn MetaStore, StoreError> {
+        if let Some(store) = self.store.get() {
+            return Ok(&**store);
+        }
+        // Who comes meanwhile does not wait for a server that may be silent.
+        let Some(_alone) = self.trying.try_lock() else {
+            return Err(StoreError::Unreachable("it is being tried".to_owned()));
+        };
+        if let Some(store) = self.store.get() {
+            return Ok(&**store);
+        }
+        let opened = (self.open)()?;
+        Ok(&**self.store.get_or_init(|| opened))
+    }
+}
+
+impl MetaStore for LateStore {
+    fn head(&self) -> Result<Seq, StoreError> {
+        self.store()?.head()
+    }
+
+    fn commit(
+        &self,
+        node: &NodeName,
+        token: u128,
+        items: &[Item],
+    ) -> Result<Vec<Result<Seq, Refused>>, StoreError> {
+        self.store()?.commit(node, token, items)
+    }
+
+    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        self.store()?.get(ids)
+    }
+
+    fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
+        self.store()?.scan(from, most)
+    }
+
+    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
+        self.store()?.log_since(after, most)
+    }
+
+    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError> {
+        self.store()?.places(chunks)
+    }
+
+    fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
+        self.store()?.known(chunks)
+    }
+
+    /// Not before it was opened: then who looks back is told that there is nothing.
+    fn history(&self) -> Option<&dyn History> {
+        self.store().ok()?.history()
+    }
+
+    fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {
+        self.store()?.wait(after, at_most)
+    }
+
+    fn lease(&self, node: &NodeName, ask: &LeaseAsk) -> Result<LeaseTold, StoreError> {
+        self.store()?.lease(node, ask)
+    }
+
+    fn wait_lease(&self, after: u64, acks: Option<u64>, at_most: Duration) -> Result<bool, StoreError> {
+        self.store()?.wait_lease(after, acks, at_most)
+    }
+}
