@@ -87,7 +87,7 @@ impl Node {
     pub fn open(at: &Path, name: &str, meta: &Arc<dyn MetaStore>, contents: &ContentStore) -> Result<Self> {
         let name = name.parse().ok().context("a name for a node")?;
         let replica = Arc::new(Replica::open(at, Options::new("bench", name))?);
-        replica.set_fetcher(Some(Arc::new(FromStore { meta: meta.clone(), contents: contents.clone() })));
+        replica.set_fetcher(Some(Arc::new(FromStore::new(meta.clone(), contents.clone()))));
         let site = ReplicaSite::new(replica.clone(), meta.clone(), contents.clone());
         let node = replica.node_name().clone();
         let sync = Synchroniser::new(site, meta.clone(), node, rand::random::<u128>);

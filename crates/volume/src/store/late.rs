@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::history::History;
+use super::history::{History, PastLink, Version};
 use super::{Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError};
 use crate::id::{NodeName, ObjectId, Seq};
-use crate::object::{ChunkId, Stored};
+use crate::object::{ChunkId, LinkName, Stored, StoredLink, Time};
 
 type Open = dyn Fn() -> Result<Arc<dyn MetaStore>, StoreError> + Send + Sync;
 
@@ -37,6 +37,11 @@ impl LateStore {
         }
         let opened = (self.open)()?;
         Ok(&**self.store.get_or_init(|| opened))
+    }
+
+    fn past(&self) -> Result<&dyn History, StoreError> {
+        let none = || StoreError::Denied("this store keeps no history".to_owned());
+        self.store()?.history().ok_or_else(none)
     }
 }
 
@@ -74,9 +79,8 @@ impl MetaStore for LateStore {
         self.store()?.known(chunks)
     }
 
-    /// Not before it was opened: then who looks back is told that there is nothing.
     fn history(&self) -> Option<&dyn History> {
-        self.store().ok()?.history()
+        Some(self)
     }
 
     fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {
@@ -89,5 +93,52 @@ impl MetaStore for LateStore {
 
     fn wait_lease(&self, after: u64, acks: Option<u64>, at_most: Duration) -> Result<bool, StoreError> {
         self.store()?.wait_lease(after, acks, at_most)
+    }
+}
+
+impl History for LateStore {
+    fn kept_since(&self) -> Result<Seq, StoreError> {
+        self.past()?.kept_since()
+    }
+
+    fn seq_at(&self, time: Time) -> Option<Result<Seq, StoreError>> {
+        match self.past() {
+            Ok(past) => past.seq_at(time),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn object_at(&self, id: ObjectId, at: Seq) -> Result<Option<Stored>, StoreError> {
+        self.past()?.object_at(id, at)
+    }
+
+    fn objects_at(&self, ids: &[ObjectId], at: Seq) -> Result<Vec<Option<Stored>>, StoreError> {
+        self.past()?.objects_at(ids, at)
+    }
+
+    fn link_at(&self, name: &LinkName, at: Seq) -> Result<Option<StoredLink>, StoreError> {
+        self.past()?.link_at(name, at)
+    }
+
+    fn links_at(
+        &self,
+        parent: ObjectId,
+        at: Seq,
+        after: &[u8],
+        most: usize,
+    ) -> Result<Vec<StoredLink>, StoreError> {
+        self.past()?.links_at(parent, at, after, most)
+    }
+
+    fn versions(&self, id: ObjectId) -> Result<Vec<Version>, StoreError> {
+        self.past()?.versions(id)
+    }
+
+    fn past_of_name(&self, name: &LinkName) -> Result<Vec<PastLink>, StoreError> {
+        self.past()?.past_of_name(name)
+    }
+
+    fn past_names(&self, ids: &[ObjectId]) -> Result<Vec<PastLink>, StoreError> {
+        self.past()?.past_names(ids)
     }
 }

@@ -29,7 +29,7 @@ pub fn open(cache: &Path, meta: &MetaAddress, name: &VolumeName, secret: Option<
     let (at, of, key) = (meta.clone(), name.clone(), secret.cloned());
     std::thread::Builder::new()
         .name("open-volume".into())
-        .spawn(move || tell.send(address::open(&at, &of, key.as_ref())))
+        .spawn(move || tell.send(address::open(&at, &of, key.as_ref())).is_ok())
         .map_err(|error| cannot(&error))?;
     let why = match told.recv_timeout(SOON) {
         Ok(Ok(volume)) => return Ok(volume),

@@ -1,0 +1,108 @@
+//! A machine that begins where its store cannot be reached.
+
+use std::fs;
+use std::io;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use shunt_tests::cmd::within;
+use shunt_tests::servers::Postgres;
+use shunt_tests::volume::Mount;
+use shunt_tests::{Volume, binary, needs_mount, run, skip};
+
+const MOST: Duration = Duration::from_secs(60);
+
+/// Stands before a server. Shut, it takes what comes and says nothing.
+struct Gate {
+    port: u16,
+    is_open: Arc<AtomicBool>,
+    silent: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Gate {
+    fn before(server: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let is_open = Arc::new(AtomicBool::new(true));
+        let silent = Arc::new(Mutex::new(Vec::new()));
+        let (gate, kept) = (is_open.clone(), silent.clone());
+        // Ends with the test's process.
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                match gate.load(Ordering::SeqCst) {
+                    true => pass(client, server),
+                    false => kept.lock().unwrap().push(client),
+                }
+            }
+        });
+        Self { port, is_open, silent }
+    }
+
+    fn set(&self, open: bool) {
+        self.is_open.store(open, Ordering::SeqCst);
+        self.silent.lock().unwrap().clear();
+    }
+
+    fn address(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+}
+
+fn pass(client: TcpStream, server: u16) {
+    let Ok(server) = TcpStream::connect(("127.0.0.1", server)) else { return };
+    for (mut from, mut to) in [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)] {
+        thread::spawn(move || {
+            io::copy(&mut from, &mut to).ok();
+            to.shutdown(Shutdown::Both).ok();
+        });
+    }
+}
+
+fn status(mount: &Mount) -> serde_json::Value {
+    let said = run(binary::command(&["volume", "status", "--json"]).arg(mount.at())).ok();
+    serde_json::from_str(&said).unwrap()
+}
+
+#[track_caller]
+fn settled(mount: &Mount) {
+    let is_settled = || {
+        let status = status(mount);
+        status["state"] == "online" && status["pending"] == 0
+    };
+    assert!(within(MOST, is_settled), "{}", status(mount));
+}
+
+#[test]
+fn what_is_here_is_mounted_off_the_network() {
+    needs_mount!();
+    let Some(server) = Postgres::start(false) else {
+        skip::skip("PostgreSQL is not installed (run tests/setup)");
+        return;
+    };
+    let (volume, gate) = (Volume::new(), Gate::before(server.port()));
+    let (near, through) = (server.tcp_address(), gate.address());
+    let data = format!("file:{}", volume.aside().join("data").display());
+    run(&mut binary::command(&["volume", "create", "shared", "--meta", &near, "--data", &data])).ok();
+    let ant = volume.mount_shared("ant", &through);
+    fs::write(ant.at().join("here"), "before").unwrap();
+    settled(&ant);
+    drop(ant);
+
+    gate.set(false);
+    let ant = volume.mount_shared("ant", &through);
+    assert_eq!(fs::read_to_string(ant.at().join("here")).unwrap(), "before");
+    fs::write(ant.at().join("here"), "after").unwrap();
+    fs::create_dir(ant.at().join("made")).unwrap();
+    assert!(within(MOST, || status(&ant)["state"] == "unreachable"), "{}", status(&ant));
+    let past = fs::read(ant.at().join("here@2020-01-01")).unwrap_err();
+    assert_eq!(past.raw_os_error(), Some(rustix::io::Errno::NETUNREACH.raw_os_error()));
+
+    gate.set(true);
+    settled(&ant);
+    let bee = volume.mount_shared("bee", &near);
+    let came = || fs::read_to_string(bee.at().join("here")).is_ok_and(|text| text == "after");
+    assert!(within(MOST, came) && bee.at().join("made").is_dir());
+}
