@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use rustix::fs::{AtFlags, StatxFlags};
+use shunt_fuse::mount::MountPoint;
 use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_volume::id::{NodeName, VolumeName};
 use shunt_volume::past::View;
@@ -25,6 +27,9 @@ use crate::serve::{self, Held, Service};
 
 /// `shunt volume mount`: the words of the command.
 const WORDS: usize = 3;
+
+/// One is enough but for a change that comes right then. A top directory may really be closed to all.
+const LOOKS: usize = 10;
 
 /// Why no daemon follows one that was killed.
 const NO_TAKEOVER: &str = "volumes cannot be taken over yet";
@@ -104,7 +109,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         block: None,
         held,
         fs: Arc::new(fs.named(args.name.as_str())),
-        mounted: None,
+        mounted: Some(Arc::new(first_look)),
         reload: None,
         online: Some(online),
         answers: Some(answers),
@@ -113,6 +118,19 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     match &args.extension {
         Some(program) => extension::serve(service, program, args, refused),
         None => serve::serve(service, &args.mount, refused),
+    }
+}
+
+/// Has the kernel know the top directory before anybody comes. It drops an answer about an inode that crosses the word of a
+/// change, and this is the one inode that it has no earlier answer for: until it asked again, nobody but root would be let in.
+fn first_look(point: &MountPoint) {
+    for _ in 0..LOOKS {
+        let known =
+            rustix::fs::statx(rustix::fs::CWD, point.path(), AtFlags::STATX_FORCE_SYNC, StatxFlags::MODE);
+        match known {
+            Ok(known) if u32::from(known.stx_mode) & 0o777 == 0 => {}
+            _ => return,
+        }
     }
 }
 
