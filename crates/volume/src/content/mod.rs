@@ -19,7 +19,7 @@ pub use blobs::{Blob, Blobs};
 pub use cut::{Cutting, DEFINED_MOST, FIXED};
 pub use keys::{Keys, Secret};
 pub use link::{Link, Quality};
-pub use read::Progress;
+pub use read::{Progress, touched};
 pub use upload::{Sent, Upload};
 
 use crate::object::{Content, Layout, Piece};

@@ -72,19 +72,15 @@ impl ContentStore {
         file: &File,
         progress: Progress<'_>,
     ) -> Result<Range<u64>, ContentError> {
-        let (mut from, mut to, mut offset) = (None, range.start, 0);
+        let (mut from, mut to) = (None, range.start);
         let mut wanted = Vec::new();
-        for piece in pieces {
-            let end = offset + piece.length();
-            if end > range.start && offset < range.end {
-                from.get_or_insert(offset);
-                to = end;
-                match piece {
-                    Piece::Chunk { id, .. } => wanted.push((*id, offset)),
-                    Piece::Hole { .. } => progress(offset..end),
-                }
+        for (at, piece) in touched(pieces, &range) {
+            from.get_or_insert(at.start);
+            to = at.end;
+            match piece {
+                Piece::Chunk { id, .. } => wanted.push((*id, at.start)),
+                Piece::Hole { .. } => progress(at),
             }
-            offset = end;
         }
         let file = Arc::new(file.try_clone().map_err(ContentError::Io)?);
         for part in wanted.chunks(ASKED) {
@@ -155,17 +151,11 @@ impl ContentStore {
             return Ok(bytes[range.start as usize..][..length].to_vec());
         }
         let mut answer = vec![0; length];
-        let mut offset = 0;
         let mut wanted = Vec::new();
-        for piece in self.pieces(meta, content)? {
-            let end = offset + piece.length();
-            if let Piece::Chunk { id, .. } = piece
-                && end > range.start
-                && offset < range.end
-            {
-                wanted.push((id, offset));
+        for (at, piece) in touched(&self.pieces(meta, content)?, &range) {
+            if let Piece::Chunk { id, .. } = piece {
+                wanted.push((*id, at.start));
             }
-            offset = end;
         }
         for part in wanted.chunks(ASKED) {
             self.bring(self.locate(meta, part)?, whole, |at, bytes| {
@@ -266,6 +256,17 @@ impl ContentStore {
         }
         Ok(())
     }
+}
+
+/// The pieces that a range of a content touches, each with the range that it is.
+pub fn touched<'a>(pieces: &'a [Piece], range: &Range<u64>) -> impl Iterator<Item = (Range<u64>, &'a Piece)> {
+    let (start, end, mut offset) = (range.start, range.end, 0);
+    let placed = pieces.iter().map(move |piece| {
+        let at = offset..offset + piece.length();
+        offset = at.end;
+        (at, piece)
+    });
+    placed.filter(move |(at, _)| at.end > start && at.start < end)
 }
 
 fn whole(_at: u64, bytes: Cow<'_, [u8]>) -> Result<Vec<u8>, ContentError> {

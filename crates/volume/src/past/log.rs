@@ -245,12 +245,7 @@ fn spoken_of(change: &Mutation) -> Vec<ObjectId> {
         Mutation::Make(_) => Vec::new(),
         Mutation::Link(at, child) => vec![at.parent, *child],
         Mutation::Unlink(at) => vec![at.parent],
-        Mutation::SetContent(id, ..)
-        | Mutation::SetMode(id, _)
-        | Mutation::SetOwner(id, _)
-        | Mutation::SetGroup(id, _)
-        | Mutation::SetModified(id, _)
-        | Mutation::SetXattr(id, ..) => vec![*id],
+        set => set.sets().into_iter().collect(),
     }
 }
 

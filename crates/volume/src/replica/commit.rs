@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use rustix::io::Errno;
 
 use super::core::Core;
-use super::error::Done;
+use super::error::{Done, errno};
 use super::space::Going;
 use super::{Inner, Replica};
 
@@ -145,7 +145,7 @@ impl Inner {
     fn sync(&self) -> Result<(), Errno> {
         let commits = self.commit()?;
         let synced = self.shared.durable.sync_to(commits);
-        synced.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        synced.map_err(errno)
     }
 
     pub(super) fn reap(&self, most: u32) -> Result<usize, Errno> {

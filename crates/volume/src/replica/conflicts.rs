@@ -132,6 +132,13 @@ impl Replica {
 }
 
 impl Core {
+    /// The way from the top directory to an object; nothing for the top directory.
+    pub(super) fn path(&self, num: u64) -> Done<Vec<u8>> {
+        let mut path = self.path_of(num)?;
+        path.pop();
+        Ok(path)
+    }
+
     /// The way from the top directory to another, with a `/` at its end; nothing for the top directory.
     pub(super) fn path_of(&self, num: u64) -> Done<Vec<u8>> {
         let mut names: Vec<Vec<u8>> = Vec::new();

@@ -65,9 +65,14 @@ impl From<Errno> for Fail {
     }
 }
 
+/// What a caller is told of an error of the cache's file system.
+pub(super) fn errno(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
 impl From<io::Error> for Fail {
     fn from(error: io::Error) -> Self {
-        Self::new(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        Self::new(errno(error))
     }
 }
 

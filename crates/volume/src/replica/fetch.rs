@@ -13,7 +13,7 @@ use rusqlite::params;
 use rustix::io::Errno;
 
 use super::core::Core;
-use super::error::{Done, Fail};
+use super::error::{Done, Fail, errno};
 use super::node::{State, number};
 use super::{Inner, Replica};
 use crate::content::urgent;
@@ -58,9 +58,7 @@ pub trait Fetcher: Send + Sync {
 
     /// Brings small files together, by fewer requests than one for each. Answers for each of them.
     fn fetch_together(&self, files: &[Whole]) -> Vec<Result<(), Errno>> {
-        let one =
-            |file: &Whole| self.fetch(file.id, &file.content, 0..file.content.size, &file.into).map(drop);
-        files.iter().map(one).collect()
+        one_by_one(self, files)
     }
 
     /// Whether the store can be reached, as far as is known without asking it.
@@ -72,6 +70,13 @@ pub trait Fetcher: Send + Sync {
     fn is_fast(&self) -> bool {
         true
     }
+}
+
+/// Brings files by a request for each. Answers for each of them.
+pub(super) fn one_by_one<F: Fetcher + ?Sized>(fetcher: &F, files: &[Whole]) -> Vec<Result<(), Errno>> {
+    let one =
+        |file: &Whole| fetcher.fetch(file.id, &file.content, 0..file.content.size, &file.into).map(drop);
+    files.iter().map(one).collect()
 }
 
 /// What is not here: of which object and content, and which part of it.
@@ -291,10 +296,6 @@ impl Inner {
             Ok((at < end).then_some((node.id, content, at..end)))
         })
     }
-}
-
-pub(super) fn errno(error: std::io::Error) -> Errno {
-    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
 impl Core {

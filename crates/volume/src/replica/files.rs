@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::ReplicaError;
 use super::core::NUMBERS_TOGETHER;
+use super::error::errno;
 
 /// A file that is open.
 pub(super) struct Open {
@@ -108,7 +109,7 @@ impl Files {
     }
 
     fn data_dir(&self) -> Result<File, Errno> {
-        File::open(&self.data).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        File::open(&self.data).map_err(errno)
     }
 
     /// Numbers of files from one on.

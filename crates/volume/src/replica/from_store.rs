@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::fetch::{Fetcher, Whole};
-use crate::content::{ContentError, ContentStore, Quality};
+use super::error::errno;
+use super::fetch::{Fetcher, Whole, one_by_one};
+use crate::content::{ContentError, ContentStore, Quality, touched};
 use crate::id::ObjectId;
 use crate::object::{Content, Layout, Piece};
 use crate::store::MetaStore;
@@ -105,7 +106,7 @@ impl FromStore {
                 *self.gone.lock() = Some(Instant::now());
                 Errno::NETUNREACH
             }
-            ContentError::Io(error) => Errno::from_io_error(&error).unwrap_or(Errno::IO),
+            ContentError::Io(error) => errno(error),
             error => {
                 tracing::error!("contents of {what:?}: {error}");
                 Errno::IO
@@ -142,14 +143,10 @@ impl Fetcher for FromStore {
             return Ok(0..content.size);
         }
         let pieces = self.pieces(content).map_err(|error| self.errno(&"a file", error))?;
-        let (mut first, mut past, mut offset) = (None, range.end, 0);
-        for piece in &*pieces {
-            let end = offset + piece.length();
-            if end > range.start && offset < range.end {
-                first.get_or_insert(offset);
-                past = end;
-            }
-            offset = end;
+        let (mut first, mut past) = (None, range.end);
+        for (at, _) in touched(&pieces, &range) {
+            first.get_or_insert(at.start);
+            past = at.end;
         }
         Ok(first.unwrap_or(range.start)..past)
     }
@@ -159,10 +156,7 @@ impl Fetcher for FromStore {
             Ok(()) => vec![Ok(()); files.len()],
             Err(error) if error.is_unreachable() => vec![Err(self.errno(&"files", error)); files.len()],
             // One of them is to blame: each by itself.
-            Err(_) => {
-                let one = |file: &Whole| self.fetch(file.id, &file.content, 0..file.content.size, &file.into);
-                files.iter().map(|file| one(file).map(drop)).collect()
-            }
+            Err(_) => one_by_one(self, files),
         }
     }
 

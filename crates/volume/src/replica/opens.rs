@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::attributes::without_privileges;
 use super::core::Core;
-use super::error::{Done, Fail};
+use super::error::{Done, Fail, errno};
 use super::files::Open;
 use super::node::{Dirty, Node, State};
 use super::{Replica, Shared};
@@ -72,7 +72,7 @@ impl Replica {
         }
         if truncate && let Err(error) = opened.file.set_len(0) {
             self.close(num, write, opened.session);
-            return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+            return Err(errno(error));
         }
         drop(alone);
         Ok(opened)
@@ -119,7 +119,7 @@ impl Replica {
         let opened = self.open_file(num, true, size == 0)?;
         let set = if size > 0 { opened.file.set_len(size) } else { Ok(()) };
         self.close(num, true, opened.session);
-        set.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        set.map_err(errno)
     }
 
     /// Has all that a file holds last, with all that is known of it.
@@ -139,7 +139,7 @@ impl Replica {
                 true => self.inner.shared.files.sync_name(num),
                 false => Ok(()),
             });
-            synced.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+            synced.map_err(errno)?;
         }
         self.sync()
     }

@@ -326,9 +326,7 @@ impl Replica {
         self.read(|core| {
             let mut nums: Vec<u64> = core.pins.iter().copied().collect();
             nums.sort_unstable();
-            let path =
-                |num: &u64| core.path_of(*num).map(|path| path.strip_suffix(b"/").unwrap_or(&path).to_vec());
-            nums.iter().take(MOST_PATHS).map(path).collect()
+            nums.iter().take(MOST_PATHS).map(|num| core.path(*num)).collect()
         })
     }
 

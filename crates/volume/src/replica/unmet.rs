@@ -38,8 +38,7 @@ impl Replica {
             for num in nums {
                 let is_away = core.find(num)?.is_some_and(|node| node.state != super::State::Complete);
                 if is_away {
-                    let path = core.path_of(num)?;
-                    paths.push(path.strip_suffix(b"/").unwrap_or(&path).to_vec());
+                    paths.push(core.path(num)?);
                 }
             }
             Ok((count, paths))

@@ -10,8 +10,7 @@ use rustix::io::Errno;
 
 use super::Inner;
 use super::core::Core;
-use super::error::Done;
-use super::fetch::errno;
+use super::error::{Done, errno};
 use super::node::{State, number};
 
 /// Files that are made sure one by one; more at once by one call for the whole file system.

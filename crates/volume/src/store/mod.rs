@@ -63,6 +63,21 @@ pub enum Mutation {
     Unlink(LinkName),
 }
 
+impl Mutation {
+    /// The object of which it sets a part; `None`: it makes one, or is about a name.
+    pub fn sets(&self) -> Option<ObjectId> {
+        match self {
+            Self::SetContent(id, ..)
+            | Self::SetMode(id, _)
+            | Self::SetOwner(id, _)
+            | Self::SetGroup(id, _)
+            | Self::SetModified(id, _)
+            | Self::SetXattr(id, ..) => Some(*id),
+            Self::Make(_) | Self::Link(..) | Self::Unlink(_) => None,
+        }
+    }
+}
+
 /// Changes that are made together or not at all.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Item {

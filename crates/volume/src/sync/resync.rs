@@ -64,20 +64,15 @@ fn touch(change: &Mutation, ids: &mut BTreeSet<ObjectId>, names: Option<&mut BTr
             ids.insert(object.id);
             return;
         }
-        Mutation::SetContent(id, ..)
-        | Mutation::SetMode(id, _)
-        | Mutation::SetOwner(id, _)
-        | Mutation::SetGroup(id, _)
-        | Mutation::SetModified(id, _)
-        | Mutation::SetXattr(id, ..) => {
-            ids.insert(*id);
-            return;
-        }
         Mutation::Link(at, child) => {
             ids.insert(*child);
             at
         }
         Mutation::Unlink(at) => at,
+        set => {
+            ids.extend(set.sets());
+            return;
+        }
     };
     ids.insert(name.parent);
     if let Some(names) = names {

@@ -40,12 +40,6 @@ fn named(items: &[Item]) -> Named {
                     made.insert(object.id);
                     all.objects.insert(object.id);
                 }
-                Mutation::SetContent(id, ..)
-                | Mutation::SetMode(id, _)
-                | Mutation::SetOwner(id, _)
-                | Mutation::SetGroup(id, _)
-                | Mutation::SetModified(id, _)
-                | Mutation::SetXattr(id, ..) => drop(all.objects.insert(*id)),
                 Mutation::Link(at, child) => {
                     parents.insert(at.parent);
                     all.objects.extend([at.parent, *child]);
@@ -58,6 +52,7 @@ fn named(items: &[Item]) -> Named {
                     all.objects.insert(at.parent);
                     all.links.insert(at.clone());
                 }
+                set => all.objects.extend(set.sets()),
             }
         }
     }
