@@ -64,6 +64,7 @@ struct extmap_connection *extmap_connection_new(struct extmap_bind *bind)
 	INIT_LIST_HEAD(&c->files);
 	INIT_LIST_HEAD(&c->quiet);
 	init_waitqueue_head(&c->evicted);
+	extmap_questions_init(c);
 	c->mount = extmap_mount(c);
 	err = PTR_ERR_OR_ZERO(c->mount);
 	if (err)
@@ -148,9 +149,13 @@ void extmap_connection_end(struct extmap_connection *c)
 {
 	struct inode *inode;
 
+	/* Under the lock: no question comes after they were answered. */
+	spin_lock(&c->question_lock);
 	WRITE_ONCE(c->ended, true);
+	spin_unlock(&c->question_lock);
 	/* With the locks below: seen by each begin that is not waited for. */
 	smp_mb();
+	extmap_questions_end(c);
 	for (;;) {
 		wait_event(c->evicted, next_file(c, &inode));
 		if (!inode)

@@ -4,6 +4,7 @@
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/poll.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -68,13 +69,19 @@ out:
 static long control_file(struct extmap_connection *connection, struct extmap_file __user *arg)
 {
 	struct extmap_file file;
+	int fd;
 
 	if (copy_from_user(&file, arg, sizeof(file)))
 		return -EFAULT;
-	if (file.unused)
+	if (file.cookie)
 		return -EINVAL;
-	/* Told as the result: an answer that cannot be copied would leave a descriptor behind. */
-	return extmap_file_new(connection, file.size);
+	/* Before there is a descriptor: one that nobody is told of would stay. */
+	if (copy_to_user(arg, &file, sizeof(file)))
+		return -EFAULT;
+	fd = extmap_file_new(connection, &file);
+	if (fd >= 0 && put_user(file.cookie, &arg->cookie))
+		return -EFAULT;
+	return fd;
 }
 
 static long control_push(struct extmap_connection *connection, struct extmap_push __user *arg)
@@ -84,6 +91,58 @@ static long control_push(struct extmap_connection *connection, struct extmap_pus
 	if (copy_from_user(&push, arg, sizeof(push)))
 		return -EFAULT;
 	return extmap_file_push(connection, &push);
+}
+
+static long control_cut(struct extmap_connection *connection, struct extmap_cut __user *arg)
+{
+	struct extmap_cut cut;
+
+	if (copy_from_user(&cut, arg, sizeof(cut)))
+		return -EFAULT;
+	return extmap_file_cut(connection, &cut);
+}
+
+static long control_settle(struct extmap_connection *connection, struct extmap_settle __user *arg)
+{
+	struct extmap_settle settle;
+	int err;
+
+	if (copy_from_user(&settle, arg, sizeof(settle)))
+		return -EFAULT;
+	err = extmap_file_settle(connection, &settle);
+	if (!err && copy_to_user(arg, &settle, sizeof(settle)))
+		err = -EFAULT;
+	return err;
+}
+
+static long control_reply(struct extmap_connection *connection, struct extmap_reply __user *arg)
+{
+	struct extmap_reply reply;
+
+	if (copy_from_user(&reply, arg, sizeof(reply)))
+		return -EFAULT;
+	return extmap_question_reply(connection, &reply);
+}
+
+static ssize_t control_read(struct file *file, char __user *to, size_t size, loff_t *offset)
+{
+	struct extmap_control *control = file->private_data;
+	struct extmap_connection *connection = smp_load_acquire(&control->connection);
+
+	if (!connection)
+		return -ENOTCONN;
+	return extmap_question_read(connection, to, size, !(file->f_flags & O_NONBLOCK));
+}
+
+static __poll_t control_poll(struct file *file, poll_table *table)
+{
+	struct extmap_control *control = file->private_data;
+	struct extmap_connection *connection = smp_load_acquire(&control->connection);
+
+	if (!connection)
+		return EPOLLERR;
+	poll_wait(file, &connection->asked, table);
+	return extmap_question_waits(connection) ? EPOLLIN | EPOLLRDNORM : 0;
 }
 
 static long control_ioctl(struct file *file, unsigned int command, unsigned long arg)
@@ -102,6 +161,12 @@ static long control_ioctl(struct file *file, unsigned int command, unsigned long
 		return control_file(connection, user);
 	case EXTMAP_PUSH:
 		return control_push(connection, user);
+	case EXTMAP_CUT:
+		return control_cut(connection, user);
+	case EXTMAP_SETTLE:
+		return control_settle(connection, user);
+	case EXTMAP_REPLY:
+		return control_reply(connection, user);
 	default:
 		return -ENOTTY;
 	}
@@ -111,6 +176,8 @@ static const struct file_operations control_operations = {
 	.owner = THIS_MODULE,
 	.open = control_open,
 	.release = control_release,
+	.read = control_read,
+	.poll = control_poll,
 	.unlocked_ioctl = control_ioctl,
 	/* Numbers and structures are the same for 32-bit programs. */
 	.compat_ioctl = compat_ptr_ioctl,

@@ -74,8 +74,11 @@ const struct file_operations extmap_file_operations = {
 	.open = file_open,
 	.llseek = seek,
 	.read_iter = read_iter,
+	.write_iter = extmap_write_iter,
+	.fsync = extmap_fsync,
 	.splice_read = filemap_splice_read,
-	.mmap = generic_file_readonly_mmap,
+	.splice_write = iter_file_splice_write,
+	.mmap = extmap_mmap,
 };
 
 /* Attributes are the file system's, which has names for them; here they stay. */
@@ -89,7 +92,7 @@ static const struct inode_operations inode_operations = {
 	.fiemap = fiemap,
 };
 
-static struct inode *inode_new(struct extmap_connection *c, u64 size)
+static struct inode *inode_new(struct extmap_connection *c, struct extmap_file *new)
 {
 	struct inode *inode = new_inode(c->mount->mnt_sb);
 	int err;
@@ -101,12 +104,15 @@ static struct inode *inode_new(struct extmap_connection *c, u64 size)
 	inode->i_uid = current_fsuid();
 	inode->i_gid = current_fsgid();
 	inode->i_blkbits = ilog2(c->block_size);
-	inode->i_flags = S_NOATIME;
+	inode->i_flags = S_NOATIME | S_NOCMTIME;
 	inode->i_op = &inode_operations;
 	inode->i_fop = &extmap_file_operations;
 	inode->i_mapping->a_ops = &extmap_pages;
 	simple_inode_init_ts(inode);
-	i_size_write(inode, size);
+	i_size_write(inode, new->size);
+	extmap_map_init(&extmap_inode(inode)->map, inode->i_blkbits);
+	extmap_inode(inode)->writable = new->flags & EXTMAP_WRITABLE;
+	extmap_inode(inode)->cookie = new->cookie = atomic64_inc_return(&c->last_cookie);
 	mapping_set_large_folios(inode->i_mapping);
 	/* Pages of an inode that is not hashed are never written back. */
 	insert_inode_hash(inode);
@@ -122,9 +128,9 @@ static struct inode *inode_new(struct extmap_connection *c, u64 size)
  * Opened in the usual way, by a dentry without name or parent: that takes all
  * the references, and sets all the modes, that its end and its uses rely on.
  */
-static struct file *open_new(struct extmap_connection *c, u64 size)
+static struct file *open_new(struct extmap_connection *c, struct extmap_file *new)
 {
-	struct inode *inode = inode_new(c, size);
+	struct inode *inode = inode_new(c, new);
 	struct path path = { .mnt = c->mount };
 	struct file *file;
 
@@ -136,22 +142,26 @@ static struct file *open_new(struct extmap_connection *c, u64 size)
 		return ERR_PTR(-ENOMEM);
 	}
 	d_instantiate(path.dentry, inode);
-	file = dentry_open(&path, O_RDONLY | O_LARGEFILE, current_cred());
+	file = dentry_open(&path, (new->flags & EXTMAP_WRITABLE ? O_RDWR : O_RDONLY) | O_LARGEFILE, current_cred());
 	dput(path.dentry);
 	return file;
 }
 
-int extmap_file_new(struct extmap_connection *c, u64 size)
+int extmap_file_new(struct extmap_connection *c, struct extmap_file *new)
 {
 	struct file *file;
 	int fd;
 
-	if (size > MAX_LFS_FILESIZE)
+	if (new->flags & ~EXTMAP_WRITABLE || new->unused)
+		return -EINVAL;
+	if (new->flags & EXTMAP_WRITABLE && !(c->device->f_mode & FMODE_WRITE))
+		return -EROFS;
+	if (new->size > MAX_LFS_FILESIZE)
 		return -EFBIG;
 	fd = get_unused_fd_flags(O_CLOEXEC);
 	if (fd < 0)
 		return fd;
-	file = open_new(c, size);
+	file = open_new(c, new);
 	if (IS_ERR(file)) {
 		put_unused_fd(fd);
 		return PTR_ERR(file);
@@ -160,22 +170,41 @@ int extmap_file_new(struct extmap_connection *c, u64 size)
 	return fd;
 }
 
+/*
+ * Without the inode's lock: who writes waits for it. Where a hole gets blocks
+ * that were never written, zeros that are cached of it stay true.
+ */
 static int add(struct extmap_connection *c, struct inode *inode,
 	       const struct extmap_extent *extents, u32 count)
 {
 	struct address_space *mapping = inode->i_mapping;
+	bool written = false;
 	int err;
+	u32 i;
 
-	inode_lock(inode);
-	inode_dio_wait(inode);
+	for (i = 0; i < count; i++)
+		written |= !(extents[i].flags & EXTMAP_UNWRITTEN);
+	if (!written)
+		return extmap_map_add(c, &extmap_inode(inode)->map, extents, count);
 	filemap_invalidate_lock(mapping);
 	err = extmap_map_add(c, &extmap_inode(inode)->map, extents, count);
-	/* What was read of the holes is not true any more. */
-	if (!err && mapping->nrpages)
-		truncate_inode_pages(mapping, 0);
+	for (i = 0; !err && mapping->nrpages && i < count; i++)
+		truncate_inode_pages_range(mapping, extents[i].offset, extents[i].offset + extents[i].length - 1);
 	filemap_invalidate_unlock(mapping);
-	inode_unlock(inode);
 	return err;
+}
+
+/* A file of this connection, with a reference. */
+struct file *extmap_file_get(struct extmap_connection *c, int fd)
+{
+	struct file *file = fget(fd);
+
+	if (!file)
+		return ERR_PTR(-EBADF);
+	if (file->f_op == &extmap_file_operations && file_inode(file)->i_sb == c->mount->mnt_sb)
+		return file;
+	fput(file);
+	return ERR_PTR(-EBADF);
 }
 
 int extmap_file_push(struct extmap_connection *c, const struct extmap_push *push)
@@ -186,19 +215,15 @@ int extmap_file_push(struct extmap_connection *c, const struct extmap_push *push
 
 	if (!push->count || push->count > EXTMAP_PUSH_MOST)
 		return -EINVAL;
-	file = fget(push->fd);
-	if (!file)
-		return -EBADF;
-	err = -EBADF;
-	if (file->f_op != &extmap_file_operations || file_inode(file)->i_sb != c->mount->mnt_sb)
-		goto out;
+	file = extmap_file_get(c, push->fd);
+	if (IS_ERR(file))
+		return PTR_ERR(file);
 	extents = vmemdup_array_user(u64_to_user_ptr(push->extents), push->count, sizeof(*extents));
 	err = PTR_ERR_OR_ZERO(extents);
-	if (err)
-		goto out;
-	err = add(c, file_inode(file), extents, push->count);
-	kvfree(extents);
-out:
+	if (!err) {
+		err = add(c, file_inode(file), extents, push->count);
+		kvfree(extents);
+	}
 	fput(file);
 	return err;
 }

@@ -5,6 +5,34 @@
 
 #include "private.h"
 
+/* Called with the folio locked that is to be changed: what was found may not be so any more. */
+static bool is_valid(struct inode *inode, const struct iomap *iomap)
+{
+	return extmap_map_is(&extmap_inode(inode)->map, iomap->validity_cookie);
+}
+
+static const struct iomap_folio_ops folio_ops = {
+	.iomap_valid = is_valid,
+};
+
+void extmap_iomap_set(struct inode *inode, const struct extmap_place *place, struct iomap *iomap)
+{
+	static const u16 types[] = {
+		[EXTMAP_PLACE_HOLE] = IOMAP_HOLE,
+		[EXTMAP_PLACE_UNWRITTEN] = IOMAP_UNWRITTEN,
+		[EXTMAP_PLACE_WRITTEN] = IOMAP_MAPPED,
+	};
+
+	iomap->bdev = file_bdev(extmap_connection(inode->i_sb)->device);
+	iomap->type = types[place->kind];
+	iomap->addr = place->kind == EXTMAP_PLACE_HOLE ? IOMAP_NULL_ADDR : place->device;
+	iomap->offset = place->offset;
+	iomap->length = place->length;
+	iomap->flags = 0;
+	iomap->validity_cookie = place->version;
+	iomap->folio_ops = &folio_ops;
+}
+
 /*
  * Callers hold a folio's lock or count as direct I/O: extmap_connection_end()
  * waits for them. Who only asks does not touch the device.
@@ -12,27 +40,18 @@
 static int begin(struct inode *inode, loff_t offset, loff_t length, unsigned int flags,
 		 struct iomap *iomap, struct iomap *source)
 {
-	struct extmap_connection *c = extmap_connection(inode->i_sb);
-	struct extmap_run run;
+	struct extmap_inode *file = extmap_inode(inode);
+	struct extmap_place place;
 
-	if (flags & (IOMAP_WRITE | IOMAP_ZERO))
+	if (flags & (IOMAP_WRITE | IOMAP_ZERO) && !file->writable)
 		return -EROFS;
-	if (READ_ONCE(c->ended))
+	if (READ_ONCE(extmap_connection(inode->i_sb)->ended))
 		return -EIO;
-	iomap->bdev = file_bdev(c->device);
-	if (!extmap_map_find(&extmap_inode(inode)->map, offset, &run))
-		run.offset = MAX_LFS_FILESIZE;
-	if (run.offset > offset) {
-		iomap->type = IOMAP_HOLE;
-		iomap->addr = IOMAP_NULL_ADDR;
-		iomap->offset = offset;
-		iomap->length = run.offset - offset;
-	} else {
-		iomap->type = run.unwritten ? IOMAP_UNWRITTEN : IOMAP_MAPPED;
-		iomap->addr = run.device;
-		iomap->offset = run.offset;
-		iomap->length = run.length;
-	}
+	extmap_map_find(&file->map, offset, &place);
+	/* It was asked for before; cut again meanwhile, it is asked for again. */
+	if (flags & IOMAP_WRITE && place.kind == EXTMAP_PLACE_HOLE)
+		return -EAGAIN;
+	extmap_iomap_set(inode, &place, iomap);
 	return 0;
 }
 
@@ -53,6 +72,7 @@ static void readahead(struct readahead_control *control)
 const struct address_space_operations extmap_pages = {
 	.read_folio = read_folio,
 	.readahead = readahead,
+	.writepages = extmap_writepages,
 	.dirty_folio = iomap_dirty_folio,
 	.release_folio = iomap_release_folio,
 	.invalidate_folio = iomap_invalidate_folio,

@@ -12,6 +12,9 @@ static int __init extmap_init(void)
 	err = extmap_map_module_init();
 	if (err)
 		return err;
+	err = extmap_writeback_init();
+	if (err)
+		goto no_writeback;
 	err = extmap_super_init();
 	if (err)
 		goto no_super;
@@ -23,6 +26,8 @@ static int __init extmap_init(void)
 no_control:
 	extmap_super_exit();
 no_super:
+	extmap_writeback_exit();
+no_writeback:
 	extmap_map_module_exit();
 	return err;
 }
@@ -32,6 +37,7 @@ static void __exit extmap_exit(void)
 {
 	extmap_control_exit();
 	extmap_super_exit();
+	extmap_writeback_exit();
 	extmap_map_module_exit();
 }
 

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Where the parts of a file lie: runs in the order of their offsets. */
+/*
+ * Where the parts of a file lie: runs in the order of their offsets. A run of
+ * blocks that were not written has a bit for each that meanwhile was, so that
+ * the end of a write has nothing to allocate.
+ */
 
+#include <linux/bitmap.h>
 #include <linux/slab.h>
 
 #include "private.h"
@@ -8,28 +13,79 @@
 /* Runs of one file; ext4 with blocks of 4 KiB and none beside another has so many in 4 GiB. */
 #define MOST_RUNS (1 << 20)
 
+/* A run that lies in one piece on the device. */
+struct run {
+	struct rb_node node;
+	u64 offset;
+	u64 device;
+	u64 length;
+	/* Bits of blocks, or NULL where all were written before. */
+	unsigned long *written;
+	unsigned long *told;		/* of those: user space knows */
+};
+
 static struct kmem_cache *runs;
 
-static struct extmap_run *run_of(struct rb_node *node)
+static struct run *run_of(struct rb_node *node)
 {
-	return rb_entry_safe(node, struct extmap_run, node);
+	return rb_entry_safe(node, struct run, node);
 }
 
-void extmap_map_init(struct extmap_map *map)
+static u32 block_of(const struct extmap_map *map, const struct run *run, u64 offset)
+{
+	return (offset - run->offset) >> map->block_bits;
+}
+
+static u32 blocks_of(const struct extmap_map *map, const struct run *run)
+{
+	return run->length >> map->block_bits;
+}
+
+static struct run *run_new(const struct extmap_map *map, u64 offset, u64 device, u64 length, bool unwritten)
+{
+	struct run *run = kmem_cache_zalloc(runs, GFP_KERNEL_ACCOUNT);
+	u32 blocks = length >> map->block_bits;
+
+	if (!run)
+		return NULL;
+	run->offset = offset;
+	run->device = device;
+	run->length = length;
+	if (!unwritten)
+		return run;
+	/* Both in one piece. */
+	run->written = bitmap_zalloc(2 * (size_t)round_up(blocks, BITS_PER_LONG), GFP_KERNEL_ACCOUNT);
+	if (!run->written) {
+		kmem_cache_free(runs, run);
+		return NULL;
+	}
+	run->told = run->written + BITS_TO_LONGS(blocks);
+	return run;
+}
+
+static void run_free(struct run *run)
+{
+	bitmap_free(run->written);
+	kmem_cache_free(runs, run);
+}
+
+void extmap_map_init(struct extmap_map *map, u32 block_bits)
 {
 	init_rwsem(&map->lock);
 	map->runs = RB_ROOT;
 	map->count = 0;
+	map->block_bits = block_bits;
+	map->version = 0;
 }
 
-/* The last run that begins at the offset or before it, or the first behind it. */
-static struct extmap_run *nearest(struct extmap_map *map, u64 offset)
+/* The run that has the offset, else the next one. */
+static struct run *nearest(const struct extmap_map *map, u64 offset)
 {
 	struct rb_node *at = map->runs.rb_node;
-	struct extmap_run *best = NULL;
+	struct run *best = NULL;
 
 	while (at) {
-		struct extmap_run *run = run_of(at);
+		struct run *run = run_of(at);
 
 		if (run->offset <= offset) {
 			if (offset - run->offset < run->length)
@@ -43,26 +99,68 @@ static struct extmap_run *nearest(struct extmap_map *map, u64 offset)
 	return best;
 }
 
-/* The run that has the offset, else the next one; false where there is none. */
-bool extmap_map_find(struct extmap_map *map, u64 offset, struct extmap_run *found)
+/* The place of a run's part from the offset on, as long as it is in one state. */
+static void place_in(const struct extmap_map *map, const struct run *run, u64 offset, struct extmap_place *place)
 {
-	struct extmap_run *run;
+	u32 first, end, blocks = blocks_of(map, run);
+
+	place->kind = EXTMAP_PLACE_WRITTEN;
+	place->offset = run->offset;
+	place->device = run->device;
+	place->length = run->length;
+	if (!run->written)
+		return;
+	first = block_of(map, run, offset);
+	if (test_bit(first, run->written)) {
+		end = find_next_zero_bit(run->written, blocks, first);
+	} else {
+		place->kind = EXTMAP_PLACE_UNWRITTEN;
+		end = find_next_bit(run->written, blocks, first);
+	}
+	place->offset += (u64)first << map->block_bits;
+	place->device += (u64)first << map->block_bits;
+	place->length = (u64)(end - first) << map->block_bits;
+}
+
+/* Where the offset lies; for a hole, as far as it reaches. */
+void extmap_map_find(struct extmap_map *map, u64 offset, struct extmap_place *place)
+{
+	struct run *run;
 
 	down_read(&map->lock);
 	run = nearest(map, offset);
-	if (run)
-		*found = *run;
+	if (run && run->offset <= offset) {
+		place_in(map, run, offset, place);
+	} else {
+		place->kind = EXTMAP_PLACE_HOLE;
+		place->offset = offset;
+		place->device = 0;
+		place->length = (run ? run->offset : MAX_LFS_FILESIZE) - offset;
+	}
+	place->version = map->version;
 	up_read(&map->lock);
-	return run;
+}
+
+/* Whether a place that was found is still where it was. */
+bool extmap_map_is(struct extmap_map *map, u64 version)
+{
+	return READ_ONCE(map->version) == version;
+}
+
+/* Those who look without the lock see the new version before what is new. */
+static void changes(struct extmap_map *map)
+{
+	lockdep_assert_held_write(&map->lock);
+	WRITE_ONCE(map->version, map->version + 1);
 }
 
 /* Takes the run, unless another one is where it would be. */
-static int insert(struct extmap_map *map, struct extmap_run *new)
+static int insert(struct extmap_map *map, struct run *new)
 {
 	struct rb_node **at = &map->runs.rb_node, *parent = NULL;
 
 	while (*at) {
-		struct extmap_run *run = run_of(*at);
+		struct run *run = run_of(*at);
 
 		parent = *at;
 		if (new->offset + new->length <= run->offset)
@@ -91,26 +189,24 @@ static int check(const struct extmap_connection *c, const struct extmap_extent *
 		return -EINVAL;
 	if (extent->device > c->device_size || extent->length > c->device_size - extent->device)
 		return -ENXIO;
+	if (extent->flags && extent->length / c->block_size > EXTMAP_UNWRITTEN_MOST)
+		return -EINVAL;
 	return 0;
 }
 
 static int add_one(struct extmap_connection *c, struct extmap_map *map, const struct extmap_extent *extent)
 {
-	struct extmap_run *run;
+	struct run *run;
 	int err = check(c, extent);
 
 	if (err)
 		return err;
-	run = kmem_cache_alloc(runs, GFP_KERNEL_ACCOUNT);
+	run = run_new(map, extent->offset, extent->device, extent->length, extent->flags & EXTMAP_UNWRITTEN);
 	if (!run)
 		return -ENOMEM;
-	run->offset = extent->offset;
-	run->device = extent->device;
-	run->length = extent->length;
-	run->unwritten = extent->flags & EXTMAP_UNWRITTEN;
 	err = insert(map, run);
 	if (err)
-		kmem_cache_free(runs, run);
+		run_free(run);
 	return err;
 }
 
@@ -118,7 +214,7 @@ static int add_one(struct extmap_connection *c, struct extmap_map *map, const st
 int extmap_map_add(struct extmap_connection *c, struct extmap_map *map,
 		   const struct extmap_extent *extents, u32 count)
 {
-	struct extmap_run *run;
+	struct run *run;
 	int err;
 	u32 i;
 
@@ -135,6 +231,7 @@ int extmap_map_add(struct extmap_connection *c, struct extmap_map *map,
 			goto undo;
 	}
 	map->count += count;
+	changes(map);
 	up_write(&map->lock);
 	return 0;
 
@@ -143,7 +240,7 @@ undo:
 	while (i--) {
 		run = nearest(map, extents[i].offset);
 		rb_erase(&run->node, &map->runs);
-		kmem_cache_free(runs, run);
+		run_free(run);
 	}
 refused:
 	up_write(&map->lock);
@@ -151,13 +248,125 @@ refused:
 	return err;
 }
 
+/* The device has what was written to a range. Allocates nothing. */
+void extmap_map_written(struct extmap_map *map, u64 offset, u64 length)
+{
+	u64 end = offset + length;
+	struct run *run;
+
+	/* A block that was written in part is written: the rest of it is zeros. */
+	offset = round_down(offset, 1ULL << map->block_bits);
+	down_write(&map->lock);
+	for (run = nearest(map, offset); run && run->offset < end; run = run_of(rb_next(&run->node))) {
+		u64 from = max(offset, run->offset), to = min(end, run->offset + run->length);
+		u32 first = block_of(map, run, from);
+
+		if (run->written)
+			bitmap_set(run->written, first, block_of(map, run, to - 1) + 1 - first);
+	}
+	changes(map);
+	up_write(&map->lock);
+}
+
+/* The next range from *at on that was written and is not told; false at the end. */
+bool extmap_map_tell(struct extmap_map *map, u64 *at, struct extmap_range *range)
+{
+	bool found = false;
+	struct run *run;
+
+	down_write(&map->lock);
+	for (run = nearest(map, *at); run && !found; run = run_of(rb_next(&run->node))) {
+		u32 first, end, blocks = blocks_of(map, run);
+
+		if (!run->written)
+			continue;
+		first = *at > run->offset ? block_of(map, run, *at) : 0;
+		first = find_next_andnot_bit(run->written, run->told, blocks, first);
+		if (first >= blocks)
+			continue;
+		end = find_next_zero_bit(run->written, blocks, first);
+		end = min_t(u32, end, find_next_bit(run->told, blocks, first));
+		bitmap_set(run->told, first, end - first);
+		range->offset = run->offset + ((u64)first << map->block_bits);
+		range->length = (u64)(end - first) << map->block_bits;
+		*at = range->offset + range->length;
+		found = true;
+	}
+	up_write(&map->lock);
+	return found;
+}
+
+/* A run like a part of another one. */
+static struct run *part_of(const struct extmap_map *map, const struct run *run, u64 offset, u64 length)
+{
+	struct run *part = run_new(map, offset, run->device + (offset - run->offset), length, run->written);
+	u32 i, first, blocks = length >> map->block_bits;
+
+	if (!part || !run->written)
+		return part;
+	first = block_of(map, run, offset);
+	for (i = 0; i < blocks; i++) {
+		if (test_bit(first + i, run->written))
+			__set_bit(i, part->written);
+		if (test_bit(first + i, run->told))
+			__set_bit(i, part->told);
+	}
+	return part;
+}
+
+/* Takes whole blocks out; -ENOMEM before anything is changed. */
+int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offset, u64 end)
+{
+	struct run *run, *next, *before = NULL, *behind = NULL;
+	u32 left = 0;
+	int err = -ENOMEM;
+
+	down_write(&map->lock);
+	run = nearest(map, offset);
+	if (run && run->offset < offset) {
+		before = part_of(map, run, run->offset, offset - run->offset);
+		if (!before)
+			goto out;
+	}
+	next = nearest(map, end - 1);
+	if (next && next->offset < end && next->offset + next->length > end) {
+		behind = part_of(map, next, end, next->offset + next->length - end);
+		if (!behind)
+			goto out;
+	}
+	for (; run && run->offset < end; run = next) {
+		next = run_of(rb_next(&run->node));
+		rb_erase(&run->node, &map->runs);
+		run_free(run);
+		left++;
+	}
+	/* Where they were there is room. */
+	if (before)
+		insert(map, before);
+	if (behind)
+		insert(map, behind);
+	left -= !!before;
+	left -= !!behind;
+	before = behind = NULL;
+	changes(map);
+	map->count -= left;
+	err = 0;
+out:
+	up_write(&map->lock);
+	if (before)
+		run_free(before);
+	if (!err)
+		extmap_connection_uncharge(c, left);
+	return err;
+}
+
 /* Nobody uses it any more. */
 void extmap_map_clear(struct extmap_connection *c, struct extmap_map *map)
 {
-	struct extmap_run *run, *next;
+	struct run *run, *next;
 
 	rbtree_postorder_for_each_entry_safe(run, next, &map->runs, node) {
-		kmem_cache_free(runs, run);
+		run_free(run);
 		cond_resched();
 	}
 	map->runs = RB_ROOT;
@@ -167,7 +376,7 @@ void extmap_map_clear(struct extmap_connection *c, struct extmap_map *map)
 
 int extmap_map_module_init(void)
 {
-	runs = KMEM_CACHE(extmap_run, SLAB_ACCOUNT);
+	runs = kmem_cache_create("shunt_extmap_run", sizeof(struct run), 0, SLAB_ACCOUNT, NULL);
 	return runs ? 0 : -ENOMEM;
 }
 

@@ -3,23 +3,31 @@
 #define EXTMAP_PRIVATE_H
 
 #include <linux/blkdev.h>
+#include <linux/completion.h>
 #include <linux/fs.h>
 #include <linux/iomap.h>
 #include <linux/rbtree.h>
 #include <linux/rwsem.h>
 #include <linux/spinlock.h>
 #include <linux/wait.h>
+#include <linux/workqueue.h>
 
 #include "compat.h"
 #include "include/extmap.h"
 
-/* A run of a file that lies in one piece on the device. */
-struct extmap_run {
-	struct rb_node node;
+/* Where a part of a file lies. */
+enum extmap_place_kind {
+	EXTMAP_PLACE_HOLE,
+	EXTMAP_PLACE_UNWRITTEN,
+	EXTMAP_PLACE_WRITTEN,
+};
+
+struct extmap_place {
+	enum extmap_place_kind kind;
 	u64 offset;
 	u64 device;
 	u64 length;
-	bool unwritten;
+	u64 version;		/* of the map when it was so */
 };
 
 /* The runs of a file, in order, none over another. */
@@ -27,6 +35,16 @@ struct extmap_map {
 	struct rw_semaphore lock;
 	struct rb_root runs;
 	u32 count;
+	u32 block_bits;
+	u64 version;		/* one more with each change */
+};
+
+/* What user space was asked for. It is on the stack of who waits. */
+struct extmap_question {
+	struct list_head list;		/* empty once it is answered */
+	struct extmap_request request;
+	struct completion answered;
+	int error;
 };
 
 /*
@@ -48,12 +66,25 @@ struct extmap_connection {
 	wait_queue_head_t evicted;
 	atomic_t file_count;
 	atomic_t run_count;
+
+	spinlock_t question_lock;
+	struct list_head unread;	/* questions that nobody took */
+	struct list_head taken;
+	u64 last_question;
+	wait_queue_head_t asked;
+	atomic64_t last_cookie;
 };
 
 struct extmap_inode {
 	struct inode vfs;
 	struct extmap_map map;
 	struct list_head list;		/* of the connection; empty for the root */
+	u64 cookie;
+	bool writable;
+	/* Writes whose blocks are to be entered as written. */
+	spinlock_t ended_lock;
+	struct list_head ended;
+	struct work_struct enter;
 };
 
 static inline struct extmap_inode *extmap_inode(struct inode *inode)
@@ -81,21 +112,50 @@ void extmap_super_exit(void);
 
 /* file.c */
 extern const struct file_operations extmap_file_operations;
-int extmap_file_new(struct extmap_connection *c, u64 size);
+int extmap_file_new(struct extmap_connection *c, struct extmap_file *file);
 int extmap_file_push(struct extmap_connection *c, const struct extmap_push *push);
+struct file *extmap_file_get(struct extmap_connection *c, int fd);
+
+/* change.c */
+int extmap_file_cut(struct extmap_connection *c, const struct extmap_cut *cut);
+int extmap_file_settle(struct extmap_connection *c, struct extmap_settle *settle);
+
+/* question.c */
+void extmap_questions_init(struct extmap_connection *c);
+void extmap_questions_end(struct extmap_connection *c);
+int extmap_ask(struct extmap_inode *file, u32 kind, u64 offset, u64 length);
+ssize_t extmap_question_read(struct extmap_connection *c, char __user *to, size_t size, bool wait);
+int extmap_question_reply(struct extmap_connection *c, const struct extmap_reply *reply);
+bool extmap_question_waits(struct extmap_connection *c);
+
+/* write.c */
+ssize_t extmap_write_iter(struct kiocb *iocb, struct iov_iter *from);
+int extmap_fsync(struct file *file, loff_t from, loff_t to, int data_only);
+int extmap_mmap(struct file *file, struct vm_area_struct *area);
+
+/* writeback.c */
+int extmap_writepages(struct address_space *mapping, struct writeback_control *control);
+void extmap_enter_written(struct work_struct *work);
+int extmap_writeback_init(void);
+void extmap_writeback_exit(void);
 
 /* map.c */
-void extmap_map_init(struct extmap_map *map);
+void extmap_map_init(struct extmap_map *map, u32 block_bits);
 int extmap_map_add(struct extmap_connection *c, struct extmap_map *map,
 		   const struct extmap_extent *extents, u32 count);
+int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offset, u64 end);
 void extmap_map_clear(struct extmap_connection *c, struct extmap_map *map);
-bool extmap_map_find(struct extmap_map *map, u64 offset, struct extmap_run *found);
+void extmap_map_find(struct extmap_map *map, u64 offset, struct extmap_place *place);
+bool extmap_map_is(struct extmap_map *map, u64 version);
+void extmap_map_written(struct extmap_map *map, u64 offset, u64 length);
+bool extmap_map_tell(struct extmap_map *map, u64 *at, struct extmap_range *range);
 int extmap_map_module_init(void);
 void extmap_map_module_exit(void);
 
 /* iomap.c */
 extern const struct address_space_operations extmap_pages;
 extern const struct iomap_ops extmap_iomap_ops;
+void extmap_iomap_set(struct inode *inode, const struct extmap_place *place, struct iomap *iomap);
 
 /* control.c */
 int extmap_control_init(void);

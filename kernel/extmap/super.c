@@ -23,8 +23,12 @@ static struct inode *alloc_inode(struct super_block *sb)
 
 	if (!file)
 		return NULL;
-	extmap_map_init(&file->map);
+	extmap_map_init(&file->map, 0);
 	INIT_LIST_HEAD(&file->list);
+	file->writable = false;
+	spin_lock_init(&file->ended_lock);
+	INIT_LIST_HEAD(&file->ended);
+	INIT_WORK(&file->enter, extmap_enter_written);
 	return &file->vfs;
 }
 
@@ -39,6 +43,8 @@ static void evict_inode(struct inode *inode)
 	struct extmap_inode *file = extmap_inode(inode);
 
 	truncate_inode_pages_final(&inode->i_data);
+	/* It has nothing more to do, but may not be done. */
+	flush_work(&file->enter);
 	clear_inode(inode);
 	/* The root is nobody's file. */
 	if (list_empty(&file->list))

@@ -12,8 +12,11 @@ const WRITE: u32 = 1;
 const READ: u32 = 2;
 
 const BIND: libc::Ioctl = call(READ | WRITE, 0xea, 1, size_of::<Bind>());
-const FILE: libc::Ioctl = call(WRITE, 0xea, 2, size_of::<NewFile>());
+const FILE: libc::Ioctl = call(READ | WRITE, 0xea, 2, size_of::<NewFile>());
 const PUSH: libc::Ioctl = call(WRITE, 0xea, 3, size_of::<Push>());
+const CUT: libc::Ioctl = call(WRITE, 0xea, 4, size_of::<Cut>());
+const SETTLE: libc::Ioctl = call(READ | WRITE, 0xea, 5, size_of::<Settle>());
+const REPLY: libc::Ioctl = call(WRITE, 0xea, 6, size_of::<Reply>());
 
 const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
@@ -22,6 +25,11 @@ pub(crate) const VERSION: u32 = 1;
 /// Extents that one call takes.
 pub(crate) const PUSH_MOST: usize = 4096;
 pub(crate) const UNWRITTEN: u32 = 1;
+pub(crate) const WRITABLE: u32 = 1;
+pub(crate) const ALLOCATE: u32 = 1;
+pub(crate) const SYNC: u32 = 2;
+/// Ranges that one call tells.
+const RANGES_MOST: usize = 1024;
 
 #[repr(C)]
 pub(crate) struct Bind {
@@ -35,7 +43,50 @@ pub(crate) struct Bind {
 #[repr(C)]
 struct NewFile {
     size: u64,
-    unused: u64,
+    flags: u32,
+    unused: u32,
+    cookie: u64,
+}
+
+#[repr(C)]
+struct Cut {
+    fd: RawFd,
+    flags: u32,
+    offset: u64,
+    length: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct RawRange {
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
+#[repr(C)]
+struct Settle {
+    fd: RawFd,
+    count: u32,
+    ranges: u64,
+    size: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct RawRequest {
+    pub(crate) id: u64,
+    pub(crate) file: u64,
+    pub(crate) kind: u32,
+    unused: u32,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
+#[repr(C)]
+struct Reply {
+    id: u64,
+    error: i32,
+    unused: u32,
 }
 
 #[repr(C)]
@@ -87,12 +138,61 @@ pub(crate) fn bind(control: BorrowedFd<'_>, bind: &mut Bind) -> io::Result<()> {
     checked(unsafe { libc::ioctl(control.as_raw_fd(), BIND, &raw mut *bind) }).map(drop)
 }
 
-pub(crate) fn new_file(control: BorrowedFd<'_>, size: u64) -> io::Result<OwnedFd> {
-    let file = NewFile { size, unused: 0 };
-    // SAFETY: reads the structure, of the size that is in the number.
-    let fd = checked(unsafe { libc::ioctl(control.as_raw_fd(), FILE, &raw const file) })?;
+/// The open file, and the number by which requests name it.
+pub(crate) fn new_file(control: BorrowedFd<'_>, size: u64, flags: u32) -> io::Result<(OwnedFd, u64)> {
+    let mut file = NewFile { size, flags, unused: 0, cookie: 0 };
+    // SAFETY: reads and writes the structure, of the size that is in the number.
+    let fd = checked(unsafe { libc::ioctl(control.as_raw_fd(), FILE, &raw mut file) })?;
     // SAFETY: it was just made, and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok((unsafe { OwnedFd::from_raw_fd(fd) }, file.cookie))
+}
+
+/// `range`: it is taken out of the map; else the file ends at `offset`.
+pub(crate) fn cut(
+    control: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    offset: u64,
+    range: Option<u64>,
+) -> io::Result<()> {
+    let cut = Cut { fd: file.as_raw_fd(), flags: range.is_some().into(), offset, length: range.unwrap_or(0) };
+    // SAFETY: reads the structure, of the size that is in the number.
+    checked(unsafe { libc::ioctl(control.as_raw_fd(), CUT, &raw const cut) }).map(drop)
+}
+
+/// Appends ranges; tells the size of the file, and whether there may be more.
+pub(crate) fn settle(
+    control: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    told: &mut Vec<RawRange>,
+) -> io::Result<(u64, bool)> {
+    let mut ranges = [RawRange::default(); RANGES_MOST];
+    let count = RANGES_MOST as u32;
+    let mut settle = Settle { fd: file.as_raw_fd(), count, ranges: ranges.as_mut_ptr() as u64, size: 0 };
+    // SAFETY: reads and writes the structure, and writes as many ranges as there is room for.
+    checked(unsafe { libc::ioctl(control.as_raw_fd(), SETTLE, &raw mut settle) })?;
+    told.extend(ranges.iter().take(settle.count as usize));
+    Ok((settle.size, settle.count == count))
+}
+
+/// The next request; `None` where none is waiting.
+pub(crate) fn next_request(control: BorrowedFd<'_>) -> io::Result<Option<RawRequest>> {
+    let mut request = RawRequest::default();
+    let room = size_of::<RawRequest>();
+    // SAFETY: writes the structure, of which any bytes are one.
+    let count = unsafe { libc::read(control.as_raw_fd(), (&raw mut request).cast(), room) };
+    match count {
+        0.. => Ok(Some(request)),
+        _ => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            error => Err(error),
+        },
+    }
+}
+
+pub(crate) fn reply(control: BorrowedFd<'_>, id: u64, error: i32) -> io::Result<()> {
+    let reply = Reply { id, error, unused: 0 };
+    // SAFETY: reads the structure, of the size that is in the number.
+    checked(unsafe { libc::ioctl(control.as_raw_fd(), REPLY, &raw const reply) }).map(drop)
 }
 
 /// At most [`PUSH_MOST`]; the module checks it.

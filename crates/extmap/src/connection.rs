@@ -2,10 +2,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::calls::{self, Bind, RawExtent};
 
@@ -49,7 +53,7 @@ impl Connection {
     /// ENOENT: the module is not loaded. EACCES: not root, or the device is not open for reading. ENOTBLK: it is none.
     /// EINVAL: the block size. EPROTO: the module speaks another version of this.
     pub fn bind(device: impl AsFd, block_size: u32) -> io::Result<Self> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let control = rustix::fs::open(CONTROL, flags, Mode::empty())?;
         let device = device.as_fd().as_raw_fd();
         let mut bind = Bind { version: calls::VERSION, device, block_size, unused: 0, device_size: 0 };
@@ -67,7 +71,50 @@ impl Connection {
     /// # Errors
     /// EFBIG: no file can be as large. EMFILE: too many descriptors of this process, or files of this connection. ENOMEM.
     pub fn file(&self, size: u64) -> io::Result<MappedFile> {
-        Ok(MappedFile { control: self.control.clone(), file: calls::new_file(self.control.as_fd(), size)? })
+        self.make(size, 0)
+    }
+
+    /// As [`file`](Self::file), to be written as well: where it has no blocks they are [asked](Self::next_request) for.
+    ///
+    /// # Errors
+    /// As `file`; EROFS: the device is not open for writing.
+    pub fn writable_file(&self, size: u64) -> io::Result<MappedFile> {
+        self.make(size, calls::WRITABLE)
+    }
+
+    fn make(&self, size: u64, flags: u32) -> io::Result<MappedFile> {
+        let (file, cookie) = calls::new_file(self.control.as_fd(), size, flags)?;
+        Ok(MappedFile { control: self.control.clone(), file, cookie })
+    }
+
+    /// What the kernel asks for, waited for so long.
+    ///
+    /// Whoever answers must not wait for memory that is freed by writing to these files
+    /// (`PR_SET_IO_FLUSHER`), nor for anybody who waits for an answer.
+    ///
+    /// # Errors
+    /// EINTR.
+    pub fn next_request(&self, patience: Duration) -> io::Result<Option<Request>> {
+        let patience = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+        rustix::event::poll(&mut [PollFd::new(&self.control, PollFlags::IN)], Some(&patience))?;
+        let Some(raw) = calls::next_request(self.control.as_fd())? else { return Ok(None) };
+        let ask = match raw.kind {
+            calls::ALLOCATE => Ask::Allocate { offset: raw.offset, length: raw.length },
+            calls::SYNC => Ask::Sync,
+            _ => {
+                self.reply(raw.id, Err(Errno::NOSYS))?;
+                return Ok(None);
+            }
+        };
+        Ok(Some(Request { id: raw.id, file: raw.file, ask }))
+    }
+
+    /// Answers a request. Extents that were asked for are [pushed](MappedFile::push) before.
+    ///
+    /// # Errors
+    /// ENOENT: nobody waits for it any more.
+    pub fn reply(&self, id: u64, done: Result<(), Errno>) -> io::Result<()> {
+        calls::reply(self.control.as_fd(), id, done.map_or_else(|errno| -errno.raw_os_error(), |()| 0))
     }
 }
 
@@ -76,6 +123,32 @@ impl Connection {
 pub struct MappedFile {
     control: Arc<OwnedFd>,
     file: OwnedFd,
+    cookie: u64,
+}
+
+/// What the kernel asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// To be answered by this number.
+    pub id: u64,
+    /// The [cookie](MappedFile::cookie) of a file.
+    pub file: u64,
+    /// What it is.
+    pub ask: Ask,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// Blocks for a range, in bytes and whole blocks: somebody is about to write there.
+    Allocate {
+        /// Where it begins.
+        offset: u64,
+        /// How long it is.
+        length: u64,
+    },
+    /// What was written is to last: the file is to be [settled](MappedFile::settle).
+    Sync,
 }
 
 impl MappedFile {
@@ -97,6 +170,44 @@ impl MappedFile {
             let part: Vec<RawExtent> = part.iter().map(raw).collect();
             calls::push(self.control.as_fd(), self.file.as_fd(), &part)
         })
+    }
+
+    /// The number by which requests name it.
+    pub fn cookie(&self) -> u64 {
+        self.cookie
+    }
+
+    /// Makes it end at `size`. Nothing is written behind it any more when this returns: only then may blocks be freed.
+    ///
+    /// # Errors
+    /// EFBIG, EROFS, EIO, ENOMEM.
+    pub fn truncate(&self, size: u64) -> io::Result<()> {
+        calls::cut(self.control.as_fd(), self.file.as_fd(), size, None)
+    }
+
+    /// Takes whole blocks out of its map, with what is cached of them. As for [`truncate`](Self::truncate), these may be
+    /// freed afterwards.
+    ///
+    /// # Errors
+    /// EINVAL: not aligned. EROFS, ENOMEM.
+    pub fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        calls::cut(self.control.as_fd(), self.file.as_fd(), offset, Some(length))
+    }
+
+    /// Has the device keep what was written, and tells which ranges were written for the first time since this was last
+    /// called, and the file's size.
+    ///
+    /// # Errors
+    /// EIO: some of it may be lost.
+    pub fn settle(&self) -> io::Result<(Vec<Range<u64>>, u64)> {
+        let mut told = Vec::new();
+        loop {
+            let (size, more) = calls::settle(self.control.as_fd(), self.file.as_fd(), &mut told)?;
+            if !more {
+                let ranges = told.iter().map(|range| range.offset..range.offset + range.length);
+                return Ok((ranges.collect(), size));
+            }
+        }
     }
 
     /// The open file. No more can be mapped.

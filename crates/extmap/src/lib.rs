@@ -24,5 +24,5 @@ mod calls;
 mod connection;
 mod loop_device;
 
-pub use connection::{Connection, Extent, MappedFile, is_available};
-pub use loop_device::attach;
+pub use connection::{Ask, Connection, Extent, MappedFile, Request, is_available};
+pub use loop_device::{attach, attach_writable};

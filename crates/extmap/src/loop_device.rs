@@ -20,12 +20,23 @@ const TRIES: u32 = 64;
 /// # Errors
 /// EACCES without root, ENOENT without loop devices, EBUSY where others are always faster.
 pub fn attach(file: impl AsFd) -> io::Result<File> {
+    configure(&LoopConfig::new(file.as_fd(), READ_ONLY | AUTOCLEAR), false)
+}
+
+/// As [`attach`], to be written as well.
+///
+/// # Errors
+/// As `attach`.
+pub fn attach_writable(file: impl AsFd) -> io::Result<File> {
+    configure(&LoopConfig::new(file.as_fd(), AUTOCLEAR), true)
+}
+
+fn configure(config: &LoopConfig, write: bool) -> io::Result<File> {
     let control = File::open("/dev/loop-control")?;
-    let config = LoopConfig::new(file.as_fd(), READ_ONLY | AUTOCLEAR);
     for _ in 0..TRIES {
         let number = calls::free_loop(control.as_fd())?;
-        let device = OpenOptions::new().read(true).open(format!("/dev/loop{number}"))?;
-        match calls::configure_loop(device.as_fd(), &config) {
+        let device = OpenOptions::new().read(true).write(write).open(format!("/dev/loop{number}"))?;
+        match calls::configure_loop(device.as_fd(), config) {
             Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {}
             done => return done.map(|()| device),
         }

@@ -30,20 +30,29 @@ struct extmap_bind {
 	__u64 device_size;	/* out */
 };
 
+/* The file can be written: the device must be open for writing. */
+#define EXTMAP_WRITABLE 1
+
 /*
  * Makes a file without extents: all of it is a hole. The result is a
- * descriptor, open for reading and closed by exec.
+ * descriptor, open for reading (and writing) and closed by exec.
  *
  * EFBIG a size that no file can have; EMFILE too many files of this
- * connection.
+ * connection; EROFS the device cannot be written.
  */
 struct extmap_file {
 	__u64 size;
-	__u64 unused;
+	__u32 flags;		/* EXTMAP_WRITABLE */
+	__u32 unused;
+	__u64 cookie;		/* by which requests name it */
 };
 
-/* Blocks that were never written: they read as zeros. */
+/*
+ * Blocks that were never written: they read as zeros, until the module has
+ * written them. At most EXTMAP_UNWRITTEN_MOST blocks in one extent.
+ */
 #define EXTMAP_UNWRITTEN 1
+#define EXTMAP_UNWRITTEN_MOST 32768
 
 struct extmap_extent {
 	__u64 offset;		/* in the file */
@@ -67,8 +76,64 @@ struct extmap_push {
 	__u64 extents;		/* address of an array */
 };
 
+/*
+ * Makes a file of another size, or takes a range of whole blocks out of its
+ * map. Returns when nothing is written there any more: the blocks may be
+ * freed then, and not before. Nothing is put there before this returns.
+ *
+ * EBADF not such a file; EINVAL unaligned.
+ */
+struct extmap_cut {
+	__s32 fd;
+	__u32 flags;		/* EXTMAP_CUT_RANGE, else the size */
+	__u64 offset;		/* or the size */
+	__u64 length;
+};
+
+#define EXTMAP_CUT_RANGE 1
+
+/* A range that the module has written for the first time. */
+struct extmap_range {
+	__u64 offset;
+	__u64 length;
+};
+
+/*
+ * Writes what is dirty of a file to the device, has the device keep it, and
+ * tells which ranges were written for the first time since this was last
+ * asked. To be asked again where count comes back as it was.
+ */
+struct extmap_settle {
+	__s32 fd;
+	__u32 count;		/* in: room; out: ranges */
+	__u64 ranges;		/* address of an array */
+	__u64 size;		/* out: of the file */
+};
+
+/* What user space is asked for, by read(2) of the control descriptor. */
+#define EXTMAP_ALLOCATE 1	/* blocks where there are none; pushed before the reply */
+#define EXTMAP_SYNC 2		/* what was written is to last: settle, and commit */
+
+struct extmap_request {
+	__u64 id;
+	__u64 file;		/* extmap_file.cookie */
+	__u32 kind;
+	__u32 unused;
+	__u64 offset;
+	__u64 length;
+};
+
+struct extmap_reply {
+	__u64 id;
+	__s32 error;		/* 0, or a negative errno */
+	__u32 unused;
+};
+
 #define EXTMAP_BIND _IOWR(0xEA, 1, struct extmap_bind)
 #define EXTMAP_FILE _IOW(0xEA, 2, struct extmap_file)
 #define EXTMAP_PUSH _IOW(0xEA, 3, struct extmap_push)
+#define EXTMAP_CUT _IOW(0xEA, 4, struct extmap_cut)
+#define EXTMAP_SETTLE _IOWR(0xEA, 5, struct extmap_settle)
+#define EXTMAP_REPLY _IOW(0xEA, 6, struct extmap_reply)
 
 #endif

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use shunt_extmap::{Connection, Extent, attach};
+use shunt_extmap::{Connection, Extent, attach, attach_writable};
 
 pub const BLOCK: u64 = 4096;
 
@@ -22,17 +22,31 @@ pub fn module_is_here() -> bool {
 pub struct Disk {
     pub device: File,
     pub bytes: Vec<u8>,
-    _file: tempfile::NamedTempFile,
+    file: tempfile::NamedTempFile,
 }
 
 impl Disk {
     /// `blocks` blocks, each of which says which one it is, again and again.
     pub fn new(blocks: u64) -> Self {
+        Self::with(blocks, |file| attach(file))
+    }
+
+    /// As [`new`](Self::new), to be written as well.
+    pub fn writable(blocks: u64) -> Self {
+        Self::with(blocks, |file| attach_writable(file))
+    }
+
+    fn with(blocks: u64, attach: impl FnOnce(&File) -> std::io::Result<File>) -> Self {
         let word = |n: u64| (((n / (BLOCK / 8)) << 32) | (n % (BLOCK / 8))).to_le_bytes();
         let bytes: Vec<u8> = (0..blocks * BLOCK / 8).flat_map(word).collect();
         let mut file = tempfile::NamedTempFile::new_in("/scratch").unwrap();
         file.write_all(&bytes).unwrap();
-        Self { device: attach(file.as_file()).unwrap(), bytes, _file: file }
+        Self { device: attach(file.as_file()).unwrap(), bytes, file }
+    }
+
+    /// The file behind it.
+    pub fn path(&self) -> &Path {
+        self.file.path()
     }
 
     pub fn connect(&self) -> Connection {

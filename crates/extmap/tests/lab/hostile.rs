@@ -105,11 +105,13 @@ fn calls_are_checked() {
         let extent = [0, 0, BLOCK, u64::from(flags) | u64::from(unused) << 32];
         assert_eq!(call(control, 3, &push(fd, 1, extent.as_ptr() as u64)), Err(Errno::INVAL));
     }
-    assert_eq!(call(control, 2, &[BLOCK, 1]), Err(Errno::INVAL));
+    assert_eq!(call(control, 2, &[BLOCK, 2, 0]), Err(Errno::INVAL));
+    assert_eq!(call(control, 2, &[BLOCK, 0, 1]), Err(Errno::INVAL));
+    assert_eq!(call(control, 2, &[BLOCK, 1, 0]), Err(Errno::ROFS));
     assert_eq!(call(control, 1, &[1, 4096, 0]), Err(Errno::BUSY));
     assert_eq!(call(control, 9, &[0]), Err(Errno::NOTTY));
     let fresh = File::options().read(true).write(true).open("/dev/shunt_extmap").unwrap();
-    assert_eq!(call(fresh.as_raw_fd(), 2, &[BLOCK, 0]), Err(Errno::NOTCONN));
+    assert_eq!(call(fresh.as_raw_fd(), 2, &[BLOCK, 0, 0]), Err(Errno::NOTCONN));
     assert_eq!(call(fresh.as_raw_fd(), 1, &[2 | (fd as u64) << 32, 4096, 0]), Err(Errno::PROTO));
     assert_eq!(call(fresh.as_raw_fd(), 1, &[1 | 0xffff_ffff << 32, 4096, 0]), Err(Errno::BADF));
     let device = disk.device.as_raw_fd() as u64;
@@ -166,8 +168,8 @@ fn push(fd: i32, count: u32, extents: u64) -> [u64; 2] {
 /// Any call of the module, with the sizes that its numbers have.
 fn call(control: i32, number: u64, words: &[u64]) -> Result<i32, Errno> {
     let (direction, size) = match number {
-        1 => (3u64, 24u64),
-        2 | 3 => (1, 16),
+        1 | 2 => (3u64, 24u64),
+        3 => (1, 16),
         _ => (0, 0),
     };
     let request = direction << 30 | size << 16 | 0xea << 8 | number;

@@ -6,3 +6,4 @@ mod ended;
 mod ext4;
 mod hostile;
 mod speed;
+mod writing;

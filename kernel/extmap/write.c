@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Writing: blocks are asked for first, with no lock held, and then pages or the device are written. */
+
+#include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <linux/uio.h>
+#include <linux/writeback.h>
+
+#include "private.h"
+
+/* Answers without blocks in a row: user space does not do what it says. */
+#define MOST_TRIES 16
+
+/* The first hole in a range. */
+static bool has_hole(struct extmap_inode *file, u64 offset, u64 end, u64 *hole)
+{
+	struct extmap_place place;
+
+	for (; offset < end; offset = place.offset + place.length) {
+		extmap_map_find(&file->map, offset, &place);
+		if (place.kind == EXTMAP_PLACE_HOLE) {
+			*hole = offset;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Gives blocks to all of a range. */
+static int fill(struct extmap_inode *file, u64 offset, u64 end)
+{
+	int err, tries = 0;
+	u64 hole, last = 0;
+
+	while (has_hole(file, offset, end, &hole)) {
+		if (hole != last)
+			tries = 0;
+		if (tries++ >= MOST_TRIES)
+			return -EIO;
+		last = hole;
+		err = extmap_ask(file, EXTMAP_ALLOCATE, hole, end - hole);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static int direct_ended(struct kiocb *iocb, ssize_t size, int error, unsigned int flags)
+{
+	struct inode *inode = file_inode(iocb->ki_filp);
+	u64 end = iocb->ki_pos + size;
+
+	if (error || size <= 0)
+		return error;
+	if (flags & IOMAP_DIO_UNWRITTEN)
+		extmap_map_written(&extmap_inode(inode)->map, iocb->ki_pos, size);
+	/* Who writes behind the end waits for it with the inode's lock. */
+	if (end > i_size_read(inode))
+		i_size_write(inode, end);
+	return 0;
+}
+
+static const struct iomap_dio_ops direct_ops = {
+	.end_io = direct_ended,
+};
+
+static ssize_t write_direct(struct kiocb *iocb, struct iov_iter *from)
+{
+	struct inode *inode = file_inode(iocb->ki_filp);
+	u64 end = iocb->ki_pos + iov_iter_count(from);
+	bool whole = !((iocb->ki_pos | end) & (i_blocksize(inode) - 1));
+	/* Parts of blocks are zeroed around: nobody else may be at it. */
+	unsigned int flags = whole && end <= i_size_read(inode) ? 0 : IOMAP_DIO_FORCE_WAIT;
+
+	if (flags)
+		inode_dio_wait(inode);
+	return iomap_dio_rw(iocb, from, &extmap_iomap_ops, &direct_ops, flags, NULL, 0);
+}
+
+/* With the inode's lock. -EAGAIN where blocks are missing before anything is written. */
+static ssize_t write_locked(struct kiocb *iocb, struct iov_iter *from)
+{
+	struct inode *inode = file_inode(iocb->ki_filp);
+	u64 size = i_size_read(inode), hole;
+	int err;
+
+	if (has_hole(extmap_inode(inode), iocb->ki_pos, iocb->ki_pos + iov_iter_count(from), &hole))
+		return -EAGAIN;
+	/* What lies behind the end in its block is none of the content. */
+	if (iocb->ki_pos > size) {
+		err = iomap_zero_range(inode, size, iocb->ki_pos - size, NULL, &extmap_iomap_ops);
+		if (err)
+			return err;
+	}
+	if (iocb->ki_flags & IOCB_DIRECT) {
+		ssize_t count = write_direct(iocb, from);
+
+		/* Pages in the way could not be dropped. */
+		if (count != -ENOTBLK)
+			return count;
+	}
+	return iomap_file_buffered_write(iocb, from, &extmap_iomap_ops, NULL);
+}
+
+ssize_t extmap_write_iter(struct kiocb *iocb, struct iov_iter *from)
+{
+	struct inode *inode = file_inode(iocb->ki_filp);
+	ssize_t count;
+	int err;
+
+	for (;;) {
+		u64 offset, end;
+
+		inode_lock(inode);
+		count = generic_write_checks(iocb, from);
+		if (count > 0)
+			count = write_locked(iocb, from);
+		offset = iocb->ki_pos;
+		end = offset + iov_iter_count(from);
+		inode_unlock(inode);
+		if (count != -EAGAIN)
+			break;
+		err = fill(extmap_inode(inode), round_down(offset, i_blocksize(inode)),
+			   round_up(end, i_blocksize(inode)));
+		if (err)
+			return err;
+	}
+	return count > 0 ? generic_write_sync(iocb, count) : count;
+}
+
+/* Of O_SYNC and msync(2), which FUSE does not pass on. */
+int extmap_fsync(struct file *file, loff_t from, loff_t to, int data_only)
+{
+	struct inode *inode = file_inode(file);
+	int err = file_write_and_wait_range(file, from, to);
+
+	if (err)
+		return err;
+	return extmap_ask(extmap_inode(inode), EXTMAP_SYNC, 0, 0);
+}
+
+static vm_fault_t page_mkwrite(struct vm_fault *fault)
+{
+	struct inode *inode = file_inode(fault->vma->vm_file);
+	struct folio *folio = page_folio(fault->page);
+	u64 offset = folio_pos(folio);
+	u64 end = min_t(u64, offset + folio_size(folio), i_size_read(inode));
+	vm_fault_t result;
+	int err;
+
+	err = fill(extmap_inode(inode), offset, round_up(end, i_blocksize(inode)));
+	if (err)
+		return vmf_error(err);
+	sb_start_pagefault(inode->i_sb);
+	filemap_invalidate_lock_shared(inode->i_mapping);
+	/* Where the blocks went again, the fault comes again. */
+	result = iomap_page_mkwrite(fault, &extmap_iomap_ops);
+	filemap_invalidate_unlock_shared(inode->i_mapping);
+	sb_end_pagefault(inode->i_sb);
+	return result;
+}
+
+static const struct vm_operations_struct mapping_operations = {
+	.fault = filemap_fault,
+	.map_pages = filemap_map_pages,
+	.page_mkwrite = page_mkwrite,
+};
+
+int extmap_mmap(struct file *file, struct vm_area_struct *area)
+{
+	if (!extmap_inode(file_inode(file))->writable)
+		return generic_file_readonly_mmap(file, area);
+	area->vm_ops = &mapping_operations;
+	return 0;
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Dirty pages on their way to the device. Nothing here waits for user space:
+ * blocks were given before pages got dirty.
+ */
+
+#include <linux/pagemap.h>
+#include <linux/writeback.h>
+
+#include "private.h"
+
+static struct workqueue_struct *entering;
+
+static int map_blocks(struct iomap_writepage_ctx *context, struct inode *inode, loff_t offset, unsigned int length)
+{
+	struct extmap_inode *file = extmap_inode(inode);
+	struct iomap *iomap = &context->iomap;
+	struct extmap_place place;
+
+	if (READ_ONCE(extmap_connection(inode->i_sb)->ended))
+		return -EIO;
+	/* What the folio before was told, as long as it is so. */
+	if (offset >= iomap->offset && offset < iomap->offset + iomap->length &&
+	    extmap_map_is(&file->map, iomap->validity_cookie))
+		return 0;
+	extmap_map_find(&file->map, offset, &place);
+	/* A hole: the page was cut off while it was dirty, and nothing of it is to be kept. */
+	extmap_iomap_set(inode, &place, iomap);
+	return 0;
+}
+
+/* The device has it: blocks that were not written are from now on. */
+static void write_ended(struct bio *bio)
+{
+	struct iomap_ioend *ioend = iomap_ioend_from_bio(bio);
+	struct extmap_inode *file = extmap_inode(ioend->io_inode);
+	unsigned long flags;
+
+	spin_lock_irqsave(&file->ended_lock, flags);
+	if (list_empty(&file->ended))
+		queue_work(entering, &file->enter);
+	list_add_tail(&ioend->io_list, &file->ended);
+	spin_unlock_irqrestore(&file->ended_lock, flags);
+}
+
+/* The pages count as written back until this is done; with them goes the file, too. */
+void extmap_enter_written(struct work_struct *work)
+{
+	struct extmap_inode *file = container_of(work, struct extmap_inode, enter);
+	struct iomap_ioend *ioend, *next;
+	LIST_HEAD(ended);
+
+	spin_lock_irq(&file->ended_lock);
+	list_splice_init(&file->ended, &ended);
+	spin_unlock_irq(&file->ended_lock);
+	list_for_each_entry_safe(ioend, next, &ended, io_list) {
+		int error = blk_status_to_errno(ioend->io_bio.bi_status);
+
+		list_del_init(&ioend->io_list);
+		if (!error)
+			extmap_map_written(&file->map, ioend->io_offset, ioend->io_size);
+		iomap_finish_ioends(ioend, error);
+	}
+}
+
+static int prepare_ioend(struct iomap_ioend *ioend, int status)
+{
+	if (ioend->io_type == IOMAP_UNWRITTEN)
+		ioend->io_bio.bi_end_io = write_ended;
+	return status;
+}
+
+static const struct iomap_writeback_ops writeback_ops = {
+	.map_blocks = map_blocks,
+	.prepare_ioend = prepare_ioend,
+};
+
+int extmap_writepages(struct address_space *mapping, struct writeback_control *control)
+{
+	struct iomap_writepage_ctx context = { };
+
+	return iomap_writepages(mapping, control, &context, &writeback_ops);
+}
+
+int extmap_writeback_init(void)
+{
+	/* Memory may be waiting for it to be freed. */
+	entering = alloc_workqueue("shunt_extmap", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
+	return entering ? 0 : -ENOMEM;
+}
+
+void extmap_writeback_exit(void)
+{
+	destroy_workqueue(entering);
+}
