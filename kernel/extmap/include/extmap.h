@@ -130,7 +130,7 @@ struct extmap_reply {
 };
 
 #define EXTMAP_BIND _IOWR(0xEA, 1, struct extmap_bind)
-#define EXTMAP_FILE _IOW(0xEA, 2, struct extmap_file)
+#define EXTMAP_FILE _IOWR(0xEA, 2, struct extmap_file)
 #define EXTMAP_PUSH _IOW(0xEA, 3, struct extmap_push)
 #define EXTMAP_CUT _IOW(0xEA, 4, struct extmap_cut)
 #define EXTMAP_SETTLE _IOWR(0xEA, 5, struct extmap_settle)

@@ -28,17 +28,16 @@ pub struct Disk {
 impl Disk {
     /// `blocks` blocks, each of which says which one it is, again and again.
     pub fn new(blocks: u64) -> Self {
-        Self::with(blocks, |file| attach(file))
-    }
-
-    /// As [`new`](Self::new), to be written as well.
-    pub fn writable(blocks: u64) -> Self {
-        Self::with(blocks, |file| attach_writable(file))
-    }
-
-    fn with(blocks: u64, attach: impl FnOnce(&File) -> std::io::Result<File>) -> Self {
         let word = |n: u64| (((n / (BLOCK / 8)) << 32) | (n % (BLOCK / 8))).to_le_bytes();
-        let bytes: Vec<u8> = (0..blocks * BLOCK / 8).flat_map(word).collect();
+        Self::with((0..blocks * BLOCK / 8).flat_map(word).collect(), |file| attach(file))
+    }
+
+    /// `blocks` blocks that can be written. They hold what is nobody's to see.
+    pub fn writable(blocks: u64) -> Self {
+        Self::with(vec![0xee; (blocks * BLOCK) as usize], |file| attach_writable(file))
+    }
+
+    fn with(bytes: Vec<u8>, attach: impl FnOnce(&File) -> std::io::Result<File>) -> Self {
         let mut file = tempfile::NamedTempFile::new_in("/scratch").unwrap();
         file.write_all(&bytes).unwrap();
         Self { device: attach(file.as_file()).unwrap(), bytes, file }
