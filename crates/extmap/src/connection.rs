@@ -1,8 +1,8 @@
 //! A block device, and files mapped to it.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +95,8 @@ impl Connection {
     /// # Errors
     /// EINTR.
     pub fn next_request(&self, patience: Duration) -> io::Result<Option<Request>> {
-        let patience = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+        let patience =
+            Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
         rustix::event::poll(&mut [PollFd::new(&self.control, PollFlags::IN)], Some(&patience))?;
         let Some(raw) = calls::next_request(self.control.as_fd())? else { return Ok(None) };
         let ask = match raw.kind {

@@ -172,8 +172,9 @@ fn call(control: i32, number: u64, words: &[u64]) -> Result<i32, Errno> {
         3 => (1, 16),
         _ => (0, 0),
     };
+    let mut words = words.to_vec();
     let request = direction << 30 | size << 16 | 0xea << 8 | number;
     // SAFETY: the module reads and writes as many bytes as the number says, which are there.
-    let result = unsafe { libc::ioctl(control, request, words.as_ptr()) };
+    let result = unsafe { libc::ioctl(control, request, words.as_mut_ptr()) };
     if result < 0 { Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap()) } else { Ok(result) }
 }

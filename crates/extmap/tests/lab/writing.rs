@@ -36,7 +36,14 @@ impl Giver {
     fn new(disk: &Disk, blocks: u64) -> Arc<Self> {
         let connection = disk.connect();
         let [next, syncs] = Default::default();
-        Arc::new(Self { connection, files: Mutex::default(), next, blocks, over: AtomicBool::new(false), syncs })
+        Arc::new(Self {
+            connection,
+            files: Mutex::default(),
+            next,
+            blocks,
+            over: AtomicBool::new(false),
+            syncs,
+        })
     }
 
     fn file(&self, size: u64) -> (Arc<MappedFile>, File) {
@@ -49,10 +56,14 @@ impl Giver {
 
     fn serve(&self) {
         while !self.over.load(Ordering::SeqCst) {
-            let Some(request) = self.connection.next_request(Duration::from_millis(50)).unwrap() else { continue };
+            let Some(request) = self.connection.next_request(Duration::from_millis(50)).unwrap() else {
+                continue;
+            };
             let done = match request.ask {
                 Ask::Allocate { offset, length } => self.allocate(request.file, offset, length),
-                Ask::Sync => self.settle(request.file).map(|()| self.syncs.fetch_add(1, Ordering::SeqCst)).map(drop),
+                Ask::Sync => {
+                    self.settle(request.file).map(|()| self.syncs.fetch_add(1, Ordering::SeqCst)).map(drop)
+                }
             };
             let _ = self.connection.reply(request.id, done);
         }
@@ -174,7 +185,11 @@ fn grow(model: &mut Vec<u8>, offset: u64, data: &[u8]) {
 
 /// Where they differ first. Byte by byte only where they do: that is slow.
 fn differ(one: &[u8], other: &[u8]) -> Option<usize> {
-    if one == other { None } else { Some(one.iter().zip(other).take_while(|(one, other)| one == other).count()) }
+    if one == other {
+        None
+    } else {
+        Some(one.iter().zip(other).take_while(|(one, other)| one == other).count())
+    }
 }
 
 fn read_all(file: &File) -> Vec<u8> {
@@ -296,7 +311,12 @@ fn nothing_is_written_after_the_end() {
         let connection = disk.connect();
         let mapped = connection.writable_file(0).unwrap();
         let blocks: Vec<Extent> = (0..1024u64)
-            .map(|n| Extent { offset: n * BLOCK, device: (1023 - n) * BLOCK, length: BLOCK, written: n % 2 == 0 })
+            .map(|n| Extent {
+                offset: n * BLOCK,
+                device: (1023 - n) * BLOCK,
+                length: BLOCK,
+                written: n % 2 == 0,
+            })
             .collect();
         mapped.push(&blocks).unwrap();
         let file = File::from(std::os::fd::AsFd::as_fd(&mapped).try_clone_to_owned().unwrap());
