@@ -18,6 +18,7 @@ pub mod disk;
 pub mod fscrypt;
 pub mod fsx;
 pub mod image;
+pub mod look;
 pub mod loops;
 pub mod lower;
 pub mod memory;

@@ -5,35 +5,12 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use rustix::io::Errno;
-use shunt_tests::cmd::{Ran, within};
+use shunt_tests::cmd::Ran;
+use shunt_tests::look::{names, read, refused, soon};
 use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary, needs_mount, run};
-
-const MOST: Duration = Duration::from_secs(30);
-
-#[track_caller]
-fn soon(what: impl Fn() -> bool) {
-    assert!(within(MOST, what), "it does not come");
-}
-
-fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_default()
-}
-
-fn names(path: &Path) -> Vec<String> {
-    let entries = fs::read_dir(path).into_iter().flatten();
-    let mut names: Vec<_> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
-    names.sort();
-    names
-}
-
-#[track_caller]
-fn refused<T: std::fmt::Debug>(done: io::Result<T>, errno: Errno) {
-    assert_eq!(done.unwrap_err().raw_os_error(), Some(errno.raw_os_error()));
-}
 
 fn mv(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)

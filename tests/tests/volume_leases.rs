@@ -3,33 +3,21 @@
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use shunt_tests::cmd::within;
+use shunt_tests::look::names;
 use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary, needs_mount, run};
-
-fn status(mount: &Mount) -> serde_json::Value {
-    let said = run(binary::command(&["volume", "status", "--json"]).arg(mount.at())).ok();
-    serde_json::from_str(&said).unwrap()
-}
 
 #[track_caller]
 fn connected(mounts: &[&Mount]) {
     let others = mounts.len() - 1;
     let is_connected = |mount: &&Mount| {
-        let status = status(mount);
+        let status = mount.status();
         status["connected"] == true && status["others"] == others
     };
     assert!(within(Duration::from_secs(30), || mounts.iter().all(is_connected)), "they do not meet");
-}
-
-fn names(path: &Path) -> Vec<String> {
-    let mut names: Vec<_> =
-        fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
 }
 
 /// Both ways, each round on top of what the last one left in the kernels' caches.
@@ -114,7 +102,7 @@ fn one_who_is_gone_is_in_nobodys_way_for_long() {
     let begun = Instant::now();
     fs::write(ant.at().join("file"), "3").unwrap();
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-    assert_eq!(status(&ant)["connected"], false);
+    assert_eq!(ant.status()["connected"], false);
 }
 
 #[test]

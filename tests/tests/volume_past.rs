@@ -1,7 +1,6 @@
 //! What was: the log of a mounted volume, versions of paths, and views of the past.
 
 use std::fs::{self, OpenOptions, Permissions};
-use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,16 +8,10 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use shunt_tests::cmd::within;
+use shunt_tests::cmd::Ended;
+use shunt_tests::look::{names, read, refused, soon};
 use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary, needs_mount, run};
-
-const MOST: Duration = Duration::from_secs(30);
-
-#[track_caller]
-fn soon(what: impl Fn() -> bool) {
-    assert!(within(MOST, what), "it does not come");
-}
 
 fn log(words: &[&str], at: &Path) -> Vec<(String, String, String)> {
     let said = run(binary::command(&["volume", "log", "--json"]).args(words).arg(at)).ok();
@@ -77,22 +70,6 @@ fn the_log_says_who_did_what_to_which_path() {
     assert!(shown.lines().nth(3).is_some_and(|line| line.contains("moved    new  (from old)")), "{shown}");
     let said = run(binary::command(&["volume", "log"]).arg(volume.aside())).fails();
     assert!(said.contains("is not in a mounted volume"), "{said}");
-}
-
-fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_default()
-}
-
-fn names(path: &Path) -> Vec<String> {
-    let entries = fs::read_dir(path).into_iter().flatten();
-    let mut names: Vec<_> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
-    names.sort();
-    names
-}
-
-#[track_caller]
-fn refused<T: std::fmt::Debug>(done: io::Result<T>, errno: Errno) {
-    assert_eq!(done.unwrap_err().raw_os_error(), Some(errno.raw_os_error()));
 }
 
 /// The last commit once all is there, as a time of the past and as a number.
@@ -294,17 +271,6 @@ fn versions_are_listed_and_brought_back() {
     assert_eq!(history(&at.join("often")), [what("file", 5)]);
     refused(fs::metadata(then(&file, &format!("#{number}"))), Errno::NOENT);
     assert_eq!(read(&then(&at.join("often"), &settled(&mount).0)), "11111");
-}
-
-/// A command that ends with the test.
-struct Ended(std::process::Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        let _ = self.0.wait();
-    }
 }
 
 #[test]

@@ -5,22 +5,11 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::time::Duration;
 
-use shunt_tests::cmd::within;
+use shunt_tests::look::soon;
 use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary, needs_mount, run};
 
-const MOST: Duration = Duration::from_secs(30);
 const SIZE: usize = 256 << 10;
-
-#[track_caller]
-fn soon(what: impl Fn() -> bool) {
-    assert!(within(MOST, what), "it does not come");
-}
-
-fn status(mount: &Mount) -> serde_json::Value {
-    let said = run(binary::command(&["volume", "status", "--json"]).arg(mount.at())).ok();
-    serde_json::from_str(&said).unwrap()
-}
 
 fn content(n: u8) -> Vec<u8> {
     let mut bytes = vec![n; SIZE];
@@ -59,7 +48,7 @@ fn a_cache_with_a_limit_keeps_to_it() {
     let volume = Volume::new();
     let ant = volume.mount_as("ant");
     fill(ant.at(), 16);
-    soon(|| status(&ant)["pending"] == 0);
+    soon(|| ant.status()["pending"] == 0);
     let bee = volume.mount_as_with("bee", &["--cache-size", "1M"]);
     soon(|| fs::read_dir(bee.at()).unwrap().count() == 16);
     let held = bee.at().join("0");
@@ -69,7 +58,7 @@ fn a_cache_with_a_limit_keeps_to_it() {
             assert_eq!(fs::read(bee.at().join(n.to_string())).unwrap(), content(n), "{round}: {n}");
         }
     }
-    let here = || status(&bee)["cached_bytes"].as_u64().unwrap();
+    let here = || bee.status()["cached_bytes"].as_u64().unwrap();
     soon(|| here() <= 1 << 20);
     let data = volume.aside().join("cache-bee/data");
     soon(|| on_disk(&data) <= 1 << 20);
@@ -80,12 +69,12 @@ fn a_cache_with_a_limit_keeps_to_it() {
     assert_eq!(bytes, content(0));
     // What waits for the store stays too, whatever the limit is.
     (20..30).for_each(|n| fs::write(bee.at().join(n.to_string()), content(n)).unwrap());
-    soon(|| status(&bee)["stuck_bytes"].as_u64().unwrap() > 1 << 20);
-    assert!(status(&bee)["unsent_bytes"].as_u64().unwrap() >= 10 * SIZE as u64);
+    soon(|| bee.status()["stuck_bytes"].as_u64().unwrap() > 1 << 20);
+    assert!(bee.status()["unsent_bytes"].as_u64().unwrap() >= 10 * SIZE as u64);
     (20..30).for_each(|n| assert_eq!(fs::read(bee.at().join(n.to_string())).unwrap(), content(n)));
     run(binary::command(&["volume", "online"]).arg(bee.at())).ok();
     drop(open);
-    soon(|| here() <= 1 << 20 && status(&bee)["stuck_bytes"] == 0);
+    soon(|| here() <= 1 << 20 && bee.status()["stuck_bytes"] == 0);
     (20..30).for_each(|n| assert_eq!(fs::read(bee.at().join(n.to_string())).unwrap(), content(n)));
 }
 
@@ -97,17 +86,17 @@ fn what_is_pinned_comes_and_stays() {
     fs::create_dir_all(ant.at().join("docs/deep")).unwrap();
     fill(&ant.at().join("docs/deep"), 4);
     fill(ant.at(), 4);
-    soon(|| status(&ant)["pending"] == 0);
+    soon(|| ant.status()["pending"] == 0);
     let bee = volume.mount_as_with("bee", &["--role", "remote"]);
     soon(|| fs::read_dir(bee.at().join("docs/deep")).is_ok_and(|names| names.count() == 4));
     let pin = |word: &str, path: &str| run(binary::command(&["volume", word]).arg(bee.at().join(path)));
     pin("pin", "docs").ok();
-    soon(|| status(&bee)["cached_bytes"].as_u64() == Some(4 * SIZE as u64));
-    assert_eq!(status(&bee)["pinned"], serde_json::json!(["docs"]));
+    soon(|| bee.status()["cached_bytes"].as_u64() == Some(4 * SIZE as u64));
+    assert_eq!(bee.status()["pinned"], serde_json::json!(["docs"]));
     // Files that come later, and those that are moved there.
     fs::write(ant.at().join("docs/new"), content(9)).unwrap();
     fs::rename(ant.at().join("0"), ant.at().join("docs/moved")).unwrap();
-    soon(|| status(&bee)["pinned_bytes"].as_u64() == Some(6 * SIZE as u64));
+    soon(|| bee.status()["pinned_bytes"].as_u64() == Some(6 * SIZE as u64));
     assert!(pin("unpin", "docs/new").fails().contains("a directory above it is pinned"));
     assert!(pin("pin", "nowhere").fails().contains("nowhere"));
     drop(bee);
@@ -116,7 +105,7 @@ fn what_is_pinned_comes_and_stays() {
     assert_eq!(fs::read(bee.at().join("docs/new")).unwrap(), content(9));
     assert_eq!(fs::read(bee.at().join("docs/moved")).unwrap(), content(0));
     run(binary::command(&["volume", "unpin"]).arg(bee.at().join("docs"))).ok();
-    soon(|| status(&bee)["cached_bytes"] == 0);
+    soon(|| bee.status()["cached_bytes"] == 0);
 }
 
 #[test]
@@ -125,12 +114,12 @@ fn all_or_nothing_is_kept_by_role() {
     let volume = Volume::new();
     let ant = volume.mount_as("ant");
     fill(ant.at(), 8);
-    soon(|| status(&ant)["pending"] == 0);
+    soon(|| ant.status()["pending"] == 0);
     let all = volume.mount_as_with("all", &["--role", "complete"]);
     let none = volume.mount_as_with("none", &["--role", "remote"]);
-    soon(|| status(&all)["cached_bytes"].as_u64() == Some(8 * SIZE as u64));
+    soon(|| all.status()["cached_bytes"].as_u64() == Some(8 * SIZE as u64));
     soon(|| fs::read(none.at().join("3")).is_ok_and(|bytes| bytes == content(3)));
-    soon(|| status(&none)["cached_bytes"] == 0);
+    soon(|| none.status()["cached_bytes"] == 0);
     for mount in [&all, &none] {
         run(binary::command(&["volume", "offline"]).arg(mount.at())).ok();
     }
@@ -138,7 +127,7 @@ fn all_or_nothing_is_kept_by_role() {
     // What comes later comes by itself too.
     run(binary::command(&["volume", "online"]).arg(all.at())).ok();
     fs::write(ant.at().join("8"), content(8)).unwrap();
-    soon(|| status(&all)["cached_bytes"].as_u64() == Some(9 * SIZE as u64));
+    soon(|| all.status()["cached_bytes"].as_u64() == Some(9 * SIZE as u64));
 }
 
 #[test]
@@ -147,7 +136,7 @@ fn what_is_not_here_off_the_network_is_told() {
     let volume = Volume::new();
     let ant = volume.mount_as("ant");
     fill(ant.at(), 2);
-    soon(|| status(&ant)["pending"] == 0);
+    soon(|| ant.status()["pending"] == 0);
     let bee = volume.mount_as("bee");
     soon(|| fs::read(bee.at().join("0")).is_ok_and(|bytes| bytes == content(0)));
     run(binary::command(&["volume", "offline"]).arg(bee.at())).ok();
@@ -155,11 +144,11 @@ fn what_is_not_here_off_the_network_is_told() {
     let error = fs::read(bee.at().join("1")).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NETUNREACH.raw_os_error()));
     assert!(asked.elapsed() < Duration::from_secs(2));
-    assert_eq!(status(&bee)["unmet_paths"], serde_json::json!(["1"]));
-    assert!(status(&bee)["unmet"].as_u64().unwrap() > 0);
+    assert_eq!(bee.status()["unmet_paths"], serde_json::json!(["1"]));
+    assert!(bee.status()["unmet"].as_u64().unwrap() > 0);
     run(binary::command(&["volume", "online"]).arg(bee.at())).ok();
     soon(|| fs::read(bee.at().join("1")).is_ok_and(|bytes| bytes == content(1)));
-    assert_eq!(status(&bee)["unmet_paths"], serde_json::json!([]));
+    assert_eq!(bee.status()["unmet_paths"], serde_json::json!([]));
 }
 
 #[test]
@@ -196,7 +185,7 @@ fn contents_are_encrypted_by_a_key_that_is_in_no_store() {
     let mounted = Mount::of(&at);
     let text = "plain words ".repeat(10_000);
     fs::write(at.join("page"), &text).unwrap();
-    soon(|| status(&mounted)["pending"] == 0);
+    soon(|| mounted.status()["pending"] == 0);
     drop(mounted);
     run(mount("bee").arg("--key-file").arg(&key)).ok();
     let mounted = Mount::of(&at);

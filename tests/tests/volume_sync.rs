@@ -2,40 +2,12 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use shunt_tests::cmd::within;
+use shunt_tests::cmd::Ended;
+use shunt_tests::look::{names, read, soon};
 use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary, needs_mount, run};
-
-const MOST: Duration = Duration::from_secs(30);
-
-#[track_caller]
-fn soon(what: impl Fn() -> bool) {
-    assert!(within(MOST, what), "it does not come");
-}
-
-fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_default()
-}
-
-fn names(path: &Path) -> Vec<String> {
-    let entries = fs::read_dir(path).into_iter().flatten();
-    let mut names: Vec<_> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
-    names.sort();
-    names
-}
-
-fn status(mount: &Mount) -> serde_json::Value {
-    let said = run(binary::command(&["volume", "status", "--json"]).arg(mount.at())).ok();
-    serde_json::from_str(&said).unwrap()
-}
-
-fn set(mount: &Mount, word: &str) {
-    run(binary::command(&["volume", word]).arg(mount.at())).ok();
-}
 
 #[test]
 fn what_the_kernel_knows_is_old_at_once() {
@@ -75,12 +47,12 @@ fn two_versions_show_as_a_directory_until_one_is_removed() {
     let (there, place) = (ant.at().join("file"), bee.at().join("file"));
     fs::write(&there, "of both").unwrap();
     soon(|| read(&place) == "of both");
-    set(&bee, "offline");
+    bee.set_online(false);
     fs::write(&place, "of bee, off the network").unwrap();
     fs::write(&there, "of ant").unwrap();
-    soon(|| status(&ant)["pending"] == 0);
+    soon(|| ant.status()["pending"] == 0);
     assert_eq!(read(&place), "of bee, off the network");
-    set(&bee, "online");
+    bee.set_online(true);
     soon(|| place.is_dir());
     assert_eq!(names(&place), ["ant", "bee"]);
     assert_eq!(read(&place.join("ant")), "of ant");
@@ -90,23 +62,12 @@ fn two_versions_show_as_a_directory_until_one_is_removed() {
     fs::rename(&place, bee.at().join("moved")).unwrap_err();
     fs::remove_dir(&place).unwrap_err();
     // The first that is removed decides, off the network too, and the kernel shows the other at once.
-    set(&bee, "offline");
+    bee.set_online(false);
     fs::remove_file(place.join("ant")).unwrap();
     assert_eq!(read(&place), "of bee, off the network");
-    set(&bee, "online");
+    bee.set_online(true);
     soon(|| read(&there) == "of bee, off the network");
     assert_eq!(read(&place), "of bee, off the network");
-}
-
-/// A command that ends with the test.
-struct Ended(std::process::Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        let _ = self.0.wait();
-    }
 }
 
 #[test]
@@ -150,12 +111,12 @@ fn a_machine_without_the_stores_goes_through_a_gateway() {
     fs::write(home.at().join("file"), vec![5; 2 << 20]).unwrap();
     soon(|| fs::read(mount.at().join("file")).is_ok_and(|bytes| bytes == vec![5; 2 << 20]));
     // Leases go through it too.
-    soon(|| [&home, &mount].iter().all(|mount| status(mount)["others"] == 1));
+    soon(|| [&home, &mount].iter().all(|mount| mount.status()["others"] == 1));
     fs::write(mount.at().join("file"), "back").unwrap();
     assert_eq!(read(&home.at().join("file")), "back");
     assert!(here(&["nodes", "list", "test"]).ok().contains("away"));
     here(&["nodes", "remove", "test", "away"]).ok();
     fs::write(mount.at().join("file"), "not any more").unwrap();
-    soon(|| status(&mount)["reason"].as_str().is_some_and(|reason| reason.contains("not known here")));
+    soon(|| mount.status()["reason"].as_str().is_some_and(|reason| reason.contains("not known here")));
     assert_eq!(read(&home.at().join("file")), "back");
 }

@@ -61,18 +61,13 @@ fn pass(client: TcpStream, server: u16) {
     }
 }
 
-fn status(mount: &Mount) -> serde_json::Value {
-    let said = run(binary::command(&["volume", "status", "--json"]).arg(mount.at())).ok();
-    serde_json::from_str(&said).unwrap()
-}
-
 #[track_caller]
 fn settled(mount: &Mount) {
     let is_settled = || {
-        let status = status(mount);
+        let status = mount.status();
         status["state"] == "online" && status["pending"] == 0
     };
-    assert!(within(MOST, is_settled), "{}", status(mount));
+    assert!(within(MOST, is_settled), "{}", mount.status());
 }
 
 #[test]
@@ -96,7 +91,7 @@ fn what_is_here_is_mounted_off_the_network() {
     assert_eq!(fs::read_to_string(ant.at().join("here")).unwrap(), "before");
     fs::write(ant.at().join("here"), "after").unwrap();
     fs::create_dir(ant.at().join("made")).unwrap();
-    assert!(within(MOST, || status(&ant)["state"] == "unreachable"), "{}", status(&ant));
+    assert!(within(MOST, || ant.status()["state"] == "unreachable"), "{}", ant.status());
     let past = fs::read(ant.at().join("here@2020-01-01")).unwrap_err();
     assert_eq!(past.raw_os_error(), Some(rustix::io::Errno::NETUNREACH.raw_os_error()));
 

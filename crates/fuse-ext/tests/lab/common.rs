@@ -337,3 +337,10 @@ pub fn getxattr(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
 pub fn rounds(short: usize) -> usize {
     if std::env::var_os("SHUNT_EXTENSION_LONG").is_some() { short * 10 } else { short }
 }
+
+/// Says how far a test is that takes its time.
+pub fn progress(done: usize, of: usize) {
+    if of >= 100 && done % 10 == 0 {
+        println!("{done} of {of}");
+    }
+}

@@ -78,7 +78,8 @@ fn it_comes_and_goes_under_load() {
                 }
             });
         }
-        for _ in 0..cycles {
+        for cycle in 0..cycles {
+            progress(cycle, cycles);
             std::thread::sleep(Duration::from_millis(100));
             mount.fs.detach();
             mount.fs.attach(mount.mounted.as_ref().unwrap().handle());
