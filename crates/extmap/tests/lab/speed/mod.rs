@@ -1,0 +1,122 @@
+//! Against the kernel's own ext4, in the same boot, on disks alike and in turns: ratios, which say more than the figures.
+
+mod reads;
+
+use std::fs::{self, File};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use super::disk::{Mount, run};
+
+/// Each once by the one and once by the other.
+const ROUNDS: usize = 5;
+
+/// Of the files that are read and written.
+const SIZE: u64 = 64 << 20;
+const PIECE: usize = 1 << 20;
+const PAGE: usize = 4096;
+
+/// What is measured: a second's worth of it, given a mount.
+struct Measure {
+    name: &'static str,
+    unit: &'static str,
+    /// Of the kernel's figure, that must be reached.
+    bar: Option<f64>,
+    run: fn(&Path) -> f64,
+}
+
+/// The disk of the lab with this name; none where the lab was not told to give it.
+fn spare_disk(name: &str) -> Option<PathBuf> {
+    let is_it =
+        |disk: &Path| fs::read_to_string(disk.join("serial")).is_ok_and(|serial| serial.trim() == name);
+    let disk =
+        fs::read_dir("/sys/block").ok()?.flatten().map(|entry| entry.path()).find(|disk| is_it(disk))?;
+    Some(Path::new("/dev").join(disk.file_name()?))
+}
+
+/// Two disks with the same content: for the kernel, and for Shunt.
+fn disks_alike(fill: fn(&Path)) -> Option<[PathBuf; 2]> {
+    let disks = [spare_disk("kernel")?, spare_disk("shunt")?];
+    for disk in &disks {
+        // Nothing of it is left to be done while it is measured.
+        let now = ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", disk.to_str()?];
+        run("mkfs.ext4", &now);
+        fill(&Mount::kernel(disk, "/tmp/filled", "rw").0);
+    }
+    Some(disks)
+}
+
+/// Bytes at a multiple of a page.
+struct Aligned(Vec<u8>, usize);
+
+impl Aligned {
+    fn new(length: usize, byte: u8) -> Self {
+        let room = vec![byte; length + PAGE];
+        let start = room.as_ptr().align_offset(PAGE);
+        Self(room, start)
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        let length = self.0.len() - PAGE;
+        &mut self.0[self.1..][..length]
+    }
+}
+
+fn open(path: &Path, write: bool, direct: bool) -> File {
+    let flags = if direct { libc::O_DIRECT } else { 0 };
+    File::options().read(true).write(write).create(write).custom_flags(flags).open(path).unwrap()
+}
+
+/// Pages of the file in an order that nobody foresees, the same each time.
+fn random_pages(count: usize) -> impl Iterator<Item = u64> {
+    let mut state = 0x9e37_79b9_u64;
+    let next = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % (SIZE / PAGE as u64) * PAGE as u64
+    };
+    std::iter::repeat_with(next).take(count)
+}
+
+/// So much of something a second.
+fn rate(amount: f64, work: impl FnOnce()) -> f64 {
+    let begun = Instant::now();
+    work();
+    amount / begun.elapsed().as_secs_f64()
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// Measures both in turns, and tells each figure's median and the median of the rounds' ratios. Tells which bars were missed.
+fn compare(measures: &[Measure], kernel: &Path, shunt: &Path) -> Vec<String> {
+    let mut missed = Vec::new();
+    println!(
+        "| lab, median of {ROUNDS} rounds | kernel ext4 | extmap | ratio | least to most | bar |\n|---|---|---|---|---|---|"
+    );
+    for measure in measures {
+        let round = |n: usize| {
+            // Neither is always the one that comes after the other.
+            let [first, second] = if n.is_multiple_of(2) { [kernel, shunt] } else { [shunt, kernel] };
+            let [one, other] = [first, second].map(measure.run);
+            if n.is_multiple_of(2) { [one, other] } else { [other, one] }
+        };
+        let rounds: Vec<[f64; 2]> = (0..ROUNDS).map(round).collect();
+        let ratios: Vec<f64> = rounds.iter().map(|[kernel, shunt]| shunt / kernel).collect();
+        let [kernel, shunt] = [0, 1].map(|who| median(rounds.iter().map(|round| round[who]).collect()));
+        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = ratios.iter().copied().fold(0.0, f64::max);
+        let ratio = median(ratios);
+        let bar = measure.bar.map_or(String::new(), |bar| format!("{bar:.1}"));
+        println!(
+            "| {}, {} | {kernel:.0} | {shunt:.0} | {ratio:.2} | {least:.2} to {most:.2} | {bar} |",
+            measure.name, measure.unit
+        );
+        if measure.bar.is_some_and(|bar| ratio < bar) {
+            missed.push(format!("{}: {ratio:.2} of {bar}", measure.name));
+        }
+    }
+    missed
+}
