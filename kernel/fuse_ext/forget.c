@@ -26,7 +26,8 @@ static struct kmem_cache *fext_nodes;
 
 int fext_extra_cache_create(void)
 {
-	fext_nodes = KMEM_CACHE(fext_node, 0);
+	/* A cache of its own: /proc/slabinfo then says what the counts take. */
+	fext_nodes = KMEM_CACHE(fext_node, SLAB_NO_MERGE);
 	return fext_nodes ? 0 : -ENOMEM;
 }
 
