@@ -147,7 +147,16 @@ impl Mount {
     /// When it does not answer.
     #[track_caller]
     pub fn status(&self) -> serde_json::Value {
-        let said = run_for(20, binary::command(&["volume", "status", "--json"]).arg(&self.at)).ok();
+        Self::status_at(&self.at)
+    }
+
+    /// The same of one that is somebody else's to unmount.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    #[track_caller]
+    pub fn status_at(at: &Path) -> serde_json::Value {
+        let said = run_for(20, binary::command(&["volume", "status", "--json"]).arg(at)).ok();
         serde_json::from_str(&said).expect("JSON")
     }
 

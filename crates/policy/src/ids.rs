@@ -27,6 +27,16 @@ impl Names {
         };
         Self { users: read(passwd), groups: read(group) }
     }
+
+    /// The number of a user.
+    pub fn user(&self, name: &str) -> Option<u32> {
+        self.users.get(name).copied()
+    }
+
+    /// The number of a group.
+    pub fn group(&self, name: &str) -> Option<u32> {
+        self.groups.get(name).copied()
+    }
 }
 
 /// Whether an id is in one of the ranges.

@@ -366,6 +366,7 @@ pub fn parse(argv: &[OsString]) -> Result<Command> {
         Command::Mirror(args) => (&["mirror"], &args.mount),
         Command::Ext4(Ext4Args::Mount(args)) => (&["ext4"], &args.mount),
         Command::Volume { command: VolumeCommand::Mount(args) } => (&["volume", "mount"], &args.mount),
+        Command::Volume { command: VolumeCommand::Tree(args) } => (&["volume", "tree"], &args.mount),
         _ => return Ok(cli.command),
     };
     let mut command = Cli::command();

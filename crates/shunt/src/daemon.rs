@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 use shunt_fuse::guardian::HandOver;
 
@@ -34,21 +34,28 @@ pub fn launch_command(argv: &[OsString], words: usize) -> Result<String> {
     let ([program, command @ ..], rest) = argv.split_at(words.min(argv.len())) else {
         return Err(failed("there is nothing to start"));
     };
+    let mut daemon = Command::new("/proc/self/exe");
+    daemon.arg0(program).args(command).arg("--background").args(rest);
+    start(daemon).map(|(_, line)| line)
+}
+
+/// Starts a command with `--background` on it, and waits until it serves; gives also the line that it says then.
+///
+/// # Errors
+/// As of [`launch`].
+pub fn start(mut command: Command) -> Result<(Child, String)> {
     let cannot = |error: io::Error| failed(format_args!("cannot start the daemon (/proc/self/exe): {error}"));
-    let mut child = Command::new("/proc/self/exe")
-        .arg0(program)
-        .args(command)
-        .arg("--background")
-        .args(rest)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(cannot)?;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(cannot)?;
     let mut said = String::new();
     let pipe = child.stdout.take().expect("it was asked for");
     pipe.take(MAX_LINE).read_to_string(&mut said).map_err(cannot)?;
     match understand(&said) {
-        Some(outcome) => outcome,
+        Some(Ok(line)) => Ok((child, line)),
+        Some(Err(failure)) => {
+            // It ends by itself.
+            let _ = child.wait();
+            Err(failure)
+        }
         None => {
             let status = child.wait().map_err(cannot)?;
             Err(failed(format_args!("the daemon ended without a word ({status}); try without --daemon")))

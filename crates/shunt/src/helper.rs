@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::error::{Code, Result, usage};
 
 /// The file systems that can be mounted.
-pub const KINDS: &[&str] = &["mirror", "ext4", "volume"];
+pub const KINDS: &[&str] = &["mirror", "ext4", "volume", "tree"];
 /// Those that the kernel mounts where they lie on a block device.
 pub const BLOCK_KINDS: &[&str] = &["ext4"];
 
@@ -90,10 +90,11 @@ fn mount(kind: Option<&str>, args: &[OsString]) -> Result<Call> {
         return Err(usage(format_args!("unknown type shunt.{kind}: there is shunt.{known}")));
     }
     // mount(8) leaves out what is its default, and says nosuid and nodev where users may mount.
-    let mut argv: Vec<OsString> = ["shunt", &kind].map(OsString::from).into();
-    if kind == "volume" {
-        argv.push("mount".into());
-    }
+    let mut argv: Vec<OsString> = match kind.as_str() {
+        "volume" => ["shunt", "volume", "mount"].map(OsString::from).into(),
+        "tree" => ["shunt", "volume", "tree"].map(OsString::from).into(),
+        kind => ["shunt", kind].map(OsString::from).into(),
+    };
     argv.extend(["--daemon", "-o", "suid,dev"].map(OsString::from));
     argv.extend(extra);
     for option in options {

@@ -20,3 +20,4 @@ pub mod plan;
 pub mod replica;
 pub mod store;
 pub mod sync;
+pub mod tree;

@@ -14,6 +14,7 @@ mod opens;
 mod owners;
 mod past;
 mod sessions;
+mod tree;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use shunt_volume::sync::Runner;
 
 use handles::Handles;
 pub use owners::Owners;
+pub use tree::TreeFs;
 
 /// How long the kernel believes what it was told. It is told of changes; this bounds what a lost one can do.
 pub const BELIEVED: Expiry = Expiry::after(Duration::from_secs(3600));

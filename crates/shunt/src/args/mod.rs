@@ -14,6 +14,7 @@ mod passthrough;
 mod past;
 mod size;
 mod takeover;
+mod tree;
 mod volume;
 mod wakeful;
 
@@ -32,6 +33,7 @@ pub use past::{
 };
 pub use size::Size;
 pub use takeover::TakeoverArg;
+pub use tree::VolumeTreeArgs;
 pub use volume::{
     PinArgs, RoleArg, VolumeCheckArgs, VolumeCommand, VolumeCreateArgs, VolumeGcArgs, VolumeMountArgs,
     VolumeStatusArgs,

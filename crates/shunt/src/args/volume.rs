@@ -11,6 +11,7 @@ use super::past::{
     VolumeLogArgs, VolumeSetArgs,
 };
 use super::size::Size;
+use super::tree::{TREE_EXAMPLES, VolumeTreeArgs};
 use super::{InviteArgs, JoinArgs, MountArgs, NodesCommand, PassthroughArg, ServeArgs};
 
 const MOUNT_EXAMPLES: &str = "\
@@ -37,6 +38,14 @@ pub enum VolumeCommand {
     /// Mount a volume: it is read and written at local speed, on the network or off it
     #[command(after_help = MOUNT_EXAMPLES, args_override_self = true)]
     Mount(Box<VolumeMountArgs>),
+
+    /// Mount a tree of volumes, as the files of one of them describe it
+    ///
+    /// The volume NAME is at MOUNTPOINT/.tree, and its files say which volumes are where in the tree, on which machines:
+    /// volumes/VOLUME.toml, nodes/NODE.toml, users.toml. A change of them takes effect on all machines that have the tree
+    /// mounted. Each volume is served by a process of its own; `status MOUNTPOINT` lists them.
+    #[command(after_help = TREE_EXAMPLES, args_override_self = true)]
+    Tree(Box<VolumeTreeArgs>),
 
     /// List what two machines changed to different things
     Conflicts(ConflictsArgs),
@@ -163,6 +172,10 @@ pub struct VolumeMountArgs {
     /// The same for groups
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = ids::rule)]
     pub gid_map: Vec<String>,
+
+    /// Show owners as this file says, which is read again on SIGHUP: how a tree tells
+    #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["uid_map", "gid_map"])]
+    pub owner_table: Option<PathBuf>,
 
     /// Whether file data goes past the daemon
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]

@@ -185,6 +185,7 @@ fn service(
             }
             let _ = place.set(mount.clone());
             graft(&policed, &place);
+            Ok(())
         })
     };
     follow(policed.clone(), file, place, reload.clone(), text)?;

@@ -13,8 +13,9 @@ use crate::control::{self, Peer, SocketDir, SocketName};
 use crate::error::{Code, Failure, Result};
 use crate::{grafts, holders, ours};
 
-/// How often a mount is tried whose grafts came back.
-const TRIES: u32 = 3;
+/// How often a mount is tried whose grafts came back, or whose daemon just looked into one; and how long between.
+const TRIES: u32 = 25;
+const PAUSE: Duration = Duration::from_millis(20);
 
 pub fn run(args: &UmountArgs) -> Result<()> {
     let mut first = None;
@@ -60,7 +61,7 @@ fn take_away(mount: &MountPoint, grafts: &[PathBuf], args: &UmountArgs, served: 
         match mount.unmount(how) {
             // Nothing works on an aborted connection any more, nor without a daemon: no reason to keep it in sight.
             Err(MountError::Busy(_)) if args.force || !served => return Ok(mount.unmount(Unmount::Lazy)?),
-            Err(MountError::Busy(_)) if !grafts.is_empty() => {}
+            Err(MountError::Busy(_)) if !grafts.is_empty() => std::thread::sleep(PAUSE),
             Err(MountError::Busy(_)) => break,
             done => return Ok(done?),
         }

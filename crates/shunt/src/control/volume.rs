@@ -32,6 +32,8 @@ pub enum VolumeAsk {
         /// From the top directory.
         path: Vec<u8>,
     },
+    /// Of a tree: which volumes are in it, and how are they?
+    Tree,
     /// What was committed last?
     Log {
         /// Of this path and what is below it. None: of all.

@@ -64,8 +64,8 @@ pub struct Extended {
     pub files: u64,
 }
 
-/// What is done once a mount is there.
-pub type OnceMounted = Arc<dyn Fn(&MountPoint) + Send + Sync>;
+/// What is done once a mount is there. What fails takes the mount away again.
+pub type OnceMounted = Arc<dyn Fn(&MountPoint) -> Result<()> + Send + Sync>;
 
 /// Answers what is asked about a volume.
 pub type AnswerVolume = Arc<dyn Fn(&VolumeAsk) -> Result<serde_json::Value, String> + Send + Sync>;
@@ -155,10 +155,9 @@ pub fn serve<F: FileSystem>(
         tracing::info!("slower than it could be: cannot set {name} to {value}: {error}");
     }
     let (facts, _control) = show(&service, &mounted, refused, None);
-    if let Some(done) = &service.mounted {
-        done(mounted.mount_point());
-    }
-    let announced = watch(signals, &mounted, &facts, &service).and_then(|()| announce(args, &facts.line()));
+    let announced = done(&service, &mounted)
+        .and_then(|()| watch(signals, &mounted, &facts, &service))
+        .and_then(|()| announce(args, &facts.line()));
     if let Err(failure) = announced {
         // Nobody knows of this mount: it goes as it came.
         let _ = mounted.guardian().map(|guardian| guardian.end());
@@ -186,9 +185,7 @@ pub fn take_over<F: FileSystem>(service: Service<F>, args: &MountArgs, hand_over
         .map_err(|error| failed(format_args!("cannot take over {path}: {error}")))?;
     let pause = found_gone.map_or(0.0, |then| then.elapsed().as_secs_f64() * 1e3);
     let (facts, _control) = show(&service, &mounted, None, Some(facts::took_over(cause, pause)));
-    if let Some(done) = &service.mounted {
-        done(mounted.mount_point());
-    }
+    done(&service, &mounted)?;
     watch(signals, &mounted, &facts, &service)?;
     let number = mounted.handle().takeover().map_or(0, Takeover::takeovers);
     tracing::warn!("took over {path} after {pause:.1} ms (takeover {number})");
@@ -205,6 +202,10 @@ pub fn restart(argv: &[OsString], args: &MountArgs) -> Result<Restart, String> {
         TakeoverArg::Auto => Ok(Restart { arguments, crashes: args.crashes }),
         TakeoverArg::Off => Err("by --takeover off".to_owned()),
     }
+}
+
+fn done<F>(service: &Service<F>, mounted: &Mounted) -> Result<()> {
+    service.mounted.as_ref().map_or(Ok(()), |done| done(mounted.mount_point()))
 }
 
 /// Before any thread, so that none of them gets a signal's default action.

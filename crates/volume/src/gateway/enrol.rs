@@ -143,6 +143,12 @@ impl Credentials {
         text.and_then(write).map_err(|error| JoinError::File { path: path.display().to_string(), error })
     }
 
+    /// The same of another gateway that stands before the volume, with the same book.
+    pub fn by_way_of(mut self, address: &str) -> Self {
+        address.clone_into(&mut self.address);
+        self
+    }
+
     /// Reads them.
     ///
     /// # Errors

@@ -35,6 +35,11 @@ impl Held {
         self.shard(num).lock().contains_key(&num)
     }
 
+    /// All that are used now.
+    pub(super) fn all(&self) -> Vec<u64> {
+        self.0.iter().flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>()).collect()
+    }
+
     pub(super) fn len(&self) -> u64 {
         self.0.iter().map(|shard| shard.lock().len() as u64).sum()
     }

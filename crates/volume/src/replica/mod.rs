@@ -304,6 +304,13 @@ impl Replica {
         }
     }
 
+    /// Says of each object that is used that its attributes changed: they are shown in another way.
+    pub fn shown_otherwise(&self) {
+        let Some(caches) = self.inner.shared.caches.get() else { return };
+        let all = self.inner.shared.held.all();
+        all.into_iter().chain([ROOT]).for_each(|num| caches.object_changed(num));
+    }
+
     /// Objects that are used now.
     pub fn held(&self) -> u64 {
         self.inner.shared.held.len()

@@ -34,6 +34,7 @@ impl Answers {
             VolumeAsk::Resolve { keep, path, below } => value(&self.resolve(keep, path, *below)?),
             VolumeAsk::Pin { path, pinned } => self.pin(path, *pinned),
             VolumeAsk::History { path } => value(&self.history(path)?),
+            VolumeAsk::Tree => Err("this is no tree of volumes".to_owned()),
             VolumeAsk::Log { path, most } => value(&self.log(path.as_deref(), *most)?),
         }
     }

@@ -19,6 +19,7 @@ mod space;
 mod status;
 mod sync;
 mod told;
+mod tree;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -30,6 +31,7 @@ pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
     match command {
         VolumeCommand::Create(args) => create::run(args)?,
         VolumeCommand::Mount(args) => return mount::run(args, argv),
+        VolumeCommand::Tree(args) => return tree::run(args, argv),
         VolumeCommand::Offline(args) => status::set_online(&args.mountpoint, false)?,
         VolumeCommand::Online(args) => status::set_online(&args.mountpoint, true)?,
         VolumeCommand::Pin(args) => space::pin(args, true)?,

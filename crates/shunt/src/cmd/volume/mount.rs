@@ -83,15 +83,18 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     let answers: serve::AnswerVolume = Arc::new(move |ask| asked.answer(ask));
     let tender = space::start(&replica, args.role, args.cache_size)?;
     let past = View::new(volume.meta.clone());
+    let table = args.owner_table.as_deref().map(owners::Table::read).transpose()?;
+    let reload = table.clone().map(|table| reload(table, replica.clone()));
     let fs = VolumeFs::new(replica)
         .synchronised_by(runner)
         .leased_by(leases)
         .tended_by(tender)
         .with_past(past, from.clone())
         .fetched_by(from);
-    let fs = match owners::mapped(args)? {
-        Some(owners) => fs.owned_as(owners),
-        None => fs,
+    let fs = match (table, owners::mapped(args)?) {
+        (Some(table), _) => fs.owned_as(Box::new(table)),
+        (None, Some(owners)) => fs.owned_as(owners),
+        (None, None) => fs,
     };
     let (fs, passthrough_off) = match args.passthrough {
         PassthroughArg::Auto => (fs, None),
@@ -110,7 +113,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         held,
         fs: Arc::new(fs.named(args.name.as_str())),
         mounted: Some(Arc::new(first_look)),
-        reload: None,
+        reload,
         online: Some(online),
         answers: Some(answers),
     };
@@ -121,17 +124,26 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     }
 }
 
+/// Puts the table of owners in force as it is by then.
+fn reload(table: owners::Table, replica: Arc<Replica>) -> Arc<dyn Fn() + Send + Sync> {
+    Arc::new(move || match table.read_again() {
+        Ok(()) => replica.shown_otherwise(),
+        Err(failure) => tracing::error!("owners stay as they were: {failure}"),
+    })
+}
+
 /// Has the kernel know the top directory before anybody comes. It drops an answer about an inode that crosses the word of a
 /// change, and this is the one inode that it has no earlier answer for: until it asked again, nobody but root would be let in.
-fn first_look(point: &MountPoint) {
+fn first_look(point: &MountPoint) -> Result<()> {
     for _ in 0..LOOKS {
         let known =
             rustix::fs::statx(rustix::fs::CWD, point.path(), AtFlags::STATX_FORCE_SYNC, StatxFlags::MODE);
         match known {
             Ok(known) if u32::from(known.stx_mode) & 0o777 == 0 => {}
-            _ => return,
+            _ => break,
         }
     }
+    Ok(())
 }
 
 pub(super) fn held(fs: &VolumeFs) -> Held {
@@ -167,7 +179,7 @@ fn open(cache: &Path, name: &VolumeName, described: &Described, node: &NodeName)
 }
 
 /// `$XDG_CACHE_HOME/shunt/volumes/NAME`, or as that standard says.
-fn default_cache(name: &VolumeName) -> PathBuf {
+pub(super) fn default_cache(name: &VolumeName) -> PathBuf {
     base::cache().join("shunt/volumes").join(name.as_str())
 }
 

@@ -1,10 +1,18 @@
-//! `--uid-map` and `--gid-map` of a volume.
+//! `--uid-map` and `--gid-map` of a volume, and the table that a tree has of its people.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use shunt_mirror::IdMap;
+use shunt_volume::tree::People;
 use shunt_volumefs::Owners;
 
 use crate::args::{VolumeMountArgs, ids};
-use crate::error::Result;
+use crate::error::{Result, failed};
+
+/// What lines of users begin with in a table, and those of groups.
+pub const USER: &str = "user";
+pub const GROUP: &str = "group";
 
 struct Mapped {
     users: IdMap,
@@ -34,5 +42,54 @@ impl Owners for Mapped {
 
     fn stored_group(&self, shown: u32) -> u32 {
         self.groups.store(shown)
+    }
+}
+
+/// A table in a file, which may be read again.
+#[derive(Clone)]
+pub struct Table {
+    file: PathBuf,
+    people: Arc<RwLock<(People, People)>>,
+}
+
+impl Table {
+    pub fn read(file: &Path) -> Result<Self> {
+        Ok(Self { file: file.to_owned(), people: Arc::new(RwLock::new(read(file)?)) })
+    }
+
+    /// As the file is now. One that makes no sense changes nothing.
+    pub fn read_again(&self) -> Result<()> {
+        let people = read(&self.file)?;
+        *self.people.write().unwrap_or_else(PoisonError::into_inner) = people;
+        Ok(())
+    }
+
+    fn of<T>(&self, ask: impl Fn(&(People, People)) -> T) -> T {
+        ask(&self.people.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn read(file: &Path) -> Result<(People, People)> {
+    let cannot = |why: &dyn std::fmt::Display| failed(format_args!("{}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| cannot(&error))?;
+    let people = |prefix| People::from_text(prefix, &text).ok_or_else(|| cannot(&"it is no table of owners"));
+    Ok((people(USER)?, people(GROUP)?))
+}
+
+impl Owners for Table {
+    fn shown_user(&self, stored: u32) -> u32 {
+        self.of(|(users, _)| users.show(stored))
+    }
+
+    fn shown_group(&self, stored: u32) -> u32 {
+        self.of(|(_, groups)| groups.show(stored))
+    }
+
+    fn stored_user(&self, shown: u32) -> u32 {
+        self.of(|(users, _)| users.store(shown))
+    }
+
+    fn stored_group(&self, shown: u32) -> u32 {
+        self.of(|(_, groups)| groups.store(shown))
     }
 }

@@ -2,21 +2,46 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use super::space;
+use super::told::TreeState;
 use crate::args::VolumeStatusArgs;
 use crate::cmd::print;
-use crate::control::{self, Peer, SocketDir, SocketName};
+use crate::control::{self, Peer, SocketDir, SocketName, VolumeAsk};
 use crate::error::{Code, Failure, Result, failed};
 use crate::ours;
 use crate::report::VolumeReport;
+use crate::text::{Align, Table, printable};
+
+/// How long the daemon of a tree may think.
+const TREE_TIME: Duration = Duration::from_secs(20);
 
 pub fn run(args: &VolumeStatusArgs) -> Result<()> {
+    if ours::find(&args.mountpoint).is_ok_and(|(_, info)| ours::kind(&info) == Some("tree")) {
+        return tree(args);
+    }
     let report = ask(&args.mountpoint)?;
     if args.json {
         return print(format!("{}\n", serde_json::to_string_pretty(&report).map_err(failed)?));
     }
     print(table(&report))
+}
+
+fn tree(args: &VolumeStatusArgs) -> Result<()> {
+    let tree: TreeState = asked(&args.mountpoint, |peer| peer.ask_volume(&VolumeAsk::Tree, TREE_TIME))?;
+    if args.json {
+        return print(format!("{}\n", serde_json::to_string_pretty(&tree).map_err(failed)?));
+    }
+    let error = tree.error.map_or(String::new(), |error| format!("wrong    {}\n", printable(&error)));
+    let mut text = format!("tree     {} as {}\n{}", tree.config, tree.node, error);
+    let mut table = Table::new(&[("PLACE", Align::Left), ("VOLUME", Align::Left), ("STATE", Align::Left)]);
+    for volume in tree.volumes {
+        let why = volume.error.map_or(String::new(), |error| format!(": {error}"));
+        table.row([volume.place, volume.name, format!("{}{why}", volume.state)]);
+    }
+    text.push_str(&table.render());
+    print(text)
 }
 
 fn table(report: &VolumeReport) -> String {

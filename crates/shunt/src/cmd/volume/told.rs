@@ -84,3 +84,29 @@ pub struct Change {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
+
+/// A tree of volumes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct TreeState {
+    /// The volume that describes it.
+    pub config: String,
+    /// What this machine is called in it.
+    pub node: String,
+    /// What is wrong with that volume; what it said before is in effect then.
+    pub error: Option<String>,
+    /// In the order of their names.
+    pub volumes: Vec<TreeVolume>,
+}
+
+/// A volume of a tree.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct TreeVolume {
+    /// Its name.
+    pub name: String,
+    /// Where it is, from the mount point of the tree on.
+    pub place: String,
+    /// `mounted`, `away` (not mounted), or `leaving` (unmounted, and commits what is left).
+    pub state: String,
+    /// Why it is not as it is wanted.
+    pub error: Option<String>,
+}

@@ -1,0 +1,85 @@
+//! `shunt volume tree NAME MOUNTPOINT`.
+//!
+//! This process serves the directories that join the volumes. Each volume, the one that describes the tree as well, is
+//! mounted at its place in them by a process of its own, as by `shunt volume mount`: what befalls one is no matter to the
+//! others, and all commands work on each.
+
+mod child;
+mod keeper;
+mod plan;
+mod read;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use shunt_fuse::mount::MountPoint;
+use shunt_fuse::mount::bdi::BdiTuning;
+use shunt_volumefs::TreeFs;
+
+use crate::args::VolumeTreeArgs;
+use crate::cmd::print;
+use crate::control::VolumeAsk;
+use crate::daemon;
+use crate::error::Result;
+use crate::log;
+use crate::serve::{self, Held, Service};
+use keeper::Keeper;
+use plan::Plan;
+
+/// `shunt volume tree`: the words of the command.
+const WORDS: usize = 3;
+
+/// Why no daemon follows one that was killed.
+const NO_TAKEOVER: &str = "trees of volumes cannot be taken over";
+
+pub fn run(args: &VolumeTreeArgs, argv: &[OsString]) -> Result<ExitCode> {
+    if args.mount.background {
+        return Ok(daemon::run(&args.mount.log, || serve(args)));
+    }
+    if args.mount.daemon {
+        let line = daemon::launch_command(argv, WORDS)?;
+        print(format!("{line}\n"))?;
+    } else {
+        log::start(&args.mount.log)?;
+        serve(args)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve(args: &VolumeTreeArgs) -> Result<()> {
+    let fs = Arc::new(TreeFs::default());
+    let plan = Mutex::new(Some(Plan::new(args)?));
+    let keeper = Arc::new(Keeper::new());
+    let (starts, shown) = (keeper.clone(), fs.clone());
+    let mounted = move |mount: &MountPoint| {
+        let plan = plan.lock().unwrap_or_else(PoisonError::into_inner).take();
+        plan.map_or(Ok(()), |plan| starts.start(shown.clone(), plan, mount))
+    };
+    let tells = keeper.clone();
+    let answers = move |ask: &VolumeAsk| match ask {
+        VolumeAsk::Tree => serde_json::to_value(tells.tell()).map_err(|error| error.to_string()),
+        _ => Err("this is a tree of volumes: say which, by its place in the tree".to_owned()),
+    };
+    let service = Service {
+        kind: "tree",
+        source: PathBuf::from(args.name.as_str()),
+        config: fs.config(),
+        options: fs.mount_options(),
+        cache: "told of changes".to_owned(),
+        passthrough_off: Some("there are no files".to_owned()),
+        tuning: BdiTuning::default(),
+        untrusted: false,
+        block: None,
+        held: |fs: &TreeFs| Held { nodes: fs.len() as u64, grafts: fs.places(), ..Held::default() },
+        fs,
+        mounted: Some(Arc::new(mounted)),
+        reload: None,
+        online: None,
+        answers: Some(Arc::new(answers)),
+    };
+    let served = serve::serve(service, &args.mount, Err(NO_TAKEOVER.to_owned()));
+    keeper.end();
+    served
+}

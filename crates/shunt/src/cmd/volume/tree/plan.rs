@@ -1,0 +1,162 @@
+//! From what a tree says of a volume to the command that mounts it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use shunt_fuse::mount::MountOptions;
+use shunt_volume::gateway::Credentials;
+use shunt_volume::id::{NodeName, VolumeName};
+use shunt_volume::store::address::MetaAddress;
+use shunt_volume::tree::{CONFIG, Here, Member, People, Role};
+
+use super::child::Wanted;
+use crate::args::{Size, VolumeTreeArgs};
+use crate::base;
+use crate::cmd::volume::gateway;
+use crate::cmd::volume::owners::{GROUP, USER};
+use crate::error::{Result, failed, usage};
+
+/// In the cache directory of a volume: its owners, and how it is reached.
+const OWNERS: &str = "owners";
+const THROUGH: &str = "through.node";
+
+/// What is the same for all volumes.
+pub struct Plan {
+    args: VolumeTreeArgs,
+    node: NodeName,
+    caches: PathBuf,
+    /// Of the mount, for each.
+    shared: Vec<OsString>,
+}
+
+impl Plan {
+    pub fn new(args: &VolumeTreeArgs) -> Result<Self> {
+        let (_, joined) = gateway::address(args.meta.as_deref(), &args.name)?;
+        let node = match (joined, args.node.clone()) {
+            (Some(joined), None) => joined,
+            (Some(joined), Some(node)) if joined == node => joined,
+            (Some(joined), Some(_)) => {
+                return Err(usage(format_args!(
+                    "this machine joined volume {} as {joined}: leave out --node",
+                    args.name
+                )));
+            }
+            (None, node) => node.map_or_else(crate::cmd::volume::mount::own_name, Ok)?,
+        };
+        let caches = match &args.cache {
+            Some(cache) => std::path::absolute(cache)
+                .map_err(|error| usage(format_args!("{}: {error}", cache.display())))?,
+            None => base::cache().join("shunt/volumes"),
+        };
+        Ok(Self { shared: shared(args)?, args: args.clone(), node, caches })
+    }
+
+    pub fn node(&self) -> &NodeName {
+        &self.node
+    }
+
+    pub fn config_name(&self) -> &VolumeName {
+        &self.args.name
+    }
+
+    pub fn cache(&self, name: &VolumeName) -> PathBuf {
+        self.caches.join(name.as_str())
+    }
+
+    /// The config volume: all of it is here.
+    pub fn config(&self, tree: &Path) -> Wanted {
+        let name = &self.args.name;
+        let joined =
+            gateway::address(self.args.meta.as_deref(), name).is_ok_and(|(_, joined)| joined.is_some());
+        let mut args = self.arguments(name, joined);
+        args.extend(["--role", "complete"].map(OsString::from));
+        args.push(name.as_str().into());
+        self.wanted(tree, name, vec![CONFIG.to_owned()], args)
+    }
+
+    /// Another one.
+    pub fn volume(&self, tree: &Path, name: &VolumeName, member: &Member, here: &Here) -> Result<Wanted> {
+        let mut meta = member.store.clone().or_else(|| self.args.meta.clone());
+        let (address, joined) = gateway::address(meta.as_deref(), name)?;
+        let mut files = Vec::new();
+        if let Some(through) = &member.through {
+            let MetaAddress::Gateway(credentials) = &address else {
+                return Err(failed(format_args!(
+                    "this machine has not joined it: `shunt volume join` first"
+                )));
+            };
+            let credentials = Credentials::load(credentials).map_err(failed)?.by_way_of(through);
+            let file = self.cache(name).join(THROUGH);
+            files.push((file.clone(), serde_json::to_vec(&credentials).map_err(failed)?));
+            meta = Some(format!("gateway:{}", file.display()));
+        }
+        let mut args = self.arguments(name, joined.is_some());
+        let role = match member.role {
+            Role::Complete => "complete",
+            Role::Cached => "cached",
+            Role::Remote => "remote",
+        };
+        args.extend(["--role", role].map(OsString::from));
+        if let Some(size) = &member.cache_size {
+            size.parse::<Size>().map_err(|why| failed(format_args!("cache-size: {why}")))?;
+            args.extend(["--cache-size", size].map(OsString::from));
+        }
+        let mut owners = String::new();
+        let maps = |people: &People| !people.is_identity();
+        if maps(&here.users) || maps(&here.groups) {
+            owners = here.users.to_text(USER) + &here.groups.to_text(GROUP);
+        }
+        args.push(name.as_str().into());
+        let mut wanted = self.wanted(tree, name, member.place.names().to_vec(), args);
+        wanted.meta = meta;
+        wanted.files = files;
+        wanted.owners.1 = owners;
+        Ok(wanted)
+    }
+
+    fn arguments(&self, name: &VolumeName, joined: bool) -> Vec<OsString> {
+        let cache = self.cache(name);
+        let mut args = self.shared.clone();
+        if !joined {
+            args.extend(["--node", self.node.as_str()].map(OsString::from));
+        }
+        args.extend(["--owner-table".into(), cache.join(OWNERS).into(), "--cache".into(), cache.into()]);
+        args
+    }
+
+    fn wanted(&self, tree: &Path, name: &VolumeName, names: Vec<String>, args: Vec<OsString>) -> Wanted {
+        let at = names.iter().fold(tree.to_owned(), |at, name| at.join(name));
+        let owners = (self.cache(name).join(OWNERS), String::new());
+        Wanted { names, at, args, meta: self.args.meta.clone(), files: Vec::new(), owners }
+    }
+}
+
+/// The options of the tree that are those of each volume in it.
+fn shared(args: &VolumeTreeArgs) -> Result<Vec<OsString>> {
+    let mount = &args.mount;
+    let mut shared: Vec<OsString> = vec!["--takeover".into(), "off".into()];
+    let flags = [
+        (mount.read_only, "--read-only"),
+        (mount.allow_other, "--allow-other"),
+        (mount.no_allow_other, "--no-allow-other"),
+        (mount.log.log_json, "--log-json"),
+    ];
+    shared.extend(flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag.into()));
+    shared.extend((0..mount.log.verbose).map(|_| "-v".into()));
+    if let Some(file) = &mount.log.log_file {
+        let file =
+            std::path::absolute(file).map_err(|error| usage(format_args!("{}: {error}", file.display())))?;
+        shared.extend(["--log-file".into(), file.into()]);
+    }
+    shared.extend(["--transport".into(), mount.transport.to_string().into()]);
+    if let Some(threads) = mount.threads {
+        shared.extend(["--threads".into(), threads.to_string().into()]);
+    }
+    for option in mount.options.iter().flat_map(|options| options.split(',')) {
+        // The others are of the tree's own command, and count already.
+        if MountOptions::new().apply_str(option).is_ok_and(|others| others.is_empty()) {
+            shared.extend(["-o".into(), option.into()]);
+        }
+    }
+    Ok(shared)
+}

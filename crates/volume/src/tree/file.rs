@@ -1,0 +1,75 @@
+//! The files of a config volume, as they are written.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::ConfigError;
+use crate::id::NodeName;
+
+/// `volumes/NAME.toml`, or what it says of one node.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct VolumeFile {
+    pub(super) place: Option<String>,
+    pub(super) shown: Option<bool>,
+    pub(super) store: Option<String>,
+    pub(super) through: Option<NodeName>,
+    pub(super) role: Option<super::Role>,
+    pub(super) cache_size: Option<String>,
+    #[serde(default)]
+    pub(super) on: BTreeMap<NodeName, VolumeFile>,
+}
+
+/// `nodes/NAME.toml`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct NodeFile {
+    pub(super) address: Option<String>,
+    #[serde(default)]
+    pub(super) users: BTreeMap<String, u32>,
+    #[serde(default)]
+    pub(super) groups: BTreeMap<String, u32>,
+    #[serde(default)]
+    pub(super) default: Defaults,
+}
+
+/// Who stands for those that nothing is known of.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Defaults {
+    pub(super) user: Option<Who>,
+    pub(super) group: Option<Who>,
+}
+
+/// By name or by number.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Who {
+    Number(u32),
+    Name(String),
+}
+
+/// `users.toml`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UsersFile {
+    #[serde(default)]
+    pub(super) users: BTreeMap<String, u32>,
+    #[serde(default)]
+    pub(super) groups: BTreeMap<String, u32>,
+}
+
+/// Reads one.
+pub(super) fn parse<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, ConfigError> {
+    toml::from_str(text).map_err(|error| {
+        let line = error.span().map(|span| {
+            let before = text.as_bytes().iter().take(span.start);
+            1 + before.filter(|byte| **byte == b'\n').count()
+        });
+        // Of several lines only the first says what is wrong.
+        let why = error.message().lines().next().unwrap_or("it makes no sense").to_owned();
+        ConfigError { file: file.to_owned(), line, why }
+    })
+}
