@@ -177,7 +177,9 @@ impl Inner {
 
     /// Whether this node and another are connected, for those who ask without the lock.
     fn note(&self, state: &State) {
-        self.company.store(state.company > 0 && state.is_valid(), Ordering::Release);
+        let company = state.company > 0 && state.is_valid();
+        self.company.store(company, Ordering::Release);
+        self.replica.set_hurried(company);
         self.foreign.store(!state.foreign.is_empty(), Ordering::Release);
     }
 

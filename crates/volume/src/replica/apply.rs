@@ -65,6 +65,7 @@ impl Replica {
                 Ok(done) => shared.durable.commit(&mut core).map_err(|fail| fail.errno).map(|()| done),
                 Err(errno) => Err(errno),
             };
+            self.inner.crowd.look();
             match committed {
                 Ok(done) => (done, stale),
                 Err(errno) => {

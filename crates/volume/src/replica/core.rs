@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::error::{Done, Fail};
 use super::files::Open;
-use super::node::{Dirty, Node, ROOT, kind_code, number};
+use super::node::{Dirty, Node, ROOT, State, kind_code, number};
 use super::space::{Recent, weight};
 use super::unsure::Unsure;
 use crate::id::{ObjectId, Seq};
@@ -231,20 +231,29 @@ impl Core {
     /// Forgets an object for good.
     pub(super) fn erase(&mut self, num: u64) -> Done<()> {
         self.begin()?;
-        if let Some(node) = self.find(num)? {
-            self.here = self.here.saturating_sub(weight(&node));
+        let (mut was_sent, mut xattrs) = (true, true);
+        match self.find(num)? {
+            Some(node) => {
+                self.here = self.here.saturating_sub(weight(&node));
+                if node.state != State::Complete {
+                    self.forget_present(num)?;
+                }
+                (was_sent, xattrs) = (node.made != Seq(0), node.xattrs);
+            }
+            None => self.forget_present(num)?,
         }
-        self.forget_present(num)?;
         self.pins.remove(&num);
         self.nodes.remove(&num);
         self.unsaved.remove(&num);
-        for query in [
-            "DELETE FROM object WHERE num = ?1",
-            "DELETE FROM base_object WHERE num = ?1",
-            "DELETE FROM xattr WHERE num = ?1",
-            "DELETE FROM field_seq WHERE num = ?1",
-            "DELETE FROM recent WHERE num = ?1",
-        ] {
+        // Most of what is removed in haste was made in haste: what it cannot have is not looked for.
+        let queries = [
+            (true, "DELETE FROM object WHERE num = ?1"),
+            (true, "DELETE FROM base_object WHERE num = ?1"),
+            (xattrs, "DELETE FROM xattr WHERE num = ?1"),
+            (was_sent, "DELETE FROM field_seq WHERE num = ?1"),
+            (self.recent.is_kept(), "DELETE FROM recent WHERE num = ?1"),
+        ];
+        for (_, query) in queries.into_iter().filter(|(wanted, _)| *wanted) {
             self.db.prepare_cached(query)?.execute([num as i64])?;
         }
         Ok(())

@@ -15,6 +15,7 @@ mod attributes;
 mod commit;
 mod conflicts;
 mod core;
+mod crowd;
 mod error;
 mod fetch;
 mod files;
@@ -65,6 +66,7 @@ pub use tend::{Keep, Role, Tender};
 
 use self::core::Core;
 use commit::{Committer, Durable};
+use crowd::Crowd;
 use error::{Done, Fail};
 use fetch::Fetching;
 use files::Files;
@@ -155,6 +157,7 @@ pub struct Replica {
 struct Inner {
     core: Mutex<Core>,
     shared: Shared,
+    crowd: Crowd,
 }
 
 /// What is not under the lock of the database.
@@ -226,7 +229,7 @@ impl Replica {
             directory: directory.to_owned(),
             _lock: lock,
         };
-        let inner = Arc::new(Inner { core: Mutex::new(core), shared });
+        let inner = Arc::new(Inner { core: Mutex::new(core), shared, crowd: Crowd::new(options.background) });
         let (mut committer, mut keeper, mut workers) = (None, None, None);
         if options.background {
             let failed = |error| files::unusable(&path, error);
@@ -255,6 +258,11 @@ impl Replica {
     /// Who hears of changes that synchronisation makes. The first counts.
     pub fn set_caches(&self, caches: Arc<dyn Caches>) {
         self.inner.shared.caches.set(caches).ok();
+    }
+
+    /// Whether others wait for what is changed here: then synchronisation lets nobody go first.
+    pub(crate) fn set_hurried(&self, hurried: bool) {
+        self.inner.crowd.set_hurried(hurried);
     }
 
     /// See [`Caches::names_stale`].
@@ -336,11 +344,11 @@ impl Replica {
 
 impl Inner {
     fn read<T>(&self, read: impl FnOnce(&mut Core) -> Done<T>) -> Result<T, Errno> {
-        read(&mut self.core.lock()).map_err(|fail| fail.errno)
+        read(&mut self.crowd.enter(&self.core)).map_err(|fail| fail.errno)
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Core, &Shared) -> Done<T>) -> Result<T, Errno> {
-        let mut core = self.core.lock();
+        let mut core = self.crowd.enter(&self.core);
         let done = change(&mut core, &self.shared);
         let fail = match done {
             Ok(done) => {

@@ -548,7 +548,8 @@ impl Core {
             self.db.prepare_cached("INSERT OR IGNORE INTO doomed VALUES (?1)")?.execute([num as i64])?;
             self.has_doomed = true;
         }
-        if !self.is_in_base(num)? {
+        // What the store never had is in nothing that was agreed on.
+        if node.made == Seq(0) || !self.is_in_base(num)? {
             self.erase(num)?;
         } else {
             // Nothing is left of what was changed here.

@@ -42,12 +42,20 @@ pub(super) struct Recent {
     wanted: bool,
     opened: HashMap<u64, u64>,
     next: u64,
+    /// There are rows.
+    kept: bool,
 }
 
 impl Recent {
+    /// Whether anything of it may be in the database.
+    pub(super) fn is_kept(&self) -> bool {
+        self.kept
+    }
+
     pub(super) fn new(db: &Connection) -> rusqlite::Result<Self> {
         let last = db.query_row("SELECT coalesce(max(at), 0) FROM recent", [], |row| row.get(0))?;
-        Ok(Self { wanted: false, opened: HashMap::new(), next: number(last) + 1 })
+        let next = number(last) + 1;
+        Ok(Self { wanted: false, opened: HashMap::new(), next, kept: next > 1 })
     }
 }
 
@@ -90,6 +98,7 @@ impl Core {
             return Ok(());
         }
         self.begin()?;
+        self.recent.kept = true;
         let mut insert = self.db.prepare_cached("INSERT OR REPLACE INTO recent VALUES (?1, ?2)")?;
         for (num, at) in self.recent.opened.drain() {
             insert.execute(params![num as i64, at as i64])?;

@@ -12,6 +12,7 @@ use rusqlite::{OptionalExtension as _, params};
 use rustix::io::Errno;
 
 use super::core::Core;
+use super::crowd;
 use super::error::Done;
 use super::node::number;
 use super::{Applying, Replica, ReplicaError};
@@ -182,6 +183,7 @@ impl Site for ReplicaSite {
     }
 
     fn read(&self, read: &mut dyn FnMut(&dyn Trees) -> Result<(), PlanError>) -> Result<(), PlanError> {
+        self.replica.inner.crowd.give_way(crowd::TURN);
         self.with(|applying| {
             let shown = applying.work(|core, _| {
                 core.begin()?;
@@ -204,6 +206,7 @@ impl Site for ReplicaSite {
     }
 
     fn change_each(&self, plans: &mut [(Seq, Box<Plan<'_>>)]) -> Result<(), PlanError> {
+        self.replica.inner.crowd.give_way(crowd::TURN);
         let together = self.with(|applying| {
             for (cursor, plan) in &mut *plans {
                 applying.plan(&self.known, Some(&self.contents), plan)?;
@@ -216,6 +219,7 @@ impl Site for ReplicaSite {
     }
 
     fn todo(&self, after: i64, most: usize) -> Result<(Todo, Option<i64>), Errno> {
+        self.replica.inner.crowd.give_way(crowd::BURST);
         self.replica.read(|core| todo(core, after, most))
     }
 

@@ -1,6 +1,8 @@
 //! Stores in PostgreSQL: many volumes in a database, many nodes at each.
 
+mod commit;
 mod connection;
+mod group;
 mod history;
 mod keep;
 mod lease;
@@ -17,18 +19,15 @@ use tokio_postgres::Row as Found;
 use crate::content::runtime;
 use crate::id::{NodeName, ObjectId, Seq, VolumeName};
 use crate::object::{ChunkId, LinkName, Object, Stored, StoredLink, Time};
-use crate::store::apply::Batch;
 use crate::store::history::History;
 use crate::store::keep::{Chunk, Keeper};
 use crate::store::{
     Clock, Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError, code, system_clock,
 };
-use connection::{Connection, Pool, fault, in_time, is_worth_another_try};
+use connection::{Connection, Pool, fault, in_time};
+use group::{Group, Part};
 use listen::Listener;
-use rows::Failed;
 
-/// Times that a transaction is tried which the server gave up for another one.
-const TRIES: u32 = 20;
 /// How long a wait sleeps before it looks by itself: the hint may be lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -38,6 +37,7 @@ pub struct PostgresStore {
     volume: i64,
     listener: Listener,
     leases: lease::Leases,
+    group: Group,
     clock: Clock,
 }
 
@@ -133,7 +133,14 @@ impl PostgresStore {
     fn over(pool: Pool, volume: i64) -> Self {
         let pool = Arc::new(pool);
         let listener = Listener::new(pool.clone(), volume);
-        Self { pool, volume, listener, leases: lease::Leases::default(), clock: system_clock() }
+        Self {
+            pool,
+            volume,
+            listener,
+            leases: lease::Leases::default(),
+            group: Group::default(),
+            clock: system_clock(),
+        }
     }
 
     /// Asks something; a connection that fails is not used again.
@@ -154,43 +161,6 @@ impl PostgresStore {
             }
             answer
         })
-    }
-
-    fn try_commit(
-        &self,
-        connection: &Connection,
-        node: &NodeName,
-        token: u128,
-        items: &[Item],
-    ) -> Result<(Answers, Seq), Failed> {
-        let late = || Failed::Store(StoreError::Unreachable("the database does not answer".into()));
-        let limit = Duration::from_secs(30);
-        let locked = runtime().block_on(async {
-            let locked = rows::lock(connection, self.volume, node, token, items);
-            tokio::time::timeout(limit, locked).await.map_err(|_| late())?
-        })?;
-        let Some(mut locked) = locked else {
-            return Err(Failed::Store(StoreError::Damaged("the volume was removed".into())));
-        };
-        if let Some(answer) = &locked.answer {
-            let head = locked.head;
-            let answers = code::decode("an answer", answer)?;
-            runtime().block_on(in_time(connection.client.batch_execute("ROLLBACK")))?;
-            return Ok((answers, head));
-        }
-        // A clock that was set back does not take the past with it.
-        let at = (self.clock)().max(locked.latest);
-        let (head, batches) = (locked.head, locked.batches);
-        let mut work = Batch::new(&mut locked, head);
-        let answers = items.iter().map(|item| work.item(item)).collect::<Result<Answers, _>>()?;
-        let written = work.finish();
-        let bytes = code::encode(&answers);
-        runtime().block_on(async {
-            let by = (node, token, at);
-            let write = rows::write(connection, self.volume, batches, by, &written, &bytes);
-            tokio::time::timeout(limit, write).await.map_err(|_| late())?.map_err(Failed::Statement)
-        })?;
-        Ok((answers, written.head))
     }
 }
 
@@ -238,29 +208,7 @@ impl MetaStore for PostgresStore {
     }
 
     fn commit(&self, node: &NodeName, token: u128, items: &[Item]) -> Result<Answers, StoreError> {
-        let mut error = StoreError::Unreachable("the database is too busy".into());
-        for attempt in 0..TRIES {
-            let connection = runtime().block_on(self.pool.take())?;
-            // An answer that is lost with the connection is not asked for again here: the token is for that.
-            match self.try_commit(&connection, node, token, items) {
-                Ok((answers, head)) => {
-                    self.listener.tell(connection, head);
-                    return Ok(answers);
-                }
-                Err(Failed::Store(store)) => return Err(store),
-                Err(Failed::Statement(statement)) => {
-                    let again = is_worth_another_try(&statement)
-                        // A connection that was dead before anything was begun, by the looks of it.
-                        || (attempt == 0 && connection.client.is_closed());
-                    error = fault(statement);
-                    if !again {
-                        return Err(error);
-                    }
-                }
-            }
-            std::thread::sleep(Duration::from_millis(u64::from(attempt) * rand::random_range(1..5)));
-        }
-        Err(error)
+        self.group.commit(Part { node, token, items }, |parts| self.commit_parts(parts))
     }
 
     fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError> {

@@ -6,6 +6,7 @@ use futures::{FutureExt, future};
 use tokio_postgres::{Error, Row as Found};
 
 use super::connection::Connection;
+use super::group::Part;
 use crate::content::runtime;
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{LinkName, Stored, Time};
@@ -21,7 +22,7 @@ struct Named {
     above: HashSet<ObjectId>,
 }
 
-fn named(items: &[Item]) -> Named {
+fn named<'a>(items: impl Iterator<Item = &'a Item>) -> Named {
     let mut all = Named::default();
     let mut parents = HashSet::new();
     for item in items {
@@ -70,8 +71,8 @@ pub(super) struct Locked<'a> {
     pub batches: i64,
     /// The time of the last commit.
     pub latest: Time,
-    /// What was answered to this token before.
-    pub answer: Option<Vec<u8>>,
+    /// What was answered to each part before.
+    pub answers: Vec<Option<Vec<u8>>>,
     objects: HashMap<ObjectId, Option<Row>>,
     links: HashMap<LinkName, Option<(ObjectId, Seq)>>,
 }
@@ -81,22 +82,23 @@ pub(super) struct Locked<'a> {
 pub(super) async fn lock<'a>(
     connection: &'a Connection,
     volume: i64,
-    node: &NodeName,
-    token: u128,
-    items: &[Item],
+    parts: &[Part<'_>],
 ) -> Result<Option<Locked<'a>>, Failed> {
     let Connection { client, ready } = connection;
-    let Named { objects: wanted, links: names, above } = named(items);
+    let Named { objects: wanted, links: names, above } = named(parts.iter().flat_map(|part| part.items));
     let ids: Vec<Vec<u8>> = wanted.iter().map(|id| id.to_bytes().to_vec()).collect();
     let parents: Vec<Vec<u8>> = names.iter().map(|at| at.parent.to_bytes().to_vec()).collect();
     let just_names: Vec<&[u8]> = names.iter().map(|at| &at.name[..]).collect();
     let from: Vec<Vec<u8>> = above.iter().map(|id| id.to_bytes().to_vec()).collect();
-    let (node, token) = (node.as_str(), token.to_be_bytes());
-    let token = &token[..];
-    let (_, locked, answer, found, linked, upper) = futures::try_join!(
+    let answer = async |part: &Part<'_>| {
+        let (node, token) = (part.node.as_str(), part.token.to_be_bytes());
+        let row = client.query_opt(&ready.answer, &[&volume, &node, &&token[..]]).await?;
+        row.map(|row| row.try_get(0)).transpose()
+    };
+    let (_, locked, answers, found, linked, upper) = futures::try_join!(
         client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
         async { client.query_opt(&ready.lock, &[&volume]).await },
-        async { client.query_opt(&ready.answer, &[&volume, &node, &token]).await },
+        future::try_join_all(parts.iter().map(answer)),
         async { client.query(&ready.objects, &[&volume, &ids]).await },
         async { client.query(&ready.links, &[&volume, &parents, &just_names]).await },
         async {
@@ -118,10 +120,9 @@ pub(super) async fn lock<'a>(
             objects.insert(child, Some(object(row, 4)?));
         }
     }
-    let answer = answer.map(|row| row.try_get(0)).transpose()?;
     let head = Seq(locked.try_get::<_, i64>(0)? as u64);
     let (batches, latest) = (locked.try_get(1)?, Time(locked.try_get(2)?));
-    Ok(Some(Locked { connection, volume, head, batches, latest, answer, objects, links }))
+    Ok(Some(Locked { connection, volume, head, batches, latest, answers, objects, links }))
 }
 
 /// A statement failed, or what it gave cannot be.
@@ -184,14 +185,23 @@ pub(super) fn id(row: &Found, column: usize) -> Result<ObjectId, StoreError> {
     to_id(row.try_get(column).map_err(super::connection::fault)?)
 }
 
+/// A part that was not answered before.
+pub(super) struct By<'a> {
+    pub node: &'a NodeName,
+    pub token: u128,
+    /// So many commits are in the log: those of the parts follow each other.
+    pub accepted: usize,
+    pub answer: Vec<u8>,
+}
+
 /// Writes and commits: all statements go at once, and none waits for the answer of another.
 pub(super) async fn write(
     connection: &Connection,
     volume: i64,
     batches: i64,
-    by: (&NodeName, u128, Time),
+    at: Time,
+    by: &[By<'_>],
     written: &Written<'_>,
-    answer: &[u8],
 ) -> Result<(), Error> {
     let Connection { client, ready } = connection;
     let key = |id: &ObjectId| id.to_bytes().to_vec();
@@ -226,11 +236,19 @@ pub(super) async fn write(
     let ended_sinces: Vec<i64> = ended.iter().map(|link| link.2.0 as i64).collect();
     let ended_children: Vec<_> = ended.iter().map(|link| key(&link.1)).collect();
 
-    let seqs: Vec<i64> = written.log.iter().map(|(seq, _)| seq.0 as i64).collect();
-    let changes: Vec<_> = written.log.iter().map(|(_, change)| code::encode(change)).collect();
-    let (node, token, at) = (by.0.as_str(), by.1.to_be_bytes(), by.2.0);
-    let token = &token[..];
-    let (head, batches) = (written.head.0 as i64, batches + 1);
+    let mut log = written.log.iter();
+    let parts: Vec<_> = by
+        .iter()
+        .zip(batches + 1..)
+        .map(|(by, batch)| {
+            let own = || log.clone().take(by.accepted);
+            let seqs: Vec<i64> = own().map(|(seq, _)| seq.0 as i64).collect();
+            let changes: Vec<_> = own().map(|(_, change)| code::encode(change)).collect();
+            log = log.as_slice().get(by.accepted..).unwrap_or_default().iter();
+            (batch, by.node.as_str(), by.token.to_be_bytes(), seqs, changes, &by.answer[..])
+        })
+        .collect();
+    let (head, batches, at) = (written.head.0 as i64, batches + by.len() as i64, at.0);
     let forget = batches - ANSWERS_KEPT as i64;
 
     // In this order they are sent, and so they are done.
@@ -261,10 +279,12 @@ pub(super) async fn write(
     if !ended_names.is_empty() {
         run!(put_past_links, ended_parents, ended_names, ended_untils, ended_sinces, ended_children);
     }
-    if !seqs.is_empty() {
-        run!(put_log, seqs, node, at, changes);
+    for (batch, node, token, seqs, changes, answer) in &parts {
+        if !seqs.is_empty() {
+            run!(put_log, *seqs, *node, at, *changes);
+        }
+        run!(put_answer, *batch, *node, &token[..], *answer);
     }
-    run!(put_answer, batches, node, token, answer);
     run!(drop_answers, forget);
     run!(set_head, head, batches, at);
     all.push(client.batch_execute("COMMIT").boxed());

@@ -1,0 +1,126 @@
+//! Synchronisation gives way to users.
+//!
+//! Both need the database, one at a time, and what synchronisation does with it takes longer. While users ask much it waits:
+//! until they have a burst of changes behind them, most of which is often undone by then, or for so long as is bearable.
+//! It never waits while other nodes wait for it.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+
+/// How long a burst is let go first before anything of it is sent.
+pub(super) const BURST: Duration = Duration::from_secs(2);
+/// How long users go first between two turns of synchronisation, where they do not end.
+pub(super) const TURN: Duration = Duration::from_millis(100);
+
+/// It is looked so often whether they go on.
+const LOOK: Duration = Duration::from_millis(5);
+/// More than so many questions between two looks are a burst: 2,000 a second.
+const FEW: u64 = 10;
+
+/// Who asks the database.
+#[derive(Default)]
+pub(super) struct Crowd {
+    /// Users are there while it is synchronised: there is somebody to give way to.
+    minded: bool,
+    asked: AtomicU64,
+    waiting: AtomicU32,
+    /// Somebody waited, or asked much, when that was last looked at.
+    dense: AtomicBool,
+    hurried: AtomicBool,
+    /// When, and how many had asked then.
+    seen: Mutex<Option<(Instant, u64)>>,
+}
+
+impl Crowd {
+    pub(super) fn new(minded: bool) -> Self {
+        Self { minded, ..Self::default() }
+    }
+
+    /// What is under the lock, for a user.
+    pub(super) fn enter<'a, T>(&self, what: &'a Mutex<T>) -> MutexGuard<'a, T> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        if let Some(core) = what.try_lock() {
+            return core;
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let core = what.lock();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        core
+    }
+
+    /// Synchronisation is about to leave the lock: does somebody wait?
+    pub(super) fn look(&self) {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.dense.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn set_hurried(&self, hurried: bool) {
+        self.hurried.store(hurried, Ordering::Relaxed);
+    }
+
+    /// Waits while users ask much; for so long at most.
+    pub(super) fn give_way(&self, most: Duration) {
+        if !self.minded {
+            return;
+        }
+        let begun = Instant::now();
+        let mut dense = self.dense.swap(false, Ordering::Relaxed) || self.was_dense(begun);
+        while dense && begun.elapsed() < most && !self.hurried.load(Ordering::Relaxed) {
+            let before = self.asked.load(Ordering::Relaxed);
+            std::thread::sleep(LOOK);
+            dense = self.asked.load(Ordering::Relaxed) - before > FEW;
+        }
+        *self.seen.lock() = Some((Instant::now(), self.asked.load(Ordering::Relaxed)));
+        // One who is not finished is let go first the next time, too.
+        self.dense.store(dense, Ordering::Relaxed);
+    }
+
+    /// Whether much was asked since the last time.
+    fn was_dense(&self, now: Instant) -> bool {
+        let asked = self.asked.load(Ordering::Relaxed);
+        let Some((then, before)) = *self.seen.lock() else { return asked > FEW };
+        let looks = now.saturating_duration_since(then).as_secs_f64() / LOOK.as_secs_f64();
+        (asked - before) as f64 > FEW as f64 * looks.clamp(1.0, 100.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_waited_for_who_asks_little() {
+        let (crowd, lock) = (Crowd::new(true), Mutex::new(()));
+        drop(crowd.enter(&lock));
+        let begun = Instant::now();
+        crowd.give_way(Duration::from_secs(60));
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_burst_goes_first_until_it_ends_or_somebody_waits_for_us() {
+        let (crowd, lock, over) = (Crowd::new(true), Mutex::new(()), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    drop(crowd.enter(&lock));
+                    std::thread::yield_now();
+                }
+            });
+            while crowd.asked.load(Ordering::Relaxed) < 100_000 {
+                std::thread::yield_now();
+            }
+            let begun = Instant::now();
+            crowd.give_way(Duration::from_millis(200));
+            assert!(begun.elapsed() >= Duration::from_millis(200), "nobody was let go first");
+            crowd.set_hurried(true);
+            let begun = Instant::now();
+            crowd.give_way(Duration::from_secs(60));
+            assert!(begun.elapsed() < Duration::from_secs(30), "others had to wait");
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+}

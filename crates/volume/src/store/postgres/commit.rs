@@ -1,0 +1,87 @@
+//! A commit: the rules of all engines, over rows that come in one round trip and go in another.
+
+use std::time::Duration;
+
+use super::connection::{Connection, fault, in_time, is_worth_another_try};
+use super::group::Part;
+use super::rows::{self, Failed};
+use super::{Answers, PostgresStore};
+use crate::content::runtime;
+use crate::id::Seq;
+use crate::store::apply::Batch;
+use crate::store::{StoreError, code};
+
+/// Times that a transaction is tried which the server gave up for another one.
+const TRIES: u32 = 20;
+/// No answer by then is no connection.
+const LIMIT: Duration = Duration::from_secs(30);
+
+impl PostgresStore {
+    /// Commits batches in one transaction, in this order.
+    pub(super) fn commit_parts(&self, parts: &[Part<'_>]) -> Result<Vec<Answers>, StoreError> {
+        let mut error = StoreError::Unreachable("the database is too busy".into());
+        for attempt in 0..TRIES {
+            let connection = runtime().block_on(self.pool.take())?;
+            // An answer that is lost with the connection is not asked for again here: the token is for that.
+            match self.try_commit(&connection, parts) {
+                Ok((answers, head)) => {
+                    self.listener.tell(connection, head);
+                    return Ok(answers);
+                }
+                Err(Failed::Store(store)) => return Err(store),
+                Err(Failed::Statement(statement)) => {
+                    let again = is_worth_another_try(&statement)
+                        // A connection that was dead before anything was begun, by the looks of it.
+                        || (attempt == 0 && connection.client.is_closed());
+                    error = fault(statement);
+                    if !again {
+                        return Err(error);
+                    }
+                }
+            }
+            std::thread::sleep(Duration::from_millis(u64::from(attempt) * rand::random_range(1..5)));
+        }
+        Err(error)
+    }
+
+    fn try_commit(&self, connection: &Connection, parts: &[Part<'_>]) -> Result<(Vec<Answers>, Seq), Failed> {
+        let late = || Failed::Store(StoreError::Unreachable("the database does not answer".into()));
+        let locked = runtime().block_on(async {
+            let locked = rows::lock(connection, self.volume, parts);
+            tokio::time::timeout(LIMIT, locked).await.map_err(|_| late())?
+        })?;
+        let Some(mut locked) = locked else {
+            return Err(Failed::Store(StoreError::Damaged("the volume was removed".into())));
+        };
+        let before: Vec<Option<Answers>> = std::mem::take(&mut locked.answers)
+            .iter()
+            .map(|answer| answer.as_ref().map(|bytes| code::decode("an answer", bytes)).transpose())
+            .collect::<Result<_, _>>()?;
+        if before.iter().all(Option::is_some) {
+            let head = locked.head;
+            runtime().block_on(in_time(connection.client.batch_execute("ROLLBACK")))?;
+            return Ok((before.into_iter().flatten().collect(), head));
+        }
+        // A clock that was set back does not take the past with it.
+        let at = (self.clock)().max(locked.latest);
+        let (head, batches) = (locked.head, locked.batches);
+        let mut work = Batch::new(&mut locked, head);
+        let (mut answers, mut by) = (Vec::with_capacity(parts.len()), Vec::new());
+        for (part, before) in parts.iter().zip(before) {
+            if let Some(before) = before {
+                answers.push(before);
+                continue;
+            }
+            let own = part.items.iter().map(|item| work.item(item)).collect::<Result<Answers, _>>()?;
+            let accepted = own.iter().filter(|answer| answer.is_ok()).count();
+            by.push(rows::By { node: part.node, token: part.token, accepted, answer: code::encode(&own) });
+            answers.push(own);
+        }
+        let written = work.finish();
+        runtime().block_on(async {
+            let write = rows::write(connection, self.volume, batches, at, &by, &written);
+            tokio::time::timeout(LIMIT, write).await.map_err(|_| late())?.map_err(Failed::Statement)
+        })?;
+        Ok((answers, written.head))
+    }
+}

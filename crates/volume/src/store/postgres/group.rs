@@ -1,0 +1,228 @@
+//! Batches that come while another one is being committed are committed together, in one transaction.
+//!
+//! A transaction holds the volume's row until the disk has it: apart, each batch would wait for all before it, one write of
+//! the disk after the other. Who finds nobody at work commits at once; who comes meanwhile waits, and the first of those
+//! takes all others along.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::Answers;
+use crate::id::NodeName;
+use crate::store::{Item, StoreError};
+
+/// Of one transaction, at most: it is all in memory, and others wait for its end.
+const MOST_BATCHES: usize = 256;
+const MOST_ITEMS: usize = 4096;
+
+/// A batch as it was asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'a> {
+    pub node: &'a NodeName,
+    pub token: u128,
+    pub items: &'a [Item],
+}
+
+/// A batch that waits.
+struct Asked {
+    node: NodeName,
+    token: u128,
+    items: Vec<Item>,
+    answer: Mutex<Option<Result<Answers, StoreError>>>,
+}
+
+impl Asked {
+    fn part(&self) -> Part<'_> {
+        Part { node: &self.node, token: self.token, items: &self.items }
+    }
+}
+
+/// Those who commit to a volume by way of this process.
+#[derive(Default)]
+pub(super) struct Group {
+    state: Mutex<State>,
+    done: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Somebody commits.
+    busy: bool,
+    waiting: VecDeque<Arc<Asked>>,
+}
+
+impl State {
+    /// Those who go along with a batch, in the order in which they came. A batch that is there twice is answered by what it
+    /// did the first time, so not in the same transaction.
+    fn take(&mut self, first: Part<'_>) -> Vec<Arc<Asked>> {
+        let mut taken: Vec<Arc<Asked>> = Vec::new();
+        let mut items = first.items.len();
+        while taken.len() + 1 < MOST_BATCHES
+            && let Some(next) = self.waiting.front()
+        {
+            items += next.items.len();
+            let is_next = |part: Part<'_>| (part.token, part.node) == (next.token, &next.node);
+            if items > MOST_ITEMS || is_next(first) || taken.iter().any(|other| is_next(other.part())) {
+                break;
+            }
+            taken.extend(self.waiting.pop_front());
+        }
+        taken
+    }
+}
+
+/// Ends a turn, however it ends: nobody waits for one that panicked.
+struct Turn<'a> {
+    group: &'a Group,
+    others: Vec<Arc<Asked>>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.group.state.lock().busy = false;
+        for other in &self.others {
+            let mut answer = other.answer.lock();
+            if answer.is_none() {
+                *answer = Some(Err(StoreError::Unreachable("the commit was given up".into())));
+            }
+        }
+        self.group.done.notify_all();
+    }
+}
+
+impl Group {
+    /// Commits a batch, perhaps with others. `commit` does it: one transaction, with an answer for each part.
+    pub fn commit(
+        &self,
+        part: Part<'_>,
+        commit: impl Fn(&[Part<'_>]) -> Result<Vec<Answers>, StoreError>,
+    ) -> Result<Answers, StoreError> {
+        let mut state = self.state.lock();
+        if state.busy {
+            let asked = Arc::new(Asked {
+                node: part.node.clone(),
+                token: part.token,
+                items: part.items.to_vec(),
+                answer: Mutex::new(None),
+            });
+            state.waiting.push_back(asked.clone());
+            while state.busy {
+                self.done.wait(&mut state);
+                if let Some(answer) = asked.answer.lock().take() {
+                    return answer;
+                }
+            }
+            state.waiting.retain(|other| !Arc::ptr_eq(other, &asked));
+        }
+        state.busy = true;
+        let turn = Turn { group: self, others: state.take(part) };
+        drop(state);
+        let mut parts = vec![part];
+        parts.extend(turn.others.iter().map(|other| other.part()));
+        let mut answers = match commit(&parts) {
+            Ok(answers) => answers.into_iter().map(Ok).collect::<VecDeque<_>>(),
+            Err(error) if turn.others.is_empty() => return Err(error),
+            Err(StoreError::Unreachable(why)) => {
+                parts.iter().map(|_| Err(StoreError::Unreachable(why.clone()))).collect()
+            }
+            // Perhaps it is only one of them that the store cannot take.
+            Err(_) => parts.iter().map(|part| commit(&[*part])?.pop().ok_or_else(unanswered)).collect(),
+        };
+        let own = answers.pop_front().unwrap_or_else(|| Err(unanswered()));
+        for (other, answer) in turn.others.iter().zip(answers) {
+            *other.answer.lock() = Some(answer);
+        }
+        own
+    }
+}
+
+fn unanswered() -> StoreError {
+    StoreError::Damaged("a batch has no answer".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::id::Seq;
+
+    fn answer(parts: &[Part<'_>]) -> Vec<Answers> {
+        parts.iter().map(|part| vec![Ok(Seq(part.token as u64))]).collect()
+    }
+
+    /// Has the first turn last until `waiting` others wait, with these tokens.
+    fn meet(
+        tokens: &[u128],
+        commit: impl Fn(&[Part<'_>]) -> Result<Vec<Answers>, StoreError> + Sync,
+    ) -> Vec<u64> {
+        let (group, node): (Group, NodeName) = (Group::default(), "a".parse().unwrap());
+        let begun = AtomicUsize::new(0);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let until = |done: &dyn Fn() -> bool| {
+            while !done() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let ask = |token: u128| {
+            let part = Part { node: &node, token, items: &[] };
+            let answers = group.commit(part, |parts| {
+                if begun.fetch_add(1, Ordering::SeqCst) == 0 {
+                    until(&|| group.state.lock().waiting.len() == tokens.len());
+                }
+                commit(parts)
+            });
+            answers.map_or(0, |answers| answers[0].as_ref().unwrap().0)
+        };
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| ask(1));
+            until(&|| begun.load(Ordering::SeqCst) > 0);
+            let others: Vec<_> = tokens.iter().map(|token| scope.spawn(move || ask(*token))).collect();
+            assert_eq!(first.join().unwrap(), 1);
+            others.into_iter().map(|other| other.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn those_who_wait_go_together() {
+        let turns = AtomicUsize::new(0);
+        let answers = meet(&[2, 3, 4, 5], |parts| {
+            turns.fetch_add(1, Ordering::SeqCst);
+            Ok(answer(parts))
+        });
+        assert_eq!((answers, turns.into_inner()), (vec![2, 3, 4, 5], 2));
+    }
+
+    #[test]
+    fn one_batch_twice_is_two_turns() {
+        let turns = AtomicUsize::new(0);
+        let answers = meet(&[2, 2], |parts| {
+            turns.fetch_add(1, Ordering::SeqCst);
+            assert_eq!(parts.len(), 1);
+            Ok(answer(parts))
+        });
+        assert_eq!((answers, turns.into_inner()), (vec![2, 2], 3));
+    }
+
+    #[test]
+    fn one_that_cannot_be_taken_fails_alone() {
+        let answers = meet(&[2, 3, 4], |parts| match parts.iter().any(|part| part.token == 3) {
+            true => Err(StoreError::Damaged(String::new())),
+            false => Ok(answer(parts)),
+        });
+        assert_eq!(answers, [2, 0, 4]);
+    }
+
+    #[test]
+    fn out_of_reach_for_one_is_so_for_all() {
+        let turns = AtomicUsize::new(0);
+        let answers = meet(&[2, 3], |parts| match turns.fetch_add(1, Ordering::SeqCst) {
+            0 => Ok(answer(parts)),
+            _ => Err(StoreError::Unreachable(String::new())),
+        });
+        assert_eq!((answers, turns.into_inner()), (vec![0, 0], 2));
+    }
+}
