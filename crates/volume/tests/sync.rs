@@ -299,3 +299,88 @@ fn a_change_is_seen_elsewhere_in_a_moment() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// Until something is so, and no longer than a test may take.
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}: not within 30 s");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn what_was_synced_is_sent_while_the_file_stays_open() {
+    let world = World::new();
+    let (mut one, mut other) = (world.machine("one"), world.machine("other"));
+    one.write(ROOT, "old", b"before");
+    both(&mut one, &mut other);
+    let old = one.at("old").unwrap().num;
+    let new = one.replica.make(ROOT, b"new", Machine::plain(Kind::Regular)).unwrap().num;
+    let opened = [old, new].map(|num| one.replica.open_file(num, true, false).unwrap());
+    for (num, opened) in [old, new].into_iter().zip(&opened) {
+        (&*opened.file).write_all(b"synced").unwrap();
+        one.replica.sync_file(num).unwrap();
+    }
+    until("the first versions", || {
+        one.sync.step().unwrap();
+        other.settle();
+        other.at("new").is_ok() && other.read("old") == b"synced" && other.read("new") == b"synced"
+    });
+
+    // What lasts not yet is not sent, and what was sent is not sent again.
+    (&*opened[0].file).write_all(b", and more").unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let head = world.meta.head().unwrap();
+    for _ in 0..20 {
+        one.sync.step().unwrap();
+    }
+    assert_eq!(world.meta.head().unwrap(), head, "something was sent");
+    assert_eq!(one.sync.step().unwrap().sent, 0);
+    one.replica.sync_file(old).unwrap();
+    until("the second version", || {
+        one.sync.step().unwrap();
+        other.settle();
+        other.read("old") == b"synced, and more"
+    });
+
+    // After a crash it is known that the file may hold something else than what was sent.
+    assert!(one.at("old").unwrap().maybe_dirty);
+    (&*opened[0].file).write_all(b"!").unwrap();
+    for (num, opened) in [old, new].into_iter().zip(&opened) {
+        one.replica.close(num, true, opened.session);
+    }
+    both(&mut one, &mut other);
+    assert_eq!(other.read("old"), b"synced, and more!");
+    assert_eq!(one.replica.conflicts().unwrap(), []);
+    assert_eq!(one.replica.pending_count().unwrap(), 0);
+}
+
+#[test]
+fn a_file_that_was_sent_while_open_is_in_conflict_as_ever() {
+    let world = World::new();
+    let (mut one, mut other) = (world.machine("one"), world.machine("other"));
+    one.write(ROOT, "file", b"before");
+    both(&mut one, &mut other);
+    let num = one.at("file").unwrap().num;
+    let opened = one.replica.open_file(num, true, false).unwrap();
+    (&*opened.file).write_all(b"synced").unwrap();
+    one.replica.sync_file(num).unwrap();
+    until("the synced version", || {
+        one.sync.step().unwrap();
+        other.settle();
+        other.read("file") == b"synced"
+    });
+    (&*opened.file).write_all(b", and more").unwrap();
+    other.write(ROOT, "file", b"of the other");
+    other.settle();
+    until("the version of the other", || {
+        one.sync.step().unwrap();
+        one.replica.cursor().unwrap() == world.meta.head().unwrap()
+    });
+    one.replica.close(num, true, opened.session);
+    both(&mut one, &mut other);
+    assert_eq!(one.names("file"), ["one", "other"]);
+    assert_eq!(one.read("file/one"), b"synced, and more");
+    assert_eq!(one.read("file/other"), b"of the other");
+}

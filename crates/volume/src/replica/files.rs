@@ -20,6 +20,8 @@ pub(super) struct Open {
     pub(super) file: Arc<File>,
     pub(super) readers: u32,
     pub(super) writers: u32,
+    /// What it holds was made to last since it was last sent.
+    pub(super) synced: bool,
 }
 
 /// The directory of backing files.

@@ -343,6 +343,11 @@ impl Replica {
 }
 
 impl Inner {
+    /// For synchronisation, which is not one of those it gives way to.
+    fn look<T>(&self, read: impl FnOnce(&mut Core) -> Done<T>) -> Result<T, Errno> {
+        read(&mut self.core.lock()).map_err(|fail| fail.errno)
+    }
+
     fn read<T>(&self, read: impl FnOnce(&mut Core) -> Done<T>) -> Result<T, Errno> {
         read(&mut self.crowd.enter(&self.core)).map_err(|fail| fail.errno)
     }

@@ -140,6 +140,9 @@ impl Replica {
                 false => Ok(()),
             });
             synced.map_err(errno)?;
+            if let Some(open) = self.inner.core.lock().opens.get_mut(&num) {
+                open.synced |= open.writers > 0;
+            }
         }
         self.sync()
     }
@@ -192,7 +195,8 @@ fn open(
     core.note_open(num)?;
     let session = core.new_session();
     let open = core.opens.entry(num);
-    let open = open.or_insert_with(|| Open { session, file: file.clone(), readers: 0, writers: 0 });
+    let open =
+        open.or_insert_with(|| Open { session, file: file.clone(), readers: 0, writers: 0, synced: false });
     let users = if write { &mut open.writers } else { &mut open.readers };
     *users += 1;
     Ok(Opened { file, session: open.session, complete: node.state == State::Complete })

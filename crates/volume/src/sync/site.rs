@@ -80,6 +80,15 @@ pub trait Site {
     /// Those of the store of contents, and of reading.
     fn send(&self, files: Vec<(Num, Object)>) -> Result<Vec<Contents>, SyncError>;
 
+    /// Whether somebody has a file open to be written: it may differ from what was agreed on at any moment.
+    ///
+    /// # Errors
+    /// Those of reading.
+    fn is_written(&self, num: Num) -> Result<bool, Errno> {
+        let _ = num;
+        Ok(false)
+    }
+
     /// Commits on their way.
     ///
     /// # Errors

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::Object;
-use crate::plan::{Changes, Fresh, Num, Plan, PlanError, ROOT, Sent, Todo, Trees, follow, one, push, resync};
+use crate::plan::{
+    Changes, Fresh, Num, Plan, PlanError, Planned, ROOT, Sent, Todo, Trees, follow, one, push, resync,
+};
 use crate::store::{Item, MetaStore, StoreError};
 use crate::sync::resync::snapshot;
 use crate::sync::{Outbox, Site, SyncError};
@@ -251,8 +253,14 @@ impl<S: Site> Synchroniser<S> {
                 Ok(())
             })?;
             if wanted.is_empty() {
-                self.agree(planned.as_ref().map_or(&[], |planned| &planned.same))?;
-                return Ok(planned.map(|planned| (planned.items, planned.held)).unwrap_or_default());
+                let Planned { items, mut held, same } = planned.unwrap_or_default();
+                let mut agreed = Vec::with_capacity(same.len());
+                for num in same {
+                    // Looked at again until it is closed.
+                    if self.site.is_written(num)? { held += 1 } else { agreed.push(num) }
+                }
+                self.agree(&agreed)?;
+                return Ok((items, held));
             }
             contents.extend(self.site.send(wanted.into_iter().collect())?);
         }

@@ -1,5 +1,6 @@
 //! A replica as synchronisation sees it: both trees, without what only shows conflicts.
 
+mod open;
 mod show;
 mod view;
 mod write;
@@ -23,11 +24,22 @@ use crate::plan::{At, Conflict, Fresh, Num, Plan, PlanError, Sent, Side, Todo, T
 use crate::store::{MetaStore, StoreError};
 use crate::sync::{Outbox, Site, SyncError};
 
+use open::{Attempts, Stamp};
 pub(super) use show::Shown;
 use view::View;
 
-/// What files hold that were changed here: by number, as of a generation.
-type Known = Mutex<HashMap<Num, (u64, Content)>>;
+/// What files hold that were changed here: by number.
+pub(super) type Known = Mutex<HashMap<Num, Told>>;
+
+/// What a file held.
+#[derive(Clone)]
+pub(super) struct Told {
+    /// As of this one.
+    generation: u64,
+    content: Content,
+    /// It was open to be written, and looked like this.
+    open: Option<Stamp>,
+}
 
 /// Of so many at most; what is forgotten is read again.
 const MOST_KNOWN: usize = 65_536;
@@ -38,6 +50,7 @@ pub struct ReplicaSite {
     meta: Arc<dyn MetaStore>,
     contents: ContentStore,
     known: Known,
+    attempts: Attempts,
 }
 
 impl std::fmt::Debug for ReplicaSite {
@@ -49,7 +62,7 @@ impl std::fmt::Debug for ReplicaSite {
 impl ReplicaSite {
     /// Contents go to `contents`, whose chunks `meta` knows.
     pub fn new(replica: Arc<Replica>, meta: Arc<dyn MetaStore>, contents: ContentStore) -> Self {
-        Self { replica, meta, contents, known: Known::default() }
+        Self { replica, meta, contents, known: Known::default(), attempts: Attempts::default() }
     }
 
     /// The replica.
@@ -190,7 +203,9 @@ impl Site for ReplicaSite {
                 core.flush()?;
                 Shown::all(core)
             })?;
-            let view = View::new(applying.core, applying.shared, &self.known, Some(&self.contents), &shown);
+            let mut view =
+                View::new(applying.core, applying.shared, &self.known, Some(&self.contents), &shown);
+            view.sees_open = true;
             read(&view)
         })
     }
@@ -220,7 +235,7 @@ impl Site for ReplicaSite {
 
     fn todo(&self, after: i64, most: usize) -> Result<(Todo, Option<i64>), Errno> {
         self.replica.inner.crowd.give_way(crowd::BURST);
-        self.replica.read(|core| todo(core, after, most))
+        self.replica.inner.look(|core| todo(core, after, most))
     }
 
     fn send(&self, files: Vec<(Num, Object)>) -> Result<Vec<(Num, Option<(u64, Sent)>)>, SyncError> {
@@ -233,21 +248,19 @@ impl Site for ReplicaSite {
         let mut upload = self.contents.upload(&*self.meta);
         let mut read = Vec::new();
         for (num, _) in files {
-            let found = self.replica.read(|core| {
-                let Some(node) = core.find(num)? else { return Ok(None) };
-                let writers = core.opens.get(&num).map_or(0, |open| open.writers);
-                Ok((writers == 0).then_some((node.generation, core.content(num)?)))
-            })?;
-            let opened = found.and_then(|found| Some((found, self.replica.backing(num)?)));
-            let Some(((generation, previous), file)) = opened else {
+            let Some(reading) = self.begin_reading(num)? else {
                 read.push((num, None));
                 continue;
             };
-            let size = file.metadata().map_or(0, |metadata| metadata.len());
-            let previous = (previous.size > 0).then_some(&previous);
-            let content = upload.put(&file, size, previous).map_err(unsent)?;
-            self.known.lock().insert(num, (generation, content.clone()));
-            read.push((num, Some((generation, content))));
+            let previous = (reading.previous.size > 0).then_some(&reading.previous);
+            let content = upload.put(&reading.file, reading.size, previous).map_err(unsent)?;
+            let generation = reading.generation;
+            let told = Told { generation, content: content.clone(), open: reading.open };
+            let is_whole = self.end_reading(&reading);
+            if is_whole {
+                self.known.lock().insert(num, told);
+            }
+            read.push((num, is_whole.then_some((generation, content))));
         }
         let chunks: HashMap<ChunkId, _> = upload.finish().map_err(unsent)?.chunks.into_iter().collect();
         let places = |content: &Content| -> Vec<_> {
@@ -268,8 +281,12 @@ impl Site for ReplicaSite {
         Ok(read.into_iter().map(|(num, content)| (num, content.map(sent))).collect())
     }
 
+    fn is_written(&self, num: Num) -> Result<bool, Errno> {
+        self.replica.inner.look(|core| Ok(core.opens.get(&num).is_some_and(|open| open.writers > 0)))
+    }
+
     fn outbox(&self) -> Result<Option<Outbox>, Errno> {
-        self.replica.read(|core| {
+        self.replica.inner.look(|core| {
             let query = "SELECT value FROM meta WHERE key = 'outbox'";
             let bytes: Option<Vec<u8>> = core.db.query_row(query, [], |row| row.get(0)).optional()?;
             Ok(bytes.map(|bytes| postcard::from_bytes(&bytes)).transpose()?)
@@ -292,7 +309,7 @@ impl Site for ReplicaSite {
     }
 
     fn conflicts(&self) -> Result<Vec<At>, Errno> {
-        self.replica.read(|core| Ok(Shown::all(core)?.places()))
+        self.replica.inner.look(|core| Ok(Shown::all(core)?.places()))
     }
 }
 

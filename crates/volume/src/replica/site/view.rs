@@ -7,7 +7,8 @@ use std::io::Read as _;
 use rusqlite::params;
 use rustix::io::Errno;
 
-use super::{Known, Shown};
+use super::open::Stamp;
+use super::{Known, Shown, Told};
 use crate::content::ContentStore;
 use crate::id::{ObjectId, Seq};
 use crate::object::{Content, Layout, Object, Stored};
@@ -26,6 +27,9 @@ pub(super) struct View<'a> {
     known: &'a Known,
     contents: Option<&'a ContentStore>,
     shown: &'a Shown,
+    /// A file that is being written is what it held when that was last looked at, as long as it looks the same. Only for
+    /// what is to be sent: for what comes, it differs from everything.
+    pub(super) sees_open: bool,
     failed: Cell<Option<Errno>>,
 }
 
@@ -37,7 +41,19 @@ impl<'a> View<'a> {
         contents: Option<&'a ContentStore>,
         shown: &'a Shown,
     ) -> Self {
-        Self { core: RefCell::new(core), shared, known, contents, shown, failed: Cell::new(None) }
+        Self {
+            core: RefCell::new(core),
+            shared,
+            known,
+            contents,
+            shown,
+            sees_open: false,
+            failed: Cell::new(None),
+        }
+    }
+
+    pub(super) fn known(&self) -> &Known {
+        self.known
     }
 
     pub(super) fn new_number(&self) -> Num {
@@ -59,18 +75,23 @@ impl<'a> View<'a> {
     /// What a file holds that was changed here. The layout is of no interest.
     fn content(&self, core: &Core, node: &Node) -> Done<Content> {
         let open = core.opens.get(&node.num).filter(|open| open.writers > 0);
-        if open.is_none()
-            && let Some((generation, content)) = self.known.lock().get(&node.num)
-            && *generation == node.generation
+        let stamp = match open {
+            Some(_) if !self.sees_open => return Ok(unknown(node)),
+            Some(open) => Some(Stamp::of(&open.file).map_err(Fail::from)?),
+            None => None,
+        };
+        if let Some(told) = self.known.lock().get(&node.num)
+            && told.holds(node, stamp)
         {
-            return Ok(content.clone());
+            return Ok(told.content.clone());
         }
         let Some(contents) = self.contents.filter(|_| open.is_none() && node.size <= READ_AT_ONCE) else {
             return Ok(unknown(node));
         };
         let file = self.shared.files.existing(node.num).map_err(Fail::from)?;
         let content = identify(contents, &file).map_err(Fail::from)?;
-        self.known.lock().insert(node.num, (node.generation, content.clone()));
+        let told = Told { generation: node.generation, content: content.clone(), open: None };
+        self.known.lock().insert(node.num, told);
         Ok(content)
     }
 }
@@ -109,6 +130,9 @@ impl Trees for View<'_> {
             let was_written = node.maybe_dirty || node.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
             if node.is_regular() && node.state == State::Complete && was_written {
                 object.content = self.content(core, &node)?;
+                if self.sees_open {
+                    self.modified_while_open(core, &node, &mut object)?;
+                }
             }
             Ok(Some(object))
         })

@@ -205,7 +205,8 @@ impl Writing<'_> {
         let told = match is_changed {
             false => self.core.content(node.num)?,
             true => match self.known.lock().get(&node.num) {
-                Some((generation, content)) if *generation == node.generation => content.clone(),
+                _ if self.core.opens.get(&node.num).is_some_and(|open| open.writers > 0) => unknown(node),
+                Some(told) if told.holds(node, None) => told.content.clone(),
                 _ => unknown(node),
             },
         };

@@ -1,0 +1,165 @@
+//! Files that are sent while somebody has them open to be written.
+//!
+//! Databases, editors and logs keep files open for days. What such a program made to last goes to the store as of a moment
+//! at which nobody wrote: a file that looks the same before and after it was read held that all the time. It goes on
+//! being a change of this node until it is closed.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use super::view::View;
+use super::{ReplicaSite, Told};
+use crate::object::{Content, Object, Time};
+use crate::plan::Num;
+use crate::replica::State;
+use crate::replica::core::Core;
+use crate::replica::error::{Done, Fail};
+use crate::replica::node::Node;
+
+/// Nobody wrote for so long: clocks of file systems are coarser than writes are apart.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// A file is read so seldom while it is open that reading takes this part of the time at most, and at most so often.
+const PART: u32 = 10;
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Open files whose reading is remembered.
+const MOST: usize = 4096;
+
+/// When open files may be read again.
+pub(super) type Attempts = Mutex<HashMap<Num, Instant>>;
+
+/// By which it is seen that a file was written: its length, and the times of its last write and change, which no program
+/// can both set back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::replica) struct Stamp {
+    size: u64,
+    modified: (i64, u64),
+    changed: (i64, u64),
+}
+
+impl Stamp {
+    pub(super) fn of(file: &File) -> std::io::Result<Self> {
+        let stat = rustix::fs::fstat(file)?;
+        Ok(Self {
+            size: stat.st_size as u64,
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+        })
+    }
+
+    fn time(&self) -> Time {
+        Time(self.modified.0.saturating_mul(1_000_000_000).saturating_add(self.modified.1 as i64))
+    }
+
+    fn is_quiet(&self) -> bool {
+        let (seconds, nanoseconds) = self.changed;
+        let changed = Duration::new(seconds.max(0) as u64, nanoseconds as u32);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // A clock that was set back is no reason to wait for it.
+        now.checked_sub(changed).is_none_or(|since| since >= QUIET)
+    }
+}
+
+impl Told {
+    /// Whether a file holds the same still. `open`: how it looks, where somebody has it open to be written.
+    pub(super) fn holds(&self, node: &Node, open: Option<Stamp>) -> bool {
+        let same = match (self.open, open) {
+            (before, Some(now)) => before == Some(now),
+            (Some(before), None) => (before.size, before.time()) == (node.size, node.modified),
+            (None, None) => true,
+        };
+        same && self.generation == node.generation
+    }
+}
+
+/// A file that is being read to be sent.
+pub(super) struct Reading {
+    num: Num,
+    pub(super) generation: u64,
+    pub(super) previous: Content,
+    pub(super) file: File,
+    pub(super) size: u64,
+    /// It is open to be written, and looked like this.
+    pub(super) open: Option<Stamp>,
+    begun: Instant,
+}
+
+impl ReplicaSite {
+    /// `None`: not now.
+    pub(super) fn begin_reading(&self, num: Num) -> Result<Option<Reading>, Errno> {
+        let begun = Instant::now();
+        let found = self.replica.inner.look(|core| {
+            let Some(node) = core.find(num)?.filter(|node| node.state == State::Complete) else {
+                return Ok(None);
+            };
+            let mut stamp = None;
+            let previous = core.content(num)?;
+            if let Some(open) = core.opens.get_mut(&num).filter(|open| open.writers > 0) {
+                let now = Stamp::of(&open.file).map_err(Fail::from)?;
+                let was_read = self.known.lock().get(&num).is_some_and(|told| told.holds(&node, Some(now)));
+                let is_due = self.attempts.lock().get(&num).is_none_or(|due| *due <= begun);
+                if !(open.synced || was_read) || !is_due || !now.is_quiet() {
+                    return Ok(None);
+                }
+                open.synced = false;
+                stamp = Some(now);
+            }
+            Ok(Some((node.generation, previous, stamp)))
+        })?;
+        let Some((generation, previous, open)) = found else { return Ok(None) };
+        let Some(file) = self.replica.backing(num) else { return Ok(None) };
+        if open.is_some() {
+            // Pages that a mapping wrote are clean after this: who writes to them again is seen.
+            rustix::fs::fdatasync(&file)?;
+            if Stamp::of(&file).ok() != open {
+                self.synced_still(num);
+                return Ok(None);
+            }
+        }
+        let size = file.metadata().map_or(0, |metadata| metadata.len());
+        Ok(Some(Reading { num, generation, previous, file, size, open, begun }))
+    }
+
+    /// Whether what was read is what the file held at one moment.
+    pub(super) fn end_reading(&self, reading: &Reading) -> bool {
+        let Some(before) = reading.open else { return true };
+        let mut attempts = self.attempts.lock();
+        if attempts.len() >= MOST {
+            attempts.clear();
+        }
+        let again = (reading.begun.elapsed() * PART).max(AGAIN);
+        attempts.insert(reading.num, Instant::now() + again);
+        drop(attempts);
+        let is_whole = Stamp::of(&reading.file).is_ok_and(|now| now == before);
+        if !is_whole {
+            self.synced_still(reading.num);
+        }
+        is_whole
+    }
+
+    /// A file could not be read: it is to be sent still.
+    fn synced_still(&self, num: Num) {
+        if let Some(open) = self.replica.inner.core.lock().opens.get_mut(&num) {
+            open.synced = true;
+        }
+    }
+}
+
+impl View<'_> {
+    /// The time of a file that is open to be written goes with what it holds.
+    pub(super) fn modified_while_open(&self, core: &Core, node: &Node, object: &mut Object) -> Done<()> {
+        let Some(open) = core.opens.get(&node.num).filter(|open| open.writers > 0) else { return Ok(()) };
+        let now = Stamp::of(&open.file).map_err(Fail::from)?;
+        if self.known().lock().get(&node.num).is_some_and(|told| told.holds(node, Some(now))) {
+            object.modified = now.time();
+        } else if let Some(Some(base)) = core.base(node.num)? {
+            object.modified = base.object.modified;
+        }
+        Ok(())
+    }
+}
