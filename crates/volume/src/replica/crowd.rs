@@ -70,19 +70,32 @@ impl Crowd {
         }
     }
 
-    fn wait(&self, most: Duration, sleep: impl Fn()) {
+    /// Waits until users ask little, as long as `goes_on`; for work that nobody waits for.
+    pub(super) fn wait_for_quiet(&self, most: Duration, goes_on: impl Fn() -> bool) {
         let begun = Instant::now();
-        let dense = self.dense.swap(false, Ordering::Relaxed) || self.was_dense(begun);
-        let mut quiet = if dense { 0 } else { QUIET };
-        while quiet < QUIET && begun.elapsed() < most && !self.hurried.load(Ordering::Relaxed) {
+        self.watch(|| begun.elapsed() < most && goes_on(), || std::thread::sleep(LOOK));
+    }
+
+    /// Looks until it is quiet. Whether it is.
+    fn watch(&self, goes_on: impl Fn() -> bool, sleep: impl Fn()) -> bool {
+        let mut quiet = 0;
+        while quiet < QUIET && goes_on() {
             let before = self.asked.load(Ordering::Relaxed);
             sleep();
             let few = self.asked.load(Ordering::Relaxed) - before <= FEW;
             quiet = if few { quiet + 1 } else { 0 };
         }
+        quiet == QUIET
+    }
+
+    fn wait(&self, most: Duration, sleep: impl Fn()) {
+        let begun = Instant::now();
+        let was_dense = self.dense.swap(false, Ordering::Relaxed) || self.was_dense(begun);
+        let goes_on = || begun.elapsed() < most && !self.hurried.load(Ordering::Relaxed);
+        let is_quiet = !was_dense || self.watch(goes_on, sleep);
         *self.seen.lock() = Some((Instant::now(), self.asked.load(Ordering::Relaxed)));
         // One who is not finished is let go first the next time, too.
-        self.dense.store(quiet < QUIET, Ordering::Relaxed);
+        self.dense.store(!is_quiet, Ordering::Relaxed);
     }
 
     /// Whether much was asked since the last time.

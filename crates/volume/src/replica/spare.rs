@@ -22,6 +22,9 @@ const LEAST: usize = 8;
 /// Removed files are removed from the disk so often.
 const REAP: Duration = Duration::from_secs(1);
 
+/// Users who remove more are let go first for so long.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Removed at once; between them, files are made for who waits.
 const REAPED: u32 = 512;
 
@@ -58,6 +61,12 @@ impl Spare {
             self.wake.notify_one();
         }
         taken
+    }
+
+    /// Somebody asks for files, or for the end.
+    fn is_wanted(&self) -> bool {
+        let state = self.state.lock();
+        state.low || state.ended
     }
 
     /// Some files may have been removed.
@@ -163,6 +172,8 @@ fn fill(inner: &Inner) {
 
 fn reap(inner: &Inner) {
     inner.shared.spare.state.lock().doomed = false;
+    // Who removes files wants the disk and the processor for the next ones.
+    inner.crowd.wait_for_quiet(PATIENCE, || !inner.shared.spare.is_wanted());
     match inner.reap(REAPED) {
         // There may be more.
         Ok(reaped) if reaped as u32 == REAPED => inner.shared.spare.removed(),
