@@ -98,12 +98,13 @@ pub struct Opened {
     /// How its data travels.
     pub serve: Serve,
     pub(crate) flags: OpenOutFlags,
+    pub(crate) watched: bool,
 }
 
 impl Opened {
     /// Served through the page cache; pages cached by an earlier open are dropped.
     pub fn cached(handle: FileHandle) -> Self {
-        Self { handle, serve: Serve::Cached, flags: OpenOutFlags::empty() }
+        Self { handle, serve: Serve::Cached, flags: OpenOutFlags::empty(), watched: false }
     }
 
     /// Served by the server at every read and write.
@@ -114,6 +115,13 @@ impl Opened {
     /// Served by the kernel from `backing`.
     pub fn passthrough(handle: FileHandle, backing: Backing) -> Self {
         Self { serve: Serve::Passthrough(backing), ..Self::cached(handle) }
+    }
+
+    /// Have the server see what is read and written through this open, whatever others have: where they are passed
+    /// through, this one is served directly, and cannot be mapped shared.
+    pub fn watched(mut self) -> Self {
+        self.watched = true;
+        self
     }
 
     /// Keep the pages (or the listing) that an earlier open left in the cache.

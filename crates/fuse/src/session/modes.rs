@@ -50,7 +50,10 @@ impl Modes {
             flags |= OpenOutFlags::DIRECT_IO;
         }
         let mut backing_id = 0;
-        if let Some(backing) = &mode.backing {
+        if mode.backing.is_some() && opened.watched {
+            // The kernel lets these be beside passthrough.
+            flags |= OpenOutFlags::DIRECT_IO;
+        } else if let Some(backing) = &mode.backing {
             flags |= OpenOutFlags::PASSTHROUGH;
             // The kernel accepts nothing else beside PASSTHROUGH.
             flags &= OpenOutFlags::PASSTHROUGH
