@@ -123,9 +123,39 @@ pub struct VolumeReport {
     pub received: u64,
     /// Objects that the kernel knows.
     pub objects_known: u64,
+    /// What it holds, and may hold.
+    #[serde(default)]
+    pub quota: QuotaReport,
     /// What is here, and what is to be.
     #[serde(flatten)]
     pub space: SpaceReport,
+}
+
+/// What a volume and its users hold.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QuotaReport {
+    /// All of it.
+    pub held: HeldReport,
+    /// By user; of many, those with limits and those that hold most.
+    pub users: Vec<HeldReport>,
+    /// How many users hold anything.
+    pub user_count: u64,
+}
+
+/// What is held, and the limits of that.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HeldReport {
+    /// By whom, as the volume numbers users; none: by the volume.
+    pub user: Option<u32>,
+    /// Lengths of its files together.
+    pub bytes: u64,
+    /// Files, directories and all other objects.
+    pub objects: u64,
+    /// At most so many bytes.
+    pub limit_bytes: Option<u64>,
+    /// At most so many objects.
+    pub limit_objects: Option<u64>,
 }
 
 /// What of a volume is on this machine.

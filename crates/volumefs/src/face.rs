@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::OFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use shunt_fuse::{
     Attributes, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno, Expiry,
     Fallocate, FileHandle, FileRange, FileSystem, Handle, LockOwner, Name, NewNode, NodeId, OpenArgs, Opened,
@@ -12,7 +12,7 @@ use shunt_fuse::{
     WriteData, XattrReply, XattrSet,
 };
 use shunt_volume::object::Kind;
-use shunt_volume::replica::{Node, Rename, Set};
+use shunt_volume::replica::{Node, Quota, Rename, Set};
 
 use crate::caches::Told;
 use crate::past::{is_past, live, removed};
@@ -307,10 +307,12 @@ impl FileSystem for VolumeFs {
             }
         }
         let appends = args.flags & OFlags::APPEND.bits() != 0 && !args.from_cache;
-        match appends {
+        let length = data.len() as u64;
+        let end = |now| if appends { now } else { args.offset }.saturating_add(length);
+        opens::limited(&self.replica, &open, end, || match appends {
             true => data.append_to(open.file().as_fd()),
             false => data.write_to(open.file().as_fd(), args.offset),
-        }
+        })
     }
 
     async fn flush(
@@ -400,12 +402,25 @@ impl FileSystem for VolumeFs {
     async fn statfs(&self, _request: &Request<'_>, _node: NodeId) -> Result<StatFs, Errno> {
         let space = self.replica.space()?;
         let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        let (mut blocks, mut bfree, mut bavail) = (space.f_blocks, space.f_bfree, space.f_bavail);
+        let (mut files, mut ffree) = (space.f_files, space.f_ffree);
+        if self.replica.is_limited() {
+            let Quota { used, limits, .. } = self.replica.quota()?;
+            if let Some(limit) = limits.volume.bytes {
+                let unit = space.f_frsize.max(1);
+                (blocks, bfree) = (limit / unit, limit.saturating_sub(used.bytes) / unit);
+                bavail = bavail.min(bfree);
+            }
+            if let Some(limit) = limits.volume.objects {
+                (files, ffree) = (limit, limit.saturating_sub(used.objects));
+            }
+        }
         Ok(StatFs {
-            blocks: space.f_blocks,
-            bfree: space.f_bfree,
-            bavail: space.f_bavail,
-            files: space.f_files,
-            ffree: space.f_ffree,
+            blocks,
+            bfree,
+            bavail,
+            files,
+            ffree,
             bsize: narrow(space.f_bsize),
             namelen: 255,
             frsize: narrow(space.f_frsize),
@@ -458,7 +473,8 @@ impl FileSystem for VolumeFs {
             false => self.replica.xattr_names(node.0)?,
         };
         for name in names {
-            if request.uid() == 0 || !name.starts_with(b"trusted.") {
+            let shown = request.uid() == 0 || !name.starts_with(b"trusted.");
+            if shown && !is_refused(&name) {
                 list.extend(name);
                 list.push(0);
             }
@@ -475,7 +491,12 @@ impl FileSystem for VolumeFs {
 
     async fn fallocate(&self, _request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
         live(node)?;
-        opens::fallocate(&*self.files.get(args.handle)?, args.mode, args.offset, args.length)
+        let open = self.files.get(args.handle)?;
+        let keeps = args.mode & FallocateFlags::KEEP_SIZE.bits() != 0;
+        let end = |now| if keeps { now } else { args.offset.saturating_add(args.length) };
+        opens::limited(&self.replica, &open, end, || {
+            opens::fallocate(&open, args.mode, args.offset, args.length)
+        })
     }
 
     async fn lseek(

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, OFlags};
 use shunt_fuse::{Backing, Errno, Opened, Request};
-use shunt_volume::replica::{self, Node};
+use shunt_volume::replica::{self, Node, Replica};
 
 use crate::VolumeFs;
 use crate::leases::{Stamp, stamp};
@@ -74,12 +74,15 @@ impl VolumeFs {
         let (handle, open) = self.files.add(open);
         // The kernel tells of writes past the daemon to nobody, who then cannot take setuid away.
         let watched = writes && (node.mode & SETID != 0 || node.xattrs);
-        let backing = match complete && self.passthrough && !watched {
+        // What is written past the daemon is held against no limit.
+        let limited = writes && self.replica.limits_writes(node.owner.0);
+        let backing = match complete && self.passthrough && !watched && !limited {
             true => self.backing(request, &open),
             false => None,
         };
         let served = match backing {
             Some(backing) => Opened::passthrough(handle, backing),
+            None if limited => Opened::cached(handle).watched(),
             None => Opened::cached(handle),
         };
         Ok(if flushes { served } else { served.no_flush() })
@@ -129,6 +132,30 @@ impl VolumeFs {
 
 fn request_node(open: &OpenFile) -> shunt_fuse::NodeId {
     shunt_fuse::NodeId(open.num)
+}
+
+/// A change of a file that may make it longer, held against the limits of the volume: the kernel makes one of an inode at a
+/// time.
+pub(crate) fn limited<T>(
+    replica: &Replica,
+    open: &OpenFile,
+    end: impl FnOnce(u64) -> u64,
+    change: impl FnOnce() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    if !replica.is_limited() {
+        return change();
+    }
+    let length = || open.file().metadata().map(|now| now.len()).map_err(errno);
+    let (before, session) = (length()?, open.opened.session);
+    let end = end(before);
+    if end > before {
+        replica.grow(open.num, session, end)?;
+    }
+    let done = change();
+    if length()? != before.max(end) {
+        replica.recount(open.num, session)?;
+    }
+    done
 }
 
 pub(crate) fn fallocate(open: &OpenFile, mode: u32, offset: u64, length: u64) -> Result<(), Errno> {

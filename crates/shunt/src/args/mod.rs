@@ -12,6 +12,7 @@ mod mount;
 mod options;
 mod passthrough;
 mod past;
+mod quota;
 mod size;
 mod takeover;
 mod tree;
@@ -29,8 +30,10 @@ pub use mount::MountArgs;
 pub use options::expand;
 pub use passthrough::PassthroughArg;
 pub use past::{
-    ConflictsArgs, HistoryArgs, ResolveArgs, RestoreArgs, RetentionArgs, VolumeLogArgs, VolumeSetArgs,
+    ConflictsArg, ConflictsArgs, HistoryArgs, ResolveArgs, RestoreArgs, RetentionArgs, VolumeLogArgs,
+    VolumeSetArgs,
 };
+pub use quota::{Own, QuotaArgs, Whose};
 pub use size::Size;
 pub use takeover::TakeoverArg;
 pub use tree::VolumeTreeArgs;

@@ -3,8 +3,18 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use shunt_volume::id::VolumeName;
+
+use super::quota::QuotaArgs;
+
+pub const SET_EXAMPLES: &str = "\
+Examples:
+  shunt volume set notes                                     show what is set
+  shunt volume set --keep-days 90 notes
+  shunt volume set --quota 20G --user-quota each:2G notes    connected machines keep to it at once
+  shunt volume set --user-quota 1000:none notes
+  shunt volume set --conflicts beside notes";
 
 pub const RESOLVE_EXAMPLES: &str = "\
 Examples:
@@ -83,6 +93,15 @@ pub struct RestoreArgs {
     pub path: PathBuf,
 }
 
+/// How two versions of one thing are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ConflictsArg {
+    /// A directory stands in the place, with an entry for each, until one is removed
+    Directory,
+    /// This machine's stays at the path; the other is put beside it as NAME.theirs-NODE, for all to see
+    Beside,
+}
+
 /// A number, or no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
@@ -132,6 +151,13 @@ pub struct VolumeSetArgs {
 
     #[command(flatten)]
     pub retention: RetentionArgs,
+
+    #[command(flatten)]
+    pub quota: QuotaArgs,
+
+    /// What a machine does from now on with what it and another changed to different things
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub conflicts: Option<ConflictsArg>,
 
     /// The volume
     #[arg(value_name = "NAME")]

@@ -8,8 +8,9 @@ use shunt_volume::id::{NodeName, VolumeName};
 use super::ids;
 use super::past::{
     ConflictsArgs, HistoryArgs, RESOLVE_EXAMPLES, RESTORE_EXAMPLES, ResolveArgs, RestoreArgs, RetentionArgs,
-    VolumeLogArgs, VolumeSetArgs,
+    SET_EXAMPLES, VolumeLogArgs, VolumeSetArgs,
 };
+use super::quota::QuotaArgs;
 use super::size::Size;
 use super::tree::{TREE_EXAMPLES, VolumeTreeArgs};
 use super::{InviteArgs, JoinArgs, MountArgs, NodesCommand, PassthroughArg, ServeArgs};
@@ -64,7 +65,8 @@ pub enum VolumeCommand {
     #[command(after_help = RESTORE_EXAMPLES)]
     Restore(RestoreArgs),
 
-    /// Show or change how much of a volume's past is kept; `gc` forgets what is not
+    /// Show or change what is set for a volume: how much of its past is kept (`gc` forgets what is not), what it may hold
+    #[command(after_help = SET_EXAMPLES)]
     Set(VolumeSetArgs),
 
     /// Leave the volume's store alone: what is here is read and written, and waits
@@ -117,6 +119,9 @@ pub struct VolumeCreateArgs {
 
     #[command(flatten)]
     pub retention: RetentionArgs,
+
+    #[command(flatten)]
+    pub quota: QuotaArgs,
 
     /// Encrypt what its files hold, with a key that is in no store. Names, sizes, times and attributes are not encrypted
     #[arg(long)]
@@ -224,7 +229,8 @@ pub struct VolumePlaceArgs {
 pub struct VolumeStatusArgs {
     /// Print JSON: {name, node, cache, state, reason, connected, others, leases, pending, held, sent, received, objects_known, role,
     /// cached_bytes, cached_limit, pinned_bytes, pinned, unsent_bytes, stuck_bytes, awaited_files,
-    /// unmet, unmet_paths, answer_ms, bytes_per_second, slow}
+    /// unmet, unmet_paths, answer_ms, bytes_per_second, slow, quota: {held, users, user_count}}, where `held` and each of
+    /// `users` is {user, bytes, objects, limit_bytes, limit_objects}
     #[arg(long)]
     pub json: bool,
 
@@ -246,6 +252,11 @@ pub struct VolumeCheckArgs {
     /// Read every piece, not only look where it is: all of the contents travel
     #[arg(long)]
     pub read: bool,
+
+    /// Where this machine keeps the volume's tree, of which it is checked what each user holds [default:
+    /// $XDG_CACHE_HOME/shunt/volumes/NAME]
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
 
     /// Repair what is wrong from what is intact, and check again
     #[arg(long)]

@@ -47,6 +47,8 @@ pub enum Problem {
     Missing(ChunkId, String),
     /// A piece whose bytes are others.
     Damaged(ChunkId, String),
+    /// What a machine says that a user holds is not what it has of it.
+    Counted(String),
 }
 
 impl fmt::Display for Problem {
@@ -64,6 +66,7 @@ impl fmt::Display for Problem {
             Self::Content(id, why) => write!(f, "file {id} has {why}"),
             Self::Missing(id, why) => write!(f, "piece {id:?} is missing: {why}"),
             Self::Damaged(id, why) => write!(f, "piece {id:?} is damaged: {why}"),
+            Self::Counted(how) => f.write_str(how),
         }
     }
 }

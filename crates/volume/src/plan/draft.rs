@@ -143,6 +143,12 @@ impl<'a> Draft<'a> {
         Ok(names.into_iter().map(|name| At { parent, name }).collect())
     }
 
+    /// Conflicts that came up with these changes.
+    pub(super) fn new_conflicts(&self) -> Vec<(At, Conflict)> {
+        let new = self.conflicts.iter().filter_map(|(at, conflict)| Some((at.clone(), conflict.clone()?)));
+        new.collect()
+    }
+
     /// Names with conflicts in which it is this node's side.
     pub(super) fn sides(&self, mine: Num) -> Planning<BTreeSet<At>> {
         let mut sides: BTreeSet<At> = self.trees.sides(mine)?.into_iter().collect();

@@ -91,7 +91,8 @@ pub(super) fn come_in(draft: &mut Draft<'_>, touched: &Touched) -> Planning {
             draft.follow_fields(*num, before)?;
         }
     }
-    tidy(draft, touched)
+    tidy(draft, touched)?;
+    draft.set_aside()
 }
 
 /// Brings the entry into the base.

@@ -30,6 +30,8 @@
 //! if it was deleted; this node's side is kept beside, as an object that the store does not know, until one is chosen by
 //! [`resolve`]. So whatever else happens in the store meanwhile finds a tree without conflicts.
 //!
+//! Where a volume is set to that, a conflict is decided as it arises: this node's side has the name, the other one beside it.
+//!
 //! This node's side may be an object that the store has elsewhere: a file has one more name by that, a directory is only
 //! wanted there. So that the tree stays one, with the sides of conflicts in it:
 //!
@@ -38,6 +40,7 @@
 //!   below itself by places.
 //! - What is in a directory that has no way to the top by names is not sent: it waits for the conflict.
 
+mod aside;
 mod collide;
 mod draft;
 mod fields;
@@ -53,6 +56,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{Object, Stored};
 
+pub use aside::{ATTRIBUTE, BESIDE, theirs_beside};
 pub use draft::{Changes, Draft, Fresh, Leads};
 pub use follow::follow;
 pub use push::{Planned, Send, Sent, Todo, one, push};

@@ -348,6 +348,9 @@ impl Core {
             insert.execute(params![node.num as i64, name, value])?;
         }
         node.xattrs = !object.xattrs.is_empty();
+        if node.num == super::ROOT {
+            self.usage.set_limits(object.xattrs.get(crate::quota::ATTRIBUTE).map(Vec::as_slice));
+        }
         Ok(())
     }
 
@@ -379,7 +382,7 @@ impl Core {
                 }
                 node.links += 1;
                 node.changed = now;
-                self.nameless.remove(&child);
+                self.end_nameless(child)?;
                 self.save(node);
             }
             if let Some(child) = before {

@@ -2,10 +2,11 @@
 
 use rustix::io::Errno;
 
-use super::node::{Dirty, Node};
+use super::node::{Dirty, Node, ROOT};
 use super::{Replica, opens};
 use crate::id::OwnerId;
 use crate::object::Time;
+use crate::quota::Use;
 
 /// Attributes to set; `None` leaves one as it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,7 +39,7 @@ impl Replica {
     /// Sets attributes. The object as it is then.
     ///
     /// # Errors
-    /// ESTALE, EIO.
+    /// EDQUOT where the new owner would pass a limit; ESTALE, EIO.
     pub fn set(&self, num: u64, set: Set) -> Result<Node, Errno> {
         self.change(|core, shared| {
             let mut node = core.node(num)?;
@@ -51,6 +52,10 @@ impl Replica {
             dirty.set(Dirty::MODE, mode != node.mode);
             node.mode = mode;
             if let Some(owner) = set.owner {
+                if owner != node.owner && num != ROOT {
+                    let bytes = if node.is_regular() { node.size } else { 0 };
+                    core.room(owner.0, Use { bytes, objects: 1 }, true)?;
+                }
                 dirty.set(Dirty::OWNER, owner != node.owner);
                 node.owner = owner;
             }

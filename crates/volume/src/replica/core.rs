@@ -12,6 +12,7 @@ use super::files::Open;
 use super::node::{Dirty, Node, ROOT, State, kind_code, number};
 use super::space::{Recent, weight};
 use super::unsure::Unsure;
+use super::usage::Usage;
 use crate::id::{ObjectId, Seq};
 use crate::object::{Content, Field, Kind, Object, Stored, Time};
 
@@ -45,6 +46,10 @@ pub(super) struct Core {
     here_committed: u64,
     pub(super) recent: Recent,
     pub(super) unsure: Unsure,
+    /// What is held, and may be.
+    pub(super) usage: Usage,
+    /// Of the nameless ones, those that count: they are open.
+    pub(super) counted: HashSet<u64>,
     /// Objects that were pinned themselves.
     pub(super) pins: HashSet<u64>,
     /// The file that was made last.
@@ -61,6 +66,7 @@ impl Core {
         let here = number(one("SELECT max(value) FROM meta WHERE key = 'here'")?.unwrap_or(0));
         let recent = Recent::new(&db)?;
         let unsure = Unsure::load(&db)?;
+        let usage = Usage::load(&db)?;
         let mut core = Self {
             nodes: HashMap::new(),
             unsaved: HashSet::new(),
@@ -78,6 +84,8 @@ impl Core {
             here_committed: here,
             recent,
             unsure,
+            usage,
+            counted: HashSet::new(),
             pins: HashSet::new(),
             latest: None,
             // Of an earlier process, perhaps.
@@ -107,6 +115,7 @@ impl Core {
             let mut set = self.db.prepare_cached("INSERT OR REPLACE INTO meta VALUES ('here', ?1)")?;
             set.execute([self.here as i64])?;
         }
+        self.save_usage()?;
         self.db.prepare_cached("COMMIT")?.execute([])?;
         self.here_committed = self.here;
         self.in_transaction = false;
@@ -128,6 +137,7 @@ impl Core {
         self.unsaved.clear();
         self.here = self.here_committed;
         self.load_pins().ok();
+        self.reload_usage().ok();
     }
 
     /// Brings what is only in memory into the database, before it is asked for more than one object.
@@ -211,9 +221,12 @@ impl Core {
     pub(super) fn save(&mut self, node: Node) {
         self.unsaved.insert(node.num);
         self.here = self.here.saturating_add(weight(&node));
+        let nameless = self.counted.contains(&node.num);
+        self.usage.add(&node, nameless);
         // One that is not in memory is new: who saves an object has found it before, under the same lock.
         if let Some(before) = self.nodes.insert(node.num, node) {
             self.here = self.here.saturating_sub(weight(&before));
+            self.usage.take(&before, nameless);
         }
     }
 
@@ -235,6 +248,8 @@ impl Core {
         match self.find(num)? {
             Some(node) => {
                 self.here = self.here.saturating_sub(weight(&node));
+                let nameless = self.counted.contains(&num);
+                self.usage.take(&node, nameless);
                 if node.state != State::Complete {
                     self.forget_present(num)?;
                 }

@@ -22,6 +22,8 @@ pub(super) struct Open {
     pub(super) writers: u32,
     /// What it holds was made to last since it was last sent.
     pub(super) synced: bool,
+    /// Its length was counted as it grew, or shrank.
+    pub(super) grew: bool,
 }
 
 /// The directory of backing files.

@@ -39,11 +39,15 @@ mod tend;
 mod tests;
 mod unmet;
 mod unsure;
+mod usage;
+#[cfg(test)]
+mod usage_tests;
 mod xattrs;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
@@ -63,6 +67,7 @@ pub use pending::{Pending, PendingLink, PendingObject};
 pub use site::ReplicaSite;
 pub use space::Here;
 pub use tend::{Keep, Role, Tender};
+pub use usage::Quota;
 
 use self::core::Core;
 use commit::{Committer, Durable};
@@ -172,6 +177,8 @@ struct Shared {
     unmet: unmet::Unmet,
     /// Rings when what is here may have changed.
     space: space::Bell,
+    /// There are limits to what may be held.
+    limited: Arc<AtomicBool>,
     fetcher: RwLock<Option<Arc<dyn Fetcher>>>,
     caches: OnceLock<Arc<dyn Caches>>,
     watcher: RwLock<Option<Watcher>>,
@@ -221,6 +228,7 @@ impl Replica {
             ahead: ahead::Ahead::default(),
             unmet: unmet::Unmet::default(),
             space: space::Bell::default(),
+            limited: core.usage.flag(),
             fetcher: RwLock::new(None),
             caches: OnceLock::new(),
             watcher: RwLock::new(None),

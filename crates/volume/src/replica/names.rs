@@ -11,6 +11,7 @@ use super::node::{Dirty, Node, ROOT, State, number};
 use super::{Replica, Shared};
 use crate::id::{OwnerId, Seq};
 use crate::object::{Kind, Time};
+use crate::quota::Use;
 
 /// An object that is to be made.
 #[derive(Debug, Clone, Copy)]
@@ -104,7 +105,7 @@ impl Replica {
     /// Makes an object with a name.
     ///
     /// # Errors
-    /// EEXIST, ENOENT, ENOTDIR, ESTALE, ENAMETOOLONG, ENOSPC, EIO.
+    /// EEXIST, ENOENT, ENOTDIR, ESTALE, ENAMETOOLONG, ENOSPC, EIO; EDQUOT where a limit would be passed.
     pub fn make(&self, parent: u64, name: &[u8], new: New<'_>) -> Result<Node, Errno> {
         check(name)?;
         self.change(|core, shared| {
@@ -132,7 +133,7 @@ impl Replica {
         self.change(|core, shared| {
             let directory = core.directory(parent)?;
             let node = core.new_node(&directory, new, shared.now(), shared)?;
-            core.nameless.insert(node.num);
+            core.become_nameless(node.num)?;
             shared.held.add(node.num);
             core.save(node.clone());
             Ok(node)
@@ -158,7 +159,7 @@ impl Replica {
             let now = shared.now();
             node.links = node.links.checked_add(1).ok_or(Fail::new(Errno::MLINK))?;
             node.changed = now;
-            core.nameless.remove(&num);
+            core.end_nameless(num)?;
             core.begin()?;
             core.add_link(&mut directory, name, &node, now, None)?;
             core.save(node.clone());
@@ -384,6 +385,7 @@ impl Core {
         if new.target.len() > MOST_TARGET {
             return Err(Fail::new(Errno::NAMETOOLONG));
         }
+        self.room(new.owner.0, Use { bytes: 0, objects: 1 }, false)?;
         let hands_down = directory.mode & SETGID != 0;
         let inherited = if hands_down && new.kind == Kind::Directory { SETGID } else { 0 };
         // Before anything is said of it: what fails here has changed nothing.
@@ -527,7 +529,7 @@ impl Core {
         if node.links > 0 {
             return Ok(());
         }
-        self.nameless.insert(node.num);
+        self.become_nameless(node.num)?;
         match shared.held.is_held(node.num) || self.opens.contains_key(&node.num) {
             true => Ok(()),
             false => self.bury(node.num),
@@ -566,7 +568,7 @@ impl Core {
             self.db.prepare_cached("DELETE FROM base_object WHERE num = ?1")?.execute([num as i64])?;
             self.save(node);
         }
-        self.nameless.remove(&num);
+        self.end_nameless(num)?;
         Ok(())
     }
 

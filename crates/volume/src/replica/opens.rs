@@ -87,15 +87,17 @@ impl Replica {
             let users = if write { &mut open.writers } else { &mut open.readers };
             *users = users.saturating_sub(1);
             let (writers, last) = (open.writers, open.readers == 0 && open.writers == 0);
+            let grew = writers == 0 && std::mem::take(&mut open.grew);
             if last {
                 core.opens.remove(&num);
+                core.discount_nameless(num)?;
             }
             let mut changed = false;
             if write
                 && writers == 0
                 && let Some(node) = core.find(num)?
             {
-                changed = core.note_written(node, &file)?;
+                changed = core.note_written(node, &file, grew)?;
             }
             if last {
                 shared.space.poke();
@@ -114,12 +116,23 @@ impl Replica {
     /// Sets the length of a regular file.
     ///
     /// # Errors
-    /// EFBIG, ENOSPC, and as for [`open_file`](Self::open_file).
+    /// EFBIG, ENOSPC; EDQUOT where a limit would be passed; as for [`open_file`](Self::open_file).
     pub fn truncate(&self, num: u64, size: u64) -> Result<(), Errno> {
         let opened = self.open_file(num, true, size == 0)?;
-        let set = if size > 0 { opened.file.set_len(size) } else { Ok(()) };
+        let longer = |size| size > 0 && opened.file.metadata().is_ok_and(|now| now.len() < size);
+        let mut set = match self.is_limited() && longer(size) {
+            true => self.grow(num, opened.session, size),
+            false => Ok(()),
+        };
+        if size > 0 && set.is_ok() {
+            set = opened.file.set_len(size).map_err(errno);
+        }
+        if self.is_limited() {
+            // Others may have it open still.
+            set = set.and(self.recount(num, opened.session));
+        }
         self.close(num, true, opened.session);
-        set.map_err(errno)
+        set
     }
 
     /// Has all that a file holds last, with all that is known of it.
@@ -193,10 +206,19 @@ fn open(
         core.save(node.clone());
     }
     core.note_open(num)?;
+    if core.nameless.contains(&num) {
+        core.count_nameless(num)?;
+    }
     let session = core.new_session();
     let open = core.opens.entry(num);
-    let open =
-        open.or_insert_with(|| Open { session, file: file.clone(), readers: 0, writers: 0, synced: false });
+    let open = open.or_insert_with(|| Open {
+        session,
+        file: file.clone(),
+        readers: 0,
+        writers: 0,
+        synced: false,
+        grew: false,
+    });
     let users = if write { &mut open.writers } else { &mut open.readers };
     *users += 1;
     Ok(Opened { file, session: open.session, complete: node.state == State::Complete })
@@ -231,10 +253,10 @@ impl Core {
     }
 
     /// Nobody writes a file any more. Whether it was changed.
-    pub(super) fn note_written(&mut self, mut node: Node, file: &File) -> Done<bool> {
+    pub(super) fn note_written(&mut self, mut node: Node, file: &File, grew: bool) -> Done<bool> {
         let before = (node.size, node.modified);
         take_over(&mut node, written(file)?);
-        let changed = (node.size, node.modified) != before;
+        let changed = grew || (node.size, node.modified) != before;
         if changed {
             node.generation += 1;
             // Who wrote past the daemon had nobody to take these away.

@@ -108,7 +108,7 @@ fn bury_nameless(core: &mut Core) -> Result<(), Fail> {
     core.flush()?;
     for num in numbers(core, "SELECT num FROM object WHERE nlink = 0")? {
         if num != ROOT {
-            core.nameless.insert(num);
+            core.become_nameless(num)?;
             core.bury(num)?;
         }
     }

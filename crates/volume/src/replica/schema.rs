@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use super::ReplicaError;
 
 /// The format that this version writes. Older ones are migrated when opened, newer ones refused.
-pub(super) const FORMAT: u32 = 3;
+pub(super) const FORMAT: u32 = 4;
 
 /// `object.num` is the inode number that users see; it is never given to another object. `link.set_seq` is 0 until the
 /// store has the name. Rows of `base_*` are there only for what was changed here since both sides last agreed, with what
@@ -48,6 +48,10 @@ CREATE INDEX object_pinned ON object (num) WHERE pinned = 1;
 /// What came with format 3: files of which something came that is not on the disk for sure.
 const UNSURE: &str = "CREATE TABLE unsure (num INTEGER PRIMARY KEY);";
 
+/// What came with format 4: what each user holds, of objects that have names.
+const USAGE: &str =
+    "CREATE TABLE usage (owner INTEGER PRIMARY KEY, bytes INTEGER NOT NULL, objects INTEGER NOT NULL);";
+
 /// A connection that commits without waiting for the disk: what must last waits by itself.
 pub(super) fn prepare(db: &Connection) -> Result<(), ReplicaError> {
     db.pragma_update(None, "journal_mode", "WAL")?;
@@ -74,9 +78,11 @@ pub(super) fn create(db: &Connection) -> Result<bool, ReplicaError> {
         let counted = "INSERT OR REPLACE INTO meta SELECT 'here',
             (SELECT coalesce(sum((size + 4095) / 4096 * 4096), 0) FROM object WHERE kind = 0 AND state = 2)
             + (SELECT coalesce(sum(past - first), 0) FROM present);";
+        let held = format!("{USAGE} INSERT INTO usage {};", super::usage::COUNT);
         let steps = match found {
-            1 => format!("{SPACE} {counted} {UNSURE}"),
-            2 => UNSURE.to_owned(),
+            1 => format!("{SPACE} {counted} {UNSURE} {held}"),
+            2 => format!("{UNSURE} {held}"),
+            3 => held,
             _ => return Ok(false),
         };
         db.execute_batch(&format!(
@@ -85,7 +91,7 @@ pub(super) fn create(db: &Connection) -> Result<bool, ReplicaError> {
         return Ok(false);
     }
     db.execute_batch(&format!(
-        "BEGIN; {TABLES} {SPACE} {UNSURE} INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;"
+        "BEGIN; {TABLES} {SPACE} {UNSURE} {USAGE} INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;"
     ))?;
     Ok(true)
 }

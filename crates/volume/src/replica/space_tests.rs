@@ -279,8 +279,9 @@ fn replicas_of_older_formats_are_brought_up() {
         let first = "DROP TABLE recent; DROP INDEX object_away; DROP INDEX object_pinned;
             DELETE FROM meta WHERE key = 'here';";
         let first = if format == 1 { first } else { "" };
-        let then =
-            format!("{first} DROP TABLE unsure; UPDATE meta SET value = {format} WHERE key = 'format'");
+        let then = format!(
+            "{first} DROP TABLE usage; DROP TABLE unsure; UPDATE meta SET value = {format} WHERE key = 'format'"
+        );
         db.execute_batch(&then).unwrap();
         drop(db);
         let replica = open(dir.path());

@@ -3,7 +3,7 @@
 use shunt_volume::id::{OwnerId, VolumeName};
 use shunt_volume::store::address::{self, MetaAddress, Options};
 
-use super::{key, settings};
+use super::{key, quota, settings};
 use crate::args::VolumeCreateArgs;
 use crate::base;
 use crate::cmd::print;
@@ -31,6 +31,7 @@ pub fn run(args: &VolumeCreateArgs) -> Result<()> {
         cannot(&error)
     })?;
     settings::keep(&volume, args.retention).map_err(|error| cannot(&error))?;
+    quota::set(&volume, &args.quota).map_err(|error| cannot(&error))?;
     let mut said = format!("shunt: made volume {} in {meta:?}\n", args.name);
     if let Some((_, file, _)) = &key {
         said += &format!(

@@ -4,11 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use shunt_volume::id::{NodeName, VolumeName};
-use shunt_volume::keep::{Checked, Collected, Depth, GRACE, History, check as look, collect, repair as mend};
+use shunt_volume::keep::{
+    Checked, Collected, Depth, GRACE, History, Problem, check as look, collect, repair as mend,
+};
 use shunt_volume::store::address::{self, Volume};
 
 use super::create::meta;
-use super::key;
+use super::{key, quota};
 use crate::args::{VolumeCheckArgs, VolumeGcArgs};
 use crate::cmd::print;
 use crate::error::{Result, failed, usage};
@@ -22,12 +24,17 @@ pub fn check(args: &VolumeCheckArgs) -> Result<()> {
     let looked = |volume| look(volume, depth, &|_, _| ()).map_err(|error| cannot("check", &args.name, error));
     let mut checked = looked(&volume)?;
     let mut repaired = None;
+    let miscounted = quota::check(args.cache.as_deref(), &args.name, args.repair)?;
     if args.repair && checked.count > 0 {
         let node: NodeName = "repair".parse().map_err(usage)?;
         let done = mend(&volume, &node, &checked, &|_, _| ())
             .map_err(|error| cannot("repair", &args.name, error))?;
         repaired = Some(done.counts + done.pieces + done.found);
         checked = looked(&volume)?;
+    }
+    for line in miscounted {
+        checked.count += 1;
+        checked.problems.push(Problem::Counted(line));
     }
     if args.json {
         print(format!("{}\n", json(&checked, repaired)))?;

@@ -13,6 +13,7 @@ mod log;
 mod mount;
 mod owners;
 mod place;
+mod quota;
 mod restore;
 mod settings;
 mod space;

@@ -15,7 +15,7 @@ use shunt_volume::store::address::Described;
 use shunt_volumefs::VolumeFs;
 
 use super::answers::Answers;
-use super::{extension, gateway, key, known, owners, space, sync};
+use super::{extension, gateway, key, known, owners, quota, space, sync};
 use crate::args::{PassthroughArg, VolumeMountArgs};
 use crate::base;
 use crate::cmd::print;
@@ -164,6 +164,7 @@ fn report(fs: &VolumeFs) -> VolumeReport {
         sync::report(runner, leases, &mut report);
     }
     report.space = space::report(fs);
+    report.quota = replica.quota().map(|quota| quota::report(&quota)).unwrap_or_default();
     report
 }
 

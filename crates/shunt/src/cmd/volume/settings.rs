@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use shunt_volume::keep::{retention, set_retention};
+use shunt_volume::plan::{ATTRIBUTE, BESIDE};
+use shunt_volume::setting;
 use shunt_volume::store::address::{self, Volume};
 use shunt_volume::store::history::Retention;
 
-use super::create;
 use super::keep::cannot;
-use crate::args::{RetentionArgs, VolumeSetArgs};
+use super::mount::own_name;
+use super::{create, quota};
+use crate::args::{ConflictsArg, RetentionArgs, VolumeSetArgs};
 use crate::cmd::print;
 use crate::error::Result;
 
@@ -18,9 +21,29 @@ pub fn run(args: &VolumeSetArgs) -> Result<()> {
     let meta = create::meta(args.meta.as_deref(), &args.name)?;
     let volume = address::open_blind(&meta, &args.name).map_err(|error| cannot("open", &args.name, error))?;
     let kept = keep(&volume, args.retention).map_err(|error| cannot("set", &args.name, error))?;
+    let limits = quota::set(&volume, &args.quota).map_err(|error| cannot("set", &args.name, error))?;
+    let beside = conflicts(&volume, args.conflicts).map_err(|error| cannot("set", &args.name, error))?;
     let word = |number: Option<u64>| number.map_or_else(|| "all".to_owned(), |number| number.to_string());
     let days = word(kept.age.map(|age| age.as_secs() / DAY));
-    print(format!("keep-days      {days}\nkeep-versions  {}\n", word(kept.versions.map(u64::from))))
+    let versions = word(kept.versions.map(u64::from));
+    print(format!(
+        "keep-days      {days}\nkeep-versions  {versions}\nconflicts      {beside}\n{}",
+        quota::lines(&limits)
+    ))
+}
+
+/// Sets how conflicts are shown, if that was said. How they are then.
+pub fn conflicts(
+    volume: &Volume,
+    how: Option<ConflictsArg>,
+) -> std::result::Result<&'static str, shunt_volume::store::StoreError> {
+    let wanted = how.map(|how| (how == ConflictsArg::Beside).then(|| BESIDE.to_vec()));
+    if let Some(wanted) = wanted {
+        let node = own_name().map_err(|error| shunt_volume::store::StoreError::Denied(error.to_string()))?;
+        setting::set(&*volume.meta, &node, ATTRIBUTE, &|_| Ok(wanted.clone()))?;
+    }
+    let now = setting::get(&*volume.meta, ATTRIBUTE)?;
+    Ok(if now.as_deref() == Some(BESIDE) { "beside" } else { "directory" })
 }
 
 /// Sets what was given. How it is then.

@@ -4,8 +4,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::space;
 use super::told::TreeState;
+use super::{quota, space};
 use crate::args::VolumeStatusArgs;
 use crate::cmd::print;
 use crate::control::{self, Peer, SocketDir, SocketName, VolumeAsk};
@@ -55,7 +55,7 @@ fn table(report: &VolumeReport) -> String {
     };
     format!(
         "volume   {} as {}\ncache    {}\nstate    {}{reason}\n{others}pending  {} changes of this node{held}\n\
-         since    the mount: {} sent, {} received\n{}",
+         since    the mount: {} sent, {} received\n{}{}",
         report.name,
         report.node,
         report.cache,
@@ -63,6 +63,7 @@ fn table(report: &VolumeReport) -> String {
         report.pending,
         report.sent,
         report.received,
+        quota::table(&report.quota),
         space::lines(&report.space),
     )
 }

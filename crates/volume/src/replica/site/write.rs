@@ -234,7 +234,7 @@ impl Writing<'_> {
                 node.links += 1;
                 node.changed = now;
                 // Nobody can know one that has its first name now.
-                if self.core.nameless.remove(&child) || node.links > 1 {
+                if self.core.end_nameless(child)? || node.links > 1 {
                     self.stale.push(Stale::Object(child));
                 }
                 self.core.save(node.clone());

@@ -1,0 +1,104 @@
+//! Limits of a volume on the command line.
+
+use std::str::FromStr;
+
+use clap::Args;
+
+use super::size::Size;
+
+/// A limit, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Most<T>(pub Option<T>);
+
+impl<T: FromStr<Err: std::fmt::Display>> FromStr for Most<T> {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "none" => Ok(Self(None)),
+            word => word.parse().map(Some).map(Self).map_err(|error| format!("{error}; or say `none`")),
+        }
+    }
+}
+
+/// Whose limit it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// Of each user without one of its own.
+    Each,
+    /// Of one.
+    User(u32),
+}
+
+/// A limit of a user; `None`: the one that each has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Own<T> {
+    pub whose: Whose,
+    pub most: Option<Most<T>>,
+}
+
+impl<T: FromStr<Err: std::fmt::Display>> FromStr for Own<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (whose, most) = text.split_once(':').ok_or("say UID:LIMIT")?;
+        let whose = match whose {
+            "each" => Whose::Each,
+            user => {
+                Whose::User(user.parse().map_err(|_| format!("`{user}` is no number of a user, nor `each`"))?)
+            }
+        };
+        match most {
+            "each" if whose != Whose::Each => Ok(Self { whose, most: None }),
+            most => Ok(Self { whose, most: Some(most.parse()?) }),
+        }
+    }
+}
+
+#[derive(Args, Clone, Debug, Default)]
+pub struct QuotaArgs {
+    /// Files of the volume are so long together at most: 500M, 20G, or `none`. A write that would pass it fails with EDQUOT
+    #[arg(long, value_name = "SIZE")]
+    pub quota: Option<Most<Size>>,
+
+    /// The volume has so many files, directories and other objects at most, or `none`
+    #[arg(long, value_name = "COUNT")]
+    pub quota_objects: Option<Most<u64>>,
+
+    /// The same as --quota for the files of a user, by its number in the volume: 1000:5G, 1000:none; `each:2G` for all
+    /// users but 0 that have no limit of their own, and 1000:each to have that again. May be repeated
+    #[arg(long, value_name = "UID:SIZE")]
+    pub user_quota: Vec<Own<Size>>,
+
+    /// The same as --quota-objects for a user. May be repeated
+    #[arg(long, value_name = "UID:COUNT")]
+    pub user_quota_objects: Vec<Own<u64>>,
+}
+
+impl QuotaArgs {
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        self.quota.is_none()
+            && self.quota_objects.is_none()
+            && self.user_quota.is_empty()
+            && self.user_quota_objects.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_users_are_read() {
+        let read = |text: &str| text.parse::<Own<Size>>().ok();
+        let user = |user, most| Some(Own { whose: Whose::User(user), most });
+        assert_eq!(read("1000:1K"), user(1000, Some(Most(Some(Size(1024))))));
+        assert_eq!(read("0:none"), user(0, Some(Most(None))));
+        assert_eq!(read("7:each"), user(7, None));
+        assert_eq!(read("each:none"), Some(Own { whose: Whose::Each, most: Some(Most(None)) }));
+        for wrong in ["", "1G", "ada:1G", "-1:1G", "each:each", "1000:", "4294967296:1"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}

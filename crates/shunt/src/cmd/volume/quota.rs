@@ -1,0 +1,124 @@
+//! Limits of a volume: how they are set and shown.
+
+use std::path::Path;
+
+use shunt_volume::id::VolumeName;
+use shunt_volume::quota::{self, Limit, Limits};
+use shunt_volume::replica::{Quota, Replica};
+use shunt_volume::store::StoreError;
+use shunt_volume::store::address::Volume;
+
+use super::mount::{default_cache, own_name};
+use crate::args::{Own, QuotaArgs, Size, Whose};
+use crate::error::{Result, failed};
+use crate::report::{HeldReport, QuotaReport};
+use crate::text::bytes;
+
+/// Users that are told of; the others are counted.
+const MOST_USERS: usize = 256;
+/// The same for people: those with a limit, and who hold most.
+const SHOWN_USERS: usize = 16;
+
+/// Sets what was given. How it is then.
+pub fn set(volume: &Volume, args: &QuotaArgs) -> std::result::Result<Limits, StoreError> {
+    if args.is_empty() {
+        return quota::limits(&*volume.meta);
+    }
+    let node = own_name().map_err(|error| StoreError::Denied(error.to_string()))?;
+    quota::set(&*volume.meta, &node, &|limits| change(limits, args))
+}
+
+fn change(limits: &mut Limits, args: &QuotaArgs) {
+    if let Some(most) = args.quota {
+        limits.volume.bytes = most.0.map(|Size(bytes)| bytes);
+    }
+    if let Some(most) = args.quota_objects {
+        limits.volume.objects = most.0;
+    }
+    for own in &args.user_quota {
+        of(limits, own, |limit, most| limit.bytes = most.map(|Size(bytes)| bytes));
+    }
+    for own in &args.user_quota_objects {
+        of(limits, own, |limit, most| limit.objects = most);
+    }
+}
+
+fn of<T: Copy>(limits: &mut Limits, own: &Own<T>, set: impl Fn(&mut Limit, Option<T>)) {
+    match (own.whose, own.most) {
+        (Whose::Each, most) => set(&mut limits.each, most.and_then(|most| most.0)),
+        (Whose::User(user), None) => drop(limits.users.remove(&user)),
+        (Whose::User(user), Some(most)) => {
+            // What is not said of it stays as it was.
+            let now = limits.of(user);
+            set(limits.users.entry(user).or_insert(now), most.0);
+        }
+    }
+}
+
+/// A line for each limit, as `set` says them.
+pub fn lines(limits: &Limits) -> String {
+    let line = |whose: &str, limit: &Limit| {
+        let size = limit.bytes.map_or_else(|| "any size".to_owned(), bytes);
+        let objects = limit.objects.map_or_else(|| "any number".to_owned(), |most| most.to_string());
+        format!("{whose:<13}  {size} in {objects} of objects\n")
+    };
+    let mut lines = line("quota", &limits.volume);
+    if limits.each != Limit::default() {
+        lines += &line("  of each user", &limits.each);
+    }
+    limits.users.iter().for_each(|(user, limit)| lines += &line(&format!("  of user {user}"), limit));
+    lines
+}
+
+/// What is held, and may be.
+pub fn report(quota: &Quota) -> QuotaReport {
+    let held = |user, used: quota::Use, limit: Limit| HeldReport {
+        user,
+        bytes: used.bytes,
+        objects: used.objects,
+        limit_bytes: limit.bytes,
+        limit_objects: limit.objects,
+    };
+    let mut users = quota.users.clone();
+    // Of many: those that hold most.
+    users.sort_by_key(|(user, used)| (!quota.limits.users.contains_key(user), std::cmp::Reverse(used.bytes)));
+    users.truncate(MOST_USERS);
+    QuotaReport {
+        held: held(None, quota.used, quota.limits.volume),
+        users: users.into_iter().map(|(user, used)| held(Some(user), used, quota.limits.of(user))).collect(),
+        user_count: quota.users.len() as u64,
+    }
+}
+
+/// The same for people.
+pub fn table(report: &QuotaReport) -> String {
+    let line = |held: &HeldReport| {
+        let of = |limit: Option<String>| limit.map_or_else(String::new, |limit| format!(" of {limit}"));
+        let (size, most) = (bytes(held.bytes), of(held.limit_bytes.map(bytes)));
+        format!(
+            "{size}{most} in {}{} objects",
+            held.objects,
+            of(held.limit_objects.map(|most| most.to_string()))
+        )
+    };
+    let is_limited = |held: &HeldReport| held.limit_bytes.is_some() || held.limit_objects.is_some();
+    let mut table = format!("holds    {}\n", line(&report.held));
+    if is_limited(&report.held) || report.users.iter().any(is_limited) {
+        for held in report.users.iter().take(SHOWN_USERS) {
+            table += &format!("         {} of user {}\n", line(held), held.user.unwrap_or_default());
+        }
+    }
+    table
+}
+
+/// What is wrong with what this machine counted; it is counted anew with `repair`.
+pub fn check(cache: Option<&Path>, name: &VolumeName, repair: bool) -> Result<Vec<String>> {
+    let cache = cache.map_or_else(|| default_cache(name), Path::to_owned);
+    let failed = |error| failed(format_args!("cannot check what {} counted: {error}", cache.display()));
+    let mut wrong = Replica::check_usage(&cache, false).map_err(failed)?.unwrap_or_default();
+    if repair && !wrong.is_empty() {
+        Replica::check_usage(&cache, true).map_err(failed)?;
+        wrong = Replica::check_usage(&cache, false).map_err(failed)?.unwrap_or_default();
+    }
+    Ok(wrong)
+}

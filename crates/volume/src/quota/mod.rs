@@ -1,0 +1,133 @@
+//! How much a volume may hold, and each user of it.
+//!
+//! Limits are kept as an extended attribute of the top directory that no user sees: so they come with the tree, are known
+//! off the network, and hold on every node from the commit on that set them. Each node looks after them by itself; what was
+//! once acknowledged is never refused by a store.
+
+mod set;
+
+pub use set::{Change, limits, set};
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// The attribute. Names of this prefix are not for users.
+pub const ATTRIBUTE: &[u8] = b"system.shunt.quota";
+
+/// Users that can have limits of their own.
+pub const MOST_USERS: usize = 1024;
+
+/// At most so much; `None`: no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limit {
+    /// Bytes of regular files, by their lengths: holes count, names and attributes do not.
+    pub bytes: Option<u64>,
+    /// Files, directories and all other objects, each once, but for the top directory.
+    pub objects: Option<u64>,
+}
+
+impl Limit {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// All limits of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// Of the volume.
+    pub volume: Limit,
+    /// Of each user that has none of its own. User 0 has none by this.
+    pub each: Limit,
+    /// Of users, by number as the volume has it.
+    pub users: BTreeMap<u32, Limit>,
+}
+
+/// What is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Use {
+    /// Bytes of regular files.
+    pub bytes: u64,
+    /// Objects.
+    pub objects: u64,
+}
+
+impl Limits {
+    /// Whether there is no limit at all.
+    pub fn is_empty(&self) -> bool {
+        self.volume.is_none() && self.each.is_none() && self.users.values().all(Limit::is_none)
+    }
+
+    /// Of a user.
+    pub fn of(&self, user: u32) -> Limit {
+        match self.users.get(&user) {
+            Some(limit) => *limit,
+            None if user == 0 => Limit::default(),
+            None => self.each,
+        }
+    }
+
+    /// As the attribute says it. What is not understood, of a later version perhaps, is no limit.
+    pub fn parse(value: &[u8]) -> Self {
+        let mut limits = Self::default();
+        for line in String::from_utf8_lossy(value).lines() {
+            let mut words = line.split_ascii_whitespace();
+            let (Some(whose), Some(bytes), Some(objects)) = (words.next(), words.next(), words.next()) else {
+                continue;
+            };
+            let limit = Limit { bytes: bytes.parse().ok(), objects: objects.parse().ok() };
+            match whose {
+                "volume" => limits.volume = limit,
+                "each" => limits.each = limit,
+                user => {
+                    if let Ok(user) = user.parse()
+                        && limits.users.len() < MOST_USERS
+                    {
+                        limits.users.insert(user, limit);
+                    }
+                }
+            }
+        }
+        limits
+    }
+
+    /// For the attribute: a line for each limit, with bytes, objects, and `-` where there is none.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut text = String::new();
+        let mut line = |whose: &str, limit: &Limit| {
+            let word =
+                |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{whose} {} {}", word(limit.bytes), word(limit.objects));
+        };
+        for (whose, limit) in [("volume", &self.volume), ("each", &self.each)] {
+            if !limit.is_none() {
+                line(whose, limit);
+            }
+        }
+        self.users.iter().for_each(|(user, limit)| line(&user.to_string(), limit));
+        text.into_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_written_and_read() {
+        let mut limits = Limits::default();
+        assert!(limits.is_empty() && limits.to_bytes().is_empty());
+        limits.volume.bytes = Some(1 << 40);
+        limits.each.objects = Some(7);
+        limits.users.insert(1000, Limit { bytes: Some(0), objects: None });
+        limits.users.insert(0, Limit::default());
+        assert_eq!(Limits::parse(&limits.to_bytes()), limits);
+        assert_eq!(limits.of(1000), Limit { bytes: Some(0), objects: None });
+        assert_eq!(limits.of(5).objects, Some(7));
+        assert_eq!(limits.of(0), Limit::default());
+        for odd in [&b"\xff\xfe"[..], b"volume", b"volume x y z\nnobody 1 1\n\n", b"later 1 2 3"] {
+            assert!(Limits::parse(odd).is_empty(), "{odd:?}");
+        }
+    }
+}

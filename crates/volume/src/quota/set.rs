@@ -1,0 +1,38 @@
+//! Setting limits, where the stores are.
+
+use std::cell::RefCell;
+
+use super::{ATTRIBUTE, Limits, MOST_USERS};
+use crate::id::NodeName;
+use crate::setting;
+use crate::store::{MetaStore, StoreError};
+
+/// What is to be changed of limits.
+pub type Change<'a> = &'a dyn Fn(&mut Limits);
+
+/// The limits of a volume.
+///
+/// # Errors
+/// Those of the store.
+pub fn limits(meta: &dyn MetaStore) -> Result<Limits, StoreError> {
+    Ok(setting::get(meta, ATTRIBUTE)?.map(|value| Limits::parse(&value)).unwrap_or_default())
+}
+
+/// Changes limits. As they are then.
+///
+/// # Errors
+/// [`StoreError::Denied`] where too many users would have limits; those of the store.
+pub fn set(meta: &dyn MetaStore, node: &NodeName, change: Change<'_>) -> Result<Limits, StoreError> {
+    let now = RefCell::default();
+    setting::set(meta, node, ATTRIBUTE, &|value| {
+        let mut limits = value.map(|value| Limits::parse(&value)).unwrap_or_default();
+        change(&mut limits);
+        if limits.users.len() > MOST_USERS {
+            return Err(StoreError::Denied(format!("at most {MOST_USERS} users have limits of their own")));
+        }
+        let value = Some(limits.to_bytes()).filter(|value| !value.is_empty());
+        now.replace(limits);
+        Ok(value)
+    })?;
+    Ok(now.into_inner())
+}

@@ -1,0 +1,392 @@
+//! What the volume and each user of it hold, counted as it changes, and held against the limits.
+//!
+//! An object counts as long as it has a name here or somebody has it open: also what waits to be sent, and both sides of a
+//! conflict. What synchronisation brings is counted and never refused.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use rustix::io::Errno;
+
+use super::core::Core;
+use super::error::{Done, Fail};
+use super::node::{Node, ROOT, number};
+use super::{Replica, opens};
+use crate::quota::{ATTRIBUTE, Limits, Use};
+
+/// Files that the kernel writes by itself, because they were opened before there was a limit, are looked at so often.
+const LOOK: Duration = Duration::from_millis(50);
+
+#[derive(Default)]
+struct Counts {
+    /// With a name. This is what the database keeps: nobody uses what has none after a restart.
+    named: Use,
+    nameless: Use,
+}
+
+/// What is held, and what may be.
+#[derive(Default)]
+pub(super) struct Usage {
+    by: HashMap<u32, Counts>,
+    all: Use,
+    /// Users whose rows are not as they should be.
+    unsaved: HashSet<u32>,
+    limits: Limits,
+    limited: Arc<AtomicBool>,
+    looked: Option<Instant>,
+}
+
+/// All that is counted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Quota {
+    /// By the whole volume.
+    pub used: Use,
+    /// By each user that holds anything, or has a limit of its own; in order of their numbers.
+    pub users: Vec<(u32, Use)>,
+    /// What may be held.
+    pub limits: Limits,
+}
+
+fn of(node: &Node) -> Use {
+    Use { bytes: if node.is_regular() { node.size } else { 0 }, objects: 1 }
+}
+
+impl Use {
+    fn plus(&mut self, other: Use) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.objects = self.objects.saturating_add(other.objects);
+    }
+
+    fn minus(&mut self, other: Use) {
+        self.bytes = self.bytes.saturating_sub(other.bytes);
+        self.objects = self.objects.saturating_sub(other.objects);
+    }
+}
+
+impl Usage {
+    pub(super) fn load(db: &Connection) -> rusqlite::Result<Self> {
+        let mut usage = Self::default();
+        let mut query = db.prepare("SELECT owner, bytes, objects FROM usage")?;
+        let mut rows = query.query([])?;
+        while let Some(row) = rows.next()? {
+            let named = Use { bytes: number(row.get(1)?), objects: number(row.get(2)?) };
+            usage.all.plus(named);
+            usage.by.insert(row.get(0)?, Counts { named, ..Counts::default() });
+        }
+        drop(rows);
+        let query = "SELECT value FROM xattr WHERE num = ?1 AND name = ?2";
+        let value: Option<Vec<u8>> =
+            db.query_row(query, params![ROOT as i64, ATTRIBUTE], |row| row.get(0)).optional()?;
+        usage.set_limits(value.as_deref());
+        Ok(usage)
+    }
+
+    /// Those of the attribute of the top directory.
+    pub(super) fn set_limits(&mut self, value: Option<&[u8]>) {
+        self.limits = value.map(Limits::parse).unwrap_or_default();
+        self.limited.store(!self.limits.is_empty(), Ordering::Release);
+    }
+
+    /// Tells without a lock whether there are limits.
+    pub(super) fn flag(&self) -> Arc<AtomicBool> {
+        self.limited.clone()
+    }
+
+    pub(super) fn add(&mut self, node: &Node, nameless: bool) {
+        self.count(node, nameless, Use::plus);
+    }
+
+    pub(super) fn take(&mut self, node: &Node, nameless: bool) {
+        self.count(node, nameless, Use::minus);
+    }
+
+    fn count(&mut self, node: &Node, nameless: bool, how: fn(&mut Use, Use)) {
+        if node.num == ROOT || node.links == 0 && !nameless {
+            return;
+        }
+        let user = node.owner.0;
+        let counts = self.by.entry(user).or_default();
+        if node.links > 0 {
+            how(&mut counts.named, of(node));
+            self.unsaved.insert(user);
+        } else {
+            how(&mut counts.nameless, of(node));
+        }
+        how(&mut self.all, of(node));
+    }
+
+    fn of(&self, user: u32) -> Use {
+        let mut sum = Use::default();
+        if let Some(counts) = self.by.get(&user) {
+            sum.plus(counts.named);
+            sum.plus(counts.nameless);
+        }
+        sum
+    }
+
+    /// Whether so much more would pass a limit; of the user only, where the volume holds it already.
+    fn refuses(&self, user: u32, more: Use, only_user: bool) -> bool {
+        let passes = |used: u64, more: u64, limit: Option<u64>| {
+            more > 0 && limit.is_some_and(|limit| used.saturating_add(more) > limit)
+        };
+        let limit = self.limits.of(user);
+        let (all, own) = (self.all, self.of(user));
+        passes(own.bytes, more.bytes, limit.bytes)
+            || passes(own.objects, more.objects, limit.objects)
+            || !only_user
+                && (passes(all.bytes, more.bytes, self.limits.volume.bytes)
+                    || passes(all.objects, more.objects, self.limits.volume.objects))
+    }
+
+    fn quota(&self) -> Quota {
+        let mut users: Vec<(u32, Use)> = self
+            .by
+            .keys()
+            .chain(self.limits.users.keys())
+            .map(|user| (*user, self.of(*user)))
+            .filter(|(user, used)| *used != Use::default() || self.limits.users.contains_key(user))
+            .collect();
+        users.sort_unstable_by_key(|(user, _)| *user);
+        users.dedup();
+        Quota { used: self.all, users, limits: self.limits.clone() }
+    }
+}
+
+impl Core {
+    /// With a commit.
+    pub(super) fn save_usage(&mut self) -> Done<()> {
+        let mut set = self.db.prepare_cached("INSERT OR REPLACE INTO usage VALUES (?1, ?2, ?3)")?;
+        let mut remove = self.db.prepare_cached("DELETE FROM usage WHERE owner = ?1")?;
+        for user in &self.usage.unsaved {
+            let named = self.usage.by.get(user).map(|counts| counts.named).unwrap_or_default();
+            match named.objects {
+                0 => remove.execute([user])?,
+                _ => set.execute(params![user, named.bytes as i64, named.objects as i64])?,
+            };
+        }
+        drop((set, remove));
+        let (by, unsaved) = (&mut self.usage.by, &mut self.usage.unsaved);
+        for user in unsaved.drain() {
+            if by
+                .get(&user)
+                .is_some_and(|counts| counts.named == Use::default() && counts.nameless == Use::default())
+            {
+                by.remove(&user);
+            }
+        }
+        Ok(())
+    }
+
+    /// As of the last commit.
+    pub(super) fn reload_usage(&mut self) -> Done<()> {
+        let limited = self.usage.limited.clone();
+        self.usage = Usage::load(&self.db)?;
+        limited.store(!self.usage.limits.is_empty(), Ordering::Release);
+        self.usage.limited = limited;
+        for num in self.counted.clone() {
+            if let Some(node) = self.find(num)?.filter(|node| node.links == 0) {
+                self.usage.add(&node, true);
+            }
+        }
+        Ok(())
+    }
+
+    /// An object has no name, and somebody may have it open.
+    pub(super) fn become_nameless(&mut self, num: u64) -> Done<()> {
+        self.nameless.insert(num);
+        if self.opens.contains_key(&num) { self.count_nameless(num) } else { Ok(()) }
+    }
+
+    /// What has no name counts, for it is open.
+    pub(super) fn count_nameless(&mut self, num: u64) -> Done<()> {
+        if self.counted.insert(num)
+            && let Some(node) = self.find(num)?.filter(|node| node.links == 0)
+        {
+            self.usage.add(&node, true);
+        }
+        Ok(())
+    }
+
+    /// Nobody has it open any more.
+    pub(super) fn discount_nameless(&mut self, num: u64) -> Done<()> {
+        if self.counted.remove(&num)
+            && let Some(node) = self.find(num)?.filter(|node| node.links == 0)
+        {
+            self.usage.take(&node, true);
+        }
+        Ok(())
+    }
+
+    /// It has a name again, or nobody uses it. Whether it had none.
+    pub(super) fn end_nameless(&mut self, num: u64) -> Done<bool> {
+        self.discount_nameless(num)?;
+        Ok(self.nameless.remove(&num))
+    }
+
+    /// EDQUOT where a limit would be passed.
+    pub(super) fn room(&mut self, user: u32, more: Use, only_user: bool) -> Done<()> {
+        if self.usage.limits.is_empty() {
+            return Ok(());
+        }
+        if self.usage.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
+            self.look_at_writers()?;
+            self.usage.looked = Some(Instant::now());
+        }
+        if self.usage.refuses(user, more, only_user) { Err(Fail::new(Errno::DQUOT)) } else { Ok(()) }
+    }
+
+    /// Counts what was written past the replica to files that are open. They only grow here: what a program is about to
+    /// write was counted before.
+    fn look_at_writers(&mut self) -> Done<()> {
+        let open = self.opens.iter().filter(|(_, open)| open.writers > 0);
+        let files: Vec<_> = open.map(|(num, open)| (*num, open.file.clone())).collect();
+        for (num, file) in files {
+            let (size, _) = opens::written(&file)?;
+            if let Some(mut node) = self.find(num)?.filter(|node| size > node.size) {
+                self.begin()?;
+                node.size = size;
+                self.save(node);
+                self.grew(num);
+            }
+        }
+        Ok(())
+    }
+
+    /// The end of an open is to know that it was changed, though its length is known already.
+    fn grew(&mut self, num: u64) {
+        if let Some(open) = self.opens.get_mut(&num) {
+            open.grew = true;
+        }
+    }
+
+    fn grow(&mut self, num: u64, session: u64, to: u64) -> Done<()> {
+        if self.opens.get(&num).is_none_or(|open| open.session != session) {
+            return Ok(());
+        }
+        let Some(mut node) = self.find(num)?.filter(|node| to > node.size) else { return Ok(()) };
+        self.room(node.owner.0, Use { bytes: to - node.size, objects: 0 }, false)?;
+        self.begin()?;
+        node.size = to;
+        self.save(node);
+        self.grew(num);
+        Ok(())
+    }
+
+    /// A file that is open may have become shorter, or not as long as was asked for.
+    fn recount(&mut self, num: u64, session: u64) -> Done<()> {
+        let Some(open) = self.opens.get(&num).filter(|open| open.session == session) else { return Ok(()) };
+        let (size, _) = opens::written(&open.file.clone())?;
+        if let Some(mut node) = self.find(num)?.filter(|node| size != node.size) {
+            self.begin()?;
+            node.size = size;
+            self.save(node);
+            self.grew(num);
+        }
+        Ok(())
+    }
+}
+
+impl Replica {
+    /// What is held, and what may be.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn quota(&self) -> Result<Quota, Errno> {
+        self.change(|core, _| {
+            core.look_at_writers()?;
+            Ok(core.usage.quota())
+        })
+    }
+
+    /// Whether a user's files may not become arbitrarily long: whoever writes them asks [`grow`](Self::grow) before.
+    pub fn limits_writes(&self, user: u32) -> bool {
+        self.is_limited() && {
+            let core = self.inner.core.lock();
+            let limits = &core.usage.limits;
+            limits.volume.bytes.is_some() || limits.of(user).bytes.is_some()
+        }
+    }
+
+    /// Whether there are limits.
+    pub fn is_limited(&self) -> bool {
+        self.inner.shared.limited.load(Ordering::Acquire)
+    }
+
+    /// A file that is open is about to become so long, if it is not.
+    ///
+    /// # Errors
+    /// EDQUOT where a limit would be passed; EIO.
+    pub fn grow(&self, num: u64, session: u64, to: u64) -> Result<(), Errno> {
+        self.change(|core, _| core.grow(num, session, to))
+    }
+
+    /// A file that is open is perhaps not as long as was said.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn recount(&self, num: u64, session: u64) -> Result<(), Errno> {
+        self.change(|core, _| core.recount(num, session))
+    }
+
+    /// Whether what was counted is what is there; each difference in a line. Reads all objects of the replica in a directory
+    /// as they were committed last, also while it is open. `None`: there is no replica. With `repair`, what is there is
+    /// counted anew: then it must not be open.
+    ///
+    /// # Errors
+    /// See [`ReplicaError`](super::ReplicaError).
+    pub fn check_usage(
+        directory: &std::path::Path,
+        repair: bool,
+    ) -> Result<Option<Vec<String>>, super::ReplicaError> {
+        let path = directory.join("replica.db");
+        if !path.exists() {
+            return Ok(None);
+        }
+        let _lock = if repair { Some(super::files::lock(directory)?) } else { None };
+        let mut db = Connection::open(&path)?;
+        db.busy_timeout(Duration::from_secs(10))?;
+        let found =
+            db.query_row("SELECT value FROM meta WHERE key = 'format'", [], |row| row.get::<_, u32>(0))?;
+        if found != super::schema::FORMAT {
+            // What an older version left is counted when it is opened.
+            return Ok(None);
+        }
+        let read = db.transaction()?;
+        let rows = |query: &str| -> rusqlite::Result<HashMap<u32, Use>> {
+            let mut query = read.prepare(query)?;
+            let rows = query.query_map([], |row| {
+                Ok((row.get(0)?, Use { bytes: number(row.get(1)?), objects: number(row.get(2)?) }))
+            })?;
+            rows.collect()
+        };
+        let counted = rows("SELECT owner, bytes, objects FROM usage")?;
+        let there = rows(COUNT)?;
+        let mut wrong = Vec::new();
+        let mut users: Vec<u32> = counted.keys().chain(there.keys()).copied().collect();
+        users.sort_unstable();
+        users.dedup();
+        for user in users {
+            let of = |all: &HashMap<u32, Use>| all.get(&user).copied().unwrap_or_default();
+            let (said, is) = (of(&counted), of(&there));
+            if said != is {
+                wrong.push(format!(
+                    "user {user} is counted with {} bytes in {} objects on this machine, and has {} in {}",
+                    said.bytes, said.objects, is.bytes, is.objects
+                ));
+            }
+        }
+        if repair && !wrong.is_empty() {
+            read.execute_batch(&format!("DELETE FROM usage; INSERT INTO usage {COUNT};"))?;
+        }
+        read.commit()?;
+        Ok(Some(wrong))
+    }
+}
+
+/// What [`Usage`] counts, from the beginning.
+pub(super) const COUNT: &str =
+    "SELECT owner, sum(CASE kind WHEN 0 THEN size ELSE 0 END), count(*) FROM object
+    WHERE nlink > 0 AND num <> 1 GROUP BY owner";
