@@ -7,7 +7,14 @@
 
 #include "private.h"
 
-static int cut_size(struct extmap_connection *c, struct inode *inode, u64 size)
+/* What of a range lies within the file reads as zeros. */
+static int zero(struct inode *inode, u64 from, u64 to)
+{
+	to = min_t(u64, to, i_size_read(inode));
+	return from < to ? iomap_zero_range(inode, from, to - from, NULL, &extmap_iomap_ops) : 0;
+}
+
+static int cut_size(struct extmap_connection *c, struct inode *inode, u64 size, bool hold)
 {
 	u64 old = i_size_read(inode);
 	int err;
@@ -21,30 +28,63 @@ static int cut_size(struct extmap_connection *c, struct inode *inode, u64 size)
 		return err;
 	/* Waits for what is under way behind the end, and drops the rest. */
 	truncate_setsize(inode, size);
-	if (size >= old)
+	if (size > old)
 		return 0;
+	/* Of the same size, too: there may be blocks behind the end. */
 	return extmap_map_cut(c, &extmap_inode(inode)->map, round_up(size, c->block_size),
-			      round_down(MAX_LFS_FILESIZE, c->block_size));
+			      round_down(MAX_LFS_FILESIZE, c->block_size), hold);
 }
 
-static int cut_range(struct extmap_connection *c, struct inode *inode, u64 offset, u64 length)
+static int cut_range(struct extmap_connection *c, struct inode *inode, u64 offset, u64 length, bool hold)
 {
-	if (!length || (offset | length) & (c->block_size - 1))
+	u64 end = offset + length, first, last;
+	int err;
+
+	if (!length || offset > MAX_LFS_FILESIZE || length > MAX_LFS_FILESIZE - offset)
 		return -EINVAL;
-	if (offset > MAX_LFS_FILESIZE || length > MAX_LFS_FILESIZE - offset)
-		return -EINVAL;
-	truncate_pagecache_range(inode, offset, offset + length - 1);
-	return extmap_map_cut(c, &extmap_inode(inode)->map, offset, offset + length);
+	first = round_up(offset, c->block_size);
+	last = round_down(end, c->block_size);
+	err = zero(inode, offset, min(first, end));
+	if (!err && last >= first)
+		err = zero(inode, last, end);
+	if (err || last <= first)
+		return err;
+	truncate_pagecache_range(inode, first, last - 1);
+	return extmap_map_cut(c, &extmap_inode(inode)->map, first, last, hold);
 }
 
-int extmap_file_cut(struct extmap_connection *c, const struct extmap_cut *cut)
+/* What was given ahead of a file that grows no more. */
+static int cut_tail(struct extmap_connection *c, struct inode *inode, struct extmap_cut *cut, bool hold)
+{
+	cut->offset = round_up(i_size_read(inode), c->block_size);
+	return extmap_map_cut(c, &extmap_inode(inode)->map, cut->offset,
+			      round_down(MAX_LFS_FILESIZE, c->block_size), hold);
+}
+
+static int cut_one(struct extmap_connection *c, struct inode *inode, struct extmap_cut *cut)
+{
+	bool hold = cut->flags & EXTMAP_CUT_HOLD;
+
+	if (!extmap_inode(inode)->writable)
+		return -EROFS;
+	switch (cut->flags & ~EXTMAP_CUT_HOLD) {
+	case 0:
+		return cut_size(c, inode, cut->offset, hold);
+	case EXTMAP_CUT_RANGE:
+		return cut_range(c, inode, cut->offset, cut->length, hold);
+	case EXTMAP_CUT_TAIL:
+		return cut_tail(c, inode, cut, hold);
+	default:
+		return -EINVAL;
+	}
+}
+
+int extmap_file_cut(struct extmap_connection *c, struct extmap_cut *cut)
 {
 	struct file *file;
 	struct inode *inode;
 	int err;
 
-	if (cut->flags & ~EXTMAP_CUT_RANGE)
-		return -EINVAL;
 	file = extmap_file_get(c, cut->fd);
 	if (IS_ERR(file))
 		return PTR_ERR(file);
@@ -52,14 +92,24 @@ int extmap_file_cut(struct extmap_connection *c, const struct extmap_cut *cut)
 	inode_lock(inode);
 	inode_dio_wait(inode);
 	filemap_invalidate_lock(inode->i_mapping);
-	err = -EROFS;
-	if (extmap_inode(inode)->writable)
-		err = cut->flags & EXTMAP_CUT_RANGE ? cut_range(c, inode, cut->offset, cut->length)
-						    : cut_size(c, inode, cut->offset);
+	err = cut_one(c, inode, cut);
 	filemap_invalidate_unlock(inode->i_mapping);
 	inode_unlock(inode);
 	fput(file);
 	return err;
+}
+
+/* What was cut and held is free. */
+int extmap_file_freed(struct extmap_connection *c, int fd)
+{
+	struct file *file = extmap_file_get(c, fd);
+
+	if (IS_ERR(file))
+		return PTR_ERR(file);
+	extmap_map_let_go(&extmap_inode(file_inode(file))->map);
+	wake_up_all(&c->let_go);
+	fput(file);
+	return 0;
 }
 
 static int tell(struct extmap_inode *file, struct extmap_settle *settle)
@@ -81,19 +131,26 @@ static int tell(struct extmap_inode *file, struct extmap_settle *settle)
 
 int extmap_file_settle(struct extmap_connection *c, struct extmap_settle *settle)
 {
-	struct file *file = extmap_file_get(c, settle->fd);
+	struct file *file;
 	struct inode *inode;
-	int err;
+	int err = 0;
 
+	if (settle->flags & ~EXTMAP_SETTLE_LOOK || settle->users)
+		return -EINVAL;
+	file = extmap_file_get(c, settle->fd);
 	if (IS_ERR(file))
 		return PTR_ERR(file);
 	inode = file_inode(file);
-	err = filemap_write_and_wait(inode->i_mapping);
-	inode_dio_wait(inode);
-	if (!err)
-		err = blkdev_issue_flush(file_bdev(c->device));
+	if (!(settle->flags & EXTMAP_SETTLE_LOOK)) {
+		err = filemap_write_and_wait(inode->i_mapping);
+		inode_dio_wait(inode);
+		if (!err)
+			err = blkdev_issue_flush(file_bdev(c->device));
+	}
 	if (!err)
 		err = tell(extmap_inode(inode), settle);
+	/* Each open file has the dentry, and each mapping an open file. */
+	settle->users = d_count(file->f_path.dentry) - 1;
 	fput(file);
 	return err;
 }

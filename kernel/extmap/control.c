@@ -96,10 +96,14 @@ static long control_push(struct extmap_connection *connection, struct extmap_pus
 static long control_cut(struct extmap_connection *connection, struct extmap_cut __user *arg)
 {
 	struct extmap_cut cut;
+	int err;
 
 	if (copy_from_user(&cut, arg, sizeof(cut)))
 		return -EFAULT;
-	return extmap_file_cut(connection, &cut);
+	err = extmap_file_cut(connection, &cut);
+	if (!err && put_user(cut.offset, &arg->offset))
+		err = -EFAULT;
+	return err;
 }
 
 static long control_settle(struct extmap_connection *connection, struct extmap_settle __user *arg)
@@ -113,6 +117,15 @@ static long control_settle(struct extmap_connection *connection, struct extmap_s
 	if (!err && copy_to_user(arg, &settle, sizeof(settle)))
 		err = -EFAULT;
 	return err;
+}
+
+static long control_freed(struct extmap_connection *connection, __s32 __user *arg)
+{
+	__s32 fd;
+
+	if (get_user(fd, arg))
+		return -EFAULT;
+	return extmap_file_freed(connection, fd);
 }
 
 static long control_reply(struct extmap_connection *connection, struct extmap_reply __user *arg)
@@ -165,6 +178,8 @@ static long control_ioctl(struct file *file, unsigned int command, unsigned long
 		return control_cut(connection, user);
 	case EXTMAP_SETTLE:
 		return control_settle(connection, user);
+	case EXTMAP_FREED:
+		return control_freed(connection, user);
 	case EXTMAP_REPLY:
 		return control_reply(connection, user);
 	default:

@@ -81,10 +81,17 @@ const struct file_operations extmap_file_operations = {
 	.mmap = extmap_mmap,
 };
 
-/* Attributes are the file system's, which has names for them; here they stay. */
+/*
+ * Attributes are the file system's, which has names for them; here they stay,
+ * but for the time of the last write, which it may take back.
+ */
 static int setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *attributes)
 {
-	return -EPERM;
+	if (attributes->ia_valid & (ATTR_MODE | ATTR_UID | ATTR_GID | ATTR_SIZE))
+		return -EPERM;
+	if (attributes->ia_valid & ATTR_MTIME)
+		inode_set_mtime_to_ts(d_inode(dentry), attributes->ia_mtime);
+	return 0;
 }
 
 static const struct inode_operations inode_operations = {
@@ -109,6 +116,8 @@ static struct inode *inode_new(struct extmap_connection *c, struct extmap_file *
 	inode->i_fop = &extmap_file_operations;
 	inode->i_mapping->a_ops = &extmap_pages;
 	simple_inode_init_ts(inode);
+	/* Not written yet. */
+	inode_set_mtime(inode, 0, 0);
 	i_size_write(inode, new->size);
 	extmap_map_init(&extmap_inode(inode)->map, inode->i_blkbits);
 	extmap_inode(inode)->writable = new->flags & EXTMAP_WRITABLE;

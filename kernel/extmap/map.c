@@ -76,6 +76,7 @@ void extmap_map_init(struct extmap_map *map, u32 block_bits)
 	map->count = 0;
 	map->block_bits = block_bits;
 	map->version = 0;
+	map->held_from = map->held_to = 0;
 }
 
 /* The run that has the offset, else the next one. */
@@ -194,6 +195,29 @@ static int check(const struct extmap_connection *c, const struct extmap_extent *
 	return 0;
 }
 
+static bool is_held(const struct extmap_map *map, u64 offset, u64 end)
+{
+	return offset < map->held_to && end > map->held_from;
+}
+
+/* Whether blocks in a range are cut and not yet free. */
+bool extmap_map_is_held(struct extmap_map *map, u64 offset, u64 end)
+{
+	bool held;
+
+	down_read(&map->lock);
+	held = is_held(map, offset, end);
+	up_read(&map->lock);
+	return held;
+}
+
+void extmap_map_let_go(struct extmap_map *map)
+{
+	down_write(&map->lock);
+	map->held_from = map->held_to = 0;
+	up_write(&map->lock);
+}
+
 static int add_one(struct extmap_connection *c, struct extmap_map *map, const struct extmap_extent *extent)
 {
 	struct run *run;
@@ -201,6 +225,8 @@ static int add_one(struct extmap_connection *c, struct extmap_map *map, const st
 
 	if (err)
 		return err;
+	if (is_held(map, extent->offset, extent->offset + extent->length))
+		return -EAGAIN;
 	run = run_new(map, extent->offset, extent->device, extent->length, extent->flags & EXTMAP_UNWRITTEN);
 	if (!run)
 		return -ENOMEM;
@@ -314,14 +340,17 @@ static struct run *part_of(const struct extmap_map *map, const struct run *run, 
 	return part;
 }
 
-/* Takes whole blocks out; -ENOMEM before anything is changed. */
-int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offset, u64 end)
+/* Takes whole blocks out; -ENOMEM and -EBUSY before anything is changed. */
+int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offset, u64 end, bool hold)
 {
 	struct run *run, *next, *before = NULL, *behind = NULL;
 	u32 left = 0;
-	int err = -ENOMEM;
+	int err = -EBUSY;
 
 	down_write(&map->lock);
+	if (map->held_from != map->held_to)
+		goto out;
+	err = -ENOMEM;
 	run = nearest(map, offset);
 	if (run && run->offset < offset) {
 		before = part_of(map, run, run->offset, offset - run->offset);
@@ -349,6 +378,10 @@ int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offs
 	left -= !!behind;
 	before = behind = NULL;
 	changes(map);
+	if (hold) {
+		map->held_from = offset;
+		map->held_to = end;
+	}
 	map->count -= left;
 	err = 0;
 out:

@@ -37,6 +37,8 @@ struct extmap_map {
 	u32 count;
 	u32 block_bits;
 	u64 version;		/* one more with each change */
+	/* Cut, and not yet free: no blocks are put there. Empty where held_from == held_to. */
+	u64 held_from, held_to;
 };
 
 /* What user space was asked for. It is on the stack of who waits. */
@@ -72,6 +74,7 @@ struct extmap_connection {
 	struct list_head taken;
 	u64 last_question;
 	wait_queue_head_t asked;
+	wait_queue_head_t let_go;	/* of what was cut and held */
 	atomic64_t last_cookie;
 };
 
@@ -117,8 +120,9 @@ int extmap_file_push(struct extmap_connection *c, const struct extmap_push *push
 struct file *extmap_file_get(struct extmap_connection *c, int fd);
 
 /* change.c */
-int extmap_file_cut(struct extmap_connection *c, const struct extmap_cut *cut);
+int extmap_file_cut(struct extmap_connection *c, struct extmap_cut *cut);
 int extmap_file_settle(struct extmap_connection *c, struct extmap_settle *settle);
+int extmap_file_freed(struct extmap_connection *c, int fd);
 
 /* question.c */
 void extmap_questions_init(struct extmap_connection *c);
@@ -143,7 +147,9 @@ void extmap_writeback_exit(void);
 void extmap_map_init(struct extmap_map *map, u32 block_bits);
 int extmap_map_add(struct extmap_connection *c, struct extmap_map *map,
 		   const struct extmap_extent *extents, u32 count);
-int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offset, u64 end);
+int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offset, u64 end, bool hold);
+void extmap_map_let_go(struct extmap_map *map);
+bool extmap_map_is_held(struct extmap_map *map, u64 offset, u64 end);
 void extmap_map_clear(struct extmap_connection *c, struct extmap_map *map);
 void extmap_map_find(struct extmap_map *map, u64 offset, struct extmap_place *place);
 bool extmap_map_is(struct extmap_map *map, u64 version);

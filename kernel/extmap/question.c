@@ -12,6 +12,7 @@ void extmap_questions_init(struct extmap_connection *c)
 	INIT_LIST_HEAD(&c->unread);
 	INIT_LIST_HEAD(&c->taken);
 	init_waitqueue_head(&c->asked);
+	init_waitqueue_head(&c->let_go);
 }
 
 static void answer(struct extmap_question *question, int error)
@@ -31,6 +32,7 @@ void extmap_questions_end(struct extmap_connection *c)
 	list_for_each_entry_safe(question, next, &c->taken, list)
 		answer(question, -EIO);
 	spin_unlock(&c->question_lock);
+	wake_up_all(&c->let_go);
 }
 
 /* Asks, and waits for the answer; whoever is killed does not. No lock that user space may wait for is held. */

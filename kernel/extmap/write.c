@@ -26,13 +26,25 @@ static bool has_hole(struct extmap_inode *file, u64 offset, u64 end, u64 *hole)
 	return false;
 }
 
-/* Gives blocks to all of a range. */
-static int fill(struct extmap_inode *file, u64 offset, u64 end)
+/* What was cut is being freed: nobody holds a lock that this takes. */
+static int wait_let_go(struct extmap_inode *file, u64 offset, u64 end)
+{
+	struct extmap_connection *c = extmap_connection(file->vfs.i_sb);
+
+	return wait_event_killable(c->let_go, READ_ONCE(c->ended) || !extmap_map_is_held(&file->map, offset, end));
+}
+
+/* Gives blocks to all of a range; where that fails, *filled is where the first are missing. */
+static int fill(struct extmap_inode *file, u64 offset, u64 end, u64 *filled)
 {
 	int err, tries = 0;
 	u64 hole, last = 0;
 
 	while (has_hole(file, offset, end, &hole)) {
+		*filled = hole;
+		err = wait_let_go(file, hole, end);
+		if (err)
+			return err;
 		if (hole != last)
 			tries = 0;
 		if (tries++ >= MOST_TRIES)
@@ -52,11 +64,11 @@ static int direct_ended(struct kiocb *iocb, ssize_t size, int error, unsigned in
 
 	if (error || size <= 0)
 		return error;
-	if (flags & IOMAP_DIO_UNWRITTEN)
-		extmap_map_written(&extmap_inode(inode)->map, iocb->ki_pos, size);
-	/* Who writes behind the end waits for it with the inode's lock. */
+	/* Who writes behind the end waits for it with the inode's lock. Before the blocks: none that was written lies behind it. */
 	if (end > i_size_read(inode))
 		i_size_write(inode, end);
+	if (flags & IOMAP_DIO_UNWRITTEN)
+		extmap_map_written(&extmap_inode(inode)->map, iocb->ki_pos, size);
 	return 0;
 }
 
@@ -102,9 +114,16 @@ static ssize_t write_locked(struct kiocb *iocb, struct iov_iter *from)
 	return iomap_file_buffered_write(iocb, from, &extmap_iomap_ops, NULL);
 }
 
+/* User space wants to know when it was last written. */
+static void touch(struct inode *inode)
+{
+	inode_set_mtime_to_ts(inode, inode_set_ctime_current(inode));
+}
+
 ssize_t extmap_write_iter(struct kiocb *iocb, struct iov_iter *from)
 {
 	struct inode *inode = file_inode(iocb->ki_filp);
+	u64 limit = U64_MAX, filled = 0;
 	ssize_t count;
 	int err;
 
@@ -113,16 +132,25 @@ ssize_t extmap_write_iter(struct kiocb *iocb, struct iov_iter *from)
 
 		inode_lock(inode);
 		count = generic_write_checks(iocb, from);
-		if (count > 0)
+		if (count > 0 && limit <= iocb->ki_pos)
+			count = -ENOSPC;
+		if (count > 0) {
+			iov_iter_truncate(from, limit - iocb->ki_pos);
 			count = write_locked(iocb, from);
+		}
+		if (count > 0 || count == -EIOCBQUEUED)
+			touch(inode);
 		offset = iocb->ki_pos;
 		end = offset + iov_iter_count(from);
 		inode_unlock(inode);
 		if (count != -EAGAIN)
 			break;
 		err = fill(extmap_inode(inode), round_down(offset, i_blocksize(inode)),
-			   round_up(end, i_blocksize(inode)));
-		if (err)
+			   round_up(end, i_blocksize(inode)), &filled);
+		/* What there is space for is written. */
+		if (err == -ENOSPC && filled > offset)
+			limit = filled;
+		else if (err)
 			return err;
 	}
 	return count > 0 ? generic_write_sync(iocb, count) : count;
@@ -146,9 +174,10 @@ static vm_fault_t page_mkwrite(struct vm_fault *fault)
 	u64 offset = folio_pos(folio);
 	u64 end = min_t(u64, offset + folio_size(folio), i_size_read(inode));
 	vm_fault_t result;
+	u64 filled = 0;
 	int err;
 
-	err = fill(extmap_inode(inode), offset, round_up(end, i_blocksize(inode)));
+	err = fill(extmap_inode(inode), offset, round_up(end, i_blocksize(inode)), &filled);
 	if (err)
 		return vmf_error(err);
 	sb_start_pagefault(inode->i_sb);
@@ -156,6 +185,8 @@ static vm_fault_t page_mkwrite(struct vm_fault *fault)
 	/* Where the blocks went again, the fault comes again. */
 	result = iomap_page_mkwrite(fault, &extmap_iomap_ops);
 	filemap_invalidate_unlock_shared(inode->i_mapping);
+	if (!(result & VM_FAULT_ERROR))
+		touch(inode);
 	sb_end_pagefault(inode->i_sb);
 	return result;
 }

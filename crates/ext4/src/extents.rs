@@ -37,14 +37,27 @@ impl Filesystem {
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt), [`Error::Io`](crate::Error::Io).
     pub fn extents(&self, inode: &Inode, most: usize) -> Result<Option<Vec<Extent>>> {
+        let Ok(blocks) = u32::try_from(inode.size.div_ceil(self.geometry.block_size.into())) else {
+            return Ok(None);
+        };
+        self.extents_before(inode, blocks, most)
+    }
+
+    /// As [`extents`](Self::extents), with what lies behind the end as well.
+    ///
+    /// # Errors
+    /// As `extents`.
+    pub fn all_extents(&self, inode: &Inode, most: usize) -> Result<Option<Vec<Extent>>> {
+        let longest = crate::map::longest(&self.geometry, inode);
+        self.extents_before(inode, longest.min(u32::MAX.into()) as u32, most)
+    }
+
+    fn extents_before(&self, inode: &Inode, blocks: u32, most: usize) -> Result<Option<Vec<Extent>>> {
         let elsewhere = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT | InodeFlags::VERITY;
         if inode.kind != Kind::Regular || inode.flags.intersects(elsewhere) {
             return Ok(None);
         }
         let bits = self.geometry.block_bits;
-        let Ok(blocks) = u32::try_from(inode.size.div_ceil(self.geometry.block_size.into())) else {
-            return Ok(None);
-        };
         let mut extents: Vec<Extent> = Vec::new();
         let (mut logical, mut looks) = (0, 0);
         while logical < blocks {

@@ -57,7 +57,15 @@ impl Ext4 {
 
     /// What `stat` tells of an inode. An encrypted link is as long as what is shown of it.
     pub(crate) fn attributes(&self, inode: &Inode) -> Attributes {
-        let mut attributes = attributes(inode, self.filesystem.geometry().block_size);
+        let block_size = self.filesystem.geometry().block_size;
+        let mut attributes = match &self.writing {
+            Some(writing) if inode.kind == Kind::Regular => {
+                let mut inode = inode.clone();
+                writing.overlay(&mut inode);
+                attributes(&inode, block_size)
+            }
+            _ => attributes(inode, block_size),
+        };
         if inode.kind == Kind::Symlink && inode.flags.contains(InodeFlags::ENCRYPT) {
             // Who reads a damaged one gets the error.
             attributes.size = self.filesystem.read_link(inode).map_or(0, |target| target.len() as u64);
@@ -67,6 +75,11 @@ impl Ext4 {
 
     /// A part of a file: a stretch of the image where it lies in one piece, so that the kernel moves it.
     pub(crate) fn content(&self, inode: &Inode, offset: u64, size: u32) -> Result<Data<'_>, Errno> {
+        if let Some(content) =
+            self.writing.as_ref().and_then(|writing| writing.read(inode.number, offset, size))
+        {
+            return content.map(Data::Owned);
+        }
         let length = inode.size.saturating_sub(offset).min(size.into()) as u32;
         if let Some(file) = &self.image
             && let Some(offset) = self.told(self.filesystem.in_one_piece(inode, offset, length))?

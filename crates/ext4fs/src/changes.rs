@@ -63,7 +63,10 @@ impl Ext4 {
             return Err(Errno::PERM);
         }
         if let Some(size) = set.size {
-            self.told(self.filesystem.truncate(inode.number, size))?;
+            self.told(match &self.writing {
+                Some(writing) => writing.truncate(inode.number, size),
+                None => self.filesystem.truncate(inode.number, size),
+            })?;
         }
         if set.kill_suidgid {
             self.drop_capability(inode)?;
@@ -84,6 +87,9 @@ impl Ext4 {
         };
         if set.atime.is_some() {
             self.drop_read(inode.number);
+        }
+        if let Some(writing) = self.writing.as_ref().filter(|_| set.mtime.is_some()) {
+            self.told(writing.time_was_set(inode.number))?;
         }
         let changed = self.told(self.filesystem.set_attributes(inode.number, &change))?;
         Ok(self.as_read(changed))

@@ -6,8 +6,8 @@ use shunt_ext4::Making;
 use shunt_fuse::{
     Attributes, Capabilities, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno,
     Expiry, Fallocate, FileHandle, FileSystem, IoctlArgs, IoctlReply, LockOwner, Name, NewNode, NodeId,
-    OpenArgs, Opened, ReadArgs, RenameFlags, Request, SetAttributes, StatFs, StatxReply, Whence, WriteArgs,
-    WriteData, XattrReply, XattrSet,
+    OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameFlags, Request, SetAttributes, StatFs, StatxReply, Whence,
+    WriteArgs, WriteData, XattrReply, XattrSet,
 };
 
 use crate::known::Held;
@@ -20,6 +20,9 @@ impl FileSystem for Ext4 {
         let forgotten = self.known.forget(number, lookups);
         if forgotten.is_some() {
             self.filesystem.release(number);
+            if let Some(writing) = &self.writing {
+                writing.forgotten(number);
+            }
         }
         match forgotten {
             Some(Held { nameless: true, .. }) => reaper.free(number),
@@ -89,7 +92,8 @@ impl FileSystem for Ext4 {
             }
             made => made?,
         };
-        Ok(Created { entry: self.tell(&inode), opened: self.opened(request) })
+        let opened = self.opened_mapped(request, &inode, self.opened(request));
+        Ok(Created { entry: self.tell(&inode), opened })
     }
 
     async fn tmpfile(
@@ -99,7 +103,8 @@ impl FileSystem for Ext4 {
         args: CreateArgs,
     ) -> Result<Created, Errno> {
         let entry = self.make_nameless(request, parent, args.mode, args.umask)?;
-        Ok(Created { entry, opened: self.opened(request) })
+        let opened = self.opened_mapped(request, &self.inode(entry.node)?, self.opened(request));
+        Ok(Created { entry, opened })
     }
 
     async fn mknod(
@@ -194,6 +199,13 @@ impl FileSystem for Ext4 {
         }
         let data = data.into_bytes()?;
         let (offset, rights) = (args.offset, rights_of(args.handle));
+        if let Some(writing) = &self.writing {
+            if let Some(written) = writing.write(number, offset, &data) {
+                return written;
+            }
+            let write = || self.with_space(|| self.filesystem.write_as(number, offset, &data, rights));
+            return writing.unmapped(number, write);
+        }
         // The kernel knows when it was written, and tells that by itself.
         let back = args.from_cache && request.session().negotiated().has(Capabilities::WRITEBACK_CACHE);
         self.with_space(|| match back {
@@ -206,7 +218,17 @@ impl FileSystem for Ext4 {
         let (number, what) = (self.number(node)?, changes::fallocation(args.mode)?);
         let rights = self.filesystem.rights(request.uid(), request.gid());
         let range = (args.offset, args.length);
-        self.with_space(|| self.filesystem.fallocate_as(number, what, range, rights))
+        self.with_space(|| match &self.writing {
+            Some(writing) => writing.fallocate(number, what, range, rights),
+            None => self.filesystem.fallocate_as(number, what, range, rights),
+        })
+    }
+
+    async fn release(&self, _request: &Request<'_>, node: NodeId, _args: ReleaseArgs) -> Result<(), Errno> {
+        if let (Some(writing), Ok(number)) = (&self.writing, self.number(node)) {
+            writing.closed(number);
+        }
+        Ok(())
     }
 
     async fn fsync(

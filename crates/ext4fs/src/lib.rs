@@ -34,6 +34,7 @@ mod places;
 mod reads;
 mod reaper;
 mod sync;
+mod writing;
 mod xattrs;
 
 use std::os::fd::OwnedFd;
@@ -49,6 +50,7 @@ use damage::Damage;
 use known::Known;
 use mapped::Mapped;
 use reaper::Reaper;
+use writing::Writing;
 
 pub use reads::{Atime, ReadTimes};
 
@@ -61,10 +63,12 @@ pub struct Ext4 {
     /// What the kernel knows; kept only where something may be freed.
     known: Known,
     /// Set where anything may be changed.
-    reaper: Option<Reaper>,
+    reaper: Option<Arc<Reaper>>,
     read_times: ReadTimes,
     /// Set where the kernel reads files by itself.
     mapped: Option<Mapped>,
+    /// Set where the kernel reads and writes files by itself.
+    writing: Option<Writing>,
 }
 
 impl Ext4 {
@@ -74,7 +78,8 @@ impl Ext4 {
     /// No thread.
     pub fn new(filesystem: Filesystem, image: Option<OwnedFd>) -> std::io::Result<Self> {
         let filesystem = Arc::new(filesystem);
-        let reaper = filesystem.is_writable().then(|| Reaper::start(filesystem.clone())).transpose()?;
+        let reaper =
+            filesystem.is_writable().then(|| Reaper::start(filesystem.clone()).map(Arc::new)).transpose()?;
         Ok(Self {
             read_times: ReadTimes::default(),
             filesystem,
@@ -83,6 +88,7 @@ impl Ext4 {
             known: Known::default(),
             reaper,
             mapped: None,
+            writing: None,
         })
     }
 
@@ -92,11 +98,19 @@ impl Ext4 {
         self
     }
 
-    /// Has the kernel read files by itself, from the block device that the image lies on or that was made of it; what it
-    /// cannot read so goes through the daemon. Has no effect where the image may be written.
-    pub fn with_device(mut self, connection: Connection) -> Self {
-        self.mapped = (!self.is_writable()).then(|| Mapped::new(connection));
-        self
+    /// Has the kernel read files by itself, and write them where the image may be written, from the block device that the
+    /// image lies on or that was made of it; what it cannot read so goes through the daemon.
+    ///
+    /// # Errors
+    /// No thread.
+    pub fn with_device(mut self, connection: Connection) -> std::io::Result<Self> {
+        match &self.reaper {
+            Some(reaper) => {
+                self.writing = Some(Writing::start(connection, self.filesystem.clone(), reaper)?);
+            }
+            None => self.mapped = Some(Mapped::new(connection)),
+        }
+        Ok(self)
     }
 
     /// The engine.
@@ -123,6 +137,7 @@ impl Ext4 {
             | Capabilities::DO_READDIRPLUS;
         let acls = if self.may_have_xattrs() { Capabilities::POSIX_ACL } else { Capabilities::empty() };
         let config = match self.is_writable() {
+            true if self.writing.is_some() => Config::new(Profile::Passthrough),
             true => Config::new(Profile::Writeback),
             // The write-back cache asks for attributes again after each close.
             false if self.mapped.is_none() => {
@@ -156,10 +171,16 @@ impl Ext4 {
         let Some(reaper) = &self.reaper else { return };
         // What fails is in the log.
         let _ = self.settle_reads();
+        if let Some(writing) = &self.writing {
+            writing.finish();
+        }
         for number in self.known.take_nameless() {
             reaper.free(number);
         }
         reaper.end();
+        if let Some(writing) = &self.writing {
+            writing.end();
+        }
         if let Err(error) = self.filesystem.finish() {
             tracing::error!("the last commit failed: {error}");
         }

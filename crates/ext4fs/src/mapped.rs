@@ -9,6 +9,8 @@ use shunt_extmap::{Connection, Extent};
 use shunt_fuse::{Backing, Opened, Passthrough, Request};
 
 use crate::Ext4;
+use crate::opens::rights_of;
+use crate::writing::Writing;
 
 /// Extents of one file; one that has more is read through the daemon.
 const MOST_EXTENTS: usize = 1 << 16;
@@ -99,8 +101,13 @@ impl Mapped {
 impl Ext4 {
     /// The file opened past the daemon, where that can be.
     pub(crate) fn opened_mapped(&self, request: &Request<'_>, inode: &Inode, opened: Opened) -> Opened {
-        let backing = self.mapped.as_ref().zip(request.session().passthrough());
-        match backing.and_then(|(mapped, passthrough)| mapped.map(passthrough, self, inode)) {
+        let Some(passthrough) = request.session().passthrough() else { return opened };
+        let backing = match (&self.mapped, &self.writing) {
+            (Some(mapped), _) => mapped.map(passthrough, self, inode),
+            (None, Some(writing)) => writing.open(passthrough, inode.number, rights_of(opened.handle)),
+            (None, None) => None,
+        };
+        match backing {
             Some(backing) => Opened::passthrough(opened.handle, backing).no_flush(),
             None => opened,
         }
@@ -108,6 +115,7 @@ impl Ext4 {
 
     /// Files that the kernel reads by itself, open or kept; `None` where it reads none.
     pub fn mapped_files(&self) -> Option<u64> {
-        self.mapped.as_ref().map(|mapped| mapped.kept.lock().files.len() as u64)
+        let read = self.mapped.as_ref().map(|mapped| mapped.kept.lock().files.len() as u64);
+        read.or_else(|| self.writing.as_ref().map(Writing::len))
     }
 }

@@ -8,6 +8,10 @@ use crate::Ext4;
 impl Ext4 {
     /// `SEEK_DATA`, `SEEK_HOLE`.
     pub(crate) fn seek(&self, inode: &Inode, offset: u64, whence: Whence) -> Result<u64, Errno> {
+        let writing = self.writing.as_ref();
+        if let Some(found) = writing.and_then(|writing| writing.seek(inode.number, offset, whence)) {
+            return found;
+        }
         let found = match whence {
             Whence::Data => self.told(self.filesystem.next_data(inode, offset))?,
             Whence::Hole => self.told(self.filesystem.next_hole(inode, offset))?,

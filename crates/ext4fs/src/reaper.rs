@@ -1,7 +1,7 @@
 //! Frees inodes behind everybody's back: whoever forgets or unlinks a large file does not wait for it.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -18,19 +18,35 @@ enum Work {
     Mark(Sender<()>),
 }
 
+/// What is to be done before an inode is freed.
+type Before = Box<dyn Fn(u32) + Send + Sync>;
+
 /// A thread that frees inodes.
-#[derive(Debug)]
 pub(crate) struct Reaper {
     work: Mutex<Option<Sender<Work>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    before: Arc<OnceLock<Before>>,
+}
+
+impl std::fmt::Debug for Reaper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reaper").finish_non_exhaustive()
+    }
 }
 
 impl Reaper {
     pub(crate) fn start(filesystem: Arc<Filesystem>) -> std::io::Result<Self> {
         let (sender, receiver) = channel();
-        let thread =
-            thread::Builder::new().name("reaper".into()).spawn(move || run(&filesystem, &receiver))?;
-        Ok(Self { work: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)) })
+        let before: Arc<OnceLock<Before>> = Arc::default();
+        let first = before.clone();
+        let run = move || run(&filesystem, &receiver, &first);
+        let thread = thread::Builder::new().name("reaper".into()).spawn(run)?;
+        Ok(Self { work: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)), before })
+    }
+
+    /// What is to be done before each inode is freed, from now on. Said once.
+    pub(crate) fn before_each(&self, before: Before) {
+        let _ = self.before.set(before);
     }
 
     /// Has an inode freed that nobody can use any more.
@@ -59,7 +75,7 @@ impl Reaper {
     }
 }
 
-fn run(filesystem: &Filesystem, work: &Receiver<Work>) {
+fn run(filesystem: &Filesystem, work: &Receiver<Work>, before: &OnceLock<Before>) {
     for first in work {
         if let Work::Free(_) = first {
             thread::sleep(GATHERING);
@@ -67,6 +83,9 @@ fn run(filesystem: &Filesystem, work: &Receiver<Work>) {
         for work in std::iter::once(first).chain(work.try_iter()) {
             match work {
                 Work::Free(number) => {
+                    if let Some(before) = before.get() {
+                        before(number);
+                    }
                     if let Err(error) = filesystem.reap(number) {
                         tracing::warn!("cannot free inode {number}: {error}");
                     }

@@ -14,20 +14,25 @@ const READ: u32 = 2;
 const BIND: libc::Ioctl = call(READ | WRITE, 0xea, 1, size_of::<Bind>());
 const FILE: libc::Ioctl = call(READ | WRITE, 0xea, 2, size_of::<NewFile>());
 const PUSH: libc::Ioctl = call(WRITE, 0xea, 3, size_of::<Push>());
-const CUT: libc::Ioctl = call(WRITE, 0xea, 4, size_of::<Cut>());
+const CUT: libc::Ioctl = call(READ | WRITE, 0xea, 4, size_of::<Cut>());
 const SETTLE: libc::Ioctl = call(READ | WRITE, 0xea, 5, size_of::<Settle>());
 const REPLY: libc::Ioctl = call(WRITE, 0xea, 6, size_of::<Reply>());
+const FREED: libc::Ioctl = call(WRITE, 0xea, 7, size_of::<RawFd>());
 
 const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
 
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// Extents that one call takes.
 pub(crate) const PUSH_MOST: usize = 4096;
 pub(crate) const UNWRITTEN: u32 = 1;
 pub(crate) const WRITABLE: u32 = 1;
 pub(crate) const ALLOCATE: u32 = 1;
 pub(crate) const SYNC: u32 = 2;
+pub(crate) const CUT_RANGE: u32 = 1;
+pub(crate) const CUT_HOLD: u32 = 2;
+pub(crate) const CUT_TAIL: u32 = 4;
+const SETTLE_LOOK: u32 = 1;
 /// Ranges that one call tells.
 const RANGES_MOST: usize = 1024;
 
@@ -69,6 +74,8 @@ struct Settle {
     count: u32,
     ranges: u64,
     size: u64,
+    flags: u32,
+    users: u32,
 }
 
 #[repr(C)]
@@ -147,31 +154,49 @@ pub(crate) fn new_file(control: BorrowedFd<'_>, size: u64, flags: u32) -> io::Re
     Ok((unsafe { OwnedFd::from_raw_fd(fd) }, file.cookie))
 }
 
-/// `range`: it is taken out of the map; else the file ends at `offset`.
+/// Takes a part out of a file's map, as the flags say; tells from where on.
 pub(crate) fn cut(
     control: BorrowedFd<'_>,
     file: BorrowedFd<'_>,
-    offset: u64,
-    range: Option<u64>,
-) -> io::Result<()> {
-    let cut = Cut { fd: file.as_raw_fd(), flags: range.is_some().into(), offset, length: range.unwrap_or(0) };
-    // SAFETY: reads the structure, of the size that is in the number.
-    checked(unsafe { libc::ioctl(control.as_raw_fd(), CUT, &raw const cut) }).map(drop)
+    flags: u32,
+    (offset, length): (u64, u64),
+) -> io::Result<u64> {
+    let mut cut = Cut { fd: file.as_raw_fd(), flags, offset, length };
+    // SAFETY: reads and writes the structure, of the size that is in the number.
+    checked(unsafe { libc::ioctl(control.as_raw_fd(), CUT, &raw mut cut) })?;
+    Ok(cut.offset)
 }
 
-/// Appends ranges; tells the size of the file, and whether there may be more.
+pub(crate) fn freed(control: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<()> {
+    let fd = file.as_raw_fd();
+    // SAFETY: reads the number.
+    checked(unsafe { libc::ioctl(control.as_raw_fd(), FREED, &raw const fd) }).map(drop)
+}
+
+/// What a file is found to be.
+pub(crate) struct Settled {
+    pub(crate) size: u64,
+    pub(crate) users: u32,
+    /// There may be more ranges.
+    pub(crate) more: bool,
+}
+
+/// Appends ranges. `look`: nothing is written for that.
 pub(crate) fn settle(
     control: BorrowedFd<'_>,
     file: BorrowedFd<'_>,
+    look: bool,
     told: &mut Vec<RawRange>,
-) -> io::Result<(u64, bool)> {
+) -> io::Result<Settled> {
     let mut ranges = [RawRange::default(); RANGES_MOST];
     let count = RANGES_MOST as u32;
-    let mut settle = Settle { fd: file.as_raw_fd(), count, ranges: ranges.as_mut_ptr() as u64, size: 0 };
+    let flags = if look { SETTLE_LOOK } else { 0 };
+    let ranges_at = ranges.as_mut_ptr() as u64;
+    let mut settle = Settle { fd: file.as_raw_fd(), count, ranges: ranges_at, size: 0, flags, users: 0 };
     // SAFETY: reads and writes the structure, and writes as many ranges as there is room for.
     checked(unsafe { libc::ioctl(control.as_raw_fd(), SETTLE, &raw mut settle) })?;
     told.extend(ranges.iter().take(settle.count as usize));
-    Ok((settle.size, settle.count == count))
+    Ok(Settled { size: settle.size, users: settle.users, more: settle.count == count })
 }
 
 /// The next request; `None` where none is waiting.

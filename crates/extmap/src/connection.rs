@@ -127,6 +127,32 @@ pub struct MappedFile {
     cookie: u64,
 }
 
+/// What a file was found to be when it was [settled](MappedFile::settle).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settled {
+    /// Written for the first time since this was last told. In bytes, and whole blocks.
+    pub ranges: Vec<Range<u64>>,
+    /// Of the file, in bytes. None of the ranges begins behind it.
+    pub size: u64,
+    /// How many others have it open or mapped.
+    pub users: u32,
+}
+
+/// What was cut of a file, until it is free.
+#[derive(Debug)]
+pub struct Held<'a> {
+    file: &'a MappedFile,
+    /// Where it begins in the file, in bytes.
+    pub from: u64,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // What was held before cannot fail to be let go.
+        let _ = calls::freed(self.file.control.as_fd(), self.file.file.as_fd());
+    }
+}
+
 /// What the kernel asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
@@ -183,16 +209,45 @@ impl MappedFile {
     /// # Errors
     /// EFBIG, EROFS, EIO, ENOMEM.
     pub fn truncate(&self, size: u64) -> io::Result<()> {
-        calls::cut(self.control.as_fd(), self.file.as_fd(), size, None)
+        self.cut(0, (size, 0)).map(drop)
     }
 
-    /// Takes whole blocks out of its map, with what is cached of them. As for [`truncate`](Self::truncate), these may be
-    /// freed afterwards.
+    /// Has a range read as zeros, and takes its whole blocks out of the map. As for [`truncate`](Self::truncate), these
+    /// may be freed afterwards.
     ///
     /// # Errors
-    /// EINVAL: not aligned. EROFS, ENOMEM.
+    /// EINVAL: empty. EROFS, EIO, ENOMEM.
     pub fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
-        calls::cut(self.control.as_fd(), self.file.as_fd(), offset, Some(length))
+        self.cut(calls::CUT_RANGE, (offset, length)).map(drop)
+    }
+
+    fn cut(&self, flags: u32, range: (u64, u64)) -> io::Result<u64> {
+        calls::cut(self.control.as_fd(), self.file.as_fd(), flags, range)
+    }
+
+    /// As [`truncate`](Self::truncate). Until what is returned is dropped the kernel asks nobody for blocks behind the
+    /// new end, and takes none there (EAGAIN): so that all there are can be freed.
+    ///
+    /// # Errors
+    /// As `truncate`; EBUSY: something of the file is held already.
+    pub fn truncate_held(&self, size: u64) -> io::Result<Held<'_>> {
+        self.cut(calls::CUT_HOLD, (size, 0)).map(|from| Held { file: self, from })
+    }
+
+    /// As [`punch`](Self::punch), and held as with [`truncate_held`](Self::truncate_held).
+    ///
+    /// # Errors
+    /// As `punch`; EBUSY: something of the file is held already.
+    pub fn punch_held(&self, offset: u64, length: u64) -> io::Result<Held<'_>> {
+        self.cut(calls::CUT_RANGE | calls::CUT_HOLD, (offset, length)).map(|from| Held { file: self, from })
+    }
+
+    /// Takes the blocks behind its end, wherever that is by now, out of its map, and holds what is there.
+    ///
+    /// # Errors
+    /// EROFS, ENOMEM; EBUSY: something of the file is held already.
+    pub fn cut_tail(&self) -> io::Result<Held<'_>> {
+        self.cut(calls::CUT_TAIL | calls::CUT_HOLD, (0, 0)).map(|from| Held { file: self, from })
     }
 
     /// Has the device keep what was written, and tells which ranges were written for the first time since this was last
@@ -200,13 +255,26 @@ impl MappedFile {
     ///
     /// # Errors
     /// EIO: some of it may be lost.
-    pub fn settle(&self) -> io::Result<(Vec<Range<u64>>, u64)> {
+    pub fn settle(&self) -> io::Result<Settled> {
+        self.tell(false)
+    }
+
+    /// As [`settle`](Self::settle), of what reached the device by now: nothing is written for it, and the device has yet to
+    /// be told to keep it.
+    ///
+    /// # Errors
+    /// As `settle`.
+    pub fn look(&self) -> io::Result<Settled> {
+        self.tell(true)
+    }
+
+    fn tell(&self, look: bool) -> io::Result<Settled> {
         let mut told = Vec::new();
         loop {
-            let (size, more) = calls::settle(self.control.as_fd(), self.file.as_fd(), &mut told)?;
-            if !more {
+            let found = calls::settle(self.control.as_fd(), self.file.as_fd(), look, &mut told)?;
+            if !found.more {
                 let ranges = told.iter().map(|range| range.offset..range.offset + range.length);
-                return Ok((ranges.collect(), size));
+                return Ok(Settled { ranges: ranges.collect(), size: found.size, users: found.users });
             }
         }
     }

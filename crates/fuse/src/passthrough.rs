@@ -29,6 +29,11 @@ impl Backing {
     pub fn id(&self) -> u32 {
         self.0.id
     }
+
+    /// Whether somebody else has it: open files, and answers on their way to the kernel.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
 }
 
 impl fmt::Debug for Backing {

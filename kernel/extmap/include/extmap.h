@@ -9,7 +9,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define EXTMAP_VERSION 1
+#define EXTMAP_VERSION 2
 
 /* Extents that one EXTMAP_PUSH may carry. */
 #define EXTMAP_PUSH_MOST 4096
@@ -77,11 +77,13 @@ struct extmap_push {
 };
 
 /*
- * Makes a file of another size, or takes a range of whole blocks out of its
- * map. Returns when nothing is written there any more: the blocks may be
- * freed then, and not before. Nothing is put there before this returns.
+ * Makes a file of another size, or has a range read as zeros: its whole
+ * blocks are taken out of the map. Returns when nothing is written there any
+ * more: the blocks may be freed then, and not before. With EXTMAP_CUT_HOLD
+ * nobody is asked for blocks there, and none are taken (EAGAIN), until
+ * EXTMAP_FREED; one range of a file is held at a time.
  *
- * EBADF not such a file; EINVAL unaligned.
+ * EBADF not such a file; EINVAL empty; EBUSY another range is held; EROFS.
  */
 struct extmap_cut {
 	__s32 fd;
@@ -91,6 +93,9 @@ struct extmap_cut {
 };
 
 #define EXTMAP_CUT_RANGE 1
+#define EXTMAP_CUT_HOLD 2
+/* Takes what lies behind the end out of the map; offset: out, from where on. */
+#define EXTMAP_CUT_TAIL 4
 
 /* A range that the module has written for the first time. */
 struct extmap_range {
@@ -102,13 +107,20 @@ struct extmap_range {
  * Writes what is dirty of a file to the device, has the device keep it, and
  * tells which ranges were written for the first time since this was last
  * asked. To be asked again where count comes back as it was.
+ *
+ * With EXTMAP_SETTLE_LOOK nothing is written: what is told reached the device,
+ * which has yet to be told to keep it.
  */
 struct extmap_settle {
 	__s32 fd;
 	__u32 count;		/* in: room; out: ranges */
 	__u64 ranges;		/* address of an array */
 	__u64 size;		/* out: of the file */
+	__u32 flags;		/* EXTMAP_SETTLE_LOOK */
+	__u32 users;		/* out: who has it open or mapped, beside this descriptor */
 };
+
+#define EXTMAP_SETTLE_LOOK 1
 
 /* What user space is asked for, by read(2) of the control descriptor. */
 #define EXTMAP_ALLOCATE 1	/* blocks where there are none; pushed before the reply */
@@ -132,8 +144,9 @@ struct extmap_reply {
 #define EXTMAP_BIND _IOWR(0xEA, 1, struct extmap_bind)
 #define EXTMAP_FILE _IOWR(0xEA, 2, struct extmap_file)
 #define EXTMAP_PUSH _IOW(0xEA, 3, struct extmap_push)
-#define EXTMAP_CUT _IOW(0xEA, 4, struct extmap_cut)
+#define EXTMAP_CUT _IOWR(0xEA, 4, struct extmap_cut)
 #define EXTMAP_SETTLE _IOWR(0xEA, 5, struct extmap_settle)
 #define EXTMAP_REPLY _IOW(0xEA, 6, struct extmap_reply)
+#define EXTMAP_FREED _IOW(0xEA, 7, __s32)	/* a file: what was cut and held is free */
 
 #endif

@@ -88,7 +88,8 @@ impl Allocator {
         Ok(all)
     }
 
-    fn has_plenty(&self, blocks: u32) -> bool {
+    /// Whether there are so many, and many times as many besides.
+    pub(crate) fn has_plenty(&self, blocks: u32) -> bool {
         let kept = i64::from(self.kept).saturating_add_unsigned(self.reserved);
         self.available().saturating_sub(kept) / PLENTY >= blocks.into()
     }

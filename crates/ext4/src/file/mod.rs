@@ -2,6 +2,7 @@
 
 mod cut;
 mod fallocate;
+mod mapped;
 mod pending;
 mod reap;
 mod seek;

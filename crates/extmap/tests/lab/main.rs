@@ -6,4 +6,5 @@ mod ended;
 mod ext4;
 mod hostile;
 mod speed;
+mod writes;
 mod writing;

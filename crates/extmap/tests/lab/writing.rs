@@ -91,7 +91,7 @@ impl Giver {
 
     fn settle(&self, file: u64) -> Result<(), Errno> {
         let mapped = self.files.lock().unwrap().get(&file).ok_or(Errno::STALE)?.mapped.clone();
-        let (ranges, _) = mapped.settle().map_err(|error| Errno::from_io_error(&error).unwrap())?;
+        let ranges = mapped.settle().map_err(|error| Errno::from_io_error(&error).unwrap())?.ranges;
         let blocks = ranges.iter().flat_map(|range| (range.start..range.end).step_by(BLOCK as usize));
         self.files.lock().unwrap().get_mut(&file).unwrap().written.extend(blocks);
         Ok(())

@@ -1,10 +1,11 @@
-//! `shunt ext4 --data`: files that the kernel reads from the device by itself.
+//! `shunt ext4 --data`: files that the kernel reads from the device, and writes to it, by itself.
 
 use std::fs::File;
 use std::io;
 
 use rustix::thread::{CapabilitySet, capabilities};
 use shunt_ext4::Filesystem;
+use shunt_ext4::layout::Incompat;
 use shunt_extmap::Connection;
 
 use super::Image;
@@ -13,10 +14,11 @@ use crate::error::{Code, Failure, Result, failed};
 
 /// The device for the kernel to read, where that is wanted and can be.
 pub fn device(wish: DataArg, image: &Image, filesystem: &Filesystem) -> Result<Option<Connection>> {
-    if wish == DataArg::Daemon {
+    // Writing is tried by who asks for it.
+    if wish == DataArg::Daemon || wish == DataArg::Auto && filesystem.is_writable() {
         return Ok(None);
     }
-    let failure = match obstacle(filesystem) {
+    let failure = match obstacle(image, filesystem) {
         Some(reason) => reason,
         None => match bind(image, filesystem) {
             Ok(connection) => return Ok(Some(connection)),
@@ -30,10 +32,14 @@ pub fn device(wish: DataArg, image: &Image, filesystem: &Filesystem) -> Result<O
     Ok(None)
 }
 
-fn obstacle(filesystem: &Filesystem) -> Option<Failure> {
+fn obstacle(image: &Image, filesystem: &Filesystem) -> Option<Failure> {
     let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
-    if filesystem.is_writable() {
-        Some(Failure::new(Code::Usage, "only what is mounted with --read-only can be read past the daemon"))
+    let writes = filesystem.is_writable();
+    if writes && image.claim.is_some() {
+        let why = "block devices can only be read past the daemon, with --read-only";
+        Some(Failure::new(Code::Usage, why))
+    } else if writes && !filesystem.geometry().incompat.contains(Incompat::EXTENT) {
+        Some(Failure::new(Code::Usage, "only files that lie in extents can be written past the daemon"))
     } else if !shunt_extmap::is_available() {
         Some(failed("the module shunt_extmap is not loaded"))
     } else if !may {
@@ -50,6 +56,8 @@ fn bind(image: &Image, filesystem: &Filesystem) -> io::Result<Connection> {
     let bind = |device: &File| Connection::bind(device, block_size);
     match image.claim {
         Some(_) => bind(&image.file),
+        // By the file's own page cache, as the daemon's own writes go.
+        None if filesystem.is_writable() => bind(&shunt_extmap::attach_writable(&image.file)?),
         None => bind(&shunt_extmap::attach(&image.file)?),
     }
 }

@@ -63,7 +63,9 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     let ext4 = ext4.with_read_times(read_times::of(&args.mount.options));
     let mapped = device.is_some();
     let ext4 = match device {
-        Some(device) => ext4.with_device(device),
+        Some(device) => ext4
+            .with_device(device)
+            .map_err(|error| failed(format_args!("cannot start a thread: {error}")))?,
         None => ext4,
     };
     if args.mlock {

@@ -1,0 +1,98 @@
+//! ext4 written past the daemon: what is written is what the kernel's own ext4 finds, and no request carried it.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::disk::{Mount, forget_caches, module_is_here, run};
+
+/// A fresh image.
+fn image(name: &str, megabytes: u64, mkfs: &[&str]) -> PathBuf {
+    let path = PathBuf::from(format!("/scratch/{name}"));
+    File::create(&path).unwrap().set_len(megabytes << 20).unwrap();
+    run("mkfs.ext4", &[&["-q", "-F"][..], mkfs, &[path.to_str().unwrap()]].concat());
+    path
+}
+
+fn mount(image: &Path) -> Mount {
+    Mount::shunt(image, "/tmp/shunt", &["--data", "extmap"])
+}
+
+/// Unmounted, and nobody has it any more.
+fn unmount(mount: Mount, image: &Path) {
+    let requests = mount.requests("write") + mount.requests("read");
+    drop(mount);
+    let file = File::open(image).unwrap();
+    let free = || rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok();
+    assert!(super::ended::eventually(free), "the image stays locked");
+    drop(file);
+    assert_eq!(requests, 0, "content went through the daemon");
+    check(image);
+}
+
+fn check(image: &Path) {
+    run("e2fsck", &["-fn", image.to_str().unwrap()]);
+}
+
+/// What the kernel's own ext4 finds.
+fn found(image: &Path, name: &str) -> Vec<u8> {
+    forget_caches();
+    let kernel = Mount::kernel(image, "/tmp/kernel", "ro,loop");
+    fs::read(kernel.path(name)).unwrap()
+}
+
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let word = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    std::iter::repeat_with(word).flatten().take(length).collect()
+}
+
+#[test]
+fn a_file_that_grows_is_what_the_kernel_finds() {
+    if !module_is_here() {
+        return;
+    }
+    let image = image("grows", 64, &[]);
+    let mount = mount(&image);
+    let content = noise(1, 3_000_001);
+    let mut file = File::create(mount.path("file")).unwrap();
+    for part in content.chunks(70_001) {
+        file.write_all(part).unwrap();
+    }
+    assert_eq!(file.metadata().unwrap().len(), content.len() as u64);
+    assert!(fs::read(mount.path("file")).unwrap() == content);
+    file.sync_all().unwrap();
+    drop(file);
+    let modified = fs::metadata(mount.path("file")).unwrap().modified().unwrap();
+    assert!(modified.elapsed().unwrap().as_secs() < 100);
+    unmount(mount, &image);
+    assert!(found(&image, "file") == content);
+    fs::remove_file(image).unwrap();
+}
+
+#[test]
+fn what_nobody_synced_is_there_after_unmounting() {
+    if !module_is_here() {
+        return;
+    }
+    let image = image("unsynced", 64, &[]);
+    let mount = mount(&image);
+    let content = noise(2, 1_234_567);
+    fs::write(mount.path("file"), &content).unwrap();
+    fs::write(mount.path("short"), b"short").unwrap();
+    // Without a name in the end.
+    let gone = File::create(mount.path("gone")).unwrap();
+    gone.write_all_at(&content, 0).unwrap();
+    fs::remove_file(mount.path("gone")).unwrap();
+    drop(gone);
+    unmount(mount, &image);
+    assert!(found(&image, "file") == content);
+    assert!(found(&image, "short") == b"short");
+    fs::remove_file(image).unwrap();
+}
