@@ -7,4 +7,6 @@ mod ext4;
 mod hostile;
 mod speed;
 mod writes;
+mod writes_failing;
+mod writes_random;
 mod writing;

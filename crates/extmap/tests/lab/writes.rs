@@ -8,41 +8,44 @@ use std::path::{Path, PathBuf};
 use super::disk::{Mount, forget_caches, module_is_here, run};
 
 /// A fresh image.
-fn image(name: &str, megabytes: u64, mkfs: &[&str]) -> PathBuf {
+pub fn image(name: &str, megabytes: u64, mkfs: &[&str]) -> PathBuf {
     let path = PathBuf::from(format!("/scratch/{name}"));
     File::create(&path).unwrap().set_len(megabytes << 20).unwrap();
     run("mkfs.ext4", &[&["-q", "-F"][..], mkfs, &[path.to_str().unwrap()]].concat());
     path
 }
 
-fn mount(image: &Path) -> Mount {
+pub fn mount(image: &Path) -> Mount {
     Mount::shunt(image, "/tmp/shunt", &["--data", "extmap"])
 }
 
 /// Unmounted, and nobody has it any more.
-fn unmount(mount: Mount, image: &Path) {
+pub fn unmount(mount: Mount, image: &Path) {
     let requests = mount.requests("write") + mount.requests("read");
     drop(mount);
-    let file = File::open(image).unwrap();
-    let free = || rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok();
-    assert!(super::ended::eventually(free), "the image stays locked");
-    drop(file);
+    assert!(super::ended::eventually(|| is_free(image)), "the image stays locked");
     assert_eq!(requests, 0, "content went through the daemon");
     check(image);
 }
 
-fn check(image: &Path) {
+/// Nobody has it, and may write to it.
+pub fn is_free(image: &Path) -> bool {
+    let file = File::open(image).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+pub fn check(image: &Path) {
     run("e2fsck", &["-fn", image.to_str().unwrap()]);
 }
 
 /// What the kernel's own ext4 finds.
-fn found(image: &Path, name: &str) -> Vec<u8> {
+pub fn found(image: &Path, name: &str) -> Vec<u8> {
     forget_caches();
     let kernel = Mount::kernel(image, "/tmp/kernel", "ro,loop");
     fs::read(kernel.path(name)).unwrap()
 }
 
-fn noise(seed: u64, length: usize) -> Vec<u8> {
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let word = || {
         state ^= state << 13;
@@ -73,6 +76,27 @@ fn a_file_that_grows_is_what_the_kernel_finds() {
     assert!(modified.elapsed().unwrap().as_secs() < 100);
     unmount(mount, &image);
     assert!(found(&image, "file") == content);
+    fs::remove_file(image).unwrap();
+}
+
+#[test]
+fn a_program_that_others_write_has_no_rights_any_more() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    if !module_is_here() {
+        return;
+    }
+    let image = image("setuid", 16, &[]);
+    let mount = mount(&image);
+    let path = mount.path("program");
+    fs::write(&path, "x").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+    let script = format!("echo x >>{}", path.display());
+    let wrote =
+        std::process::Command::new("bash").args(["-c", &script]).uid(1000).gid(1000).status().unwrap();
+    assert!(wrote.success());
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o777);
+    drop(mount);
     fs::remove_file(image).unwrap();
 }
 
