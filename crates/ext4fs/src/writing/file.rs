@@ -29,6 +29,10 @@ pub(super) struct File {
     told: Mutex<Vec<Range<u64>>>,
     /// Something may have been written since it was last settled.
     pub(super) unsettled: AtomicBool,
+    /// It waits to be looked after.
+    pub(super) queued: AtomicBool,
+    /// The kernel forgot it.
+    pub(super) forgotten: AtomicBool,
 }
 
 /// What a file got ahead of its end.
@@ -54,6 +58,8 @@ impl File {
             map: Mutex::default(),
             told: Mutex::default(),
             unsettled: AtomicBool::new(false),
+            queued: AtomicBool::new(false),
+            forgotten: AtomicBool::new(false),
         }
     }
 
@@ -120,9 +126,9 @@ impl File {
 
     /// Makes it end at `size`. The file's lock is held.
     pub(super) fn truncate(&self, fs: &Filesystem, size: u64) -> Result<()> {
-        self.forget_ranges(fs)?;
         let held = self.mapped.truncate_held(size)?;
         let _map = self.map.lock();
+        self.untell(size.next_multiple_of(fs.geometry().block_size.into())..u64::MAX);
         fs.truncate_mapped(self.number, size)?;
         drop(held);
         self.forget_written()?;
@@ -132,18 +138,26 @@ impl File {
     }
 
     fn punch(&self, fs: &Filesystem, range: Range<u64>) -> Result<()> {
-        self.forget_ranges(fs)?;
         let held = self.mapped.punch_held(range.start, range.end - range.start)?;
         let _map = self.map.lock();
+        let block = u64::from(fs.geometry().block_size);
+        self.untell(range.start.next_multiple_of(block)..range.end / block * block);
         fs.take_back(self.number, range, true)?;
         drop(held);
         self.unsettled.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Before blocks go: what was told of them before must not be entered for others.
-    fn forget_ranges(&self, fs: &Filesystem) -> Result<()> {
-        if self.told.lock().is_empty() { Ok(()) } else { self.settle(fs, false).map(drop) }
+    /// These blocks went: that they were written must not be entered for others.
+    fn untell(&self, gone: Range<u64>) {
+        if gone.is_empty() {
+            return;
+        }
+        let mut told = self.told.lock();
+        let outside = |range: Range<u64>| {
+            [range.start..range.end.min(gone.start), range.start.max(gone.end)..range.end]
+        };
+        *told = told.drain(..).flat_map(outside).filter(|range| !range.is_empty()).collect();
     }
 
     /// Frees what the file got ahead of its end. The file's lock is held.

@@ -1,7 +1,7 @@
 //! Enters what the kernel wrote by itself, and lets go of files that nobody uses.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -14,11 +14,9 @@ use super::{Files, MOST_KEPT};
 /// How often what was written is entered.
 const PERIOD: Duration = Duration::from_secs(5);
 
-pub(super) enum Work {
-    /// Somebody closed it.
+enum Work {
+    /// Somebody closed it, or the kernel forgot it.
     Tidy(u32),
-    /// The kernel forgot it.
-    Forget(u32),
     /// There are too many.
     Shrink,
 }
@@ -28,16 +26,34 @@ pub(super) enum Work {
 pub(super) struct Keeper {
     work: Mutex<Option<Sender<Work>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Too many, and that was said.
+    shrinks: Arc<AtomicBool>,
 }
 
 impl Keeper {
     pub(super) fn start(files: Arc<Files>) -> std::io::Result<Self> {
         let (sender, receiver) = channel();
-        let thread = thread::Builder::new().name("keeper".into()).spawn(move || run(&files, &receiver))?;
-        Ok(Self { work: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)) })
+        let shrinks = Arc::new(AtomicBool::new(false));
+        let shrinking = shrinks.clone();
+        let run = move || run(&files, &receiver, &shrinking);
+        let thread = thread::Builder::new().name("keeper".into()).spawn(run)?;
+        Ok(Self { work: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)), shrinks })
     }
 
-    pub(super) fn tell(&self, work: Work) {
+    /// Each file waits once at most.
+    pub(super) fn look_after(&self, file: &File) {
+        if !file.queued.swap(true, Ordering::AcqRel) {
+            self.tell(Work::Tidy(file.number));
+        }
+    }
+
+    pub(super) fn shrink(&self) {
+        if !self.shrinks.swap(true, Ordering::AcqRel) {
+            self.tell(Work::Shrink);
+        }
+    }
+
+    fn tell(&self, work: Work) {
         if let Some(sender) = &*self.work.lock() {
             // At the end all files are looked after anyway.
             let _ = sender.send(work);
@@ -52,13 +68,15 @@ impl Keeper {
     }
 }
 
-fn run(files: &Files, work: &Receiver<Work>) {
+fn run(files: &Files, work: &Receiver<Work>, shrinks: &AtomicBool) {
     let mut next = Instant::now() + PERIOD;
     loop {
         match work.recv_timeout(next.saturating_duration_since(Instant::now())) {
             Ok(Work::Tidy(number)) => tidy(files, number, false),
-            Ok(Work::Forget(number)) => tidy(files, number, true),
-            Ok(Work::Shrink) => shrink(files),
+            Ok(Work::Shrink) => {
+                shrink(files);
+                shrinks.store(false, Ordering::Release);
+            }
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -89,6 +107,8 @@ fn told(file: &File, error: &shunt_ext4::Error) {
 fn tidy(files: &Files, number: u32, forget: bool) {
     let _lock = files.locks.lock(number);
     let Some(file) = files.find(number) else { return };
+    file.queued.store(false, Ordering::Release);
+    let forget = file.forgotten.swap(false, Ordering::AcqRel) || forget;
     let done = file
         .settle(&files.filesystem, forget)
         .and_then(|settled| if settled.users == 0 { file.trim(&files.filesystem) } else { Ok(()) });

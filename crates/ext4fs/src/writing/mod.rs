@@ -24,7 +24,7 @@ use shunt_fuse::{Backing, Passthrough, Whence};
 
 use crate::reaper::Reaper;
 use file::File;
-use keeper::{Keeper, Work};
+use keeper::Keeper;
 use locks::Locks;
 
 /// Extents of one file; one that has more when it is opened goes through the daemon.
@@ -154,7 +154,7 @@ impl Writing {
             table.numbers.len()
         };
         if count > MOST_KEPT {
-            self.keeper.tell(Work::Shrink);
+            self.keeper.shrink();
         }
         Some(backing)
     }
@@ -230,14 +230,15 @@ impl Writing {
 
     /// Somebody closed it, or the kernel forgot it.
     pub(crate) fn closed(&self, number: u32) {
-        if self.files.find(number).is_some() {
-            self.keeper.tell(Work::Tidy(number));
+        if let Some(file) = self.files.find(number) {
+            self.keeper.look_after(&file);
         }
     }
 
     pub(crate) fn forgotten(&self, number: u32) {
-        if self.files.find(number).is_some() {
-            self.keeper.tell(Work::Forget(number));
+        if let Some(file) = self.files.find(number) {
+            file.forgotten.store(true, Ordering::Release);
+            self.keeper.look_after(&file);
         }
     }
 
