@@ -101,6 +101,49 @@ fn a_program_that_others_write_has_no_rights_any_more() {
 }
 
 #[test]
+fn a_block_device_is_written_past_its_cache() {
+    if !module_is_here() {
+        return;
+    }
+    for form in [&[][..], &["-b", "1024"]] {
+        let image = image("device", 48, form);
+        let file = File::options().read(true).write(true).open(&image).unwrap();
+        let device = shunt_extmap::attach_writable(file).unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&device);
+        let path = fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
+        let content = noise(4, 300_001);
+        for round in 0..2 {
+            let mount = mount(&path);
+            // Blocks go from content to names and back.
+            for n in 0..20 {
+                fs::write(mount.path(&format!("file{n}")), &content[n..]).unwrap();
+                fs::create_dir(mount.path(&format!("dir{round}.{n}"))).unwrap();
+                File::open(mount.path(&format!("file{n}"))).unwrap().sync_all().unwrap();
+                if n % 2 == 1 {
+                    fs::remove_file(mount.path(&format!("file{}", n - 1))).unwrap();
+                }
+            }
+            for n in (1..20).step_by(2) {
+                assert!(fs::read(mount.path(&format!("file{n}"))).unwrap() == content[n..], "{n}");
+                if round == 0 {
+                    fs::remove_file(mount.path(&format!("file{n}"))).unwrap();
+                }
+            }
+            assert_eq!(mount.requests("write") + mount.requests("read"), 0);
+            drop(mount);
+            check(&path);
+        }
+        let kernel = Mount::kernel(&path, "/tmp/kernel", "ro");
+        for n in (1..20).step_by(2) {
+            assert!(fs::read(kernel.path(&format!("file{n}"))).unwrap() == content[n..], "{n}");
+        }
+        drop(kernel);
+        drop(device);
+        fs::remove_file(image).unwrap();
+    }
+}
+
+#[test]
 fn what_nobody_synced_is_there_after_unmounting() {
     if !module_is_here() {
         return;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 
 use rustix::thread::{CapabilitySet, capabilities};
 use shunt_ext4::Filesystem;
@@ -9,8 +10,21 @@ use shunt_ext4::layout::Incompat;
 use shunt_extmap::Connection;
 
 use super::Image;
+use super::direct::DirectDevice;
 use crate::args::DataArg;
 use crate::error::{Code, Failure, Result, failed};
+
+/// Has a block device that the kernel is to write used past its page cache. Tells whether it is.
+pub fn leave_cache(wish: DataArg, image: &mut Image) -> Result<bool> {
+    let direct = wish == DataArg::Extmap && image.writable && image.claim.is_some();
+    if direct {
+        let device = DirectDevice::new(&image.file).map_err(|error| {
+            failed(format_args!("{} cannot be used past its cache: {error}", image.path.display()))
+        })?;
+        image.device = Arc::new(device);
+    }
+    Ok(direct)
+}
 
 /// The device for the kernel to read, where that is wanted and can be.
 pub fn device(wish: DataArg, image: &Image, filesystem: &Filesystem) -> Result<Option<Connection>> {
@@ -18,7 +32,7 @@ pub fn device(wish: DataArg, image: &Image, filesystem: &Filesystem) -> Result<O
     if wish == DataArg::Daemon || wish == DataArg::Auto && filesystem.is_writable() {
         return Ok(None);
     }
-    let failure = match obstacle(image, filesystem) {
+    let failure = match obstacle(filesystem) {
         Some(reason) => reason,
         None => match bind(image, filesystem) {
             Ok(connection) => return Ok(Some(connection)),
@@ -32,13 +46,10 @@ pub fn device(wish: DataArg, image: &Image, filesystem: &Filesystem) -> Result<O
     Ok(None)
 }
 
-fn obstacle(image: &Image, filesystem: &Filesystem) -> Option<Failure> {
+fn obstacle(filesystem: &Filesystem) -> Option<Failure> {
     let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
     let writes = filesystem.is_writable();
-    if writes && image.claim.is_some() {
-        let why = "block devices can only be read past the daemon, with --read-only";
-        Some(Failure::new(Code::Usage, why))
-    } else if writes && !filesystem.geometry().incompat.contains(Incompat::EXTENT) {
+    if writes && !filesystem.geometry().incompat.contains(Incompat::EXTENT) {
         Some(Failure::new(Code::Usage, "only files that lie in extents can be written past the daemon"))
     } else if !shunt_extmap::is_available() {
         Some(failed("the module shunt_extmap is not loaded"))

@@ -3,6 +3,7 @@
 mod block;
 mod cat;
 mod data;
+mod direct;
 mod disk;
 mod extension;
 mod extents;

@@ -46,6 +46,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
         // Before any thread.
         memory::never_wait_for_ourselves();
     }
+    let direct = data::leave_cache(args.data, &mut image)?;
     let filesystem = filesystem(&image, &args.place)?;
     filesystem.discard_freed(args.discard);
     let device = data::device(args.data, &image, &filesystem)?;
@@ -58,7 +59,9 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
             return Err(failed(format_args!("cannot mount {}: {error}", image.path.display())));
         }
     };
-    let ext4 = Ext4::new(filesystem, Some(image.file.into()))
+    // Content is not fetched by the cache either.
+    let content = (!direct).then(|| image.file.into());
+    let ext4 = Ext4::new(filesystem, content)
         .map_err(|error| failed(format_args!("cannot start a thread: {error}")))?;
     let ext4 = ext4.with_read_times(read_times::of(&args.mount.options));
     let mapped = device.is_some();

@@ -1,0 +1,134 @@
+//! A block device past its page cache.
+//!
+//! Where the kernel writes files to the device by itself, the device's own cache must hold nothing: it is written back a page
+//! at a time, with what lies beside a block, and what it has of a block that was a file's meanwhile is old.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::sync::{PoisonError, RwLock};
+
+use rustix::fs::{OFlags, ioctl_blksszget};
+use shunt_ext4::Device;
+
+use super::block::BlockDevice;
+
+/// Memory for direct I/O begins at a multiple of this: what no device has more of.
+const ALIGNMENT: usize = 4096;
+
+/// Most bytes that are moved at once.
+const MOST: u64 = 1 << 20;
+
+#[derive(Debug)]
+pub struct DirectDevice {
+    /// For all but bytes.
+    plain: BlockDevice,
+    file: File,
+    /// The least that the device moves. A power of two.
+    sector: u64,
+    /// Taken alone by who writes parts of sectors.
+    parts: RwLock<()>,
+}
+
+/// Bytes where direct I/O can have them.
+struct Aligned {
+    room: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl Aligned {
+    fn new(length: u64) -> Self {
+        let length = length as usize;
+        let room = vec![0; length + ALIGNMENT];
+        let start = room.as_ptr().align_offset(ALIGNMENT);
+        Self { room, start, length }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.room[self.start..self.start + self.length]
+    }
+}
+
+impl DirectDevice {
+    /// The device that is open to be read and written, once more.
+    pub fn new(device: &File) -> io::Result<Self> {
+        let path = format!("/proc/self/fd/{}", device.as_raw_fd());
+        let direct = OFlags::DIRECT.bits().cast_signed();
+        let file = OpenOptions::new().read(true).write(true).custom_flags(direct).open(path)?;
+        let sector = u64::from(ioctl_blksszget(&file)?).max(512);
+        Ok(Self {
+            plain: BlockDevice::new(device.try_clone()?, false)?,
+            file,
+            sector,
+            parts: RwLock::new(()),
+        })
+    }
+
+    /// The whole sectors around a range, read; and where in them it begins.
+    fn around(&self, offset: u64, length: usize) -> io::Result<(Aligned, u64, usize)> {
+        let first = offset / self.sector * self.sector;
+        let end = (offset + length as u64).next_multiple_of(self.sector);
+        let mut bytes = Aligned::new(end - first);
+        self.file.read_exact_at(bytes.bytes(), first)?;
+        Ok((bytes, first, (offset - first) as usize))
+    }
+
+    fn check(&self, offset: u64, length: usize) -> io::Result<()> {
+        match offset.checked_add(length as u64) {
+            Some(end) if end <= self.size() => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+impl Device for DirectDevice {
+    fn size(&self) -> u64 {
+        self.plain.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.check(offset, buffer.len())?;
+        for (n, part) in buffer.chunks_mut(MOST as usize).enumerate() {
+            let (mut bytes, _, within) = self.around(offset + n as u64 * MOST, part.len())?;
+            part.copy_from_slice(&bytes.bytes()[within..within + part.len()]);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.check(offset, data.len())?;
+        let whole = (offset | data.len() as u64) & (self.sector - 1) == 0;
+        let (_shared, _alone) = match whole {
+            true => (Some(self.parts.read().unwrap_or_else(PoisonError::into_inner)), None),
+            false => (None, Some(self.parts.write().unwrap_or_else(PoisonError::into_inner))),
+        };
+        for (n, part) in data.chunks(MOST as usize).enumerate() {
+            let at = offset + n as u64 * MOST;
+            let (mut bytes, first, within) = match whole {
+                true => (Aligned::new(part.len() as u64), at, 0),
+                false => self.around(at, part.len())?,
+            };
+            bytes.bytes()[within..within + part.len()].copy_from_slice(part);
+            self.file.write_all_at(bytes.bytes(), first)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.plain.discard(offset, length)
+    }
+
+    fn place(&self, offset: u64, length: u64) -> Option<u64> {
+        self.plain.place(offset, length)
+    }
+}
