@@ -14,23 +14,28 @@ static int zero(struct inode *inode, u64 from, u64 to)
 	return from < to ? iomap_zero_range(inode, from, to - from, NULL, &extmap_iomap_ops) : 0;
 }
 
-static int cut_size(struct extmap_connection *c, struct inode *inode, u64 size, bool hold)
+static int set_size(struct extmap_connection *c, struct inode *inode, u64 size)
 {
-	u64 old = i_size_read(inode);
+	u64 old = i_size_read(inode), end = min(old, size);
 	int err;
 
 	if (size > MAX_LFS_FILESIZE)
 		return -EFBIG;
 	/* What lies in the last block behind the smaller end is zeros from now on. */
-	err = iomap_zero_range(inode, min(old, size),
-			       round_up(min(old, size), c->block_size) - min(old, size), NULL, &extmap_iomap_ops);
+	err = iomap_zero_range(inode, end, round_up(end, c->block_size) - end, NULL, &extmap_iomap_ops);
+	/* Waits for what is under way behind the end, and drops the rest. */
+	if (!err)
+		truncate_setsize(inode, size);
+	return err;
+}
+
+static int cut_size(struct extmap_connection *c, struct inode *inode, u64 size, bool hold)
+{
+	int err = set_size(c, inode, size);
+
 	if (err)
 		return err;
-	/* Waits for what is under way behind the end, and drops the rest. */
-	truncate_setsize(inode, size);
-	if (size > old)
-		return 0;
-	/* Of the same size, too: there may be blocks behind the end. */
+	/* Of a file that grows, too: there may be blocks behind its new end. */
 	return extmap_map_cut(c, &extmap_inode(inode)->map, round_up(size, c->block_size),
 			      round_down(MAX_LFS_FILESIZE, c->block_size), hold);
 }
@@ -74,6 +79,8 @@ static int cut_one(struct extmap_connection *c, struct inode *inode, struct extm
 		return cut_range(c, inode, cut->offset, cut->length, hold);
 	case EXTMAP_CUT_TAIL:
 		return cut_tail(c, inode, cut, hold);
+	case EXTMAP_CUT_GROW:
+		return cut->offset > i_size_read(inode) ? set_size(c, inode, cut->offset) : 0;
 	default:
 		return -EINVAL;
 	}

@@ -32,6 +32,7 @@ pub(crate) const SYNC: u32 = 2;
 pub(crate) const CUT_RANGE: u32 = 1;
 pub(crate) const CUT_HOLD: u32 = 2;
 pub(crate) const CUT_TAIL: u32 = 4;
+pub(crate) const CUT_GROW: u32 = 8;
 const SETTLE_LOOK: u32 = 1;
 /// Ranges that one call tells.
 const RANGES_MOST: usize = 1024;

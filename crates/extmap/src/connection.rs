@@ -204,7 +204,7 @@ impl MappedFile {
         self.cookie
     }
 
-    /// Makes it end at `size`. Nothing is written behind it any more when this returns: only then may blocks be freed.
+    /// Makes it end at `size`, and takes what lies behind that out of its map. Nothing is written behind it any more when this returns: only then may blocks be freed.
     ///
     /// # Errors
     /// EFBIG, EROFS, EIO, ENOMEM.
@@ -240,6 +240,14 @@ impl MappedFile {
     /// As `punch`; EBUSY: something of the file is held already.
     pub fn punch_held(&self, offset: u64, length: u64) -> io::Result<Held<'_>> {
         self.cut(calls::CUT_RANGE | calls::CUT_HOLD, (offset, length)).map(|from| Held { file: self, from })
+    }
+
+    /// Makes it end at `size` if it ends before. Its map stays.
+    ///
+    /// # Errors
+    /// EFBIG, EROFS, EIO, ENOMEM.
+    pub fn grow(&self, size: u64) -> io::Result<()> {
+        self.cut(calls::CUT_GROW, (size, 0)).map(drop)
     }
 
     /// Takes the blocks behind its end, wherever that is by now, out of its map, and holds what is there.

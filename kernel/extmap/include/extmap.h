@@ -77,8 +77,8 @@ struct extmap_push {
 };
 
 /*
- * Makes a file of another size, or has a range read as zeros: its whole
- * blocks are taken out of the map. Returns when nothing is written there any
+ * Makes a file of another size, and takes what lies behind that out of the
+ * map; or has a range read as zeros: its whole blocks are taken out of the map. Returns when nothing is written there any
  * more: the blocks may be freed then, and not before. With EXTMAP_CUT_HOLD
  * nobody is asked for blocks there, and none are taken (EAGAIN), until
  * EXTMAP_FREED; one range of a file is held at a time.
@@ -96,6 +96,8 @@ struct extmap_cut {
 #define EXTMAP_CUT_HOLD 2
 /* Takes what lies behind the end out of the map; offset: out, from where on. */
 #define EXTMAP_CUT_TAIL 4
+/* Makes a file that ends before the size end there; the map stays. */
+#define EXTMAP_CUT_GROW 8
 
 /* A range that the module has written for the first time. */
 struct extmap_range {

@@ -196,7 +196,7 @@ impl File {
         self.give_locked_alone(fs, whole)?;
         let size = rustix::fs::fstat(&self.mapped).map_err(std::io::Error::from)?.st_size.cast_unsigned();
         if !keeps && end > size {
-            self.mapped.truncate(end)?;
+            self.mapped.grow(end)?;
         }
         let now = Some(now());
         fs.enter_written(self.number, &[], if keeps { size } else { size.max(end) }, now)

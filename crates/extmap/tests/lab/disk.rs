@@ -91,7 +91,15 @@ impl Mount {
     /// By the kernel's own ext4.
     pub fn kernel(image: &Path, at: &str, options: &str) -> Self {
         fs::create_dir_all(at).unwrap();
-        run("/bin/mount", &["-t", "ext4", "-o", options, image.to_str().unwrap(), at]);
+        let mount =
+            || Command::new("/bin/mount").args(["-t", "ext4", "-o", options]).arg(image).arg(at).output();
+        // The loop device that was somebody's a moment ago may be so still.
+        let mut last = None;
+        super::ended::eventually(|| {
+            let output = last.insert(mount().unwrap());
+            output.status.success() || !String::from_utf8_lossy(&output.stderr).contains("busy")
+        });
+        assert!(last.as_ref().is_some_and(|output| output.status.success()), "{}: {last:?}", image.display());
         Self(at.into())
     }
 

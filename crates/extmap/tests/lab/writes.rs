@@ -144,6 +144,31 @@ fn a_block_device_is_written_past_its_cache() {
 }
 
 #[test]
+fn what_lies_ahead_of_a_file_that_is_made_longer_is_not_written() {
+    if !module_is_here() {
+        return;
+    }
+    let image = image("longer", 64, &[]);
+    let mount = mount(&image);
+    // Blocks are given ahead of what grows, and must not be used once they are free.
+    let file = File::create(mount.path("file")).unwrap();
+    let content = noise(5, 400_000);
+    file.write_all_at(&content[..100_000], 0).unwrap();
+    file.set_len(110_000).unwrap();
+    let other = File::create(mount.path("other")).unwrap();
+    other.write_all_at(&content, 0).unwrap();
+    file.write_all_at(&content[110_000..], 110_000).unwrap();
+    file.sync_all().unwrap();
+    other.sync_all().unwrap();
+    drop((file, other));
+    unmount(mount, &image);
+    let found = found(&image, "file");
+    assert!(found[..100_000] == content[..100_000] && found[110_000..] == content[110_000..]);
+    assert!(super::writes::found(&image, "other") == content);
+    fs::remove_file(image).unwrap();
+}
+
+#[test]
 fn what_nobody_synced_is_there_after_unmounting() {
     if !module_is_here() {
         return;
