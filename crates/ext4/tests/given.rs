@@ -64,7 +64,8 @@ fn what_is_given_reads_as_zeros_until_it_is_entered() {
     // Every other block, so that none lies beside another.
     let ranges: Vec<_> = (0..5).map(|n| 2 * n * BLOCK..(2 * n + 1) * BLOCK).collect();
     fs.enter_written(number, &ranges, 9 * BLOCK + 100, Some(changed)).unwrap();
-    let wanted: Vec<u8> = (0..9 * BLOCK + 100).map(|at| if at / BLOCK % 2 == 0 { 7 } else { 0 }).collect();
+    let wanted: Vec<u8> =
+        (0..9 * BLOCK + 100).map(|at| if (at / BLOCK).is_multiple_of(2) { 7 } else { 0 }).collect();
     assert!(read(&fs, number) == wanted);
     assert_eq!(fs.inode(number).unwrap().mtime, changed);
     // Again, and all of it.
