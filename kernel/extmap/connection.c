@@ -14,7 +14,7 @@ MODULE_PARM_DESC(most_files, "Files of one connection (default 1048576)");
 
 static int most_extents = 1 << 22;
 module_param(most_extents, int, 0644);
-MODULE_PARM_DESC(most_extents, "Extents of one connection, each 64 bytes (default 4194304)");
+MODULE_PARM_DESC(most_extents, "Memory of the extents of one connection, in units of 64 bytes: one for each, and for those that are unwritten two bits for each block (default 4194304)");
 
 /* The open block device, with a reference. */
 static struct file *device_of(const struct extmap_bind *bind)
@@ -102,18 +102,23 @@ void extmap_connection_remove(struct extmap_connection *c, struct extmap_inode *
 	atomic_dec(&c->file_count);
 }
 
-int extmap_connection_charge(struct extmap_connection *c, u32 runs)
+int extmap_connection_charge(struct extmap_connection *c, u32 units)
 {
-	if (atomic_add_return(runs, &c->run_count) > READ_ONCE(most_extents)) {
-		atomic_sub(runs, &c->run_count);
+	if (atomic_add_return(units, &c->unit_count) > READ_ONCE(most_extents)) {
+		atomic_sub(units, &c->unit_count);
 		return -E2BIG;
 	}
 	return 0;
 }
 
-void extmap_connection_uncharge(struct extmap_connection *c, u32 runs)
+void extmap_connection_count(struct extmap_connection *c, u32 units)
 {
-	atomic_sub(runs, &c->run_count);
+	atomic_add(units, &c->unit_count);
+}
+
+void extmap_connection_uncharge(struct extmap_connection *c, u32 units)
+{
+	atomic_sub(units, &c->unit_count);
 }
 
 /*

@@ -41,6 +41,13 @@ static u32 blocks_of(const struct extmap_map *map, const struct run *run)
 	return run->length >> map->block_bits;
 }
 
+/* Of unwritten blocks, both bitmaps. */
+static size_t bits_size(u32 blocks)
+{
+	return 2 * BITS_TO_LONGS(blocks) * sizeof(long);
+}
+
+/* Counted by who calls. */
 static struct run *run_new(const struct extmap_map *map, u64 offset, u64 device, u64 length, bool unwritten)
 {
 	struct run *run = kmem_cache_zalloc(runs, GFP_KERNEL_ACCOUNT);
@@ -54,7 +61,7 @@ static struct run *run_new(const struct extmap_map *map, u64 offset, u64 device,
 	if (!unwritten)
 		return run;
 	/* Both in one piece. */
-	run->written = bitmap_zalloc(2 * (size_t)round_up(blocks, BITS_PER_LONG), GFP_KERNEL_ACCOUNT);
+	run->written = kzalloc(bits_size(blocks), GFP_KERNEL_ACCOUNT);
 	if (!run->written) {
 		kmem_cache_free(runs, run);
 		return NULL;
@@ -63,9 +70,16 @@ static struct run *run_new(const struct extmap_map *map, u64 offset, u64 device,
 	return run;
 }
 
-static void run_free(struct run *run)
+/* What a run counts of a connection's limit: one, and its bitmaps in units of 64 bytes. */
+static u32 cost_of(const struct extmap_map *map, u64 length, bool unwritten)
 {
-	bitmap_free(run->written);
+	return 1 + (unwritten ? DIV_ROUND_UP(bits_size(length >> map->block_bits), 64) : 0);
+}
+
+static void run_free(struct extmap_connection *c, const struct extmap_map *map, struct run *run)
+{
+	extmap_connection_uncharge(c, cost_of(map, run->length, run->written));
+	kfree(run->written);
 	kmem_cache_free(runs, run);
 }
 
@@ -220,19 +234,27 @@ void extmap_map_let_go(struct extmap_map *map)
 
 static int add_one(struct extmap_connection *c, struct extmap_map *map, const struct extmap_extent *extent)
 {
+	bool unwritten = extent->flags & EXTMAP_UNWRITTEN;
 	struct run *run;
+	u32 cost;
 	int err = check(c, extent);
 
 	if (err)
 		return err;
 	if (is_held(map, extent->offset, extent->offset + extent->length))
 		return -EAGAIN;
-	run = run_new(map, extent->offset, extent->device, extent->length, extent->flags & EXTMAP_UNWRITTEN);
-	if (!run)
+	cost = cost_of(map, extent->length, unwritten);
+	err = extmap_connection_charge(c, cost);
+	if (err)
+		return err;
+	run = run_new(map, extent->offset, extent->device, extent->length, unwritten);
+	if (!run) {
+		extmap_connection_uncharge(c, cost);
 		return -ENOMEM;
+	}
 	err = insert(map, run);
 	if (err)
-		run_free(run);
+		run_free(c, map, run);
 	return err;
 }
 
@@ -241,14 +263,10 @@ int extmap_map_add(struct extmap_connection *c, struct extmap_map *map,
 		   const struct extmap_extent *extents, u32 count)
 {
 	struct run *run;
-	int err;
+	int err = -E2BIG;
 	u32 i;
 
-	err = extmap_connection_charge(c, count);
-	if (err)
-		return err;
 	down_write(&map->lock);
-	err = -E2BIG;
 	if (count > MOST_RUNS - map->count)
 		goto refused;
 	for (i = 0; i < count; i++) {
@@ -266,11 +284,10 @@ undo:
 	while (i--) {
 		run = nearest(map, extents[i].offset);
 		rb_erase(&run->node, &map->runs);
-		run_free(run);
+		run_free(c, map, run);
 	}
 refused:
 	up_write(&map->lock);
-	extmap_connection_uncharge(c, count);
 	return err;
 }
 
@@ -322,12 +339,14 @@ bool extmap_map_tell(struct extmap_map *map, u64 *at, struct extmap_range *range
 	return found;
 }
 
-/* A run like a part of another one. */
-static struct run *part_of(const struct extmap_map *map, const struct run *run, u64 offset, u64 length)
+/* A run like a part of another one, which goes: counted, but no limit may keep anybody from cutting. */
+static struct run *part_of(struct extmap_connection *c, const struct extmap_map *map, const struct run *run, u64 offset, u64 length)
 {
 	struct run *part = run_new(map, offset, run->device + (offset - run->offset), length, run->written);
 	u32 i, first, blocks = length >> map->block_bits;
 
+	if (part)
+		extmap_connection_count(c, cost_of(map, length, run->written));
 	if (!part || !run->written)
 		return part;
 	first = block_of(map, run, offset);
@@ -353,20 +372,20 @@ int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offs
 	err = -ENOMEM;
 	run = nearest(map, offset);
 	if (run && run->offset < offset) {
-		before = part_of(map, run, run->offset, offset - run->offset);
+		before = part_of(c, map, run, run->offset, offset - run->offset);
 		if (!before)
 			goto out;
 	}
 	next = nearest(map, end - 1);
 	if (next && next->offset < end && next->offset + next->length > end) {
-		behind = part_of(map, next, end, next->offset + next->length - end);
+		behind = part_of(c, map, next, end, next->offset + next->length - end);
 		if (!behind)
 			goto out;
 	}
 	for (; run && run->offset < end; run = next) {
 		next = run_of(rb_next(&run->node));
 		rb_erase(&run->node, &map->runs);
-		run_free(run);
+		run_free(c, map, run);
 		left++;
 	}
 	/* Where they were there is room. */
@@ -387,9 +406,7 @@ int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offs
 out:
 	up_write(&map->lock);
 	if (before)
-		run_free(before);
-	if (!err)
-		extmap_connection_uncharge(c, left);
+		run_free(c, map, before);
 	return err;
 }
 
@@ -399,11 +416,10 @@ void extmap_map_clear(struct extmap_connection *c, struct extmap_map *map)
 	struct run *run, *next;
 
 	rbtree_postorder_for_each_entry_safe(run, next, &map->runs, node) {
-		run_free(run);
+		run_free(c, map, run);
 		cond_resched();
 	}
 	map->runs = RB_ROOT;
-	extmap_connection_uncharge(c, map->count);
 	map->count = 0;
 }
 

@@ -67,7 +67,7 @@ struct extmap_connection {
 	struct list_head quiet;		/* no I/O is under way, and none begins */
 	wait_queue_head_t evicted;
 	atomic_t file_count;
-	atomic_t run_count;
+	atomic_t unit_count;		/* of memory for extents: 64 bytes */
 
 	spinlock_t question_lock;
 	struct list_head unread;	/* questions that nobody took */
@@ -105,8 +105,9 @@ struct extmap_connection *extmap_connection_new(struct extmap_bind *bind);
 void extmap_connection_end(struct extmap_connection *c);
 int extmap_connection_add(struct extmap_connection *c, struct extmap_inode *file);
 void extmap_connection_remove(struct extmap_connection *c, struct extmap_inode *file);
-int extmap_connection_charge(struct extmap_connection *c, u32 runs);
-void extmap_connection_uncharge(struct extmap_connection *c, u32 runs);
+int extmap_connection_charge(struct extmap_connection *c, u32 units);
+void extmap_connection_count(struct extmap_connection *c, u32 units);
+void extmap_connection_uncharge(struct extmap_connection *c, u32 units);
 
 /* super.c */
 struct vfsmount *extmap_mount(struct extmap_connection *c);

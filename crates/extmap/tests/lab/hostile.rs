@@ -140,6 +140,13 @@ fn limits_hold() {
     files[0].push(&many).unwrap();
     let too_many = refused(files[1].push(&many[..2]));
     let one_more = files[1].push(&many[..1]);
+    // Blocks that were not written take more: two bits each.
+    let writable = Disk::writable(64);
+    let other = writable.connect();
+    let unwritten: Vec<Extent> = (0..6).map(|n| extent(n * 2, n, 1, false)).collect();
+    let of_other = other.file(BLOCK).unwrap();
+    let five = of_other.push(&unwritten[..5]);
+    let sixth = refused(of_other.push(&unwritten[5..]));
     drop(files);
     let after =
         super::ended::eventually(|| connection.file(BLOCK).is_ok_and(|file| file.push(&many).is_ok()));
@@ -147,6 +154,8 @@ fn limits_hold() {
     set("most_extents", before[1].trim());
     assert_eq!((fourth, too_many), (Errno::MFILE, Errno::TOOBIG));
     one_more.unwrap();
+    five.unwrap();
+    assert_eq!(sixth, Errno::TOOBIG);
     assert!(after, "what was given back counts still");
 }
 
