@@ -5,7 +5,7 @@ CARGO ?= cargo
 
 FILES ?= 2000000
 
-.PHONY: help build demo test takeover crash simulate soak bench lab lab-debug fuzz lint install uninstall clean
+.PHONY: help build demo test takeover crash simulate soak bench lab lab-debug extmap-race fuzz lint install uninstall clean
 
 help:
 	@echo "make demo     mirror this repository: native against mirrored speed, and what the daemon saw"
@@ -17,6 +17,7 @@ help:
 	@echo "make bench    all published numbers, beside their peers; writes bench/report.html"
 	@echo "make lab      the mount tests on Debian's stock 6.12 kernel, in QEMU"
 	@echo "make lab-debug  the extension's tests on a 6.12 kernel with lockdep and KASAN, which it builds"
+	@echo "make extmap-race  race files that the kernel writes past the daemon, in the lab, and cut the power, for TIME=$(TIME)"
 	@echo "make fuzz     fuzz the wire, the session and ext4 images for TIME=$(TIME)"
 	@echo "make lint     formatting and clippy"
 	@echo "make install  the command, its mount helpers, completions and man pages, under PREFIX=/usr/local"
@@ -47,6 +48,9 @@ bench: build
 	@bench/setup
 	@tests/setup
 	@$(CARGO) run --release -q -p shunt-bench -- --shunt target/release/shunt $(BENCH)
+
+extmap-race:
+	@scripts/extmap-race $(TIME)
 
 lab-debug:
 	@lab/debug --stress

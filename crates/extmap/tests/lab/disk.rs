@@ -84,6 +84,15 @@ pub fn forget_caches() {
     fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
 }
 
+/// The disk of the lab with this name; none where the lab was not told to give it.
+pub fn spare_disk(name: &str) -> Option<PathBuf> {
+    let is_it =
+        |disk: &Path| fs::read_to_string(disk.join("serial")).is_ok_and(|serial| serial.trim() == name);
+    let disk =
+        fs::read_dir("/sys/block").ok()?.flatten().map(|entry| entry.path()).find(|disk| is_it(disk))?;
+    Some(Path::new("/dev").join(disk.file_name()?))
+}
+
 /// Something mounted, until it is dropped.
 pub struct Mount(pub PathBuf);
 

@@ -1,11 +1,16 @@
 //! The module itself, and ext4 through it. Needs the module: `lab/extmap` runs these in the lab, where it is loaded.
 
 mod content;
+mod cut;
+mod dice;
 mod disk;
 mod ended;
 mod ext4;
 mod hostile;
+mod plan;
+mod race;
 mod speed;
+mod stamps;
 mod writes;
 mod writes_failing;
 mod writes_random;

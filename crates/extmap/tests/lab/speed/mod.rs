@@ -1,13 +1,14 @@
 //! Against the kernel's own ext4, in the same boot, on disks alike and in turns: ratios, which say more than the figures.
 
 mod reads;
+mod writes;
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::disk::{Mount, run};
+use super::disk::{Mount, run, spare_disk};
 
 /// Each once by the one and once by the other.
 const ROUNDS: usize = 5;
@@ -24,15 +25,6 @@ struct Measure {
     /// Of the kernel's figure, that must be reached.
     bar: Option<f64>,
     run: fn(&Path) -> f64,
-}
-
-/// The disk of the lab with this name; none where the lab was not told to give it.
-fn spare_disk(name: &str) -> Option<PathBuf> {
-    let is_it =
-        |disk: &Path| fs::read_to_string(disk.join("serial")).is_ok_and(|serial| serial.trim() == name);
-    let disk =
-        fs::read_dir("/sys/block").ok()?.flatten().map(|entry| entry.path()).find(|disk| is_it(disk))?;
-    Some(Path::new("/dev").join(disk.file_name()?))
 }
 
 /// Two disks with the same content: for the kernel, and for Shunt.

@@ -1,0 +1,78 @@
+//! Files that are written, and made to last.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::{Aligned, Measure, PAGE, PIECE, SIZE, compare, disks_alike, open, random_pages, rate};
+use crate::disk::{Mount, forget_caches, module_is_here};
+
+const RANDOM: usize = 1500;
+
+/// MiB/s with fsync: a new file, or over one that is there.
+fn sequential(root: &Path, new: bool, direct: bool) -> f64 {
+    let path = root.join(if new { "new" } else { "large" });
+    if new {
+        let _ = std::fs::remove_file(&path);
+    }
+    forget_caches();
+    let (file, mut data) = (open(&path, true, direct), Aligned::new(PIECE, 5));
+    rate((SIZE >> 20) as f64, || {
+        (0..SIZE).step_by(PIECE).for_each(|at| file.write_all_at(data.bytes(), at).unwrap());
+        file.sync_all().unwrap();
+    })
+}
+
+/// Pages a second with fsync, over what is there.
+fn random(root: &Path, direct: bool) -> f64 {
+    forget_caches();
+    let (file, mut data) = (open(&root.join("large"), true, direct), Aligned::new(PAGE, 6));
+    rate(RANDOM as f64, || {
+        random_pages(RANDOM).for_each(|at| file.write_all_at(data.bytes(), at).unwrap());
+        file.sync_all().unwrap();
+    })
+}
+
+const MEASURES: [Measure; 6] = [
+    Measure {
+        name: "new, 1 MiB at a time, fsync",
+        unit: "MiB/s",
+        bar: Some(1.0),
+        run: |root| sequential(root, true, false),
+    },
+    Measure {
+        name: "over it, 1 MiB at a time, fsync",
+        unit: "MiB/s",
+        bar: Some(1.0),
+        run: |root| sequential(root, false, false),
+    },
+    Measure {
+        name: "new, 1 MiB at a time, O_DIRECT",
+        unit: "MiB/s",
+        bar: Some(0.9),
+        run: |root| sequential(root, true, true),
+    },
+    Measure {
+        name: "over it, 1 MiB at a time, O_DIRECT",
+        unit: "MiB/s",
+        bar: Some(0.9),
+        run: |root| sequential(root, false, true),
+    },
+    Measure { name: "random 4 KiB, fsync", unit: "/s", bar: Some(0.8), run: |root| random(root, false) },
+    Measure { name: "random 4 KiB, O_DIRECT", unit: "/s", bar: Some(0.8), run: |root| random(root, true) },
+];
+
+#[test]
+#[ignore = "a measurement"]
+fn writing_beside_the_kernels_ext4() {
+    if !module_is_here() {
+        return;
+    }
+    let fill = |root: &Path| std::fs::write(root.join("large"), vec![7; SIZE as usize]).unwrap();
+    let Some([of_kernel, of_shunt]) = disks_alike(fill) else { return };
+    let kernel = Mount::kernel(&of_kernel, "/tmp/kernel", "rw");
+    let shunt = Mount::shunt(&of_shunt, "/tmp/shunt", &["--data", "extmap"]);
+    let missed = compare(&MEASURES, &kernel.0, &shunt.0);
+    let requests = shunt.requests("write");
+    println!("requests to the daemon for content: {requests}");
+    assert_eq!((requests, missed), (0, vec![]));
+}
