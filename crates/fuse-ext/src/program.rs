@@ -36,7 +36,8 @@ pub enum ProgramError {
 /// A program in force. It ends with this value; what it told the kernel stays accounted for.
 #[derive(Debug)]
 pub struct Program {
-    link: Link,
+    /// None where it could not be put back.
+    link: Option<Link>,
     object: Object,
 }
 
@@ -54,7 +55,7 @@ impl Program {
         let mut object = load(elf, device, None)?;
         let prepared = prepare(&Maps(&object))?;
         let link = operations(&mut object)?.attach_struct_ops().map_err(ProgramError::Attach)?;
-        Ok((Self { link, object }, prepared))
+        Ok((Self { link: Some(link), object }, prepared))
     }
 
     /// Puts another program in its place, with no request between the two that meets none.
@@ -62,12 +63,17 @@ impl Program {
     /// # Errors
     /// [`ProgramError`]; the old one stays.
     pub fn replace(&mut self, elf: &[u8], device: BorrowedFd<'_>) -> Result<(), ProgramError> {
+        let Some(link) = &self.link else {
+            return Err(ProgramError::Attach(libbpf_rs::Error::from_raw_os_error(
+                rustix::io::Errno::NOTCONN.raw_os_error(),
+            )));
+        };
         let mut object = load(elf, device, Some(&self.object))?;
         let new = operations(&mut object)?;
         // SAFETY: both are libbpf's own, alive, and reached by this thread alone for the time of the call.
         let updated = unsafe {
             libbpf_sys::bpf_link__update_map(
-                self.link.as_libbpf_object().as_ptr(),
+                link.as_libbpf_object().as_ptr(),
                 new.as_libbpf_object().as_ptr(),
             )
         };
@@ -75,6 +81,16 @@ impl Program {
             return Err(ProgramError::Attach(libbpf_rs::Error::from_raw_os_error(-updated)));
         }
         self.object = object;
+        Ok(())
+    }
+
+    /// Takes it away and puts it back, loaded as it is.
+    ///
+    /// # Errors
+    /// [`ProgramError`]; it is then away.
+    pub(crate) fn put_back(&mut self) -> Result<(), ProgramError> {
+        drop(self.link.take());
+        self.link = Some(operations(&mut self.object)?.attach_struct_ops().map_err(ProgramError::Attach)?);
         Ok(())
     }
 

@@ -204,6 +204,17 @@ impl<F: FileSystem> Extended<F> {
         lock(&self.program).as_mut().map_or(Ok(()), |program| program.replace(elf, session.device()))
     }
 
+    /// Takes the program away and puts it back without loading it anew, as tests do that want many such moments: to load
+    /// it costs the kernel much more than all else.
+    ///
+    /// # Errors
+    /// It is then away.
+    #[doc(hidden)]
+    #[cfg(feature = "bpf")]
+    pub fn put_back(&self) -> Result<(), crate::program::ProgramError> {
+        lock(&self.program).as_mut().map_or(Ok(()), crate::program::Program::put_back)
+    }
+
     /// Attaches nothing: this build cannot.
     #[cfg(not(feature = "bpf"))]
     pub fn attach(&self, _session: &shunt_fuse::Handle) {

@@ -340,7 +340,7 @@ pub fn rounds(short: usize) -> usize {
 
 /// Says how far a test is that takes its time.
 pub fn progress(done: usize, of: usize) {
-    if of >= 100 && done % 10 == 0 {
+    if of >= 100 && done.is_multiple_of(10) {
         println!("{done} of {of}");
     }
 }
