@@ -123,7 +123,8 @@ pub struct VolumeCreateArgs {
     #[command(flatten)]
     pub quota: QuotaArgs,
 
-    /// Encrypt what its files hold, with a key that is in no store. Names, sizes, times and attributes are not encrypted
+    /// Encrypt what its files hold, names, targets of symbolic links and extended attributes, with a key that is in no store.
+    /// The shape of its tree, lengths of names, sizes, times, modes and owners are not encrypted
     #[arg(long)]
     pub encrypt: bool,
 

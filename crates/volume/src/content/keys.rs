@@ -43,6 +43,11 @@ impl Secret {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// Another key, for something else.
+    pub(crate) fn derive(&self, what: &'static str) -> [u8; 32] {
+        blake3::derive_key(what, &self.0)
+    }
+
     /// Tells a wrong key from the right one, and nothing else of it.
     pub fn mark(&self) -> [u8; 32] {
         blake3::derive_key("shunt volume 1: mark of the key", &self.0)

@@ -26,6 +26,7 @@ use crate::content::{Blobs, runtime};
 use crate::id::VolumeName;
 use crate::store::address::Volume;
 use crate::store::history::seq_at;
+use crate::store::values::is_too_long;
 use crate::store::{MetaStore, StoreError};
 
 /// Connections at once; others wait to be accepted.
@@ -52,6 +53,8 @@ pub struct Gateway {
     blobs: Blobs,
     objects: Arc<dyn ObjectStore>,
     about: Vec<u8>,
+    /// Names may be as long as hidden ones are.
+    hides_names: bool,
     book: Arc<Book>,
     acceptor: TlsAcceptor,
 }
@@ -70,6 +73,7 @@ impl Gateway {
             objects: blobs.objects(),
             blobs,
             about: volume.described.to_bytes(),
+            hides_names: volume.described.hides_names,
             book,
             acceptor,
         })
@@ -244,9 +248,15 @@ impl Gateway {
 
     async fn metadata(&self, node: &Node, ask: Ask) -> io::Result<Result<Tell, Failure>> {
         let (meta, name) = (self.meta.clone(), node.name.clone());
+        let hides_names = self.hides_names;
         let done = blocking(move || {
             Ok(match ask {
                 Ask::Head => Tell::Head(meta.head()?),
+                Ask::Commit { items, .. }
+                    if !hides_names && items.iter().flat_map(|item| &item.change).any(is_too_long) =>
+                {
+                    return Err(StoreError::Denied("a name or an attribute is too long".to_owned()));
+                }
                 Ask::Commit { token, items } => Tell::Committed(meta.commit(&name, token, &items)?),
                 Ask::Get(ids) => Tell::Objects(meta.get(&ids)?),
                 Ask::Scan { from, most } => Tell::Page(meta.scan(from, most.min(MOST_ITEMS) as usize)?),

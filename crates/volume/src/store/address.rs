@@ -14,10 +14,14 @@ use crate::object::{Content, Kind, Object, Time};
 use crate::store::keep::Keeper;
 use crate::store::late::LateStore;
 use crate::store::map::{self, MapError};
-use crate::store::{MetaStore, PostgresStore, SqliteStore, StoreError, code, system_clock};
+use crate::store::{
+    MetaStore, PostgresStore, SqliteStore, StoreError, Veil, VeiledStore, code, system_clock,
+};
 
 /// The version of [`Described`].
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+/// That of a volume whose names lie open in its store.
+const OPEN_NAMES: u32 = 1;
 /// In the directory of a volume that needs nothing else.
 const META: &str = "meta.db";
 const DATA: &str = "data";
@@ -69,7 +73,7 @@ pub enum OpenError {
     #[error(transparent)]
     Map(#[from] MapError),
     /// It is encrypted.
-    #[error("the contents of volume {0} are encrypted: say --key-file FILE")]
+    #[error("names and contents of volume {0} are encrypted: say --key-file FILE")]
     NeedsKey(VolumeName),
     /// It is encrypted with another key, or not.
     #[error("this is not the key of volume {0}")]
@@ -162,12 +166,16 @@ pub struct Described {
     pub names: [u8; 32],
     /// Tells the key of an encrypted volume from others.
     pub mark: Option<[u8; 32]>,
+    /// Its store does not know what things are called. Told by the format of this.
+    #[serde(skip)]
+    pub hides_names: bool,
 }
 
 impl Described {
     /// What [`from_bytes`](Self::from_bytes) reads.
     pub fn to_bytes(&self) -> Vec<u8> {
-        [&FORMAT.to_le_bytes()[..], &code::encode(self)].concat()
+        let format = if self.hides_names { FORMAT } else { OPEN_NAMES };
+        [&format.to_le_bytes()[..], &code::encode(self)].concat()
     }
 
     /// What [`create`] wrote: for a gateway's node, who gets it from elsewhere.
@@ -178,7 +186,10 @@ impl Described {
         let damaged = || StoreError::Damaged("the description of the volume is too short".into());
         let (format, rest) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
         match u32::from_le_bytes(*format) {
-            FORMAT => code::decode("the description of the volume", rest),
+            format @ (OPEN_NAMES | FORMAT) => {
+                let described: Self = code::decode("the description of the volume", rest)?;
+                Ok(Self { hides_names: format == FORMAT, ..described })
+            }
             found => Err(StoreError::Format {
                 found: found.to_string(),
                 known: FORMAT,
@@ -207,7 +218,7 @@ impl Described {
 pub struct Options {
     /// Where its contents are to be.
     pub data: DataAddress,
-    /// Encrypts them.
+    /// Encrypts them, and names.
     pub secret: Option<Secret>,
     /// Permission bits of the top directory, and whose it is.
     pub mode: u16,
@@ -237,7 +248,15 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// The metadata as their keeper sees them.
+    /// Shows what is hidden from its store to who has the key.
+    fn unveiled(mut self, secret: Option<&Secret>) -> Self {
+        if let Some(secret) = secret.filter(|_| self.described.hides_names) {
+            self.meta = Arc::new(VeiledStore::new(self.meta, Veil::new(secret)));
+        }
+        self
+    }
+
+    /// The metadata as their keeper sees them, names as the store has them.
     ///
     /// # Errors
     /// [`StoreError::Denied`] through a gateway.
@@ -267,6 +286,7 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
         data: options.data.clone(),
         names: rand::random(),
         mark: options.secret.as_ref().map(Secret::mark),
+        hides_names: options.secret.is_some(),
     };
     let root = Object {
         id: ObjectId::ROOT,
@@ -291,7 +311,8 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
         MetaAddress::Postgres(address) => Arc::new(PostgresStore::create(address, name, &root, &about)?),
         MetaAddress::Gateway(_) | MetaAddress::Map(_) => return Err(made_elsewhere(meta)),
     };
-    Ok(Volume { meta: keeper.clone(), keeper: Some(keeper), content, described })
+    let volume = Volume { meta: keeper.clone(), keeper: Some(keeper), content, described };
+    Ok(volume.unveiled(options.secret.as_ref()))
 }
 
 /// Opens a volume.
@@ -299,7 +320,7 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
 /// # Errors
 /// [`StoreError::NoVolume`], [`StoreError::Format`]; those of the stores; those of keys.
 pub fn open(meta: &MetaAddress, name: &VolumeName, secret: Option<&Secret>) -> Result<Volume, OpenError> {
-    open_by(meta, name, &|described| described.keys(secret))
+    open_by(meta, name, &|described| described.keys(secret)).map(|volume| volume.unveiled(secret))
 }
 
 /// Opens a volume that this machine has had before, whether or not its metadata can be reached now: what is wrong with them
@@ -328,7 +349,8 @@ pub fn open_known(
             false => Err(StoreError::Damaged(format!("another volume is called {name} there"))),
         }
     });
-    Ok(Volume { meta: Arc::new(store), keeper: None, content, described: known.clone() })
+    let volume = Volume { meta: Arc::new(store), keeper: None, content, described: known.clone() };
+    Ok(volume.unveiled(secret))
 }
 
 /// Opens a volume for who only passes on what is stored: it needs no key, and reads no contents of an encrypted volume.
@@ -472,7 +494,7 @@ mod tests {
         create(&at, &name, &Options::default()).unwrap();
         rusqlite::Connection::open(&meta).unwrap().pragma_update(None, "user_version", 99).unwrap();
         assert_eq!(refused(), "99");
-        let mut described = [2u32.to_le_bytes().to_vec(), vec![0; 9]].concat();
+        let mut described = [3u32.to_le_bytes().to_vec(), vec![0; 9]].concat();
         assert!(matches!(Described::from_bytes(&described), Err(StoreError::Format { .. })));
         described[0] = 1;
         assert!(matches!(Described::from_bytes(&described), Err(StoreError::Damaged(_))));

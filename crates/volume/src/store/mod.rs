@@ -14,6 +14,8 @@ pub mod map;
 mod postgres;
 mod sqlite;
 pub mod values;
+mod veil;
+mod veiled;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -23,6 +25,8 @@ use serde::{Deserialize, Serialize};
 pub use lease::{LeaseAsk, LeaseEvent, LeaseTold};
 pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
+pub use veil::Veil;
+pub use veiled::VeiledStore;
 
 use crate::id::{NodeName, ObjectId, OwnerId, Seq, VolumeName};
 use crate::object::{ChunkId, Content, Field, LinkName, Object, Stored, StoredLink, Time};

@@ -5,12 +5,18 @@ use crate::store::Mutation;
 
 /// The longest name of a link, in bytes.
 pub const NAME_MAX: usize = 255;
+/// The same of one that is hidden from its store.
+pub const STORED_NAME_MAX: usize = 394;
 /// The longest target of a symlink, in bytes.
 pub const TARGET_MAX: usize = 4095;
+/// The same of one that is hidden.
+pub const STORED_TARGET_MAX: usize = 5514;
 /// The longest name of an extended attribute, in bytes.
 pub const XATTR_NAME_MAX: usize = 255;
 /// The longest value of an extended attribute, in bytes.
 pub const XATTR_MAX: usize = 65_536;
+/// The same of one that is hidden.
+pub const STORED_XATTR_MAX: usize = XATTR_MAX + 40;
 /// Extended attributes that an object may ever have had.
 pub const XATTRS_MOST: usize = 1024;
 /// Contents that are kept with the metadata: at most so many bytes.
@@ -32,8 +38,12 @@ pub(super) fn wrong(change: &Mutation) -> Option<&'static str> {
 
 fn wrong_object(object: &Object) -> Option<&'static str> {
     match object.kind {
-        Kind::Symlink if !(1..=TARGET_MAX).contains(&object.target.len()) || object.target.contains(&0) => {
-            return Some("a symlink's target has 1 to 4095 bytes other than NUL");
+        Kind::Symlink
+            if !(1..=STORED_TARGET_MAX).contains(&object.target.len()) || object.target.contains(&0) =>
+        {
+            return Some(
+                "a symlink's target has 1 to 4095 bytes other than NUL, and a few more where it is hidden",
+            );
         }
         Kind::Symlink => {}
         _ if !object.target.is_empty() => return Some("only symlinks have a target"),
@@ -52,22 +62,24 @@ fn wrong_mode(mode: u16) -> Option<&'static str> {
 }
 
 fn wrong_xattr(name: &[u8], value: Option<&[u8]>) -> Option<&'static str> {
-    if !(1..=XATTR_NAME_MAX).contains(&name.len()) || name.contains(&0) {
-        return Some("an extended attribute's name has 1 to 255 bytes other than NUL");
+    if !(1..=STORED_NAME_MAX).contains(&name.len()) || name.contains(&0) {
+        return Some(
+            "an extended attribute's name has 1 to 255 bytes other than NUL, and a few more where it is hidden",
+        );
     }
     value
-        .is_some_and(|value| value.len() > XATTR_MAX)
-        .then_some("an extended attribute has at most 65536 bytes")
+        .is_some_and(|value| value.len() > STORED_XATTR_MAX)
+        .then_some("an extended attribute has at most 65536 bytes, and a few more where it is hidden")
 }
 
 fn wrong_name(at: &LinkName) -> Option<&'static str> {
     let name = &at.name[..];
-    let fits = (1..=NAME_MAX).contains(&name.len())
+    let fits = (1..=STORED_NAME_MAX).contains(&name.len())
         && !name.contains(&0)
         && !name.contains(&b'/')
         && name != b"."
         && name != b"..";
-    (!fits).then_some("a name has 1 to 255 bytes other than `/` and NUL, and is not `.` or `..`")
+    (!fits).then_some("a name has 1 to 255 bytes, and a few more where it is hidden, other than `/` and NUL, and is not `.` or `..`")
 }
 
 /// What makes no sense in a content.
@@ -94,5 +106,22 @@ pub(crate) fn wrong_content(content: &Content) -> Option<&'static str> {
         }
         _ if content.size > i64::MAX as u64 => Some("content of more bytes than there can be"),
         _ => None,
+    }
+}
+
+/// Whether a change, of a volume whose names lie open, is longer than its users can make one: stores themselves do not know
+/// what is hidden.
+pub(crate) fn is_too_long(change: &Mutation) -> bool {
+    let xattr = |name: &[u8], value: Option<&[u8]>| {
+        name.len() > XATTR_NAME_MAX || value.is_some_and(|value| value.len() > XATTR_MAX)
+    };
+    match change {
+        Mutation::Make(object) => {
+            object.target.len() > TARGET_MAX
+                || object.xattrs.iter().any(|(name, value)| xattr(name, Some(value)))
+        }
+        Mutation::SetXattr(_, name, value) => xattr(name, value.as_deref()),
+        Mutation::Link(at, _) | Mutation::Unlink(at) => at.name.len() > NAME_MAX,
+        _ => false,
     }
 }

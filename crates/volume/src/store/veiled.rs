@@ -1,0 +1,151 @@
+//! A store that does not know what things are called.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::history::{History, PastLink, Version};
+use super::veil::Veil;
+use super::{Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError};
+use crate::id::{NodeName, ObjectId, Seq};
+use crate::object::{ChunkId, LinkName, Stored, StoredLink, Time};
+
+/// A store of hidden names, as who has the key sees it.
+pub struct VeiledStore {
+    store: Arc<dyn MetaStore>,
+    veil: Veil,
+}
+
+impl VeiledStore {
+    /// Of one that keeps them hidden by this.
+    pub fn new(store: Arc<dyn MetaStore>, veil: Veil) -> Self {
+        Self { store, veil }
+    }
+
+    fn past(&self) -> Result<&dyn History, StoreError> {
+        let none = || StoreError::Denied("this store keeps no history".to_owned());
+        self.store.history().ok_or_else(none)
+    }
+
+    fn each<T, U>(
+        &self,
+        all: Vec<T>,
+        show: impl Fn(&Veil, T) -> Result<U, StoreError>,
+    ) -> Result<Vec<U>, StoreError> {
+        all.into_iter().map(|one| show(&self.veil, one)).collect()
+    }
+}
+
+fn stored(veil: &Veil, stored: Option<Stored>) -> Result<Option<Stored>, StoreError> {
+    stored.map(|stored| veil.show_stored(stored)).transpose()
+}
+
+fn past_link(veil: &Veil, past: PastLink) -> Result<PastLink, StoreError> {
+    Ok(PastLink { link: veil.show_link(past.link)?, ..past })
+}
+
+impl MetaStore for VeiledStore {
+    fn head(&self) -> Result<Seq, StoreError> {
+        self.store.head()
+    }
+
+    fn commit(
+        &self,
+        node: &NodeName,
+        token: u128,
+        items: &[Item],
+    ) -> Result<Vec<Result<Seq, Refused>>, StoreError> {
+        let hidden: Vec<Item> = items.iter().map(|item| self.veil.hide_item(item)).collect();
+        self.store.commit(node, token, &hidden)
+    }
+
+    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        self.each(self.store.get(ids)?, stored)
+    }
+
+    fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
+        self.veil.show_page(self.store.scan(from, most)?)
+    }
+
+    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
+        self.each(self.store.log_since(after, most)?, Veil::show_entry)
+    }
+
+    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError> {
+        self.store.places(chunks)
+    }
+
+    fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
+        self.store.known(chunks)
+    }
+
+    fn history(&self) -> Option<&dyn History> {
+        self.store.history().is_some().then_some(self)
+    }
+
+    fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {
+        self.store.wait(after, at_most)
+    }
+
+    fn lease(&self, node: &NodeName, ask: &LeaseAsk) -> Result<LeaseTold, StoreError> {
+        self.store.lease(node, ask)
+    }
+
+    fn wait_lease(&self, after: u64, acks: Option<u64>, at_most: Duration) -> Result<bool, StoreError> {
+        self.store.wait_lease(after, acks, at_most)
+    }
+}
+
+impl History for VeiledStore {
+    fn kept_since(&self) -> Result<Seq, StoreError> {
+        self.past()?.kept_since()
+    }
+
+    fn seq_at(&self, time: Time) -> Option<Result<Seq, StoreError>> {
+        match self.past() {
+            Ok(past) => past.seq_at(time),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn object_at(&self, id: ObjectId, at: Seq) -> Result<Option<Stored>, StoreError> {
+        stored(&self.veil, self.past()?.object_at(id, at)?)
+    }
+
+    fn objects_at(&self, ids: &[ObjectId], at: Seq) -> Result<Vec<Option<Stored>>, StoreError> {
+        self.each(self.past()?.objects_at(ids, at)?, stored)
+    }
+
+    fn link_at(&self, name: &LinkName, at: Seq) -> Result<Option<StoredLink>, StoreError> {
+        let link = self.past()?.link_at(&self.veil.hide_name(name), at)?;
+        link.map(|link| self.veil.show_link(link)).transpose()
+    }
+
+    /// In the order of the names as the store knows them: one that is the same each time.
+    fn links_at(
+        &self,
+        parent: ObjectId,
+        at: Seq,
+        after: &[u8],
+        most: usize,
+    ) -> Result<Vec<StoredLink>, StoreError> {
+        let hidden = match after {
+            b"" => Vec::new(),
+            name => self.veil.hide_name(&LinkName { parent, name: name.to_vec() }).name,
+        };
+        self.each(self.past()?.links_at(parent, at, &hidden, most)?, Veil::show_link)
+    }
+
+    fn versions(&self, id: ObjectId) -> Result<Vec<Version>, StoreError> {
+        self.each(self.past()?.versions(id)?, |veil, version| {
+            Ok(Version { stored: veil.show_stored(version.stored)?, ..version })
+        })
+    }
+
+    fn past_of_name(&self, name: &LinkName) -> Result<Vec<PastLink>, StoreError> {
+        self.each(self.past()?.past_of_name(&self.veil.hide_name(name))?, past_link)
+    }
+
+    fn past_names(&self, ids: &[ObjectId]) -> Result<Vec<PastLink>, StoreError> {
+        self.each(self.past()?.past_names(ids)?, past_link)
+    }
+}
