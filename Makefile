@@ -12,7 +12,7 @@ help:
 	@echo "make test     every test: units, the wire, real mounts, suites of others, the lab's short part"
 	@echo "make takeover  kill daemons for TIME=$(TIME), check what programs see, print how long they waited"
 	@echo "make crash    cut the power under ext4 images for TIME=$(TIME), at every write; goes on where it was stopped"
-	@echo "make simulate  nodes of a volume on a bad network, seed after seed from SEED on, for TIME=$(TIME)"
+	@echo "make simulate  nodes of a volume on bad networks and disks, seed after seed from SEED on, for TIME=$(TIME)"
 	@echo "make soak     all that has no end, in shares of TIME=$(TIME): a tree of FILES=$(FILES), crash, fuzz, takeover, models, data bases"
 	@echo "make bench    all published numbers, beside their peers; writes bench/report.html"
 	@echo "make lab      the mount tests on Debian's stock 6.12 kernel, in QEMU"

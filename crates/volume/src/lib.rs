@@ -10,6 +10,8 @@
 //!   store's, and what both last agreed on.
 
 pub mod content;
+#[doc(hidden)]
+pub mod fail;
 pub mod gateway;
 pub mod id;
 pub mod keep;

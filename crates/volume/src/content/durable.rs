@@ -13,6 +13,8 @@ use object_store::{
     PutOptions, PutPayload, PutResult, Result,
 };
 
+use crate::fail::{Point, point};
+
 /// See the [module](self). What it is made of renames a file in place without asking for it to be written.
 #[derive(Debug)]
 pub(super) struct Durable {
@@ -34,6 +36,7 @@ impl std::fmt::Display for Durable {
 
 /// The file, and the names on the way to it.
 fn write_out(root: &Path, path: &Path) -> std::io::Result<()> {
+    point(Point::PackStored)?;
     File::open(path)?.sync_all()?;
     let mut at = path.parent();
     while let Some(directory) = at {

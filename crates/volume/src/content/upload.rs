@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use crate::content::cut::{Cutter, direct, is_zero, push};
 use crate::content::pack::{Pack, encode};
 use crate::content::{ContentError, ContentStore, Cutting, DIRECT, PER_LIST, runtime, urgent};
+use crate::fail::{Point, point};
 use crate::object::{ChunkId, Content, Layout, Piece};
 use crate::store::values::PIECES_MAX;
 use crate::store::{MetaStore, Place, code};
@@ -201,6 +202,7 @@ impl<'a> Upload<'a> {
             return Ok(());
         }
         urgent::give_way();
+        failed(point(Point::PackClosed))?;
         while self.under_way.len() >= UNDER_WAY {
             self.landed()?;
         }
@@ -217,11 +219,18 @@ impl<'a> Upload<'a> {
     fn landed(&mut self) -> Result<(), ContentError> {
         match runtime().block_on(self.under_way.join_next()) {
             None => {}
-            Some(Ok(places)) => self.sent.chunks.extend(places?),
+            Some(Ok(places)) => {
+                self.sent.chunks.extend(places?);
+                failed(point(Point::PackLanded))?;
+            }
             Some(Err(error)) => return Err(ContentError::Unreachable(error.to_string())),
         }
         Ok(())
     }
+}
+
+fn failed(point: rustix::io::Result<()>) -> Result<(), ContentError> {
+    point.map_err(|errno| ContentError::Io(errno.into()))
 }
 
 fn chunk_of(piece: &Piece) -> Option<ChunkId> {

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::content::runtime;
+use crate::fail::{Point, point};
 use crate::id::Seq;
 use crate::keep::refs::spoken;
 use crate::keep::{KeepError, PAGE, Progress, retention};
@@ -63,6 +64,7 @@ pub fn collect(
         Some(history) => keeper.forget(ago(now, history.age), history.count)?,
         None => keeper.forgotten()?,
     };
+    stop(Point::GcForgot)?;
     let kept = retention(keeper)?;
     let up_to = match kept.age {
         Some(age) => match seq_at(&*volume.meta, ago(now, age)) {
@@ -73,6 +75,7 @@ pub fn collect(
         None => Seq(0),
     };
     let trimmed = keeper.trim(up_to, kept.versions)?;
+    stop(Point::GcTrimmed)?;
     let mut spoken = spoken(keeper, &*volume.meta, &volume.content, progress)?;
     if let Some((_, error)) = spoken.unread.pop() {
         return Err(error.into());
@@ -106,11 +109,13 @@ pub fn collect(
         }
         keeper.pardon(&pardon)?;
         keeper.condemn(&condemn, now)?;
+        stop(Point::GcCondemned)?;
         keeper.drop_chunks(&drop, before)?;
         done.condemned += condemn.len() as u64;
         done.dropped += drop.len() as u64;
         progress("chunks", done.live + done.condemned + done.dropped);
     }
+    stop(Point::GcDropped)?;
     let mut useless = Vec::new();
     let blobs = volume.content.blobs();
     runtime().block_on(async {
@@ -125,6 +130,7 @@ pub fn collect(
         }
         for blob in &useless {
             blobs.delete(&blob.key).await?;
+            stop(Point::GcRemoved)?;
             done.packs += 1;
             done.bytes += blob.size;
             progress("packs", done.packs);
@@ -133,6 +139,10 @@ pub fn collect(
     })?;
     done.stuck = done.stuck.saturating_sub(done.bytes);
     Ok(done)
+}
+
+fn stop(at: Point) -> Result<(), StoreError> {
+    point(at).map_err(|errno| StoreError::Unreachable(errno.to_string()))
 }
 
 fn ago(now: Time, age: Duration) -> Time {

@@ -9,6 +9,7 @@ use super::core::Core;
 use super::error::Done;
 use super::node::{Dirty, Node, State};
 use super::{Replica, Shared};
+use crate::fail::{Point, point};
 use crate::id::{ObjectId, Seq};
 use crate::object::{Content, Object, Stored};
 
@@ -54,6 +55,7 @@ impl Replica {
             let mut core = self.inner.core.lock();
             // What users changed before is not undone with it.
             shared.durable.commit(&mut core).map_err(|fail| fail.errno)?;
+            point(Point::ReplicaApply)?;
             let mut applying = Applying { core: &mut core, shared, stale: Vec::new(), failed: false };
             let done = work(&mut applying);
             let Applying { stale, failed, .. } = applying;
@@ -320,21 +322,21 @@ impl Core {
         shared: &Shared,
     ) -> Done<()> {
         let num = node.num;
-        if self.opens.get(&num).is_some_and(|open| open.writers > 0) {
+        // Who writes to a file that was deleted here goes on with that one.
+        let is_written = self.opens.get(&num).is_some_and(|open| open.writers > 0);
+        if is_written && !self.nameless.contains(&num) {
             return Err(Errno::BUSY.into());
         }
-        // The old backing file stays with those who read it.
+        // The old backing file stays with those who read it, and goes once this lasts: see `make_room`.
         self.latest = None;
-        shared.files.remove(num)?;
+        if node.state != State::Absent || self.opens.contains_key(&num) || shared.fetching.is_under_way(num) {
+            self.doom(num)?;
+        }
         self.opens.remove(&num);
         self.forget_present(num)?;
         node.size = content.size;
         node.maybe_dirty = false;
         node.state = State::Absent;
-        if content.size == 0 {
-            shared.files.create(num)?;
-            node.state = State::Complete;
-        }
         Ok(())
     }
 

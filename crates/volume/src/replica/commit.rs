@@ -16,6 +16,7 @@ use super::core::Core;
 use super::error::{Done, errno};
 use super::space::Going;
 use super::{Inner, Replica};
+use crate::fail::{OnDisk, Point, on_disk, point};
 
 /// Changes that are committed together, at most.
 pub(super) const MOST_CHANGES: u32 = 1024;
@@ -84,7 +85,11 @@ impl Durable {
         let mut synced = self.synced.lock();
         if *synced < commits {
             let all = self.commits.load(Ordering::Acquire);
-            self.log()?.sync_data()?;
+            point(Point::ReplicaSync)?;
+            let log = self.log()?;
+            log.sync_data()?;
+            on_disk(OnDisk::File(&log));
+            point(Point::ReplicaSynced)?;
             *synced = all;
         }
         Ok(())
@@ -142,7 +147,7 @@ impl Inner {
         Ok(self.shared.durable.commits.load(Ordering::Acquire))
     }
 
-    fn sync(&self) -> Result<(), Errno> {
+    pub(super) fn sync(&self) -> Result<(), Errno> {
         let commits = self.commit()?;
         let synced = self.shared.durable.sync_to(commits);
         synced.map_err(errno)
@@ -167,6 +172,7 @@ impl Inner {
                 tracing::warn!("cannot remove the contents of object {num}: {error}");
             }
         };
+        point(Point::ReapBegun)?;
         // Objects that are known still may come back at any time: only under the lock it is sure that they do not.
         let (gone, done) = self.change(|core, _| {
             core.begin()?;
@@ -190,6 +196,7 @@ impl Inner {
             Ok((gone, done))
         })?;
         gone.iter().for_each(|num| remove(*num));
+        point(Point::ReapRemoved)?;
         self.change(|core, _| {
             core.begin()?;
             let mut delete = core.db.prepare_cached("DELETE FROM doomed WHERE num = ?1")?;

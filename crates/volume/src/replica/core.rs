@@ -13,6 +13,7 @@ use super::node::{Dirty, Node, ROOT, State, kind_code, number};
 use super::space::{Recent, weight};
 use super::unsure::Unsure;
 use super::usage::Usage;
+use crate::fail::{Point, point};
 use crate::id::{ObjectId, Seq};
 use crate::object::{Content, Field, Kind, Object, Stored, Time};
 
@@ -116,6 +117,7 @@ impl Core {
             set.execute([self.here as i64])?;
         }
         self.save_usage()?;
+        point(Point::ReplicaCommit)?;
         self.db.prepare_cached("COMMIT")?.execute([])?;
         self.here_committed = self.here;
         self.in_transaction = false;
@@ -123,7 +125,7 @@ impl Core {
         if self.nodes.len() > MOST_NODES {
             self.nodes.clear();
         }
-        Ok(())
+        Ok(point(Point::ReplicaCommitted)?)
     }
 
     /// Undoes everything since the last commit.
@@ -138,6 +140,7 @@ impl Core {
         self.here = self.here_committed;
         self.load_pins().ok();
         self.reload_usage().ok();
+        self.load_unsure().ok();
     }
 
     /// Brings what is only in memory into the database, before it is asked for more than one object.

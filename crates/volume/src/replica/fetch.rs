@@ -17,6 +17,7 @@ use super::error::{Done, Fail, errno};
 use super::node::{State, number};
 use super::{Inner, Replica};
 use crate::content::urgent;
+use crate::fail::{Point, point};
 use crate::id::ObjectId;
 use crate::object::{Content, Layout};
 
@@ -119,6 +120,11 @@ impl Fetching {
         }
         flights.entry(num).or_default().push(0..u64::MAX);
         Flight { fetching: self, num, range: 0..u64::MAX }
+    }
+
+    /// Whether somebody brings any part of a file.
+    pub(super) fn is_under_way(&self, num: u64) -> bool {
+        self.flights.lock().contains_key(&num)
     }
 
     /// The same for a whole file that nobody brings any part of; does not wait.
@@ -245,6 +251,7 @@ impl Inner {
 
     /// The backing file of a content that comes.
     pub(super) fn empty(&self, num: u64, size: u64) -> Result<File, Errno> {
+        self.make_room(num)?;
         let file = self.shared.files.obtain(num).map_err(errno)?;
         if file.metadata().map_err(errno)?.len() != size {
             file.set_len(size).map_err(errno)?;
@@ -253,6 +260,7 @@ impl Inner {
     }
 
     pub(super) fn note_brought(&self, all: &[(u64, &Content, Range<u64>, &File)]) -> Result<(), Errno> {
+        point(Point::FetchBrought)?;
         let complete = self.change(|core, _| {
             let mut complete = Vec::new();
             for (num, content, range, file) in all {

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use super::ReplicaError;
 use super::core::NUMBERS_TOGETHER;
 use super::error::errno;
+use crate::fail::{OnDisk, on_disk};
 
 /// A file that is open.
 pub(super) struct Open {
@@ -109,7 +110,10 @@ impl Files {
 
     /// Has all files be on the disk.
     pub(super) fn sync_all(&self) -> Result<(), Errno> {
-        rustix::fs::syncfs(&self.data_dir()?)
+        let dir = self.data_dir()?;
+        rustix::fs::syncfs(&dir)?;
+        on_disk(OnDisk::All(&dir));
+        Ok(())
     }
 
     fn data_dir(&self) -> Result<File, Errno> {

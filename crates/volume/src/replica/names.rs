@@ -9,6 +9,7 @@ use super::core::Core;
 use super::error::{Done, Fail};
 use super::node::{Dirty, Node, ROOT, State, number};
 use super::{Replica, Shared};
+use crate::fail::{Point, point};
 use crate::id::{OwnerId, Seq};
 use crate::object::{Kind, Time};
 use crate::quota::Use;
@@ -394,7 +395,9 @@ impl Core {
             Some(Some((num, file))) => (num, Some(file)),
             Some(None) => {
                 let num = self.new_number()?;
-                (num, Some(shared.files.create(num)?))
+                let file = shared.files.create(num)?;
+                point(Point::ReplicaMade)?;
+                (num, Some(file))
             }
         };
         // Who makes a file opens it.
@@ -547,8 +550,7 @@ impl Core {
         }
         self.begin()?;
         if node.is_regular() {
-            self.db.prepare_cached("INSERT OR IGNORE INTO doomed VALUES (?1)")?.execute([num as i64])?;
-            self.has_doomed = true;
+            self.doom(num)?;
         }
         // What the store never had is in nothing that was agreed on.
         if node.made == Seq(0) || !self.is_in_base(num)? {
@@ -560,6 +562,9 @@ impl Core {
                 node.owner = stored.object.owner;
                 node.group = stored.object.group;
                 node.modified = stored.object.modified;
+                if node.is_regular() {
+                    node.size = stored.object.content.size;
+                }
                 self.set_xattrs(&mut node, &stored.object)?;
             }
             node.state = State::Absent;

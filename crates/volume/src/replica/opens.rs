@@ -16,6 +16,7 @@ use super::error::{Done, Fail, errno};
 use super::files::Open;
 use super::node::{Dirty, Node, State};
 use super::{Replica, Shared};
+use crate::fail::{OnDisk, Point, on_disk, point};
 use crate::id::Seq;
 use crate::object::Time;
 
@@ -54,6 +55,11 @@ impl Replica {
                     self.inner.make_one_sure(num)?;
                     continue;
                 }
+                if core.is_in_the_way(num).map_err(|fail| fail.errno)? {
+                    drop(core);
+                    self.inner.make_room(num)?;
+                    continue;
+                }
                 if !write || truncate || node.state == State::Complete {
                     break open(&mut core, &self.inner.shared, node, write, truncate, &mut mark)
                         .map_err(|fail| fail.errno)?;
@@ -63,16 +69,19 @@ impl Replica {
             self.want(num, 0..missing)?;
         };
         if mark {
-            if let Err(errno) = self.sync() {
+            if let Err(errno) = point(Point::ReplicaOpened).and_then(|()| self.sync()) {
                 self.close(num, write, opened.session);
                 return Err(errno);
             }
         } else if write {
             self.inner.shared.durable.changed();
         }
-        if truncate && let Err(error) = opened.file.set_len(0) {
-            self.close(num, write, opened.session);
-            return Err(errno(error));
+        if truncate {
+            let emptied = point(Point::ReplicaEmptied).map_err(std::io::Error::from);
+            if let Err(error) = emptied.and_then(|()| opened.file.set_len(0)) {
+                self.close(num, write, opened.session);
+                return Err(errno(error));
+            }
         }
         drop(alone);
         Ok(opened)
@@ -93,6 +102,7 @@ impl Replica {
                 core.discount_nameless(num)?;
             }
             let mut changed = false;
+            point(Point::ReplicaClosed)?;
             if write
                 && writers == 0
                 && let Some(node) = core.find(num)?
@@ -147,12 +157,17 @@ impl Replica {
                 Some(file) => Ok(file),
                 None => self.inner.shared.files.existing(num).map(Arc::new),
             };
-            let synced = file.and_then(|file| file.sync_all());
+            let synced = file.and_then(|file| {
+                file.sync_all()?;
+                on_disk(OnDisk::File(&file));
+                Ok(())
+            });
             let synced = synced.and_then(|()| match node.made == Seq(0) {
                 true => self.inner.shared.files.sync_name(num),
                 false => Ok(()),
             });
             synced.map_err(errno)?;
+            point(Point::ReplicaFileSynced)?;
             if let Some(open) = self.inner.core.lock().opens.get_mut(&num) {
                 open.synced |= open.writers > 0;
             }

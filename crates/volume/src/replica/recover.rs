@@ -9,6 +9,7 @@ use super::error::Fail;
 use super::files::{Files, unusable};
 use super::node::{Dirty, Node, ROOT, State, number};
 use super::{Options, ReplicaError, opens};
+use crate::fail::{Point, point};
 use crate::id::{ObjectId, OwnerId, Seq};
 use crate::object::Kind;
 
@@ -19,7 +20,9 @@ pub(super) fn recover(
     is_new: bool,
 ) -> Result<(), ReplicaError> {
     let failed = |fail: Fail| unusable(std::path::Path::new("the replica"), fail.errno.into());
-    if is_new {
+    // The machine may have died between the two steps of making one.
+    let is_begun = core.db.prepare("SELECT 1 FROM meta WHERE key = 'volume'")?.exists([])?;
+    if is_new || !is_begun {
         begin_empty(core, options).map_err(failed)?;
         core.doubt().map_err(failed)?;
         return core.commit().map_err(failed);
@@ -30,6 +33,7 @@ pub(super) fn recover(
     note_writes(core, files).map_err(failed)?;
     bury_nameless(core).map_err(failed)?;
     core.commit().map_err(failed)?;
+    point(Point::ReplicaRecovered).map_err(|errno| failed(errno.into()))?;
     remove_unknown(core, files)
 }
 

@@ -8,10 +8,11 @@ use std::collections::{HashMap, HashSet};
 use rusqlite::{Connection, OpenFlags, params};
 use rustix::io::Errno;
 
-use super::Replica;
 use super::core::Core;
 use super::error::Done;
 use super::node::{Node, ROOT, State, number};
+use super::{Inner, Replica};
+use crate::fail::{Point, point};
 use crate::id::Seq;
 
 /// Files take whole blocks.
@@ -154,12 +155,26 @@ impl Core {
         let before = self.here;
         self.begin()?;
         self.forget_present(num)?;
-        self.db.prepare_cached("INSERT OR IGNORE INTO doomed VALUES (?1)")?.execute([num as i64])?;
-        self.has_doomed = true;
+        self.doom(num)?;
         self.db.prepare_cached("DELETE FROM recent WHERE num = ?1")?.execute([num as i64])?;
         node.state = State::Absent;
         self.save(node);
         Ok(Some(before.saturating_sub(self.here)))
+    }
+
+    /// Its backing file, of which nothing is looked for any more, goes once that lasts.
+    pub(super) fn doom(&mut self, num: u64) -> Done<()> {
+        self.begin()?;
+        self.db.prepare_cached("INSERT OR IGNORE INTO doomed VALUES (?1)")?.execute([num as i64])?;
+        self.has_doomed = true;
+        Ok(())
+    }
+
+    /// Whether what is at the place of a file's contents is not for who opens it now.
+    pub(super) fn is_in_the_way(&mut self, num: u64) -> Done<bool> {
+        Ok(self.find(num)?.is_some_and(|node| node.state == State::Absent)
+            && !self.opens.contains_key(&num)
+            && self.db.prepare_cached("SELECT 1 FROM doomed WHERE num = ?1")?.exists([num as i64])?)
     }
 
     /// What is to become of the backing file of a doomed object.
@@ -169,6 +184,25 @@ impl Core {
             Some(node) if node.state != State::Absent => Going::Here,
             Some(_) if self.opens.contains_key(&num) => Going::Used,
             Some(_) => Going::Absent,
+        })
+    }
+}
+
+impl Inner {
+    /// Before contents come to a place where others were: those that read the others go on with them, and after a failure
+    /// either these or the others are known to be there.
+    pub(super) fn make_room(&self, num: u64) -> Result<(), Errno> {
+        if !self.read(|core| core.is_in_the_way(num))? {
+            return Ok(());
+        }
+        self.sync()?;
+        self.change(|core, shared| {
+            if core.is_in_the_way(num)? {
+                shared.files.remove(num)?;
+                core.begin()?;
+                core.db.prepare_cached("DELETE FROM doomed WHERE num = ?1")?.execute([num as i64])?;
+            }
+            Ok(())
         })
     }
 }
@@ -205,6 +239,7 @@ impl Replica {
                         left.push(num);
                     }
                 }
+                point(Point::EvictNoted)?;
                 Ok(freed)
             })?;
             // They take no blocks any more.

@@ -1,7 +1,7 @@
-//! Contents that came, and are not on the disk for sure.
+//! Contents that the store has, and that are not on the disk here for sure.
 //!
-//! Who waits for contents does not wait for the disk. What came is noted as unsure together with being here; after a
-//! crash of the machine it is fetched again. Before somebody writes to such a file it is made sure.
+//! Who waits for contents does not wait for the disk. What came is noted as unsure together with being here, and so is
+//! what was written here once the store has it; after a crash of the machine it is fetched again. Before somebody writes to such a file it is made sure.
 
 use std::collections::HashMap;
 
@@ -12,6 +12,7 @@ use super::Inner;
 use super::core::Core;
 use super::error::{Done, errno};
 use super::node::{State, number};
+use crate::fail::{OnDisk, Point, on_disk, point};
 
 /// Files that are made sure one by one; more at once by one call for the whole file system.
 const FEW: usize = 32;
@@ -40,6 +41,12 @@ impl Core {
             self.begin()?;
             self.db.prepare_cached("INSERT OR IGNORE INTO unsure VALUES (?1)")?.execute([num as i64])?;
         }
+        Ok(())
+    }
+
+    /// As the database says.
+    pub(super) fn load_unsure(&mut self) -> rusqlite::Result<()> {
+        self.unsure.files = Unsure::load(&self.db)?.files;
         Ok(())
     }
 
@@ -74,7 +81,7 @@ impl Core {
                 continue;
             };
             self.forget_present(num)?;
-            self.db.prepare_cached("INSERT OR IGNORE INTO doomed VALUES (?1)")?.execute([num as i64])?;
+            self.doom(num)?;
             node.state = State::Absent;
             self.save(node);
         }
@@ -93,6 +100,7 @@ impl Inner {
             1..=FEW => files.iter().try_for_each(|(num, _)| self.sync_backing(*num))?,
             _ => self.shared.files.sync_all()?,
         }
+        point(Point::FetchSure)?;
         self.change(|core, _| core.make_sure(&files))?;
         Ok(true)
     }
@@ -102,12 +110,17 @@ impl Inner {
         let as_of = self.core.lock().unsure.files.get(&num).copied();
         let Some(as_of) = as_of else { return Ok(()) };
         self.sync_backing(num)?;
+        point(Point::FetchSure)?;
         self.change(|core, _| core.make_sure(&[(num, as_of)]))
     }
 
     fn sync_backing(&self, num: u64) -> Result<(), Errno> {
         match self.shared.files.existing(num) {
-            Ok(file) => file.sync_data().map_err(errno),
+            Ok(file) => {
+                file.sync_data().map_err(errno)?;
+                on_disk(OnDisk::File(&file));
+                Ok(())
+            }
             // It left meanwhile.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(errno(error)),

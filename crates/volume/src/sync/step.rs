@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::fail::{Point, point};
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::Object;
 use crate::plan::{
@@ -94,7 +95,9 @@ impl<S: Site> Synchroniser<S> {
         if outbox.answered.is_some() {
             return Ok(());
         }
+        point(Point::OutboxKept)?;
         let answers = self.store.commit(&self.node, outbox.token, &outbox.items)?;
+        point(Point::OutboxAnswered)?;
         let accepted = answers.iter().filter_map(|answer| answer.as_ref().ok());
         outbox.answered = Some(accepted.copied().max().unwrap_or_default());
         step.sent += answers.iter().filter(|answer| answer.is_ok()).count();
@@ -127,6 +130,7 @@ impl<S: Site> Synchroniser<S> {
             Err(StoreError::Forgotten(_)) => return self.resync(step),
             entries => entries?,
         };
+        point(Point::LogRead)?;
         step.more = entries.len() == ENTRIES;
         for part in entries.chunks(TOGETHER) {
             let mut plans: Vec<(Seq, Box<Plan<'_>>)> = Vec::with_capacity(part.len());
@@ -147,6 +151,7 @@ impl<S: Site> Synchroniser<S> {
         }
         if outbox.as_ref().and_then(|outbox| outbox.answered).is_some_and(|answered| answered <= cursor) {
             outbox = None;
+            point(Point::LogApplied)?;
             self.site.set_outbox(None)?;
         }
         step.more |= outbox.is_some();
@@ -161,6 +166,7 @@ impl<S: Site> Synchroniser<S> {
         let (snapshot, at) = snapshot(&self.site, &*self.store, &own)?;
         let theirs = NodeName::store();
         let own = &mut own.as_slice();
+        point(Point::TreeRead)?;
         self.site.change(Some(at), &mut |trees, fresh| {
             match resync(trees, fresh, own, &snapshot, &theirs) {
                 // What became of them is not clear: they are as good as somebody else's.
@@ -171,6 +177,7 @@ impl<S: Site> Synchroniser<S> {
                 changes => changes,
             }
         })?;
+        point(Point::TreeApplied)?;
         self.site.set_outbox(None)?;
         step.received += snapshot.objects.len().max(1);
         step.more = true;

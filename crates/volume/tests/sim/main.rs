@@ -4,7 +4,8 @@
 //! everybody has synchronised, all nodes have the store's tree, and every content that a user wrote and that no user who
 //! saw it did away with is in the tree or shown in a conflict.
 //!
-//! `SEED=n` runs that one, and `LOG=1` says what happens in it; `SEEDS=n` so many; `TIME=s` goes on for so long from `SEED` on.
+//! `SEED=n` runs that one, and `LOG=1` says what happens in it; `SEEDS=n` so many; `TIME=s` goes on for so long from `SEED`
+//! on, or from what the file `STATE` says, which is kept.
 
 mod memory;
 mod net;
@@ -257,7 +258,9 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn nothing_is_lost_whatever_happens() {
-    let first = number("SEED").unwrap_or(0);
+    let state = std::env::var_os("STATE");
+    let kept = state.as_ref().and_then(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok());
+    let first = number("SEED").or(kept).unwrap_or(0);
     let until = number("TIME").map(|time| Instant::now() + Duration::from_secs(time));
     let count = number("SEEDS").unwrap_or(if number("SEED").is_some() && until.is_none() { 1 } else { 150 });
     let mut seed = first;
@@ -270,6 +273,9 @@ fn nothing_is_lost_whatever_happens() {
             Err(_) => failed.push(format!("SEED={seed}: panicked")),
         }
         seed += 1;
+        if let Some(file) = state.as_ref().filter(|_| failed.is_empty()) {
+            std::fs::write(file, format!("{seed}\n")).unwrap();
+        }
     }
     println!("{} seeds", seed - first);
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));

@@ -18,6 +18,7 @@ use super::error::Done;
 use super::node::number;
 use super::{Applying, Replica, ReplicaError};
 use crate::content::{ContentError, ContentStore};
+use crate::fail::{Point, point};
 use crate::id::Seq;
 use crate::object::{ChunkId, Content, Layout, Object, Piece};
 use crate::plan::{At, Conflict, Fresh, Num, Plan, PlanError, Sent, Side, Todo, Trees, keep_both, resolve};
@@ -239,6 +240,7 @@ impl Site for ReplicaSite {
     }
 
     fn send(&self, files: Vec<(Num, Object)>) -> Result<Vec<(Num, Option<(u64, Sent)>)>, SyncError> {
+        point(Point::SendBegun)?;
         // No plan is under way that was told of them.
         let mut known = self.known.lock();
         if known.len() >= MOST_KNOWN {
@@ -263,6 +265,7 @@ impl Site for ReplicaSite {
             read.push((num, is_whole.then_some((generation, content))));
         }
         let chunks: HashMap<ChunkId, _> = upload.finish().map_err(unsent)?.chunks.into_iter().collect();
+        point(Point::SendDone)?;
         let places = |content: &Content| -> Vec<_> {
             match &content.layout {
                 Layout::Inline(_) => Vec::new(),

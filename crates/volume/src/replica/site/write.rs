@@ -152,6 +152,7 @@ impl Writing<'_> {
             }
         };
         let seen = visible(&node);
+        let was_written = node.maybe_dirty || node.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
         let keeps = node.is_regular() && self.keeps(&node, object)?;
         if node.is_regular() && !keeps {
             let known = self.core.content(num)?;
@@ -177,6 +178,10 @@ impl Writing<'_> {
         self.core.set_xattrs(&mut node, object)?;
         node.dirty = differences(base, object, differs);
         node.maybe_dirty &= differs;
+        if keeps && was_written && !differs {
+            // Nobody may have asked for it to be on the disk.
+            self.core.note_unsure(num)?;
+        }
         match base {
             Some(base) => self.core.set_seqs(num, base)?,
             None => self.core.set_seqs(
@@ -367,9 +372,7 @@ impl Core {
         let is_used = node.links > 0 || self.nameless.contains(&num) || num == super::super::ROOT;
         if !is_used && !self.is_in_base(num)? {
             if node.is_regular() {
-                let mut doom = self.db.prepare_cached("INSERT OR IGNORE INTO doomed VALUES (?1)")?;
-                doom.execute([num as i64])?;
-                self.has_doomed = true;
+                self.doom(num)?;
             }
             self.erase(num)?;
         }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior, params};
 
+use crate::fail::{Point, point};
 use crate::id::{NodeName, ObjectId, Seq, VolumeName};
 use crate::object::{ChunkId, LinkName, Object, Stored, StoredLink, Time};
 use crate::store::apply::{Batch, Row, Rows};
@@ -159,6 +160,10 @@ fn latest(db: &Connection) -> Result<Time, StoreError> {
         .map_err(fault)
 }
 
+fn stop(at: Point) -> Result<(), StoreError> {
+    point(at).map_err(|errno| StoreError::Unreachable(errno.to_string()))
+}
+
 /// What SQLite says, as the caller has to understand it.
 fn fault(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
@@ -214,7 +219,9 @@ impl MetaStore for SqliteStore {
         let at = (self.clock)().max(latest(&batch)?);
         rows::write(&batch, node, at, &work.finish()).map_err(fault)?;
         remember(&batch, node, token, &answers).map_err(fault)?;
+        stop(Point::StoreCommit)?;
         batch.commit().map_err(fault)?;
+        stop(Point::StoreCommitted)?;
         drop(writer);
         let _held = self.committed.0.lock();
         self.committed.1.notify_all();

@@ -1,0 +1,181 @@
+//! A disk that loses what was not written out when the power fails.
+//!
+//! The replica says what it has written out. Of its database's log any beginning may be there after a failure that has all
+//! of that; of a backing file what was written out, what was in it at last, or parts of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+use parking_lot::Mutex;
+use rand::Rng as _;
+use rand::rngs::SmallRng;
+use shunt_volume::fail::{self, OnDisk};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crash {
+    /// What was committed is there.
+    Process,
+    /// What was written out is there, and perhaps more.
+    Power,
+}
+
+/// What is on a disk for sure.
+#[derive(Default)]
+struct Sure {
+    /// Of the log, so many bytes.
+    log: u64,
+    files: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+/// By directory.
+static DISKS: Mutex<BTreeMap<PathBuf, Sure>> = Mutex::new(BTreeMap::new());
+
+const LOG: &str = "replica.db-wal";
+
+fn written_out(what: OnDisk<'_>) {
+    let file = match what {
+        OnDisk::File(file) | OnDisk::All(file) => file,
+    };
+    let Ok(path) = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) else { return };
+    let mut disks = DISKS.lock();
+    let Some((dir, sure)) = disks.iter_mut().find(|(dir, _)| path.starts_with(dir)) else { return };
+    match what {
+        OnDisk::All(_) => sure.files = files(&dir.join("data")).unwrap(),
+        OnDisk::File(_) if path.ends_with(LOG) => sure.log = file.metadata().unwrap().len(),
+        // One that has no name any more is of no interest.
+        OnDisk::File(_) => drop(fs::read(&path).map(|bytes| sure.files.insert(path, bytes))),
+    }
+}
+
+fn files(data: &Path) -> io::Result<BTreeMap<PathBuf, Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    if !data.exists() {
+        return Ok(found);
+    }
+    for group in fs::read_dir(data)? {
+        for file in fs::read_dir(group?.path())? {
+            let path = file?.path();
+            found.insert(path.clone(), fs::read(path)?);
+        }
+    }
+    Ok(found)
+}
+
+pub struct Disk {
+    dir: PathBuf,
+    /// What is in files by accident, of which nobody was promised anything.
+    pub damaged: BTreeSet<Vec<u8>>,
+}
+
+impl Disk {
+    pub fn new(dir: PathBuf) -> Self {
+        static OBSERVED: Once = Once::new();
+        OBSERVED.call_once(|| fail::observe(Some(Box::new(written_out))));
+        DISKS.lock().insert(dir.clone(), Sure::default());
+        Self { dir, damaged: BTreeSet::new() }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// SQLite has brought its log into the database, and written both out.
+    pub fn closed(&self) {
+        DISKS.lock().get_mut(&self.dir).unwrap().log = 0;
+    }
+
+    /// The disk as it is after a failure, beside the one that somebody uses still: until [`swap`](Self::swap).
+    pub fn fail(&mut self, crash: Crash, rng: &mut SmallRng) {
+        let next = self.next();
+        fs::create_dir(&next).unwrap();
+        fs::rename(self.dir.join("data"), next.join("data")).ok();
+        fs::copy(self.dir.join("replica.db"), next.join("replica.db")).ok();
+        let log = fs::read(self.dir.join(LOG)).unwrap_or_default();
+        if crash == Crash::Process {
+            fs::write(next.join(LOG), log).unwrap();
+            return;
+        }
+        let mut disks = DISKS.lock();
+        let sure = disks.get_mut(&self.dir).unwrap();
+        let (least, most) = (sure.log.min(log.len() as u64), log.len() as u64);
+        let kept = match rng.random_range(0..3) {
+            0 => least,
+            1 => most,
+            _ => rng.random_range(least..=most),
+        };
+        fs::write(next.join(LOG), &log[..kept as usize]).unwrap();
+        let db = rusqlite::Connection::open(next.join("replica.db")).unwrap();
+        // There are no tables yet where nothing of it was written out.
+        db.execute("UPDATE meta SET value = 'another' WHERE key = 'boot'", []).ok();
+        drop(db);
+        sure.log = 0;
+        self.damaged.extend(damage(&self.dir, &next, sure, rng));
+        sure.files = files(&next.join("data")).unwrap();
+        sure.files = std::mem::take(&mut sure.files)
+            .into_iter()
+            .map(|(path, bytes)| (self.dir.join(path.strip_prefix(&next).unwrap()), bytes))
+            .collect();
+    }
+
+    /// Nobody uses the old one any more.
+    pub fn swap(&self) {
+        fs::remove_dir_all(&self.dir).unwrap();
+        fs::rename(self.next(), &self.dir).unwrap();
+    }
+
+    fn next(&self) -> PathBuf {
+        self.dir.with_extension("next")
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        DISKS.lock().remove(&self.dir);
+    }
+}
+
+/// What is in backing files instead.
+fn damage(dir: &Path, next: &Path, sure: &Sure, rng: &mut SmallRng) -> Vec<Vec<u8>> {
+    let here = |path: &Path| next.join(path.strip_prefix(dir).unwrap());
+    let mut damaged = Vec::new();
+    for (path, bytes) in files(&next.join("data")).unwrap() {
+        let known = sure.files.get(&dir.join(path.strip_prefix(next).unwrap()));
+        if known == Some(&bytes) {
+            continue;
+        }
+        let there = match rng.random_range(0..5) {
+            0 => continue,
+            1 => match known {
+                Some(known) => known.clone(),
+                None => {
+                    fs::remove_file(path).unwrap();
+                    continue;
+                }
+            },
+            2 => Vec::new(),
+            3 => bytes[..bytes.len() / 2].to_vec(),
+            _ => vec![0; bytes.len()],
+        };
+        fs::write(path, &there).unwrap();
+        damaged.push(there);
+    }
+    for (path, bytes) in &sure.files {
+        // That it was removed is not on the disk.
+        let path = here(path);
+        if !path.exists() && rng.random_range(0..3) == 0 {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bytes).unwrap();
+        }
+    }
+    damaged
+}
+
+/// A directory in memory, where there is one.
+pub fn scratch() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if File::open(memory).is_ok() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
+}

@@ -1,0 +1,129 @@
+//! Real replicas over a real store and a bad network, in one thread and by one seed.
+//!
+//! As the simulation of the plan (`tests/sim`), with all there is of a node but its threads: its database, its backing files
+//! and its disk, which loses what was not written out. Users change one tree while answers are lost, contents do not
+//! arrive, clocks differ, and nodes end at every point at which something lasts. Once all is well again, each content that
+//! was promised is in the tree or shown in a conflict; with both sides of each conflict kept, all nodes have one tree, and
+//! the volume and all replicas are sound.
+//!
+//! `SEED=n` runs that one, and `LOG=1` says what happens in it; `SEEDS=n` so many; `TIME=s` goes on for so long from `SEED`
+//! on, or from what the file `STATE` says, which is kept.
+#![cfg(any(debug_assertions, feature = "fail"))]
+
+mod disk;
+#[path = "../sim/net.rs"]
+mod net;
+mod node;
+mod sky;
+mod sound;
+mod tour;
+mod user;
+mod world;
+
+use std::time::{Duration, Instant};
+
+use disk::Crash;
+use parking_lot::Mutex;
+use rand::Rng as _;
+use shunt_volume::fail::{Point, arm, disarm};
+use sky::Way;
+use world::World;
+
+/// Points are the process's: who uses them is alone.
+pub static ALONE: Mutex<()> = Mutex::new(());
+
+fn run(seed: u64) -> Result<(), String> {
+    disarm();
+    let count = 2 + seed as usize % 2;
+    let mut world = World::new(seed, count);
+    let rounds = world.rng.random_range(5..40);
+    for _ in 0..rounds {
+        let n = world.rng.random_range(0..count);
+        if world.rng.random_range(0..12) == 0 {
+            let count = world.rng.random_range(0..8);
+            world.forget(count)?;
+        }
+        if world.rng.random_range(0..12) == 0 {
+            world.collect(Duration::from_secs(3600))?;
+        }
+        let cut = world.rng.random_range(0..4) == 0;
+        let way = match world.rng.random_range(0..8) {
+            0 => Way::Cut,
+            1 => Way::Silent,
+            _ => Way::Open,
+        };
+        let bad = world.rng.random_range(0..30);
+        world.nodes[n].weather(cut, bad, way);
+        let crash = if world.rng.random_range(0..3) == 0 { Crash::Power } else { Crash::Process };
+        if world.rng.random_range(0..3) == 0 {
+            let point = Point::ALL[world.rng.random_range(0..Point::ALL.len())];
+            let nth = world.rng.random_range(1..4);
+            log(|| format!("{point:?} fails, {nth}"));
+            arm(point, nth);
+        }
+        world.survive(n, crash, |world| {
+            for _ in 0..world.rng.random_range(0..8) {
+                let done = world.user(n).act();
+                done.map_err(|errno| format!("{}: a user is told {errno}", world.nodes[n].name))?;
+                if world.rng.random_range(0..3) == 0 {
+                    let done = world.nodes[n].replica().commit();
+                    done.map_err(|errno| format!("commit: {errno}"))?;
+                    world.user(n).committed();
+                }
+            }
+            for _ in 0..world.rng.random_range(0..4) {
+                world.step(n, false)?;
+            }
+            Ok(())
+        })?;
+        disarm();
+        match world.rng.random_range(0..20) {
+            0 => world.crash(n, Crash::Process)?,
+            1 => world.crash(n, Crash::Power)?,
+            2 => {
+                world.user(n).committed();
+                world.nodes[n].shut().map_err(|errno| format!("it does not end: {errno}"))?;
+                let World { nodes, rng, .. } = &mut world;
+                nodes[n].boot(rng).map_err(|error| error.to_string())?;
+            }
+            _ => sound::check(&world.nodes[n])?,
+        }
+    }
+    world.judge(seed.is_multiple_of(4))
+}
+
+/// What happens, for who looks at one seed.
+pub fn log(line: impl FnOnce() -> String) {
+    if std::env::var_os("LOG").is_some() {
+        eprintln!("{}", line());
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn nothing_is_lost_whatever_happens() {
+    let _alone = ALONE.lock();
+    let state = std::env::var_os("STATE");
+    let kept = state.as_ref().and_then(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok());
+    let first = number("SEED").or(kept).unwrap_or(0);
+    let until = number("TIME").map(|time| Instant::now() + Duration::from_secs(time));
+    let one = number("SEED").is_some() && until.is_none();
+    let count = number("SEEDS").unwrap_or(if one { 1 } else { 12 });
+    let (mut seed, mut failed) = (first, Vec::new());
+    while failed.len() < 5 && until.map_or(seed < first + count, |until| Instant::now() < until) {
+        match std::panic::catch_unwind(|| run(seed)) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => failed.push(format!("SEED={seed}: {error}")),
+            Err(_) => failed.push(format!("SEED={seed}: panicked")),
+        }
+        seed += 1;
+        if let Some(file) = state.as_ref().filter(|_| failed.is_empty()) {
+            std::fs::write(file, format!("{seed}\n")).unwrap();
+        }
+    }
+    println!("{} seeds of replicas", seed - first);
+    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+}

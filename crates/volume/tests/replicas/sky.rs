@@ -1,0 +1,87 @@
+//! Stored objects that are reached over a bad network.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{
+    Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, Result,
+};
+use parking_lot::Mutex;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    Open,
+    Cut,
+    /// What is sent arrives, and nobody is told.
+    Silent,
+}
+
+#[derive(Debug)]
+pub struct Sky {
+    pub objects: Arc<dyn ObjectStore>,
+    pub way: Mutex<Way>,
+}
+
+impl Sky {
+    fn pass(&self) -> Result<()> {
+        match *self.way.lock() {
+            Way::Cut => Err(lost()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn lost() -> Error {
+    Error::Generic { store: "sky", source: "the network is bad".into() }
+}
+
+impl std::fmt::Display for Sky {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.objects.fmt(f)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Sky {
+    async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.pass()?;
+        let done = self.objects.put_opts(at, payload, options).await?;
+        if *self.way.lock() == Way::Silent { Err(lost()) } else { Ok(done) }
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        _at: &Path,
+        _options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        Err(Error::NotImplemented)
+    }
+
+    async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
+        self.pass()?;
+        self.objects.get_opts(at, options).await
+    }
+
+    async fn delete(&self, at: &Path) -> Result<()> {
+        self.objects.delete(at).await
+    }
+
+    fn list(&self, below: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.objects.list(below)
+    }
+
+    async fn list_with_delimiter(&self, below: Option<&Path>) -> Result<ListResult> {
+        self.objects.list_with_delimiter(below).await
+    }
+
+    async fn copy(&self, _from: &Path, _to: &Path) -> Result<()> {
+        Err(Error::NotImplemented)
+    }
+
+    async fn copy_if_not_exists(&self, _from: &Path, _to: &Path) -> Result<()> {
+        Err(Error::NotImplemented)
+    }
+}
