@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{FallocateFlags, OFlags};
 use shunt_fuse::{
     Attributes, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno, Expiry,
-    Fallocate, FileHandle, FileRange, FileSystem, Handle, LockOwner, Name, NewNode, NodeId, OpenArgs, Opened,
-    ReadArgs, ReleaseArgs, RenameFlags, Request, SetAttributes, StatFs, StatxReply, Whence, WriteArgs,
-    WriteData, XattrReply, XattrSet,
+    Fallocate, FileHandle, FileRange, FileSystem, Handle, LockArgs, LockKind, LockOwner, LockRange, Name,
+    NewNode, NodeId, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameFlags, Request, SetAttributes, StatFs,
+    StatxReply, Whence, WriteArgs, WriteData, XattrReply, XattrSet,
 };
 use shunt_volume::object::Kind;
 use shunt_volume::replica::{Node, Quota, Rename, Set};
@@ -318,12 +318,29 @@ impl FileSystem for VolumeFs {
     async fn flush(
         &self,
         _request: &Request<'_>,
-        _node: NodeId,
+        node: NodeId,
         handle: FileHandle,
-        _owner: LockOwner,
+        owner: LockOwner,
     ) -> Result<(), Errno> {
-        // Locks are the kernel's own.
-        self.closing(&*self.files.get(handle)?).await
+        if is_past(node) {
+            return Ok(());
+        }
+        // Others have it before the lock ends: who gets that next opens what was closed here.
+        let closed = self.closing(&*self.files.get(handle)?).await;
+        if let Some(locks) = &self.locks {
+            locks.end(node.0, LockKind::Posix, owner);
+        }
+        closed
+    }
+
+    async fn getlk(&self, _request: &Request<'_>, node: NodeId, args: LockArgs) -> Result<LockRange, Errno> {
+        let locks = self.locks.as_ref().ok_or(Errno::NOSYS)?;
+        Ok(locks.get(live(node)?, &args))
+    }
+
+    async fn setlk(&self, _request: &Request<'_>, node: NodeId, args: LockArgs) -> Result<(), Errno> {
+        let locks = self.locks.as_ref().ok_or(Errno::NOSYS)?;
+        locks.set(live(node)?, &args).await
     }
 
     async fn release(&self, request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
@@ -333,6 +350,9 @@ impl FileSystem for VolumeFs {
         }
         if let Some(open) = self.files.remove(args.handle) {
             self.close(request, &open);
+        }
+        if let (Some(locks), Some(owner)) = (&self.locks, args.flock_owner) {
+            locks.end(node.0, LockKind::Flock, owner);
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ mod face;
 mod handles;
 mod leases;
 mod listing;
+mod locks;
 mod opens;
 mod owners;
 mod past;
@@ -49,6 +50,7 @@ pub struct VolumeFs {
     runner: Option<Arc<Runner>>,
     tender: Option<Tender>,
     leases: Option<Arc<Leases>>,
+    locks: Option<locks::Locks>,
     owners: Option<Box<dyn Owners>>,
     from: Option<Arc<FromStore>>,
     files: Handles<opens::OpenFile>,
@@ -74,6 +76,7 @@ impl VolumeFs {
             runner: None,
             tender: None,
             leases: None,
+            locks: None,
             owners: None,
             from: None,
             files: Handles::default(),
@@ -130,6 +133,12 @@ impl VolumeFs {
         self
     }
 
+    /// Has locks hold on all connected machines: to be said after [`leased_by`](Self::leased_by).
+    pub fn locking_for_all(mut self) -> Self {
+        self.locks = self.leases.clone().map(locks::Locks::new);
+        self
+    }
+
     /// How others hear of changes, if they do.
     pub fn leases(&self) -> Option<&Arc<Leases>> {
         self.leases.as_ref()
@@ -177,6 +186,8 @@ impl VolumeFs {
             | Capabilities::DO_READDIRPLUS
             | Capabilities::READDIRPLUS_AUTO;
         let config = Config::new(Profile::Passthrough).want(wanted);
+        let locks = Capabilities::POSIX_LOCKS | Capabilities::FLOCK_LOCKS;
+        let config = if self.locks.is_some() { config.require(locks) } else { config };
         if self.passthrough { config } else { config.without(Capabilities::PASSTHROUGH) }
     }
 

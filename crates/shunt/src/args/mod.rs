@@ -38,7 +38,7 @@ pub use size::Size;
 pub use takeover::TakeoverArg;
 pub use tree::VolumeTreeArgs;
 pub use volume::{
-    PinArgs, RoleArg, VolumeCheckArgs, VolumeCommand, VolumeCreateArgs, VolumeGcArgs, VolumeMountArgs,
-    VolumeStatusArgs,
+    LocksArg, PinArgs, RoleArg, VolumeCheckArgs, VolumeCommand, VolumeCreateArgs, VolumeGcArgs,
+    VolumeMountArgs, VolumeStatusArgs,
 };
 pub use wakeful::WakefulArg;

@@ -183,6 +183,10 @@ pub struct VolumeMountArgs {
     #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["uid_map", "gid_map"])]
     pub owner_table: Option<PathBuf>,
 
+    /// For whom locks (fcntl, flock) are: those of this machine, or of all that are connected and say the same
+    #[arg(long, value_enum, value_name = "HOW", default_value = "local")]
+    pub locks: LocksArg,
+
     /// Whether file data goes past the daemon
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub passthrough: PassthroughArg,
@@ -199,6 +203,15 @@ pub struct VolumeMountArgs {
 
     #[command(flatten)]
     pub mount: MountArgs,
+}
+
+/// For whom locks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LocksArg {
+    /// Programs of this machine
+    Local,
+    /// Programs of all machines that are connected and mount with it. Off the network there are none: ENOLCK
+    Leased,
 }
 
 /// How much of a volume is kept.

@@ -5,6 +5,7 @@
 //! opening costs nothing while nobody changed the object.
 
 mod arrivals;
+mod claims;
 mod debts;
 mod state;
 mod thread;
@@ -21,6 +22,7 @@ use crate::id::{NodeName, ObjectId, Seq};
 use crate::replica::Replica;
 use crate::store::{MetaStore, StoreError};
 use crate::sync::{Rounds, Runner, Waker};
+pub use claims::{Answer, Held};
 use debts::Debt;
 use state::State;
 pub use wait::Wait;

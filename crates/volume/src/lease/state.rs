@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use futures::channel::oneshot;
+
 use super::arrivals::{Foreign, Waiter};
+use super::claims::Claim;
 use super::debts::{Closing, Own};
 use crate::id::{ObjectId, Seq};
 
@@ -35,6 +38,12 @@ pub(super) struct State {
     pub(super) fresh: HashMap<u64, u64>,
     /// Files between the close and the end of the open.
     pub(super) closing: HashMap<u64, Closing>,
+    /// Of this node.
+    pub(super) claims: HashMap<u64, Claim>,
+    /// Of others.
+    pub(super) foreign_claims: HashMap<u64, ObjectId>,
+    /// Those who want one that was in their way to end.
+    pub(super) claim_waiters: Vec<oneshot::Sender<()>>,
     pub(super) to_free: Vec<(u64, Seq)>,
     pub(super) foreign: HashMap<u64, Foreign>,
     pub(super) arrivals: Vec<Waiter>,
@@ -67,6 +76,9 @@ impl State {
             by_object: HashMap::new(),
             fresh: HashMap::new(),
             closing: HashMap::new(),
+            claims: HashMap::new(),
+            foreign_claims: HashMap::new(),
+            claim_waiters: Vec::new(),
             to_free: Vec::new(),
             foreign: HashMap::new(),
             arrivals: Vec::new(),
@@ -104,6 +116,9 @@ impl State {
         self.by_object.clear();
         self.fresh.clear();
         self.closing.clear();
+        self.claims.clear();
+        self.foreign_claims.clear();
+        self.claim_waiters.clear();
         self.to_free.clear();
         self.foreign.clear();
         self.arrivals.clear();

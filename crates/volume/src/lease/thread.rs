@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use super::claims::is_claim;
 use super::state::State;
 use super::{Inner, LIFE, RENEW};
 use crate::content::runtime;
+use crate::id::Seq;
 use crate::store::{LeaseAsk, LeaseTold, StoreError};
 
 /// How long a wait for a hint is, and for an answer of others.
@@ -128,7 +130,12 @@ fn hear(inner: &Inner, ask: &LeaseAsk, told: &LeaseTold, before: Instant) {
 impl State {
     fn has_something_to_say(&self) -> bool {
         let woken = self.woken || self.valid.is_none();
-        woken || self.owes_ack || !self.to_free.is_empty() || self.own.values().any(|own| own.at.is_none())
+        let claims = self.claims.values().any(|claim| !claim.said);
+        woken
+            || claims
+            || self.owes_ack
+            || !self.to_free.is_empty()
+            || self.own.values().any(|own| own.at.is_none())
     }
 
     fn ask(&mut self) -> LeaseAsk {
@@ -143,6 +150,8 @@ impl State {
         if self.valid.is_some() {
             let new = self.own.iter().filter(|(_, own)| own.at.is_none());
             ask.take = new.map(|(lease, own)| (*lease, own.object)).collect();
+            let claims = self.claims.iter().filter(|(_, claim)| !claim.said);
+            ask.take.extend(claims.map(|(lease, claim)| (*lease, claim.on)));
             ask.free = std::mem::take(&mut self.to_free);
         }
         ask
@@ -153,6 +162,9 @@ impl State {
         if told.began {
             let (valid, company) = (self.valid, self.company);
             self.forget();
+            // Nobody waits for these any more, and nobody else would give them back.
+            let claims = ask.take.iter().filter(|(_, on)| is_claim(*on));
+            self.to_free.extend(claims.map(|(lease, _)| (*lease, Seq(0))));
             tracing::debug!(?valid, company, "a session of leases begins");
             self.began = (told.at, told.head);
             self.newest = 0;
@@ -165,8 +177,12 @@ impl State {
         }
         let mut taken = false;
         for event in &told.events {
-            taken |= self.hear(event);
+            match is_claim(event.object) {
+                true => self.hear_claim(event.lease, event.object, event.freed.is_some()),
+                false => taken |= self.hear(event),
+            }
         }
+        Inner::judge_claims(self, &ask.take);
         taken
     }
 }

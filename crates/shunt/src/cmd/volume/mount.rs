@@ -16,7 +16,7 @@ use shunt_volumefs::VolumeFs;
 
 use super::answers::Answers;
 use super::{extension, gateway, key, known, owners, quota, space, sync};
-use crate::args::{PassthroughArg, VolumeMountArgs};
+use crate::args::{LocksArg, PassthroughArg, VolumeMountArgs};
 use crate::base;
 use crate::cmd::print;
 use crate::daemon;
@@ -91,6 +91,10 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         .tended_by(tender)
         .with_past(past, from.clone())
         .fetched_by(from);
+    let fs = match args.locks {
+        LocksArg::Leased => fs.locking_for_all(),
+        LocksArg::Local => fs,
+    };
     let fs = match (table, owners::mapped(args)?) {
         (Some(table), _) => fs.owned_as(Box::new(table)),
         (None, Some(owners)) => fs.owned_as(owners),

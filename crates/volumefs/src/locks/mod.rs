@@ -1,0 +1,181 @@
+//! `--locks leased`: locks that hold on all connected machines.
+//!
+//! On one machine a lock is of the bytes that it names; towards the others the machine holds a [claim](shunt_volume::lease)
+//! on the whole file: a shared one while all locks of it are shared, else an exclusive one.
+
+mod table;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::channel::oneshot;
+use parking_lot::Mutex;
+use shunt_fuse::{Errno, LockArgs, LockKind, LockOwner, LockRange, LockType};
+use shunt_volume::lease::{Answer, Held, Leases};
+
+use table::Table;
+
+#[derive(Default)]
+struct File {
+    table: Table,
+    claim: Option<Held>,
+    /// Somebody waits for an answer about a claim: one at a time.
+    asks: bool,
+    waiters: Vec<oneshot::Sender<()>>,
+}
+
+impl File {
+    fn wake(&mut self) {
+        for waiter in self.waiters.drain(..) {
+            let _ = waiter.send(());
+        }
+    }
+}
+
+/// Locks of a volume.
+pub(crate) struct Locks {
+    leases: Arc<Leases>,
+    files: Mutex<HashMap<u64, File>>,
+}
+
+enum Next {
+    Done(Result<(), Errno>),
+    /// A lock of somebody else on this machine is in the way.
+    Conflict(oneshot::Receiver<()>),
+    /// Another one asks for a claim: that is answered soon.
+    Soon(oneshot::Receiver<()>),
+    Claim(bool),
+}
+
+/// One who asks for a claim. Dropped in the middle (the caller was interrupted), others go on.
+struct Asking<'a>(&'a Locks, u64);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let mut files = self.0.files.lock();
+        if let Some(file) = files.get_mut(&self.1) {
+            file.asks = false;
+            file.wake();
+        }
+        self.0.tidy(&mut files, self.1);
+    }
+}
+
+impl Locks {
+    pub(crate) fn new(leases: Arc<Leases>) -> Self {
+        Self { leases, files: Mutex::default() }
+    }
+
+    /// What is in the way of a lock; of another machine's only that it is there.
+    pub(crate) fn get(&self, num: u64, args: &LockArgs) -> LockRange {
+        let free = LockRange { kind: LockType::Unlock, ..args.range };
+        if let Some(found) = self.files.lock().get(&num).and_then(|file| file.table.conflict(args)) {
+            return found;
+        }
+        let exclusive = args.range.kind == LockType::Write;
+        match self.leases.is_claimed(num, exclusive) {
+            true => LockRange { start: 0, end: u64::MAX >> 1, kind: LockType::Write, pid: 0 },
+            false => free,
+        }
+    }
+
+    /// Sets, or waits for, a lock.
+    pub(crate) async fn set(&self, num: u64, args: &LockArgs) -> Result<(), Errno> {
+        if args.range.kind == LockType::Unlock {
+            self.change(num, |table| _ = table.set(args));
+            return Ok(());
+        }
+        let mut asking = None;
+        loop {
+            match self.step(num, args, asking.is_some()) {
+                Next::Done(done) => return done,
+                Next::Conflict(_) if !args.wait => return Err(Errno::AGAIN),
+                Next::Conflict(wait) => {
+                    drop(asking.take());
+                    let _ = wait.await;
+                }
+                Next::Soon(wait) => {
+                    let _ = wait.await;
+                }
+                Next::Claim(exclusive) => {
+                    // Until the lock is set: a claim without one would be given back.
+                    asking.get_or_insert(Asking(self, num));
+                    let answer = self.leases.claim(num, exclusive).ok_or(Errno::NOLCK)?;
+                    match answer.await.map_err(|_| Errno::NOLCK)? {
+                        Answer::Held(held) => self.take(num, held),
+                        Answer::Busy(_) if !args.wait => return Err(Errno::AGAIN),
+                        Answer::Busy(freed) => {
+                            drop(asking.take());
+                            let _ = freed.await;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// `asks`: it is this caller who asks for a claim.
+    fn step(&self, num: u64, args: &LockArgs, asks: bool) -> Next {
+        let mut files = self.files.lock();
+        let file = files.entry(num).or_default();
+        if file.table.conflict(args).is_some() {
+            let (wake, wait) = oneshot::channel();
+            file.waiters.push(wake);
+            return Next::Conflict(wait);
+        }
+        let held = file.claim.filter(|held| self.leases.holds(*held));
+        if held.is_none() && !file.table.is_empty() {
+            // This machine was cut off: others may have had the file meanwhile.
+            return Next::Done(Err(Errno::IO));
+        }
+        let exclusive = args.range.kind == LockType::Write;
+        if held.is_some_and(|held| held.exclusive || !exclusive) {
+            let set = file.table.set(args);
+            file.wake();
+            return Next::Done(if set { Ok(()) } else { Err(Errno::NOLCK) });
+        }
+        if file.asks && !asks {
+            let (wake, wait) = oneshot::channel();
+            file.waiters.push(wake);
+            return Next::Soon(wait);
+        }
+        file.asks = true;
+        Next::Claim(exclusive)
+    }
+
+    /// Puts a claim in the place of the one before.
+    fn take(&self, num: u64, held: Held) {
+        let before = self.files.lock().entry(num).or_default().claim.replace(held);
+        if let Some(before) = before {
+            self.leases.release(before);
+        }
+    }
+
+    /// A descriptor was closed: all of its owner's.
+    pub(crate) fn end(&self, num: u64, kind: LockKind, owner: LockOwner) {
+        self.change(num, |table| table.end(kind, owner));
+    }
+
+    fn change(&self, num: u64, change: impl FnOnce(&mut Table)) {
+        let mut files = self.files.lock();
+        if let Some(file) = files.get_mut(&num) {
+            change(&mut file.table);
+            file.wake();
+        }
+        self.tidy(&mut files, num);
+    }
+
+    /// Gives back a claim that nothing here needs any more.
+    fn tidy(&self, files: &mut HashMap<u64, File>, num: u64) {
+        let Some(file) = files.get_mut(&num).filter(|file| file.table.is_empty() && !file.asks) else {
+            return;
+        };
+        if let Some(held) = file.claim.take() {
+            self.leases.release(held);
+        }
+        file.waiters.retain(|waiter| !waiter.is_canceled());
+        if file.waiters.is_empty() {
+            files.remove(&num);
+        }
+    }
+}

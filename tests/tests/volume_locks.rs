@@ -1,0 +1,149 @@
+//! `--locks leased`: locks that hold on all connected machines.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
+use rustix::io::Errno;
+use shunt_tests::cmd::within;
+use shunt_tests::volume::Mount;
+use shunt_tests::{Volume, needs_mount, needs_tools, sh};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const SHARED: FlockOperation = FlockOperation::NonBlockingLockShared;
+const EXCLUSIVE: FlockOperation = FlockOperation::NonBlockingLockExclusive;
+const UNLOCK: FlockOperation = FlockOperation::Unlock;
+
+fn two(volume: &Volume) -> (Mount, Mount) {
+    let mounts = ["ant", "bee"].map(|node| volume.mount_as_with(node, &["--locks", "leased"]));
+    let met = |mount: &Mount| mount.status()["connected"] == true && mount.status()["others"] == 1;
+    assert!(within(PATIENCE, || mounts.iter().all(met)), "they do not meet");
+    let [ant, bee] = mounts;
+    fs::write(ant.at().join("lock"), "").unwrap();
+    assert!(within(PATIENCE, || bee.at().join("lock").exists()), "the file does not come");
+    (ant, bee)
+}
+
+fn open(mount: &Mount) -> File {
+    File::options().read(true).write(true).open(mount.at().join("lock")).unwrap()
+}
+
+fn waits(lock: &Path) -> Command {
+    let mut waits = Command::new("flock");
+    waits.arg(lock).args(["echo", "mine"]).stdout(Stdio::null());
+    waits
+}
+
+#[test]
+fn two_machines_exclude_each_other() {
+    needs_mount!();
+    let volume = Volume::new();
+    let (ant, bee) = two(&volume);
+    let locks: [fn(&File, FlockOperation) -> rustix::io::Result<()>; 2] =
+        [|file, how| flock(file, how), |file, how| fcntl_lock(file, how)];
+    for lock in locks {
+        let (one, other) = (open(&ant), open(&bee));
+        // The end of a file that was closed is told a moment later.
+        assert!(within(PATIENCE, || lock(&one, EXCLUSIVE).is_ok()));
+        assert_eq!(lock(&other, EXCLUSIVE), Err(Errno::AGAIN));
+        assert_eq!(lock(&other, SHARED), Err(Errno::AGAIN));
+        lock(&one, UNLOCK).unwrap();
+        let mine = |kind| within(PATIENCE, || lock(&other, kind).is_ok());
+        assert!(mine(SHARED));
+        lock(&one, SHARED).unwrap();
+        assert_eq!(lock(&one, EXCLUSIVE), Err(Errno::AGAIN));
+        // It goes with its file.
+        drop(one);
+        assert!(mine(EXCLUSIVE));
+    }
+    // On one machine, too.
+    let (one, other) = (open(&ant), open(&ant));
+    assert!(within(PATIENCE, || flock(&one, EXCLUSIVE).is_ok()));
+    assert_eq!(flock(&other, SHARED), Err(Errno::AGAIN));
+}
+
+#[test]
+fn who_waits_gets_it_and_sees_what_was_done() {
+    needs_mount!();
+    needs_tools!("flock");
+    let volume = Volume::new();
+    let (ant, bee) = two(&volume);
+    fs::write(ant.at().join("count"), "0\n").unwrap();
+    let line = "for i in $(seq 20); do flock lock sh -c 'n=$(cat count); echo $((n + 1)) > count'; done";
+    std::thread::scope(|scope| {
+        for mount in [&ant, &bee] {
+            scope.spawn(move || sh(mount.at(), line).ok());
+        }
+    });
+    let counted = || fs::read_to_string(bee.at().join("count")).unwrap();
+    assert_eq!(counted(), "40\n");
+}
+
+#[test]
+fn who_waits_can_be_interrupted_and_leaves_nothing() {
+    needs_mount!();
+    needs_tools!("flock");
+    let volume = Volume::new();
+    let (ant, bee) = two(&volume);
+    let held = open(&ant);
+    flock(&held, EXCLUSIVE).unwrap();
+    let mut waiter = waits(&bee.at().join("lock")).spawn().unwrap();
+    assert!(!within(Duration::from_millis(500), || waiter.try_wait().unwrap().is_some()), "it does not wait");
+    let start = Instant::now();
+    waiter.kill().unwrap();
+    waiter.wait().unwrap();
+    assert!(start.elapsed() < shunt_tests::pace::limit(Duration::from_secs(5)));
+    let mut waiter = waits(&bee.at().join("lock")).spawn().unwrap();
+    drop(held);
+    assert!(within(PATIENCE, || waiter.try_wait().unwrap().is_some_and(|status| status.success())));
+    let again = open(&ant);
+    assert!(within(PATIENCE, || flock(&again, EXCLUSIVE).is_ok()));
+}
+
+#[test]
+fn locks_end_with_the_machine_that_has_them() {
+    needs_mount!();
+    let volume = Volume::new();
+    let (ant, bee) = two(&volume);
+    let held = open(&ant);
+    flock(&held, EXCLUSIVE).unwrap();
+    let other = open(&bee);
+    assert_eq!(flock(&other, EXCLUSIVE), Err(Errno::AGAIN));
+    ant.kill();
+    assert!(within(PATIENCE, || flock(&other, EXCLUSIVE).is_ok()));
+    drop(held);
+}
+
+#[test]
+fn off_the_network_there_are_no_locks() {
+    needs_mount!();
+    let volume = Volume::new();
+    let (ant, bee) = two(&volume);
+    let (held, none) = (open(&ant), open(&ant));
+    flock(&held, SHARED).unwrap();
+    ant.set_online(false);
+    let other = open(&bee);
+    assert!(within(PATIENCE, || flock(&other, EXCLUSIVE).is_ok()), "it was given up");
+    // This one was lost; others may have had it.
+    assert_eq!(flock(&none, SHARED), Err(Errno::IO));
+    flock(&held, UNLOCK).unwrap();
+    assert_eq!(flock(&none, SHARED), Err(Errno::NOLCK));
+    flock(&other, UNLOCK).unwrap();
+    ant.set_online(true);
+    assert!(within(PATIENCE, || flock(&none, EXCLUSIVE).is_ok()));
+}
+
+#[test]
+fn locks_of_one_machine_are_the_default() {
+    needs_mount!();
+    let volume = Volume::new();
+    let (ant, bee) = (volume.mount_as("ant"), volume.mount_as("bee"));
+    fs::write(ant.at().join("lock"), "").unwrap();
+    assert!(within(PATIENCE, || bee.at().join("lock").exists()));
+    let (one, other) = (open(&ant), open(&bee));
+    flock(&one, EXCLUSIVE).unwrap();
+    flock(&other, EXCLUSIVE).unwrap();
+}
