@@ -11,6 +11,7 @@
 #![cfg(any(debug_assertions, feature = "fail"))]
 
 mod disk;
+mod killed;
 #[path = "../sim/net.rs"]
 mod net;
 mod node;
