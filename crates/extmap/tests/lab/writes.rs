@@ -34,6 +34,12 @@ pub fn is_free(image: &Path) -> bool {
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
+/// No mount and no daemon has the block device for itself.
+fn is_unclaimed(device: &Path) -> bool {
+    let exclusive = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL;
+    rustix::fs::open(device, exclusive, rustix::fs::Mode::empty()).is_ok()
+}
+
 pub fn check(image: &Path) {
     run("e2fsck", &["-fn", image.to_str().unwrap()]);
 }
@@ -131,6 +137,7 @@ fn a_block_device_is_written_past_its_cache() {
             }
             assert_eq!(mount.requests("write") + mount.requests("read"), 0);
             drop(mount);
+            assert!(super::ended::eventually(|| is_unclaimed(&path)), "the device stays in use");
             check(&path);
         }
         let kernel = Mount::kernel(&path, "/tmp/kernel", "ro");
