@@ -312,7 +312,9 @@ fn a_volume_comes_back_whose_daemon_was_killed() {
     let ant = site.tree("ant");
     ant.write("volumes/team.toml", "");
     ant.has(&["team at team"]);
+    // What nobody synced may go with a daemon that is killed.
     fs::write(ant.at("team/file"), "kept").unwrap();
+    File::open(ant.at("team/file")).unwrap().sync_all().unwrap();
     Mount::of(&ant.at("team")).kill();
     assert!(ant.is_mounted(".tree"));
     assert!(within(PATIENCE, || fs::read_to_string(ant.at("team/file")).is_ok_and(|text| text == "kept")));
