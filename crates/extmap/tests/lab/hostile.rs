@@ -81,6 +81,9 @@ fn files_of_others_are_refused() {
     assert_eq!(call(control, 3, &push(-1, 1, 0)), Err(Errno::BADF));
 }
 
+/// Of the interface.
+const VERSION: u64 = 2;
+
 #[test]
 fn calls_are_checked() {
     if !module_is_here() {
@@ -108,14 +111,16 @@ fn calls_are_checked() {
     assert_eq!(call(control, 2, &[BLOCK, 2, 0]), Err(Errno::INVAL));
     assert_eq!(call(control, 2, &[BLOCK, 0, 1]), Err(Errno::INVAL));
     assert_eq!(call(control, 2, &[BLOCK, 1, 0]), Err(Errno::ROFS));
-    assert_eq!(call(control, 1, &[1, 4096, 0]), Err(Errno::BUSY));
+    assert_eq!(call(control, 1, &[VERSION, 4096, 0]), Err(Errno::BUSY));
     assert_eq!(call(control, 9, &[0]), Err(Errno::NOTTY));
     let fresh = File::options().read(true).write(true).open("/dev/shunt_extmap").unwrap();
     assert_eq!(call(fresh.as_raw_fd(), 2, &[BLOCK, 0, 0]), Err(Errno::NOTCONN));
-    assert_eq!(call(fresh.as_raw_fd(), 1, &[2 | (fd as u64) << 32, 4096, 0]), Err(Errno::PROTO));
-    assert_eq!(call(fresh.as_raw_fd(), 1, &[1 | 0xffff_ffff << 32, 4096, 0]), Err(Errno::BADF));
+    for other in [VERSION - 1, VERSION + 1] {
+        assert_eq!(call(fresh.as_raw_fd(), 1, &[other | (fd as u64) << 32, 4096, 0]), Err(Errno::PROTO));
+    }
+    assert_eq!(call(fresh.as_raw_fd(), 1, &[VERSION | 0xffff_ffff << 32, 4096, 0]), Err(Errno::BADF));
     let device = disk.device.as_raw_fd() as u64;
-    assert_eq!(call(fresh.as_raw_fd(), 1, &[1 | device << 32, 4096 | 1 << 32, 0]), Err(Errno::INVAL));
+    assert_eq!(call(fresh.as_raw_fd(), 1, &[VERSION | device << 32, 4096 | 1 << 32, 0]), Err(Errno::INVAL));
     // A file of the module is nobody's to change, and no device.
     assert!(file.as_fd().try_clone_to_owned().is_ok());
     assert_eq!(rustix::fs::fchmod(&file, 0o777.into()), Err(Errno::PERM));
