@@ -18,19 +18,12 @@ use crate::log;
 /// More than the one line that is expected.
 const MAX_LINE: u64 = 64 << 10;
 
-/// Starts `argv` again in the background and returns the line that it says when it serves.
+/// Starts `argv` again in the background and returns the line that it says when it serves. The command and the name of the
+/// program are its first `words`.
 ///
 /// # Errors
 /// The failure of that process, or how it ended without a word.
-pub fn launch(argv: &[OsString]) -> Result<String> {
-    launch_command(argv, 2)
-}
-
-/// The same for a command whose name, with that of the program, has so many words.
-///
-/// # Errors
-/// As of [`launch`].
-pub fn launch_command(argv: &[OsString], words: usize) -> Result<String> {
+pub fn launch(argv: &[OsString], words: usize) -> Result<String> {
     let ([program, command @ ..], rest) = argv.split_at(words.min(argv.len())) else {
         return Err(failed("there is nothing to start"));
     };

@@ -16,7 +16,6 @@ use crate::args::{CacheArg, KillprivArg, PassthroughArg, ids};
 use crate::cli::MirrorArgs;
 use crate::daemon;
 use crate::error::{Code, Failure, Result, failed};
-use crate::log;
 use crate::report::Watch;
 use crate::serve::{self, Held, Service};
 
@@ -34,17 +33,7 @@ pub fn run(args: &MirrorArgs, argv: &[OsString]) -> Result<ExitCode> {
             None => take_over(args, hand_over),
         }));
     }
-    if args.mount.background {
-        return Ok(daemon::run(&args.mount.log, || serve(args, argv)));
-    }
-    if args.mount.daemon {
-        let line = daemon::launch(argv)?;
-        super::print(format!("{line}\n"))?;
-    } else {
-        log::start(&args.mount.log)?;
-        serve(args, argv)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    super::serve_as_told(&args.mount, argv, 2, || serve(args, argv))
 }
 
 /// Opens the source, mounts it, and serves.

@@ -18,8 +18,10 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use crate::args::MountArgs;
 use crate::cli::Command;
 use crate::error::{Result, failed};
+use crate::{daemon, log};
 
 /// Runs a command; `argv` is what it was parsed from.
 pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
@@ -37,6 +39,27 @@ pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
         Command::Man { dir } => man::run(dir.as_deref())?,
         Command::Outside { mountpoint } => return Ok(crate::sandbox::outside::main(&mountpoint)),
         Command::Guardian { .. } => return Ok(guardian::run()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Serves in this process, or with `--daemon` in one of its own, started by this one. The command and the name of the program
+/// are the first `words` of `argv`.
+fn serve_as_told(
+    mount: &MountArgs,
+    argv: &[OsString],
+    words: usize,
+    serve: impl FnOnce() -> Result<()>,
+) -> Result<ExitCode> {
+    if mount.background {
+        return Ok(daemon::run(&mount.log, serve));
+    }
+    if mount.daemon {
+        let line = daemon::launch(argv, words)?;
+        print(format!("{line}\n"))?;
+    } else {
+        log::start(&mount.log)?;
+        serve()?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -12,10 +12,8 @@ use shunt_fuse::mount::bdi::BdiTuning;
 
 use super::{Ext4MountArgs, Image, data, disk, extension, memory, read_times};
 use crate::args::PlaceArgs;
-use crate::cmd::print;
-use crate::daemon;
+use crate::cmd::serve_as_told;
 use crate::error::{Result, failed};
-use crate::log;
 use crate::sandbox;
 use crate::serve::{self, Block, Held, Service};
 
@@ -23,17 +21,7 @@ use crate::serve::{self, Block, Held, Service};
 pub(super) const NO_TAKEOVER: &str = "ext4 cannot be taken over yet";
 
 pub fn run(args: &Ext4MountArgs, argv: &[OsString]) -> Result<ExitCode> {
-    if args.mount.background {
-        return Ok(daemon::run(&args.mount.log, || serve(args)));
-    }
-    if args.mount.daemon {
-        let line = daemon::launch(argv)?;
-        print(format!("{line}\n"))?;
-    } else {
-        log::start(&args.mount.log)?;
-        serve(args)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    serve_as_told(&args.mount, argv, 2, || serve(args))
 }
 
 /// Opens the image, mounts it, and serves.

@@ -18,10 +18,8 @@ use super::answers::Answers;
 use super::{extension, gateway, key, known, owners, quota, space, sync};
 use crate::args::{LocksArg, PassthroughArg, VolumeMountArgs};
 use crate::base;
-use crate::cmd::print;
-use crate::daemon;
+use crate::cmd::serve_as_told;
 use crate::error::{Code, Failure, Result, failed, usage};
-use crate::log;
 use crate::report::VolumeReport;
 use crate::serve::{self, Held, Service};
 
@@ -35,17 +33,7 @@ const LOOKS: usize = 10;
 const NO_TAKEOVER: &str = "volumes cannot be taken over yet";
 
 pub fn run(args: &VolumeMountArgs, argv: &[OsString]) -> Result<ExitCode> {
-    if args.mount.background {
-        return Ok(daemon::run(&args.mount.log, || serve(args)));
-    }
-    if args.mount.daemon {
-        let line = daemon::launch_command(argv, WORDS)?;
-        print(format!("{line}\n"))?;
-    } else {
-        log::start(&args.mount.log)?;
-        serve(args)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    serve_as_told(&args.mount, argv, WORDS, || serve(args))
 }
 
 /// Opens the replica, mounts it, and serves.

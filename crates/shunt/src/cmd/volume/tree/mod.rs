@@ -19,11 +19,9 @@ use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_volumefs::TreeFs;
 
 use crate::args::VolumeTreeArgs;
-use crate::cmd::print;
+use crate::cmd::serve_as_told;
 use crate::control::VolumeAsk;
-use crate::daemon;
 use crate::error::Result;
-use crate::log;
 use crate::serve::{self, Held, Service};
 use keeper::Keeper;
 use plan::Plan;
@@ -35,17 +33,7 @@ const WORDS: usize = 3;
 const NO_TAKEOVER: &str = "trees of volumes cannot be taken over";
 
 pub fn run(args: &VolumeTreeArgs, argv: &[OsString]) -> Result<ExitCode> {
-    if args.mount.background {
-        return Ok(daemon::run(&args.mount.log, || serve(args)));
-    }
-    if args.mount.daemon {
-        let line = daemon::launch_command(argv, WORDS)?;
-        print(format!("{line}\n"))?;
-    } else {
-        log::start(&args.mount.log)?;
-        serve(args)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    serve_as_told(&args.mount, argv, WORDS, || serve(args))
 }
 
 fn serve(args: &VolumeTreeArgs) -> Result<()> {
