@@ -15,17 +15,20 @@ mod killed;
 #[path = "../sim/net.rs"]
 mod net;
 mod node;
+#[path = "../sim/seeds.rs"]
+mod seeds;
 mod sky;
 mod sound;
 mod tour;
 mod user;
 mod world;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use disk::Crash;
 use parking_lot::Mutex;
 use rand::Rng as _;
+pub use seeds::log;
 use shunt_volume::fail::{Point, arm, disarm};
 use sky::Way;
 use world::World;
@@ -93,38 +96,8 @@ fn run(seed: u64) -> Result<(), String> {
     world.judge(seed.is_multiple_of(4))
 }
 
-/// What happens, for who looks at one seed.
-pub fn log(line: impl FnOnce() -> String) {
-    if std::env::var_os("LOG").is_some() {
-        eprintln!("{}", line());
-    }
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 #[test]
 fn nothing_is_lost_whatever_happens() {
     let _alone = ALONE.lock();
-    let state = std::env::var_os("STATE");
-    let kept = state.as_ref().and_then(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok());
-    let first = number("SEED").or(kept).unwrap_or(0);
-    let until = number("TIME").map(|time| Instant::now() + Duration::from_secs(time));
-    let one = number("SEED").is_some() && until.is_none();
-    let count = number("SEEDS").unwrap_or(if one { 1 } else { 12 });
-    let (mut seed, mut failed) = (first, Vec::new());
-    while failed.len() < 5 && until.map_or(seed < first + count, |until| Instant::now() < until) {
-        match std::panic::catch_unwind(|| run(seed)) {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => failed.push(format!("SEED={seed}: {error}")),
-            Err(_) => failed.push(format!("SEED={seed}: panicked")),
-        }
-        seed += 1;
-        if let Some(file) = state.as_ref().filter(|_| failed.is_empty()) {
-            std::fs::write(file, format!("{seed}\n")).unwrap();
-        }
-    }
-    println!("{} seeds of replicas", seed - first);
-    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+    seeds::each("seeds of replicas", 12, run);
 }

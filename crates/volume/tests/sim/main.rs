@@ -9,16 +9,17 @@
 
 mod memory;
 mod net;
+mod seeds;
 mod user;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use memory::{Memory, State};
 use net::Net;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
+pub use seeds::log;
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, Object, Time};
 use shunt_volume::plan::{ROOT, Tree, Trees as _};
@@ -245,38 +246,7 @@ fn describe(state: &State) -> String {
     lines.join("\n")
 }
 
-/// What happens, for who looks at one seed.
-pub fn log(line: impl FnOnce() -> String) {
-    if std::env::var_os("LOG").is_some() {
-        eprintln!("{}", line());
-    }
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 #[test]
 fn nothing_is_lost_whatever_happens() {
-    let state = std::env::var_os("STATE");
-    let kept = state.as_ref().and_then(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok());
-    let first = number("SEED").or(kept).unwrap_or(0);
-    let until = number("TIME").map(|time| Instant::now() + Duration::from_secs(time));
-    let count = number("SEEDS").unwrap_or(if number("SEED").is_some() && until.is_none() { 1 } else { 150 });
-    let mut seed = first;
-    let mut failed = Vec::new();
-    while failed.len() < 5 && until.map_or(seed < first + count, |until| Instant::now() < until) {
-        let outcome = std::panic::catch_unwind(|| run(seed));
-        match outcome {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => failed.push(format!("SEED={seed}: {error}")),
-            Err(_) => failed.push(format!("SEED={seed}: panicked")),
-        }
-        seed += 1;
-        if let Some(file) = state.as_ref().filter(|_| failed.is_empty()) {
-            std::fs::write(file, format!("{seed}\n")).unwrap();
-        }
-    }
-    println!("{} seeds", seed - first);
-    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+    seeds::each("seeds", 150, run);
 }

@@ -1,0 +1,42 @@
+//! Seed after seed, of the simulations: from `SEED` on, or where `STATE` says that the last call ended; `SEEDS` of them, or for
+//! `TIME` seconds.
+
+use std::time::{Duration, Instant};
+
+/// After so many that fail it ends.
+const MOST_FAILURES: usize = 5;
+
+/// What happens, for who looks at one seed.
+pub fn log(line: impl FnOnce() -> String) {
+    if std::env::var_os("LOG").is_some() {
+        eprintln!("{}", line());
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Runs them, `count` where nothing else is said, and asserts that none failed.
+pub fn each(what: &str, count: u64, run: impl Fn(u64) -> Result<(), String> + std::panic::RefUnwindSafe) {
+    let state = std::env::var_os("STATE");
+    let kept = state.as_ref().and_then(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok());
+    let first = number("SEED").or(kept).unwrap_or(0);
+    let until = number("TIME").map(|time| Instant::now() + Duration::from_secs(time));
+    let one = number("SEED").is_some() && until.is_none();
+    let count = number("SEEDS").unwrap_or(if one { 1 } else { count });
+    let (mut seed, mut failed) = (first, Vec::new());
+    while failed.len() < MOST_FAILURES && until.map_or(seed < first + count, |until| Instant::now() < until) {
+        match std::panic::catch_unwind(|| run(seed)) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => failed.push(format!("SEED={seed}: {error}")),
+            Err(_) => failed.push(format!("SEED={seed}: panicked")),
+        }
+        seed += 1;
+        if let Some(file) = state.as_ref().filter(|_| failed.is_empty()) {
+            std::fs::write(file, format!("{seed}\n")).unwrap();
+        }
+    }
+    println!("{} {what}", seed - first);
+    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+}
