@@ -20,7 +20,7 @@ pub fn image(name: &str, megabytes: u64, mkfs: &[&str], fill: impl FnOnce(&Path)
     path
 }
 
-fn noise(seed: u64, length: usize) -> Vec<u8> {
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let word = || {
         state ^= state << 13;

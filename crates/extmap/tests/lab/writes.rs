@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::disk::{Mount, forget_caches, module_is_here, run};
+use super::ext4::noise;
 
 /// A fresh image.
 pub fn image(name: &str, megabytes: u64, mkfs: &[&str]) -> PathBuf {
@@ -49,17 +50,6 @@ pub fn found(image: &Path, name: &str) -> Vec<u8> {
     forget_caches();
     let kernel = Mount::kernel(image, "/tmp/kernel", "ro,loop");
     fs::read(kernel.path(name)).unwrap()
-}
-
-pub fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let word = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    std::iter::repeat_with(word).flatten().take(length).collect()
 }
 
 #[test]

@@ -11,8 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::disk::{BLOCK, Mount, module_is_here, run};
 use super::ended::eventually;
-use super::ext4::image as filled;
-use super::writes::{check, found, image, is_free, mount, noise, unmount};
+use super::ext4::{image as filled, noise};
+use super::writes::{check, found, image, is_free, mount, unmount};
 
 /// A daemon in the foreground.
 fn start(image: &Path) -> Child {

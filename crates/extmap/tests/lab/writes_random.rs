@@ -8,19 +8,9 @@ use std::path::Path;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
+use super::dice::Dice;
 use super::disk::{BLOCK, Mount, module_is_here};
 use super::writes::{found, image, mount, unmount};
-
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
-    }
-}
 
 /// A change of a file, the same wherever it is made.
 #[derive(Debug, Clone, Copy)]
@@ -122,7 +112,7 @@ fn random_changes_are_the_same_as_the_kernels() {
     for (seed, form) in [(0x9e37_79b9_7f4a_7c15, &[][..]), (0xc2b2_ae3d_27d4_eb4f, &["-b", "1024"])] {
         let (ours, theirs) = (image("ours", 64, form), image("theirs", 64, form));
         let (shunt, kernel) = (mount(&ours), Mount::kernel(&theirs, "/tmp/kernel2", "loop"));
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let names = ["one", "two"];
         for name in names {
             fs::write(shunt.path(name), "").unwrap();

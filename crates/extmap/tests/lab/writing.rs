@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use shunt_extmap::{Ask, Connection, Extent, MappedFile};
 
+use super::dice::Dice;
 use super::disk::{BLOCK, Disk, module_is_here};
 
 /// What a file system knows of a file.
@@ -143,17 +144,6 @@ fn with_giver(disk: &Disk, blocks: u64, run: impl FnOnce(&Arc<Giver>)) {
     ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
-    }
-}
-
 fn again(file: &File, flags: i32) -> File {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     File::options().read(true).write(true).custom_flags(flags).open(path).unwrap()
@@ -209,7 +199,7 @@ fn what_is_written_is_read_and_told() {
         with_giver(&disk, 8192, |giver| {
             let (mapped, file) = giver.file(0);
             let (direct, synced) = (again(&file, libc::O_DIRECT), again(&file, libc::O_DSYNC));
-            let (mut model, mut dice) = (Vec::new(), Dice(seed));
+            let (mut model, mut dice) = (Vec::new(), Dice::new(seed));
             for step in 0..200 {
                 let offset = dice.roll(LARGEST);
                 let long = dice.roll(4) == 0;
