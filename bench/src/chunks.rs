@@ -1,6 +1,6 @@
 //! One file, in pieces of 8 KiB, as bonnie++ goes through it.
 //!
-//! Done here and not by bonnie++, which tells nothing of what takes less than half a second.
+//! bonnie++ itself tells nothing of what takes less than half a second.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;

@@ -3,6 +3,7 @@
 
 mod area;
 mod bench;
+mod bonnie;
 mod cgroup;
 mod chunks;
 mod cli;

@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::process::Command;
+use std::time::Duration;
 
 use shunt_tests::cmd::within;
 use shunt_tests::rules::{ALL_CASES, Rules};
@@ -46,6 +47,27 @@ fn what_was_done_is_there_again() {
         let entry = entry.unwrap();
         assert_eq!(entry.ino(), fs::symlink_metadata(entry.path()).unwrap().ino());
     }
+}
+
+/// The kernel knows all of a file that was made through it; it asks once, for all, whether there is a time of birth.
+#[test]
+fn attributes_of_new_files_are_not_asked_for() {
+    needs_mount!();
+    let volume = Volume::new();
+    let mount = volume.mount(&[]);
+    let path = |at: u32| mount.at().join(format!("file{at}"));
+    (0..100).for_each(|at| drop(File::create_new(path(at)).unwrap()));
+    // What a synchroniser sends is nothing new to the kernel.
+    assert!(within(Duration::from_secs(20), || mount.status()["pending"] == 0), "{}", mount.status());
+    let asked = || {
+        let requests = &mount.stat()["requests"];
+        let count = |name: &str| requests[name]["count"].as_u64().unwrap_or(0);
+        count("getattr") + count("statx") + count("lookup")
+    };
+    let before = asked();
+    (0..100).for_each(|at| assert_eq!(fs::metadata(path(at)).unwrap().len(), 0));
+    let requests = asked() - before;
+    assert!(requests < 10, "{requests} requests");
 }
 
 #[test]

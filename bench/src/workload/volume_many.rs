@@ -59,6 +59,8 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
             });
             rows[at].record(peer, Ok(Sample { value, seconds: 0.0, requests: None }));
         }
+        // The disk may not have inodes for both.
+        std::fs::remove_dir_all(&at)?;
     }
     for row in &mut rows {
         row.notes.push(format!(

@@ -9,7 +9,7 @@ use shunt_fuse::{
     Attributes, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno, Expiry,
     Fallocate, FileHandle, FileRange, FileSystem, Handle, LockArgs, LockKind, LockOwner, LockRange, Name,
     NewNode, NodeId, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameFlags, Request, SetAttributes, StatFs,
-    StatxReply, Whence, WriteArgs, WriteData, XattrReply, XattrSet,
+    Whence, WriteArgs, WriteData, XattrReply, XattrSet,
 };
 use shunt_volume::object::Kind;
 use shunt_volume::replica::{Node, Quota, Rename, Set};
@@ -106,6 +106,7 @@ impl FileSystem for VolumeFs {
         }
     }
 
+    // Not statx: a kernel that knows it asks each file once for its time of birth, which volumes do not keep.
     async fn getattr(
         &self,
         _request: &Request<'_>,
@@ -113,17 +114,6 @@ impl FileSystem for VolumeFs {
         _handle: Option<FileHandle>,
     ) -> Result<(Attributes, Expiry), Errno> {
         self.attributes(node)
-    }
-
-    async fn statx(
-        &self,
-        _request: &Request<'_>,
-        node: NodeId,
-        _handle: Option<FileHandle>,
-        _mask: u32,
-    ) -> Result<StatxReply, Errno> {
-        let (attributes, expiry) = self.attributes(node)?;
-        Ok(StatxReply { attributes, expiry })
     }
 
     async fn setattr(
