@@ -1,10 +1,11 @@
 //! Noticing that a server is dying, before it is dead.
 //!
-//! The socket closes with the last thread. A thread that tells the kernel to drop pages can be stuck until a request is
-//! answered that the dying server had read: it would wait for its own successor. Such threads do nothing to the file
-//! system below, so the next server need not wait for them. It does wait for all others: what they are at in the
-//! kernel is carried through to its end. No descriptor tells of this (a pidfd of the first thread waits for the others
-//! since Linux 6.15), so it is looked for.
+//! The socket closes with the last thread. A thread that tells the kernel to drop pages or a name can be stuck until a
+//! request is answered that the dying server had read: whoever made it holds the lock of the file, or of the directory. It
+//! would wait for its own successor; and without one nobody would ever end the connection, so it, the caller, and all who
+//! look at either in /proc would hang for good. Such threads do nothing to the file system below, so the next server need not
+//! wait for them. It does wait for all others: what they are at in the kernel is carried through to its end. No descriptor
+//! tells of this (a pidfd of the first thread waits for the others since Linux 6.15), so it is looked for.
 
 use std::time::Duration;
 
@@ -15,6 +16,9 @@ pub(crate) const NOTIFIER: &str = "shunt-notify";
 
 /// How often is looked: the pause where it comes to that. A server that dies as usual is noticed at once.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
+
+/// The same where no other server is to follow.
+pub(super) const SELDOM: Duration = Duration::from_secs(2);
 
 /// A server.
 #[derive(Debug, Clone, Copy)]

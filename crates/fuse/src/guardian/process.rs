@@ -13,7 +13,7 @@ use rustix::net::{SendFlags, send};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::death::{LOOK, Life};
+use super::death::{LOOK, Life, SELDOM};
 use super::held::Held;
 use super::link;
 use super::removal::{Watched, take_away};
@@ -34,7 +34,7 @@ pub(super) struct Book {
     pub(super) held: Held,
     /// How to start another server: how many crashes are too many, and its arguments.
     pub(super) restart: Option<(u32, Vec<OsString>)>,
-    /// The server, where another one is to follow it.
+    /// The server.
     life: Option<Life>,
     /// The server ends on purpose.
     ending: bool,
@@ -83,8 +83,6 @@ impl Book {
             }
             (Some(Message::Restart { crashes, arguments }), _) => {
                 self.restart = Some((crashes, arguments));
-                // The first server started us.
-                self.life = rustix::process::getppid().map(Life::of);
                 return;
             }
             (Some(Message::Ending), _) => {
@@ -141,7 +139,9 @@ pub fn main() -> ExitCode {
         log("standard input is not the server's socket; do not start this by hand");
         return ExitCode::FAILURE;
     }
-    let mut book = Book { serving: true, ..Book::default() };
+    // The first server started us.
+    let life = rustix::process::getppid().map(Life::of);
+    let mut book = Book { serving: true, life, ..Book::default() };
     follow(stdin.as_fd(), &mut book, None);
     let mut succession = Succession::new(oom_score.unwrap_or(0));
     while book.to_be_continued().is_some() {
@@ -177,7 +177,9 @@ fn follow(socket: BorrowedFd<'_>, book: &mut Book, deadline: Option<Instant>) {
     let mut buf = vec![0; MAX];
     loop {
         let deadline = deadline.filter(|_| !book.serving);
-        if !wait(socket, deadline, book.life) {
+        // Somebody waits for the next server.
+        let pause = if book.restart.is_some() { LOOK } else { SELDOM };
+        if !wait(socket, deadline, book.life, pause) {
             return;
         }
         match link::receive(socket, &mut buf) {
@@ -195,14 +197,14 @@ fn follow(socket: BorrowedFd<'_>, book: &mut Book, deadline: Option<Instant>) {
 }
 
 /// Waits until there is something to be read. Tells `false` where there will be nothing.
-fn wait(socket: BorrowedFd<'_>, deadline: Option<Instant>, life: Option<Life>) -> bool {
+fn wait(socket: BorrowedFd<'_>, deadline: Option<Instant>, life: Option<Life>, pause: Duration) -> bool {
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let time = left.into_iter().chain(life.map(|_| LOOK)).min();
+        let time = left.into_iter().chain(life.map(|_| pause)).min();
         if says_something(socket, time) {
             return true;
         }
-        let late = left.is_some_and(|left| left <= LOOK);
+        let late = left.is_some_and(|left| left <= pause);
         if late || life.is_some_and(Life::is_as_good_as_over) {
             // What it said comes first, also what it said between the two looks: that it ends on purpose.
             return says_something(socket, Some(Duration::ZERO));

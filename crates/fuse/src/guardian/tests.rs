@@ -47,7 +47,20 @@ fn play_the_server() {
         "released" => guardian.release(watch).unwrap(),
         _ => guardian.confirm(watch, &mounted.mount).unwrap(),
     }
+    if role_name == "notifying" {
+        let device = mounted.device.try_clone().unwrap();
+        std::thread::Builder::new().name(death::NOTIFIER.into()).spawn(move || drop_a_name(device)).unwrap();
+    }
     say("ready");
+}
+
+/// Tells the kernel to drop a name of the top directory once somebody asks for one there, who gets no answer.
+fn drop_a_name(device: OwnedFd) {
+    let mut device = std::fs::File::from(device);
+    let mut request = vec![0; 1 << 20];
+    std::io::Read::read(&mut device, &mut request).unwrap();
+    let notice = shunt_fuse_abi::build::notify::inval_entry(1, b"name", Default::default());
+    device.write_all(&notice.to_vec()).unwrap();
 }
 
 struct Server {
@@ -126,6 +139,39 @@ fn who_waits_for_a_killed_server_gets_an_error() {
     }
     server.kill();
     assert!(matches!(user.join().unwrap(), Some(libc::ECONNABORTED | libc::ENOTCONN)));
+}
+
+/// One of its threads waits in the kernel for the directory, which whoever waits for the server's answer has locked.
+#[test]
+fn a_server_that_cannot_end_is_noticed() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mut server = Server::start("notifying", &place);
+    let mount = MountPoint::find(&place.path()).unwrap();
+    let path = place.path();
+    let user = std::thread::spawn(move || std::fs::create_dir(path.join("name")).unwrap_err().raw_os_error());
+    let tasks = PathBuf::from(format!("/proc/{}/task", server.child.id()));
+    let is_stuck = |task: std::fs::DirEntry| {
+        std::fs::read_to_string(task.path().join("stat")).is_ok_and(|stat| stat.contains(") D "))
+    };
+    while !std::fs::read_dir(&tasks).unwrap().any(|task| is_stuck(task.unwrap())) {
+        std::thread::yield_now();
+    }
+    server.child.kill().unwrap();
+    let start = Instant::now();
+    let limit = shunt_tests::pace::limit(Duration::from_secs(5));
+    while alive(server.guardian) && start.elapsed() < limit {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let was_noticed = place.line().is_none();
+    if !was_noticed {
+        // Or nothing of this would ever end.
+        mount.abort().unwrap();
+    }
+    assert!(matches!(user.join().unwrap(), Some(libc::ECONNABORTED | libc::ENOTCONN)));
+    assert!(was_noticed);
 }
 
 #[test]
