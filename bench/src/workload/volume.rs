@@ -116,7 +116,10 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         fs::remove_dir_all(&native)?;
         done?;
         let nothing = Setting { ground: Ground::Disk, descriptors: None, prepare: &|_| Ok(()) };
-        measure_data(bench, &Stage::set(bench, Peer::SHUNT, nothing)?.root, MIRROR, &mut rows)?;
+        let mirror = Stage::set(bench, Peer::SHUNT, nothing)?;
+        measure_names(bench, &mirror.root, MIRROR, &mut rows)?;
+        measure_data(bench, &mirror.root, MIRROR, &mut rows)?;
+        drop(mirror);
         let mounted = Mounted::new(bench)?;
         measure(bench, &mounted.at, SHUNT, &mut rows)?;
     }
