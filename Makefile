@@ -5,7 +5,7 @@ CARGO ?= cargo
 
 FILES ?= 2000000
 
-.PHONY: help build demo test takeover crash simulate soak bench lab lab-debug extmap-race fuzz lint install uninstall clean
+.PHONY: help build demo test takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint install uninstall clean
 
 help:
 	@echo "make demo     mirror this repository: native against mirrored speed, and what the daemon saw"
@@ -13,6 +13,7 @@ help:
 	@echo "make takeover  kill daemons for TIME=$(TIME), check what programs see, print how long they waited"
 	@echo "make crash    cut the power under ext4 images for TIME=$(TIME), at every write; goes on where it was stopped"
 	@echo "make simulate  nodes of a volume on bad networks and disks, seed after seed from SEED on, for TIME=$(TIME)"
+	@echo "make volume-soak  users on three machines with real servers, while networks, daemons and servers fail, for TIME=$(TIME)"
 	@echo "make soak     all that has no end, in shares of TIME=$(TIME): a tree of FILES=$(FILES), crash, fuzz, takeover, models, data bases"
 	@echo "make bench    all published numbers, beside their peers; writes bench/report.html"
 	@echo "make lab      the mount tests on Debian's stock 6.12 kernel, in QEMU"
@@ -40,6 +41,9 @@ crash:
 
 simulate:
 	@scripts/simulate $(TIME) $(SEED)
+
+volume-soak:
+	@scripts/volume-soak $(TIME)
 
 soak:
 	@scripts/soak $(TIME) $(FILES)

@@ -1,5 +1,6 @@
 //! Servers of others that tests speak to: a PostgreSQL and an S3 of their own, gone with the test.
 
+use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -13,17 +14,25 @@ use crate::User;
 const NOBODY: u32 = 65_534;
 
 /// Ends its server, and removes what it wrote, when it is dropped, and also when the process ends in any other way: the
-/// shell around the server reads from a pipe that nobody writes to.
+/// shell around the server reads from a pipe. What is written to that has it end the server by a signal, or start it again.
 struct Guarded {
+    dir: PathBuf,
     shell: Child,
     pipe: Option<ChildStdin>,
 }
 
 impl Guarded {
-    fn start(dir: PathBuf, program: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+    fn begin(dir: PathBuf, program: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let log = std::fs::File::create(dir.join("log")).expect("a log");
         let script = r#"dir=$1; shift; "$@" </dev/null & server=$!
-            cat >/dev/null; kill -INT $server; wait $server; rm -rf "$dir""#;
+            while read -r word; do
+                case $word in
+                    start) "$@" </dev/null & server=$! ;;
+                    *) kill -$word $server; wait $server; server=; echo >ended ;;
+                esac
+            done
+            [ -z "$server" ] || { kill -INT $server; wait $server; }
+            rm -rf "$dir""#;
         let mut shell = Command::new("sh")
             .args(["-c", script, "sh"])
             .arg(&dir)
@@ -37,7 +46,19 @@ impl Guarded {
             .spawn()
             .expect("sh");
         let pipe = shell.stdin.take();
-        Self { shell, pipe }
+        Self { dir, shell, pipe }
+    }
+
+    fn say(&mut self, word: &str) {
+        writeln!(self.pipe.as_mut().expect("a pipe"), "{word}").expect("the shell around a server");
+    }
+
+    /// Ends it by a signal, and waits until it has ended.
+    fn stop(&mut self, signal: &str) {
+        let ended = self.dir.join("ended");
+        let _ = std::fs::remove_file(&ended);
+        self.say(signal);
+        patiently(&format!("the end by {signal}"), &self.dir, || ended.exists());
     }
 }
 
@@ -52,7 +73,7 @@ fn patiently(what: &str, dir: &Path, ready: impl Fn() -> bool) {
     let begun = Instant::now();
     while !ready() {
         let log = || std::fs::read_to_string(dir.join("log")).unwrap_or_default();
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what} does not start: {}", log());
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what} does not come: {}", log());
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -71,7 +92,7 @@ fn free_port() -> u16 {
 pub struct Postgres {
     dir: PathBuf,
     port: u16,
-    _server: Guarded,
+    server: Guarded,
 }
 
 impl Postgres {
@@ -123,15 +144,37 @@ impl Postgres {
                 "-c",
                 "max_connections=200",
             ];
-            Guarded::start(dir.clone(), &bin.join("postgres"), &arguments, &[])
+            Guarded::begin(dir.clone(), &bin.join("postgres"), &arguments, &[])
         };
         let server = if is_root { User::new(NOBODY).run(start) } else { start() };
-        let state = dir.join("data/postmaster.pid");
-        patiently("postgres", &dir, || {
+        let postgres = Self { dir, port, server };
+        postgres.wait_until_ready();
+        Some(postgres)
+    }
+
+    fn wait_until_ready(&self) {
+        let state = self.dir.join("data/postmaster.pid");
+        patiently("postgres", &self.dir, || {
             std::fs::read_to_string(&state)
                 .is_ok_and(|state| state.lines().nth(7).is_some_and(|at| at.trim() == "ready"))
         });
-        Some(Self { dir, port, _server: server })
+    }
+
+    /// Ends it as `pg_ctl stop -m immediate` does: nothing is written out, and no client is told.
+    ///
+    /// # Panics
+    /// Where it does not end.
+    pub fn stop_at_once(&mut self) {
+        self.server.stop("QUIT");
+    }
+
+    /// Has it serve again, at the same port, after what it recovers.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    pub fn start_again(&mut self) {
+        self.server.say("start");
+        self.wait_until_ready();
     }
 
     /// Its database, by its socket.
@@ -179,7 +222,7 @@ impl Postgres {
 pub struct S3 {
     dir: PathBuf,
     port: u16,
-    _server: Guarded,
+    server: Guarded,
 }
 
 impl S3 {
@@ -198,9 +241,36 @@ impl S3 {
         let address = format!("127.0.0.1:{port}");
         let arguments = ["--port", &address, "--quiet", "posix", "data"];
         let keys = [("ROOT_ACCESS_KEY", Self::KEYS.0), ("ROOT_SECRET_KEY", Self::KEYS.1)];
-        let server = Guarded::start(dir.clone(), &program, &arguments, &keys);
-        patiently("versitygw", &dir, || std::net::TcpStream::connect(&address).is_ok());
-        Some(Self { dir, port, _server: server })
+        let server = Guarded::begin(dir.clone(), &program, &arguments, &keys);
+        let s3 = Self { dir, port, server };
+        s3.wait_until_ready();
+        Some(s3)
+    }
+
+    fn wait_until_ready(&self) {
+        patiently("versitygw", &self.dir, || std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok());
+    }
+
+    /// Ends it by SIGKILL.
+    ///
+    /// # Panics
+    /// Where it does not end.
+    pub fn kill(&mut self) {
+        self.server.stop("KILL");
+    }
+
+    /// Has it serve again, at the same port, what it has stored.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    pub fn start_again(&mut self) {
+        self.server.say("start");
+        self.wait_until_ready();
+    }
+
+    /// Its port, on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// What `AWS_ENDPOINT_URL` has to say.

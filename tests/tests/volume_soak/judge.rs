@@ -1,0 +1,176 @@
+//! What has to hold once all is well again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use shunt_tests::cmd::within;
+use shunt_tests::{binary, pace, run, run_for};
+
+use crate::content::Held;
+use crate::user::ATTRIBUTE;
+use crate::world::{Node, World, lock};
+
+/// Until all agree; a server that said nothing is waited for for half a minute.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Nobody has anything to do for so long.
+const QUIET: Duration = Duration::from_millis(1500);
+
+/// What a machine shows.
+#[derive(Default)]
+struct Tree {
+    entries: BTreeMap<PathBuf, String>,
+    /// By token.
+    seen: BTreeSet<u64>,
+    wrong: Vec<String>,
+}
+
+impl Tree {
+    fn of(world: &World, node: &Node) -> io::Result<Self> {
+        let mut tree = Self::default();
+        tree.look(world, node.at(), Path::new(""))?;
+        Ok(tree)
+    }
+
+    fn look(&mut self, world: &World, at: &Path, below: &Path) -> io::Result<()> {
+        for entry in fs::read_dir(at.join(below))? {
+            let name = below.join(entry?.file_name());
+            let path = at.join(&name);
+            let there = fs::symlink_metadata(&path)?;
+            let mut what = format!("{:o}", there.mode());
+            if there.is_dir() {
+                self.look(world, at, &name)?;
+            } else if there.is_symlink() {
+                what += &format!(" to {:?}", fs::read_link(&path)?);
+            } else {
+                let mut bytes = Vec::new();
+                File::open(&path)?.read_to_end(&mut bytes)?;
+                let held = Held::of(&bytes);
+                if let Err(wrong) = lock(&world.ledger).allows(&held) {
+                    self.wrong.push(format!("{path:?} holds {wrong}"));
+                }
+                self.seen.extend(held.contents().iter().map(|content| content.token));
+                let mut hasher = DefaultHasher::new();
+                bytes.hash(&mut hasher);
+                let mut value = [0; 8];
+                let value =
+                    rustix::fs::getxattr(&path, ATTRIBUTE, &mut value).map(|len| value[..len].to_vec());
+                what += &format!(", {} names, {held:?} {:x}, {value:?}", there.nlink(), hasher.finish());
+            }
+            self.entries.insert(name, what);
+        }
+        Ok(())
+    }
+
+    /// A place where they differ.
+    fn differs(&self, other: &Self) -> Option<String> {
+        let all: BTreeSet<&PathBuf> = self.entries.keys().chain(other.entries.keys()).collect();
+        let path = all.into_iter().find(|path| self.entries.get(*path) != other.entries.get(*path))?;
+        Some(format!("{path:?} is {:?} and {:?}", self.entries.get(path), other.entries.get(path)))
+    }
+}
+
+fn conflicts(node: &Node) -> u64 {
+    let said = run(binary::command(&["volume", "conflicts", "--json"]).arg(node.at())).ok();
+    serde_json::from_str::<Vec<serde_json::Value>>(&said).expect("JSON").len() as u64
+}
+
+/// Until all are in touch, and nothing happens any more. Without conflicts nothing may be left to do.
+fn settle(world: &World, conflicts: bool) -> Result<(), String> {
+    let mut since: Option<(Instant, Vec<[u64; 3]>)> = None;
+    let mut now = Vec::new();
+    let settled = within(PATIENCE, || {
+        now = world.nodes.iter().map(Node::status).collect();
+        let number = |status: &serde_json::Value, key: &str| status[key].as_u64().unwrap_or_default();
+        let all = now.iter().map(|status| ["pending", "sent", "received"].map(|key| number(status, key)));
+        let all: Vec<[u64; 3]> = all.collect();
+        let done = all.iter().all(|[pending, ..]| conflicts || *pending == 0);
+        let ready = done && now.iter().all(|status| status["state"] == "online");
+        match &since {
+            _ if !ready => since = None,
+            Some((when, before)) if *before == all => return when.elapsed() > QUIET,
+            _ => since = Some((Instant::now(), all)),
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        false
+    });
+    if settled { Ok(()) } else { Err(format!("they do not come to rest: {now:#?}")) }
+}
+
+fn trees(world: &World) -> Result<Vec<Tree>, String> {
+    let tree =
+        |node: &Node| Tree::of(world, node).map_err(|error| format!("{} cannot be read: {error}", node.name));
+    world.nodes.iter().map(tree).collect()
+}
+
+fn nothing_lost(world: &World, trees: &[Tree]) -> Result<BTreeSet<u64>, String> {
+    let seen: BTreeSet<u64> = trees.iter().flat_map(|tree| tree.seen.iter().copied()).collect();
+    let wrong: Vec<&String> = trees.iter().flat_map(|tree| &tree.wrong).collect();
+    let (lost, _) = lock(&world.ledger).lost(&seen);
+    match (wrong.is_empty(), lost.is_empty()) {
+        (true, true) => Ok(seen),
+        (true, false) => Err(format!("contents {lost:?} were synced and are lost")),
+        _ => Err(format!("{wrong:?}")),
+    }
+}
+
+/// Keeps both sides of each conflict, until there is none.
+fn resolve(world: &World) -> Result<(), String> {
+    for turn in 0..20 {
+        let mut there = false;
+        for node in &world.nodes {
+            let count = conflicts(node);
+            if count > 0 {
+                there = true;
+                world.tell(format_args!("{}: keeps both of {count}", node.name));
+                if turn == 0 {
+                    world.counts.conflicts.add(count);
+                }
+                // One may end another.
+                run(binary::command(&["volume", "resolve", "--keep", "both", "--all"]).arg(node.at()));
+            }
+        }
+        if !there {
+            return settle(world, false);
+        }
+        settle(world, true)?;
+    }
+    Err("conflicts do not end".into())
+}
+
+pub fn judge(world: &World, read: bool) -> Result<(), String> {
+    world.tell(format_args!("all is well, and is judged"));
+    settle(world, true)?;
+    nothing_lost(world, &trees(world)?)?;
+    resolve(world)?;
+    let begun = Instant::now();
+    let all = loop {
+        let all = trees(world)?;
+        let differs = all[1..].iter().find_map(|tree| all[0].differs(tree));
+        match differs {
+            None => break all,
+            Some(what) if begun.elapsed() > pace::limit(Duration::from_secs(20)) => {
+                return Err(format!("they do not agree: {what}"));
+            }
+            Some(_) => std::thread::sleep(Duration::from_millis(200)),
+        }
+    };
+    let seen = nothing_lost(world, &all)?;
+    let mut ledger = lock(&world.ledger);
+    world.counts.doubted.add(ledger.lost(&seen).1 as u64);
+    ledger.settle(&seen);
+    drop(ledger);
+    let mut words = vec!["check", "--json"];
+    words.extend(read.then_some("--read"));
+    let said = run_for(120, world.on_host(&words).arg("team"));
+    let checked: serde_json::Value =
+        serde_json::from_str(&said.out).map_err(|error| format!("check: {error}: {said:?}"))?;
+    if checked["problem_count"] != 0 {
+        return Err(format!("the volume is not sound: {checked:#}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! What users were promised: what was synced is somewhere, unless one who saw it did away with it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Instant;
+
+use crate::content::{Content, Held};
+
+/// A write, and what became of it.
+#[derive(Clone, Debug)]
+struct Written {
+    line: u64,
+    len: usize,
+    node: usize,
+    at: Instant,
+    /// It was synced.
+    due: bool,
+    /// Somebody who saw it did away with it.
+    ended: bool,
+    /// Somebody did away with its file, and may have seen it: it could have come in the moment between looking and doing.
+    doubted: bool,
+    /// It was written in part, or cut since.
+    in_parts: bool,
+}
+
+/// By token.
+pub struct Ledger {
+    written: Vec<Written>,
+    lines: u64,
+    /// Since when a node has been without a network.
+    cut: Vec<Option<Instant>>,
+    story: File,
+    last: String,
+    begun: Instant,
+}
+
+impl Ledger {
+    /// What happens is told in a file, for who has to find out why something is lost.
+    pub fn new(nodes: usize, story: &Path) -> Self {
+        let story = File::create(story).expect("a file for the story");
+        Self {
+            written: Vec::new(),
+            lines: 0,
+            cut: vec![None; nodes],
+            story,
+            last: String::new(),
+            begun: Instant::now(),
+        }
+    }
+
+    pub fn tell(&mut self, what: fmt::Arguments<'_>) {
+        self.last = format!("{:9.4} {what}", self.begun.elapsed().as_secs_f64());
+        let _ = writeln!(self.story, "{}", self.last);
+    }
+
+    /// The latest that was told.
+    pub fn last(&self) -> &str {
+        &self.last
+    }
+
+    /// A content that nobody wrote yet, of a new file or of one that is there.
+    pub fn begin(&mut self, node: usize, line: Option<u64>, len: usize) -> Content {
+        let line = line.unwrap_or_else(|| {
+            self.lines += 1;
+            self.lines
+        });
+        let at = Instant::now();
+        self.written.push(Written {
+            line,
+            len,
+            node,
+            at,
+            due: false,
+            ended: false,
+            doubted: false,
+            in_parts: true,
+        });
+        Content { token: self.written.len() as u64 - 1, line, len }
+    }
+
+    fn get(&mut self, content: &Content) -> Option<&mut Written> {
+        self.written.get_mut(usize::try_from(content.token).ok()?)
+    }
+
+    /// All of it was written.
+    pub fn whole(&mut self, content: &Content) {
+        if let Some(written) = self.get(content) {
+            written.in_parts = false;
+            written.at = Instant::now();
+        }
+    }
+
+    pub fn cut_short(&mut self, content: &Content) {
+        if let Some(written) = self.get(content) {
+            written.in_parts = true;
+        }
+    }
+
+    /// It was synced; true for the first time.
+    pub fn synced(&mut self, content: &Content) -> bool {
+        self.get(content).is_some_and(|written| !std::mem::replace(&mut written.due, true))
+    }
+
+    /// One who saw it does away with it.
+    pub fn ends(&mut self, content: &Content) {
+        if let Some(written) = self.get(content) {
+            written.ended = true;
+        }
+    }
+
+    /// A node did away with a file in which it had seen this.
+    pub fn ended_unseen(&mut self, node: usize, seen: &Content) {
+        let cut = |node: usize, written: &Written| self.cut[node].is_some_and(|since| written.at > since);
+        let may_have_come = |written: &Written| {
+            written.line == seen.line
+                && !cut(node, written)
+                && (written.node == node || !cut(written.node, written))
+        };
+        let all: Vec<usize> = (0..self.written.len()).filter(|n| may_have_come(&self.written[*n])).collect();
+        all.into_iter().for_each(|n| self.written[n].doubted = true);
+    }
+
+    /// From now on nothing reaches the node or leaves it; or it may again.
+    pub fn set_cut(&mut self, node: usize, is_cut: bool) {
+        self.cut[node] = is_cut.then(Instant::now);
+    }
+
+    /// Whether a file may hold this: it was written, and is there in part only where that may be.
+    pub fn allows(&self, held: &Held) -> Result<(), String> {
+        let written = |content: &Content| {
+            let written = self.written.get(usize::try_from(content.token).ok()?)?;
+            (written.line == content.line && written.len == content.len).then_some(written)
+        };
+        match held {
+            Held::Foreign(at) => Err(format!("what nobody wrote, at {at}")),
+            _ if held.contents().iter().any(|content| written(content).is_none()) => {
+                Err(format!("what nobody wrote: {held:?}"))
+            }
+            Held::Parts(parts) if !parts.iter().filter_map(written).any(|written| written.in_parts) => {
+                Err(format!("parts of what was written as a whole: {parts:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Of what was promised: what is not among what is seen, and how much of that is in doubt.
+    pub fn lost(&self, seen: &BTreeSet<u64>) -> (Vec<u64>, usize) {
+        let away = |token: &u64| {
+            let written = &self.written[*token as usize];
+            written.due && !written.ended && !seen.contains(token)
+        };
+        let all: Vec<u64> = (0..self.written.len() as u64).filter(away).collect();
+        let lost: Vec<u64> =
+            all.iter().filter(|token| !self.written[**token as usize].doubted).copied().collect();
+        let doubted = all.len() - lost.len();
+        (lost, doubted)
+    }
+
+    /// What is in doubt and away is not asked for again.
+    pub fn settle(&mut self, seen: &BTreeSet<u64>) {
+        for (token, written) in self.written.iter_mut().enumerate() {
+            written.ended |= written.doubted && !seen.contains(&(token as u64));
+            written.doubted = false;
+        }
+    }
+}

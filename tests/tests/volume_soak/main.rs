@@ -1,0 +1,95 @@
+//! A volume on three machines with networks of their own, which are cut, slow, and silent while users work; daemons, a
+//! gateway, PostgreSQL and an S3 server are killed. Then all is well again, and nothing that was synced may be lost, all
+//! machines have to show the same, and the volume has to be sound.
+//!
+//! `make volume-soak TIME=30m` runs the long one, round after round.
+
+mod content;
+mod counts;
+mod faults;
+mod judge;
+mod ledger;
+mod net;
+mod proxy;
+mod user;
+mod world;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use shunt_tests::{needs_mount, needs_tools, skip};
+
+use counts::Counts;
+use user::User;
+use world::{World, lock};
+
+/// Some seconds of work while all goes wrong, and what comes of it.
+fn round(world: &World, seed: u64, time: Duration) -> Result<(), String> {
+    world.tell(format_args!("round {seed}"));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for node in 0..world.nodes.len() {
+            let stop = &stop;
+            scope.spawn(move || User::new(world, node, seed).work(stop));
+        }
+        faults::run(world, seed, time);
+        stop.store(true, Ordering::Relaxed);
+    });
+    let judged = judge::judge(world, seed.is_multiple_of(8));
+    world.look_after();
+    world.counts.rounds.add(1);
+    let mut wrong = std::mem::take(&mut *lock(&world.wrong));
+    wrong.extend(judged.err());
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+}
+
+/// After so many rounds the volume is another one.
+const OF_A_WORLD: u64 = 8;
+
+/// Rounds of so long each, for so long in all. `good` hears of each that was.
+fn rounds(first: u64, time: Duration, each: Duration, good: impl Fn(u64, &Counts)) {
+    needs_mount!();
+    needs_tools!("ip", "nft");
+    let (begun, counts) = (Instant::now(), Arc::new(Counts::default()));
+    let mut seed = first;
+    loop {
+        let Some(mut world) = World::new(&counts) else {
+            skip::skip("no PostgreSQL or versitygw (run tests/setup)");
+            return;
+        };
+        for _ in 0..OF_A_WORLD {
+            if let Err(wrong) = round(&world, seed, each) {
+                panic!("{counts}\nround {seed}, kept in {}: {wrong}", world.keep().display());
+            }
+            good(seed, &counts);
+            if begun.elapsed() >= time {
+                return;
+            }
+            seed += 1;
+        }
+    }
+}
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn a_round_loses_nothing() {
+    rounds(1, Duration::ZERO, Duration::from_secs(8), |_, counts| println!("{counts}"));
+}
+
+/// `SEED` is the first, `SHUNT_SOAK_STATE` a file for the next one.
+#[test]
+#[ignore = "goes on for as long as one likes: make volume-soak"]
+fn rounds_without_end() {
+    let time = Duration::from_secs(variable("SHUNT_SOAK_SECONDS").unwrap_or(60));
+    let each = Duration::from_secs(variable("SHUNT_SOAK_ROUND").unwrap_or(20));
+    rounds(variable("SEED").unwrap_or(1), time, each, |seed, counts| {
+        println!("volume-soak: seed {seed}, {counts}");
+        if let Some(state) = std::env::var_os("SHUNT_SOAK_STATE") {
+            std::fs::write(state, (seed + 1).to_string()).expect("the next seed");
+        }
+    });
+}
