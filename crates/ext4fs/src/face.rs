@@ -73,7 +73,6 @@ impl FileSystem for Ext4 {
         }
         let inode = self.inode(node)?;
         may_open(&inode, args.flags)?;
-        self.opens_to_write(request, &inode, args.flags)?;
         Ok(self.opened_mapped(request, &inode, self.opened(request)))
     }
 
@@ -89,7 +88,6 @@ impl FileSystem for Ext4 {
             Err(Errno::EXIST) if args.flags & O_EXCL == 0 => {
                 let inode = self.made_already(parent, name.as_bytes())?;
                 may_open(&inode, args.flags)?;
-                self.opens_to_write(request, &inode, args.flags)?;
                 inode
             }
             made => made?,

@@ -35,22 +35,6 @@ pub(crate) fn may_open(inode: &Inode, flags: u32) -> Result<(), Errno> {
 }
 
 impl Ext4 {
-    /// Writes past the daemon are not seen: what a write by somebody without the rights of the owner ends goes when they
-    /// open the file to write.
-    pub(crate) fn opens_to_write(
-        &self,
-        request: &Request<'_>,
-        inode: &Inode,
-        flags: u32,
-    ) -> Result<(), Errno> {
-        let writes = flags & O_ACCMODE != 0 && inode.kind == Kind::Regular;
-        if self.writing.is_some() && writes && request.uid() != 0 {
-            self.drop_privileges(inode)
-        } else {
-            Ok(())
-        }
-    }
-
     /// Pages are written back by nobody in particular: it counts who opened the file.
     pub(crate) fn opened(&self, request: &Request<'_>) -> Opened {
         let handle = match self.filesystem.rights(request.uid(), request.gid()) {

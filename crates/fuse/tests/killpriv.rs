@@ -3,9 +3,10 @@
 mod common;
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 
-use common::{OpenAs, Plan, Stage, run, sys};
+use common::sys::memfd;
+use common::{Content, OpenAs, Plan, Stage, run, sys};
 use shunt_fuse::{Capabilities, FileType, NodeId, Opcode};
 
 const WRITES: usize = 10_000;
@@ -102,6 +103,36 @@ fn a_truncation_carries_it() {
         let set = stage.fs.log.last(Opcode::Setattr);
         assert!(set.has("size: Some(10)") && set.has("kill_suidgid: true"), "{}", set.args);
         assert_eq!(mode(stage, "x"), 0o777);
+    });
+}
+
+#[test]
+fn a_write_past_the_server_says_it_first() {
+    run(v2(), |stage| {
+        let node = stage.fs.add_file("x", Content::File(memfd(b"xyz")));
+        stage.fs.set_open(node, OpenAs::Passthrough);
+        fs::set_permissions(stage.path("x"), fs::Permissions::from_mode(0o777)).unwrap();
+        let of_user = sys::as_user(USER, USER, &[], || {
+            let file = File::options().write(true).open(stage.path("x")).unwrap();
+            file.write_all_at(b"x", 0).unwrap();
+            file
+        });
+        // Set while somebody has it open who has written before.
+        fs::set_permissions(stage.path("x"), fs::Permissions::from_mode(0o6777)).unwrap();
+        assert_eq!(mode(stage, "x"), 0o6777, "nobody wrote yet");
+        sys::as_user(USER, USER, &[], || of_user.write_all_at(b"y", 0).unwrap());
+        assert_eq!(mode(stage, "x"), 0o777);
+        assert_eq!(stage.count(Opcode::Write), 0);
+    });
+}
+
+#[test]
+fn a_directory_whose_owner_stays_keeps_its_bits() {
+    run(v2(), |stage| {
+        fs::create_dir(stage.path("d")).unwrap();
+        fs::set_permissions(stage.path("d"), fs::Permissions::from_mode(0o6777)).unwrap();
+        std::os::unix::fs::chown(stage.path("d"), None, None).unwrap();
+        assert_eq!(mode(stage, "d"), 0o6777);
     });
 }
 

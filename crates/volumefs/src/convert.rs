@@ -84,13 +84,14 @@ pub(crate) fn new<'a>(request: &Request<'_>, kind: Kind, mode: u32, target: &'a 
 /// All but the size.
 pub(crate) fn set(node: &Node, set: &SetAttributes) -> Set {
     let changes_owner = set.uid.is_some() || set.gid.is_some();
+    // Another owner is left to us too.
+    let ends = set.kill_suidgid || changes_owner && set.mode.is_none();
     Set {
         mode: set.mode.map(|mode| (mode & 0o7777) as u16),
         owner: set.uid.map(OwnerId),
         group: set.gid.map(OwnerId),
         modified: set.mtime.map(set_time),
         used: set.atime.map(set_time),
-        // Another owner is left to us too.
-        drop_privileges: set.kill_suidgid || changes_owner && set.mode.is_none() && !node.is_directory(),
+        drop_privileges: ends && !node.is_directory(),
     }
 }

@@ -97,6 +97,52 @@ fn a_program_that_others_write_has_no_rights_any_more() {
 }
 
 #[test]
+fn rights_that_a_file_gets_while_it_is_open_end_with_a_write() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::{Command, Stdio};
+    if !module_is_here() {
+        return;
+    }
+    let image = image("setuid-open", 16, &[]);
+    let mount = mount(&image);
+    let path = mount.path("program");
+    fs::write(&path, "x").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+    let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+    // Writes once, and again for each line that it is told.
+    let script = "exec 3>>\"$0\"; echo x >&3; echo; while read -r; do echo y >&3; echo; done";
+    let mut command = Command::new("bash");
+    command.args(["-c", script, path.to_str().unwrap()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut writer = std::os::unix::process::CommandExt::uid(&mut command, 1000).spawn().unwrap();
+    let (mut to, mut from) = (writer.stdin.take().unwrap(), writer.stdout.take().unwrap());
+    let mut wrote = || std::io::Read::read_exact(&mut from, &mut [0]).unwrap();
+    wrote();
+    // A capability of a file: version 2, CAP_NET_RAW, effective.
+    let capability = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let name = "security.capability";
+    for _ in 0..2 {
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+        rustix::fs::setxattr(&path, name, &capability, rustix::fs::XattrFlags::empty()).unwrap();
+        assert_eq!(mode(), 0o6777, "nobody wrote yet");
+        to.write_all(b"\n").unwrap();
+        wrote();
+        assert_eq!(mode(), 0o777);
+        let found = rustix::fs::getxattr(&path, name, &mut [0_u8; 64][..]);
+        assert_eq!(found, Err(rustix::io::Errno::NODATA));
+    }
+    drop(to);
+    assert!(writer.wait().unwrap().success());
+    // Who opens it to write and does not write ends nothing.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+    let mut opens = Command::new("bash");
+    opens.args(["-c", ": >>\"$0\"", path.to_str().unwrap()]);
+    assert!(std::os::unix::process::CommandExt::uid(&mut opens, 1000).status().unwrap().success());
+    assert_eq!(mode(), 0o6777);
+    unmount(mount, &image);
+    fs::remove_file(image).unwrap();
+}
+
+#[test]
 fn a_block_device_is_written_past_its_cache() {
     if !module_is_here() {
         return;

@@ -429,7 +429,7 @@ impl Tree {
         now.gid = set.gid.unwrap_or(now.gid);
         now.atime = set.atime.map_or(now.atime, when);
         now.mtime = set.mtime.map_or(now.mtime, when);
-        if set.kill_suidgid {
+        if set.kill_suidgid && now.file_type() != FileType::Directory {
             now.mode &= !libc::S_ISUID;
         }
         node.changed();

@@ -81,7 +81,8 @@ pub struct SetAttributes {
     pub handle: Option<FileHandle>,
     /// Owner of the lock under which the file is truncated.
     pub lock_owner: Option<LockOwner>,
-    /// Clear setuid, setgid and `security.capability` (the promise of HANDLE_KILLPRIV_V2).
+    /// Clear setuid, setgid and `security.capability` (the promise of HANDLE_KILLPRIV_V2), unless it is a directory. Where
+    /// nothing is to be set as well, somebody is about to write past the daemon, or changed the owner to what it is.
     pub kill_suidgid: bool,
 }
 

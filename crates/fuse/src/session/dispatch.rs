@@ -131,6 +131,8 @@ fn set_attributes(arg: &abi::SetattrIn) -> SetAttributes {
         () => None,
     };
     let when = |flag| valid.contains(flag);
+    // It sets nothing: a write past the daemon finds a bit, and says no more of it.
+    let empty = (valid - SetattrValid::FH).is_empty();
     SetAttributes {
         mode: when(SetattrValid::MODE).then_some(arg.mode),
         uid: when(SetattrValid::UID).then_some(arg.uid),
@@ -141,7 +143,7 @@ fn set_attributes(arg: &abi::SetattrIn) -> SetAttributes {
         ctime: when(SetattrValid::CTIME).then(|| Timestamp::new(arg.ctime as i64, arg.ctimensec)),
         handle: when(SetattrValid::FH).then_some(FileHandle(arg.fh)),
         lock_owner: when(SetattrValid::LOCKOWNER).then_some(LockOwner(arg.lock_owner)),
-        kill_suidgid: when(SetattrValid::KILL_SUIDGID),
+        kill_suidgid: empty || when(SetattrValid::KILL_SUIDGID),
     }
 }
 

@@ -209,6 +209,9 @@ impl TestFs {
     fn kill(&self, tree: &mut Tree, node: NodeId) -> Result<(), Errno> {
         let node = tree.get(node)?;
         let mode = &mut node.attributes.mode;
+        if *mode & libc::S_IFMT == libc::S_IFDIR {
+            return Ok(());
+        }
         *mode &= !0o4000;
         if *mode & 0o010 != 0 {
             *mode &= !0o2000;
