@@ -18,11 +18,19 @@ static int file_open(struct inode *inode, struct file *file)
 	return generic_file_open(inode, file);
 }
 
+/* User space, which keeps the file's own time of its last reading, wants to know. */
+static void was_read(struct inode *inode)
+{
+	if (extmap_inode(inode)->writable)
+		inode_set_atime_to_ts(inode, current_time(inode));
+}
+
 static ssize_t read_iter(struct kiocb *iocb, struct iov_iter *to)
 {
 	struct inode *inode = file_inode(iocb->ki_filp);
 	ssize_t count;
 
+	was_read(inode);
 	if (!(iocb->ki_flags & IOCB_DIRECT))
 		return filemap_read(iocb, to, 0);
 	if (!iov_iter_count(to))
@@ -36,6 +44,18 @@ static ssize_t read_iter(struct kiocb *iocb, struct iov_iter *to)
 	count = iomap_dio_rw(iocb, to, &extmap_iomap_ops, NULL, 0, NULL, 0);
 	inode_unlock_shared(inode);
 	return count;
+}
+
+static ssize_t splice_read(struct file *file, loff_t *offset, struct pipe_inode_info *pipe, size_t size, unsigned int flags)
+{
+	was_read(file_inode(file));
+	return filemap_splice_read(file, offset, pipe, size, flags);
+}
+
+static int map(struct file *file, struct vm_area_struct *area)
+{
+	was_read(file_inode(file));
+	return extmap_mmap(file, area);
 }
 
 static loff_t seek(struct file *file, loff_t offset, int whence)
@@ -76,19 +96,21 @@ const struct file_operations extmap_file_operations = {
 	.read_iter = read_iter,
 	.write_iter = extmap_write_iter,
 	.fsync = extmap_fsync,
-	.splice_read = filemap_splice_read,
+	.splice_read = splice_read,
 	.splice_write = iter_file_splice_write,
-	.mmap = extmap_mmap,
+	.mmap = map,
 };
 
 /*
  * Attributes are the file system's, which has names for them; here they stay,
- * but for the time of the last write, which it may take back.
+ * but for the times of the last read and write, which it may take back.
  */
 static int setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *attributes)
 {
 	if (attributes->ia_valid & (ATTR_MODE | ATTR_UID | ATTR_GID | ATTR_SIZE))
 		return -EPERM;
+	if (attributes->ia_valid & ATTR_ATIME)
+		inode_set_atime_to_ts(d_inode(dentry), attributes->ia_atime);
 	if (attributes->ia_valid & ATTR_MTIME)
 		inode_set_mtime_to_ts(d_inode(dentry), attributes->ia_mtime);
 	return 0;
@@ -116,7 +138,8 @@ static struct inode *inode_new(struct extmap_connection *c, struct extmap_file *
 	inode->i_fop = &extmap_file_operations;
 	inode->i_mapping->a_ops = &extmap_pages;
 	simple_inode_init_ts(inode);
-	/* Not written yet. */
+	/* Not read or written yet. */
+	inode_set_atime(inode, 0, 0);
 	inode_set_mtime(inode, 0, 0);
 	i_size_write(inode, new->size);
 	extmap_map_init(&extmap_inode(inode)->map, inode->i_blkbits);

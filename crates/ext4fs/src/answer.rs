@@ -62,6 +62,7 @@ impl Ext4 {
             Some(writing) if inode.kind == Kind::Regular => {
                 let mut inode = inode.clone();
                 writing.overlay(&mut inode);
+                self.note_read_past_us(&mut inode);
                 attributes(&inode, block_size)
             }
             _ => attributes(inode, block_size),

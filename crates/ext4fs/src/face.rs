@@ -225,8 +225,10 @@ impl FileSystem for Ext4 {
     }
 
     async fn release(&self, _request: &Request<'_>, node: NodeId, _args: ReleaseArgs) -> Result<(), Errno> {
-        if let (Some(writing), Ok(number)) = (&self.writing, self.number(node)) {
-            writing.closed(number);
+        if let (Some(writing), Ok(mut inode)) = (&self.writing, self.inode(node)) {
+            writing.overlay(&mut inode);
+            self.note_read_past_us(&mut inode);
+            writing.closed(inode.number);
         }
         Ok(())
     }

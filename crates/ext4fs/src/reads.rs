@@ -75,15 +75,35 @@ impl Ext4 {
 
     /// A file or directory was read.
     pub(crate) fn note_read(&self, inode: &Inode) {
-        if !self.is_writable() {
-            return;
+        if self.is_writable() {
+            self.note_read_at(inode, time(Timestamp::now()));
         }
-        let now = time(Timestamp::now());
-        if !self.read_times.moves(inode, now) || self.is_lazy() && self.known.note_read(inode.number, now) {
-            return;
+    }
+
+    /// It was read then. Tells whether that is its time now.
+    fn note_read_at(&self, inode: &Inode, now: Time) -> bool {
+        let moves = self.read_times.moves(inode, now);
+        if moves && !(self.is_lazy() && self.known.note_read(inode.number, now)) {
+            // Who reads gets what there is to be read.
+            let _ = self.store_read(inode.number, now);
         }
-        // Who reads gets what there is to be read.
-        let _ = self.store_read(inode.number, now);
+        moves
+    }
+
+    /// Notes what the kernel read by itself of a file. The inode is as the kernel knows it, but for that.
+    pub(crate) fn note_read_past_us(&self, inode: &mut Inode) {
+        let Some(writing) = &self.writing else { return };
+        writing.noting(inode.number, |read| {
+            // Somebody else may have noted one since the inode was looked at.
+            if let Ok(now) = self.filesystem.inode(inode.number) {
+                inode.atime = self.as_read(now).atime;
+            }
+            if let Some(read) = read
+                && self.note_read_at(inode, read)
+            {
+                inode.atime = read;
+            }
+        });
     }
 
     /// A listing that is asked for in parts is one read.
@@ -95,6 +115,9 @@ impl Ext4 {
 
     /// The time was set: what is known of reads before is of no more use.
     pub(crate) fn drop_read(&self, number: u32) {
+        if let Some(writing) = &self.writing {
+            writing.noting(number, drop);
+        }
         if self.is_lazy() {
             self.known.take_read(number);
         }

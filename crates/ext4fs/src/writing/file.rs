@@ -13,6 +13,10 @@ use shunt_fuse::{Backing, Whence};
 const LEAST_AHEAD: u64 = 64 << 10;
 const MOST_AHEAD: u64 = 8 << 20;
 
+const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+/// A time of the module's files: that it did not happen.
+const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
 /// The file, and what of it is known here alone.
 ///
 /// Who changes what blocks it has, and tells the kernel, holds the file's lock. Questions are answered without it, because
@@ -27,6 +31,7 @@ pub(super) struct File {
     map: Mutex<Growth>,
     /// Ranges that the module told of and that are not entered yet. Each is told once.
     told: Mutex<Vec<Range<u64>>>,
+    noting: Mutex<()>,
     /// Something may have been written since it was last settled.
     pub(super) unsettled: AtomicBool,
     /// It waits to be looked after.
@@ -57,6 +62,7 @@ impl File {
             rights: Mutex::new(rights),
             map: Mutex::default(),
             told: Mutex::default(),
+            noting: Mutex::default(),
             unsettled: AtomicBool::new(false),
             queued: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
@@ -209,10 +215,22 @@ impl File {
 
     /// Somebody said when it was last written: what the kernel noted before is of no more use.
     pub(super) fn forget_written(&self) -> Result<()> {
-        let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let times = Timestamps { last_access: omit, last_modification: never };
+        let times = Timestamps { last_access: OMIT, last_modification: NEVER };
         Ok(rustix::fs::futimens(&self.mapped, &times).map_err(std::io::Error::from)?)
+    }
+
+    /// Tells `note` when the kernel last read it, if it did since this was last asked. One after the other: who is told
+    /// nothing finds what was noted before.
+    pub(super) fn noting<T>(&self, note: impl FnOnce(Option<Time>) -> T) -> T {
+        let _noting = self.noting.lock();
+        note(self.take_read())
+    }
+
+    fn take_read(&self) -> Option<Time> {
+        let found = rustix::fs::fstat(&self.mapped).ok().filter(|found| found.st_atime != 0)?;
+        let times = Timestamps { last_access: NEVER, last_modification: OMIT };
+        rustix::fs::futimens(&self.mapped, &times).ok()?;
+        Some(Time { seconds: found.st_atime, nanoseconds: found.st_atime_nsec as u32 })
     }
 
     /// Where there is data: what is only in the page cache is known to the kernel alone.

@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use shunt_ext4::{Fallocate, Filesystem, Inode, Result, Rights};
+use shunt_ext4::{Fallocate, Filesystem, Inode, Result, Rights, Time};
 use shunt_extmap::{Connection, Extent};
 use shunt_fuse::{Backing, Passthrough, Whence};
 
@@ -212,6 +212,12 @@ impl Writing {
     pub(crate) fn unmapped<T>(&self, number: u32, run: impl FnOnce() -> T) -> T {
         let _lock = self.files.locks.lock(number);
         run()
+    }
+
+    /// Tells `note` when the kernel last read the file by itself, if it did since this was last asked; `None` where it
+    /// reads none of it.
+    pub(crate) fn noting<T>(&self, number: u32, note: impl FnOnce(Option<Time>) -> T) -> Option<T> {
+        Some(self.files.find(number)?.noting(note))
     }
 
     /// Somebody said when the file was last written.

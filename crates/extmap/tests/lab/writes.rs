@@ -187,6 +187,70 @@ fn a_block_device_is_written_past_its_cache() {
 }
 
 #[test]
+fn times_of_reads_are_those_of_the_kernel() {
+    use std::os::unix::fs::MetadataExt;
+    if !module_is_here() {
+        return;
+    }
+    for (option, notes) in
+        [("relatime", [true, false]), ("strictatime", [true, true]), ("noatime", [false, false])]
+    {
+        let image = image("read", 24, &[]);
+        let shunt = Mount::shunt(&image, "/tmp/shunt", &["--data", "extmap", "-o", option]);
+        let path = shunt.path("file");
+        let ways: [fn(&Path); 3] = [read_it, splice_it, map_it];
+        for (n, read) in ways.into_iter().enumerate() {
+            fs::write(&path, noise(3, 10_000)).unwrap();
+            let pause = || std::thread::sleep(std::time::Duration::from_millis(30));
+            for moves in notes {
+                let before = fs::metadata(&path).unwrap();
+                pause();
+                read(&path);
+                let after = fs::metadata(&path).unwrap();
+                let moved = (after.atime(), after.atime_nsec()) > (before.atime(), before.atime_nsec());
+                assert_eq!(moved, moves, "{option}, way {n}");
+                pause();
+            }
+        }
+        // Nobody asks before the end.
+        fs::write(&path, b"again").unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        let written = fs::metadata(&path).unwrap();
+        fs::read(&path).unwrap();
+        drop(shunt);
+        assert!(super::ended::eventually(|| is_free(&image)), "the image stays locked");
+        let kernel = Mount::kernel(&image, "/tmp/kernel", "ro,loop");
+        let found = fs::metadata(kernel.path("file")).unwrap();
+        let moved = (found.atime(), found.atime_nsec()) > (written.mtime(), written.mtime_nsec());
+        assert_eq!(moved, notes[0], "{option}, to the kernel");
+        drop(kernel);
+        fs::remove_file(image).unwrap();
+    }
+}
+
+fn read_it(path: &Path) {
+    fs::read(path).unwrap();
+}
+
+fn splice_it(path: &Path) {
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let file = File::open(path).unwrap();
+    let count = rustix::pipe::splice(&file, None, &writer, None, 4096, rustix::pipe::SpliceFlags::empty());
+    assert_eq!(count, Ok(4096));
+    drop(reader);
+}
+
+fn map_it(path: &Path) {
+    let file = File::open(path).unwrap();
+    let (protection, flags) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::SHARED);
+    // SAFETY: a new mapping that nobody looks at.
+    unsafe {
+        let at = rustix::mm::mmap(std::ptr::null_mut(), 4096, protection, flags, &file, 0).unwrap();
+        rustix::mm::munmap(at, 4096).unwrap();
+    }
+}
+
+#[test]
 fn what_lies_ahead_of_a_file_that_is_made_longer_is_not_written() {
     if !module_is_here() {
         return;
