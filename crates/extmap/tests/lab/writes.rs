@@ -36,7 +36,7 @@ pub fn is_free(image: &Path) -> bool {
 }
 
 /// No mount and no daemon has the block device for itself.
-fn is_unclaimed(device: &Path) -> bool {
+pub fn is_unclaimed(device: &Path) -> bool {
     let exclusive = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL;
     rustix::fs::open(device, exclusive, rustix::fs::Mode::empty()).is_ok()
 }

@@ -5,8 +5,11 @@ use std::path::Path;
 
 use super::{Aligned, Measure, PAGE, PIECE, SIZE, compare, disks_alike, open, random_pages, rate};
 use crate::disk::{Mount, forget_caches, module_is_here};
+use crate::ended::eventually;
+use crate::writes::is_unclaimed;
 
 const RANDOM: usize = 1500;
+const SMALL: usize = 300;
 
 /// MiB/s with fsync: a new file, or over one that is there.
 fn sequential(root: &Path, new: bool, direct: bool) -> f64 {
@@ -32,7 +35,19 @@ fn random(root: &Path, direct: bool) -> f64 {
     })
 }
 
-const MEASURES: [Measure; 6] = [
+/// Files a second, with one sync at the end.
+fn small(root: &Path) -> f64 {
+    for n in 0..SMALL {
+        let _ = std::fs::remove_file(root.join(format!("small{n}")));
+    }
+    forget_caches();
+    rate(SMALL as f64, || {
+        (0..SMALL).for_each(|n| std::fs::write(root.join(format!("small{n}")), [1; 8000]).unwrap());
+        rustix::fs::syncfs(std::fs::File::open(root).unwrap()).unwrap();
+    })
+}
+
+const MEASURES: [Measure; 7] = [
     Measure {
         name: "new, 1 MiB at a time, fsync",
         unit: "MiB/s",
@@ -59,6 +74,7 @@ const MEASURES: [Measure; 6] = [
     },
     Measure { name: "random 4 KiB, fsync", unit: "/s", bar: Some(0.8), run: |root| random(root, false) },
     Measure { name: "random 4 KiB, O_DIRECT", unit: "/s", bar: Some(0.8), run: |root| random(root, true) },
+    Measure { name: "files of 8 KB, new", unit: "/s", bar: None, run: small },
 ];
 
 #[test]
@@ -74,5 +90,12 @@ fn writing_beside_the_kernels_ext4() {
     let missed = compare(&MEASURES, &kernel.0, &shunt.0);
     let requests = shunt.requests("write");
     println!("requests to the daemon for content: {requests}");
+    drop(shunt);
+    assert!(eventually(|| is_unclaimed(&of_shunt)), "the device stays in use");
+    // What it would be without the module.
+    let daemon = Mount::shunt(&of_shunt, "/tmp/shunt", &["--data", "daemon"]);
+    for measure in &MEASURES {
+        println!("by the daemon: {}, {}: {:.0}", measure.name, measure.unit, (measure.run)(&daemon.0));
+    }
     assert_eq!((requests, missed), (0, vec![]));
 }

@@ -1,0 +1,101 @@
+//! Where I/O ends nothing is allocated: memory may be waiting for just that. Needs a kernel that lets allocations fail, as that of
+//! `--debug`.
+
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use super::disk::{BLOCK, Disk, extent, module_is_here};
+
+const FAILURES: &str = "/sys/kernel/debug/failslab";
+
+/// More than are ever seen.
+const MOST: usize = 1000;
+
+fn set(name: &str, value: &str) {
+    fs::write(Path::new(FAILURES).join(name), value).unwrap_or_else(|error| panic!("{name}: {error}"));
+}
+
+/// Where a function of the module begins and ends, by the names that the kernel knows.
+fn function(name: &str) -> (u64, u64) {
+    let names = fs::read_to_string("/proc/kallsyms").unwrap();
+    let of_module = names.lines().filter_map(|line| line.strip_suffix("\t[shunt_extmap]"));
+    let mut code: Vec<(u64, &str)> = of_module
+        .filter_map(|line| {
+            let mut words = line.split(' ');
+            let (at, kind, name) = (words.next()?, words.next()?, words.next()?);
+            kind.eq_ignore_ascii_case("t").then(|| (u64::from_str_radix(at, 16).unwrap(), name))
+        })
+        .collect();
+    code.sort_unstable();
+    let begin = code.iter().find(|(_, found)| *found == name).unwrap_or_else(|| panic!("no {name}")).0;
+    let end = code.iter().map(|(at, _)| *at).find(|at| *at > begin).unwrap_or(begin + 4096);
+    (begin, end)
+}
+
+/// Has each allocation fail that the function makes, or anybody for it, while `work` is done. Tells how many did.
+fn failed_within(name: &str, work: impl FnOnce()) -> usize {
+    let (begin, end) = function(name);
+    set("require-start", &format!("{begin:#x}"));
+    set("require-end", &format!("{end:#x}"));
+    set("times", &MOST.to_string());
+    set("probability", "100");
+    work();
+    set("probability", "0");
+    let left: usize = fs::read_to_string(Path::new(FAILURES).join("times")).unwrap().trim().parse().unwrap();
+    MOST - left
+}
+
+/// Aligned, as direct I/O wants it.
+fn write_direct(file: &File, blocks: u64, at: u64) {
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+    let direct = File::options().write(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
+    let length = (blocks * BLOCK) as usize;
+    let room = vec![7; length + BLOCK as usize];
+    let start = room.as_ptr().align_offset(BLOCK as usize);
+    direct.write_all_at(&room[start..start + length], at * BLOCK).unwrap();
+}
+
+#[test]
+fn where_io_ends_nothing_is_allocated() {
+    if !module_is_here() {
+        return;
+    }
+    let _ = Command::new("/bin/mount").args(["-t", "debugfs", "debugfs", "/sys/kernel/debug"]).output();
+    if !Path::new(FAILURES).exists() {
+        eprintln!("skipped: this kernel lets no allocation fail");
+        return;
+    }
+    for (name, value) in [("ignore-gfp-wait", "N"), ("verbose", "2"), ("interval", "1"), ("space", "0")] {
+        set(name, value);
+    }
+    set("stacktrace-depth", "32");
+    let disk = Disk::writable(1024);
+    let connection = disk.connect();
+    // One that allocates, to know that it would be seen.
+    let refused = || {
+        let mapped = connection.writable_file(0).unwrap();
+        assert!(mapped.push(&[extent(0, 0, 8, false)]).is_err());
+    };
+    assert!(failed_within("extmap_file_push", refused) > 0);
+    for (n, name) in (0..).zip(["write_ended", "extmap_enter_written", "direct_ended", "extmap_map_written"])
+    {
+        let mapped = connection.writable_file(128 * BLOCK).unwrap();
+        // In pieces, so that each write ends in many of them.
+        let pieces: Vec<_> =
+            (0..64).map(|piece| extent(piece * 2, n * 128 + (63 - piece) * 2, 2, false)).collect();
+        mapped.push(&pieces).unwrap();
+        let file = File::from(mapped.as_fd().try_clone_to_owned().unwrap());
+        let failed = failed_within(name, || {
+            file.write_all_at(&[5; 60 * BLOCK as usize], 0).unwrap();
+            file.write_all_at(&[6; 100], 62 * BLOCK + 17).unwrap();
+            write_direct(&file, 50, 64);
+            let settled = mapped.settle().unwrap();
+            let written: u64 = settled.ranges.iter().map(|range| range.end - range.start).sum();
+            assert_eq!(written / BLOCK, 60 + 1 + 50, "the ends were seen");
+        });
+        assert_eq!(failed, 0, "{name} allocates");
+    }
+}
