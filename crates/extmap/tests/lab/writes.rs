@@ -187,6 +187,41 @@ fn a_block_device_is_written_past_its_cache() {
 }
 
 #[test]
+fn the_module_is_used_where_nothing_is_said() {
+    if !module_is_here() {
+        return;
+    }
+    let content = noise(6, 700_001);
+    let image = image("auto", 48, &[]);
+    let file = File::options().read(true).write(true).open(&image).unwrap();
+    let device = shunt_extmap::attach_writable(file).unwrap();
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&device);
+    let device_path = fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
+    let written = |name: &str, path: &Path| {
+        let mount = Mount::shunt(path, "/tmp/shunt", &[]);
+        fs::write(mount.path(name), &content).unwrap();
+        File::open(mount.path(name)).unwrap().sync_all().unwrap();
+        let past = mount.requests("write") + mount.requests("read") == 0;
+        drop(mount);
+        assert!(super::ended::eventually(|| is_unclaimed(path) && is_free(path)), "{name} stays in use");
+        past
+    };
+    assert!(written("device", &device_path));
+    drop(device);
+    let backing = Path::new("/sys/block").join(device_path.file_name().unwrap()).join("loop/backing_file");
+    assert!(super::ended::eventually(|| !backing.exists()));
+    assert!(written("image", &image));
+    for name in ["device", "image"] {
+        assert!(found(&image, name) == content);
+    }
+    // Without extents the daemon serves it.
+    run("mkfs.ext4", &["-q", "-F", "-O", "^extent,^64bit", image.to_str().unwrap()]);
+    assert!(!written("file", &image));
+    assert!(found(&image, "file") == content);
+    fs::remove_file(image).unwrap();
+}
+
+#[test]
 fn times_of_reads_are_those_of_the_kernel() {
     use std::os::unix::fs::MetadataExt;
     if !module_is_here() {

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use rustix::thread::{CapabilitySet, capabilities};
-use shunt_ext4::Filesystem;
 use shunt_ext4::layout::Incompat;
+use shunt_ext4::{Filesystem, Geometry};
 use shunt_extmap::Connection;
 
 use super::Image;
@@ -16,7 +16,13 @@ use crate::error::{Code, Failure, Result, failed};
 
 /// Has a block device that the kernel is to write used past its page cache. Tells whether it is.
 pub fn leave_cache(wish: DataArg, image: &mut Image) -> Result<bool> {
-    let direct = wish == DataArg::Extmap && image.writable && image.claim.is_some();
+    let wanted = match wish {
+        DataArg::Daemon => false,
+        DataArg::Extmap => true,
+        // Without a cache the daemon is slow: only where it is certain that it moves no content.
+        DataArg::Auto => here().is_none() && is_fit(image),
+    };
+    let direct = wanted && image.writable && image.claim.is_some();
     if direct {
         let device = DirectDevice::new(&image.file).map_err(|error| {
             failed(format_args!("{} cannot be used past its cache: {error}", image.path.display()))
@@ -26,14 +32,26 @@ pub fn leave_cache(wish: DataArg, image: &mut Image) -> Result<bool> {
     Ok(direct)
 }
 
-/// The device for the kernel to read, where that is wanted and can be.
-pub fn device(wish: DataArg, image: &Image, filesystem: &Filesystem) -> Result<Option<Connection>> {
-    // Writing is tried by who asks for it.
-    if wish == DataArg::Daemon || wish == DataArg::Auto && filesystem.is_writable() {
+/// Whether the whole image is a file system whose files the kernel may write.
+fn is_fit(image: &Image) -> bool {
+    Geometry::read(&*image.device).is_ok_and(|(geometry, _)| geometry.incompat.contains(Incompat::EXTENT))
+}
+
+/// The device for the kernel to read or write, where that is wanted and can be. `direct`: what [`leave_cache`] told.
+pub fn device(
+    wish: DataArg,
+    image: &Image,
+    filesystem: &Filesystem,
+    direct: bool,
+) -> Result<Option<Connection>> {
+    if wish == DataArg::Daemon {
         return Ok(None);
     }
     let failure = match obstacle(filesystem) {
         Some(reason) => reason,
+        None if filesystem.is_writable() && image.claim.is_some() && !direct => {
+            failed("a part of a device is written by way of its cache")
+        }
         None => match bind(image, filesystem) {
             Ok(connection) => return Ok(Some(connection)),
             Err(error) => failed(format_args!("the kernel refuses: {error}")),
@@ -47,11 +65,18 @@ pub fn device(wish: DataArg, image: &Image, filesystem: &Filesystem) -> Result<O
 }
 
 fn obstacle(filesystem: &Filesystem) -> Option<Failure> {
-    let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
     let writes = filesystem.is_writable();
     if writes && !filesystem.geometry().incompat.contains(Incompat::EXTENT) {
         Some(Failure::new(Code::Usage, "only files that lie in extents can be written past the daemon"))
-    } else if !shunt_extmap::is_available() {
+    } else {
+        here()
+    }
+}
+
+/// What of the module or of rights is missing here.
+fn here() -> Option<Failure> {
+    let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
+    if !shunt_extmap::is_available() {
         Some(failed("the module shunt_extmap is not loaded"))
     } else if !may {
         Some(Failure::new(Code::Privilege, "that takes root"))

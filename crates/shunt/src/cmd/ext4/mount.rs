@@ -37,7 +37,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     let direct = data::leave_cache(args.data, &mut image)?;
     let filesystem = filesystem(&image, &args.place)?;
     filesystem.discard_freed(args.discard);
-    let device = data::device(args.data, &image, &filesystem)?;
+    let device = data::device(args.data, &image, &filesystem, direct)?;
     let block = block(&mut image, &args.place, &filesystem)?;
     let source = match (fs::canonicalize(&image.path), args.fd) {
         (Ok(source), _) => source,
