@@ -79,8 +79,8 @@ fn conflicts(node: &Node) -> u64 {
     serde_json::from_str::<Vec<serde_json::Value>>(&said).expect("JSON").len() as u64
 }
 
-/// Until all are in touch, and nothing happens any more. Without conflicts nothing may be left to do.
-fn settle(world: &World, conflicts: bool) -> Result<(), String> {
+/// Until all are in touch, and nothing happens any more; whether nothing is left to be done.
+fn settle(world: &World) -> Result<bool, String> {
     let mut since: Option<(Instant, Vec<[u64; 3]>)> = None;
     let mut now = Vec::new();
     let settled = within(PATIENCE, || {
@@ -88,8 +88,7 @@ fn settle(world: &World, conflicts: bool) -> Result<(), String> {
         let number = |status: &serde_json::Value, key: &str| status[key].as_u64().unwrap_or_default();
         let all = now.iter().map(|status| ["pending", "sent", "received"].map(|key| number(status, key)));
         let all: Vec<[u64; 3]> = all.collect();
-        let done = all.iter().all(|[pending, ..]| conflicts || *pending == 0);
-        let ready = done && now.iter().all(|status| status["state"] == "online");
+        let ready = now.iter().all(|status| status["state"] == "online");
         match &since {
             _ if !ready => since = None,
             Some((when, before)) if *before == all => return when.elapsed() > QUIET,
@@ -98,7 +97,10 @@ fn settle(world: &World, conflicts: bool) -> Result<(), String> {
         std::thread::sleep(Duration::from_millis(100));
         false
     });
-    if settled { Ok(()) } else { Err(format!("they do not come to rest: {now:#?}")) }
+    match settled {
+        true => Ok(now.iter().all(|status| status["pending"] == 0)),
+        false => Err(format!("they do not come to rest: {now:#?}")),
+    }
 }
 
 fn trees(world: &World) -> Result<Vec<Tree>, String> {
@@ -118,33 +120,34 @@ fn nothing_lost(world: &World, trees: &[Tree]) -> Result<BTreeSet<u64>, String> 
     }
 }
 
-/// Keeps both sides of each conflict, until there is none.
+/// Keeps both sides of each conflict, until there is none and nothing is left to be done.
 fn resolve(world: &World) -> Result<(), String> {
-    for turn in 0..20 {
+    let begun = Instant::now();
+    loop {
         let mut there = false;
         for node in &world.nodes {
             let count = conflicts(node);
             if count > 0 {
                 there = true;
                 world.tell(format_args!("{}: keeps both of {count}", node.name));
-                if turn == 0 {
-                    world.counts.conflicts.add(count);
-                }
+                world.counts.conflicts.add(count);
                 // One may end another.
                 run(binary::command(&["volume", "resolve", "--keep", "both", "--all"]).arg(node.at()));
             }
         }
-        if !there {
-            return settle(world, false);
+        if settle(world)? && !there {
+            return Ok(());
         }
-        settle(world, true)?;
+        if begun.elapsed() > pace::limit(PATIENCE) {
+            let states: Vec<_> = world.nodes.iter().map(Node::status).collect();
+            return Err(format!("conflicts or changes do not end: {states:#?}"));
+        }
     }
-    Err("conflicts do not end".into())
 }
 
 pub fn judge(world: &World, read: bool) -> Result<(), String> {
     world.tell(format_args!("all is well, and is judged"));
-    settle(world, true)?;
+    settle(world)?;
     nothing_lost(world, &trees(world)?)?;
     resolve(world)?;
     let begun = Instant::now();
