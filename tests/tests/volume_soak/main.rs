@@ -54,13 +54,13 @@ fn rounds(first: u64, time: Duration, each: Duration, good: impl Fn(u64, &Counts
     let (begun, counts) = (Instant::now(), Arc::new(Counts::default()));
     let mut seed = first;
     loop {
-        let Some(mut world) = World::new(&counts) else {
+        let Some(world) = World::new(&counts) else {
             skip::skip("no PostgreSQL or versitygw (run tests/setup)");
             return;
         };
         for _ in 0..OF_A_WORLD {
             if let Err(wrong) = round(&world, seed, each) {
-                panic!("{counts}\nround {seed}, kept in {}: {wrong}", world.keep().display());
+                panic!("{counts}\nround {seed}, kept in {}: {wrong}", world.path("").display());
             }
             good(seed, &counts);
             if begun.elapsed() >= time {

@@ -316,14 +316,16 @@ impl World {
     }
 
     /// Leaves all files where they are, for who looks for what went wrong.
-    pub fn keep(&mut self) -> &Path {
+    fn keep(&mut self) {
         self.dir.disable_cleanup(true);
-        self.dir.path()
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.keep();
+        }
         for node in &self.nodes {
             if mounts::count(node.at()) > 0 {
                 run_for(10, binary::command(&["umount"]).arg(node.at()));
