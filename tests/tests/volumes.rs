@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use shunt_tests::cmd::within;
 use shunt_tests::rules::{ALL_CASES, Rules};
-use shunt_tests::{Volume, binary, needs_mount, needs_tools, requirement, run, run_for, sh};
+use shunt_tests::{User, Volume, binary, needs_mount, needs_tools, requirement, run, run_for, sh};
 
 /// What a program does in a minute, and what is there after the next mount.
 #[test]
@@ -47,6 +47,36 @@ fn what_was_done_is_there_again() {
         let entry = entry.unwrap();
         assert_eq!(entry.ino(), fs::symlink_metadata(entry.path()).unwrap().ino());
     }
+}
+
+/// What gives rights and was set while somebody had the file open ends with what they write, past the daemon.
+#[test]
+fn rights_that_a_file_gets_while_it_is_open_end_with_a_write() {
+    needs_mount!();
+    let volume = Volume::new();
+    let mount = volume.mount(&["-o", "suid,allow_other"]);
+    let path = mount.at().join("program");
+    fs::write(&path, "x").unwrap();
+    let set = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
+    set(0o777);
+    let file = User::new(1001).run(|| {
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(b"y", 0).unwrap();
+        file
+    });
+    for _ in 0..2 {
+        set(0o6777);
+        assert_eq!(mode(), 0o6777, "nobody wrote yet");
+        User::new(1001).run(|| file.write_all_at(b"z", 0).unwrap());
+        assert_eq!(mode(), 0o777);
+    }
+    // Nor does a directory lose what a chown to the same owner would take from a file.
+    let directory = mount.at().join("directory");
+    fs::create_dir(&directory).unwrap();
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o6777)).unwrap();
+    std::os::unix::fs::chown(&directory, None, None).unwrap();
+    assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o7777, 0o6777);
 }
 
 /// The kernel knows all of a file that was made through it; it asks once, for all, whether there is a time of birth.

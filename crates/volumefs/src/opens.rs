@@ -72,7 +72,7 @@ impl VolumeFs {
             *open.told.lock() = stamp(&open).ok();
         }
         let (handle, open) = self.files.add(open);
-        // The kernel tells of writes past the daemon to nobody, who then cannot take setuid away.
+        // What a write ends goes with the write itself; past the daemon the kernel would ask and tell first.
         let watched = writes && (node.mode & SETID != 0 || node.xattrs);
         // What is written past the daemon is held against no limit.
         let limited = writes && self.replica.limits_writes(node.owner.0);
