@@ -52,6 +52,11 @@ const UNSURE: &str = "CREATE TABLE unsure (num INTEGER PRIMARY KEY);";
 const USAGE: &str =
     "CREATE TABLE usage (owner INTEGER PRIMARY KEY, bytes INTEGER NOT NULL, objects INTEGER NOT NULL);";
 
+/// What is to be sent of objects that the store has, without looking at all that it does not have: those come with their
+/// names. Older versions of this format get on with it.
+const CHANGED: &str =
+    "CREATE INDEX IF NOT EXISTS base_object_changed ON base_object (n) WHERE object IS NOT NULL;";
+
 /// A connection that commits without waiting for the disk: what must last waits by itself.
 pub(super) fn prepare(db: &Connection) -> Result<(), ReplicaError> {
     db.pragma_update(None, "journal_mode", "WAL")?;
@@ -83,15 +88,18 @@ pub(super) fn create(db: &Connection) -> Result<bool, ReplicaError> {
             1 => format!("{SPACE} {counted} {UNSURE} {held}"),
             2 => format!("{UNSURE} {held}"),
             3 => held,
-            _ => return Ok(false),
+            _ => {
+                db.execute_batch(CHANGED)?;
+                return Ok(false);
+            }
         };
         db.execute_batch(&format!(
-            "BEGIN; {steps} UPDATE meta SET value = {FORMAT} WHERE key = 'format'; COMMIT;"
+            "BEGIN; {steps} {CHANGED} UPDATE meta SET value = {FORMAT} WHERE key = 'format'; COMMIT;"
         ))?;
         return Ok(false);
     }
     db.execute_batch(&format!(
-        "BEGIN; {TABLES} {SPACE} {UNSURE} {USAGE} INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;"
+        "BEGIN; {TABLES} {SPACE} {UNSURE} {USAGE} {CHANGED} INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;"
     ))?;
     Ok(true)
 }
