@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use rusqlite::OptionalExtension as _;
 use rustix::io::Errno;
 
 use super::show::One;
@@ -100,9 +101,8 @@ impl Writing<'_> {
         for (at, (local, base)) in &links {
             self.link(at, *local, *base)?;
         }
-        for at in conflicts.into_iter().filter(|(_, there)| *there).map(|(at, _)| at) {
-            self.show(&at, shown)?;
-        }
+        let there = conflicts.into_iter().filter(|(_, there)| *there);
+        self.show(&there.map(|(at, _)| at).collect::<Vec<_>>(), shown)?;
         for num in std::mem::take(&mut self.taken) {
             if let Some(mut node) = self.core.find(num)? {
                 self.core.unname(&mut node, self.shared.now(), self.shared)?;
@@ -306,48 +306,65 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// One entry per node.
-    fn show(&mut self, at: &At, shown: &Shown) -> Done<()> {
-        let Some(one) = shown.at(at).cloned() else { return Ok(()) };
-        self.empty(one.directory)?;
-        let [mine, theirs] = entries(&self.shared.node, &one.conflict);
-        let directory = one.directory;
-        let entry = |this: &mut Self, name: &[u8], side: Option<Num>, other: &[u8]| -> Done<()> {
-            let at = At { parent: directory, name: name.to_vec() };
-            let child = match side {
-                None => this.bare(directory, Kind::Symlink, 0o777, other.to_vec())?,
-                Some(num) => match this.elsewhere(num, directory, shown)? {
-                    Some(target) => this.bare(directory, Kind::Symlink, 0o777, target)?,
-                    None => num,
-                },
+    /// One entry per node in the directory of each conflict.
+    fn show(&mut self, all: &[At], shown: &Shown) -> Done<()> {
+        let all: Vec<One> = all.iter().filter_map(|at| shown.at(at).cloned()).collect();
+        // A way up is looked for once no old entry can lead it astray, and all that has its place in a conflict is there.
+        for one in &all {
+            self.empty(one.directory)?;
+        }
+        let mut elsewhere = Vec::new();
+        for one in &all {
+            let [mine, theirs] = entries(&self.shared.node, &one.conflict);
+            for (name, side, other) in [(&mine, one.conflict.mine, &theirs), (&theirs, one.theirs, &mine)] {
+                let at = At { parent: one.directory, name: name.to_vec() };
+                match side {
+                    None => {
+                        let link = self.bare(one.directory, Kind::Symlink, 0o777, other.to_vec())?;
+                        self.bare_link(&at, link)?;
+                    }
+                    Some(num) if self.is_placed(num)? => elsewhere.push((at, num)),
+                    Some(num) => self.bare_link(&at, num)?,
+                }
+            }
+        }
+        for (at, num) in elsewhere {
+            let child = match self.way(num, at.parent, shown)? {
+                Some(target) => self.bare(at.parent, Kind::Symlink, 0o777, target)?,
+                None => num,
             };
-            this.bare_link(&at, child)
-        };
-        entry(self, &mine, one.conflict.mine, &theirs)?;
-        entry(self, &theirs, one.theirs, &mine)
+            self.bare_link(&at, child)?;
+        }
+        Ok(())
     }
 
-    /// A directory that has its place somewhere else is shown by the way there.
-    fn elsewhere(&mut self, num: Num, from: Num, shown: &Shown) -> Done<Option<Vec<u8>>> {
+    /// Whether it is a directory that has its place already.
+    fn is_placed(&mut self, num: Num) -> Done<bool> {
         let node = self.core.find(num)?.ok_or(Errno::NOENT)?;
-        if !node.is_directory() {
-            return Ok(None);
-        }
-        let mut way = Vec::new();
-        let (mut at, mut first) = (num, true);
+        Ok(node.is_directory() && self.core.parent_of(num)?.is_some())
+    }
+
+    /// A directory that has its place somewhere else is shown by the way there; none where nobody gets there.
+    fn way(&mut self, num: Num, from: Num, shown: &Shown) -> Done<Option<Vec<u8>>> {
+        let (mut way, mut passed) = (Vec::new(), BTreeSet::new());
+        let mut at = num;
         while at != super::super::ROOT {
+            if !passed.insert(at) {
+                return Ok(None);
+            }
             let mut query = self.core.db.prepare_cached("SELECT parent, name FROM link WHERE child = ?1")?;
-            let names: Vec<(i64, Vec<u8>)> = query
-                .query_map([at as i64], |row| Ok((row.get(0)?, row.get(1)?)))?
-                .collect::<rusqlite::Result<_>>()?;
-            let place = names.into_iter().find(|(parent, _)| !first || *parent as u64 != from);
-            let Some((parent, name)) = place else { return Ok(None) };
+            let place = query.query_row([at as i64], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)));
+            let Some((parent, name)) = place.optional()? else { return Ok(None) };
+            let name: Vec<u8> = name;
             way.push(name);
-            (at, first) = (parent as u64, false);
+            at = parent as u64;
         }
-        let mut target = Vec::new();
-        let mut up = from;
+        let (mut target, mut up) = (Vec::new(), from);
+        passed.clear();
         while up != super::super::ROOT {
+            if !passed.insert(up) {
+                return Ok(None);
+            }
             target.extend_from_slice(b"../");
             up = match shown.of_directory(up) {
                 Some((at, _)) => at.parent,
