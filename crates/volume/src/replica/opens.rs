@@ -60,6 +60,13 @@ impl Replica {
                     self.inner.make_room(num)?;
                     continue;
                 }
+                if write && truncate && node.state == State::Partial {
+                    // Its parts go first, for good: what is left of a file whose emptying was cut short is no content.
+                    core.forget_parts(node).map_err(|fail| fail.errno)?;
+                    drop(core);
+                    self.sync()?;
+                    continue;
+                }
                 if !write || truncate || node.state == State::Complete {
                     break open(&mut core, &self.inner.shared, node, write, truncate, &mut mark)
                         .map_err(|fail| fail.errno)?;
@@ -205,6 +212,10 @@ fn open(
             Arc::new(file)
         }
     };
+    if write && truncate && node.state != State::Complete {
+        // Before it counts as all that the file holds: it may have the length of that, with nothing in it.
+        file.set_len(0)?;
+    }
     let first = core.opens.get(&num).is_none_or(|open| open.writers == 0);
     if write {
         if first {
@@ -214,9 +225,8 @@ fn open(
         *mark = !node.maybe_dirty && node.made != Seq(0);
         node.maybe_dirty = true;
         core.touch(&mut node, Dirty::CONTENT)?;
-        if truncate && node.state != State::Complete {
+        if truncate {
             node.state = State::Complete;
-            core.forget_present(num)?;
         }
         core.save(node.clone());
     }
@@ -264,6 +274,14 @@ impl Core {
         {
             take_over(node, written(&open.file).map_err(Fail::from)?);
         }
+        Ok(())
+    }
+
+    /// Nothing of a file is here.
+    fn forget_parts(&mut self, mut node: Node) -> Done<()> {
+        self.forget_present(node.num)?;
+        node.state = State::Absent;
+        self.save(node);
         Ok(())
     }
 

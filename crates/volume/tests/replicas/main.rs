@@ -101,3 +101,12 @@ fn nothing_is_lost_whatever_happens() {
     let _alone = ALONE.lock();
     seeds::each("seeds of replicas", 12, run);
 }
+
+/// Files that were not here were emptied when their node ended: zeros of the old length were sent as what somebody wrote.
+#[test]
+fn what_was_found_stays_mended() {
+    let _alone = ALONE.lock();
+    for seed in [7110, 7159] {
+        run(seed).unwrap_or_else(|error| panic!("SEED={seed}: {error}"));
+    }
+}
