@@ -98,11 +98,22 @@ impl Writing<'_> {
             links.insert(at.clone(), (place, base));
             conflicts.insert(at, now.is_some());
         }
+        let mut there: BTreeSet<At> =
+            conflicts.into_iter().filter(|(_, there)| *there).map(|(at, _)| at).collect();
         for (at, (local, base)) in &links {
+            let before = self.core.link_of(at.parent, &at.name)?.map(|(child, _)| child);
             self.link(at, *local, *base)?;
+            if before != *local {
+                // A directory has one place: who had none but in a conflict may have one now, or the other way round.
+                for num in before.into_iter().chain(*local) {
+                    if self.core.find(num)?.is_some_and(|node| node.is_directory()) {
+                        there.extend(shown.sides(num));
+                        there.extend(shown.names_of(num));
+                    }
+                }
+            }
         }
-        let there = conflicts.into_iter().filter(|(_, there)| *there);
-        self.show(&there.map(|(at, _)| at).collect::<Vec<_>>(), shown)?;
+        self.show(&there, shown)?;
         for num in std::mem::take(&mut self.taken) {
             if let Some(mut node) = self.core.find(num)? {
                 self.core.unname(&mut node, self.shared.now(), self.shared)?;
@@ -307,7 +318,7 @@ impl Writing<'_> {
     }
 
     /// One entry per node in the directory of each conflict.
-    fn show(&mut self, all: &[At], shown: &Shown) -> Done<()> {
+    fn show(&mut self, all: &BTreeSet<At>, shown: &Shown) -> Done<()> {
         let all: Vec<One> = all.iter().filter_map(|at| shown.at(at).cloned()).collect();
         // A way up is looked for once no old entry can lead it astray, and all that has its place in a conflict is there.
         for one in &all {
