@@ -258,15 +258,17 @@ fn gain_names(draft: &mut Draft<'_>, touched: &Touched, deleted_here: &BTreeSet<
     Ok(())
 }
 
-/// The store moved an object; if it was moved here, too, that move gives way.
+/// The store moved an object; if it was moved here, too, that move gives way. So does the place of a directory that was made
+/// here and was not known to be sent: this machine may have forgotten where it was since.
 fn take_back_move(draft: &mut Draft<'_>, child: Num, here: &BTreeSet<At>, base: &BTreeSet<At>) -> Planning {
     let moved_here = base.difference(here).next().is_some() && here.difference(base).next().is_some();
-    if !moved_here {
+    let made_here = base.is_empty() && draft.is_directory(child)?;
+    if !moved_here && !made_here {
         return Ok(());
     }
     let now: BTreeSet<At> = draft.names(Tree::Base, child)?.into_iter().collect();
     let moved_there = base.difference(&now).next().is_some();
-    if !moved_there {
+    if !moved_there && !made_here {
         return Ok(());
     }
     for at in draft.names(Tree::Local, child)? {

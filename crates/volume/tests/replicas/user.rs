@@ -245,7 +245,14 @@ impl User<'_> {
             debug_assert_eq!(held(&file).len(), file.metadata().unwrap().len() as usize);
             let before = self.node.put(&file, token);
             self.promises.ended.extend(before);
-            if self.node.replica().get(num).is_ok_and(|node| node.links > 0) {
+            // Who writes to a file that was deleted goes on with that one, also where its object came back.
+            let now = self.node.replica().open_file(num, false, false);
+            if let Ok(now) = &now {
+                self.node.replica().close(num, false, now.session);
+            }
+            if now.is_ok_and(|now| now.session == session)
+                && self.node.replica().get(num).is_ok_and(|node| node.links > 0)
+            {
                 self.node.wrote.insert(token);
             }
         }
