@@ -165,7 +165,9 @@ fn measure(bench: &Bench, root: &Path, peer: &str, rows: &mut [Row]) -> Result<(
     let group = MemoryGroup::new(BONNIE_MEMORY)?;
     let figures = bonnie::run(root, bench.size(BONNIE_MEMORY * 8, BONNIE_MEMORY * 2) >> 20, &group)?;
     for ((case, _), value) in bonnie::CASES.into_iter().zip(figures) {
-        record(rows, case, peer, Sample { value, seconds: 0.0, requests: None });
+        if let Some(value) = value {
+            record(rows, case, peer, Sample { value, seconds: 0.0, requests: None });
+        }
     }
     measure_data(bench, root, peer, rows)
 }
