@@ -1,7 +1,6 @@
 //! bonnie++ on one file that is larger than memory.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -18,8 +17,7 @@ pub const CASES: [(&str, usize); 4] =
 /// # Errors
 /// When it fails.
 pub fn run(root: &Path, mebibytes: u64, group: &MemoryGroup) -> Result<[Option<f64>; CASES.len()]> {
-    let mut command = Command::new("sh");
-    command.args(["-ec", "echo $$ > \"$0\"; exec \"$@\""]).arg(group.procs());
+    let mut command = group.command();
     // -f: not a byte at a time; -n 0: no small files. Its own idea of the machine's memory would make the file larger.
     command.args(["bonnie++", "-q", "-f", "-n", "0", "-m", "x", "-u", "root", "-d"]).arg(root);
     command.arg("-s").arg(format!("{mebibytes}:8k")).arg("-r").arg((mebibytes / 2).to_string());

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -43,8 +44,15 @@ impl MemoryGroup {
         fs::write(self.procs(), pid.to_string()).context("move into the control group")
     }
 
+    /// A command whose process is under the limit from its first moment: what it runs comes as arguments.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-ec", "echo $$ > \"$0\"; exec \"$@\""]).arg(self.procs());
+        command
+    }
+
     /// The file that takes process ids.
-    pub fn procs(&self) -> PathBuf {
+    fn procs(&self) -> PathBuf {
         self.0.join("cgroup.procs")
     }
 }

@@ -124,8 +124,8 @@ impl<'a> Job<'a> {
     fn command(&self, root: &Path) -> Command {
         let mut command = match self.group {
             Some(group) => {
-                let mut shell = Command::new("sh");
-                shell.args(["-ec", "echo $$ > \"$0\"; exec fio \"$@\""]).arg(group.procs());
+                let mut shell = group.command();
+                shell.arg("fio");
                 shell
             }
             None => Command::new("fio"),

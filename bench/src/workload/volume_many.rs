@@ -3,7 +3,6 @@
 //! The work is done by a process of its own below a memory limit, page cache included: one that needs more is killed.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -45,8 +44,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     for (peer, more) in [(NATIVE, "--plain"), (SHUNT, "--in-volume")] {
         let at = home.path().join(peer);
         std::fs::create_dir(&at)?;
-        let mut command = Command::new("sh");
-        command.args(["-ec", "echo $$ > \"$0\"; exec \"$@\""]).arg(group.procs());
+        let mut command = group.command();
         command.arg(std::env::current_exe()?).arg(more).arg(&at).arg("--files").arg(count.to_string());
         let told = String::from_utf8(job::run(&mut command)?)?;
         for line in told.lines() {
