@@ -18,6 +18,7 @@ pub mod keep;
 pub mod lease;
 pub mod object;
 pub mod past;
+mod pauses;
 pub mod plan;
 pub mod quota;
 pub mod replica;

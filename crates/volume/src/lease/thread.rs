@@ -7,6 +7,7 @@ use super::state::State;
 use super::{Inner, LIFE, RENEW};
 use crate::content::runtime;
 use crate::id::Seq;
+use crate::pauses::Pauses;
 use crate::store::{LeaseAsk, LeaseTold, StoreError};
 
 /// How long a wait for a hint is, and for an answer of others.
@@ -14,12 +15,12 @@ const HINT: Duration = Duration::from_secs(1);
 const ACK: Duration = Duration::from_millis(50);
 /// The kernel is told within this, or is not waited for.
 const KERNEL: Duration = Duration::from_secs(1);
-/// Between attempts to reach a store: from the first, each twice as long, to the second.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+/// Between attempts to reach a store, at most.
+const SELDOM: Duration = Duration::from_secs(10);
 
 /// Says what there is to say, until the end.
 pub(super) fn run(inner: &Inner) {
-    let mut again = AGAIN.0;
+    let mut again = Pauses::new(SELDOM);
     let mut said_at: Option<Instant> = None;
     loop {
         let mut state = inner.state.lock();
@@ -65,14 +66,13 @@ pub(super) fn run(inner: &Inner) {
         said_at = Some(before);
         match inner.store.lease(&inner.node, &ask) {
             Ok(told) => {
-                again = AGAIN.0;
+                again.begin();
                 hear(inner, &ask, &told, before);
             }
             Err(error) => {
                 inner.lose(&error);
                 // A store without leases: now and then is enough.
-                let wait = if let StoreError::Denied(_) = error { AGAIN.1 } else { again };
-                again = (again * 2).min(AGAIN.1);
+                let wait = if let StoreError::Denied(_) = error { SELDOM } else { again.next() };
                 let mut state = inner.state.lock();
                 let until = Instant::now() + wait;
                 while !state.ended && !inner.wake.wait_until(&mut state, until).timed_out() {}
@@ -189,6 +189,7 @@ impl State {
 
 /// Hears that there is something to hear.
 pub(super) fn listen(inner: &Inner) {
+    let mut again = Pauses::new(HINT);
     loop {
         let (seen, rest) = {
             let state = inner.state.lock();
@@ -206,6 +207,7 @@ pub(super) fn listen(inner: &Inner) {
         }
         match inner.store.wait_lease(seen, None, HINT) {
             Ok(true) => {
+                again.begin();
                 let mut state = inner.state.lock();
                 // It was heard of meanwhile.
                 if state.seen == seen {
@@ -218,8 +220,8 @@ pub(super) fn listen(inner: &Inner) {
                     {}
                 }
             }
-            Ok(false) => {}
-            Err(_) => std::thread::sleep(AGAIN.0),
+            Ok(false) => again.begin(),
+            Err(_) => std::thread::sleep(again.next()),
         }
     }
 }

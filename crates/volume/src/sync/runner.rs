@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::id::Seq;
+use crate::pauses::Pauses;
 use crate::store::{MetaStore, StoreError};
 use crate::sync::{Site, SyncError, Synchroniser};
 
-/// Between attempts to reach a store: from the first, each twice as long, to the second.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+/// Between attempts to reach a store, at most.
+const SELDOM: Duration = Duration::from_secs(30);
 
 /// After a round in which nothing went well: what was refused is refused for the same reason at once.
 const REFUSED: Duration = Duration::from_millis(500);
@@ -215,7 +216,7 @@ impl Drop for Runner {
 }
 
 fn run<S: Site>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
-    let mut again = AGAIN.0;
+    let mut again = Pauses::new(SELDOM);
     let mut rest = Some(Duration::ZERO);
     while shared.rest(rest) {
         if shared.is_offline() {
@@ -226,7 +227,7 @@ fn run<S: Site>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
         let outcome = synchroniser.step();
         rest = match outcome {
             Ok(step) => {
-                again = AGAIN.0;
+                again.begin();
                 let mut state = shared.state.lock();
                 let progress = &mut state.progress;
                 progress.received += step.received as u64;
@@ -259,9 +260,7 @@ fn run<S: Site>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
                         shared.touch(Touch::Stopped(reason));
                     }
                 }
-                let wait = again;
-                again = (again * 2).min(AGAIN.1);
-                Some(wait)
+                Some(again.next())
             }
         };
     }
@@ -269,7 +268,7 @@ fn run<S: Site>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
 
 /// Hears of what others commit.
 fn listen(shared: &Shared, store: &dyn MetaStore) {
-    let mut again = AGAIN.0;
+    let mut again = Pauses::new(HINT);
     loop {
         let (cursor, ended, offline) = {
             let state = shared.state.lock();
@@ -283,15 +282,12 @@ fn listen(shared: &Shared, store: &dyn MetaStore) {
         match heard {
             Ok(true) => {
                 shared.wake();
-                again = AGAIN.0;
+                again.begin();
                 // It takes a moment until the cursor has moved.
                 std::thread::sleep(Duration::from_millis(10));
             }
-            Ok(false) => again = AGAIN.0,
-            Err(_) => {
-                std::thread::sleep(again.min(HINT));
-                again *= 2;
-            }
+            Ok(false) => again.begin(),
+            Err(_) => std::thread::sleep(again.next()),
         }
     }
 }
