@@ -183,6 +183,22 @@ fn what_is_written_here_is_read_there() {
 }
 
 #[test]
+fn directories_have_the_time_of_their_last_change_everywhere() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let docs = ant.directory(ROOT, "docs");
+    both(&mut ant, &mut bee);
+    ant.write(docs.num, "new", b"new here");
+    bee.directory(ROOT, "other");
+    both(&mut ant, &mut bee);
+    for path in ["", "docs"] {
+        assert_eq!(ant.at(path).unwrap().modified, bee.at(path).unwrap().modified, "{path:?}");
+    }
+    assert!(bee.at("docs").unwrap().modified > docs.modified);
+    assert_eq!((ant.replica.pending_count(), bee.replica.pending_count()), (Ok(0), Ok(0)));
+}
+
+#[test]
 fn two_versions_show_as_a_directory_until_one_is_removed() {
     let world = World::new();
     let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));

@@ -518,8 +518,9 @@ impl Core {
     fn names_changed(&mut self, directory: &mut Node, now: Time, agreed: bool) -> Done<()> {
         directory.changed = now;
         if !agreed {
-            directory.modified = now;
+            // With the time that both sides agreed on still in it.
             self.touch(directory, Dirty::MODIFIED)?;
+            directory.modified = now;
         }
         Ok(())
     }
