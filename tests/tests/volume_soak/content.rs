@@ -1,6 +1,10 @@
 //! What files hold: each block says by which write it came, and of which file.
 
+use std::ops::Range;
+
 use shunt_tests::Rng;
+
+use crate::layout::Layout;
 
 pub const BLOCK: usize = 512;
 /// The least that says whose it is.
@@ -12,13 +16,14 @@ pub fn length(near: usize) -> usize {
     near.max(near / BLOCK * BLOCK + head)
 }
 
-/// All that a write puts into a file.
+/// What a write puts into a file, all of it or some blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
     /// Of the write: no other has it.
     pub token: u64,
     /// Of the file that was first made, kept by all later writes to it.
     pub line: u64,
+    /// Of the file, once it was written.
     pub len: usize,
 }
 
@@ -26,9 +31,8 @@ pub struct Content {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Held {
     Nothing,
-    Whole(Content),
-    /// Parts of these.
-    Parts(Vec<Content>),
+    /// Blocks of these.
+    Blocks(Vec<Content>, Layout),
     /// At this place is what nobody wrote.
     Foreign(usize),
 }
@@ -47,8 +51,12 @@ impl Content {
         block
     }
 
-    pub fn bytes(&self) -> Vec<u8> {
-        (0..self.len.div_ceil(BLOCK)).flat_map(|n| self.block(n)).collect()
+    pub fn blocks(&self) -> usize {
+        self.len.div_ceil(BLOCK)
+    }
+
+    pub fn piece(&self, blocks: Range<usize>) -> Vec<u8> {
+        blocks.flat_map(|n| self.block(n)).collect()
     }
 
     /// What the block says that it is, if that is what it holds. The last one may have been cut.
@@ -62,41 +70,56 @@ impl Content {
 
 impl Held {
     pub fn of(bytes: &[u8]) -> Self {
-        let mut parts: Vec<Content> = Vec::new();
+        let mut contents: Vec<Content> = Vec::new();
+        let mut tokens = Vec::new();
         for (n, block) in bytes.chunks(BLOCK).enumerate() {
-            match Content::of(block, n) {
-                Some(content) if parts.contains(&content) => {}
-                Some(content) => parts.push(content),
-                None => return Self::Foreign(n * BLOCK),
+            let Some(content) = Content::of(block, n) else { return Self::Foreign(n * BLOCK) };
+            tokens.push(content.token);
+            if !contents.contains(&content) {
+                contents.push(content);
             }
         }
-        match parts[..] {
-            [] => Self::Nothing,
-            [content] if content.len == bytes.len() => Self::Whole(content),
-            _ => Self::Parts(parts),
+        if contents.is_empty() {
+            return Self::Nothing;
         }
+        Self::Blocks(contents, Layout::new(bytes.len(), tokens))
     }
 
     /// All that is of it.
     pub fn contents(&self) -> &[Content] {
         match self {
             Self::Nothing | Self::Foreign(_) => &[],
-            Self::Whole(content) => std::slice::from_ref(content),
-            Self::Parts(parts) => parts,
+            Self::Blocks(contents, _) => contents,
         }
+    }
+
+    pub fn layout(&self) -> Option<&Layout> {
+        match self {
+            Self::Nothing | Self::Foreign(_) => None,
+            Self::Blocks(_, layout) => Some(layout),
+        }
+    }
+
+    /// The one that was written last.
+    pub fn newest(&self) -> Option<Content> {
+        self.contents().iter().max_by_key(|content| content.token).copied()
     }
 }
 
 #[test]
 fn a_file_says_what_it_holds() {
     let content = Content { token: 7, line: 3, len: 2000 };
-    let bytes = content.bytes();
-    assert_eq!(Held::of(&bytes), Held::Whole(content));
-    assert_eq!(Held::of(&bytes[..1100]), Held::Parts(vec![content]));
+    let bytes = content.piece(0..4);
+    let whole = Layout::default().with(&content, 0..4);
+    assert_eq!(Held::of(&bytes), Held::Blocks(vec![content], whole.clone()));
+    assert_eq!(Held::of(&bytes[..1100]), Held::Blocks(vec![content], whole.cut(1100)));
     assert_eq!(Held::of(&[]), Held::Nothing);
-    let mut other = Content { token: 8, ..content }.bytes();
-    other[..512].copy_from_slice(&bytes[..512]);
-    assert!(matches!(Held::of(&other), Held::Parts(parts) if parts.len() == 2));
-    other[700] ^= 1;
-    assert_eq!(Held::of(&other), Held::Foreign(512));
+    let edit = Content { token: 8, ..content };
+    let mut edited = bytes;
+    edited[512..1536].copy_from_slice(&edit.piece(1..3));
+    let held = Held::of(&edited);
+    assert_eq!(held, Held::Blocks(vec![content, edit], whole.with(&edit, 1..3)));
+    assert_eq!(held.newest(), Some(edit));
+    edited[700] ^= 1;
+    assert_eq!(Held::of(&edited), Held::Foreign(512));
 }

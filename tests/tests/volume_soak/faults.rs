@@ -18,6 +18,8 @@ enum What {
     Gateway,
     Database,
     Objects,
+    /// A node by its user's wish.
+    Wish(usize),
 }
 
 /// How, where there are several ways.
@@ -37,7 +39,7 @@ struct Fault {
 }
 
 /// What, how many tenths of a second it is well between two faults at most, and how many it is not.
-const ALL: [(What, usize, usize); 13] = [
+const ALL: [(What, usize, usize); 16] = [
     (What::Node(0), 120, 15),
     (What::Node(1), 120, 15),
     (What::Node(2), 120, 15),
@@ -51,11 +53,34 @@ const ALL: [(What, usize, usize); 13] = [
     (What::Gateway, 150, 20),
     (What::Database, 200, 30),
     (What::Objects, 200, 30),
+    (What::Wish(0), 200, 50),
+    (What::Wish(1), 200, 50),
+    (What::Wish(2), 200, 50),
 ];
+
+/// In some rounds a node leaves the stores alone from the beginning to the end, and is not killed: that one.
+fn leaves(seed: u64) -> Option<usize> {
+    seed.is_multiple_of(16).then_some((seed / 16) as usize % NODES.len())
+}
+
+/// Then a round takes so long at least: what grows while a node is away has grown.
+const LEAVE: Duration = Duration::from_secs(80);
+
+/// How long a round of this seed takes, where others take so long.
+pub fn time(seed: u64, usual: Duration) -> Duration {
+    if leaves(seed).is_some() { usual.max(LEAVE) } else { usual }
+}
 
 /// All that goes wrong with one thing within so long.
 fn plan(seed: u64, number: usize, end: Duration) -> Vec<Fault> {
     let (what, well, ill) = ALL[number];
+    match (what, leaves(seed)) {
+        (What::Wish(n), Some(away)) if n == away => {
+            return vec![Fault { from: Duration::ZERO, to: end, how: How::Cut(Cut::Drops) }];
+        }
+        (What::Node(n), Some(away)) if n == away => return Vec::new(),
+        _ => {}
+    }
     let mut rng = Rng::new(seed * 100 + number as u64);
     // The first numbers of like seeds are alike.
     rng.bytes(20);
@@ -130,6 +155,10 @@ fn begin(world: &World, what: What, how: How) {
             world.s3().kill();
             counts.killed_stores.add(1);
         }
+        (What::Wish(n), _) => {
+            world.set_online(n, false);
+            counts.offline.add(1);
+        }
         (What::Network(_), _) => unreachable!("a network is cut"),
     }
 }
@@ -142,6 +171,7 @@ fn end(world: &World, what: What, how: How) {
         (What::Gateway, _) => world.start_gateway(),
         (What::Database, _) => world.postgres().start_again(),
         (What::Objects, _) => world.s3().start_again(),
+        (What::Wish(n), _) => world.set_online(n, true),
         (What::Network(_), _) => unreachable!("a network is cut"),
     }
 }

@@ -41,7 +41,7 @@ impl Tree {
             let name = below.join(entry?.file_name());
             let path = at.join(&name);
             let there = fs::symlink_metadata(&path)?;
-            let mut what = format!("{:o}", there.mode());
+            let mut what = format!("{:o} of {}.{:09}", there.mode(), there.mtime(), there.mtime_nsec());
             if there.is_dir() {
                 self.look(world, at, &name)?;
             } else if there.is_symlink() {

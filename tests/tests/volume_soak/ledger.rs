@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::content::{Content, Held};
+use crate::layout::Layout;
 
 /// A write, and what became of it.
 #[derive(Clone, Debug)]
@@ -22,8 +23,10 @@ struct Written {
     ended: bool,
     /// Somebody did away with its file, and may have seen it: it could have come in the moment between looking and doing.
     doubted: bool,
-    /// It was written in part, or cut since.
+    /// It may have been written in part.
     in_parts: bool,
+    /// What files held after it, where it was the last to be written.
+    versions: Vec<Layout>,
 }
 
 /// By token.
@@ -77,6 +80,7 @@ impl Ledger {
             ended: false,
             doubted: false,
             in_parts: true,
+            versions: Vec::new(),
         });
         Content { token: self.written.len() as u64 - 1, line, len }
     }
@@ -85,17 +89,20 @@ impl Ledger {
         self.written.get_mut(usize::try_from(content.token).ok()?)
     }
 
-    /// All of it was written.
-    pub fn whole(&mut self, content: &Content) {
+    /// All that was to be written of it was, and that is what the file holds.
+    pub fn whole(&mut self, content: &Content, version: Layout) {
         if let Some(written) = self.get(content) {
             written.in_parts = false;
             written.at = Instant::now();
         }
+        self.may_be(version);
     }
 
-    pub fn cut_short(&mut self, content: &Content) {
-        if let Some(written) = self.get(content) {
-            written.in_parts = true;
+    /// A file may hold this from now on.
+    pub fn may_be(&mut self, version: Layout) {
+        let newest = version.newest().and_then(|token| self.written.get_mut(usize::try_from(token).ok()?));
+        if let Some(written) = newest {
+            written.versions.push(version);
         }
     }
 
@@ -128,21 +135,24 @@ impl Ledger {
         self.cut[node] = is_cut.then(Instant::now);
     }
 
-    /// Whether a file may hold this: it was written, and is there in part only where that may be.
+    fn written(&self, content: &Content) -> Option<&Written> {
+        let written = self.written.get(usize::try_from(content.token).ok()?)?;
+        (written.line == content.line && written.len == content.len).then_some(written)
+    }
+
+    /// Whether a file may hold this: a version that somebody made of it, or the parts that a write left that did not end.
     pub fn allows(&self, held: &Held) -> Result<(), String> {
-        let written = |content: &Content| {
-            let written = self.written.get(usize::try_from(content.token).ok()?)?;
-            (written.line == content.line && written.len == content.len).then_some(written)
+        let (contents, layout) = match held {
+            Held::Nothing => return Ok(()),
+            Held::Foreign(at) => return Err(format!("what nobody wrote, at {at}")),
+            Held::Blocks(contents, layout) => (contents, layout),
         };
-        match held {
-            Held::Foreign(at) => Err(format!("what nobody wrote, at {at}")),
-            _ if held.contents().iter().any(|content| written(content).is_none()) => {
-                Err(format!("what nobody wrote: {held:?}"))
-            }
-            Held::Parts(parts) if !parts.iter().filter_map(written).any(|written| written.in_parts) => {
-                Err(format!("parts of what was written as a whole: {parts:?}"))
-            }
-            _ => Ok(()),
+        if contents.iter().any(|content| self.written(content).is_none()) {
+            return Err(format!("what nobody wrote: {held:?}"));
+        }
+        match held.newest().and_then(|newest| self.written(&newest)) {
+            Some(newest) if newest.in_parts || newest.versions.contains(layout) => Ok(()),
+            newest => Err(format!("a version that nobody made: {held:?}, where that was {newest:?}")),
         }
     }
 

@@ -8,6 +8,7 @@ mod content;
 mod counts;
 mod faults;
 mod judge;
+mod layout;
 mod ledger;
 mod net;
 mod proxy;
@@ -33,7 +34,7 @@ fn round(world: &World, seed: u64, time: Duration) -> Result<(), String> {
             let stop = &stop;
             scope.spawn(move || User::new(world, node, seed).work(stop));
         }
-        faults::run(world, seed, time);
+        faults::run(world, seed, faults::time(seed, time));
         stop.store(true, Ordering::Relaxed);
     });
     let judged = judge::judge(world, seed.is_multiple_of(8));

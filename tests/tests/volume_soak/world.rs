@@ -216,6 +216,18 @@ impl World {
         }
     }
 
+    /// Has a node leave the stores alone, or not. One that is started is in touch with them.
+    pub fn set_online(&self, n: usize, online: bool) {
+        let node = &self.nodes[n];
+        let Some(life) = node.life() else { return };
+        let word = if online { "online" } else { "offline" };
+        self.tell(format_args!("{} is told to be {word}", node.name));
+        let said = run_for(20, binary::command(&["volume", word]).arg(node.at()));
+        if !said.success() && node.life() == Some(life) {
+            self.note(format!("{} will not be {word}: {said:?}", node.name));
+        }
+    }
+
     /// One that is there, or is started.
     pub fn start_gateway(&self) {
         let mut gateway = lock(&self.gateway);

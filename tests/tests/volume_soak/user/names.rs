@@ -1,0 +1,112 @@
+//! Names that are made, moved, and taken away.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
+
+use super::{Kind, NAMES, USUAL, User};
+use crate::content::Held;
+
+/// A tree is removed when it has so much in it at most.
+const SMALL: usize = 12;
+
+impl User<'_> {
+    pub(super) fn make_directory(&mut self) -> io::Result<()> {
+        let place = self.place();
+        self.tell(format_args!("mkdir {place:?}"));
+        fs::create_dir(place)
+    }
+
+    pub(super) fn make_link(&mut self) -> io::Result<()> {
+        let place = self.place();
+        self.tell(format_args!("symlink {place:?}"));
+        symlink(NAMES[self.rng.below(NAMES.len())], place)
+    }
+
+    pub(super) fn link(&mut self) -> io::Result<()> {
+        let (from, to) = (self.file()?, self.place());
+        self.tell(format_args!("link {from:?} {to:?}"));
+        fs::hard_link(from, to)
+    }
+
+    pub(super) fn rename(&mut self) -> io::Result<()> {
+        let (from, to) = (self.pick(|_| true)?, self.place());
+        let how = match self.rng.below(6) {
+            0 => RenameFlags::NOREPLACE,
+            1 => RenameFlags::EXCHANGE,
+            _ => RenameFlags::empty(),
+        };
+        let over = match fs::symlink_metadata(&to) {
+            Ok(there) if there.is_file() && how.is_empty() => Some(self.seen_at(&to)?),
+            _ => None,
+        };
+        // Nobody can say whose it is.
+        if over == Some(Held::Nothing) {
+            return Ok(());
+        }
+        let how = if over.is_none() && how.is_empty() { RenameFlags::NOREPLACE } else { how };
+        over.iter().for_each(|over| self.ends(over));
+        self.tell(format_args!("rename {from:?} {to:?} {how:?} over {over:?}"));
+        let done = rustix::fs::renameat_with(CWD, &from, CWD, &to, how);
+        over.iter().for_each(|over| self.ended(over));
+        Ok(done?)
+    }
+
+    pub(super) fn remove_file(&mut self) -> io::Result<()> {
+        let path = self.file()?;
+        self.unlink(&path)
+    }
+
+    pub(super) fn remove_link(&mut self) -> io::Result<()> {
+        let path = self.pick(|kind| kind == Kind::Link)?;
+        self.unlink(&path)
+    }
+
+    pub(super) fn remove_directory(&mut self) -> io::Result<()> {
+        let path = self.pick(|kind| kind == Kind::Directory)?;
+        self.tell(format_args!("rmdir {path:?}"));
+        fs::remove_dir(path)
+    }
+
+    /// As `rm -r`: it goes on with the others when one cannot be removed.
+    pub(super) fn remove_tree(&mut self) -> io::Result<()> {
+        let top = self.pick(|kind| kind == Kind::Directory)?;
+        let tree: Vec<(PathBuf, Kind)> =
+            self.known.iter().filter(|(path, _)| path.starts_with(&top)).cloned().collect();
+        if tree.len() > SMALL {
+            return Ok(());
+        }
+        self.tell(format_args!("rm -r {top:?} with {} in it", tree.len() - 1));
+        // What is in a directory was found after it.
+        for (path, kind) in tree.iter().rev() {
+            let done = if *kind == Kind::Directory { fs::remove_dir(path) } else { self.unlink(path) };
+            if let Err(error) = done
+                && Errno::from_io_error(&error).is_none_or(|errno| !USUAL.contains(&errno))
+            {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn unlink(&mut self, path: &Path) -> io::Result<()> {
+        // Somebody may have put a file where a link was.
+        if fs::symlink_metadata(path)?.is_symlink() {
+            self.tell(format_args!("unlink {path:?}, a link"));
+            return fs::remove_file(path);
+        }
+        let held = self.seen_at(path)?;
+        if held == Held::Nothing {
+            return Ok(());
+        }
+        self.ends(&held);
+        self.tell(format_args!("unlink {path:?} with {held:?}"));
+        let done = fs::remove_file(path);
+        self.ended(&held);
+        done
+    }
+}
