@@ -36,7 +36,6 @@ pub struct Ledger {
     /// Since when a node has been without a network.
     cut: Vec<Option<Instant>>,
     story: File,
-    last: String,
     begun: Instant,
 }
 
@@ -44,24 +43,11 @@ impl Ledger {
     /// What happens is told in a file, for who has to find out why something is lost.
     pub fn new(nodes: usize, story: &Path) -> Self {
         let story = File::create(story).expect("a file for the story");
-        Self {
-            written: Vec::new(),
-            lines: 0,
-            cut: vec![None; nodes],
-            story,
-            last: String::new(),
-            begun: Instant::now(),
-        }
+        Self { written: Vec::new(), lines: 0, cut: vec![None; nodes], story, begun: Instant::now() }
     }
 
     pub fn tell(&mut self, what: fmt::Arguments<'_>) {
-        self.last = format!("{:9.4} {what}", self.begun.elapsed().as_secs_f64());
-        let _ = writeln!(self.story, "{}", self.last);
-    }
-
-    /// The latest that was told.
-    pub fn last(&self) -> &str {
-        &self.last
+        let _ = writeln!(self.story, "{:9.4} {what}", self.begun.elapsed().as_secs_f64());
     }
 
     /// A content that nobody wrote yet, of a new file or of one that is there.
@@ -176,4 +162,24 @@ impl Ledger {
             written.doubted = false;
         }
     }
+}
+
+#[test]
+fn only_versions_that_somebody_made_are_allowed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut ledger = Ledger::new(1, &dir.path().join("story"));
+    let first = ledger.begin(0, None, 2000);
+    let version = Layout::default().with(&first, 0..4);
+    ledger.whole(&first, version.clone());
+    let edit = ledger.begin(0, Some(first.line), 2000);
+    let blocks = |version: &Layout| Held::Blocks(vec![first, edit], version.clone());
+    let (half, all) = (version.with(&edit, 1..2), version.with(&edit, 1..3));
+    assert_eq!(ledger.allows(&blocks(&half)), Ok(()), "it may end before all of it is written");
+    ledger.whole(&edit, all.clone());
+    assert_eq!(ledger.allows(&blocks(&all)), Ok(()));
+    assert!(ledger.allows(&blocks(&half)).is_err());
+    let cut = Held::Blocks(vec![first], version.cut(512));
+    assert!(ledger.allows(&cut).is_err());
+    ledger.may_be(version.cut(512));
+    assert_eq!(ledger.allows(&cut), Ok(()));
 }

@@ -190,7 +190,7 @@ impl Node {
         };
         for place in self.places().map_err(failed("/"))? {
             let Place { node, path, .. } = place;
-            let mut what = format!("{:?} {:o} {:?}", node.kind, node.mode, node.target);
+            let mut what = format!("{:?} {:o} {:?} {:?}", node.kind, node.mode, node.target, node.modified);
             for name in self.replica().xattr_names(node.num).map_err(failed(&path))? {
                 let value = self.replica().xattr(node.num, &name).map_err(failed(&path))?;
                 what += &format!(" {}={value:?}", name.escape_ascii());

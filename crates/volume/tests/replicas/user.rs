@@ -6,7 +6,7 @@ use rand::Rng as _;
 use rand::rngs::SmallRng;
 use rustix::io::Errno;
 use shunt_volume::id::OwnerId;
-use shunt_volume::object::Kind;
+use shunt_volume::object::{Kind, Time};
 use shunt_volume::plan::Side;
 use shunt_volume::replica::{New, ROOT, Rename, Set, State};
 
@@ -141,8 +141,12 @@ impl User<'_> {
             49..53 => self.close(),
             53..58 => {
                 let Some(place) = self.pick(&places) else { return Ok(()) };
-                let mode = Some(0o700 | self.rng.random_range(0..4));
-                replica.set(place.node.num, Set { mode, ..Set::default() }).map(drop)
+                let n = self.rng.random_range(0..4);
+                let set = match n {
+                    0 => Set { modified: Some(Time(place.node.modified.0 / 2)), ..Set::default() },
+                    _ => Set { mode: Some(0o700 | n), ..Set::default() },
+                };
+                replica.set(place.node.num, set).map(drop)
             }
             58..61 => {
                 let Some(place) = self.pick(&files) else { return Ok(()) };

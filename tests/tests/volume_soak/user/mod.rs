@@ -6,6 +6,7 @@ mod parts;
 mod seen;
 mod whole;
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
@@ -48,10 +49,12 @@ pub struct User<'a> {
     open: Vec<Handle>,
     known: Vec<(PathBuf, Kind)>,
     looked: Option<Instant>,
+    /// The latest that was told of it.
+    said: RefCell<String>,
 }
 
 /// What users have to live with.
-const USUAL: [Errno; 11] = [
+const USUAL: [Errno; 12] = [
     Errno::NOENT,
     Errno::EXIST,
     Errno::NOTEMPTY,
@@ -64,12 +67,14 @@ const USUAL: [Errno; 11] = [
     Errno::NODATA,
     // A link leads to itself where a file was.
     Errno::LOOP,
+    // Another version came before all of this one was here, or the file went.
+    Errno::STALE,
 ];
 
 impl<'a> User<'a> {
     pub fn new(world: &'a World, node: usize, seed: u64) -> Self {
         let rng = Rng::new(seed * 100 + 50 + node as u64);
-        Self { world, node, rng, open: Vec::new(), known: Vec::new(), looked: None }
+        Self { world, node, rng, open: Vec::new(), known: Vec::new(), looked: None, said: RefCell::default() }
     }
 
     /// Goes on until it is told to stop.
@@ -106,12 +111,13 @@ impl<'a> User<'a> {
             self.open.clear();
             std::thread::sleep(Duration::from_millis(50));
         } else if errno.is_none_or(|errno| !USUAL.contains(&errno)) {
-            let what = lock(&self.world.ledger).last().to_owned();
-            self.world.note(format!("{} got {error} ({what})", NODES[self.node]));
+            let what = self.said.take();
+            self.world.note(format!("{} got {error}, after: {what}", NODES[self.node]));
         }
     }
 
     fn tell(&self, what: std::fmt::Arguments<'_>) {
+        self.said.replace(what.to_string());
         self.world.tell(format_args!("{}: {what}", NODES[self.node]));
     }
 
