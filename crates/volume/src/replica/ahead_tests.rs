@@ -266,15 +266,8 @@ fn what_is_not_on_the_disk_for_sure_comes_again() {
     }
 }
 
-/// A version of which not all was here, when another took its place: who has it open is told, and reads no zeros.
-#[test]
-fn a_version_that_is_gone_is_not_read_as_zeros() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Noting::new(Duration::ZERO);
-    let replica = open(dir.path(), store);
-    let num = stored(&replica, ROOT, "file", 4 * PIECE);
-    let opened = replica.open_file(num, false, false).unwrap();
-    replica.want_open(num, opened.session, 0..10).unwrap();
+/// Another version of a file comes from the store.
+fn replace(replica: &Replica, num: u64) {
     let id = replica.get(num).unwrap().id;
     replica
         .apply(|applying| {
@@ -284,9 +277,43 @@ fn a_version_that_is_gone_is_not_read_as_zeros() {
             applying.set_object(id, Some(&next), LocalObject::Agreed)
         })
         .unwrap();
+}
+
+/// A version of which not all was here, when another took its place: who has it open is told, and reads no zeros.
+#[test]
+fn a_version_that_is_gone_is_not_read_as_zeros() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Noting::new(Duration::ZERO);
+    let replica = open(dir.path(), store);
+    let num = stored(&replica, ROOT, "file", 4 * PIECE);
+    let opened = replica.open_file(num, false, false).unwrap();
+    replica.want_open(num, opened.session, 0..10).unwrap();
+    replace(&replica, num);
     assert_eq!(replica.want_open(num, opened.session, PIECE..PIECE + 1), Err(Errno::STALE));
     replica.close(num, false, opened.session);
     let again = replica.open_file(num, false, false).unwrap();
     replica.want_open(num, again.session, PIECE..PIECE + 1).unwrap();
     replica.close(num, false, again.session);
+}
+
+/// The same while it comes: the rest would be of the other version, in the other file.
+#[test]
+fn a_version_that_goes_while_it_comes_is_not_read_as_zeros() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Noting::new(Duration::from_millis(100));
+    let replica = open(dir.path(), store.clone());
+    replica.read_ahead(false);
+    let num = stored(&replica, ROOT, "file", 5 * PIECE);
+    let opened = replica.open_file(num, false, false).unwrap();
+    for here in [1, 3] {
+        replica.want_open(num, opened.session, here * PIECE..(here + 1) * PIECE).unwrap();
+    }
+    let done = std::thread::scope(|scope| {
+        let reads = scope.spawn(|| replica.want_open(num, opened.session, 0..5 * PIECE));
+        wait("the first of three", || store.asked.lock().len() > 2);
+        replace(&replica, num);
+        reads.join().unwrap()
+    });
+    assert_eq!(done, Err(Errno::STALE));
+    replica.close(num, false, opened.session);
 }

@@ -171,11 +171,15 @@ impl Replica {
     /// # Errors
     /// As for [`want`](Self::want). ESTALE too where it holds something else by now.
     pub fn want_open(&self, num: u64, session: u64, range: Range<u64>) -> Result<(), Errno> {
+        self.holds_still(num, session)?;
+        self.want(num, range)?;
+        // What came last may be of another version, in the file of that.
+        self.holds_still(num, session)
+    }
+
+    fn holds_still(&self, num: u64, session: u64) -> Result<(), Errno> {
         let current = self.inner.core.lock().opens.get(&num).map(|open| open.session);
-        if current != Some(session) {
-            return Err(Errno::STALE);
-        }
-        self.want(num, range)
+        if current == Some(session) { Ok(()) } else { Err(Errno::STALE) }
     }
 }
 
