@@ -35,6 +35,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, shutdown, socketpair};
 
+pub use death::ask_oneself;
 pub use hand_over::HandOver;
 pub use process::main;
 

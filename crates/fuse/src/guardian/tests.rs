@@ -51,16 +51,23 @@ fn play_the_server() {
         let device = mounted.device.try_clone().unwrap();
         std::thread::Builder::new().name(death::NOTIFIER.into()).spawn(move || drop_a_name(device)).unwrap();
     }
+    if role_name == "asking" {
+        std::thread::spawn(move || ask_oneself(|| std::fs::read_dir(path).map(drop)));
+        take_a_request(&mounted.device);
+    }
     say("ready");
 }
 
 /// Tells the kernel to drop a name of the top directory once somebody asks for one there, who gets no answer.
 fn drop_a_name(device: OwnedFd) {
-    let mut device = std::fs::File::from(device);
-    let mut request = vec![0; 1 << 20];
-    std::io::Read::read(&mut device, &mut request).unwrap();
+    take_a_request(&device);
     let notice = shunt_fuse_abi::build::notify::inval_entry(1, b"name", Default::default());
-    device.write_all(&notice.to_vec()).unwrap();
+    std::fs::File::from(device).write_all(&notice.to_vec()).unwrap();
+}
+
+/// Once it is there. Who made it gets no answer.
+fn take_a_request(device: &OwnedFd) {
+    rustix::io::read(device, &mut vec![0; 1 << 20]).unwrap();
 }
 
 struct Server {
@@ -141,6 +148,22 @@ fn who_waits_for_a_killed_server_gets_an_error() {
     assert!(matches!(user.join().unwrap(), Some(libc::ECONNABORTED | libc::ENOTCONN)));
 }
 
+/// Kills a server that cannot end, and tells whether the guardian noticed.
+fn is_noticed(server: &mut Server, mount: &MountPoint, place: &Place) -> bool {
+    server.child.kill().unwrap();
+    let start = Instant::now();
+    let limit = shunt_tests::pace::limit(Duration::from_secs(5));
+    while alive(server.guardian) && start.elapsed() < limit {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let was_noticed = place.line().is_none();
+    if !was_noticed {
+        // Or nothing of this would ever end.
+        mount.abort().unwrap();
+    }
+    was_noticed
+}
+
 /// One of its threads waits in the kernel for the directory, which whoever waits for the server's answer has locked.
 #[test]
 fn a_server_that_cannot_end_is_noticed() {
@@ -159,19 +182,20 @@ fn a_server_that_cannot_end_is_noticed() {
     while !std::fs::read_dir(&tasks).unwrap().any(|task| is_stuck(task.unwrap())) {
         std::thread::yield_now();
     }
-    server.child.kill().unwrap();
-    let start = Instant::now();
-    let limit = shunt_tests::pace::limit(Duration::from_secs(5));
-    while alive(server.guardian) && start.elapsed() < limit {
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    let was_noticed = place.line().is_none();
-    if !was_noticed {
-        // Or nothing of this would ever end.
-        mount.abort().unwrap();
-    }
+    let was_noticed = is_noticed(&mut server, &mount, &place);
     assert!(matches!(user.join().unwrap(), Some(libc::ECONNABORTED | libc::ENOTCONN)));
     assert!(was_noticed);
+}
+
+#[test]
+fn a_server_that_waits_for_itself_is_noticed() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mut server = Server::start("asking", &place);
+    let mount = MountPoint::find(&place.path()).unwrap();
+    assert!(is_noticed(&mut server, &mount, &place));
 }
 
 #[test]

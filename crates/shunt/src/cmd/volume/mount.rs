@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use shunt_fuse::guardian::ask_oneself;
 use shunt_fuse::mount::MountPoint;
 use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_volume::id::{NodeName, VolumeName};
@@ -127,15 +128,11 @@ fn reload(table: owners::Table, replica: Arc<Replica>) -> Arc<dyn Fn() + Send + 
 /// Has the kernel know the top directory before anybody comes. It drops an answer about an inode that crosses the word of a
 /// change, and this is the one inode that it has no earlier answer for: until it asked again, nobody but root would be let in.
 fn first_look(point: &MountPoint) -> Result<()> {
-    for _ in 0..LOOKS {
-        let known =
-            rustix::fs::statx(rustix::fs::CWD, point.path(), AtFlags::STATX_FORCE_SYNC, StatxFlags::MODE);
-        match known {
-            Ok(known) if u32::from(known.stx_mode) & 0o777 == 0 => {}
-            _ => break,
-        }
-    }
-    Ok(())
+    let is_closed = || {
+        let known = statx(CWD, point.path(), AtFlags::STATX_FORCE_SYNC, StatxFlags::MODE);
+        known.is_ok_and(|known| u32::from(known.stx_mode) & 0o777 == 0)
+    };
+    ask_oneself(|| (0..LOOKS).any(|_| !is_closed())).map(drop).map_err(failed)
 }
 
 pub(super) fn held(fs: &VolumeFs) -> Held {
