@@ -66,19 +66,25 @@ impl Draft<'_> {
 
     /// A move to `name` does not go with what happened in the store: the object goes back to where the store has it.
     pub(super) fn take_back(&mut self, moved: Num, name: &At) -> Planning {
-        self.vacate(name)?;
+        // It has its place again before anything else comes back: ways up go through it.
+        self.set_link(name, None);
         self.keep(name, ConflictKind::Moved, Some(moved), None)?;
         if !self.is_alive(moved)? {
             for at in self.names(Tree::Base, moved)? {
                 self.put(&at, moved)?;
             }
         }
-        Ok(())
+        self.refill(name)
     }
 
     /// What is here at a name leaves it; what was moved away only by that comes back.
     pub(super) fn vacate(&mut self, at: &At) -> Planning {
         self.set_link(at, None);
+        self.refill(at)
+    }
+
+    /// What has this name in the store, and was moved away only by what had it here, comes back.
+    pub(super) fn refill(&mut self, at: &At) -> Planning {
         if let Some((before, _)) = self.base_link(at)?
             && !self.is_alive(before)?
         {

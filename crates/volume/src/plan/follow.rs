@@ -31,7 +31,7 @@ pub fn follow(
 ) -> Result<Changes, PlanError> {
     let mut draft = Draft::new(trees, fresh, entry.node.clone());
     match own {
-        true => follow_own(&mut draft, entry)?,
+        true => drop(follow_own(&mut draft, entry)?),
         false => {
             let touched = agree(&mut draft, entry)?;
             come_in(&mut draft, &touched)?;
@@ -40,13 +40,14 @@ pub fn follow(
     draft.finish()
 }
 
-/// What this node did: it is agreed on now, and what it did since is still to be told.
-pub(super) fn follow_own(draft: &mut Draft<'_>, entry: &Entry) -> Planning {
+/// What this node did: it is agreed on now, and what it did since is still to be told. What is not in the base any more.
+pub(super) fn follow_own(draft: &mut Draft<'_>, entry: &Entry) -> Planning<BTreeSet<Num>> {
     let touched = agree(draft, entry)?;
-    for num in bury(draft, &touched)?.into_keys() {
+    let gone: BTreeSet<Num> = bury(draft, &touched)?.into_keys().collect();
+    for &num in &gone {
         if draft.is_wanted(num)? { draft.rekey(num)? } else { draft.forget(num)? }
     }
-    Ok(())
+    Ok(gone)
 }
 
 /// Objects that have no name in the base now are not in it any more.
@@ -273,8 +274,9 @@ fn take_back_move(draft: &mut Draft<'_>, child: Num, here: &BTreeSet<At>, base: 
     }
     for at in draft.names(Tree::Local, child)? {
         if !now.contains(&at) && !base.contains(&at) {
-            draft.vacate(&at)?;
+            draft.set_link(&at, None);
             draft.keep(&at, ConflictKind::Moved, Some(child), None)?;
+            draft.refill(&at)?;
         }
     }
     Ok(())

@@ -45,9 +45,6 @@ impl Draft<'_> {
             // It got more names here, and the store knew nothing of those: they stay.
             return Ok(());
         }
-        if self.is_directory(num)? {
-            self.hold_directory(num)?;
-        }
         let lost = gone.lost.first().filter(|_| changed);
         let Some(place) = lost.or(replaced.first()).or(names.first()).cloned() else { return Ok(()) };
         if self.link(&place)? == Some(num) {
@@ -62,7 +59,9 @@ impl Draft<'_> {
         }
         let replaced = self.link(&place)?.is_some();
         let kind = if replaced { ConflictKind::Modified } else { ConflictKind::ChangedDeleted };
-        self.keep(&place, kind, Some(num), None)
+        self.keep(&place, kind, Some(num), None)?;
+        // With its place known: what comes back into it is not to be above it.
+        if self.is_directory(num)? { self.hold_directory(num) } else { Ok(()) }
     }
 
     /// A directory that is kept beside the tree: what the store has elsewhere goes back there, and conflicts inside are part

@@ -56,6 +56,7 @@ pub fn push<'a>(
         going: BTreeSet::new(),
         coming: BTreeSet::new(),
         leaving: BTreeSet::new(),
+        waiting: Vec::new(),
         planned: Planned::default(),
     };
     for at in &todo.names {
@@ -64,6 +65,7 @@ pub fn push<'a>(
         }
         pushing.name(at)?;
     }
+    pushing.again()?;
     for &num in &todo.objects {
         if pushing.is_full() {
             break;
@@ -105,6 +107,8 @@ struct Pushing<'a> {
     coming: BTreeSet<Num>,
     /// Objects that are not.
     leaving: BTreeSet<Num>,
+    /// Names that could not go without others that go, too.
+    waiting: Vec<BTreeSet<At>>,
     planned: Planned,
 }
 
@@ -155,8 +159,27 @@ impl Pushing<'_> {
                 self.planned.items.push(item);
                 self.going.extend(changes.into_keys());
             }
-            None => self.planned.held += changes.len(),
+            None => self.waiting.push(changes.into_keys().collect()),
         }
+        Ok(())
+    }
+
+    /// What had to wait may go by what is planned since: of changes that need each other some are the first to be looked at.
+    fn again(&mut self) -> Planning {
+        loop {
+            let before = self.planned.items.len();
+            let waiting = std::mem::take(&mut self.waiting);
+            for at in waiting.iter().flatten() {
+                self.seen.remove(at);
+            }
+            for at in waiting.iter().filter_map(|names| names.first()) {
+                self.name(at)?;
+            }
+            if self.planned.items.len() == before {
+                break;
+            }
+        }
+        self.planned.held += self.waiting.iter().map(BTreeSet::len).sum::<usize>();
         Ok(())
     }
 

@@ -34,6 +34,7 @@ pub fn resync(
 ) -> Result<Changes, PlanError> {
     let mut draft = Draft::new(trees, fresh, theirs.clone());
     let mut touched = Touched::default();
+    let mut emptied = BTreeSet::new();
     for item in own {
         make_way(&draft, &mut touched, item)?;
         let entry = Entry {
@@ -42,11 +43,11 @@ pub fn resync(
             at: crate::object::Time(0),
             change: item.change.clone(),
         };
-        follow_own(&mut draft, &entry)?;
+        emptied.extend(follow_own(&mut draft, &entry)?);
     }
     // Made here, and perhaps changed by others since.
     draft.made.clear();
-    take_over(&mut draft, &mut touched, snapshot)?;
+    take_over(&mut draft, &mut touched, snapshot, emptied)?;
     come_in(&mut draft, &touched)?;
     draft.finish()
 }
@@ -68,8 +69,13 @@ fn make_way(draft: &Draft<'_>, touched: &mut Touched, item: &Item) -> Planning {
     Ok(())
 }
 
-/// Brings the store's tree into the base.
-fn take_over(draft: &mut Draft<'_>, touched: &mut Touched, snapshot: &Snapshot) -> Planning {
+/// Brings the store's tree into the base. `emptied` are directories that this node deleted: others emptied them before.
+fn take_over(
+    draft: &mut Draft<'_>,
+    touched: &mut Touched,
+    snapshot: &Snapshot,
+    emptied: BTreeSet<Num>,
+) -> Planning {
     for (id, stored) in &snapshot.objects {
         match draft.num(*id)? {
             Some(num) => {
@@ -104,7 +110,7 @@ fn take_over(draft: &mut Draft<'_>, touched: &mut Touched, snapshot: &Snapshot) 
         lead(draft, touched, &at, now)?;
     }
     // What was in directories that are gone is gone from there.
-    let mut queue: Vec<Num> = touched.children.keys().copied().collect();
+    let mut queue: Vec<Num> = touched.children.keys().copied().chain(emptied).collect();
     let mut seen = BTreeSet::new();
     while let Some(num) = queue.pop() {
         if num == ROOT || !seen.insert(num) || !draft.names(Tree::Base, num)?.is_empty() {
