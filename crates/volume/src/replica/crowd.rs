@@ -63,6 +63,11 @@ impl Crowd {
         self.hurried.store(hurried, Ordering::Relaxed);
     }
 
+    /// Whether what is sent may wait for users.
+    pub(super) fn is_patient(&self) -> bool {
+        self.minded && !self.hurried.load(Ordering::Relaxed)
+    }
+
     /// Waits while users ask much; for so long at most.
     pub(super) fn give_way(&self, most: Duration) {
         if self.minded {

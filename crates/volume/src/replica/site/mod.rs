@@ -2,6 +2,7 @@
 
 mod open;
 mod show;
+mod useful;
 mod view;
 mod write;
 
@@ -255,10 +256,12 @@ impl Site for ReplicaSite {
                 continue;
             };
             let previous = (reading.previous.size > 0).then_some(&reading.previous);
-            let content = upload.put(&reading.file, reading.size, previous).map_err(unsent)?;
+            let mut useful = reading.useful();
+            let content = upload.put(&mut useful, reading.size, previous).map_err(unsent)?;
+            let is_over = useful.is_over;
             let generation = reading.generation;
             let told = Told { generation, content: content.clone(), open: reading.open };
-            let is_whole = self.end_reading(&reading);
+            let is_whole = self.end_reading(&reading) && !is_over;
             if is_whole {
                 self.known.lock().insert(num, told);
             }

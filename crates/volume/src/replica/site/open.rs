@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
+use super::useful::{Useful, settling};
 use super::view::View;
 use super::{ReplicaSite, Told};
 use crate::object::{Content, Object, Time};
@@ -37,31 +38,37 @@ pub(super) type Attempts = Mutex<HashMap<Num, Instant>>;
 /// can both set back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::replica) struct Stamp {
-    size: u64,
-    modified: (i64, u64),
+    pub(super) size: u64,
+    pub(super) modified: (i64, u64),
     changed: (i64, u64),
+}
+
+impl From<&rustix::fs::Stat> for Stamp {
+    fn from(stat: &rustix::fs::Stat) -> Self {
+        Self {
+            size: stat.st_size as u64,
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
 }
 
 impl Stamp {
     pub(super) fn of(file: &File) -> std::io::Result<Self> {
-        let stat = rustix::fs::fstat(file)?;
-        Ok(Self {
-            size: stat.st_size as u64,
-            modified: (stat.st_mtime, stat.st_mtime_nsec),
-            changed: (stat.st_ctime, stat.st_ctime_nsec),
-        })
+        Ok(Self::from(&rustix::fs::fstat(file)?))
     }
 
     fn time(&self) -> Time {
         Time(self.modified.0.saturating_mul(1_000_000_000).saturating_add(self.modified.1 as i64))
     }
 
-    fn is_quiet(&self) -> bool {
+    /// Whether nobody wrote for so long.
+    pub(super) fn is_quiet(&self, long: Duration) -> bool {
         let (seconds, nanoseconds) = self.changed;
         let changed = Duration::new(seconds.max(0) as u64, nanoseconds as u32);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // A clock that was set back is no reason to wait for it.
-        now.checked_sub(changed).is_none_or(|since| since >= QUIET)
+        now.checked_sub(changed).is_none_or(|since| since >= long)
     }
 }
 
@@ -86,7 +93,15 @@ pub(super) struct Reading {
     pub(super) size: u64,
     /// It is open to be written, and looked like this.
     pub(super) open: Option<Stamp>,
+    found: Stamp,
     begun: Instant,
+}
+
+impl Reading {
+    /// To read it.
+    pub(super) fn useful(&self) -> Useful<'_> {
+        Useful::new(&self.file, self.found)
+    }
 }
 
 impl ReplicaSite {
@@ -103,7 +118,7 @@ impl ReplicaSite {
                 let now = Stamp::of(&open.file).map_err(Fail::from)?;
                 let was_read = self.known.lock().get(&num).is_some_and(|told| told.holds(&node, Some(now)));
                 let is_due = self.attempts.lock().get(&num).is_none_or(|due| *due <= begun);
-                if !(open.synced || was_read) || !is_due || !now.is_quiet() {
+                if !(open.synced || was_read) || !is_due || !now.is_quiet(QUIET) {
                     return Ok(None);
                 }
                 open.synced = false;
@@ -121,8 +136,11 @@ impl ReplicaSite {
                 return Ok(None);
             }
         }
-        let size = file.metadata().map_or(0, |metadata| metadata.len());
-        Ok(Some(Reading { num, generation, previous, file, size, open, begun }))
+        let found = Stamp::from(&rustix::fs::fstat(&file)?);
+        if open.is_none() && self.replica.inner.crowd.is_patient() && !found.is_quiet(settling(found.size)) {
+            return Ok(None);
+        }
+        Ok(Some(Reading { num, generation, previous, file, size: found.size, open, found, begun }))
     }
 
     /// Whether what was read is what the file held at one moment.
