@@ -124,3 +124,19 @@ pub(super) fn is_filled(db: &Connection) -> Result<bool, StoreError> {
         .map(|tables| tables > 0)
         .map_err(fault)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One cache for all databases of a process, which this option means, is given to those that filled it: a busy database
+    /// then reads the root of its trees from the file for each question. `.cargo/config.toml` takes the option back.
+    #[test]
+    fn each_database_has_a_cache_of_its_own() {
+        let db = Connection::open_in_memory().unwrap();
+        let mut query = db.prepare("PRAGMA compile_options").unwrap();
+        let options: Vec<String> = query.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+        assert!(options.iter().any(|one| one.starts_with("THREADSAFE")), "{options:?}");
+        assert!(!options.iter().any(|one| one == "ENABLE_MEMORY_MANAGEMENT"), "{options:?}");
+    }
+}
