@@ -256,6 +256,38 @@ fn what_was_deleted_there_and_changed_here_can_be_kept_or_not() {
     }
 }
 
+/// The directory that both moved has its place in one conflict, and the other shows the way there. Then the first ends.
+#[test]
+fn a_side_whose_place_goes_with_another_conflict_stays() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.directory(ROOT, "moved");
+    both(&mut ant, &mut bee);
+    ant.replica.rename(ROOT, b"moved", ROOT, b"at", Rename::Replace).unwrap();
+    ant.settle();
+    bee.replica.rename(ROOT, b"moved", ROOT, b"elsewhere", Rename::Replace).unwrap();
+    bee.write(ROOT, "at", b"of bee");
+    bee.settle();
+    assert_eq!(bee.at("elsewhere/bee").unwrap().kind, Kind::Symlink);
+    assert_eq!(bee.at("at/ant").unwrap().kind, Kind::Directory);
+    ant.replica.rmdir(ROOT, b"at").unwrap();
+    ant.settle();
+    bee.settle();
+    assert_eq!(bee.at("elsewhere/bee").unwrap().kind, Kind::Directory);
+
+    // What has no name goes when a node starts.
+    drop(bee);
+    let mut bee = world.machine("bee");
+    for (at, _) in bee.replica.conflicts().unwrap() {
+        bee.replica.keep_both(&at).unwrap();
+    }
+    both(&mut ant, &mut bee);
+    for machine in [&ant, &bee] {
+        assert_eq!(machine.names(""), ["at", "elsewhere"]);
+        assert_eq!(machine.replica.conflicts().unwrap(), []);
+    }
+}
+
 #[test]
 fn the_same_on_both_sides_is_no_conflict() {
     let world = World::new();

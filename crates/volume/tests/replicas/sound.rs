@@ -33,6 +33,10 @@ const WRONG: &[(&str, &str)] = &[
         "ranges of files that are not partial",
         "SELECT num FROM present WHERE num NOT IN (SELECT num FROM object WHERE state = 1)",
     ),
+    (
+        "sides of conflicts that are not there",
+        "SELECT n FROM conflict WHERE num_local IS NOT NULL AND num_local NOT IN (SELECT num FROM object)",
+    ),
     ("attributes of nothing", "SELECT num FROM xattr WHERE num NOT IN (SELECT num FROM object)"),
     (
         "bytes counted that are not here",

@@ -54,8 +54,11 @@ impl Writing<'_> {
         let mut links = changes.links;
         // What a name leads to for users is decided by its conflict.
         let mut conflicts = BTreeMap::new();
+        // What may have had its place in a conflict.
+        let mut sides: BTreeSet<Num> = BTreeSet::new();
         for at in touched {
             let old = shown.at(&at).cloned();
+            sides.extend(old.iter().flat_map(|one| one.theirs.into_iter().chain(one.conflict.mine)));
             let now = match changes.conflicts.get(&at) {
                 Some(conflict) => conflict.clone(),
                 None => old.as_ref().map(|one| one.conflict.clone()),
@@ -104,13 +107,14 @@ impl Writing<'_> {
             let before = self.core.link_of(at.parent, &at.name)?.map(|(child, _)| child);
             self.link(at, *local, *base)?;
             if before != *local {
-                // A directory has one place: who had none but in a conflict may have one now, or the other way round.
-                for num in before.into_iter().chain(*local) {
-                    if self.core.find(num)?.is_some_and(|node| node.is_directory()) {
-                        there.extend(shown.sides(num));
-                        there.extend(shown.names_of(num));
-                    }
-                }
+                sides.extend(before.into_iter().chain(*local));
+            }
+        }
+        // A directory has one place: who had none but in a conflict may have one now, or the other way round.
+        for num in sides {
+            if self.core.find(num)?.is_some_and(|node| node.is_directory()) {
+                there.extend(shown.sides(num));
+                there.extend(shown.names_of(num));
             }
         }
         self.show(&there, shown)?;
