@@ -256,6 +256,18 @@ fn what_was_deleted_there_and_changed_here_can_be_kept_or_not() {
     }
 }
 
+/// What has no name goes when a node starts.
+fn again(world: &World, bee: Machine) -> Machine {
+    drop(bee);
+    world.machine("bee")
+}
+
+fn keep_both(machine: &Machine) {
+    for (at, _) in machine.replica.conflicts().unwrap() {
+        machine.replica.keep_both(&at).unwrap();
+    }
+}
+
 /// The directory that both moved has its place in one conflict, and the other shows the way there. Then the first ends.
 #[test]
 fn a_side_whose_place_goes_with_another_conflict_stays() {
@@ -274,16 +286,33 @@ fn a_side_whose_place_goes_with_another_conflict_stays() {
     ant.settle();
     bee.settle();
     assert_eq!(bee.at("elsewhere/bee").unwrap().kind, Kind::Directory);
-
-    // What has no name goes when a node starts.
-    drop(bee);
-    let mut bee = world.machine("bee");
-    for (at, _) in bee.replica.conflicts().unwrap() {
-        bee.replica.keep_both(&at).unwrap();
-    }
+    let mut bee = again(&world, bee);
+    keep_both(&bee);
     both(&mut ant, &mut bee);
     for machine in [&ant, &bee] {
         assert_eq!(machine.names(""), ["at", "elsewhere"]);
+        assert_eq!(machine.replica.conflicts().unwrap(), []);
+    }
+}
+
+#[test]
+fn a_side_that_is_removed_at_its_place_stays() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.directory(ROOT, "moved");
+    both(&mut ant, &mut bee);
+    ant.replica.rename(ROOT, b"moved", ROOT, b"there", Rename::Replace).unwrap();
+    ant.settle();
+    bee.replica.rename(ROOT, b"moved", ROOT, b"here", Rename::Replace).unwrap();
+    bee.settle();
+    bee.replica.rmdir(ROOT, b"there").unwrap();
+    bee.settle();
+    assert_eq!(bee.at("here/bee").unwrap().kind, Kind::Directory);
+    let mut bee = again(&world, bee);
+    keep_both(&bee);
+    both(&mut ant, &mut bee);
+    for machine in [&ant, &bee] {
+        assert_eq!(machine.names(""), ["here"]);
         assert_eq!(machine.replica.conflicts().unwrap(), []);
     }
 }

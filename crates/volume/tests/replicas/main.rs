@@ -108,7 +108,7 @@ fn nothing_is_lost_whatever_happens() {
 #[test]
 fn what_was_found_stays_mended() {
     let _alone = ALONE.lock();
-    for seed in [7110, 7159, 7233, 8745, 8933] {
+    for seed in [7110, 7159, 7233, 8745, 8933, 50514] {
         run(seed).unwrap_or_else(|error| panic!("SEED={seed}: {error}"));
     }
 }

@@ -110,6 +110,12 @@ impl Writing<'_> {
                 sides.extend(before.into_iter().chain(*local));
             }
         }
+        for &num in changes.objects.keys() {
+            // Removed at its place, by who has it in a conflict still.
+            if self.core.find(num)?.is_some_and(|node| node.links == 0) {
+                sides.insert(num);
+            }
+        }
         // A directory has one place: who had none but in a conflict may have one now, or the other way round.
         for num in sides {
             if self.core.find(num)?.is_some_and(|node| node.is_directory()) {
