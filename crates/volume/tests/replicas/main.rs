@@ -104,7 +104,8 @@ fn nothing_is_lost_whatever_happens() {
 
 /// Files that were not here were emptied when their node ended: zeros of the old length were sent as what somebody wrote. A
 /// directory that only a conflict showed came to have a place besides, and two names; so did one of which a machine that lost
-/// power had forgotten that it was sent, and from where it was moved then.
+/// power had forgotten that it was sent, and from where it was moved then. A directory that was a side of a conflict, and was
+/// removed at its place, was forgotten.
 #[test]
 fn what_was_found_stays_mended() {
     let _alone = ALONE.lock();
