@@ -118,6 +118,14 @@ type Differing = (Option<(Num, Seq)>, Option<Num>);
 /// Names that change together, and the objects that tie them.
 type Together = (BTreeMap<At, Differing>, BTreeSet<Num>);
 
+/// Why a change cannot go.
+enum Waits {
+    /// For changes that it needs.
+    ForOthers,
+    /// For what is in a file.
+    ForContent,
+}
+
 impl Pushing<'_> {
     fn is_full(&self) -> bool {
         self.planned.items.len() >= self.most
@@ -154,12 +162,13 @@ impl Pushing<'_> {
             return Ok(());
         }
         let emptied = self.empties(&changes, &objects)?;
-        match if emptied { self.item(&changes, &objects)? } else { None } {
-            Some(item) => {
+        match if emptied { self.item(&changes, &objects)? } else { Err(Waits::ForOthers) } {
+            Ok(item) => {
                 self.planned.items.push(item);
                 self.going.extend(changes.into_keys());
             }
-            None => self.waiting.push(changes.into_keys().collect()),
+            Err(Waits::ForOthers) => self.waiting.push(changes.into_keys().collect()),
+            Err(Waits::ForContent) => self.planned.held += changes.len(),
         }
         Ok(())
     }
@@ -236,7 +245,11 @@ impl Pushing<'_> {
         Ok(true)
     }
 
-    fn item(&mut self, changes: &BTreeMap<At, Differing>, objects: &BTreeSet<Num>) -> Planning<Option<Item>> {
+    fn item(
+        &mut self,
+        changes: &BTreeMap<At, Differing>,
+        objects: &BTreeSet<Num>,
+    ) -> Planning<Result<Item, Waits>> {
         let mut item = Item::default();
         let mut makes = Vec::new();
         let mut links = Vec::new();
@@ -246,7 +259,7 @@ impl Pushing<'_> {
                 if local.is_none() {
                     continue;
                 }
-                return Ok(None);
+                return Ok(Err(Waits::ForOthers));
             };
             let name = LinkName { parent, name: at.name.clone() };
             let before = match base {
@@ -262,16 +275,18 @@ impl Pushing<'_> {
                 && !self.coming.contains(&child)
                 && !arriving.contains(&child)
             {
-                let Some(mut object) = self.trees.local(child)? else { return Ok(None) };
+                let Some(mut object) = self.trees.local(child)? else { return Ok(Err(Waits::ForOthers)) };
                 if object.kind == Kind::Regular {
-                    let Some((content, chunks)) = (self.send)(child, &object)? else { return Ok(None) };
+                    let Some((content, chunks)) = (self.send)(child, &object)? else {
+                        return Ok(Err(Waits::ForContent));
+                    };
                     object.content = content;
                     item.chunks.extend(chunks);
                 }
                 makes.push(Mutation::Make(object));
                 arriving.push(child);
             }
-            let Some(id) = self.id(child, &arriving)? else { return Ok(None) };
+            let Some(id) = self.id(child, &arriving)? else { return Ok(Err(Waits::ForOthers)) };
             links.push(Mutation::Link(name, id));
         }
         for &num in objects {
@@ -286,7 +301,7 @@ impl Pushing<'_> {
         item.change.extend(makes);
         item.change.extend(links);
         self.coming.extend(arriving);
-        Ok(Some(item))
+        Ok(Ok(item))
     }
 
     /// A name that goes while the object stays relies on another, which somebody else may be about to take away.

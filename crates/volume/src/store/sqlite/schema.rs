@@ -135,7 +135,8 @@ mod tests {
     fn each_database_has_a_cache_of_its_own() {
         let db = Connection::open_in_memory().unwrap();
         let mut query = db.prepare("PRAGMA compile_options").unwrap();
-        let options: Vec<String> = query.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+        let options: Vec<String> =
+            query.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
         assert!(options.iter().any(|one| one.starts_with("THREADSAFE")), "{options:?}");
         assert!(!options.iter().any(|one| one == "ENABLE_MEMORY_MANAGEMENT"), "{options:?}");
     }
