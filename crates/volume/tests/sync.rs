@@ -317,6 +317,25 @@ fn a_side_that_is_removed_at_its_place_stays() {
     }
 }
 
+/// The new directory can be made only once the old one has left its name, which it does only for a place below the new one.
+#[test]
+fn a_directory_is_moved_to_far_below_one_that_takes_its_name() {
+    let world = World::new();
+    let (mut one, mut other) = (world.machine("one"), world.machine("other"));
+    let old = one.directory(ROOT, "a");
+    one.write(old.num, "file", b"what was there");
+    both(&mut one, &mut other);
+    one.replica.rename(ROOT, b"a", ROOT, b"x", Rename::Replace).unwrap();
+    let top = one.directory(ROOT, "a");
+    let middle = one.directory(top.num, "a");
+    one.write(middle.num, "beside", b"new");
+    one.replica.rename(ROOT, b"x", middle.num, b"b", Rename::Replace).unwrap();
+    both(&mut one, &mut other);
+    assert_eq!(other.read("a/a/b/file"), b"what was there");
+    assert_eq!(other.read("a/a/beside"), b"new");
+    assert_eq!(one.replica.pending_count().unwrap(), 0);
+}
+
 #[test]
 fn the_same_on_both_sides_is_no_conflict() {
     let world = World::new();

@@ -207,25 +207,72 @@ impl Pushing<'_> {
         Ok(true)
     }
 
-    /// The names that differ and that are tied to this one by objects that were or are at both.
+    /// The names that differ and that are tied to this one by objects that were or are at both, with new directories that can be
+    /// made only once these names have changed, and in which some of them are.
     fn together(&self, at: &At) -> Planning<Option<Together>> {
         let Some(first) = self.differing(at)? else { return Ok(None) };
         let mut changes = BTreeMap::from([(at.clone(), first)]);
         let mut objects = BTreeSet::new();
         let mut queue: Vec<Num> = first.0.map(|(child, _)| child).into_iter().chain(first.1).collect();
-        while let Some(num) = queue.pop() {
-            if !objects.insert(num) {
-                continue;
+        loop {
+            while let Some(num) = queue.pop() {
+                if !objects.insert(num) {
+                    continue;
+                }
+                let here = self.trees.names(Tree::Local, num)?;
+                for at in here.into_iter().chain(self.trees.names(Tree::Base, num)?) {
+                    if let Some(change) = self.differing(&at)? {
+                        queue.extend(change.0.map(|(child, _)| child).into_iter().chain(change.1));
+                        changes.insert(at, change);
+                    }
+                }
             }
-            let here = self.trees.names(Tree::Local, num)?;
-            for at in here.into_iter().chain(self.trees.names(Tree::Base, num)?) {
+            for at in self.between(&changes)? {
                 if let Some(change) = self.differing(&at)? {
                     queue.extend(change.0.map(|(child, _)| child).into_iter().chain(change.1));
                     changes.insert(at, change);
                 }
             }
+            if queue.is_empty() {
+                return Ok(Some((changes, objects)));
+            }
         }
-        Ok(Some((changes, objects)))
+    }
+
+    /// Names of new directories above these names and below one of them.
+    fn between(&self, changes: &BTreeMap<At, Differing>) -> Planning<BTreeSet<At>> {
+        let mut between = BTreeSet::new();
+        for (at, (_, local)) in changes {
+            let (mut num, mut way) = (at.parent, Vec::new());
+            while local.is_some() && self.id(num, &[])?.is_none() && way.len() < DEEPEST {
+                let Some(name) = self.trees.names(Tree::Local, num)?.into_iter().next() else { break };
+                if changes.contains_key(&name) {
+                    between.append(&mut way.into_iter().collect());
+                    break;
+                }
+                num = name.parent;
+                way.push(name);
+            }
+        }
+        Ok(between)
+    }
+
+    /// Those in directories after the directories: in the order of their depth.
+    fn downwards<'a>(&self, changes: &'a BTreeMap<At, Differing>) -> Planning<Vec<(&'a At, &'a Differing)>> {
+        let mut ordered: Vec<_> = changes.iter().map(|(at, change)| (0, at, change)).collect();
+        if ordered.len() > 1 {
+            for (depth, at, _) in &mut ordered {
+                let mut num = at.parent;
+                while num != ROOT
+                    && *depth < DEEPEST
+                    && let Some(name) = self.trees.names(Tree::Local, num)?.into_iter().next()
+                {
+                    (num, *depth) = (name.parent, *depth + 1);
+                }
+            }
+            ordered.sort_by_key(|(depth, ..)| *depth);
+        }
+        Ok(ordered.into_iter().map(|(_, at, change)| (at, change)).collect())
     }
 
     /// Directories on the way to a new name that are new, or moved, themselves. Whether it is a way to the top.
@@ -254,7 +301,7 @@ impl Pushing<'_> {
         let mut makes = Vec::new();
         let mut links = Vec::new();
         let mut arriving = Vec::new();
-        for (at, (base, local)) in changes {
+        for (at, (base, local)) in self.downwards(changes)? {
             let Some(parent) = self.id(at.parent, &arriving)? else {
                 if local.is_none() {
                     continue;
