@@ -11,13 +11,26 @@ use super::User;
 use crate::content::{Content, Held};
 use crate::world::NODES;
 
+/// Up to its end, wherever that is said to be: of a file that is open while a later version arrives, the length is of that.
+fn read(file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    loop {
+        let from = bytes.len();
+        bytes.resize(from + (64 << 10), 0);
+        let more = file.read_at(&mut bytes[from..], from as u64)?;
+        bytes.truncate(from + more);
+        if more == 0 {
+            return Ok(bytes);
+        }
+    }
+}
+
 impl User<'_> {
     /// What a file holds, which is a version that somebody made.
     pub(super) fn seen(&self, file: &File, path: &Path) -> io::Result<Held> {
-        let mut bytes = vec![0; file.metadata()?.len() as usize];
-        file.read_exact_at(&mut bytes, 0)?;
-        let held = Held::of(&bytes);
-        if let Err(what) = self.ledger().allows(&held) {
+        let held = Held::of(&read(file)?);
+        let allowed = self.ledger().allows(&held);
+        if let Err(what) = allowed {
             self.world.note(format!("{} sees in {path:?} {what}", NODES[self.node]));
         }
         Ok(held)
