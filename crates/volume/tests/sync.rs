@@ -336,6 +336,22 @@ fn a_directory_is_moved_to_far_below_one_that_takes_its_name() {
     assert_eq!(one.replica.pending_count().unwrap(), 0);
 }
 
+/// Each had its first round, and has not read any of the log: what the store has of the top directory by then is no change of
+/// those who only changed names in it.
+#[test]
+fn what_is_set_for_a_volume_stays_set_where_a_name_was_made_meanwhile() {
+    let world = World::new();
+    let (mut one, mut other) = (world.machine("one"), world.machine("other"));
+    both(&mut one, &mut other);
+    one.write(ROOT, "file", b"1");
+    other.replica.set_xattr(ROOT, b"user.said", Some(b"by the other"), None).unwrap();
+    other.settle();
+    both(&mut one, &mut other);
+    for machine in [&one, &other] {
+        assert_eq!(machine.replica.xattr(ROOT, b"user.said").unwrap(), b"by the other");
+    }
+}
+
 #[test]
 fn the_same_on_both_sides_is_no_conflict() {
     let world = World::new();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::id::ObjectId;
+use crate::id::{NodeName, ObjectId};
 use crate::object::{Field, LinkName, Stored};
 use crate::plan::draft::{Changes, Draft, Fresh, Planning};
 use crate::plan::gone::Gone;
@@ -36,6 +36,22 @@ pub fn follow(
             let touched = agree(&mut draft, entry)?;
             come_in(&mut draft, &touched)?;
         }
+    }
+    draft.finish()
+}
+
+/// What the trees are once the top directory, which was there before the log began, is agreed on as the store has it now. What
+/// was changed of it here stays to be told.
+///
+/// # Errors
+/// Those of reading.
+pub fn begin(trees: &dyn Trees, fresh: &mut dyn Fresh, stored: &Stored) -> Result<Changes, PlanError> {
+    let mut draft = Draft::new(trees, fresh, NodeName::store());
+    let before = draft.base(ROOT)?;
+    draft.set_base(ROOT, Some(stored.clone()))?;
+    match before {
+        Some(before) => draft.follow_fields(ROOT, &before)?,
+        None => draft.set_local(ROOT, Some(stored.object.clone())),
     }
     draft.finish()
 }

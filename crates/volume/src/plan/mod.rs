@@ -58,7 +58,7 @@ use crate::object::{Object, Stored};
 
 pub use aside::{ATTRIBUTE, BESIDE, theirs_beside};
 pub use draft::{Changes, Draft, Fresh, Leads};
-pub use follow::follow;
+pub use follow::{begin, follow};
 pub use push::{Planned, Send, Sent, Todo, one, push};
 pub use resolve::{Side, beside, keep_both, resolve};
 pub use resync::{Snapshot, resync};

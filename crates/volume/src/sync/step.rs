@@ -7,7 +7,7 @@ use crate::fail::{Point, point};
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::Object;
 use crate::plan::{
-    Changes, Fresh, Num, Plan, PlanError, Planned, ROOT, Sent, Todo, Trees, follow, one, push, resync,
+    Changes, Fresh, Num, Plan, PlanError, Planned, Sent, Todo, Trees, begin, follow, one, push, resync,
 };
 use crate::store::{Item, MetaStore, StoreError};
 use crate::sync::resync::snapshot;
@@ -189,13 +189,7 @@ impl<S: Site> Synchroniser<S> {
         let Some(stored) = self.store.get(&[ObjectId::ROOT])?.into_iter().next().flatten() else {
             return Ok(());
         };
-        self.site.change(None, &mut |trees, _| {
-            let (here, base) = (trees.local(ROOT)?, trees.base(ROOT)?);
-            let is_clean = here.as_ref() == base.as_ref().map(|base| &base.object);
-            let local = if is_clean { Some(stored.object.clone()) } else { here };
-            let objects = [(ROOT, (local, Some(stored.clone())))].into();
-            Ok(Changes { objects, ..Changes::default() })
-        })?;
+        self.site.change(None, &mut |trees, fresh| begin(trees, fresh, &stored))?;
         Ok(())
     }
 
