@@ -4,8 +4,9 @@
 //! request is answered that the dying server had read: whoever made it holds the lock of the file, or of the directory. It
 //! would wait for its own successor; and without one nobody would ever end the connection, so it, the caller, and all who
 //! look at either in /proc would hang for good. So does a server that [asks itself](ask_oneself). Such threads do nothing to
-//! the file system below, so the next server need not wait for them. It does wait for all others: what they are at in the kernel is carried through to its end. No descriptor
-//! tells of this (a pidfd of the first thread waits for the others since Linux 6.15), so it is looked for.
+//! the file system below, so the next server need not wait for them. It does wait for all others: what they are at in the
+//! kernel is carried through to its end. No descriptor tells of this (a pidfd of the first thread waits for the others since
+//! Linux 6.15), so it is looked for.
 
 use std::io;
 use std::thread;

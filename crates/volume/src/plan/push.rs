@@ -210,33 +210,31 @@ impl Pushing<'_> {
     /// The names that differ and that are tied to this one by objects that were or are at both, with new directories that can be
     /// made only once these names have changed, and in which some of them are.
     fn together(&self, at: &At) -> Planning<Option<Together>> {
-        let Some(first) = self.differing(at)? else { return Ok(None) };
-        let mut changes = BTreeMap::from([(at.clone(), first)]);
-        let mut objects = BTreeSet::new();
-        let mut queue: Vec<Num> = first.0.map(|(child, _)| child).into_iter().chain(first.1).collect();
-        loop {
-            while let Some(num) = queue.pop() {
-                if !objects.insert(num) {
-                    continue;
+        if self.differing(at)?.is_none() {
+            return Ok(None);
+        }
+        let (mut changes, mut objects) = (BTreeMap::new(), BTreeSet::new());
+        let mut names = vec![at.clone()];
+        while let Some(at) = names.pop() {
+            if let Some(change) = self.differing(&at)? {
+                for num in change.0.map(|(child, _)| child).into_iter().chain(change.1) {
+                    if objects.insert(num) {
+                        names.extend(self.trees.names(Tree::Local, num)?);
+                        names.extend(self.trees.names(Tree::Base, num)?);
+                    }
                 }
-                let here = self.trees.names(Tree::Local, num)?;
-                for at in here.into_iter().chain(self.trees.names(Tree::Base, num)?) {
-                    if let Some(change) = self.differing(&at)? {
-                        queue.extend(change.0.map(|(child, _)| child).into_iter().chain(change.1));
-                        changes.insert(at, change);
+                changes.insert(at, change);
+            }
+            if names.is_empty() {
+                for at in self.between(&changes)? {
+                    // What does not differ would be found again for ever.
+                    if self.differing(&at)?.is_some() {
+                        names.push(at);
                     }
                 }
             }
-            for at in self.between(&changes)? {
-                if let Some(change) = self.differing(&at)? {
-                    queue.extend(change.0.map(|(child, _)| child).into_iter().chain(change.1));
-                    changes.insert(at, change);
-                }
-            }
-            if queue.is_empty() {
-                return Ok(Some((changes, objects)));
-            }
         }
+        Ok(Some((changes, objects)))
     }
 
     /// Names of new directories above these names and below one of them.

@@ -28,6 +28,7 @@ use crate::sync::{Outbox, Site, SyncError};
 
 use open::{Attempts, Stamp};
 pub(super) use show::Shown;
+use useful::Useful;
 use view::View;
 
 /// What files hold that were changed here: by number.
@@ -256,8 +257,8 @@ impl Site for ReplicaSite {
                 continue;
             };
             let previous = (reading.previous.size > 0).then_some(&reading.previous);
-            let mut useful = reading.useful();
-            let content = upload.put(&mut useful, reading.size, previous).map_err(unsent)?;
+            let mut useful = Useful::new(&reading.file, reading.found);
+            let content = upload.put(&mut useful, reading.found.size, previous).map_err(unsent)?;
             let is_over = useful.is_over;
             let generation = reading.generation;
             let told = Told { generation, content: content.clone(), open: reading.open };

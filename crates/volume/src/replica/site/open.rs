@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::useful::{Useful, settling};
+use super::useful::settling;
 use super::view::View;
 use super::{ReplicaSite, Told};
 use crate::object::{Content, Object, Time};
@@ -90,18 +90,11 @@ pub(super) struct Reading {
     pub(super) generation: u64,
     pub(super) previous: Content,
     pub(super) file: File,
-    pub(super) size: u64,
     /// It is open to be written, and looked like this.
     pub(super) open: Option<Stamp>,
-    found: Stamp,
+    /// How it looks.
+    pub(super) found: Stamp,
     begun: Instant,
-}
-
-impl Reading {
-    /// To read it.
-    pub(super) fn useful(&self) -> Useful<'_> {
-        Useful::new(&self.file, self.found)
-    }
 }
 
 impl ReplicaSite {
@@ -140,7 +133,7 @@ impl ReplicaSite {
         if open.is_none() && self.replica.inner.crowd.is_patient() && !found.is_quiet(settling(found.size)) {
             return Ok(None);
         }
-        Ok(Some(Reading { num, generation, previous, file, size: found.size, open, found, begun }))
+        Ok(Some(Reading { num, generation, previous, file, open, found, begun }))
     }
 
     /// Whether what was read is what the file held at one moment.
