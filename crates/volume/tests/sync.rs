@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use shunt_volume::content::{Blobs, ContentStore, Keys};
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, Object, Time};
-use shunt_volume::replica::{FromStore, New, Node, Options, ROOT, Rename, Replica, ReplicaSite};
+use shunt_volume::replica::{FromStore, New, Node, Options, ROOT, Rename, Replica, ReplicaSite, Set};
 use shunt_volume::store::keep::Keeper as _;
 use shunt_volume::store::{MetaStore, SqliteStore};
 use shunt_volume::sync::{Runner, Step, Synchroniser, Touch};
@@ -292,6 +292,33 @@ fn a_side_whose_place_goes_with_another_conflict_stays() {
     for machine in [&ant, &bee] {
         assert_eq!(machine.names(""), ["at", "elsewhere"]);
         assert_eq!(machine.replica.conflicts().unwrap(), []);
+    }
+}
+
+/// Nobody here ever read them: the store has what they hold, and no object that tells of it any more.
+#[test]
+fn a_side_of_which_nothing_is_here_is_sent() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let held = [("empty", vec![]), ("small", b"small".repeat(3)), ("large", b"large".repeat(99_999))];
+    for (name, bytes) in &held {
+        ant.write(ROOT, name, bytes);
+    }
+    both(&mut ant, &mut bee);
+    for (name, _) in &held {
+        ant.replica.unlink(ROOT, name.as_bytes()).unwrap();
+        let mode = Set { mode: Some(0o600), ..Set::default() };
+        bee.replica.set(bee.at(name).unwrap().num, mode).unwrap();
+    }
+    both(&mut ant, &mut bee);
+    assert_eq!(bee.replica.conflicts().unwrap().len(), held.len());
+    // Whatever this machine keeps, it is to keep these.
+    assert_eq!(bee.replica.away(false, 0, 10).unwrap().len(), held.len());
+    keep_both(&bee);
+    both(&mut bee, &mut ant);
+    assert_eq!(bee.replica.pending_count().unwrap(), 0);
+    for (name, bytes) in &held {
+        assert_eq!(ant.read(name), *bytes, "{name}");
     }
 }
 

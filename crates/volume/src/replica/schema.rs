@@ -53,9 +53,11 @@ const USAGE: &str =
     "CREATE TABLE usage (owner INTEGER PRIMARY KEY, bytes INTEGER NOT NULL, objects INTEGER NOT NULL);";
 
 /// What is to be sent of objects that the store has, without looking at all that it does not have: those come with their
-/// names. Older versions of this format get on with it.
-const CHANGED: &str =
-    "CREATE INDEX IF NOT EXISTS base_object_changed ON base_object (n) WHERE object IS NOT NULL;";
+/// names. Files that the store does not have, and of which not all is here. Older versions of this format get on with both.
+const INDEXES: &str = "
+CREATE INDEX IF NOT EXISTS base_object_changed ON base_object (n) WHERE object IS NOT NULL;
+CREATE INDEX IF NOT EXISTS object_lone ON object (num) WHERE kind = 0 AND state < 2 AND made = 0;
+";
 
 /// A connection that commits without waiting for the disk: what must last waits by itself.
 pub(super) fn prepare(db: &Connection) -> Result<(), ReplicaError> {
@@ -89,17 +91,17 @@ pub(super) fn create(db: &Connection) -> Result<bool, ReplicaError> {
             2 => format!("{UNSURE} {held}"),
             3 => held,
             _ => {
-                db.execute_batch(CHANGED)?;
+                db.execute_batch(INDEXES)?;
                 return Ok(false);
             }
         };
         db.execute_batch(&format!(
-            "BEGIN; {steps} {CHANGED} UPDATE meta SET value = {FORMAT} WHERE key = 'format'; COMMIT;"
+            "BEGIN; {steps} {INDEXES} UPDATE meta SET value = {FORMAT} WHERE key = 'format'; COMMIT;"
         ))?;
         return Ok(false);
     }
     db.execute_batch(&format!(
-        "BEGIN; {TABLES} {SPACE} {UNSURE} {USAGE} {CHANGED} INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;"
+        "BEGIN; {TABLES} {SPACE} {UNSURE} {USAGE} {INDEXES} INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;"
     ))?;
     Ok(true)
 }

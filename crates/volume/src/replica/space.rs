@@ -307,23 +307,22 @@ impl Replica {
         read().map_err(|error| super::Fail::from(error).errno)
     }
 
-    /// Files that are not here completely: all, or only pinned ones. In the order of their numbers after one, at most so
-    /// many.
+    /// Files that are not here completely: all, or only pinned ones and those that are new to the store, which need not keep
+    /// what they hold. In the order of their numbers after one, at most so many.
     ///
     /// # Errors
     /// EIO.
     pub fn away(&self, all: bool, after: u64, most: u32) -> Result<Vec<u64>, Errno> {
-        if !all && self.inner.core.lock().pins.is_empty() {
-            return Ok(Vec::new());
-        }
+        let pins = !self.inner.core.lock().pins.is_empty();
         let read = || -> rusqlite::Result<Vec<u64>> {
             const AWAY: &str =
                 "SELECT num FROM object WHERE kind = 0 AND state < 2 AND nlink > 0 AND num > ?1";
-            let query = match all {
-                true => format!("{AWAY} ORDER BY num LIMIT ?2"),
-                false => {
-                    format!("{BELOW_PINS} {AWAY} AND num IN (SELECT num FROM below) ORDER BY num LIMIT ?2")
-                }
+            let query = match (all, pins) {
+                (true, _) => format!("{AWAY} ORDER BY num LIMIT ?2"),
+                (false, false) => format!("{AWAY} AND made = 0 ORDER BY num LIMIT ?2"),
+                (false, true) => format!(
+                    "{BELOW_PINS} {AWAY} AND (made = 0 OR num IN (SELECT num FROM below)) ORDER BY num LIMIT ?2"
+                ),
             };
             let db = self.beside()?;
             let mut query = db.prepare(&query)?;

@@ -252,7 +252,11 @@ impl Site for ReplicaSite {
         let mut upload = self.contents.upload(&*self.meta);
         let mut read = Vec::new();
         for (num, _) in files {
-            let Some(reading) = self.begin_reading(num)? else {
+            let mut reading = self.begin_reading(num)?;
+            if reading.is_none() && self.bring(num)? {
+                reading = self.begin_reading(num)?;
+            }
+            let Some(reading) = reading else {
                 read.push((num, None));
                 continue;
             };

@@ -20,6 +20,8 @@ use crate::replica::State;
 use crate::replica::core::Core;
 use crate::replica::error::{Done, Fail};
 use crate::replica::node::Node;
+use crate::store::StoreError;
+use crate::sync::SyncError;
 
 /// Nobody wrote for so long: clocks of file systems are coarser than writes are apart.
 const QUIET: Duration = Duration::from_millis(100);
@@ -134,6 +136,27 @@ impl ReplicaSite {
             return Ok(None);
         }
         Ok(Some(Reading { num, generation, previous, file, open, found, begun }))
+    }
+
+    /// A file may be new to the store and not be here: what was changed of it while others deleted it, before anybody here
+    /// read it. Whether it came.
+    pub(super) fn bring(&self, num: Num) -> Result<bool, SyncError> {
+        match self.replica.inner.missing(num, &(0..u64::MAX)) {
+            Ok(Some(_)) => {}
+            Ok(None) | Err(Errno::STALE) => return Ok(false),
+            Err(errno) => return Err(errno.into()),
+        }
+        match self.replica.inner.want(num, 0..u64::MAX) {
+            Ok(()) => Ok(true),
+            Err(Errno::NETUNREACH) => {
+                Err(StoreError::Unreachable("what a file holds cannot be had".into()).into())
+            }
+            // One that is damaged keeps no other from going.
+            Err(errno) => {
+                tracing::warn!("file {num} cannot be sent, since what it holds cannot be had: {errno}");
+                Ok(false)
+            }
+        }
     }
 
     /// Whether what was read is what the file held at one moment.
