@@ -365,6 +365,36 @@ fn a_directory_is_moved_to_far_below_one_that_takes_its_name() {
 
 /// Each had its first round, and has not read any of the log: what the store has of the top directory by then is no change of
 /// those who only changed names in it.
+/// What would have taken a directory out of another waits with a conflict: so does what goes into it.
+#[test]
+fn a_directory_waits_for_what_it_is_moved_into() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let place = ant.directory(ROOT, "place");
+    ant.directory(place.num, "was");
+    let above = ant.directory(ROOT, "above");
+    ant.directory(above.num, "below");
+    both(&mut ant, &mut bee);
+    ant.write(ROOT, "same", b"of ant");
+    ant.settle();
+    let aside = bee.directory(ROOT, "same").num;
+    bee.settle();
+    let num = |path: &str| bee.at(path).unwrap().num;
+    let (place, above) = (num("place"), num("above"));
+    bee.replica.rename(place, b"was", aside, b"was", Rename::Replace).unwrap();
+    bee.replica.rename(above, b"below", place, b"was", Rename::Replace).unwrap();
+    bee.replica.rename(ROOT, b"above", num("place/was"), b"above", Rename::Replace).unwrap();
+    bee.settle();
+    assert_eq!(bee.names("place/was"), ["above"]);
+    keep_both(&bee);
+    both(&mut bee, &mut ant);
+    for machine in [&ant, &bee] {
+        assert_eq!(machine.names(""), ["place", "same", "same.conflict-bee"]);
+        assert_eq!(machine.names("place/was"), ["above"]);
+        assert_eq!(machine.names("same.conflict-bee"), ["was"]);
+    }
+}
+
 #[test]
 fn what_is_set_for_a_volume_stays_set_where_a_name_was_made_meanwhile() {
     let world = World::new();

@@ -45,6 +45,8 @@ pub struct Draft<'a> {
     /// Objects that the store does not have any more and that are still to be looked at, with the names here at which it
     /// has something else now.
     pub(super) doomed: BTreeMap<Num, Vec<At>>,
+    /// Where those of them were that lost their names: the conflicts in which they may stay are there.
+    pub(super) fallen: BTreeMap<Num, At>,
     /// A new object of the store that was found to be one that is here.
     alias: BTreeMap<Num, Num>,
 }
@@ -69,6 +71,7 @@ impl<'a> Draft<'a> {
             conflicts: BTreeMap::new(),
             made: BTreeSet::new(),
             doomed: BTreeMap::new(),
+            fallen: BTreeMap::new(),
             alias: BTreeMap::new(),
         }
     }
@@ -207,10 +210,13 @@ impl<'a> Draft<'a> {
         Ok(num == ROOT || !self.names(Tree::Local, num)?.is_empty())
     }
 
-    /// Where users get at a directory: by its name, or in the conflict of which it is a side.
+    /// Where users get at a directory: by its name, or in the conflict of which it is a side, or is to become one.
     pub(super) fn place(&self, directory: Num) -> Planning<Option<At>> {
-        match self.names(Tree::Local, directory)?.into_iter().next() {
-            Some(name) => Ok(Some(name)),
+        if let Some(name) = self.names(Tree::Local, directory)?.into_iter().next() {
+            return Ok(Some(name));
+        }
+        match self.fallen.get(&directory) {
+            Some(name) => Ok(Some(name.clone())),
             None => Ok(self.sides(directory)?.into_iter().next()),
         }
     }

@@ -15,6 +15,8 @@ pub(super) struct Gone {
 impl Draft<'_> {
     /// By another node: what is in a directory before the directory.
     pub(super) fn follow_gone(&mut self, mut gone: BTreeMap<Num, Gone>) -> Planning {
+        let fallen = gone.iter().filter_map(|(num, gone)| Some((*num, gone.lost.first()?.clone())));
+        self.fallen = fallen.collect();
         while let Some(&first) = gone.keys().next() {
             let mut deepest = first;
             let mut steps = gone.len();
@@ -27,6 +29,7 @@ impl Draft<'_> {
             }
             if let Some(one) = gone.remove(&deepest) {
                 self.follow_one_gone(deepest, one)?;
+                self.fallen.remove(&deepest);
             }
         }
         Ok(())

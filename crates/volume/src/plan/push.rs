@@ -161,8 +161,8 @@ impl Pushing<'_> {
         if self.is_full() {
             return Ok(());
         }
-        let emptied = self.empties(&changes, &objects)?;
-        match if emptied { self.item(&changes, &objects)? } else { Err(Waits::ForOthers) } {
+        let fits = self.empties(&changes, &objects)? && !self.is_circle(&changes)?;
+        match if fits { self.item(&changes, &objects)? } else { Err(Waits::ForOthers) } {
             Ok(item) => {
                 self.planned.items.push(item);
                 self.going.extend(changes.into_keys());
@@ -205,6 +205,39 @@ impl Pushing<'_> {
             }
         }
         Ok(true)
+    }
+
+    /// Whether a directory would be below itself in the store, where what it is moved into was below it and waits there still.
+    fn is_circle(&self, changes: &BTreeMap<At, Differing>) -> Planning<bool> {
+        let left: BTreeSet<Num> = changes.values().filter_map(|(base, _)| Some(base.as_ref()?.0)).collect();
+        for (at, (_, local)) in changes {
+            let Some(moved) = local.filter(|child| left.contains(child)) else { continue };
+            let (mut num, mut steps) = (at.parent, 0);
+            while num != ROOT
+                && let Some(place) = self.place_then(num, changes)?
+            {
+                if num == moved || steps > DEEPEST {
+                    return Ok(true);
+                }
+                (num, steps) = (place.parent, steps + 1);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Where the store has a directory once these changes are made.
+    fn place_then(&self, num: Num, changes: &BTreeMap<At, Differing>) -> Planning<Option<At>> {
+        let here = self.trees.names(Tree::Local, num)?.into_iter().next();
+        if self.trees.base(num)?.is_none() {
+            return Ok(here);
+        }
+        let goes = |at: &At| -> Planning<bool> {
+            Ok(changes.contains_key(at) || self.going.contains(at) || self.differing(at)?.is_none())
+        };
+        match here {
+            Some(at) if goes(&at)? => Ok(Some(at)),
+            _ => Ok(self.trees.names(Tree::Base, num)?.into_iter().next()),
+        }
     }
 
     /// The names that differ and that are tied to this one by objects that were or are at both, with new directories that can be
