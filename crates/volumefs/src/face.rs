@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{FallocateFlags, OFlags};
@@ -12,23 +13,25 @@ use shunt_fuse::{
     Whence, WriteArgs, WriteData, XattrReply, XattrSet,
 };
 use shunt_volume::object::Kind;
-use shunt_volume::replica::{Node, Quota, Rename, Set};
+use shunt_volume::replica::{New, Node, Quota, Rename, Set};
 
 use crate::caches::Told;
 use crate::past::{is_past, live, removed};
 use crate::{BELIEVED, KEPT, VolumeFs, WRITTEN, convert, opens};
 
 impl VolumeFs {
-    /// Tells the kernel of an object: it stays as long as the kernel knows it.
-    pub(crate) fn entry(&self, node: &Node) -> Entry {
-        match &self.past {
-            Some(past) if is_past(NodeId(node.num)) => past.hold(node),
-            _ => self.replica.hold(node.num),
+    /// Tells the kernel of an object that was read when so much had been [applied](shunt_volume::replica::Replica::applied): it
+    /// stays as long as the kernel knows it.
+    pub(crate) fn entry(&self, node: &Node, applied: u64) -> Entry {
+        self.replica.hold(node.num);
+        // Whatever is applied from now on, the kernel is told of.
+        match self.replica.applied() == applied {
+            true => self.held_entry(node),
+            false => self.held_entry(self.replica.get(node.num).as_ref().unwrap_or(node)),
         }
-        self.held_entry(node)
     }
 
-    fn held_entry(&self, node: &Node) -> Entry {
+    pub(crate) fn held_entry(&self, node: &Node) -> Entry {
         let entry = Entry::new(NodeId(node.num), self.shown(node), self.believed_name());
         let attributes_expiry = self.believed(node);
         // The removal of a side puts the other in the place of this directory, and is answered before the kernel can be
@@ -39,10 +42,12 @@ impl VolumeFs {
         Entry { attributes_expiry, ..entry }
     }
 
-    /// Tells the kernel of a new object, once others know.
-    async fn made(&self, parent: NodeId, name: Name<'_>, node: Node) -> Result<Entry, Errno> {
+    /// Makes an object, and tells the kernel of it once others know.
+    async fn make(&self, parent: NodeId, name: Name<'_>, new: New<'_>) -> Result<Entry, Errno> {
+        let applied = self.replica.applied();
+        let node = self.replica.make(live(parent)?, name.as_bytes(), new)?;
         self.changed_name(parent.0, name.as_bytes(), Some(node.num)).await;
-        Ok(self.entry(&node))
+        Ok(self.entry(&node, applied))
     }
 
     fn attributes(&self, node: NodeId) -> Result<(Attributes, Expiry), Errno> {
@@ -66,8 +71,11 @@ fn is_refused(name: &[u8]) -> bool {
 
 impl FileSystem for VolumeFs {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
-        self.replica
-            .set_caches(std::sync::Arc::new(Told::new(session.caches().clone(), self.keeps_names.clone())));
+        let caches = session.caches().clone();
+        // The replica keeps these caches.
+        let replica = Arc::downgrade(&self.replica);
+        caches.told(move |node| replica.upgrade().is_some_and(|replica| replica.is_held(node.0)));
+        self.replica.set_caches(Arc::new(Told::new(caches, self.keeps_names.clone())));
         Ok(())
     }
 
@@ -89,6 +97,7 @@ impl FileSystem for VolumeFs {
             return self.lookup_past(parent, name.as_bytes());
         }
         self.before_lookup(parent.0).await;
+        let applied = self.replica.applied();
         let found = match name.as_bytes() {
             // Only to make sense of a file handle.
             b"." => self.replica.get(parent.0),
@@ -96,7 +105,7 @@ impl FileSystem for VolumeFs {
             name => self.replica.lookup(parent.0, name),
         };
         match found {
-            Ok(node) => Ok(self.entry(&node)),
+            Ok(node) => Ok(self.entry(&node, applied)),
             // Absent until it is made, or synchronisation says that somebody did.
             Err(Errno::NOENT) => {
                 let then = self.lookup_then(parent, name.as_bytes())?;
@@ -149,7 +158,7 @@ impl FileSystem for VolumeFs {
         target: &CStr,
     ) -> Result<Entry, Errno> {
         let new = self.new_of(request, Kind::Symlink, 0o777, target.to_bytes())?;
-        self.made(parent, name, self.replica.make(live(parent)?, name.as_bytes(), new)?).await
+        self.make(parent, name, new).await
     }
 
     async fn mknod(
@@ -161,7 +170,7 @@ impl FileSystem for VolumeFs {
     ) -> Result<Entry, Errno> {
         let kind = convert::kind(new.mode, new.rdev)?;
         let new = self.new_of(request, kind, new.mode, b"")?;
-        self.made(parent, name, self.replica.make(live(parent)?, name.as_bytes(), new)?).await
+        self.make(parent, name, new).await
     }
 
     async fn mkdir(
@@ -172,7 +181,7 @@ impl FileSystem for VolumeFs {
         new: NewNode,
     ) -> Result<Entry, Errno> {
         let new = self.new_of(request, Kind::Directory, new.mode, b"")?;
-        self.made(parent, name, self.replica.make(live(parent)?, name.as_bytes(), new)?).await
+        self.make(parent, name, new).await
     }
 
     async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
@@ -215,9 +224,10 @@ impl FileSystem for VolumeFs {
         new_parent: NodeId,
         new_name: Name<'_>,
     ) -> Result<Entry, Errno> {
+        let applied = self.replica.applied();
         let linked = self.replica.link(live(node)?, live(new_parent)?, new_name.as_bytes())?;
         self.changed_name(new_parent.0, new_name.as_bytes(), None).await;
-        Ok(self.entry(&linked))
+        Ok(self.entry(&linked, applied))
     }
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
@@ -236,6 +246,7 @@ impl FileSystem for VolumeFs {
         args: CreateArgs,
     ) -> Result<Created, Errno> {
         let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
+        let applied = self.replica.applied();
         let node = match self.replica.make(live(parent)?, name.as_bytes(), new) {
             // The kernel believed that it was absent.
             Err(Errno::EXIST) if args.flags & OFlags::EXCL.bits() == 0 => {
@@ -246,7 +257,7 @@ impl FileSystem for VolumeFs {
         self.changed_name(parent.0, name.as_bytes(), Some(node.num)).await;
         let opened = self.open_node(request, &node, args.flags).await?;
         // A mapping of an empty file is of no use: what makes it longer has its attributes told anew.
-        let entry = Entry { attributes_expiry: BELIEVED, ..self.entry(&node) };
+        let entry = Entry { attributes_expiry: BELIEVED, ..self.entry(&node, applied) };
         Ok(Created { entry, opened })
     }
 

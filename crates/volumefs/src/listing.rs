@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use shunt_fuse::{DirectoryBuffer, DirectoryPlusBuffer, Errno, FileType, NodeId};
 use shunt_volume::replica::Listed;
 
+use crate::past::is_past;
 use crate::{VolumeFs, convert};
 
 /// Names asked for at once.
@@ -47,7 +48,7 @@ impl Places {
 trait Out {
     fn dot(&mut self, name: &[u8], ino: u64, next: u64) -> bool;
     /// Whether it had room.
-    fn push(&mut self, volume: &VolumeFs, listed: &Listed, next: u64) -> bool;
+    fn push(&mut self, volume: &VolumeFs, listed: &Listed, applied: u64, next: u64) -> bool;
 }
 
 impl Out for DirectoryBuffer {
@@ -55,7 +56,7 @@ impl Out for DirectoryBuffer {
         DirectoryBuffer::push(self, name, ino, FileType::Directory, next)
     }
 
-    fn push(&mut self, _volume: &VolumeFs, listed: &Listed, next: u64) -> bool {
+    fn push(&mut self, _volume: &VolumeFs, listed: &Listed, _applied: u64, next: u64) -> bool {
         let kind = convert::file_type(listed.node.kind);
         DirectoryBuffer::push(self, &listed.name, listed.node.num, kind, next)
     }
@@ -66,12 +67,15 @@ impl Out for DirectoryPlusBuffer {
         self.push_name(name, ino, FileType::Directory, next)
     }
 
-    fn push(&mut self, volume: &VolumeFs, listed: &Listed, next: u64) -> bool {
+    fn push(&mut self, volume: &VolumeFs, listed: &Listed, applied: u64, next: u64) -> bool {
         // Told once it is in, and not before.
         if !self.has_room_for(&listed.name) {
             return false;
         }
-        let entry = volume.entry(&listed.node);
+        let entry = match is_past(NodeId(listed.node.num)) {
+            true => volume.entry_then(&listed.node),
+            false => volume.entry(&listed.node, applied),
+        };
         DirectoryPlusBuffer::push(self, &listed.name, &entry, next)
     }
 }
@@ -113,9 +117,10 @@ impl VolumeFs {
         }
         let (mut place, mut after) = self.find_place(num, &places, offset.max(DOTS))?;
         loop {
+            let applied = self.replica.applied();
             let page = self.page(num, &after, TOGETHER)?;
             for listed in &page {
-                if !out.push(self, listed, place + 1) {
+                if !out.push(self, listed, applied, place + 1) {
                     return Ok(());
                 }
                 place += 1;

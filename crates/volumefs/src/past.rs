@@ -129,15 +129,23 @@ impl VolumeFs {
         }
     }
 
+    /// Tells the kernel of an object as it was.
+    pub(crate) fn entry_then(&self, node: &Node) -> Entry {
+        if let Some(past) = &self.past {
+            past.hold(node);
+        }
+        self.held_entry(node)
+    }
+
     /// A name in a directory of the past.
     pub(crate) fn lookup_past(&self, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
         let directory = self.node(parent)?;
         if matches!(name, b"." | b"..") {
-            return Ok(self.entry(&directory));
+            return Ok(self.entry_then(&directory));
         }
         let at = Seq(directory.generation);
         match self.past()?.view.child(directory.id, name, at) {
-            Ok(stored) => Ok(self.entry(&node(&stored, at))),
+            Ok(stored) => Ok(self.entry_then(&node(&stored, at))),
             Err(Errno::NOENT) => Ok(Entry::absent(Expiry::NEVER_CACHED)),
             Err(errno) => Err(errno),
         }
@@ -160,7 +168,7 @@ impl VolumeFs {
             Ok((stored, at))
         });
         match found {
-            Ok((stored, at)) => Ok(Some(self.entry(&node(&stored, at)))),
+            Ok((stored, at)) => Ok(Some(self.entry_then(&node(&stored, at)))),
             Err(Errno::NOENT) => Ok(Some(Entry::absent(Expiry::NEVER_CACHED))),
             Err(errno) => Err(errno),
         }

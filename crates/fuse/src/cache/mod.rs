@@ -182,6 +182,16 @@ impl Caches {
         self.session.listener.set(Box::new(listener));
     }
 
+    /// Says of which nodes the kernel was told, and has not forgotten them since, by the server's own count. One that the
+    /// kernel does not know then is in an answer on its way to it, with attributes that may be old by now: its invalidation is
+    /// repeated until the kernel knows it, or was not told of it after all.
+    ///
+    /// So that none is missed, an answer counts a node first and reads of it then, or once more if it changed in between.
+    /// A session asks one, the first.
+    pub fn told(&self, told: impl Fn(NodeId) -> bool + Send + Sync + 'static) {
+        self.session.notifier.set_told(Box::new(told));
+    }
+
     /// Notifications that wait.
     pub fn queued(&self) -> usize {
         self.session.notifier.queued()

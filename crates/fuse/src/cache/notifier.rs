@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
@@ -55,7 +56,14 @@ pub(crate) struct Notifier {
 /// interrupts.
 const FIRST_RETRIEVE: u64 = 1 << 62;
 
-#[derive(Debug)]
+/// Which nodes the kernel was told of.
+type Told = Box<dyn Fn(NodeId) -> bool + Send + Sync>;
+
+/// An answer that was written is taken in by the process that waits for it. That is soon, but for one that is stopped: how often
+/// it is looked whether it was, and how long after the first time; each pause is twice as long as the one before.
+const LOOKS: u32 = 12;
+const LOOK: Duration = Duration::from_millis(1);
+
 struct Inner {
     state: Mutex<State>,
     work: Condvar,
@@ -65,7 +73,14 @@ struct Inner {
     retrieves: Mutex<HashMap<u64, Completer<Vec<u8>>>>,
     next_retrieve: AtomicU64,
     mountpoint: OnceLock<Mountpoint>,
+    told: OnceLock<Told>,
     overflows: AtomicU64,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner").field("state", &self.state).finish_non_exhaustive()
+    }
 }
 
 impl Notifier {
@@ -80,6 +95,7 @@ impl Notifier {
                 retrieves: Mutex::default(),
                 next_retrieve: AtomicU64::new(FIRST_RETRIEVE),
                 mountpoint: OnceLock::new(),
+                told: OnceLock::new(),
                 overflows: AtomicU64::new(0),
             }),
         }
@@ -97,6 +113,10 @@ impl Notifier {
 
     pub(crate) fn set_mountpoint(&self, mountpoint: Mountpoint) {
         self.inner.mountpoint.set(mountpoint).ok();
+    }
+
+    pub(crate) fn set_told(&self, told: Told) {
+        self.inner.told.set(told).ok();
     }
 
     pub(crate) fn queued(&self) -> usize {
@@ -312,6 +332,9 @@ impl Inner {
             };
             drop(state);
             let mut result = self.deliver(&note);
+            if let What::InvalidateNode { node, .. } = &note.what {
+                result = self.repeat(*node, &note, result);
+            }
             if note.what.is_idempotent() && !matches!(note.what, What::WriteOut { .. }) {
                 result = settle(result);
             }
@@ -321,6 +344,21 @@ impl Inner {
             state.finished(id);
         }
         state.threads -= 1;
+    }
+
+    /// The kernel may be about to hear of a node that it did not know.
+    fn repeat(&self, node: NodeId, note: &Note, mut result: Result<(), Errno>) -> Result<(), Errno> {
+        let Some(told) = self.told.get() else { return result };
+        let mut pause = LOOK;
+        for _ in 0..LOOKS {
+            if result != Err(Errno::NOENT) || !told(node) {
+                break;
+            }
+            thread::sleep(pause);
+            pause *= 2;
+            result = self.deliver(note);
+        }
+        result
     }
 
     fn deliver(&self, note: &Note) -> Result<(), Errno> {

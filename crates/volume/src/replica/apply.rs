@@ -1,6 +1,7 @@
 //! What synchronisation changes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rusqlite::{Connection, params};
 use rustix::io::Errno;
@@ -79,6 +80,7 @@ impl Replica {
         // Removed objects may have left their contents.
         shared.durable.changed();
         shared.space.poke();
+        shared.applied.fetch_add(1, Ordering::SeqCst);
         if let Some(caches) = shared.caches.get() {
             for stale in stale {
                 match stale {

@@ -47,7 +47,7 @@ mod xattrs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
@@ -181,6 +181,7 @@ struct Shared {
     limited: Arc<AtomicBool>,
     fetcher: RwLock<Option<Arc<dyn Fetcher>>>,
     caches: OnceLock<Arc<dyn Caches>>,
+    applied: AtomicU64,
     watcher: RwLock<Option<Watcher>>,
     node: NodeName,
     volume: String,
@@ -231,6 +232,7 @@ impl Replica {
             limited: core.usage.flag(),
             fetcher: RwLock::new(None),
             caches: OnceLock::new(),
+            applied: AtomicU64::new(0),
             watcher: RwLock::new(None),
             node: options.node,
             volume: options.volume,
@@ -325,6 +327,16 @@ impl Replica {
         let Some(caches) = self.inner.shared.caches.get() else { return };
         let all = self.inner.shared.held.all();
         all.into_iter().chain([ROOT]).for_each(|num| caches.object_changed(num));
+    }
+
+    /// Whether an object is used.
+    pub fn is_held(&self, num: u64) -> bool {
+        self.inner.shared.held.is_held(num)
+    }
+
+    /// Goes up when synchronisation has changed something, before [`Caches`] hear of it.
+    pub fn applied(&self) -> u64 {
+        self.inner.shared.applied.load(Ordering::SeqCst)
     }
 
     /// Objects that are used now.

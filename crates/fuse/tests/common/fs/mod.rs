@@ -15,6 +15,7 @@ use super::{Behaviour, Call, Log};
 
 type Script = dyn Fn(&Call) -> Behaviour + Send + Sync;
 type Answered = dyn Fn(&Request<'_>, &Call) + Send + Sync;
+type Found = dyn Fn(&TestFs, NodeId) + Send + Sync;
 
 pub struct TestFs {
     pub tree: Mutex<Tree>,
@@ -31,6 +32,7 @@ pub struct TestFs {
     pub poll_events: Mutex<u32>,
     script: Mutex<Option<Arc<Script>>>,
     after: Mutex<Option<Arc<Answered>>>,
+    found: Mutex<Option<Arc<Found>>>,
     /// Shares that were refused.
     pub refusals: Mutex<Vec<Errno>>,
 }
@@ -50,6 +52,7 @@ impl TestFs {
             poll_events: Mutex::new(0),
             script: Mutex::default(),
             after: Mutex::default(),
+            found: Mutex::default(),
             refusals: Mutex::default(),
         }
     }
@@ -70,6 +73,11 @@ impl TestFs {
     /// Called by handlers that change a directory, when done and before they answer.
     pub fn before_answer(&self, call: impl Fn(&Request<'_>, &Call) + Send + Sync + 'static) {
         *self.after.lock() = Some(Arc::new(call));
+    }
+
+    /// Called by lookups that found something, with what they are about to answer decided.
+    pub fn after_lookup(&self, call: impl Fn(&Self, NodeId) + Send + Sync + 'static) {
+        *self.found.lock() = Some(Arc::new(call));
     }
 
     pub fn no_script(&self) {

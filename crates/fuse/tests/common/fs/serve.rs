@@ -36,7 +36,13 @@ impl FileSystem for TestFs {
         self.begin(request, Opcode::Lookup, name.as_bytes(), String::new()).await?;
         let mut tree = self.tree.lock();
         match tree.child(parent, name.as_bytes()) {
-            Ok(node) => self.entry(&mut tree, node),
+            Ok(node) => {
+                let entry = self.entry(&mut tree, node);
+                drop(tree);
+                let found = self.found.lock().clone();
+                found.inspect(|found| found(self, node));
+                entry
+            }
             Err(Errno::NOENT) => Ok(Entry::absent(*self.expiry.lock())),
             Err(errno) => Err(errno),
         }
