@@ -34,6 +34,7 @@ pub struct Counts {
     pub bad_lines: Count,
     pub offline: Count,
     pub conflicts: Count,
+    pub unseen: Count,
     pub doubted: Count,
     pub slowest_ms: Count,
 }
@@ -53,6 +54,7 @@ impl fmt::Display for Counts {
             (&self.bad_lines, "slow or silent lines"),
             (&self.offline, "times offline by wish"),
             (&self.conflicts, "conflicts"),
+            (&self.unseen, "files done away with unseen"),
             (&self.doubted, "contents in doubt"),
             (&self.slowest_ms, "ms the slowest operation"),
         ];

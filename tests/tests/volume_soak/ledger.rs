@@ -106,13 +106,22 @@ impl Ledger {
 
     /// A node did away with a file in which it had seen this.
     pub fn ended_unseen(&mut self, node: usize, seen: &Content) {
+        self.doubt(node, |written| written.line == seen.line);
+    }
+
+    /// A node did away with a file that it had not looked at.
+    pub fn ended_another(&mut self, node: usize) {
+        self.doubt(node, |_| true);
+    }
+
+    /// Of what may have come to a node.
+    fn doubt(&mut self, node: usize, of: impl Fn(&Written) -> bool) {
         let cut = |node: usize, written: &Written| self.cut[node].is_some_and(|since| written.at > since);
-        let may_have_come = |written: &Written| {
-            written.line == seen.line
-                && !cut(node, written)
-                && (written.node == node || !cut(written.node, written))
-        };
-        let all: Vec<usize> = (0..self.written.len()).filter(|n| may_have_come(&self.written[*n])).collect();
+        let may_have_come =
+            |written: &Written| !cut(node, written) && (written.node == node || !cut(written.node, written));
+        let all: Vec<usize> = (0..self.written.len())
+            .filter(|n| of(&self.written[*n]) && may_have_come(&self.written[*n]))
+            .collect();
         all.into_iter().for_each(|n| self.written[n].doubted = true);
     }
 

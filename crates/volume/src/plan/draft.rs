@@ -1,6 +1,7 @@
 //! Trees as they will be: changes in memory over what is there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{Kind, Object, Stored};
@@ -28,6 +29,43 @@ pub struct Changes {
     pub conflicts: BTreeMap<At, Option<Conflict>>,
 }
 
+/// Numbers, ids and names, and nothing of what is in files.
+impl fmt::Display for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (num, (here, agreed)) in &self.objects {
+            write!(f, " {num}=")?;
+            match here {
+                Some(object) => write!(f, "{}", object.id)?,
+                None => f.write_str("none")?,
+            }
+            f.write_str(if agreed.is_some() { "+" } else { "" })?;
+        }
+        for (At { parent, name }, (here, agreed)) in &self.links {
+            let agreed = agreed.map(|(child, _)| child);
+            write!(f, " {parent}/{}:{}|{}", name.escape_ascii(), Shown(*here), Shown(agreed))?;
+        }
+        for (At { parent, name }, conflict) in &self.conflicts {
+            write!(f, " {parent}/{}!", name.escape_ascii())?;
+            match conflict {
+                Some(one) => write!(f, "{}:{}", one.kind.as_str(), Shown(one.mine))?,
+                None => f.write_str("none")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Shown(Option<Num>);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(num) => write!(f, "{num}"),
+            None => f.write_str("none"),
+        }
+    }
+}
+
 /// Trees with changes that are not made yet.
 pub struct Draft<'a> {
     trees: &'a dyn Trees,
@@ -45,8 +83,9 @@ pub struct Draft<'a> {
     /// Objects that the store does not have any more and that are still to be looked at, with the names here at which it
     /// has something else now.
     pub(super) doomed: BTreeMap<Num, Vec<At>>,
-    /// Where those of them were that lost their names: the conflicts in which they may stay are there.
-    pub(super) fallen: BTreeMap<Num, At>,
+    /// Where directories are that lost their names, whatever they are sides of: nowhere while the store's names come in, for they
+    /// may get one of those; then where they were, for the conflicts in which they may stay are there.
+    pub(super) fallen: BTreeMap<Num, Option<At>>,
     /// A new object of the store that was found to be one that is here.
     alias: BTreeMap<Num, Num>,
 }
@@ -216,7 +255,7 @@ impl<'a> Draft<'a> {
             return Ok(Some(name));
         }
         match self.fallen.get(&directory) {
-            Some(name) => Ok(Some(name.clone())),
+            Some(meanwhile) => Ok(meanwhile.clone()),
             None => Ok(self.sides(directory)?.into_iter().next()),
         }
     }

@@ -95,6 +95,7 @@ pub(super) fn come_in(draft: &mut Draft<'_>, touched: &Touched) -> Planning {
         .map(|(num, _)| *num)
         .collect();
     let lost = lose_names(draft, touched, &mut gone)?;
+    draft.fallen = lost.iter().map(|num| (*num, None)).collect();
     gain_names(draft, touched, &deleted_here)?;
     for num in lost {
         // Each side took away the names that the other left: nobody meant to delete it.

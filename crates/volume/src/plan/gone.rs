@@ -15,7 +15,7 @@ pub(super) struct Gone {
 impl Draft<'_> {
     /// By another node: what is in a directory before the directory.
     pub(super) fn follow_gone(&mut self, mut gone: BTreeMap<Num, Gone>) -> Planning {
-        let fallen = gone.iter().filter_map(|(num, gone)| Some((*num, gone.lost.first()?.clone())));
+        let fallen = gone.iter().filter_map(|(num, gone)| Some((*num, Some(gone.lost.first()?.clone()))));
         self.fallen = fallen.collect();
         while let Some(&first) = gone.keys().next() {
             let mut deepest = first;

@@ -71,6 +71,9 @@ const USUAL: [Errno; 12] = [
     Errno::STALE,
 ];
 
+/// What takes so long is told of.
+const SLOW: Duration = Duration::from_secs(5);
+
 impl<'a> User<'a> {
     pub fn new(world: &'a World, node: usize, seed: u64) -> Self {
         let rng = Rng::new(seed * 100 + 50 + node as u64);
@@ -87,6 +90,10 @@ impl<'a> User<'a> {
             let same_life = life.is_some() && life == self.life();
             if same_life {
                 self.world.counts.slowest_ms.at_least(took.as_millis() as u64);
+                if took >= SLOW {
+                    let said = self.said.borrow();
+                    eprintln!("{}: {took:.1?}, {done:?}; before it {said}", NODES[self.node]);
+                }
             }
             match done {
                 Ok(()) => self.world.counts.operations.add(1),

@@ -44,16 +44,17 @@ impl User<'_> {
             Ok(there) if there.is_file() && how.is_empty() => Some(self.seen_at(&to)?),
             _ => None,
         };
+        let held = over.as_ref().map(|over| &over.held);
         // Nobody can say whose it is.
-        if over == Some(Held::Nothing) {
+        if held == Some(&Held::Nothing) {
             return Ok(());
         }
         let how = if over.is_none() && how.is_empty() { RenameFlags::NOREPLACE } else { how };
-        over.iter().for_each(|over| self.ends(over));
-        self.tell(format_args!("rename {from:?} {to:?} {how:?} over {over:?}"));
-        let done = rustix::fs::renameat_with(CWD, &from, CWD, &to, how);
-        over.iter().for_each(|over| self.ended(over));
-        Ok(done?)
+        held.iter().for_each(|held| self.ends(held));
+        self.tell(format_args!("rename {from:?} {to:?} {how:?} over {held:?}"));
+        let done = rustix::fs::renameat_with(CWD, &from, CWD, &to, how).map_err(io::Error::from);
+        over.iter().for_each(|over| self.ended(over, &done));
+        done
     }
 
     pub(super) fn remove_file(&mut self) -> io::Result<()> {
@@ -99,14 +100,14 @@ impl User<'_> {
             self.tell(format_args!("unlink {path:?}, a link"));
             return fs::remove_file(path);
         }
-        let held = self.seen_at(path)?;
-        if held == Held::Nothing {
+        let seen = self.seen_at(path)?;
+        if seen.held == Held::Nothing {
             return Ok(());
         }
-        self.ends(&held);
-        self.tell(format_args!("unlink {path:?} with {held:?}"));
+        self.ends(&seen.held);
+        self.tell(format_args!("unlink {path:?} with {:?}", seen.held));
         let done = fs::remove_file(path);
-        self.ended(&held);
+        self.ended(&seen, &done);
         done
     }
 }

@@ -91,13 +91,13 @@ impl User<'_> {
         self.sync(&file, &content)?;
         drop(file);
         let old = self.seen_at(&path)?;
-        if old == Held::Nothing {
+        if old.held == Held::Nothing {
             return Ok(());
         }
-        self.ends(&old);
-        self.tell(format_args!("{new:?} takes the place of {path:?} with {old:?}"));
+        self.ends(&old.held);
+        self.tell(format_args!("{new:?} takes the place of {path:?} with {:?}", old.held));
         let done = fs::rename(new, path);
-        self.ended(&old);
+        self.ended(&old, &done);
         done
     }
 }

@@ -188,6 +188,7 @@ impl Applying<'_> {
         let view = View::new(self.core, self.shared, known, contents, &shown);
         let changes = plan(&view, &mut Numbers(&view))?;
         view.check()?;
+        tracing::trace!("planned:{changes}");
         self.write(changes, shown, known)?;
         Ok(())
     }
@@ -227,6 +228,7 @@ impl Site for ReplicaSite {
         self.replica.inner.crowd.give_way(crowd::TURN);
         let together = self.with(|applying| {
             for (cursor, plan) in &mut *plans {
+                tracing::trace!("follows {cursor}");
                 applying.plan(&self.known, Some(&self.contents), plan)?;
                 applying.set_cursor(*cursor)?;
             }
