@@ -315,6 +315,12 @@ fn a_side_of_which_nothing_is_here_is_sent() {
     // Whatever this machine keeps, it is to keep these.
     assert_eq!(bee.replica.away(false, 0, 10).unwrap().len(), held.len());
     keep_both(&bee);
+    // After a round that failed nothing is fetched before one went well.
+    let fetcher = || FromStore::new(world.meta.clone(), world.contents.clone());
+    bee.replica.set_fetcher(Some(Arc::new(fetcher().reachable_as(|| false))));
+    bee.settle();
+    assert_ne!(bee.replica.pending_count().unwrap(), 0);
+    bee.replica.set_fetcher(Some(Arc::new(fetcher())));
     both(&mut bee, &mut ant);
     assert_eq!(bee.replica.pending_count().unwrap(), 0);
     for (name, bytes) in &held {

@@ -67,7 +67,7 @@ impl User<'_> {
         seen.held.contents().iter().for_each(|content| self.ledger().ended_unseen(self.node, content));
         // To rename a name of a file to another name of it does nothing.
         let is_same = fs::symlink_metadata(&seen.path).is_ok_and(|now| now.ino() == seen.found.ino());
-        let is_there = seen.file.metadata().map_or(true, |now| now.nlink() >= seen.found.nlink());
+        let is_there = seen.file.metadata().is_ok_and(|now| now.nlink() >= seen.found.nlink());
         if done.is_ok() && is_there && !is_same {
             self.tell(format_args!("did away with something else than {:?}", seen.held));
             self.ledger().ended_another(self.node);

@@ -20,8 +20,6 @@ use crate::replica::State;
 use crate::replica::core::Core;
 use crate::replica::error::{Done, Fail};
 use crate::replica::node::Node;
-use crate::store::StoreError;
-use crate::sync::SyncError;
 
 /// Nobody wrote for so long: clocks of file systems are coarser than writes are apart.
 const QUIET: Duration = Duration::from_millis(100);
@@ -140,17 +138,16 @@ impl ReplicaSite {
 
     /// A file may be new to the store and not be here: what was changed of it while others deleted it, before anybody here
     /// read it. Whether it came.
-    pub(super) fn bring(&self, num: Num) -> Result<bool, SyncError> {
+    pub(super) fn bring(&self, num: Num) -> Result<bool, Errno> {
         match self.replica.inner.missing(num, &(0..u64::MAX)) {
             Ok(Some(_)) => {}
             Ok(None) | Err(Errno::STALE) => return Ok(false),
-            Err(errno) => return Err(errno.into()),
+            Err(errno) => return Err(errno),
         }
         match self.replica.inner.want(num, 0..u64::MAX) {
             Ok(()) => Ok(true),
-            Err(Errno::NETUNREACH) => {
-                Err(StoreError::Unreachable("what a file holds cannot be had".into()).into())
-            }
+            // Gone; or whether the store is in reach is known once this round is over, and it is tried again then.
+            Err(Errno::STALE | Errno::NETUNREACH) => Ok(false),
             // One that is damaged keeps no other from going.
             Err(errno) => {
                 tracing::warn!("file {num} cannot be sent, since what it holds cannot be had: {errno}");
