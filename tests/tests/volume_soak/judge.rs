@@ -145,10 +145,23 @@ fn resolve(world: &World) -> Result<(), String> {
     }
 }
 
+/// What the kernel believes without asking is so.
+fn believed(world: &World, believed: &[Tree]) -> Result<(), String> {
+    fs::write("/proc/sys/vm/drop_caches", "3").map_err(|error| format!("caches stay: {error}"))?;
+    for ((node, before), now) in world.nodes.iter().zip(believed).zip(trees(world)?) {
+        if let Some(what) = before.differs(&now) {
+            return Err(format!("the kernel believed of {} what is not so: {what}", node.name));
+        }
+    }
+    Ok(())
+}
+
 pub fn judge(world: &World, read: bool) -> Result<(), String> {
     world.tell(format_args!("all is well, and is judged"));
     settle(world)?;
-    nothing_lost(world, &trees(world)?)?;
+    let all = trees(world)?;
+    believed(world, &all)?;
+    nothing_lost(world, &all)?;
     resolve(world)?;
     let begun = Instant::now();
     let all = loop {

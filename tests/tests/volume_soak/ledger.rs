@@ -130,6 +130,11 @@ impl Ledger {
         self.cut[node] = is_cut.then(Instant::now);
     }
 
+    /// Since when nothing reaches a node.
+    pub fn cut_since(&self, node: usize) -> Option<Instant> {
+        self.cut[node]
+    }
+
     fn written(&self, content: &Content) -> Option<&Written> {
         let written = self.written.get(usize::try_from(content.token).ok()?)?;
         (written.line == content.line && written.len == content.len).then_some(written)

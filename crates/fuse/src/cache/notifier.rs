@@ -352,12 +352,13 @@ impl Inner {
         let mut pause = LOOK;
         for _ in 0..LOOKS {
             if result != Err(Errno::NOENT) || !told(node) {
-                break;
+                return result;
             }
             thread::sleep(pause);
             pause *= 2;
             result = self.deliver(note);
         }
+        tracing::debug!("the kernel was told of node {} and does not know it", node.0);
         result
     }
 

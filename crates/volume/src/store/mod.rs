@@ -202,7 +202,8 @@ pub trait MetaStore: Send + Sync {
     /// Those of the store.
     fn head(&self) -> Result<Seq, StoreError>;
 
-    /// Commits items one after the other, each by itself, in one transaction: all that hold are durable when this returns.
+    /// Commits items one after the other, each by itself, in one transaction: all that hold are durable when this returns, and
+    /// nobody else's commit is between them.
     /// Whether a batch that was answered by [`StoreError::Unreachable`] was committed is told by its `token`: the same
     /// token again gives the same answer and changes nothing, within the last [`ANSWERS_KEPT`] batches.
     ///

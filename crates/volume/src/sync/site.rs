@@ -19,6 +19,18 @@ pub struct Outbox {
     pub answered: Option<Seq>,
 }
 
+impl Outbox {
+    /// Those that the store may have and of which the log was not read, up to this place of it. What was accepted of a batch is
+    /// one behind the other in the log.
+    pub fn unread(mut self, cursor: Seq) -> Vec<Item> {
+        if let Some(last) = self.answered {
+            let unread = usize::try_from(last.0.saturating_sub(cursor.0)).unwrap_or(usize::MAX);
+            self.items.drain(..self.items.len().saturating_sub(unread));
+        }
+        self.items
+    }
+}
+
 /// Why a step was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {

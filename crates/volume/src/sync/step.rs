@@ -160,8 +160,9 @@ impl<S: Site> Synchroniser<S> {
 
     /// The log does not tell any more what happened since: the whole tree does.
     fn resync(&mut self, step: &mut Step) -> Result<(), SyncError> {
-        let outbox = self.site.outbox()?;
-        let own = outbox.map_or_else(Vec::new, |outbox| outbox.items);
+        // Others may have changed again since what was read of them.
+        let cursor = self.site.cursor()?;
+        let own = self.site.outbox()?.map_or_else(Vec::new, |outbox| outbox.unread(cursor));
         tracing::info!("the log of the store begins later than what was read of it: its whole tree is read");
         let (snapshot, at) = snapshot(&self.site, &*self.store, &own)?;
         let theirs = NodeName::store();

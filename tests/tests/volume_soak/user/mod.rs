@@ -1,6 +1,7 @@
 //! Somebody who works on a machine, whatever happens to it.
 
 mod attributes;
+mod away;
 mod names;
 mod parts;
 mod seen;
@@ -49,6 +50,8 @@ pub struct User<'a> {
     open: Vec<Handle>,
     known: Vec<(PathBuf, Kind)>,
     looked: Option<Instant>,
+    /// Files that were moved aside.
+    asides: u64,
     /// The latest that was told of it.
     said: RefCell<String>,
 }
@@ -77,7 +80,16 @@ const SLOW: Duration = Duration::from_secs(5);
 impl<'a> User<'a> {
     pub fn new(world: &'a World, node: usize, seed: u64) -> Self {
         let rng = Rng::new(seed * 100 + 50 + node as u64);
-        Self { world, node, rng, open: Vec::new(), known: Vec::new(), looked: None, said: RefCell::default() }
+        Self {
+            world,
+            node,
+            rng,
+            open: Vec::new(),
+            known: Vec::new(),
+            looked: None,
+            asides: 0,
+            said: RefCell::default(),
+        }
     }
 
     /// Goes on until it is told to stop.
@@ -143,8 +155,9 @@ impl<'a> User<'a> {
             for entry in fs::read_dir(&directory)? {
                 let entry = entry?;
                 let (path, kind) = (entry.path(), entry.file_type()?);
-                // Of a conflict.
-                if entry.file_name().to_str().is_none_or(|name| NODES.contains(&name)) {
+                // Of a conflict, or about to be no more.
+                let is_left = |name: &str| NODES.contains(&name) || name.starts_with('.');
+                if entry.file_name().to_str().is_none_or(is_left) {
                     continue;
                 }
                 let kind = match (kind.is_dir(), kind.is_file()) {

@@ -9,7 +9,6 @@ use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
 use super::{Kind, NAMES, USUAL, User};
-use crate::content::Held;
 
 /// A tree is removed when it has so much in it at most.
 const SMALL: usize = 12;
@@ -40,21 +39,14 @@ impl User<'_> {
             1 => RenameFlags::EXCHANGE,
             _ => RenameFlags::empty(),
         };
-        let over = match fs::symlink_metadata(&to) {
-            Ok(there) if there.is_file() && how.is_empty() => Some(self.seen_at(&to)?),
-            _ => None,
-        };
-        let held = over.as_ref().map(|over| &over.held);
-        // Nobody can say whose it is.
-        if held == Some(&Held::Nothing) {
-            return Ok(());
+        let is_file = |path: &Path| fs::symlink_metadata(path).is_ok_and(|there| there.is_file());
+        if how.is_empty() && is_file(&to) && is_file(&from) {
+            return self.take_place(&from, &to);
         }
-        let how = if over.is_none() && how.is_empty() { RenameFlags::NOREPLACE } else { how };
-        held.iter().for_each(|held| self.ends(held));
-        self.tell(format_args!("rename {from:?} {to:?} {how:?} over {held:?}"));
-        let done = rustix::fs::renameat_with(CWD, &from, CWD, &to, how).map_err(io::Error::from);
-        over.iter().for_each(|over| self.ended(over, &done));
-        done
+        // Nobody knows what comes there.
+        let how = if how.is_empty() { RenameFlags::NOREPLACE } else { how };
+        self.tell(format_args!("rename {from:?} {to:?} {how:?}"));
+        Ok(rustix::fs::renameat_with(CWD, &from, CWD, &to, how)?)
     }
 
     pub(super) fn remove_file(&mut self) -> io::Result<()> {
@@ -100,14 +92,6 @@ impl User<'_> {
             self.tell(format_args!("unlink {path:?}, a link"));
             return fs::remove_file(path);
         }
-        let seen = self.seen_at(path)?;
-        if seen.held == Held::Nothing {
-            return Ok(());
-        }
-        self.ends(&seen.held);
-        self.tell(format_args!("unlink {path:?} with {:?}", seen.held));
-        let done = fs::remove_file(path);
-        self.ended(&seen, &done);
-        done
+        self.do_away(path)
     }
 }

@@ -1,23 +1,15 @@
 //! What users see of files, sync, and do away with.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::io::Errno;
 
 use super::User;
 use crate::content::{Content, Held};
 use crate::world::NODES;
-
-/// A file that is about to be no more where it is.
-pub(super) struct Seen {
-    pub(super) held: Held,
-    path: PathBuf,
-    file: File,
-    found: Metadata,
-}
 
 /// Up to its end, wherever that is said to be: of a file that is open while a later version arrives, the length is of that.
 fn read(file: &File) -> io::Result<Vec<u8>> {
@@ -45,34 +37,24 @@ impl User<'_> {
     }
 
     /// The same of one that is about to be no more there.
-    pub(super) fn seen_at(&self, path: &Path) -> io::Result<Seen> {
+    pub(super) fn seen_at(&self, path: &Path) -> io::Result<Held> {
         let file = File::open(path)?;
         let held = self.seen(&file, path)?;
-        let found = file.metadata()?;
         // What came there meanwhile nobody has seen.
-        match fs::symlink_metadata(path)?.ino() == found.ino() {
-            true => Ok(Seen { held, path: path.to_owned(), file, found }),
+        match fs::symlink_metadata(path)?.ino() == file.metadata()?.ino() {
+            true => Ok(held),
             false => Err(Errno::NOENT.into()),
         }
     }
 
-    /// Somebody is about to do away with what held this.
+    /// Somebody is about to do away with it.
     pub(super) fn ends(&self, held: &Held) {
         held.contents().iter().for_each(|content| self.ledger().ends(content));
     }
 
-    /// Somebody has done away with what was at a path, and may have with what came there after they looked: a later version of
-    /// the file, or another file, where this one has lost no name.
-    pub(super) fn ended(&self, seen: &Seen, done: &io::Result<()>) {
-        seen.held.contents().iter().for_each(|content| self.ledger().ended_unseen(self.node, content));
-        // To rename a name of a file to another name of it does nothing.
-        let is_same = fs::symlink_metadata(&seen.path).is_ok_and(|now| now.ino() == seen.found.ino());
-        let is_there = seen.file.metadata().is_ok_and(|now| now.nlink() >= seen.found.nlink());
-        if done.is_ok() && is_there && !is_same {
-            self.tell(format_args!("did away with something else than {:?}", seen.held));
-            self.ledger().ended_another(self.node);
-            self.world.counts.unseen.add(1);
-        }
+    /// Somebody has done away with a file that held this when it was looked at.
+    pub(super) fn ended(&self, held: &Held) {
+        held.contents().iter().for_each(|content| self.ledger().ended_unseen(self.node, content));
     }
 
     pub(super) fn sync(&self, file: &File, content: &Content) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! Files that are made, or written from their first byte to their last.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -90,14 +90,6 @@ impl User<'_> {
         let content = self.put(&file, &new, &before)?;
         self.sync(&file, &content)?;
         drop(file);
-        let old = self.seen_at(&path)?;
-        if old.held == Held::Nothing {
-            return Ok(());
-        }
-        self.ends(&old.held);
-        self.tell(format_args!("{new:?} takes the place of {path:?} with {:?}", old.held));
-        let done = fs::rename(new, path);
-        self.ended(&old, &done);
-        done
+        self.take_place(&new, &path)
     }
 }
