@@ -25,6 +25,11 @@ const WRONG: &[(&str, &str)] = &[
         "SELECT child FROM link JOIN object ON num = child WHERE kind = 1 GROUP BY child HAVING count(*) > 1",
     ),
     (
+        "names that nobody gets at",
+        "WITH RECURSIVE seen (num) AS (VALUES (1) UNION SELECT child FROM link JOIN seen ON parent = num)
+            SELECT parent FROM link WHERE parent NOT IN seen",
+    ),
+    (
         "changes that wait for nothing",
         "SELECT num FROM object WHERE dirty <> 0 AND nlink > 0 AND num NOT IN (SELECT num FROM base_object)",
     ),

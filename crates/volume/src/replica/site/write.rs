@@ -335,13 +335,18 @@ impl Writing<'_> {
             self.empty(one.directory)?;
         }
         let mut elsewhere = Vec::new();
-        for one in &all {
-            let [mine, theirs] = entries(&self.shared.node, &one.conflict);
-            for (name, side, other) in [(&mine, one.conflict.mine, &theirs), (&theirs, one.theirs, &mine)] {
-                let at = At { parent: one.directory, name: name.to_vec() };
+        // A directory has its place by its name, and in a conflict only where it has none: all that have a name come first.
+        for by_name in [true, false] {
+            for one in &all {
+                let [mine, theirs] = entries(&self.shared.node, &one.conflict);
+                let (name, side, other) = match by_name {
+                    true => (&theirs, one.theirs, &mine),
+                    false => (&mine, one.conflict.mine, &theirs),
+                };
+                let at = At { parent: one.directory, name: name.clone() };
                 match side {
                     None => {
-                        let link = self.bare(one.directory, Kind::Symlink, 0o777, other.to_vec())?;
+                        let link = self.bare(one.directory, Kind::Symlink, 0o777, other.clone())?;
                         self.bare_link(&at, link)?;
                     }
                     Some(num) if self.is_placed(num)? => elsewhere.push((at, num)),
