@@ -1,5 +1,6 @@
 //! Two versions of one thing on real mounts: how they show, and what each thing that a program may do there comes to.
 
+use std::cell::RefCell;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -224,4 +225,26 @@ fn rm_rf_removes_one_version() {
     two.agree(&[("file", "bee")]);
     run(Command::new("rm").arg("-rf").arg(two.late("file"))).ok();
     two.agree(&[]);
+}
+
+/// The kernel lists nothing in a directory that was removed, as long as it knows it: here because it is open.
+#[test]
+fn a_directory_that_comes_back_shows_what_is_in_it() {
+    needs_mount!();
+    let open = RefCell::new(None);
+    let two = Two::with(
+        |at| {
+            fs::create_dir(at.join("tree")).unwrap();
+            fs::write(at.join("tree/inside"), "both").unwrap();
+        },
+        |at| fs::write(at.join("tree/inside"), "ant").unwrap(),
+        |at| {
+            open.replace(Some(fs::File::open(at.join("tree")).unwrap()));
+            fs::remove_dir_all(at.join("tree")).unwrap();
+        },
+    );
+    soon(|| two.late("tree/ant").is_dir());
+    assert_eq!(names(&two.late("tree/ant")), ["inside"]);
+    assert_eq!(read(&two.late("tree/ant/inside")), "ant");
+    drop(open);
 }

@@ -32,7 +32,10 @@ impl VolumeFs {
     }
 
     pub(crate) fn held_entry(&self, node: &Node) -> Entry {
-        let entry = Entry::new(NodeId(node.num), self.shown(node), self.believed_name());
+        let mut entry = Entry::new(NodeId(node.num), self.shown(node), self.believed_name());
+        if node.is_directory() {
+            entry.generation = self.dead.generation(node.num);
+        }
         let attributes_expiry = self.believed(node);
         // The removal of a side puts the other in the place of this directory, and is answered before the kernel can be
         // told: so its name is asked for each time.
@@ -82,7 +85,10 @@ impl FileSystem for VolumeFs {
     fn forget(&self, node: NodeId, lookups: u64) {
         match &self.past {
             Some(past) if is_past(node) => past.release(node.0, lookups),
-            _ => self.replica.release(node.0, lookups),
+            _ => {
+                self.replica.release(node.0, lookups);
+                self.dead.forget(node.0, || !self.replica.is_held(node.0));
+            }
         }
     }
 
@@ -191,7 +197,8 @@ impl FileSystem for VolumeFs {
     }
 
     async fn rmdir(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        removed(name.as_bytes(), self.replica.rmdir(live(parent)?, name.as_bytes()))?;
+        let gone = removed(name.as_bytes(), self.replica.rmdir(live(parent)?, name.as_bytes()))?;
+        self.dead.note(gone);
         self.changed_name(parent.0, name.as_bytes(), None).await;
         Ok(())
     }
@@ -212,7 +219,9 @@ impl FileSystem for VolumeFs {
             _ => return Err(Errno::INVAL),
         };
         let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
-        removed(name, self.replica.rename(live(parent)?, name, live(new_parent)?, new_name, how))?;
+        let replaced =
+            removed(name, self.replica.rename(live(parent)?, name, live(new_parent)?, new_name, how))?;
+        replaced.into_iter().for_each(|gone| self.dead.note(gone));
         self.changed_names((parent.0, name), (new_parent.0, new_name)).await;
         Ok(())
     }

@@ -6,6 +6,7 @@
 
 mod caches;
 mod convert;
+mod dead;
 mod face;
 mod handles;
 mod leases;
@@ -61,6 +62,7 @@ pub struct VolumeFs {
     sessions: sessions::Sessions,
     /// Opens through which a mapping can be written, by file.
     mapped: Mutex<HashMap<u64, u32>>,
+    dead: dead::Dead,
     /// The kernel refused a backing file: that is said once.
     refused: AtomicBool,
     /// The kernel cannot be told that all names are old.
@@ -86,6 +88,7 @@ impl VolumeFs {
             passthrough: true,
             sessions: sessions::Sessions::default(),
             mapped: Mutex::default(),
+            dead: dead::Dead::default(),
             refused: AtomicBool::new(false),
             keeps_names: Arc::default(),
         }
