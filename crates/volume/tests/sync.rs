@@ -409,6 +409,25 @@ fn a_directory_waits_for_what_it_is_moved_into() {
     }
 }
 
+/// The new directory comes once the old one is empty, which is so once the file has its name in the new one.
+#[test]
+fn a_directory_takes_the_place_of_one_that_a_file_left_for_it() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let old = bee.directory(ROOT, "place").num;
+    let below = bee.directory(old, "below").num;
+    let file = bee.write(below, "file", b"of bee").num;
+    both(&mut bee, &mut ant);
+    let new = bee.directory(ROOT, "new").num;
+    bee.replica.link(file, new, b"file").unwrap();
+    bee.replica.unlink(below, b"file").unwrap();
+    bee.replica.rmdir(old, b"below").unwrap();
+    bee.replica.rename(ROOT, b"new", ROOT, b"place", Rename::Replace).unwrap();
+    both(&mut bee, &mut ant);
+    assert_eq!(bee.replica.pending_count().unwrap(), 0);
+    assert_eq!((ant.names(""), ant.read("place/file")), (vec!["place".to_owned()], b"of bee".to_vec()));
+}
+
 #[test]
 fn what_is_set_for_a_volume_stays_set_where_a_name_was_made_meanwhile() {
     let world = World::new();

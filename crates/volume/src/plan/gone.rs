@@ -70,29 +70,49 @@ impl Draft<'_> {
     /// A directory that is kept beside the tree: what the store has elsewhere goes back there, and conflicts inside are part
     /// of the one at the directory.
     pub(super) fn hold_directory(&mut self, num: Num) -> Planning {
+        // What goes back may be above the place of this one: nobody asks for a way up before it has.
+        self.send_home(num)?;
+        self.join_sides(num)
+    }
+
+    fn send_home(&mut self, num: Num) -> Planning {
+        for (name, child) in self.children(Tree::Local, num)? {
+            if self.base(child)?.is_some() {
+                self.set_link(&At { parent: num, name }, None);
+                self.bring_home(child)?;
+            } else if self.is_directory(child)? {
+                self.send_home(child)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// To where the store has it, unless it is somewhere.
+    fn bring_home(&mut self, num: Num) -> Planning {
+        if !self.is_alive(num)? {
+            for home in self.names(Tree::Base, num)? {
+                self.put(&home, num)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn join_sides(&mut self, num: Num) -> Planning {
         for at in self.conflicts_in(num)? {
             if self.link(&at)?.is_none()
                 && let Some(conflict) = self.conflict(&at)?
             {
                 self.set_conflict(&at, None);
-                if let Some(mine) = conflict.mine
-                    && self.fits(&at, mine)?
-                {
-                    self.set_link(&at, Some(mine));
+                match conflict.mine {
+                    Some(mine) if self.base(mine)?.is_some() => self.bring_home(mine)?,
+                    Some(mine) if self.fits(&at, mine)? => self.set_link(&at, Some(mine)),
+                    _ => {}
                 }
             }
         }
-        for (name, child) in self.children(Tree::Local, num)? {
-            let at = At { parent: num, name };
-            if self.base(child)?.is_some() {
-                self.set_link(&at, None);
-                if !self.is_alive(child)? {
-                    for home in self.names(Tree::Base, child)? {
-                        self.put(&home, child)?;
-                    }
-                }
-            } else if self.is_directory(child)? {
-                self.hold_directory(child)?;
+        for child in self.children(Tree::Local, num)?.into_values() {
+            if self.base(child)?.is_none() && self.is_directory(child)? {
+                self.join_sides(child)?;
             }
         }
         Ok(())

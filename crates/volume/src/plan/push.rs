@@ -270,22 +270,43 @@ impl Pushing<'_> {
         Ok(Some((changes, objects)))
     }
 
-    /// Names of new directories above these names and below one of them.
+    /// What has to change with these names, for they are in new directories: the names of those that are below one of these; or
+    /// that take the place of a directory which is empty only once some of these have changed.
     fn between(&self, changes: &BTreeMap<At, Differing>) -> Planning<BTreeSet<At>> {
         let mut between = BTreeSet::new();
         for (at, (_, local)) in changes {
             let (mut num, mut way) = (at.parent, Vec::new());
             while local.is_some() && self.id(num, &[])?.is_none() && way.len() < DEEPEST {
                 let Some(name) = self.trees.names(Tree::Local, num)?.into_iter().next() else { break };
-                if changes.contains_key(&name) {
-                    between.append(&mut way.into_iter().collect());
+                num = name.parent;
+                let inside = self.ways_into(&name, changes)?;
+                let is_tied = changes.contains_key(&name) || !inside.is_empty();
+                way.push(name);
+                if is_tied {
+                    between.extend(way.into_iter().chain(inside).filter(|at| !changes.contains_key(at)));
                     break;
                 }
-                num = name.parent;
-                way.push(name);
             }
         }
         Ok(between)
+    }
+
+    /// The names on the ways to some of these, in a directory that is to be no more by the change of a name.
+    fn ways_into(&self, at: &At, changes: &BTreeMap<At, Differing>) -> Planning<BTreeSet<At>> {
+        let mut ways = BTreeSet::new();
+        if let Some((gone, _)) = self.trees.link(Tree::Base, at)?
+            && self.trees.names(Tree::Local, gone)?.is_empty()
+        {
+            for (name, _) in self.trees.children(Tree::Base, gone)? {
+                let inside = At { parent: gone, name };
+                let mut deeper = self.ways_into(&inside, changes)?;
+                if changes.contains_key(&inside) || !deeper.is_empty() {
+                    ways.append(&mut deeper);
+                    ways.insert(inside);
+                }
+            }
+        }
+        Ok(ways)
     }
 
     /// Those in directories after the directories: in the order of their depth.
