@@ -212,6 +212,9 @@ impl Pushing<'_> {
         let left: BTreeSet<Num> = changes.values().filter_map(|(base, _)| Some(base.as_ref()?.0)).collect();
         for (at, (_, local)) in changes {
             let Some(moved) = local.filter(|child| left.contains(child)) else { continue };
+            if self.trees.local(moved)?.is_none_or(|object| object.kind != Kind::Directory) {
+                continue;
+            }
             let (mut num, mut steps) = (at.parent, 0);
             while num != ROOT
                 && let Some(place) = self.place_then(num, changes)?
@@ -279,11 +282,12 @@ impl Pushing<'_> {
             while local.is_some() && self.id(num, &[])?.is_none() && way.len() < DEEPEST {
                 let Some(name) = self.trees.names(Tree::Local, num)?.into_iter().next() else { break };
                 num = name.parent;
-                let inside = self.ways_into(&name, changes)?;
-                let is_tied = changes.contains_key(&name) || !inside.is_empty();
+                let emptied = self.emptied_by(changes, &name)?;
+                let is_tied = changes.contains_key(&name) || emptied.is_some();
                 way.push(name);
                 if is_tied {
-                    between.extend(way.into_iter().chain(inside).filter(|at| !changes.contains_key(at)));
+                    let all = way.into_iter().chain(emptied.into_iter().flatten());
+                    between.extend(all.filter(|at| !changes.contains_key(at)));
                     break;
                 }
             }
@@ -291,22 +295,23 @@ impl Pushing<'_> {
         Ok(between)
     }
 
-    /// The names on the ways to some of these, in a directory that is to be no more by the change of a name.
-    fn ways_into(&self, at: &At, changes: &BTreeMap<At, Differing>) -> Planning<BTreeSet<At>> {
-        let mut ways = BTreeSet::new();
-        if let Some((gone, _)) = self.trees.link(Tree::Base, at)?
-            && self.trees.names(Tree::Local, gone)?.is_empty()
-        {
-            for (name, _) in self.trees.children(Tree::Base, gone)? {
-                let inside = At { parent: gone, name };
-                let mut deeper = self.ways_into(&inside, changes)?;
-                if changes.contains_key(&inside) || !deeper.is_empty() {
-                    ways.append(&mut deeper);
-                    ways.insert(inside);
+    /// Whether some of these are in a directory that is to be no more by the change of a name; the names on the ways to them.
+    fn emptied_by(&self, changes: &BTreeMap<At, Differing>, name: &At) -> Planning<Option<BTreeSet<At>>> {
+        let mut emptied = None;
+        for (at, (base, _)) in changes {
+            let (mut num, mut way) = (at.parent, Vec::new());
+            // Up through directories that are deleted: the tree that goes may be a large one.
+            while base.is_some() && num != ROOT && self.trees.names(Tree::Local, num)?.is_empty() {
+                let Some(place) = self.trees.names(Tree::Base, num)?.into_iter().next() else { break };
+                if place == *name {
+                    emptied.get_or_insert_with(BTreeSet::new).extend(way);
+                    break;
                 }
+                num = place.parent;
+                way.push(place);
             }
         }
-        Ok(ways)
+        Ok(emptied)
     }
 
     /// Those in directories after the directories: in the order of their depth.

@@ -150,7 +150,7 @@ impl ReplicaSite {
             Err(Errno::STALE | Errno::NETUNREACH) => Ok(false),
             // One that is damaged keeps no other from going.
             Err(errno) => {
-                tracing::warn!("file {num} cannot be sent, since what it holds cannot be had: {errno}");
+                tracing::debug!("file {num} cannot be sent, since what it holds cannot be had: {errno}");
                 Ok(false)
             }
         }
