@@ -429,6 +429,23 @@ fn a_directory_takes_the_place_of_one_that_a_file_left_for_it() {
 }
 
 #[test]
+fn a_file_takes_the_place_of_the_directory_above_its_own() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let above = bee.directory(ROOT, "above").num;
+    let below = bee.directory(above, "below").num;
+    bee.write(below, "file", b"of bee");
+    both(&mut bee, &mut ant);
+    bee.replica.rename(below, b"file", ROOT, b"aside", Rename::NoReplace).unwrap();
+    bee.replica.rmdir(above, b"below").unwrap();
+    bee.replica.rmdir(ROOT, b"above").unwrap();
+    bee.replica.rename(ROOT, b"aside", ROOT, b"above", Rename::NoReplace).unwrap();
+    both(&mut bee, &mut ant);
+    assert_eq!(bee.replica.pending_count().unwrap(), 0);
+    assert_eq!((ant.names(""), ant.read("above")), (vec!["above".to_owned()], b"of bee".to_vec()));
+}
+
+#[test]
 fn what_is_set_for_a_volume_stays_set_where_a_name_was_made_meanwhile() {
     let world = World::new();
     let (mut one, mut other) = (world.machine("one"), world.machine("other"));

@@ -273,16 +273,21 @@ impl Pushing<'_> {
         Ok(Some((changes, objects)))
     }
 
-    /// What has to change with these names, for they are in new directories: the names of those that are below one of these; or
-    /// that take the place of a directory which is empty only once some of these have changed.
+    /// What else has to change with these names: in directories that are to be no more, those on the way from one of these to
+    /// another; and the names of new directories in which these are, where those are below one of these, or take the place of a
+    /// directory that is empty only once some of these have changed.
     fn between(&self, changes: &BTreeMap<At, Differing>) -> Planning<BTreeSet<At>> {
         let mut between = BTreeSet::new();
+        if changes.len() > 1 {
+            let ways = self.emptied(changes, |place| changes.contains_key(place))?;
+            between.extend(ways.into_iter().flatten());
+        }
         for (at, (_, local)) in changes {
             let (mut num, mut way) = (at.parent, Vec::new());
             while local.is_some() && self.id(num, &[])?.is_none() && way.len() < DEEPEST {
                 let Some(name) = self.trees.names(Tree::Local, num)?.into_iter().next() else { break };
                 num = name.parent;
-                let emptied = self.emptied_by(changes, &name)?;
+                let emptied = self.emptied(changes, |place| *place == name)?;
                 let is_tied = changes.contains_key(&name) || emptied.is_some();
                 way.push(name);
                 if is_tied {
@@ -295,15 +300,20 @@ impl Pushing<'_> {
         Ok(between)
     }
 
-    /// Whether some of these are in a directory that is to be no more by the change of a name; the names on the ways to them.
-    fn emptied_by(&self, changes: &BTreeMap<At, Differing>, name: &At) -> Planning<Option<BTreeSet<At>>> {
+    /// Whether some of these are in directories that are to be no more, and the topmost of which goes by a change of such a name;
+    /// the names on the ways to them.
+    fn emptied(
+        &self,
+        changes: &BTreeMap<At, Differing>,
+        goes_by: impl Fn(&At) -> bool,
+    ) -> Planning<Option<BTreeSet<At>>> {
         let mut emptied = None;
         for (at, (base, _)) in changes {
             let (mut num, mut way) = (at.parent, Vec::new());
-            // Up through directories that are deleted: the tree that goes may be a large one.
+            // Up, and not down: the tree that goes may be a large one.
             while base.is_some() && num != ROOT && self.trees.names(Tree::Local, num)?.is_empty() {
                 let Some(place) = self.trees.names(Tree::Base, num)?.into_iter().next() else { break };
-                if place == *name {
+                if goes_by(&place) {
                     emptied.get_or_insert_with(BTreeSet::new).extend(way);
                     break;
                 }
