@@ -74,8 +74,8 @@ const USUAL: [Errno; 12] = [
     Errno::STALE,
 ];
 
-/// What takes so long is told of.
-const SLOW: Duration = Duration::from_secs(5);
+/// What takes so long is told of: twice as long as a lease of who does not answer lasts.
+const SLOW: Duration = Duration::from_secs(10);
 
 impl<'a> User<'a> {
     pub fn new(world: &'a World, node: usize, seed: u64) -> Self {
@@ -104,7 +104,10 @@ impl<'a> User<'a> {
                 self.world.counts.slowest_ms.at_least(took.as_millis() as u64);
                 if took >= SLOW {
                     let said = self.said.borrow();
-                    eprintln!("{}: {took:.1?}, {done:?}; before it {said}", NODES[self.node]);
+                    eprintln!(
+                        "volume-soak: slow: {}: {took:.1?}, {done:?}; before it {said}",
+                        NODES[self.node]
+                    );
                 }
             }
             match done {
