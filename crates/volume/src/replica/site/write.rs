@@ -79,6 +79,7 @@ impl Writing<'_> {
                     (local, base)
                 }
             };
+            sides.extend(now.iter().flat_map(|conflict| local.into_iter().chain(conflict.mine)));
             let place = match &now {
                 Some(conflict) => {
                     let directory = match &old {
