@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -426,6 +427,21 @@ fn a_directory_takes_the_place_of_one_that_a_file_left_for_it() {
     both(&mut bee, &mut ant);
     assert_eq!(bee.replica.pending_count().unwrap(), 0);
     assert_eq!((ant.names(""), ant.read("place/file")), (vec!["place".to_owned()], b"of bee".to_vec()));
+}
+
+/// A round that is under way when somebody wishes to be off the network sends nothing of what is changed then.
+#[test]
+fn what_is_changed_off_the_network_is_not_sent() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let keeps = ant.sync.keeps();
+    keeps.store(true, Ordering::SeqCst);
+    ant.write(ROOT, "file", b"of ant");
+    both(&mut ant, &mut bee);
+    assert_eq!(bee.names(""), Vec::<String>::new());
+    keeps.store(false, Ordering::SeqCst);
+    both(&mut ant, &mut bee);
+    assert_eq!(bee.read("file"), b"of ant");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Synchronisation by itself, on a thread.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -65,6 +66,7 @@ struct Shared {
     state: Mutex<State>,
     wake: Condvar,
     rounds: OnceLock<Arc<dyn Rounds>>,
+    keeps: Arc<AtomicBool>,
 }
 
 /// Who hears of each round.
@@ -174,7 +176,9 @@ impl Runner {
             idle: false,
         };
         let state = Mutex::new(State { progress, woken: true, nudged: None, ended: false });
-        let shared = Arc::new(Shared { state, wake: Condvar::new(), rounds: OnceLock::new() });
+        let keeps = synchroniser.keeps();
+        keeps.store(!online, Ordering::SeqCst);
+        let shared = Arc::new(Shared { state, wake: Condvar::new(), rounds: OnceLock::new(), keeps });
         let (one, other) = (shared.clone(), shared.clone());
         let mut runner = Self { shared, threads: Vec::new() };
         let name = |name: &str| std::thread::Builder::new().name(name.into());
@@ -188,8 +192,10 @@ impl Runner {
         Waker(self.shared.clone())
     }
 
-    /// Goes on, or leaves the store alone until told otherwise.
+    /// Goes on, or leaves the store alone until told otherwise. What is changed after this returned is not sent, though a round
+    /// may be under way.
     pub fn set_online(&self, online: bool) {
+        self.shared.keeps.store(!online, Ordering::SeqCst);
         self.shared.state.lock().progress.touch = if online { Touch::Online } else { Touch::Offline };
         self.shared.wake();
     }

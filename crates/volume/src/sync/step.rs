@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::fail::{Point, point};
 use crate::id::{NodeName, ObjectId, Seq};
@@ -47,6 +48,7 @@ pub struct Synchroniser<S> {
     token: Box<dyn FnMut() -> u128 + Send>,
     /// Everything was refused the last time, at this place of the log.
     stuck: Option<Seq>,
+    keeps: Arc<AtomicBool>,
 }
 
 impl<S> std::fmt::Debug for Synchroniser<S> {
@@ -63,12 +65,17 @@ impl<S: Site> Synchroniser<S> {
         node: NodeName,
         token: impl FnMut() -> u128 + Send + 'static,
     ) -> Self {
-        Self { site, store, node, token: Box::new(token), stuck: None }
+        Self { site, store, node, token: Box::new(token), stuck: None, keeps: Arc::default() }
     }
 
     /// The replica.
     pub fn site(&self) -> &S {
         &self.site
+    }
+
+    /// While this is set, nothing more is sent of what is changed here, not even by a round that is under way.
+    pub fn keeps(&self) -> Arc<AtomicBool> {
+        self.keeps.clone()
     }
 
     /// One round. After an error the next one goes on where this one was.
@@ -212,6 +219,10 @@ impl<S: Site> Synchroniser<S> {
             }
             if together {
                 items = vec![one(items)];
+            }
+            // What was planned may have been changed after that was wished.
+            if self.keeps.load(Ordering::SeqCst) {
+                return Ok(());
             }
             let outbox = Outbox { token: (self.token)(), items, answered: None };
             self.site.set_outbox(Some(&outbox))?;
