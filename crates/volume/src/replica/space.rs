@@ -313,20 +313,25 @@ impl Replica {
     /// # Errors
     /// EIO.
     pub fn away(&self, all: bool, after: u64, most: u32) -> Result<Vec<u64>, Errno> {
+        const AWAY: &str = "SELECT num FROM object WHERE kind = 0 AND state < 2 AND nlink > 0 AND num > ?1";
+        let rows = |db: &Connection, query: &str| -> rusqlite::Result<Vec<u64>> {
+            let mut query = db.prepare_cached(query)?;
+            query.query_map(params![after as i64, most], |row| row.get(0).map(number))?.collect()
+        };
         let pins = !self.inner.core.lock().pins.is_empty();
+        if !all && !pins {
+            // Few, by an index, and asked for after each change: for that no connection is made.
+            let query = format!("{AWAY} AND made = 0 ORDER BY num LIMIT ?2");
+            return self.inner.look(|core| Ok(rows(&core.db, &query)?));
+        }
         let read = || -> rusqlite::Result<Vec<u64>> {
-            const AWAY: &str =
-                "SELECT num FROM object WHERE kind = 0 AND state < 2 AND nlink > 0 AND num > ?1";
-            let query = match (all, pins) {
-                (true, _) => format!("{AWAY} ORDER BY num LIMIT ?2"),
-                (false, false) => format!("{AWAY} AND made = 0 ORDER BY num LIMIT ?2"),
-                (false, true) => format!(
+            let query = match all {
+                true => format!("{AWAY} ORDER BY num LIMIT ?2"),
+                false => format!(
                     "{BELOW_PINS} {AWAY} AND (made = 0 OR num IN (SELECT num FROM below)) ORDER BY num LIMIT ?2"
                 ),
             };
-            let db = self.beside()?;
-            let mut query = db.prepare(&query)?;
-            query.query_map(params![after as i64, most], |row| row.get(0).map(number))?.collect()
+            rows(&self.beside()?, &query)
         };
         read().map_err(|error| super::Fail::from(error).errno)
     }
