@@ -5,6 +5,7 @@
 mod blobs;
 mod cut;
 mod durable;
+mod hole;
 mod inspect;
 mod keys;
 mod link;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 
 use crate::content::pack::{CHUNK_MAX, decode};
-use crate::content::{ContentError, ContentStore, runtime};
+use crate::content::{ContentError, ContentStore, hole, runtime};
 use crate::object::{ChunkId, Content, Layout, Piece};
 use crate::store::{MetaStore, Place};
 
@@ -47,7 +47,7 @@ impl ContentStore {
         file: &File,
         progress: Progress<'_>,
     ) -> Result<(), ContentError> {
-        // First to nothing: what is zero needs not be written.
+        // First to nothing: all of it is a hole.
         file.set_len(0).and_then(|()| file.set_len(content.size)).map_err(ContentError::Io)?;
         if let Layout::Inline(bytes) = &content.layout {
             file.write_all_at(bytes, 0).map_err(ContentError::Io)?;
@@ -59,8 +59,8 @@ impl ContentStore {
         Ok(())
     }
 
-    /// Brings the pieces that a range of the file touches into it; answers with the range that is there then. Holes are
-    /// left as they are: the file is made of zeros where nothing was written.
+    /// Brings the pieces that a range of the file touches into it, whatever is there; answers with the range that is there
+    /// then.
     ///
     /// # Errors
     /// What was written until then stays.
@@ -79,7 +79,10 @@ impl ContentStore {
             to = at.end;
             match piece {
                 Piece::Chunk { id, .. } => wanted.push((*id, at.start)),
-                Piece::Hole { .. } => progress(at),
+                Piece::Hole { .. } => {
+                    hole::make(file, at.clone()).map_err(ContentError::Io)?;
+                    progress(at);
+                }
             }
         }
         let file = Arc::new(file.try_clone().map_err(ContentError::Io)?);
@@ -97,7 +100,7 @@ impl ContentStore {
         Ok(from.unwrap_or(to)..to)
     }
 
-    /// Brings several small files, each all of its pieces: chunks that lie together come by one request.
+    /// Brings several small files, each all of its pieces, whatever is there: chunks that lie together come by one request.
     ///
     /// # Errors
     /// What was written until then stays.
@@ -112,9 +115,14 @@ impl ContentStore {
             let file = Arc::new(file.try_clone().map_err(ContentError::Io)?);
             let mut offset = 0;
             for piece in *pieces {
-                if let Piece::Chunk { id, .. } = piece {
-                    wanted.push((*id, goals.len() as u64));
-                    goals.push((file.clone(), offset));
+                match piece {
+                    Piece::Chunk { id, .. } => {
+                        wanted.push((*id, goals.len() as u64));
+                        goals.push((file.clone(), offset));
+                    }
+                    Piece::Hole { length } => {
+                        hole::make(&file, offset..offset + length).map_err(ContentError::Io)?;
+                    }
                 }
                 offset += piece.length();
             }

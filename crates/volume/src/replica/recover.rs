@@ -29,12 +29,17 @@ pub(super) fn recover(
     }
     is_ours(core, "volume", &options.volume)?;
     is_ours(core, "node", options.node.as_str())?;
-    core.doubt().map_err(failed)?;
+    let has_died = core.doubt().map_err(failed)?;
     note_writes(core, files).map_err(failed)?;
     bury_nameless(core).map_err(failed)?;
+    if has_died {
+        doom_returned(core, files).map_err(failed)?;
+    }
     core.commit().map_err(failed)?;
     point(Point::ReplicaRecovered).map_err(|errno| failed(errno.into()))?;
-    remove_unknown(core, files)
+    // Those of objects whose making was never committed have numbers from the last reservations.
+    let first = if has_died { 0 } else { core.reserved_until().saturating_sub(2 * NUMBERS_TOGETHER) };
+    remove_unknown(core, files, first)
 }
 
 fn begin_empty(core: &mut Core, options: &Options) -> Result<(), Fail> {
@@ -119,14 +124,28 @@ fn bury_nameless(core: &mut Core) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Files of objects whose making was never committed, and of none. Their numbers are from the last reservations.
-fn remove_unknown(core: &mut Core, files: &Files) -> Result<(), ReplicaError> {
-    let failed = |fail: Fail| unusable(std::path::Path::new("the replica"), fail.errno.into());
-    let first = core.reserved_until().saturating_sub(2 * NUMBERS_TOGETHER);
-    let there = files.numbers_from(first).map_err(|error| unusable(std::path::Path::new("data"), error))?;
-    for num in there {
-        if core.find(num).map_err(failed)?.is_none() {
-            files.remove(num).map_err(|error| unusable(std::path::Path::new("data"), error))?;
+/// Files that were removed before the machine died may be there again, with what they held: nothing is to be brought into
+/// these.
+fn doom_returned(core: &mut Core, files: &Files) -> Result<(), Fail> {
+    core.flush()?;
+    for num in files.numbers_from(0)? {
+        let query = "SELECT 1 FROM object WHERE num = ?1 AND kind = 0 AND state = 0";
+        if core.db.prepare_cached(query)?.exists([num as i64])? {
+            core.doom(num)?;
+        }
+    }
+    Ok(())
+}
+
+/// Files from a number on that are of no object.
+fn remove_unknown(core: &Core, files: &Files, first: u64) -> Result<(), ReplicaError> {
+    let unusable = |error| unusable(std::path::Path::new("data"), error);
+    for num in files.numbers_from(first).map_err(unusable)? {
+        let is_known =
+            |num: u64| core.db.prepare_cached("SELECT 1 FROM object WHERE num = ?1")?.exists([num as i64]);
+        let is_known = is_known(num).map_err(|error| unusable(Fail::from(error).errno.into()))?;
+        if !is_known {
+            files.remove(num).map_err(unusable)?;
         }
     }
     Ok(())

@@ -66,15 +66,15 @@ impl Core {
         Ok(())
     }
 
-    /// After the machine has died: what was not on the disk for sure is not here.
-    pub(super) fn doubt(&mut self) -> Done<()> {
+    /// After the machine has died: what was not on the disk for sure is not here. Whether it has.
+    pub(super) fn doubt(&mut self) -> Done<bool> {
         self.begin()?;
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let query = "SELECT value FROM meta WHERE key = 'boot'";
         let before: Option<String> = self.db.query_row(query, [], |row| row.get(0)).optional()?;
         self.db.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?1)", params![boot])?;
         if !boot.is_empty() && before.as_ref() == Some(&boot) {
-            return Ok(());
+            return Ok(false);
         }
         for (num, _) in std::mem::take(&mut self.unsure.files) {
             let Some(mut node) = self.find(num)?.filter(|node| !node.maybe_dirty && node.is_regular()) else {
@@ -86,7 +86,7 @@ impl Core {
             self.save(node);
         }
         self.db.execute("DELETE FROM unsure", [])?;
-        Ok(())
+        Ok(true)
     }
 }
 

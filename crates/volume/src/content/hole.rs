@@ -1,0 +1,68 @@
+//! Holes of files that come.
+//!
+//! A file may hold something where its content has a hole: of an earlier version that came in part, or of one that was
+//! removed before a power failure and is there again.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+
+const BLOCK: usize = 1 << 18;
+
+/// Has a range of a file be zeros, without a place on the disk where the file system can do that. The size stays.
+///
+/// # Errors
+/// Those of `fallocate(2)`, of reading and of writing.
+pub(super) fn make(file: &File, range: Range<u64>) -> io::Result<()> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match fallocate(file, how, range.start, range.end - range.start) {
+        Err(Errno::OPNOTSUPP) => overwrite(file, range),
+        done => done.map_err(io::Error::from),
+    }
+}
+
+/// On file systems without holes.
+fn overwrite(file: &File, range: Range<u64>) -> io::Result<()> {
+    let (mut block, mut at) = (vec![0; BLOCK], range.start);
+    while at < range.end {
+        let most = (range.end - at).min(BLOCK as u64) as usize;
+        let length = file.read_at(&mut block[..most], at)?;
+        if length == 0 {
+            return Ok(());
+        }
+        if block[..length].iter().any(|byte| *byte != 0) {
+            block[..length].fill(0);
+            file.write_all_at(&block[..length], at)?;
+        }
+        at += length as u64;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_there_is_gone_and_no_more() {
+        for make in [make, overwrite] {
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(&[7; 3 * BLOCK], 0).unwrap();
+            make(&file, 5..2 * BLOCK as u64 + 1).unwrap();
+            // Its end is past that of the file.
+            make(&file, 3 * BLOCK as u64 - 1..9 * BLOCK as u64).unwrap();
+            make(&file, 9..9).unwrap();
+            let mut held = vec![1; 3 * BLOCK + 1];
+            assert_eq!(file.read_at(&mut held, 0).unwrap(), 3 * BLOCK);
+            let expected = |n: usize| if n < 5 || n > 2 * BLOCK && n < 3 * BLOCK - 1 { 7 } else { 0 };
+            assert!(held[..3 * BLOCK].iter().enumerate().all(|(n, byte)| *byte == expected(n)));
+        }
+    }
+}
