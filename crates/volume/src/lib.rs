@@ -23,6 +23,7 @@ pub mod plan;
 pub mod quota;
 pub mod replica;
 pub mod setting;
+mod silence;
 pub mod store;
 pub mod sync;
 pub mod tree;

@@ -1,5 +1,7 @@
 //! Contents in a bucket of a real S3 server.
 
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
@@ -92,4 +94,50 @@ fn what_is_wrong_with_a_bucket_is_told_soon() {
     let gone = there.probe().unwrap_err();
     assert!(gone.is_unreachable(), "{gone}");
     assert!(begun.elapsed() < Duration::from_secs(45), "{:?}", begun.elapsed());
+}
+
+/// A server that says so much of a stored object, and no more.
+fn says(what: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    // Ends with the test's process, and so do its connections.
+    std::thread::spawn(move || {
+        let mut kept: Vec<TcpStream> = Vec::new();
+        for mut client in listener.incoming().flatten() {
+            let asked = client.read(&mut [0; 4096]);
+            assert!(asked.is_ok_and(|length| length > 0) && client.write_all(what).is_ok());
+            kept.push(client);
+        }
+    });
+    endpoint
+}
+
+#[test]
+fn who_waits_for_a_silent_server_waits_ten_seconds() {
+    let begins =
+        b"HTTP/1.1 206 Partial Content\r\nContent-Length: 8192\r\nContent-Range: bytes 0-8191/8192\r\n\
+        ETag: \"one\"\r\nLast-Modified: Mon, 23 Nov 2026 12:00:00 GMT\r\n\r\nsome of it";
+    let Some(server) = S3::start() else {
+        return shunt_tests::skip::skip("versitygw is not installed (run tests/setup)");
+    };
+    let (meta, there) = (meta(), content(builder(&server.endpoint(), S3::KEYS)));
+    let mut upload = there.upload(&meta);
+    let bytes = noise(8192);
+    let stored = upload.put(&bytes[..], 8192, None).unwrap();
+    let sent = upload.finish().unwrap();
+    meta.commit(&"n".parse().unwrap(), 1, &[Item { chunks: sent.chunks, ..Item::default() }]).unwrap();
+    assert!(there.read(&meta, &stored, 0..8192).unwrap() == bytes);
+    std::thread::scope(|scope| {
+        for said in [&b""[..], begins] {
+            let (meta, stored) = (&meta, &stored);
+            scope.spawn(move || {
+                let silent = content(builder(&says(said), S3::KEYS));
+                let begun = Instant::now();
+                let error = silent.read(meta, stored, 0..8192).unwrap_err();
+                let took = begun.elapsed();
+                assert!(error.to_string().contains("nothing was heard"), "{error}");
+                assert!(took > Duration::from_secs(9) && took < Duration::from_secs(20), "{took:?}");
+            });
+        }
+    });
 }

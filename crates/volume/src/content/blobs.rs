@@ -8,10 +8,14 @@ use std::time::Duration;
 use futures::{StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::path::Path as Key;
-use object_store::{ClientOptions, ObjectStore, PutMode, PutPayload, RetryConfig};
+use object_store::{
+    ClientOptions, GetOptions, GetRange, GetResultPayload, ObjectStore, PutMode, PutPayload, RetryConfig,
+    collect_bytes,
+};
 
 use crate::content::ContentError;
 use crate::content::durable::Durable;
+use crate::silence::SILENT;
 
 /// A connection that is not made by then is none.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -25,6 +29,8 @@ const RETRY: Duration = Duration::from_secs(10);
 pub struct Blobs {
     store: Arc<dyn ObjectStore>,
     prefix: Key,
+    /// Who waits for bytes waits no longer than this for the next ones.
+    silent: Option<Duration>,
 }
 
 /// The end of an object.
@@ -56,7 +62,7 @@ impl Blobs {
         std::fs::create_dir_all(path).map_err(|error| gone(&error))?;
         let path = path.canonicalize().map_err(|error| gone(&error))?;
         let store = Durable::new(&path).map_err(|error| gone(&error))?;
-        Ok(Self { store: Arc::new(store), prefix: Key::default() })
+        Ok(Self { store: Arc::new(store), prefix: Key::default(), silent: None })
     }
 
     /// A bucket and a prefix in it. Where it is and who we are, say the usual variables `AWS_ENDPOINT_URL`,
@@ -93,12 +99,13 @@ impl Blobs {
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             .build()
             .map_err(|error| ContentError::Address(error.to_string()))?;
-        Ok(Self { store: Arc::new(store), prefix: Key::from(prefix) })
+        Ok(Self { store: Arc::new(store), prefix: Key::from(prefix), silent: Some(SILENT) })
     }
 
-    /// Over any other way to keep objects, of which a put that was answered is durable: through a gateway.
+    /// Over any other way to keep objects, of which a put that was answered is durable: through a gateway. It finds out
+    /// itself that nothing comes any more.
     pub fn over(store: Arc<dyn ObjectStore>) -> Self {
-        Self { store, prefix: Key::default() }
+        Self { store, prefix: Key::default(), silent: None }
     }
 
     /// The objects themselves, for a gateway to stand before.
@@ -125,21 +132,50 @@ impl Blobs {
 
     /// A range of an object.
     pub(super) async fn get(&self, key: &str, range: Range<u64>) -> Result<bytes::Bytes, ContentError> {
-        self.store.get_range(&self.key(key), range).await.map_err(fault)
+        self.bytes(&self.key(key), Some(GetRange::Bounded(range))).await
     }
 
     /// A whole one.
     pub(super) async fn get_all(&self, key: &str) -> Result<bytes::Bytes, ContentError> {
-        self.store.get(&self.key(key)).await.map_err(fault)?.bytes().await.map_err(fault)
+        self.bytes(&self.key(key), None).await
     }
 
     /// At most so many bytes of its end.
     pub(super) async fn get_end(&self, key: &str, most: u64) -> Result<Tail, ContentError> {
         let key = self.key(key);
-        let size = self.store.head(&key).await.map_err(fault)?.size;
+        let size = self.in_time(self.store.head(&key)).await?.size;
         let offset = size.saturating_sub(most);
-        let bytes = self.store.get_range(&key, offset..size).await.map_err(fault)?;
+        let bytes = self.bytes(&key, Some(GetRange::Bounded(offset..size))).await?;
         Ok(Tail { bytes, offset })
+    }
+
+    async fn bytes(&self, key: &Key, range: Option<GetRange>) -> Result<bytes::Bytes, ContentError> {
+        let options = GetOptions { range, ..GetOptions::default() };
+        let got = self.in_time(self.store.get_opts(key, options)).await?;
+        let length = got.range.end.saturating_sub(got.range.start);
+        match got.payload {
+            GetResultPayload::Stream(stream) => {
+                let parts = futures::stream::try_unfold(stream, |mut stream| async {
+                    let part = self.in_time(stream.try_next()).await?;
+                    Ok(part.map(|part| (part, stream)))
+                });
+                collect_bytes(parts.boxed(), Some(length)).await
+            }
+            GetResultPayload::File(..) => got.bytes().await.map_err(fault),
+        }
+    }
+
+    async fn in_time<T>(
+        &self,
+        what: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, ContentError> {
+        match self.silent {
+            Some(limit) => tokio::time::timeout(limit, what).await.map_err(|_| {
+                ContentError::Unreachable(format!("nothing was heard of the object store for {limit:?}"))
+            })?,
+            None => what.await,
+        }
+        .map_err(fault)
     }
 
     /// Removes objects; one that is not there is removed already.

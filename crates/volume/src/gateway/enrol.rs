@@ -21,11 +21,14 @@ use super::certificates::{self, BadCertificate};
 use super::wire::{Greeting, MOST_FRAME, VERSION, Welcome, Wish, receive, send};
 use crate::content::runtime;
 use crate::id::{NodeName, VolumeName};
+use crate::silence::end_when_silent;
 use crate::store::StoreError;
 use crate::store::address::Described;
 
 /// How long a gateway may take to answer a greeting.
 const TIME: Duration = Duration::from_secs(20);
+/// A connection that is not made by then is none.
+const CONNECT: Duration = Duration::from_secs(5);
 
 /// Begins each token.
 const MARK: &str = "shunt1.";
@@ -180,8 +183,9 @@ pub(super) async fn greet(
     wish: Wish,
 ) -> io::Result<(TlsStream<TcpStream>, Welcome)> {
     let greeted = timeout(TIME, async {
-        let stream = TcpStream::connect(address).await?;
+        let stream = timeout(CONNECT, TcpStream::connect(address)).await??;
         stream.set_nodelay(true)?;
+        end_when_silent(&stream)?;
         let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
         let mut stream = TlsConnector::from(config).connect(name, stream).await?;
         send(&mut stream, &Greeting { version: VERSION, volume: volume.clone(), wish }).await?;

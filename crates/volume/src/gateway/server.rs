@@ -24,6 +24,7 @@ use super::wire::{
 };
 use crate::content::{Blobs, runtime};
 use crate::id::VolumeName;
+use crate::silence::end_when_silent;
 use crate::store::address::Volume;
 use crate::store::history::seq_at;
 use crate::store::values::is_too_long;
@@ -140,6 +141,7 @@ impl Gateway {
         mut stopped: watch::Receiver<bool>,
     ) -> io::Result<()> {
         stream.set_nodelay(true)?;
+        end_when_silent(&stream)?;
         let greeted = timeout(GREETING_TIME, async {
             let mut stream = self.acceptor.accept(stream).await?;
             let greeting: Option<Greeting> = receive(&mut stream, MOST_GREETING).await?;

@@ -19,7 +19,7 @@ use crate::store::MetaStore;
 /// Pieces that are remembered, of the files that were wanted last.
 const PIECES: usize = 1 << 18;
 
-/// Out of reach once, out of reach for so long: nobody waits for each file anew.
+/// Out of reach once, out of reach for so long, or for as long as it took to find out: nobody waits for each file anew.
 const GONE: Duration = Duration::from_secs(2);
 
 /// The pieces of a content, by its digest.
@@ -34,7 +34,8 @@ pub struct FromStore {
     /// Pieces by digest, the last wanted last.
     pieces: Mutex<Vec<Known>>,
     is_reachable: Box<dyn Fn() -> bool + Send + Sync>,
-    gone: Mutex<Option<Instant>>,
+    /// Not asked until then.
+    gone_until: Mutex<Option<Instant>>,
 }
 
 impl FromStore {
@@ -45,7 +46,7 @@ impl FromStore {
             contents,
             pieces: Mutex::default(),
             is_reachable: Box::new(|| true),
-            gone: Mutex::default(),
+            gone_until: Mutex::default(),
         }
     }
 
@@ -99,11 +100,12 @@ impl FromStore {
         self.contents.fetch(&*self.meta, &pieces, range, into, &|_| {})
     }
 
-    fn errno(&self, what: &dyn std::fmt::Debug, error: ContentError) -> Errno {
+    /// Of what was asked for at a time.
+    fn errno(&self, what: &dyn std::fmt::Debug, asked: Instant, error: ContentError) -> Errno {
         match error {
             error if error.is_unreachable() => {
                 tracing::info!("contents of {what:?} are wanted: {error}");
-                *self.gone.lock() = Some(Instant::now());
+                *self.gone_until.lock() = Some(Instant::now() + asked.elapsed().max(GONE));
                 Errno::NETUNREACH
             }
             ContentError::Io(error) => errno(error),
@@ -135,14 +137,16 @@ impl Fetcher for FromStore {
         range: Range<u64>,
         into: &File,
     ) -> Result<Range<u64>, Errno> {
-        self.bring(content, range, into).map_err(|error| self.errno(&id, error))
+        let asked = Instant::now();
+        self.bring(content, range, into).map_err(|error| self.errno(&id, asked, error))
     }
 
     fn extent(&self, content: &Content, range: Range<u64>) -> Result<Range<u64>, Errno> {
         if let Layout::Inline(_) = content.layout {
             return Ok(0..content.size);
         }
-        let pieces = self.pieces(content).map_err(|error| self.errno(&"a file", error))?;
+        let asked = Instant::now();
+        let pieces = self.pieces(content).map_err(|error| self.errno(&"a file", asked, error))?;
         let (mut first, mut past) = (None, range.end);
         for (at, _) in touched(&pieces, &range) {
             first.get_or_insert(at.start);
@@ -152,16 +156,25 @@ impl Fetcher for FromStore {
     }
 
     fn fetch_together(&self, files: &[Whole]) -> Vec<Result<(), Errno>> {
+        let asked = Instant::now();
         match self.together(files) {
             Ok(()) => vec![Ok(()); files.len()],
-            Err(error) if error.is_unreachable() => vec![Err(self.errno(&"files", error)); files.len()],
+            Err(error) if error.is_unreachable() => {
+                vec![Err(self.errno(&"files", asked, error)); files.len()]
+            }
             // One of them is to blame: each by itself.
             Err(_) => one_by_one(self, files),
         }
     }
 
     fn is_reachable(&self) -> bool {
-        (self.is_reachable)() && self.gone.lock().is_none_or(|gone| gone.elapsed() >= GONE)
+        let mut gone_until = self.gone_until.lock();
+        if !(self.is_reachable)() {
+            // Once that is over the store is there again.
+            *gone_until = None;
+            return false;
+        }
+        gone_until.is_none_or(|until| until <= Instant::now())
     }
 
     fn is_fast(&self) -> bool {

@@ -276,15 +276,17 @@ fn run<S: Site>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
 fn listen(shared: &Shared, store: &dyn MetaStore) {
     let mut again = Pauses::new(HINT);
     loop {
-        let (cursor, ended, offline) = {
+        let (cursor, ended, touch) = {
             let state = shared.state.lock();
-            (state.progress.cursor, state.ended, state.progress.touch == Touch::Offline)
+            (state.progress.cursor, state.ended, state.progress.touch.clone())
         };
         if ended {
             return;
         }
-        let heard =
-            if offline { Err(StoreError::Unreachable(String::new())) } else { store.wait(cursor, HINT) };
+        let heard = match touch {
+            Touch::Offline => Err(StoreError::Unreachable(String::new())),
+            _ => store.wait(cursor, HINT),
+        };
         match heard {
             Ok(true) => {
                 shared.wake();
@@ -293,7 +295,13 @@ fn listen(shared: &Shared, store: &dyn MetaStore) {
                 std::thread::sleep(Duration::from_millis(10));
             }
             Ok(false) => again.begin(),
-            Err(_) => std::thread::sleep(again.next()),
+            Err(_) => {
+                // A round finds out whether the store is there, though there be nothing to do: who reads is told at once then.
+                if touch == Touch::Online {
+                    shared.wake();
+                }
+                std::thread::sleep(again.next());
+            }
         }
     }
 }

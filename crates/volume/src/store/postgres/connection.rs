@@ -8,6 +8,7 @@ use tokio_postgres::{Client, Config, Error};
 
 use super::schema::Statements;
 use super::tls::{self, Tls};
+use crate::silence;
 use crate::store::StoreError;
 
 /// No answer by then is no connection. Longer than the server lets a statement take.
@@ -39,7 +40,8 @@ impl Pool {
             .parse()
             .map_err(|error| StoreError::Unreachable(format!("the address of the database: {error}")))?;
         // A server that went silent is found out, not waited for.
-        config.connect_timeout(CONNECT).tcp_user_timeout(ANSWER).keepalives_idle(Duration::from_secs(10));
+        config.connect_timeout(CONNECT).tcp_user_timeout(silence::SILENT);
+        config.keepalives_idle(silence::TRIED).keepalives_interval(silence::AGAIN);
         if config.get_application_name().is_none() {
             config.application_name("shunt");
         }
