@@ -14,12 +14,14 @@ use super::fetch::{Fetcher, Whole, one_by_one};
 use crate::content::{ContentError, ContentStore, Quality, touched};
 use crate::id::ObjectId;
 use crate::object::{Content, Layout, Piece};
+use crate::silence::SILENT;
 use crate::store::MetaStore;
 
 /// Pieces that are remembered, of the files that were wanted last.
 const PIECES: usize = 1 << 18;
 
-/// Out of reach once, out of reach for so long, or for as long as it took to find out: nobody waits for each file anew.
+/// Out of reach once, out of reach for so long, or for as long as it took to find out, up to [`SILENT`]: nobody waits for
+/// each file anew.
 const GONE: Duration = Duration::from_secs(2);
 
 /// The pieces of a content, by its digest.
@@ -105,7 +107,7 @@ impl FromStore {
         match error {
             error if error.is_unreachable() => {
                 tracing::info!("contents of {what:?} are wanted: {error}");
-                *self.gone_until.lock() = Some(Instant::now() + asked.elapsed().max(GONE));
+                *self.gone_until.lock() = Some(Instant::now() + asked.elapsed().clamp(GONE, SILENT));
                 Errno::NETUNREACH
             }
             ContentError::Io(error) => errno(error),
