@@ -86,6 +86,23 @@ fn what_was_closed_before_another_came_is_seen_by_it() {
 }
 
 #[test]
+fn what_was_open_before_another_came_is_seen_by_it_once_closed() {
+    needs_mount!();
+    let volume = Volume::new();
+    let ant = volume.mount_as("ant");
+    let files: Vec<File> = (0..20).map(|n| File::create(ant.at().join(format!("file{n}"))).unwrap()).collect();
+    let bee = volume.mount_as("bee");
+    connected(&[&ant, &bee]);
+    // What was owed of before is long given back.
+    std::thread::sleep(Duration::from_secs(1));
+    for (n, mut file) in files.into_iter().enumerate() {
+        file.write_all(format!("of {n}").as_bytes()).unwrap();
+        drop(file);
+        assert_eq!(fs::read_to_string(bee.at().join(format!("file{n}"))).unwrap(), format!("of {n}"));
+    }
+}
+
+#[test]
 fn one_who_is_gone_is_in_nobodys_way_for_long() {
     needs_mount!();
     let volume = Volume::new();

@@ -66,8 +66,8 @@ impl VolumeFs {
         let complete = opened.complete;
         let told = Mutex::default();
         let open = OpenFile { num: node.num, writes, maps, opened, data: OnceLock::new(), told };
-        // Only others make a close worth a request.
-        let flushes = writes && self.has_company();
+        // Somebody may come before it is closed, to whom that is worth a request.
+        let flushes = writes && self.leases.is_some();
         if flushes {
             *open.told.lock() = stamp(&open).ok();
         }
