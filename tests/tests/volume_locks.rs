@@ -103,6 +103,23 @@ fn who_waits_can_be_interrupted_and_leaves_nothing() {
     assert!(within(PATIENCE, || flock(&again, EXCLUSIVE).is_ok()));
 }
 
+/// Somebody else works with the leases and does not end.
+#[test]
+fn who_may_not_wait_does_not_wait_for_the_store() {
+    needs_mount!();
+    let volume = Volume::new();
+    let (ant, _bee) = two(&volume);
+    let leases = volume.aside().join("shunt/volumes/test/meta.db-leases");
+    assert!(leases.exists(), "{leases:?}");
+    let board = rusqlite::Connection::open(&leases).unwrap();
+    board.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (file, begun) = (open(&ant), Instant::now());
+    assert_eq!(flock(&file, EXCLUSIVE), Err(Errno::NOLCK));
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    board.execute_batch("ROLLBACK").unwrap();
+    assert!(within(PATIENCE, || flock(&file, EXCLUSIVE).is_ok()));
+}
+
 #[test]
 fn locks_end_with_the_machine_that_has_them() {
     needs_mount!();

@@ -14,7 +14,6 @@ use shunt_volume::id::Seq;
 use shunt_volume::object::{Kind, Stored};
 use shunt_volume::past::{View, When};
 use shunt_volume::replica::{Dirty, Fetcher, Listed, Node, State};
-use shunt_volume::sync::Touch;
 
 use crate::VolumeFs;
 use crate::opens::errno;
@@ -114,11 +113,10 @@ impl Past {
 }
 
 impl VolumeFs {
-    /// What was; not while the store is to be left alone.
+    /// What was; not while the store cannot be reached, or is to be left alone.
     fn past(&self) -> Result<&Past, Errno> {
         let past = self.past.as_ref().ok_or(Errno::STALE)?;
-        let offline = self.runner.as_ref().is_some_and(|runner| runner.progress().touch == Touch::Offline);
-        if offline { Err(Errno::NETUNREACH) } else { Ok(past) }
+        if past.contents.is_reachable() { Ok(past) } else { Err(Errno::NETUNREACH) }
     }
 
     /// An object, of the present or of the past.

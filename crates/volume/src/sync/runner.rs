@@ -296,8 +296,12 @@ fn listen(shared: &Shared, store: &dyn MetaStore) {
             }
             Ok(false) => again.begin(),
             Err(_) => {
-                // A round finds out whether the store is there, though there be nothing to do: who reads is told at once then.
-                if touch == Touch::Online {
+                // A connection that ended is no news. But who reads is told at once that the store is not there, though there be
+                // nothing to send, or a round be in the middle of that.
+                if touch == Touch::Online
+                    && let Err(StoreError::Unreachable(reason)) = store.head()
+                {
+                    shared.touch(Touch::Unreachable(reason));
                     shared.wake();
                 }
                 std::thread::sleep(again.next());

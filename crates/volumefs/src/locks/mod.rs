@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::channel::oneshot;
+use futures::future::{Either, select};
 use parking_lot::Mutex;
 use shunt_fuse::{Errno, LockArgs, LockKind, LockOwner, LockRange, LockType};
-use shunt_volume::lease::{Answer, Held, Leases};
+use shunt_volume::lease::{Answer, Held, LIFE, Leases, Wait};
 
 use table::Table;
 
@@ -101,7 +102,12 @@ impl Locks {
                     // Until the lock is set: a claim without one would be given back.
                     asking.get_or_insert(Asking(self, num));
                     let answer = self.leases.claim(num, exclusive).ok_or(Errno::NOLCK)?;
-                    match answer.await.map_err(|_| Errno::NOLCK)? {
+                    // By then this machine is connected no more.
+                    let answer = match select(answer, Wait::pause(LIFE)).await {
+                        Either::Left((answer, _)) => answer.map_err(|_| Errno::NOLCK)?,
+                        Either::Right(_) => return Err(Errno::NOLCK),
+                    };
+                    match answer {
                         Answer::Held(held) => self.take(num, held),
                         Answer::Busy(_) if !args.wait => return Err(Errno::AGAIN),
                         Answer::Busy(freed) => {

@@ -50,7 +50,12 @@ impl Pool {
 
     /// A connection, and what has to be polled for it.
     pub async fn dial(&self) -> Result<(Client, Dialled), StoreError> {
-        in_time(self.config.connect(self.tls.clone())).await
+        // The time that is set is for each address, and for none of looking up names.
+        let most = CONNECT * (1 + self.config.get_hosts().len() as u32);
+        match tokio::time::timeout(most, in_time(self.config.connect(self.tls.clone()))).await {
+            Ok(dialled) => dialled,
+            Err(_) => Err(StoreError::Unreachable("the database cannot be connected to".into())),
+        }
     }
 
     /// One that was used before and still lives, or a new one.

@@ -35,6 +35,8 @@ struct Line {
 impl Line {
     async fn new(pool: &Pool, volume: i64) -> Result<Self, StoreError> {
         let client = pool.connect().await?;
+        // All others wait for the row: one that is cut off while it has that is not waited for until they lose their sessions.
+        in_time(client.batch_execute("SET idle_in_transaction_session_timeout = '2s'")).await?;
         let there = "SELECT to_regclass('shunt_lease') IS NOT NULL";
         let there = in_time(client.query_one(there, &[])).await?;
         if !there.try_get::<_, bool>(0).map_err(super::connection::fault)? {
