@@ -90,7 +90,8 @@ fn what_was_open_before_another_came_is_seen_by_it_once_closed() {
     needs_mount!();
     let volume = Volume::new();
     let ant = volume.mount_as("ant");
-    let files: Vec<File> = (0..20).map(|n| File::create(ant.at().join(format!("file{n}"))).unwrap()).collect();
+    let files: Vec<File> =
+        (0..20).map(|n| File::create(ant.at().join(format!("file{n}"))).unwrap()).collect();
     let bee = volume.mount_as("bee");
     connected(&[&ant, &bee]);
     // What was owed of before is long given back.

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, SyncSender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -78,6 +79,11 @@ impl Durable {
             Some(log) => log.clone(),
             None => log.insert(Arc::new(File::open(&self.log)?)).clone(),
         })
+    }
+
+    /// In bytes.
+    fn log_length(&self) -> u64 {
+        self.log().and_then(|log| log.metadata()).map_or(0, |log| log.len())
     }
 
     /// Returns once so many commits last.
@@ -208,10 +214,10 @@ impl Inner {
     }
 }
 
-/// Commits by itself, on a thread, and keeps the log of the database short.
+/// Commits by itself, on a thread, and keeps the log of the database short, on another: commits wait for no disk.
 pub(super) struct Committer {
     inner: Arc<Inner>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Committer {
@@ -221,17 +227,22 @@ impl Committer {
             Ok(db)
         });
         let beside = beside.map_err(io::Error::other)?;
-        let shared = inner.clone();
-        let thread =
-            std::thread::Builder::new().name("replica".into()).spawn(move || run(&shared, &beside))?;
-        Ok(Self { inner, thread: Some(thread) })
+        let (is_long, told) = mpsc::sync_channel(1);
+        let (one, other) = (inner.clone(), inner.clone());
+        let mut committer = Self { inner, threads: Vec::new() };
+        let name = |name: &str| std::thread::Builder::new().name(name.into());
+        let shortens = move || told.iter().for_each(|()| shorten(&other, &beside));
+        committer.threads.push(name("replica-log").spawn(shortens)?);
+        // Last: the other one ends with it.
+        committer.threads.push(name("replica").spawn(move || run(&one, &is_long))?);
+        Ok(committer)
     }
 }
 
 impl Drop for Committer {
     fn drop(&mut self) {
         self.inner.shared.durable.end();
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..).rev() {
             thread.join().ok();
         }
         if let Err(errno) = self.inner.sync() {
@@ -240,7 +251,7 @@ impl Drop for Committer {
     }
 }
 
-fn run(inner: &Inner, beside: &Connection) {
+fn run(inner: &Inner, is_long: &SyncSender<()>) {
     while inner.shared.durable.wait() {
         std::thread::sleep(WAIT);
         if inner.commit().is_err() {
@@ -252,13 +263,16 @@ fn run(inner: &Inner, beside: &Connection) {
         if let Some(watcher) = &*inner.shared.watcher.read() {
             watcher();
         }
-        shorten(inner, beside);
+        if inner.shared.durable.log_length() >= LONG_LOG {
+            // Where it is being shortened, it is looked at again after the next commit.
+            is_long.try_send(()).ok();
+        }
     }
     while matches!(inner.reap(4096), Ok(1..)) {}
 }
 
 fn shorten(inner: &Inner, beside: &Connection) {
-    let length = inner.shared.durable.log().and_then(|log| log.metadata()).map_or(0, |log| log.len());
+    let length = inner.shared.durable.log_length();
     if length < LONG_LOG {
         return;
     }
@@ -275,5 +289,42 @@ fn shorten(inner: &Inner, beside: &Connection) {
     };
     if let Err(error) = done {
         tracing::warn!("the log of the replica's database stays long: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::OwnerId;
+    use crate::object::Kind;
+    use crate::replica::{New, Options, ROOT};
+
+    /// Once it was long, each commit would be followed by bringing it in otherwise.
+    #[test]
+    fn the_log_is_short_again_after_it_was_long() {
+        let dir = tempfile::tempdir().unwrap();
+        let replica = Replica::open(dir.path(), Options::new("v", "here".parse().unwrap())).unwrap();
+        let mut made = 0_u32;
+        let mut make = |many| {
+            for _ in 0..many {
+                made += 1;
+                let new = New {
+                    kind: Kind::Symlink,
+                    mode: 0o777,
+                    owner: OwnerId(0),
+                    group: OwnerId(0),
+                    target: &[b'x'; 1000],
+                };
+                replica.make(ROOT, made.to_string().as_bytes(), new).unwrap();
+            }
+            replica.commit().unwrap();
+            replica.inner.shared.durable.log_length()
+        };
+        while make(100) < LONG_LOG {}
+        let is_short = |_| {
+            std::thread::sleep(Duration::from_millis(50));
+            make(1) < LONG_LOG
+        };
+        assert!((0..200).any(is_short));
     }
 }

@@ -65,6 +65,9 @@ pub(super) fn prepare(db: &Connection) -> Result<(), ReplicaError> {
     db.pragma_update(None, "synchronous", "NORMAL")?;
     // Checkpoints are made beside the writer, by the committer.
     db.pragma_update(None, "wal_autocheckpoint", 0)?;
+    // Once all of the log is in the database, the next commit begins it anew and cuts it off there: its length says how much
+    // is to be brought in.
+    db.pragma_update(None, "journal_size_limit", 0)?;
     db.pragma_update(None, "cache_size", -32_768)?;
     db.pragma_update(None, "temp_store", "MEMORY")?;
     db.set_prepared_statement_cache_capacity(128);
