@@ -10,7 +10,9 @@ use rustix::io::Errno;
 use shunt_volume::content::{Blobs, ContentStore, Keys};
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, Object, Time};
-use shunt_volume::replica::{FromStore, New, Node, Options, ROOT, Rename, Replica, ReplicaSite, Set};
+use shunt_volume::replica::{
+    FromStore, Keep, New, Node, Options, ROOT, Rename, Replica, ReplicaSite, Set, State, Tender,
+};
 use shunt_volume::store::keep::Keeper as _;
 use shunt_volume::store::{MetaStore, SqliteStore};
 use shunt_volume::sync::{Runner, Step, Synchroniser, Touch};
@@ -181,6 +183,35 @@ fn what_is_written_here_is_read_there() {
     assert_eq!(ant.names("docs"), ["small"]);
     assert_eq!(ant.replica.pending_count(), Ok(0));
     assert_eq!(bee.replica.pending_count(), Ok(0));
+}
+
+#[test]
+fn who_had_a_file_has_the_next_version_off_the_network() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let large: Vec<u8> = (0..3_000_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
+    let files = [("small", b"a few bytes".to_vec()), ("large", large)];
+    for (name, bytes) in &files {
+        ant.write(ROOT, name, bytes);
+    }
+    ant.write(ROOT, "other", &files[1].1);
+    both(&mut ant, &mut bee);
+    for (name, bytes) in &files {
+        assert!(bee.read(name) == *bytes);
+    }
+    let _tender = Tender::start(bee.replica.clone(), Keep::default()).unwrap();
+    for (name, bytes) in &files {
+        ant.write(ROOT, name, &[bytes, &b", and more"[..]].concat());
+    }
+    ant.write(ROOT, "other", b"read by nobody here".repeat(999).as_slice());
+    both(&mut ant, &mut bee);
+    let is_here = |name: &str| bee.at(name).unwrap().state == State::Complete;
+    until("they come by themselves", || files.iter().all(|(name, _)| is_here(name)));
+    bee.replica.set_fetcher(None);
+    for (name, bytes) in &files {
+        assert!(bee.read(name) == [bytes, &b", and more"[..]].concat(), "{name}");
+    }
+    assert!(!is_here("other"));
 }
 
 #[test]

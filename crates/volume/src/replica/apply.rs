@@ -334,6 +334,9 @@ impl Core {
         if node.state != State::Absent || self.opens.contains_key(&num) || shared.fetching.is_under_way(num) {
             self.doom(num)?;
         }
+        if node.state == State::Complete {
+            self.note_replaced(num)?;
+        }
         self.opens.remove(&num);
         self.forget_present(num)?;
         node.size = content.size;

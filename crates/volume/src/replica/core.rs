@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use super::error::{Done, Fail};
 use super::files::Open;
 use super::node::{Dirty, Node, ROOT, State, kind_code, number};
+use super::replaced::Replaced;
 use super::space::{Recent, weight};
 use super::unsure::Unsure;
 use super::usage::Usage;
@@ -47,6 +48,7 @@ pub(super) struct Core {
     here_committed: u64,
     pub(super) recent: Recent,
     pub(super) unsure: Unsure,
+    pub(super) replaced: Replaced,
     /// What is held, and may be.
     pub(super) usage: Usage,
     /// Of the nameless ones, those that count: they are open.
@@ -67,6 +69,7 @@ impl Core {
         let here = number(one("SELECT max(value) FROM meta WHERE key = 'here'")?.unwrap_or(0));
         let recent = Recent::new(&db)?;
         let unsure = Unsure::load(&db)?;
+        let replaced = Replaced::load(&db)?;
         let usage = Usage::load(&db)?;
         let mut core = Self {
             nodes: HashMap::new(),
@@ -85,6 +88,7 @@ impl Core {
             here_committed: here,
             recent,
             unsure,
+            replaced,
             usage,
             counted: HashSet::new(),
             pins: HashSet::new(),
@@ -141,6 +145,7 @@ impl Core {
         self.load_pins().ok();
         self.reload_usage().ok();
         self.load_unsure().ok();
+        self.load_replaced().ok();
     }
 
     /// Brings what is only in memory into the database, before it is asked for more than one object.
@@ -260,6 +265,7 @@ impl Core {
             }
             None => self.forget_present(num)?,
         }
+        self.end_replaced(num)?;
         self.pins.remove(&num);
         self.nodes.remove(&num);
         self.unsaved.remove(&num);

@@ -312,7 +312,7 @@ impl Inner {
 
 impl Core {
     /// Ranges of a file that are here, in order, with something between any two.
-    fn present(&self, num: u64) -> Done<Vec<Range<u64>>> {
+    pub(super) fn present(&self, num: u64) -> Done<Vec<Range<u64>>> {
         let mut query =
             self.db.prepare_cached("SELECT first, past FROM present WHERE num = ?1 ORDER BY first")?;
         let rows = query.query_map([num as i64], |row| Ok(number(row.get(0)?)..number(row.get(1)?)))?;
@@ -358,9 +358,14 @@ impl Core {
             node.state = State::Partial;
         }
         self.note_unsure(num)?;
-        // It came to be opened: it is not the first to leave.
-        self.note_open(num)?;
+        // It came to be opened: it is not the first to leave. What comes again by itself has the place it had.
+        if !self.replaced.contains(num) || self.opens.contains_key(&num) {
+            self.note_open(num)?;
+        }
         let complete = node.state == State::Complete;
+        if complete {
+            self.end_replaced(num)?;
+        }
         self.save(node);
         Ok(complete)
     }

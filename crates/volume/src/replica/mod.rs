@@ -26,6 +26,9 @@ mod node;
 mod opens;
 mod pending;
 mod recover;
+mod replaced;
+#[cfg(test)]
+mod replaced_tests;
 mod schema;
 mod site;
 mod space;

@@ -568,6 +568,7 @@ impl Core {
                 }
                 self.set_xattrs(&mut node, &stored.object)?;
             }
+            self.end_replaced(num)?;
             node.state = State::Absent;
             node.maybe_dirty = false;
             node.dirty = Dirty::empty();

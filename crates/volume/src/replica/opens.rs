@@ -226,6 +226,7 @@ fn open(
         node.maybe_dirty = true;
         core.touch(&mut node, Dirty::CONTENT)?;
         if truncate {
+            core.end_replaced(num)?;
             node.state = State::Complete;
         }
         core.save(node.clone());

@@ -53,10 +53,12 @@ const USAGE: &str =
     "CREATE TABLE usage (owner INTEGER PRIMARY KEY, bytes INTEGER NOT NULL, objects INTEGER NOT NULL);";
 
 /// What is to be sent of objects that the store has, without looking at all that it does not have: those come with their
-/// names. Files that the store does not have, and of which not all is here. Older versions of this format get on with both.
-const INDEXES: &str = "
+/// names. Files that the store does not have, and of which not all is here. Files that were here when another version took
+/// their place. Older versions of this format get on with all of these.
+const ADDED: &str = "
 CREATE INDEX IF NOT EXISTS base_object_changed ON base_object (n) WHERE object IS NOT NULL;
 CREATE INDEX IF NOT EXISTS object_lone ON object (num) WHERE kind = 0 AND state < 2 AND made = 0;
+CREATE TABLE IF NOT EXISTS replaced (num INTEGER PRIMARY KEY);
 ";
 
 /// A connection that commits without waiting for the disk: what must last waits by itself.
@@ -94,17 +96,17 @@ pub(super) fn create(db: &Connection) -> Result<bool, ReplicaError> {
             2 => format!("{UNSURE} {held}"),
             3 => held,
             _ => {
-                db.execute_batch(INDEXES)?;
+                db.execute_batch(ADDED)?;
                 return Ok(false);
             }
         };
         db.execute_batch(&format!(
-            "BEGIN; {steps} {INDEXES} UPDATE meta SET value = {FORMAT} WHERE key = 'format'; COMMIT;"
+            "BEGIN; {steps} {ADDED} UPDATE meta SET value = {FORMAT} WHERE key = 'format'; COMMIT;"
         ))?;
         return Ok(false);
     }
     db.execute_batch(&format!(
-        "BEGIN; {TABLES} {SPACE} {UNSURE} {USAGE} {INDEXES} INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;"
+        "BEGIN; {TABLES} {SPACE} {UNSURE} {USAGE} {ADDED} INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;"
     ))?;
     Ok(true)
 }

@@ -28,7 +28,7 @@ const TOGETHER: usize = 64;
 const MOST_PATHS: usize = 32;
 
 /// What a file takes, once all of it is here.
-fn taken(size: u64) -> u64 {
+pub(super) fn taken(size: u64) -> u64 {
     size.div_ceil(BLOCK).saturating_mul(BLOCK)
 }
 
@@ -156,6 +156,7 @@ impl Core {
         self.begin()?;
         self.forget_present(num)?;
         self.doom(num)?;
+        self.end_replaced(num)?;
         self.db.prepare_cached("DELETE FROM recent WHERE num = ?1")?.execute([num as i64])?;
         node.state = State::Absent;
         self.save(node);

@@ -15,7 +15,7 @@ use crate::object::{Content, Kind, Layout, Object, Stored};
 const SIZE: u64 = 3 * 4096 + 5;
 
 /// A store that has everything: each byte is its place, as far as a byte can tell.
-struct Everything;
+pub(super) struct Everything;
 
 pub(super) fn byte(at: u64) -> u8 {
     (at % 251) as u8
@@ -36,7 +36,7 @@ impl Fetcher for Everything {
     }
 }
 
-fn open(path: &Path) -> Replica {
+pub(super) fn open(path: &Path) -> Replica {
     let mut options = Options::new("v", "here".parse().unwrap());
     options.background = false;
     let replica = Replica::open(path, options).unwrap();
@@ -70,7 +70,7 @@ pub(super) fn stored(replica: &Replica, parent: u64, name: &str, size: u64) -> u
         .unwrap()
 }
 
-fn read(replica: &Replica, num: u64) -> Vec<u8> {
+pub(super) fn read(replica: &Replica, num: u64) -> Vec<u8> {
     let opened = replica.open_file(num, false, false).unwrap();
     replica.want(num, 0..u64::MAX).unwrap();
     let mut bytes = vec![0; opened.file.metadata().unwrap().len() as usize];
@@ -93,7 +93,7 @@ fn counted(replica: &Replica) -> u64 {
     sum as u64
 }
 
-fn state(replica: &Replica, num: u64) -> State {
+pub(super) fn state(replica: &Replica, num: u64) -> State {
     replica.get(num).unwrap().state
 }
 

@@ -168,28 +168,68 @@ fn shrink(replica: &Replica, limit: u64, state: &State) {
 fn bring(replica: &Replica, keep: Keep, state: &State) -> Result<(), Errno> {
     let mut after = 0;
     let mut failed = None;
-    loop {
+    while !state.ended.load(Ordering::Relaxed) {
         // Over a slow way comes what was asked for by name, and nothing else.
         let all = keep.role == Role::Complete && replica.is_way_fast();
         let away = replica.away(all, after, FILES)?;
         let Some(&last) = away.last() else { break };
-        state.away.store(away.len() as u64, Ordering::Relaxed);
-        for some in away.chunks(TOGETHER_FILES) {
-            if state.ended.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            urgent::give_way();
-            match replica.bring(some) {
-                Ok(()) => {}
-                // Damaged ones do not keep the others from coming.
-                Err(errno @ Errno::IO) => failed = Some(errno),
-                Err(errno) => return Err(errno),
-            }
-        }
+        bring_some(replica, &away, state, &mut failed)?;
         after = last;
+    }
+    if keep.role == Role::Cached {
+        bring_again(replica, keep.limit, state, &mut failed)?;
     }
     if failed.is_none() {
         state.away.store(0, Ordering::Relaxed);
     }
     failed.map_or(Ok(()), Err)
+}
+
+/// Brings files that were here when another version took their place, as far as nothing has to leave for them.
+fn bring_again(
+    replica: &Replica,
+    limit: Option<u64>,
+    state: &State,
+    failed: &mut Option<Errno>,
+) -> Result<(), Errno> {
+    let mut after = 0;
+    while !state.ended.load(Ordering::Relaxed) && replica.is_way_fast() {
+        let replaced = replica.replaced(after, FILES)?;
+        let Some(&(last, _)) = replaced.last() else { break };
+        let mut room = limit.map_or(u64::MAX, |limit| limit.saturating_sub(replica.here()));
+        let fits = |&(num, takes): &(u64, u64)| {
+            let rest = room.checked_sub(takes)?;
+            room = rest;
+            Some(num)
+        };
+        let fitting: Vec<u64> = replaced.iter().filter_map(fits).collect();
+        if fitting.is_empty() {
+            break;
+        }
+        bring_some(replica, &fitting, state, failed)?;
+        after = last;
+    }
+    Ok(())
+}
+
+fn bring_some(
+    replica: &Replica,
+    nums: &[u64],
+    state: &State,
+    failed: &mut Option<Errno>,
+) -> Result<(), Errno> {
+    state.away.store(nums.len() as u64, Ordering::Relaxed);
+    for some in nums.chunks(TOGETHER_FILES) {
+        if state.ended.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        urgent::give_way();
+        match replica.bring(some) {
+            Ok(()) => {}
+            // Damaged ones do not keep the others from coming.
+            Err(errno @ Errno::IO) => *failed = Some(errno),
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
 }
