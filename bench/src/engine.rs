@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use object_store::aws::AmazonS3Builder;
@@ -115,8 +116,11 @@ impl Node {
         loop {
             crate::job::check()?;
             let step = self.sync.step()?;
-            if !step.more && step.sent == 0 && step.received == 0 {
-                return Ok(());
+            match step.held {
+                _ if step.more || step.sent + step.received > 0 => {}
+                0 => return Ok(()),
+                // A large file is sent a while after it was closed.
+                _ => std::thread::sleep(Duration::from_millis(100)),
             }
         }
     }

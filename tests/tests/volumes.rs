@@ -334,7 +334,7 @@ fn two_machines_meet() {
 /// What is wrong with a volume is told and counted in the exit code, and repaired where something intact is left.
 #[test]
 fn a_volume_is_checked_and_repaired() {
-    needs_tools!("sqlite3");
+    needs_tools!("sqlite3", "script");
     let dir = tempfile::tempdir().unwrap();
     let shunt = |args: &[&str]| {
         let mut command = Command::new(binary::shunt());
@@ -344,6 +344,12 @@ fn a_volume_is_checked_and_repaired() {
     let sound = shunt(&["check", "--read", "--json"]).ok();
     assert!(sound.contains("\"problem_count\":0"), "{sound}");
     shunt(&["gc"]).ok();
+    // Who looks on is shown how far it is.
+    let line = format!("{} volume check notes", binary::shunt().display());
+    let mut terminal = Command::new("script");
+    terminal.args(["-qec", &line, "/dev/null"]).env("XDG_DATA_HOME", dir.path());
+    let shown = run(&mut terminal).ok();
+    assert!(shown.contains("checking: ") && shown.contains("problems  0"), "{shown}");
     let meta = dir.path().join("shunt/volumes/notes/meta.db");
     run(Command::new("sqlite3").arg(meta).arg("UPDATE object SET names = 3")).ok();
     let wrong = shunt(&["check"]).fails();

@@ -13,6 +13,7 @@ mod helper;
 mod holders;
 mod log;
 mod ours;
+mod progress;
 mod report;
 mod sandbox;
 mod serve;

@@ -153,10 +153,36 @@ fn damaged_pieces_are_found_and_another_copy_is_taken() {
     assert_eq!((repaired.pieces, repaired.left), (1, 0));
     assert_eq!(kept.check().problems, []);
     assert_eq!(kept.read(&content), Some(noise(1, 1000)));
-    // And without another copy it stays.
+    // And without another copy it stays, until somebody sends it again.
     damage(&pack.with_file_name("f".repeat(32))).unwrap();
     let repaired = repair(&kept.volume, &kept.node, &kept.check(), &|_, _| ()).unwrap();
     assert_eq!((repaired.pieces, repaired.left), (0, 1));
+    assert!(matches!(kept.check().problems[..], [Problem::Missing(..)]), "{:?}", kept.check());
+    collect(&kept.volume, Duration::ZERO, None, &|_, _| ()).unwrap();
+    kept.file(4, &noise(1, 1000));
+    assert_eq!(kept.check().problems, []);
+    assert_eq!(kept.read(&content), Some(noise(1, 1000)));
+}
+
+/// Who has a file that the store lost parts of sends them again, though it had them when last synchronised.
+#[test]
+fn what_was_lost_is_sent_again_by_who_has_it() {
+    for size in [1000, 72 << 20] {
+        let kept = Kept::new(None);
+        let bytes = noise(1, size);
+        let content = kept.file(2, &bytes);
+        std::fs::remove_file(&kept.packs()[0]).unwrap();
+        let lost = kept.check().count;
+        assert!(lost > 0);
+        repair(&kept.volume, &kept.node, &kept.check(), &|_, _| ()).unwrap();
+        let mut upload = kept.volume.content.upload(&*kept.volume.meta);
+        assert_eq!(upload.put(&bytes[..], size as u64, Some(&content)).unwrap(), content);
+        let chunks = upload.finish().unwrap().chunks;
+        assert_eq!(chunks.len() as u64, lost);
+        kept.commit(Item { chunks, ..Item::default() });
+        assert_eq!(kept.check().problems, []);
+        assert_eq!(kept.read(&content), Some(bytes));
+    }
 }
 
 #[test]

@@ -18,6 +18,8 @@ const UNDER_WAY: usize = 4;
 /// Chunks that wait to be asked for: the store is asked for many at once.
 const WINDOW_CHUNKS: usize = 1024;
 const WINDOW_BYTES: usize = 8 << 20;
+/// Pieces of a file that are worth a question of their own.
+const MANY: usize = 8;
 /// Files of at most so many bytes stay with the metadata.
 pub(super) const INLINE: usize = 512;
 
@@ -68,7 +70,7 @@ impl<'a> Upload<'a> {
     }
 
     /// Sends what of a file the store does not have. `size` is about how large it is; `previous`, what it was when last
-    /// synchronised: its pieces are there.
+    /// synchronised: of its pieces most are there, but for what a store lost since.
     ///
     /// # Errors
     /// After one, the upload is good for nothing but to be dropped.
@@ -80,7 +82,7 @@ impl<'a> Upload<'a> {
     ) -> Result<Content, ContentError> {
         let before = previous.map(|previous| self.previous(previous));
         let cutting = Cutting::choose(size, before.as_deref());
-        let there: HashSet<ChunkId> = before.iter().flatten().filter_map(chunk_of).collect();
+        let there = self.there(before.as_deref().unwrap_or_default())?;
 
         let mut head = Vec::new();
         if size <= INLINE as u64 && !self.content.keys.encrypts() {
@@ -111,6 +113,20 @@ impl<'a> Upload<'a> {
         }
         let layout = self.layout(pieces)?;
         Ok(Content { size: total, digest: *whole.finalize().as_bytes(), layout })
+    }
+
+    /// Which of the pieces that a file had need not be looked at again.
+    fn there(&self, before: &[Piece]) -> Result<HashSet<ChunkId>, ContentError> {
+        let ids: Vec<ChunkId> = before.iter().filter_map(chunk_of).collect();
+        let mut there = HashSet::new();
+        // Few are asked for together with those of other files.
+        if ids.len() >= MANY {
+            for ids in ids.chunks(WINDOW_CHUNKS) {
+                let known = self.meta.known(ids)?;
+                there.extend(ids.iter().zip(known).filter(|(_, known)| *known).map(|(id, _)| *id));
+            }
+        }
+        Ok(there)
     }
 
     /// Sends what is left. All files of this upload are then in the store, durably.

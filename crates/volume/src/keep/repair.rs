@@ -24,7 +24,8 @@ pub struct Repaired {
 
 /// Repairs what [`check`](super::check()) found, as far as it told of it; to be checked again then.
 ///
-/// Pieces are looked for in all packs, by their indexes. Objects without a name get one in `lost+found`.
+/// Pieces are looked for in all packs, by their indexes. One that is nowhere intact is not known to the store from then on:
+/// who sends the same bytes again, as any file, brings it back for all. Objects without a name get one in `lost+found`.
 ///
 /// # Errors
 /// Those of the stores.
@@ -53,14 +54,21 @@ pub fn repair(
     }
     let places = find(volume, &pieces, progress)?;
     done.pieces = places.len() as u64;
-    done.left += (pieces.len() - places.len()) as u64;
+    let (keeper, now) = (volume.keeper()?, system_clock()());
     if !places.is_empty() {
         // Condemned first: only then a chunk may get another place.
         let ids: Vec<ChunkId> = places.iter().map(|(id, _)| *id).collect();
-        volume.keeper()?.condemn(&ids, system_clock()())?;
+        keeper.condemn(&ids, now)?;
         let item = Item { chunks: places, ..Item::default() };
         volume.meta.commit(node, rand::random(), &[item])?;
+        for id in &ids {
+            pieces.remove(id);
+        }
     }
+    done.left += pieces.len() as u64;
+    let nowhere: Vec<ChunkId> = pieces.into_iter().collect();
+    keeper.condemn(&nowhere, now)?;
+    keeper.drop_chunks(&nowhere, now)?;
     if !lost.is_empty() {
         done.found = give_names(volume, node, &lost)?;
         done.left += lost.len() as u64 - done.found;

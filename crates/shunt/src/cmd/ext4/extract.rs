@@ -5,11 +5,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, OsStr, OsString};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
@@ -17,6 +16,7 @@ use shunt_ext4::{Corruption, Entry, Error, Filesystem, Inode, Kind, Place, Time}
 
 use super::{at, walk};
 use crate::error::{Result, failed};
+use crate::progress::Progress;
 use crate::text::bytes;
 
 /// Bytes copied at once.
@@ -24,9 +24,6 @@ const PIECE: u64 = 1 << 20;
 
 /// Directories one inside the other, each with a descriptor.
 const DEEPEST: usize = 500;
-
-/// How often progress is shown.
-const TICK: Duration = Duration::from_millis(200);
 
 pub fn run(filesystem: &Filesystem, path: &OsStr, target: Option<&Path>) -> Result<()> {
     let inode = walk(filesystem, path)?;
@@ -72,14 +69,13 @@ struct Extraction<'a> {
     directories: HashSet<u32>,
     files: u64,
     bytes: u64,
-    shown: Option<Instant>,
+    progress: Progress,
 }
 
 impl<'a> Extraction<'a> {
     fn new(filesystem: &'a Filesystem) -> Self {
-        let shown = std::io::stderr().is_terminal().then(Instant::now);
         let (open, linked, directories) = Default::default();
-        Self { filesystem, open, linked, directories, files: 0, bytes: 0, shown }
+        Self { filesystem, open, linked, directories, files: 0, bytes: 0, progress: Progress::new() }
     }
 
     fn run(mut self, top: Wanted) -> Result<()> {
@@ -93,7 +89,6 @@ impl<'a> Extraction<'a> {
                 finish(&directory.fd, &directory.inode);
             }
         }
-        self.show(true);
         Ok(())
     }
 
@@ -103,7 +98,7 @@ impl<'a> Extraction<'a> {
             failed(format_args!("cannot make {}: {error}", wanted.made.display()))
         };
         self.files += 1;
-        self.show(false);
+        self.show();
         let parent = self.open.last().map_or(CWD, |directory| directory.fd.as_fd());
         let Wanted { name, inode, .. } = &wanted;
         let path = OsStr::from_bytes(&wanted.path);
@@ -227,7 +222,7 @@ impl<'a> Extraction<'a> {
                     offset += written as u64;
                 }
                 self.bytes += count as u64;
-                self.show(false);
+                self.show();
             }
         }
         Ok(())
@@ -244,13 +239,8 @@ impl<'a> Extraction<'a> {
         }
     }
 
-    fn show(&mut self, last: bool) {
-        let Some(shown) = &mut self.shown else { return };
-        if last || shown.elapsed() >= TICK {
-            *shown = Instant::now();
-            let end = if last { "\n" } else { "" };
-            let _ = write!(std::io::stderr(), "\r{} files, {} {end}", self.files, bytes(self.bytes));
-        }
+    fn show(&self) {
+        self.progress.show(format_args!("{} files, {}", self.files, bytes(self.bytes)));
     }
 }
 

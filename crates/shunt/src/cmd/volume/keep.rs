@@ -14,6 +14,7 @@ use super::{key, quota};
 use crate::args::{VolumeCheckArgs, VolumeGcArgs};
 use crate::cmd::print;
 use crate::error::{Result, failed, usage};
+use crate::progress::Progress;
 
 /// Problems that are shown; all are counted.
 const SHOWN: usize = 100;
@@ -21,17 +22,28 @@ const SHOWN: usize = 100;
 pub fn check(args: &VolumeCheckArgs) -> Result<()> {
     let volume = open(args.meta.as_deref(), &args.name, args.key_file.as_deref())?;
     let depth = if args.read { Depth::Bytes } else { Depth::Places };
-    let looked = |volume| look(volume, depth, &|_, _| ()).map_err(|error| cannot("check", &args.name, error));
+    let progress = Progress::new();
+    let looked = |volume| {
+        let so_far = |what: &str, count| progress.show(format_args!("checking: {count} {what}"));
+        look(volume, depth, &so_far).map_err(|error| cannot("check", &args.name, error))
+    };
     let mut checked = looked(&volume)?;
     let mut repaired = None;
     let miscounted = quota::check(args.cache.as_deref(), &args.name, args.repair)?;
-    if args.repair && checked.count > 0 {
+    // A check tells of some problems, and counts the others.
+    while args.repair && checked.count > 0 {
         let node: NodeName = "repair".parse().map_err(usage)?;
-        let done = mend(&volume, &node, &checked, &|_, _| ())
-            .map_err(|error| cannot("repair", &args.name, error))?;
-        repaired = Some(done.counts + done.pieces + done.found);
+        let so_far = |what: &str, count| progress.show(format_args!("repairing: {count} {what}"));
+        let done =
+            mend(&volume, &node, &checked, &so_far).map_err(|error| cannot("repair", &args.name, error))?;
+        let done = done.counts + done.pieces + done.found;
+        repaired = Some(repaired.unwrap_or_default() + done);
         checked = looked(&volume)?;
+        if done == 0 {
+            break;
+        }
     }
+    drop(progress);
     for line in miscounted {
         checked.count += 1;
         checked.problems.push(Problem::Counted(line));
@@ -85,9 +97,11 @@ pub fn gc(args: &VolumeGcArgs) -> Result<()> {
         age: Duration::from_secs(days.saturating_mul(24 * 3600)),
         count: args.history_commits,
     });
+    let progress = Progress::new();
     let Collected { trimmed, live, condemned, dropped, packs, bytes, stuck, forgotten } =
-        collect(&volume, GRACE, history, &|_, _| ())
+        collect(&volume, GRACE, history, &|what, count| progress.show(format_args!("{count} {what}")))
             .map_err(|error| cannot("collect the garbage of", &args.name, error))?;
+    drop(progress);
     print(format!(
         "forgotten  {trimmed} versions and names of the past\nin use     {live} pieces\ncondemned  {condemned} just now, to be freed after {}\nfreed      {dropped} pieces, \
          {packs} packs of {bytes} bytes\nkept       {stuck} bytes of freed pieces, in packs with others\n\
