@@ -325,6 +325,12 @@ fn two_machines_meet() {
     fs::write(two.at().join("meanwhile"), "on it").unwrap();
     std::thread::sleep(std::time::Duration::from_millis(500));
     assert!(!two.at().join("while off").exists() && !one.at().join("meanwhile").exists());
+    // It stays so until it is told otherwise.
+    drop(one);
+    let one = volume.mount_as("one");
+    assert_eq!(one.status()["state"], "offline");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(!two.at().join("while off").exists() && !one.at().join("meanwhile").exists());
     online(&one, "online");
     shows(&two.at().join("while off"), Some("the network"));
     shows(&two.at().join("moved"), None);

@@ -69,7 +69,7 @@ pub enum VolumeCommand {
     #[command(after_help = SET_EXAMPLES)]
     Set(VolumeSetArgs),
 
-    /// Leave the volume's store alone: what is here is read and written, and waits
+    /// Leave the volume's store alone, also after the next mount: what is here is read and written, and waits
     Offline(VolumePlaceArgs),
 
     /// Be in touch with the volume's store again

@@ -355,6 +355,30 @@ impl Replica {
         self.read(|core| core.cursor())
     }
 
+    /// Whether somebody wants this machine to leave the store alone.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn is_to_be_offline(&self) -> Result<bool, Errno> {
+        self.read(|core| Ok(core.db.prepare_cached("SELECT 1 FROM meta WHERE key = 'offline'")?.exists([])?))
+    }
+
+    /// Remembers that, also after a restart.
+    ///
+    /// # Errors
+    /// EIO, ENOSPC.
+    pub fn note_offline(&self, offline: bool) -> Result<(), Errno> {
+        self.change(|core, _| {
+            core.begin()?;
+            core.db.execute("DELETE FROM meta WHERE key = 'offline'", [])?;
+            if offline {
+                core.db.execute("INSERT INTO meta VALUES ('offline', 1)", [])?;
+            }
+            Ok(())
+        })?;
+        self.sync()
+    }
+
     fn read<T>(&self, read: impl FnOnce(&mut Core) -> Done<T>) -> Result<T, Errno> {
         self.inner.read(read)
     }

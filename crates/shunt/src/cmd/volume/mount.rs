@@ -62,10 +62,13 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     known::note(&cache, &volume.described)?;
     let (runner, leases, from) = sync::start(&replica, &volume, &node)?;
     let online: serve::SetOnline = {
-        let (runner, leases) = (runner.clone(), leases.clone());
+        let (runner, leases, replica) = (runner.clone(), leases.clone(), replica.clone());
         Arc::new(move |online| {
             runner.set_online(online);
             leases.set_online(online);
+            if let Err(errno) = replica.note_offline(!online) {
+                tracing::warn!(%errno, "whether to be offline is forgotten at the next mount");
+            }
         })
     };
     let asked = Answers { replica: replica.clone(), meta: volume.meta.clone() };

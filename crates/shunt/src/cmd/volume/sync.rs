@@ -24,7 +24,11 @@ pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result
     let site = ReplicaSite::new(replica.clone(), meta.clone(), contents.clone());
     let synchroniser = Synchroniser::new(site, meta.clone(), node.clone(), rand::random::<u128>);
     let cannot = |error| failed(format_args!("cannot start a thread: {error}"));
-    let runner = Runner::start(synchroniser, meta.clone(), true).map_err(cannot)?;
+    let online = !replica.is_to_be_offline().unwrap_or_default();
+    if !online {
+        tracing::warn!("the store is left alone, as before: `shunt volume online` ends that");
+    }
+    let runner = Runner::start(synchroniser, meta.clone(), online).map_err(cannot)?;
     let waker = runner.waker();
     replica.set_watcher(Some(Box::new(move || waker.wake())));
     let waker = runner.waker();
@@ -33,7 +37,10 @@ pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result
     let probed = from.clone();
     std::thread::Builder::new().name("probe".into()).spawn(move || probed.probe()).map_err(cannot)?;
     let leases = Leases::start(meta, replica.clone(), &runner).map_err(cannot)?;
-    leases.wait_connected(CONNECTING);
+    match online {
+        true => leases.wait_connected(CONNECTING),
+        false => leases.set_online(false),
+    }
     Ok((Arc::new(runner), Arc::new(leases), from))
 }
 
