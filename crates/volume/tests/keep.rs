@@ -164,6 +164,20 @@ fn damaged_pieces_are_found_and_another_copy_is_taken() {
     assert_eq!(kept.read(&content), Some(noise(1, 1000)));
 }
 
+/// It may have what is looked for.
+#[test]
+fn nothing_is_repaired_where_a_pack_cannot_be_understood() {
+    let kept = Kept::new(None);
+    kept.file(2, &noise(1, 1000));
+    let pack = &kept.packs()[0];
+    std::fs::write(pack.with_file_name("f".repeat(32)), b"what is to come ShntPk99").unwrap();
+    std::fs::File::options().write(true).open(pack).unwrap().write_all_at(b"damage", 500).unwrap();
+    let checked = kept.check();
+    let refused = repair(&kept.volume, &kept.node, &checked, &|_, _| ()).unwrap_err();
+    assert!(refused.to_string().contains("newer version"), "{refused}");
+    assert_eq!(kept.check().problems, checked.problems);
+}
+
 /// Who has a file that the store lost parts of sends them again, though it had them when last synchronised.
 #[test]
 fn what_was_lost_is_sent_again_by_who_has_it() {

@@ -1,6 +1,6 @@
 //! Stored contents as their keeper sees them.
 
-use crate::content::pack::{Indexed, index};
+use crate::content::pack::{Indexed, index, is_newer};
 use crate::content::read::Wanted;
 use crate::content::{ContentError, ContentStore, runtime};
 use crate::object::{ChunkId, Content, Layout, Piece};
@@ -52,6 +52,10 @@ impl ContentStore {
     /// What a pack says it holds; nothing, where it is damaged so that it does not.
     pub(crate) fn index(&self, key: &str) -> Result<Vec<(ChunkId, Place)>, ContentError> {
         let tail = runtime().block_on(self.blobs.get_end(key, TAIL))?;
+        if is_newer(&tail.bytes) {
+            let what = format!("{key} is of a format that this version does not know: use a newer version");
+            return Err(ContentError::Damaged(what));
+        }
         let found = match index(&tail.bytes, tail.offset) {
             Some(found) => Some(found),
             // Its index is longer than the tail, or it has none.

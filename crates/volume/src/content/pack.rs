@@ -16,6 +16,8 @@ pub(super) const FULL: usize = 8 << 20;
 /// No chunk is longer, whatever a store says.
 pub(super) const CHUNK_MAX: usize = 16 << 20;
 const MAGIC: &[u8; 8] = b"ShntPk01";
+/// It without its version.
+const ANY_VERSION: usize = 6;
 /// Fast, and all that a network is likely to gain.
 const LEVEL: i32 = 1;
 
@@ -116,6 +118,11 @@ pub(super) fn index(end: &[u8], before: u64) -> Option<Vec<Indexed>> {
     let fits =
         |chunk: &Indexed| chunk.offset.checked_add(u64::from(chunk.stored)).is_some_and(|end| end <= chunks);
     index.iter().all(fits).then_some(index)
+}
+
+/// Whether it is a pack of a version that is not known here.
+pub(super) fn is_newer(end: &[u8]) -> bool {
+    end.last_chunk::<8>().is_some_and(|magic| magic != MAGIC && magic[..ANY_VERSION] == MAGIC[..ANY_VERSION])
 }
 
 #[cfg(test)]

@@ -230,3 +230,17 @@ fn read_node(row: &rusqlite::Row<'_>) -> rusqlite::Result<Node> {
     let word: String = row.get(1)?;
     Ok(Node { name, role: role(&word), since: row.get(2)? })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_book_of_a_newer_version_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        drop(Book::open(file.path()).unwrap());
+        let database = Connection::open(file.path()).unwrap();
+        database.pragma_update(None, "user_version", 99).unwrap();
+        assert!(matches!(Book::open(file.path()), Err(BookError::Format(99))));
+    }
+}

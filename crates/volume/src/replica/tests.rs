@@ -422,6 +422,22 @@ fn one_at_a_time_has_it_open() {
     assert!(matches!(other, Err(ReplicaError::Other { what: "volume", .. })));
 }
 
+#[test]
+fn a_replica_of_a_newer_version_is_refused_and_left_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(open(directory.path()));
+    let db = rusqlite::Connection::open(directory.path().join("replica.db")).unwrap();
+    db.execute("UPDATE meta SET value = 99 WHERE key = 'format'", []).unwrap();
+    let again = Replica::open(directory.path(), Options::new("v", "here".parse().unwrap())).unwrap_err();
+    assert!(
+        again.to_string().contains("format 99") && again.to_string().contains("newer version"),
+        "{again}"
+    );
+    let format: u32 =
+        db.query_row("SELECT value FROM meta WHERE key = 'format'", [], |row| row.get(0)).unwrap();
+    assert_eq!(format, 99);
+}
+
 struct Store;
 
 impl Fetcher for Store {
