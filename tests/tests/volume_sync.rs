@@ -1,10 +1,11 @@
 //! One volume on several machines: daemons with a cache each, over one store or through a gateway.
 
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use shunt_tests::cmd::Ended;
+use shunt_tests::cmd::{Ended, Ran};
 use shunt_tests::look::{names, read, soon};
 use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary, needs_mount, run};
@@ -70,32 +71,53 @@ fn two_versions_show_as_a_directory_until_one_is_removed() {
     assert_eq!(read(&place), "of bee, off the network");
 }
 
+/// A gateway before a volume.
+struct Gateway<'a> {
+    volume: &'a Volume,
+    _serving: Ended,
+}
+
+impl<'a> Gateway<'a> {
+    fn serve(volume: &'a Volume) -> Self {
+        let log = volume.aside().join("served");
+        let serve = |words: &[&str]| {
+            let mut serve = binary::command(&["volume", "serve", "test"]);
+            serve.args(words).env("XDG_DATA_HOME", volume.aside()).env("HOME", volume.aside());
+            let serve = serve.stdin(Stdio::null()).stdout(File::create(&log).unwrap()).spawn();
+            let serving = Ended(serve.unwrap());
+            soon(|| read(&log).contains("is served at "));
+            serving
+        };
+        // What it says is where it listens, and so where nodes find it.
+        let serving = serve(&["--listen", "127.0.0.1:0"]);
+        let said = read(&log);
+        let address =
+            said.split("is served at ").nth(1).and_then(|rest| rest.split(',').next()).unwrap().to_owned();
+        drop(serving);
+        Self { volume, _serving: serve(&["--listen", &address, "--address", &address]) }
+    }
+
+    /// A command where it is.
+    fn here(&self, words: &[&str]) -> Ran {
+        let mut command = binary::command(&["volume"]);
+        let home = self.volume.aside();
+        run(command.args(words).env("XDG_DATA_HOME", home).env("HOME", home))
+    }
+
+    /// Has a machine of this home be a node.
+    fn join(&self, node: &str, role: &str, home: &Path) {
+        let token = self.here(&["invite", "test", "--role", role]).ok();
+        let mut join = binary::command(&["volume", "join", "--node", node, token.trim()]);
+        run(join.env("HOME", home).env_remove("XDG_CONFIG_HOME")).ok();
+    }
+}
+
 #[test]
 fn a_machine_without_the_stores_goes_through_a_gateway() {
     needs_mount!();
     let volume = Volume::new();
-    let log = volume.aside().join("served");
-    let words = ["volume", "serve", "test", "--listen", "127.0.0.1:0"];
-    let mut serve = binary::command(&words);
-    serve.env("XDG_DATA_HOME", volume.aside()).env("HOME", volume.aside());
-    // What it says is where it listens, and so where nodes find it.
-    let serving = Ended(serve.stdin(Stdio::null()).stdout(File::create(&log).unwrap()).spawn().unwrap());
-    soon(|| read(&log).contains("is served at "));
-    let said = read(&log);
-    let address =
-        said.split("is served at ").nth(1).and_then(|rest| rest.split(',').next()).unwrap().to_owned();
-    drop(serving);
-    let mut serve =
-        binary::command(&["volume", "serve", "test", "--listen", &address, "--address", &address]);
-    serve.env("XDG_DATA_HOME", volume.aside()).env("HOME", volume.aside());
-    let _serving = Ended(serve.stdin(Stdio::null()).stdout(File::create(&log).unwrap()).spawn().unwrap());
-    soon(|| read(&log).contains("is served at "));
-
-    let here = |words: &[&str]| {
-        let mut command = binary::command(&["volume"]);
-        run(command.args(words).env("XDG_DATA_HOME", volume.aside()).env("HOME", volume.aside()))
-    };
-    let token = here(&["invite", "test"]).ok();
+    let gateway = Gateway::serve(&volume);
+    let token = gateway.here(&["invite", "test"]).ok();
     let away = tempfile::tempdir().unwrap();
     let join = || -> Command {
         let mut command = binary::command(&["volume", "join", "--node", "away", token.trim()]);
@@ -114,9 +136,88 @@ fn a_machine_without_the_stores_goes_through_a_gateway() {
     soon(|| [&home, &mount].iter().all(|mount| mount.status()["others"] == 1));
     fs::write(mount.at().join("file"), "back").unwrap();
     assert_eq!(read(&home.at().join("file")), "back");
-    assert!(here(&["nodes", "list", "test"]).ok().contains("away"));
-    here(&["nodes", "remove", "test", "away"]).ok();
+    assert!(gateway.here(&["nodes", "list", "test"]).ok().contains("away"));
+    gateway.here(&["nodes", "remove", "test", "away"]).ok();
     fs::write(mount.at().join("file"), "not any more").unwrap();
     soon(|| mount.status()["reason"].as_str().is_some_and(|reason| reason.contains("not known here")));
     assert_eq!(read(&home.at().join("file")), "back");
+}
+
+#[test]
+fn who_may_only_read_changes_nothing_and_sees_what_others_change() {
+    needs_mount!();
+    let volume = Volume::new();
+    let gateway = Gateway::serve(&volume);
+    let away = tempfile::tempdir().unwrap();
+    gateway.join("away", "read", away.path());
+    let home = volume.mount_as("home");
+    fs::write(home.at().join("file"), "first").unwrap();
+    let mount = volume.mount_from("away", away.path());
+    let file = mount.at().join("file");
+    soon(|| read(&file) == "first");
+    let is_refused = |what: &str, done: std::io::Result<()>| {
+        let errno = done.unwrap_err().raw_os_error();
+        assert_eq!(errno, Some(rustix::io::Errno::ROFS.raw_os_error()), "{what}");
+    };
+    let nothing_goes = || {
+        is_refused("create", File::create(mount.at().join("new")).map(drop));
+        is_refused("mkdir", fs::create_dir(mount.at().join("new")));
+        is_refused("symlink", std::os::unix::fs::symlink("x", mount.at().join("new")));
+        is_refused("write", File::options().write(true).open(&file).map(drop));
+        is_refused("chmod", fs::set_permissions(&file, fs::Permissions::from_mode(0o600)));
+        is_refused("rename", fs::rename(&file, mount.at().join("new")));
+        is_refused("link", fs::hard_link(&file, mount.at().join("new")));
+        is_refused("unlink", fs::remove_file(&file));
+        let xattr = rustix::fs::setxattr(&file, "user.a", b"b", rustix::fs::XattrFlags::empty());
+        is_refused("setxattr", xattr.map_err(Into::into));
+    };
+    nothing_goes();
+    fs::write(home.at().join("file"), vec![3; 3 << 20]).unwrap();
+    soon(|| fs::read(&file).is_ok_and(|bytes| bytes == vec![3; 3 << 20]));
+    let status = mount.status();
+    assert_eq!((&status["state"], &status["pending"]), (&"online".into(), &0.into()), "{status}");
+    assert_eq!(status["read_only"], true);
+    // Off the network too, when it comes anew.
+    drop(mount.umount());
+    drop(mount);
+    let Gateway { _serving: serving, .. } = gateway;
+    drop(serving);
+    let mount = volume.mount_from("away", away.path());
+    is_refused("mkdir", fs::create_dir(mount.at().join("new")));
+}
+
+#[test]
+fn a_node_that_may_only_read_from_now_on_keeps_its_changes_and_sees_those_of_others() {
+    needs_mount!();
+    let volume = Volume::new();
+    let gateway = Gateway::serve(&volume);
+    let away = tempfile::tempdir().unwrap();
+    gateway.join("away", "write", away.path());
+    let (home, mount) = (volume.mount_as("home"), volume.mount_from("away", away.path()));
+    fs::write(home.at().join("large"), vec![8; 3 << 20]).unwrap();
+    fs::create_dir(mount.at().join("sent")).unwrap();
+    soon(|| home.at().join("sent").is_dir() && mount.at().join("large").exists());
+    mount.set_online(false);
+    // One that needs no contents, and one that does.
+    for (round, name) in ["directory", "file"].into_iter().enumerate() {
+        let here = mount.at().join(name);
+        if round == 0 { fs::create_dir(&here) } else { fs::write(&here, vec![9; 1 << 20]) }.unwrap();
+        gateway.here(&["nodes", "role", "test", "away", "read"]).ok();
+        mount.set_online(true);
+        soon(|| mount.status()["reason"].as_str().is_some_and(|reason| reason.contains("away may read")));
+        assert_eq!(mount.status()["state"], "stopped");
+        fs::write(home.at().join("news"), name).unwrap();
+        soon(|| read(&mount.at().join("news")) == name);
+        assert_eq!(fs::read(mount.at().join("large")).unwrap(), vec![8; 3 << 20]);
+        let refused = fs::create_dir(mount.at().join("new")).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::ROFS.raw_os_error()));
+        assert!(mount.status()["pending"].as_u64().unwrap() > 0);
+        gateway.here(&["nodes", "role", "test", "away", "write"]).ok();
+        soon(|| mount.status()["read_only"] == false);
+        mount.set_online(false);
+        mount.set_online(true);
+        soon(|| mount.status()["pending"] == 0 && home.at().join(name).exists());
+        mount.set_online(false);
+    }
+    assert_eq!(fs::read(home.at().join("file")).unwrap(), vec![9; 1 << 20]);
 }

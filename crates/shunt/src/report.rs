@@ -104,6 +104,9 @@ pub struct VolumeReport {
     pub state: String,
     /// Why it is not online.
     pub reason: Option<String>,
+    /// This machine's role is `read`: nothing can be changed here.
+    #[serde(default)]
+    pub read_only: bool,
     /// Whether what is closed on one connected machine is what is opened on another from then on.
     #[serde(default)]
     pub connected: bool,

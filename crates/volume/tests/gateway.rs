@@ -212,6 +212,36 @@ fn roles_are_kept() {
 }
 
 #[test]
+fn a_node_knows_its_role_as_it_was_told_last() {
+    let served = Served::new();
+    let credentials = served.join(&served.token(Role::Read, MINUTE), "desk").unwrap();
+    assert_eq!(credentials.role, Some(Role::Read), "before it has asked anything");
+    let file = served.place.path().join("node");
+    credentials.save(&file).unwrap();
+    let client = Client::of(credentials, &file).unwrap();
+    for (role, may) in [(Role::Write, true), (Role::Read, false), (Role::Admin, true)] {
+        client.head().unwrap();
+        served.book.set_role(&name("desk"), role).unwrap();
+        // On a connection that is open.
+        client.head().unwrap();
+        assert_eq!(client.only_reads().is_none(), may, "{role}");
+        assert_eq!(Credentials::load(&file).unwrap().role, Some(role));
+    }
+    served.book.set_role(&name("desk"), Role::Read).unwrap();
+    client.head().unwrap();
+    let Served { serving, .. } = served;
+    serving.stop().unwrap();
+    let again = Client::of(Credentials::load(&file).unwrap(), &file).unwrap();
+    assert_eq!(again.only_reads().as_deref(), Some("desk may read, and not write"));
+    // What an older version wrote tells none.
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mut older: serde_json::Value = serde_json::from_str(&text).unwrap();
+    older.as_object_mut().unwrap().remove("role");
+    std::fs::write(&file, older.to_string()).unwrap();
+    assert_eq!(Credentials::load(&file).unwrap().role, None);
+}
+
+#[test]
 fn certificates_of_others_are_worth_nothing() {
     let (served, other) = (Served::new(), Served::new());
     let mut credentials = other.join(&other.token(Role::Admin, MINUTE), "desk").unwrap();

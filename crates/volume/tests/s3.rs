@@ -86,6 +86,8 @@ fn what_is_wrong_with_a_bucket_is_told_soon() {
     let begun = Instant::now();
     let keys = wrong(builder(&server.endpoint(), ("nobody", "nothing")));
     assert!(matches!(&keys, ContentError::Unreachable(_)), "{keys}");
+    let secret = wrong(builder(&server.endpoint(), (S3::KEYS.0, "nothing")));
+    assert!(matches!(&secret, ContentError::Denied(_)), "{secret}");
     let bucket = wrong(builder(&server.endpoint(), S3::KEYS).with_bucket_name("other"));
     assert!(matches!(&bucket, ContentError::Unreachable(_)), "{bucket}");
     let endpoint = server.endpoint();

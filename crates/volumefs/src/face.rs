@@ -48,7 +48,7 @@ impl VolumeFs {
     /// Makes an object, and tells the kernel of it once others know.
     async fn make(&self, parent: NodeId, name: Name<'_>, new: New<'_>) -> Result<Entry, Errno> {
         let applied = self.replica.applied();
-        let node = self.replica.make(live(parent)?, name.as_bytes(), new)?;
+        let node = self.replica.make(self.changeable(parent)?, name.as_bytes(), new)?;
         self.changed_name(parent.0, name.as_bytes(), Some(node.num)).await;
         Ok(self.entry(&node, applied))
     }
@@ -137,7 +137,7 @@ impl FileSystem for VolumeFs {
         node: NodeId,
         set: &SetAttributes,
     ) -> Result<(Attributes, Expiry), Errno> {
-        live(node)?;
+        self.changeable(node)?;
         if let Some(size) = set.size {
             self.replica.truncate(node.0, size)?;
             if set.handle.is_none() {
@@ -191,13 +191,13 @@ impl FileSystem for VolumeFs {
     }
 
     async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        removed(name.as_bytes(), self.replica.unlink(live(parent)?, name.as_bytes()))?;
+        removed(name.as_bytes(), self.replica.unlink(self.changeable(parent)?, name.as_bytes()))?;
         self.changed_name(parent.0, name.as_bytes(), None).await;
         Ok(())
     }
 
     async fn rmdir(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        let gone = removed(name.as_bytes(), self.replica.rmdir(live(parent)?, name.as_bytes()))?;
+        let gone = removed(name.as_bytes(), self.replica.rmdir(self.changeable(parent)?, name.as_bytes()))?;
         self.dead.note(gone);
         self.changed_name(parent.0, name.as_bytes(), None).await;
         Ok(())
@@ -219,8 +219,10 @@ impl FileSystem for VolumeFs {
             _ => return Err(Errno::INVAL),
         };
         let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
-        let replaced =
-            removed(name, self.replica.rename(live(parent)?, name, live(new_parent)?, new_name, how))?;
+        let replaced = removed(
+            name,
+            self.replica.rename(self.changeable(parent)?, name, self.changeable(new_parent)?, new_name, how),
+        )?;
         replaced.into_iter().for_each(|gone| self.dead.note(gone));
         self.changed_names((parent.0, name), (new_parent.0, new_name)).await;
         Ok(())
@@ -234,7 +236,8 @@ impl FileSystem for VolumeFs {
         new_name: Name<'_>,
     ) -> Result<Entry, Errno> {
         let applied = self.replica.applied();
-        let linked = self.replica.link(live(node)?, live(new_parent)?, new_name.as_bytes())?;
+        let linked =
+            self.replica.link(self.changeable(node)?, self.changeable(new_parent)?, new_name.as_bytes())?;
         self.changed_name(new_parent.0, new_name.as_bytes(), None).await;
         Ok(self.entry(&linked, applied))
     }
@@ -256,7 +259,7 @@ impl FileSystem for VolumeFs {
     ) -> Result<Created, Errno> {
         let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
         let applied = self.replica.applied();
-        let node = match self.replica.make(live(parent)?, name.as_bytes(), new) {
+        let node = match self.replica.make(self.changeable(parent)?, name.as_bytes(), new) {
             // The kernel believed that it was absent.
             Err(Errno::EXIST) if args.flags & OFlags::EXCL.bits() == 0 => {
                 self.replica.lookup(parent.0, name.as_bytes())?
@@ -277,7 +280,7 @@ impl FileSystem for VolumeFs {
         args: CreateArgs,
     ) -> Result<Created, Errno> {
         let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
-        let node = self.replica.make_nameless(live(parent)?, new)?;
+        let node = self.replica.make_nameless(self.changeable(parent)?, new)?;
         match self.open_node(request, &node, args.flags).await {
             Ok(opened) => Ok(Created { entry: self.held_entry(&node), opened }),
             Err(errno) => {
@@ -476,7 +479,7 @@ impl FileSystem for VolumeFs {
             REPLACE => Some(true),
             _ => return Err(Errno::INVAL),
         };
-        self.replica.set_xattr(live(node)?, name.to_bytes(), Some(value), there)
+        self.replica.set_xattr(self.changeable(node)?, name.to_bytes(), Some(value), there)
     }
 
     async fn getxattr(
@@ -516,11 +519,11 @@ impl FileSystem for VolumeFs {
         if is_refused(name.to_bytes()) {
             return Err(Errno::OPNOTSUPP);
         }
-        self.replica.set_xattr(live(node)?, name.to_bytes(), None, Some(true))
+        self.replica.set_xattr(self.changeable(node)?, name.to_bytes(), None, Some(true))
     }
 
     async fn fallocate(&self, _request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
-        live(node)?;
+        self.changeable(node)?;
         let open = self.files.get(args.handle)?;
         let keeps = args.mode & FallocateFlags::KEEP_SIZE.bits() != 0;
         let end = |now| if keeps { now } else { args.offset.saturating_add(args.length) };

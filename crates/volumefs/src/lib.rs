@@ -59,6 +59,7 @@ pub struct VolumeFs {
     past: Option<past::Past>,
     past_files: Handles<past::PastFile>,
     passthrough: bool,
+    is_read_only: Box<dyn Fn() -> bool + Send + Sync>,
     sessions: sessions::Sessions,
     /// Opens through which a mapping can be written, by file.
     mapped: Mutex<HashMap<u64, u32>>,
@@ -86,6 +87,7 @@ impl VolumeFs {
             past: None,
             past_files: Handles::default(),
             passthrough: true,
+            is_read_only: Box::new(|| false),
             sessions: sessions::Sessions::default(),
             mapped: Mutex::default(),
             dead: dead::Dead::default(),
@@ -98,6 +100,17 @@ impl VolumeFs {
     pub fn without_passthrough(mut self) -> Self {
         self.passthrough = false;
         self
+    }
+
+    /// Says who knows whether this machine may change nothing: EROFS then. Files that are open to be written stay so.
+    pub fn read_only_while(mut self, is_read_only: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.is_read_only = Box::new(is_read_only);
+        self
+    }
+
+    /// Whether it is so now.
+    pub fn is_read_only(&self) -> bool {
+        (self.is_read_only)()
     }
 
     /// Shows what was as well: `NAME@WHEN`, with contents that somebody brings.

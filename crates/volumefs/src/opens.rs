@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, OFlags};
-use shunt_fuse::{Backing, Errno, Opened, Request};
+use shunt_fuse::{Backing, Errno, NodeId, Opened, Request};
 use shunt_volume::replica::{self, Node, Replica};
 
 use crate::VolumeFs;
@@ -56,6 +56,9 @@ impl VolumeFs {
     ) -> Result<Opened, Errno> {
         let flags = OFlags::from_bits_retain(flags);
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+        if writes {
+            self.changeable(NodeId(node.num))?;
+        }
         let opened = self.replica.open_file(node.num, writes, false)?;
         self.sessions.add(node.num, opened.session);
         self.sessions.outlast(node.num, opened.session).await;

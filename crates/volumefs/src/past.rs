@@ -46,6 +46,13 @@ pub(crate) fn live(node: NodeId) -> Result<u64, Errno> {
     if is_past(node) { Err(Errno::ROFS) } else { Ok(node.0) }
 }
 
+impl VolumeFs {
+    /// The same, where this machine may change anything.
+    pub(crate) fn changeable(&self, node: NodeId) -> Result<u64, Errno> {
+        if (self.is_read_only)() { Err(Errno::ROFS) } else { live(node) }
+    }
+}
+
 /// A name of the past cannot be changed; one that is not there is not there.
 pub(crate) fn removed<T>(name: &[u8], done: Result<T, Errno>) -> Result<T, Errno> {
     match done {

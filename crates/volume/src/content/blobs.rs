@@ -124,6 +124,9 @@ impl Blobs {
             Ok(_) => {}
             // Keys are random: this is our own, of an attempt whose answer was lost.
             Err(object_store::Error::AlreadyExists { .. }) => {}
+            Err(object_store::Error::PermissionDenied { source, .. }) => {
+                return Err(ContentError::Denied(source.to_string()));
+            }
             // The bucket is not there, or some servers say so of who is not known.
             Err(error) => return Err(ContentError::Unreachable(error.to_string())),
         }

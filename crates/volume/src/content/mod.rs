@@ -29,9 +29,12 @@ use crate::store::{MetaStore, StoreError};
 /// Why bytes did not come or go.
 #[derive(Debug, thiserror::Error)]
 pub enum ContentError {
-    /// The store cannot be reached, or does not let us in.
+    /// The store cannot be reached, or does not let us read.
     #[error("the contents cannot be reached: {0}")]
     Unreachable(String),
+    /// It is there, and lets us store nothing.
+    #[error("nothing may be stored: {0}")]
+    Denied(String),
     /// It says nothing sensible where it is.
     #[error("{0}")]
     Address(String),

@@ -1,6 +1,7 @@
 //! The node's side: the metadata.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use tokio_rustls::rustls::ClientConfig;
 use super::certificates::BadCertificate;
 use super::enrol::{Credentials, greet};
 use super::wire::{
-    Ask, AskPast, Failure, MOST_BLOB, MOST_FRAME, Tell, TellPast, Welcome, Wish, receive, receive_bytes, send,
+    Ask, AskPast, Failure, MOST_BLOB, MOST_FRAME, Role, Tell, TellPast, Welcome, Wish, receive,
+    receive_bytes, send,
 };
 use crate::content::runtime;
 use crate::id::{NodeName, ObjectId, Seq};
@@ -35,6 +37,10 @@ pub(super) struct Connections {
     credentials: Credentials,
     config: Arc<ClientConfig>,
     idle: Mutex<Vec<Stream>>,
+    /// As the gateway told it last.
+    role: Mutex<Option<Role>>,
+    /// Where it is noted.
+    file: Option<PathBuf>,
 }
 
 /// Why there is no answer.
@@ -53,15 +59,32 @@ impl From<io::Error> for NoAnswer {
 }
 
 impl Connections {
-    fn new(credentials: Credentials) -> Result<Self, BadCertificate> {
+    fn new(credentials: Credentials, file: Option<&Path>) -> Result<Self, BadCertificate> {
         let config = credentials.tls()?;
-        Ok(Self { credentials, config, idle: Mutex::default() })
+        let role = Mutex::new(credentials.role);
+        Ok(Self { credentials, config, idle: Mutex::default(), role, file: file.map(Path::to_owned) })
+    }
+
+    /// A gateway ends the connections of a node whose role changes: each change is told by the next welcome.
+    fn told(&self, role: Role) {
+        let before = self.role.lock().replace(role);
+        if before == Some(role) {
+            return;
+        }
+        tracing::info!("{} may {role}", self.credentials.node);
+        let noted = self.file.as_deref().map_or(Ok(()), |file| Credentials::note_role(file, role));
+        if let Err(error) = noted {
+            tracing::warn!("what this node may do is not noted: {error}");
+        }
     }
 
     async fn connect(&self) -> Result<Stream, NoAnswer> {
         let Credentials { address, volume, .. } = &self.credentials;
         match greet(address, self.config.clone(), volume, Wish::Work).await? {
-            (stream, Welcome::Work(_)) => Ok(stream),
+            (stream, Welcome::Work(role)) => {
+                self.told(role);
+                Ok(stream)
+            }
             (_, Welcome::Refused(reason)) => Err(NoAnswer::Failed(Failure::Denied(reason))),
             (_, Welcome::Enrolled { .. }) => Err(io::Error::from(io::ErrorKind::InvalidData).into()),
         }
@@ -136,7 +159,15 @@ impl Client {
     /// # Errors
     /// The credentials make no sense.
     pub fn new(credentials: Credentials) -> Result<Self, BadCertificate> {
-        Ok(Self { connections: Arc::new(Connections::new(credentials)?) })
+        Ok(Self { connections: Arc::new(Connections::new(credentials, None)?) })
+    }
+
+    /// The same with credentials that were read from a file, in which is noted what this node may do.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of(credentials: Credentials, file: &Path) -> Result<Self, BadCertificate> {
+        Ok(Self { connections: Arc::new(Connections::new(credentials, Some(file))?) })
     }
 
     /// The contents of the same volume.
@@ -234,6 +265,12 @@ impl History for Client {
 }
 
 impl MetaStore for Client {
+    fn only_reads(&self) -> Option<String> {
+        let role = (*self.connections.role.lock())?;
+        let node = &self.connections.credentials.node;
+        (role < Role::Write).then(|| format!("{node} may {role}, and not {}", Role::Write))
+    }
+
     fn head(&self) -> Result<Seq, StoreError> {
         match self.ask(&Ask::Head, TIME)? {
             Tell::Head(seq) => Ok(seq),

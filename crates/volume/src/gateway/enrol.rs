@@ -18,7 +18,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::NAME;
 use super::certificates::{self, BadCertificate};
-use super::wire::{Greeting, MOST_FRAME, VERSION, Welcome, Wish, receive, send};
+use super::wire::{Greeting, MOST_FRAME, Role, VERSION, Welcome, Wish, receive, send};
 use crate::content::runtime;
 use crate::id::{NodeName, VolumeName};
 use crate::silence::end_when_silent;
@@ -115,6 +115,9 @@ pub struct Credentials {
     certificate: Vec<u8>,
     key: Vec<u8>,
     about: Vec<u8>,
+    /// What it may do, as it was told last. Not known of a file that an older version wrote.
+    #[serde(default)]
+    pub role: Option<Role>,
 }
 
 impl std::fmt::Debug for Credentials {
@@ -170,6 +173,17 @@ impl Credentials {
         Described::from_bytes(&self.about)
     }
 
+    /// Notes in a file what this node may do, for when the gateway cannot be reached. Where the file is not there any more, nothing
+    /// is noted.
+    pub(super) fn note_role(path: &Path, role: Role) -> Result<(), JoinError> {
+        let mut credentials = Self::load(path)?;
+        if credentials.role == Some(role) {
+            return Ok(());
+        }
+        credentials.role = Some(role);
+        credentials.save(path)
+    }
+
     pub(super) fn tls(&self) -> Result<Arc<ClientConfig>, BadCertificate> {
         Ok(Arc::new(certificates::client(&self.authority, Some((&self.certificate, &self.key)))?))
     }
@@ -212,8 +226,8 @@ async fn enrol(token: &Token, node: &NodeName) -> Result<Credentials, JoinError>
     let (_, welcome) = greet(&token.address, config, &token.volume, wish)
         .await
         .map_err(|error| JoinError::Unreachable { address: token.address.clone(), error })?;
-    match welcome {
-        Welcome::Enrolled { certificate, about } => Ok(Credentials {
+    let mut credentials = match welcome {
+        Welcome::Enrolled { certificate, about } => Credentials {
             address: token.address.clone(),
             volume: token.volume.clone(),
             node: node.clone(),
@@ -221,8 +235,16 @@ async fn enrol(token: &Token, node: &NodeName) -> Result<Credentials, JoinError>
             certificate,
             key,
             about,
-        }),
-        Welcome::Refused(reason) => Err(JoinError::Refused(reason)),
-        Welcome::Work(_) => Err(JoinError::Refused("it took us for somebody else".to_owned())),
+            role: None,
+        },
+        Welcome::Refused(reason) => return Err(JoinError::Refused(reason)),
+        Welcome::Work(_) => return Err(JoinError::Refused("it took us for somebody else".to_owned())),
+    };
+    // Who works is told. It joined, whether or not that comes.
+    if let Ok((_, Welcome::Work(role))) =
+        greet(&token.address, credentials.tls()?, &token.volume, Wish::Work).await
+    {
+        credentials.role = Some(role);
     }
+    Ok(credentials)
 }

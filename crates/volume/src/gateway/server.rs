@@ -22,7 +22,7 @@ use super::wire::{
     Ask, AskPast, BlobStat, Failure, Greeting, MOST_BLOB, MOST_FRAME, MOST_GREETING, OLDEST, Tell, TellPast,
     VERSION, Welcome, Wish, receive, receive_bytes, send,
 };
-use crate::content::{Blobs, runtime};
+use crate::content::{Blobs, ContentError, runtime};
 use crate::id::VolumeName;
 use crate::silence::end_when_silent;
 use crate::store::address::Volume;
@@ -154,7 +154,7 @@ impl Gateway {
         };
         let welcome = self.welcome(greeting, certificate.as_deref(), peer).await;
         send(&mut stream, &welcome).await?;
-        let (Welcome::Work(_), Some(certificate)) = (welcome, certificate) else {
+        let (Welcome::Work(role), Some(certificate)) = (welcome, certificate) else {
             return stream.shutdown().await;
         };
         loop {
@@ -163,8 +163,8 @@ impl Gateway {
                 ask = timeout(IDLE_TIME, receive::<Ask>(&mut stream, MOST_FRAME)) => ask,
             };
             let Ok(Some(ask)) = ask.unwrap_or(Ok(None)) else { break };
-            // Who was removed meanwhile is known no more.
-            let Some(node) = self.known(&certificate).await? else { break };
+            // Who was removed meanwhile is known no more. Who may do something else now asks again, and is told so then.
+            let Some(node) = self.known(&certificate).await?.filter(|node| node.role == role) else { break };
             timeout(REQUEST_TIME, self.answer(&mut stream, &node, ask)).await??;
         }
         stream.shutdown().await
@@ -299,6 +299,7 @@ impl Gateway {
         let key = parse(key)?;
         match self.blobs.put(key.as_ref(), body).await {
             Ok(()) => Ok(Tell::Done),
+            Err(ContentError::Denied(why)) => Err(Failure::Denied(why)),
             Err(error) => Err(Failure::Unreachable(error.to_string())),
         }
     }

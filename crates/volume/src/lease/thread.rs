@@ -106,8 +106,9 @@ fn hear(inner: &Inner, ask: &LeaseAsk, told: &LeaseTold, before: Instant) {
     let newcomer = told.newest > state.newest;
     state.owes_ack = taken || newcomer;
     if newcomer && !told.began {
-        let pending = inner.replica.pending_count().unwrap_or(1) > 0;
-        if pending {
+        // What is not taken is owed to nobody.
+        let sends = inner.store.only_reads().is_none();
+        if sends && inner.replica.pending_count().unwrap_or(1) > 0 {
             state.owe_all();
             inner.synchronise.wake();
         }

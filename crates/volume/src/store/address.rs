@@ -406,7 +406,7 @@ fn open_remote(file: &Path, name: &VolumeName, keys: &FindKeys<'_>) -> Result<Vo
     }
     let described = credentials.described()?;
     let keys = keys(&described)?;
-    let client = Client::new(credentials).map_err(JoinError::from)?;
+    let client = Client::of(credentials, file).map_err(JoinError::from)?;
     let content = ContentStore::new(Blobs::over(Arc::new(client.blobs())), keys);
     Ok(Volume { meta: Arc::new(client), keeper: None, content, described })
 }

@@ -216,6 +216,11 @@ pub trait MetaStore: Send + Sync {
         items: &[Item],
     ) -> Result<Vec<Result<Seq, Refused>>, StoreError>;
 
+    /// Why this node may change nothing, as far as that is known without asking; `None`: it may, or finds out.
+    fn only_reads(&self) -> Option<String> {
+        None
+    }
+
     /// Objects, as they are now, in the order asked for.
     ///
     /// # Errors

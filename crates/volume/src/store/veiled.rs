@@ -58,6 +58,10 @@ impl MetaStore for VeiledStore {
         self.store.commit(node, token, &hidden)
     }
 
+    fn only_reads(&self) -> Option<String> {
+        self.store.only_reads()
+    }
+
     fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError> {
         self.each(self.store.get(ids)?, stored)
     }

@@ -34,6 +34,8 @@ pub enum Touch {
     Offline,
     /// It cannot be, and tries again by itself.
     Unreachable(String),
+    /// Changes of others come in, and those of this node are not taken. It tries again by itself.
+    Denied(String),
     /// It cannot go on, and tries again by itself.
     Stopped(String),
 }
@@ -121,7 +123,7 @@ impl Waker {
     pub fn is_online(&self) -> bool {
         let mut state = self.0.state.lock();
         match state.progress.touch {
-            Touch::Online => return true,
+            Touch::Online | Touch::Denied(_) => return true,
             Touch::Offline => return false,
             Touch::Unreachable(_) | Touch::Stopped(_) => {}
         }
@@ -233,25 +235,33 @@ fn run<S: Site>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
         let outcome = synchroniser.step();
         rest = match outcome {
             Ok(step) => {
-                again.begin();
+                let is_taken = step.denied.is_none();
                 let mut state = shared.state.lock();
                 let progress = &mut state.progress;
                 progress.received += step.received as u64;
                 progress.sent += step.sent as u64;
                 progress.held = step.held;
-                progress.idle = !step.more && step.sent == 0 && step.received == 0;
+                progress.idle = !step.more && step.sent == 0 && step.received == 0 && is_taken;
                 progress.cursor = synchroniser.site().cursor().unwrap_or(progress.cursor);
-                if progress.touch != Touch::Offline {
-                    progress.touch = Touch::Online;
+                let touch = step.denied.map_or(Touch::Online, Touch::Denied);
+                if progress.touch != Touch::Offline && progress.touch != touch {
+                    if let Touch::Denied(reason) = &touch {
+                        tracing::warn!("what is changed here is not taken: {reason}");
+                    }
+                    progress.touch = touch;
                 }
                 let cursor = progress.cursor;
                 drop(state);
                 if let Some((rounds, began)) = rounds {
-                    rounds.end(began, !step.more && step.sent + step.refused == 0, cursor);
+                    rounds.end(began, !step.more && step.sent + step.refused == 0 && is_taken, cursor);
+                }
+                if is_taken {
+                    again.begin();
                 }
                 match (step.more || step.sent > 0, step.refused > 0 && step.sent + step.received == 0) {
                     (_, true) => Some(REFUSED),
                     (true, _) => Some(Duration::ZERO),
+                    _ if !is_taken => Some(again.next()),
                     // A file that was being written is looked at again.
                     _ if step.held > 0 => Some(Duration::from_secs(1)),
                     _ => None,
@@ -298,7 +308,7 @@ fn listen(shared: &Shared, store: &dyn MetaStore) {
             Err(_) => {
                 // A connection that ended is no news. But who reads is told at once that the store is not there, though there be
                 // nothing to send, or a round be in the middle of that.
-                if touch == Touch::Online
+                if let Touch::Online | Touch::Denied(_) = touch
                     && let Err(StoreError::Unreachable(reason)) = store.head()
                 {
                     shared.touch(Touch::Unreachable(reason));

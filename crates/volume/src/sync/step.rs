@@ -26,7 +26,7 @@ const LOOK: usize = 1024;
 const ITEMS: usize = LOOK;
 
 /// What a round did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Step {
     /// Entries of the log that came in, but for this node's own.
     pub received: usize,
@@ -38,6 +38,8 @@ pub struct Step {
     pub held: usize,
     /// There may be more to do at once.
     pub more: bool,
+    /// What was changed here is not taken: why.
+    pub denied: Option<String>,
 }
 
 /// Carries changes between a replica and a store, one round after the other.
@@ -84,16 +86,24 @@ impl<S: Site> Synchroniser<S> {
     /// [`StoreError::Unreachable`](crate::store::StoreError::Unreachable) while off the network; see [`SyncError`].
     pub fn step(&mut self) -> Result<Step, SyncError> {
         let mut step = Step::default();
-        self.deliver(&mut step)?;
+        // Whose changes are not taken hears of those of others all the same.
+        step.denied = denied(self.deliver(&mut step))?;
         self.receive(&mut step)?;
-        if !step.more {
-            self.pack(&mut step)?;
-            self.deliver(&mut step)?;
-            if step.sent > 0 {
-                self.receive(&mut step)?;
-            }
+        if !step.more && step.denied.is_none() {
+            step.denied = denied(self.give(&mut step))?;
+            step.more &= step.denied.is_none();
         }
         Ok(step)
+    }
+
+    /// Sends what is new here.
+    fn give(&mut self, step: &mut Step) -> Result<(), SyncError> {
+        self.pack(step)?;
+        self.deliver(step)?;
+        if step.sent > 0 {
+            self.receive(step)?;
+        }
+        Ok(())
     }
 
     /// Sends what is under way, perhaps not for the first time.
@@ -161,7 +171,7 @@ impl<S: Site> Synchroniser<S> {
             point(Point::LogApplied)?;
             self.site.set_outbox(None)?;
         }
-        step.more |= outbox.is_some();
+        step.more |= outbox.is_some() && step.denied.is_none();
         Ok(())
     }
 
@@ -169,7 +179,9 @@ impl<S: Site> Synchroniser<S> {
     fn resync(&mut self, step: &mut Step) -> Result<(), SyncError> {
         // Others may have changed again since what was read of them.
         let cursor = self.site.cursor()?;
-        let own = self.site.outbox()?.map_or_else(Vec::new, |outbox| outbox.unread(cursor));
+        // Nor did the store take what it did not answer for: what others put there has not replaced it.
+        let outbox = self.site.outbox()?.filter(|outbox| outbox.answered.is_some());
+        let own = outbox.map_or_else(Vec::new, |outbox| outbox.unread(cursor));
         tracing::info!("the log of the store begins later than what was read of it: its whole tree is read");
         let (snapshot, at) = snapshot(&self.site, &*self.store, &own)?;
         let theirs = NodeName::store();
@@ -275,7 +287,19 @@ impl<S: Site> Synchroniser<S> {
                 self.agree(&agreed)?;
                 return Ok((items, held));
             }
+            // Whole packs would go there to be refused.
+            if let Some(reason) = self.store.only_reads() {
+                return Err(StoreError::Denied(reason).into());
+            }
             contents.extend(self.site.send(wanted.into_iter().collect())?);
         }
+    }
+}
+
+/// Sets apart that a change is not taken, and why.
+fn denied(done: Result<(), SyncError>) -> Result<Option<String>, SyncError> {
+    match done {
+        Err(SyncError::Store(StoreError::Denied(reason))) => Ok(Some(reason)),
+        done => done.map(|()| None),
     }
 }

@@ -65,6 +65,15 @@ impl Alive {
 }
 
 fn run(seed: u64) -> Result<(), String> {
+    run_by(seed, None)
+}
+
+/// The same where nodes lose the right to change anything, and get it again.
+fn run_denied(seed: u64) -> Result<(), String> {
+    run_by(seed, Some(SmallRng::seed_from_u64(seed.rotate_left(32))))
+}
+
+fn run_by(seed: u64, mut roles: Option<SmallRng>) -> Result<(), String> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let kept = Arc::new(SqliteStore::in_memory(&"sim".parse().unwrap(), &root(), b"").unwrap());
     let store: Arc<dyn MetaStore> = kept.clone();
@@ -93,6 +102,7 @@ fn run(seed: u64) -> Result<(), String> {
             let mut weather = node.net.state.lock();
             weather.cut = rng.random_range(0..4) == 0;
             weather.bad = rng.random_range(0..40);
+            weather.denied = roles.as_mut().is_some_and(|roles| roles.random_range(0..3) == 0);
         }
         for _ in 0..rng.random_range(0..8) {
             time += 1;
@@ -141,7 +151,7 @@ fn synchroniser<'a>(memory: &'a Memory, net: &Arc<Net>, rng: &mut SmallRng) -> S
 fn heal(nodes: &mut [Node<'_>], alive: &mut Alive) -> Result<(), String> {
     for node in nodes.iter_mut() {
         let mut weather = node.net.state.lock();
-        (weather.cut, weather.bad) = (false, 0);
+        (weather.cut, weather.denied, weather.bad) = (false, false, 0);
     }
     for _ in 0..400 {
         let mut quiet = true;
@@ -254,6 +264,11 @@ fn describe(state: &State) -> String {
 #[test]
 fn nothing_is_lost_whatever_happens() {
     seeds::each("seeds", 150, run);
+}
+
+#[test]
+fn nothing_is_lost_of_who_may_only_read_for_a_while() {
+    seeds::each("seeds with roles", 150, run_denied);
 }
 
 /// A directory came back into one that was itself to be kept below it (7655, 9078), or had no place itself for that moment

@@ -18,13 +18,16 @@ pub struct Net {
 pub struct Weather {
     pub rng: SmallRng,
     pub cut: bool,
+    /// Commits are not taken: it may only read.
+    pub denied: bool,
     /// Of 100 calls, so many go wrong in some way.
     pub bad: u32,
 }
 
 impl Net {
     pub fn new(store: Arc<dyn MetaStore>, seed: u64) -> Self {
-        Self { store, state: Mutex::new(Weather { rng: SmallRng::seed_from_u64(seed), cut: false, bad: 0 }) }
+        let rng = SmallRng::seed_from_u64(seed);
+        Self { store, state: Mutex::new(Weather { rng, cut: false, denied: false, bad: 0 }) }
     }
 
     /// Which of three ways it goes wrong in, if it does.
@@ -53,6 +56,9 @@ impl MetaStore for Net {
         token: u128,
         items: &[Item],
     ) -> Result<Vec<Result<Seq, Refused>>, StoreError> {
+        if self.state.lock().denied {
+            return Err(StoreError::Denied("it may only read".into()));
+        }
         match self.fails() {
             // The question is lost, the answer is lost, or the question comes twice.
             Some(0) => lost(),

@@ -75,11 +75,13 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     let answers: serve::AnswerVolume = Arc::new(move |ask| asked.answer(ask));
     let tender = space::start(&replica, args.role, args.cache_size)?;
     let past = View::new(volume.meta.clone());
+    let meta = volume.meta.clone();
     let table = args.owner_table.as_deref().map(owners::Table::read).transpose()?;
     let reload = table.clone().map(|table| reload(table, replica.clone()));
     let fs = VolumeFs::new(replica)
         .synchronised_by(runner)
         .leased_by(leases)
+        .read_only_while(move || meta.only_reads().is_some())
         .tended_by(tender)
         .with_past(past, from.clone())
         .fetched_by(from);
@@ -150,6 +152,7 @@ fn report(fs: &VolumeFs) -> VolumeReport {
         cache: replica.directory().display().to_string(),
         pending: replica.pending_count().unwrap_or(0),
         objects_known: replica.held(),
+        read_only: fs.is_read_only(),
         ..VolumeReport::default()
     };
     if let (Some(runner), Some(leases)) = (fs.runner(), fs.leases()) {

@@ -48,13 +48,14 @@ fn table(report: &VolumeReport) -> String {
     let reason = report.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
     let held =
         if report.held > 0 { format!(", {} of them cannot go now", report.held) } else { String::new() };
+    let read_only = if report.read_only { ", read-only" } else { "" };
     let others = match (report.connected, report.others) {
         (false, _) => String::new(),
         (true, 0) => "others   none is connected\n".to_owned(),
         (true, others) => format!("others   {others} connected: each sees what was closed\n"),
     };
     format!(
-        "volume   {} as {}\ncache    {}\nstate    {}{reason}\n{others}pending  {} changes of this node{held}\n\
+        "volume   {} as {}\ncache    {}\nstate    {}{read_only}{reason}\n{others}pending  {} changes of this node{held}\n\
          since    the mount: {} sent, {} received\n{}{}",
         report.name,
         report.node,

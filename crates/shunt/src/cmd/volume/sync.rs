@@ -51,6 +51,7 @@ pub fn report(runner: &Runner, leases: &Leases, report: &mut VolumeReport) {
         Touch::Online => ("online", None),
         Touch::Offline => ("offline", None),
         Touch::Unreachable(reason) => ("unreachable", Some(reason)),
+        Touch::Denied(reason) => ("stopped", Some(format!("what is changed here is not taken: {reason}"))),
         Touch::Stopped(reason) => ("stopped", Some(reason)),
     };
     state.clone_into(&mut report.state);

@@ -327,10 +327,13 @@ impl Site for ReplicaSite {
 }
 
 fn unsent(error: ContentError) -> SyncError {
-    match error.is_unreachable() {
-        true => SyncError::Store(StoreError::Unreachable(error.to_string())),
-        false => SyncError::Store(StoreError::Damaged(error.to_string())),
-    }
+    SyncError::Store(match error {
+        error if error.is_unreachable() => StoreError::Unreachable(error.to_string()),
+        ContentError::Denied(_) | ContentError::Store(StoreError::Denied(_)) => {
+            StoreError::Denied(error.to_string())
+        }
+        error => StoreError::Damaged(error.to_string()),
+    })
 }
 
 const TODO: &str = "SELECT n, parent, name FROM base_link WHERE n > ?1
