@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use rustix::io::Errno;
-use shunt_volume::content::{Blobs, ContentStore};
+use shunt_volume::content::{Blobs, ContentStore, Secret};
 use shunt_volume::id::NodeName;
 use shunt_volume::object::{Kind, Time};
 use shunt_volume::replica::{FromStore, Node as Object, Options, ROOT, Replica, ReplicaError, ReplicaSite};
@@ -60,12 +60,18 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn new(name: &str, home: &Path, volume: &Volume, clock: &Arc<AtomicI64>, seed: u64) -> Self {
+    pub fn new(
+        name: &str,
+        home: &Path,
+        (volume, secret): (&Volume, Option<&Secret>),
+        clock: &Arc<AtomicI64>,
+        seed: u64,
+    ) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let net = Arc::new(Net::new(volume.meta.clone(), rng.random()));
         let sky = Sky { objects: volume.content.blobs().objects(), way: Mutex::new(Way::Open) };
         let sky = Arc::new(sky);
-        let keys = volume.described.keys(None).unwrap();
+        let keys = volume.described.keys(secret).unwrap();
         Self {
             name: name.parse().unwrap(),
             disk: Disk::new(home.join(name)),

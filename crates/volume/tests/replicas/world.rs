@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
+use shunt_volume::content::Secret;
 use shunt_volume::fail::{disarm, has_failed};
 use shunt_volume::keep::{self, Depth, collect};
 use shunt_volume::store::StoreError;
@@ -31,13 +32,17 @@ pub struct World {
     pub rng: SmallRng,
     clock: Arc<AtomicI64>,
     dir: TempDir,
+    secret: Option<Secret>,
 }
 
 impl World {
     pub fn new(seed: u64, nodes: usize) -> Self {
         let dir = scratch();
         let at = MetaAddress::Sqlite(dir.path().join("volume"));
-        let volume = create(&at, &"simulated".parse().unwrap(), &Options::default()).unwrap();
+        // Of some, the store does not know what it has.
+        let secret = (seed % 8 == 3).then(|| Secret::parse(&"5a".repeat(32)).unwrap());
+        let options = Options { secret: secret.clone(), ..Options::default() };
+        let volume = create(&at, &"simulated".parse().unwrap(), &options).unwrap();
         // Nothing of the past is wanted: what nobody speaks of may go at once.
         let kept = Retention { age: Some(Duration::ZERO), versions: Some(0) };
         keep::set_retention(volume.keeper().unwrap(), kept).unwrap();
@@ -48,6 +53,7 @@ impl World {
             rng: SmallRng::seed_from_u64(seed),
             clock: Arc::new(AtomicI64::new(1_000_000_000_000_000_000)),
             dir,
+            secret,
         };
         (0..nodes).for_each(|n| world.join(&format!("node{n}")));
         world
@@ -55,7 +61,8 @@ impl World {
 
     fn join(&mut self, name: &str) {
         let seed = self.rng.random();
-        let mut node = Node::new(name, self.dir.path(), &self.volume, &self.clock, seed);
+        let mut node =
+            Node::new(name, self.dir.path(), (&self.volume, self.secret.as_ref()), &self.clock, seed);
         node.boot(&mut self.rng).unwrap();
         self.nodes.push(node);
     }

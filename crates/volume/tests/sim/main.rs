@@ -22,7 +22,7 @@ use rand::{Rng as _, SeedableRng as _};
 pub use seeds::log;
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, Object, Time};
-use shunt_volume::plan::{ROOT, Tree, Trees as _};
+use shunt_volume::plan::{ATTRIBUTE, BESIDE, ROOT, Tree, Trees as _};
 use shunt_volume::store::MetaStore;
 use shunt_volume::store::SqliteStore;
 use shunt_volume::store::keep::Keeper as _;
@@ -65,17 +65,25 @@ impl Alive {
 }
 
 fn run(seed: u64) -> Result<(), String> {
-    run_by(seed, None)
+    run_by(seed, root(), None)
 }
 
-/// The same where nodes lose the right to change anything, and get it again.
-fn run_denied(seed: u64) -> Result<(), String> {
-    run_by(seed, Some(SmallRng::seed_from_u64(seed.rotate_left(32))))
+/// The same, and as often where nodes lose the right to change anything and get it again, or where conflicts are decided as
+/// they arise.
+fn run_all(seed: u64) -> Result<(), String> {
+    run(seed)?;
+    match seed % 2 {
+        0 => run_by(seed, root(), Some(SmallRng::seed_from_u64(seed.rotate_left(32))))
+            .map_err(|error| format!("with roles: {error}")),
+        _ => run_by(seed, Object { xattrs: [(ATTRIBUTE.to_vec(), BESIDE.to_vec())].into(), ..root() }, None)
+            .map_err(|error| format!("beside: {error}")),
+    }
 }
 
-fn run_by(seed: u64, mut roles: Option<SmallRng>) -> Result<(), String> {
+fn run_by(seed: u64, root: Object, mut roles: Option<SmallRng>) -> Result<(), String> {
     let mut rng = SmallRng::seed_from_u64(seed);
-    let kept = Arc::new(SqliteStore::in_memory(&"sim".parse().unwrap(), &root(), b"").unwrap());
+    let decides = !root.xattrs.is_empty();
+    let kept = Arc::new(SqliteStore::in_memory(&"sim".parse().unwrap(), &root, b"").unwrap());
     let store: Arc<dyn MetaStore> = kept.clone();
     let mut keeper = SmallRng::seed_from_u64(!seed);
     let base = store.get(&[ObjectId::ROOT]).unwrap().remove(0).unwrap();
@@ -140,6 +148,9 @@ fn run_by(seed: u64, mut roles: Option<SmallRng>) -> Result<(), String> {
         node.memory.crash_in.set(None);
     }
     heal(&mut nodes, &mut alive)?;
+    if let Some(node) = nodes.iter().find(|node| decides && !node.memory.now.borrow().conflicts.is_empty()) {
+        return Err(format!("{}: conflicts are left", node.memory.name));
+    }
     compare(&nodes, &alive)
 }
 
@@ -263,12 +274,7 @@ fn describe(state: &State) -> String {
 
 #[test]
 fn nothing_is_lost_whatever_happens() {
-    seeds::each("seeds", 150, run);
-}
-
-#[test]
-fn nothing_is_lost_of_who_may_only_read_for_a_while() {
-    seeds::each("seeds with roles", 150, run_denied);
+    seeds::each("seeds", 150, run_all);
 }
 
 /// A directory came back into one that was itself to be kept below it (7655, 9078), or had no place itself for that moment
