@@ -12,6 +12,7 @@ mod layout;
 mod ledger;
 mod net;
 mod proxy;
+mod slow;
 mod tunnel;
 mod user;
 mod world;
