@@ -4,16 +4,24 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use futures::StreamExt;
 use object_store::aws::AmazonS3Builder;
 use object_store::{ObjectStore, PutPayload};
 use shunt_tests::servers::{Postgres, S3};
-use shunt_volume::content::{Blobs, ContentStore, Keys};
+use shunt_volume::content::{Blobs, ContentStore, Keys, Local};
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
 use shunt_volume::store::{Item, MetaStore, Mutation, PostgresStore, SqliteStore};
+
+#[path = "../tests/replicas/sky.rs"]
+#[allow(dead_code, reason = "the network is good here")]
+mod sky;
+
+use sky::Sky;
 
 const MIB: usize = 1 << 20;
 
@@ -79,6 +87,22 @@ fn send(
     (content, sent.bytes)
 }
 
+/// The same for who had it before it was edited.
+fn received(dir: &Path, store: &ContentStore, meta: &dyn MetaStore, before: &Content, edited: &Content) {
+    let sky = Arc::new(Sky::over(store.blobs().objects()));
+    let store = ContentStore::new(Blobs::over(sky.clone()), Keys::open([1; 32]));
+    let (old, new) = (tempfile::tempfile_in(dir).unwrap(), tempfile::tempfile_in(dir).unwrap());
+    store.fetch_file(meta, before, &old, &|_| ()).unwrap();
+    new.set_len(edited.size).unwrap();
+    let had = sky.brought.load(Ordering::Relaxed);
+    let begun = Instant::now();
+    let local = Local::new(Arc::new(old), &store.pieces(meta, before).unwrap());
+    let pieces = store.pieces(meta, edited).unwrap();
+    store.fetch(meta, &pieces, 0..edited.size, &new, Some(&local), &|_| ()).unwrap();
+    let (received, rate) = (sky.brought.load(Ordering::Relaxed) - had, rate(edited.size as usize, begun));
+    println!("and where it was before: {received} bytes received, made of the old at {rate:.0} MiB/s");
+}
+
 fn contents(dir: &Path, meta: &dyn MetaStore, bytes: &mut [u8]) {
     let store = ContentStore::new(Blobs::directory(dir).unwrap(), Keys::open([1; 32]));
     let length = bytes.len();
@@ -89,6 +113,7 @@ fn contents(dir: &Path, meta: &dyn MetaStore, bytes: &mut [u8]) {
     bytes[500 * MIB + 5..][..4096].copy_from_slice(&noise(77, 4096));
     let (edited, sent) = send(&store, meta, bytes, Some(&content));
     println!("an edit of 4 KiB in it: {} bytes sent, compared at {:.0} MiB/s", sent, rate(length, begun));
+    received(dir, &store, meta, &content, &edited);
     let begun = Instant::now();
     let file = tempfile::tempfile_in(dir).unwrap();
     store.fetch_file(meta, &edited, &file, &|_| ()).unwrap();

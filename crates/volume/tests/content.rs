@@ -158,7 +158,7 @@ fn nothing_of_what_was_in_a_file_shows_in_holes() {
     });
     let pieces = contents.each_ref().map(|content| volume.content.pieces(&volume.meta, content).unwrap());
     let [large, _] = &files;
-    volume.content.fetch(&volume.meta, &pieces[0], 0..bytes.len() as u64, large, &|_| ()).unwrap();
+    volume.content.fetch(&volume.meta, &pieces[0], 0..bytes.len() as u64, large, None, &|_| ()).unwrap();
     let mut held = vec![1; bytes.len()];
     large.read_exact_at(&mut held, 0).unwrap();
     assert!(held == bytes);
@@ -198,7 +198,7 @@ fn a_range_brings_its_pieces_only() {
     let file = tempfile::tempfile().unwrap();
     file.set_len(content.size).unwrap();
     let wanted = 7_000_000..7_000_010;
-    let there = volume.content.fetch(&volume.meta, &pieces, wanted.clone(), &file, &|_| ()).unwrap();
+    let there = volume.content.fetch(&volume.meta, &pieces, wanted.clone(), &file, None, &|_| ()).unwrap();
     assert!(there.start <= wanted.start && there.end >= wanted.end, "{there:?}");
     assert!(there.end - there.start <= 8 << 20, "{there:?}");
     let mut part = vec![0; (there.end - there.start) as usize];

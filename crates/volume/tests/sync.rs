@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,6 +19,12 @@ use shunt_volume::store::{MetaStore, SqliteStore};
 use shunt_volume::sync::{Runner, Step, Synchroniser, Touch};
 use tempfile::TempDir;
 
+#[path = "replicas/sky.rs"]
+#[allow(dead_code, reason = "of what can happen on a bad network some is wanted here")]
+mod sky;
+
+use sky::{Sky, Way};
+
 struct Machine {
     replica: Arc<Replica>,
     sync: Synchroniser<ReplicaSite>,
@@ -28,6 +35,7 @@ struct World {
     meta: Arc<dyn MetaStore>,
     keeper: Arc<SqliteStore>,
     contents: ContentStore,
+    sky: Arc<Sky>,
 }
 
 impl World {
@@ -47,7 +55,9 @@ impl World {
         let meta = Arc::new(SqliteStore::in_memory(&"test".parse().unwrap(), &root, b"").unwrap());
         std::fs::create_dir(dir.path().join("chunks")).unwrap();
         let blobs = Blobs::directory(&dir.path().join("chunks")).unwrap();
-        Self { keeper: meta.clone(), meta, contents: ContentStore::new(blobs, Keys::open([7; 32])), dir }
+        let sky = Arc::new(Sky::over(blobs.objects()));
+        let contents = ContentStore::new(Blobs::over(sky.clone()), Keys::open([7; 32]));
+        Self { keeper: meta.clone(), meta, contents, sky, dir }
     }
 
     fn machine(&self, name: &str) -> Machine {
@@ -88,6 +98,14 @@ impl Machine {
         (&*opened.file).write_all(bytes).unwrap();
         self.replica.close(node.num, true, opened.session);
         node
+    }
+
+    /// Changes a part of a file at its place.
+    fn edit(&self, path: &str, at: u64, bytes: &[u8]) {
+        let num = self.at(path).unwrap().num;
+        let opened = self.replica.open_file(num, true, false).unwrap();
+        opened.file.write_all_at(bytes, at).unwrap();
+        self.replica.close(num, true, opened.session);
     }
 
     fn at(&self, path: &str) -> Result<Node, Errno> {
@@ -649,4 +667,175 @@ fn a_file_that_was_sent_while_open_is_in_conflict_as_ever() {
     assert_eq!(one.names("file"), ["one", "other"]);
     assert_eq!(one.read("file/one"), b"synced, and more");
     assert_eq!(one.read("file/other"), b"of the other");
+}
+
+const MIB: usize = 1 << 20;
+
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+/// Until what one changed is at the other: a large file may not go at once.
+fn sent(one: &mut Machine, other: &mut Machine) {
+    until("it is sent", || {
+        both(one, other);
+        one.replica.pending_count() == Ok(0)
+    });
+    other.settle();
+}
+
+impl World {
+    /// Bytes that come from the store by what is done.
+    fn brought(&self, done: impl FnOnce()) -> usize {
+        let before = self.sky.brought.load(Ordering::Relaxed);
+        done();
+        (self.sky.brought.load(Ordering::Relaxed) - before) as usize
+    }
+
+    /// The backing file of a machine's file.
+    fn backing(&self, machine: &Machine, name: &str, path: &str) -> std::path::PathBuf {
+        let num = machine.at(path).unwrap().num;
+        self.dir.path().join(format!("{name}/data/{:x}/{num:x}", num / 4096))
+    }
+}
+
+#[test]
+fn of_a_file_that_was_here_only_changed_pieces_come() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let fixed = noise(1, 65 * MIB + 5);
+    // Its list of pieces is in the store.
+    let long = noise(2, 60 * MIB);
+    let longer = [&long[..], &noise(3, 80 * MIB)].concat();
+    let mut holes = vec![0; 80 * MIB];
+    holes[10 * MIB..50 * MIB].copy_from_slice(&fixed[..40 * MIB]);
+    ant.write(ROOT, "fixed", &fixed);
+    ant.write(ROOT, "long", &long);
+    ant.settle();
+    ant.write(ROOT, "long", &longer);
+    ant.write(ROOT, "holes", &holes);
+    sent(&mut ant, &mut bee);
+    let names = ["fixed", "long", "holes"];
+    let mut expected = [fixed, longer, holes];
+    for (name, bytes) in names.iter().zip(&expected) {
+        assert!(bee.read(name) == *bytes);
+    }
+    let reader = bee.replica.open_file(bee.at("fixed").unwrap().num, false, false).unwrap();
+
+    // In it, moved by something before it, and zeros where something was and the other way round.
+    let part = noise(4, 4096);
+    expected[0][33 * MIB + 77..][..4096].copy_from_slice(&part);
+    ant.edit("fixed", 33 * MIB as u64 + 77, &part);
+    expected[1].splice(MIB..MIB, part.iter().copied());
+    ant.write(ROOT, "long", &expected[1]);
+    expected[2][20 * MIB..28 * MIB].fill(0);
+    expected[2][60 * MIB..][..4096].copy_from_slice(&part);
+    ant.write(ROOT, "holes", &expected[2]);
+    sent(&mut ant, &mut bee);
+    for (name, bytes) in names.iter().zip(&expected) {
+        let brought = world.brought(|| assert!(bee.read(name) == *bytes, "{name}"));
+        assert!((4096..8 * MIB).contains(&brought), "{name}: {brought}");
+        assert_eq!(world.brought(|| drop(bee.read(name))), 0);
+    }
+    let mut before = vec![0; 4096];
+    reader.file.read_exact_at(&mut before, 33 * MIB as u64 + 77).unwrap();
+    assert_eq!(before, noise(1, 65 * MIB + 5)[33 * MIB + 77..][..4096], "what was opened stays as it was");
+
+    // What is known of the old version is not kept over a restart.
+    ant.edit("fixed", 5, &part);
+    expected[0][5..][..4096].copy_from_slice(&part);
+    sent(&mut ant, &mut bee);
+    let bee = again(&world, bee);
+    let brought = world.brought(|| assert!(bee.read("fixed") == expected[0]));
+    assert!(brought > 60 * MIB, "{brought}");
+}
+
+#[test]
+fn an_old_version_is_not_believed() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let mut expected = noise(1, 65 * MIB);
+    for name in ["spoiled", "short"] {
+        ant.write(ROOT, name, &expected);
+    }
+    sent(&mut ant, &mut bee);
+    for name in ["spoiled", "short"] {
+        assert!(bee.read(name) == expected);
+        let file = std::fs::File::options().write(true).open(world.backing(&bee, "bee", name)).unwrap();
+        match name {
+            "spoiled" => file.write_all_at(b"not what it was", 9 * MIB as u64).unwrap(),
+            _ => file.set_len(50 * MIB as u64).unwrap(),
+        }
+        ant.edit(name, 40 * MIB as u64, b"changed");
+    }
+    expected[40 * MIB..][..7].copy_from_slice(b"changed");
+    sent(&mut ant, &mut bee);
+    for (name, least, most) in [("spoiled", 8 * MIB, 9 * MIB), ("short", 18 * MIB, 25 * MIB)] {
+        let brought = world.brought(|| assert!(bee.read(name) == expected, "{name}"));
+        assert!((least..most).contains(&brought), "{name}: {brought}");
+    }
+}
+
+#[test]
+fn what_came_in_part_is_whole_in_the_end() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let mut expected = noise(1, 65 * MIB);
+    ant.write(ROOT, "file", &expected);
+    sent(&mut ant, &mut bee);
+    assert!(bee.read("file") == expected);
+    let mut change = |ant: &Machine, n: u64| {
+        let (at, part) = (n as usize * 7 * MIB, noise(n, 4096));
+        ant.edit("file", at as u64, &part);
+        expected[at..][..4096].copy_from_slice(&part);
+        expected.clone()
+    };
+    // Ends after some of it came, and while nothing more can.
+    for n in 1..3 {
+        let expected = change(&ant, n);
+        sent(&mut ant, &mut bee);
+        let num = bee.at("file").unwrap().num;
+        bee.replica.want(num, 0..1).unwrap();
+        *world.sky.way.lock() = Way::Cut;
+        assert_eq!(bee.replica.want(num, 0..u64::MAX), Err(Errno::NETUNREACH));
+        assert_eq!(bee.at("file").unwrap().state, State::Partial);
+        *world.sky.way.lock() = Way::Open;
+        if n % 2 == 1 {
+            bee = again(&world, bee);
+        }
+        let fetcher = FromStore::new(world.meta.clone(), world.contents.clone());
+        bee.replica.set_fetcher(Some(Arc::new(fetcher)));
+        assert!(bee.read("file") == expected, "{n}");
+    }
+    // Others read all the time, and one version follows the other.
+    let (replica, num) = (bee.replica.clone(), bee.at("file").unwrap().num);
+    let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let readers: Vec<_> = (0..3u64)
+        .map(|n| {
+            let (replica, ended) = (replica.clone(), ended.clone());
+            std::thread::spawn(move || {
+                let mut at = n;
+                while !ended.load(Ordering::Relaxed) {
+                    at = (at * 7 + 5) % 65;
+                    let range = (at << 20)..((at + 3) << 20);
+                    replica.want(num, range).unwrap();
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            })
+        })
+        .collect();
+    let mut last = Vec::new();
+    for n in 4..7 {
+        last = change(&ant, n);
+        sent(&mut ant, &mut bee);
+        std::thread::sleep(Duration::from_millis(20));
+        if n % 2 == 0 {
+            assert!(bee.read("file") == last, "{n}");
+        }
+    }
+    ended.store(true, Ordering::Relaxed);
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
+    assert!(bee.read("file") == last);
 }

@@ -9,6 +9,7 @@ mod hole;
 mod inspect;
 mod keys;
 mod link;
+mod local;
 mod pack;
 mod read;
 mod upload;
@@ -20,6 +21,7 @@ pub use blobs::{Blob, Blobs};
 pub use cut::{Cutting, DEFINED_MOST, FIXED};
 pub use keys::{Keys, Secret};
 pub use link::{Link, Quality};
+pub use local::Local;
 pub use read::{Progress, touched};
 pub use upload::{Sent, Upload};
 

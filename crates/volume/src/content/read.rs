@@ -9,7 +9,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 
 use crate::content::pack::{CHUNK_MAX, decode};
-use crate::content::{ContentError, ContentStore, hole, runtime};
+use crate::content::{ContentError, ContentStore, Local, hole, runtime};
 use crate::object::{ChunkId, Content, Layout, Piece};
 use crate::store::{MetaStore, Place};
 
@@ -55,12 +55,12 @@ impl ContentStore {
             return Ok(());
         }
         let pieces = self.pieces(meta, content)?;
-        self.fetch(meta, &pieces, 0..content.size, file, progress)?;
+        self.fetch(meta, &pieces, 0..content.size, file, None, progress)?;
         Ok(())
     }
 
     /// Brings the pieces that a range of the file touches into it, whatever is there; answers with the range that is there
-    /// then.
+    /// then. Those that another file here holds come from that.
     ///
     /// # Errors
     /// What was written until then stays.
@@ -70,6 +70,7 @@ impl ContentStore {
         pieces: &[Piece],
         range: Range<u64>,
         file: &File,
+        local: Option<&Local>,
         progress: Progress<'_>,
     ) -> Result<Range<u64>, ContentError> {
         let (mut from, mut to) = (None, range.start);
@@ -78,7 +79,15 @@ impl ContentStore {
             from.get_or_insert(at.start);
             to = at.end;
             match piece {
-                Piece::Chunk { id, .. } => wanted.push((*id, at.start)),
+                Piece::Chunk { id, length } => {
+                    match local.and_then(|local| local.get(&self.keys, *id, *length)) {
+                        Some(bytes) => {
+                            file.write_all_at(&bytes, at.start).map_err(ContentError::Io)?;
+                            progress(at);
+                        }
+                        None => wanted.push((*id, at.start)),
+                    }
+                }
                 Piece::Hole { .. } => {
                     hole::make(file, at.clone()).map_err(ContentError::Io)?;
                     progress(at);

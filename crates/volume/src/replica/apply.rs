@@ -335,7 +335,8 @@ impl Core {
             self.doom(num)?;
         }
         if node.state == State::Complete {
-            self.note_replaced(num)?;
+            let before = self.kept_before(node, shared)?;
+            self.note_replaced(num, before)?;
         }
         self.opens.remove(&num);
         self.forget_present(num)?;

@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use rusqlite::params;
 use rustix::io::Errno;
 
+use super::before::Before;
 use super::core::Core;
 use super::error::{Done, Fail, errno};
 use super::node::{State, number};
@@ -48,6 +49,21 @@ pub trait Fetcher: Send + Sync {
         range: Range<u64>,
         into: &File,
     ) -> Result<Range<u64>, Errno>;
+
+    /// The same for a file that held something else before: pieces that both have need not be asked for.
+    ///
+    /// # Errors
+    /// As for [`fetch`](Self::fetch).
+    fn fetch_changed(
+        &self,
+        id: ObjectId,
+        content: &Content,
+        range: Range<u64>,
+        into: &File,
+        _before: &Before,
+    ) -> Result<Range<u64>, Errno> {
+        self.fetch(id, content, range, into)
+    }
 
     /// What would be brought for a range: it with the pieces around its ends.
     ///
@@ -234,9 +250,12 @@ impl Inner {
         part: Range<u64>,
     ) -> Result<(), Errno> {
         let file = self.empty(num, content.size)?;
-        let brought = match part.is_empty() {
-            true => part.clone(),
-            false => fetcher.fetch(id, content, part.clone(), &file)?,
+        // Held until the lock is free again: the last of a large file takes long to go.
+        let before = self.core.lock().replaced.before(num);
+        let brought = match &before {
+            _ if part.is_empty() => part.clone(),
+            Some(before) => fetcher.fetch_changed(id, content, part.clone(), &file, before)?,
+            None => fetcher.fetch(id, content, part.clone(), &file)?,
         };
         if brought.start > part.start || brought.end <= part.start && !part.is_empty() {
             tracing::error!("bytes {part:?} of object {num} were wanted, {brought:?} were brought");

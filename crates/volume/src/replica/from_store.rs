@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
+use super::before::Before;
 use super::error::errno;
 use super::fetch::{Fetcher, Whole, one_by_one};
-use crate::content::{ContentError, ContentStore, Quality, touched};
+use crate::content::{ContentError, ContentStore, Local, Quality, touched};
 use crate::id::ObjectId;
 use crate::object::{Content, Layout, Piece};
 use crate::silence::SILENT;
@@ -93,13 +94,31 @@ impl FromStore {
         Ok(pieces)
     }
 
-    fn bring(&self, content: &Content, range: Range<u64>, into: &File) -> Result<Range<u64>, ContentError> {
+    fn bring(
+        &self,
+        content: &Content,
+        range: Range<u64>,
+        into: &File,
+        local: Option<&Local>,
+    ) -> Result<Range<u64>, ContentError> {
         if let Layout::Inline(bytes) = &content.layout {
             into.write_all_at(bytes, 0).map_err(ContentError::Io)?;
             return Ok(0..content.size);
         }
         let pieces = self.pieces(content)?;
-        self.contents.fetch(&*self.meta, &pieces, range, into, &|_| {})
+        self.contents.fetch(&*self.meta, &pieces, range, into, local, &|_| {})
+    }
+
+    /// The pieces of what a file held before. Its store may not have the list of them any more: then all comes anew.
+    fn local<'a>(&self, before: &'a Before) -> Result<Option<&'a Local>, ContentError> {
+        before.local(|content, file| match self.pieces(content) {
+            Ok(pieces) => Ok(Some(Local::new(file.clone(), &pieces))),
+            Err(error) if error.is_unreachable() => Err(error),
+            Err(error) => {
+                tracing::info!("what a file held before is of no use: {error}");
+                Ok(None)
+            }
+        })
     }
 
     /// Of what was asked for at a time.
@@ -140,7 +159,20 @@ impl Fetcher for FromStore {
         into: &File,
     ) -> Result<Range<u64>, Errno> {
         let asked = Instant::now();
-        self.bring(content, range, into).map_err(|error| self.errno(&id, asked, error))
+        self.bring(content, range, into, None).map_err(|error| self.errno(&id, asked, error))
+    }
+
+    fn fetch_changed(
+        &self,
+        id: ObjectId,
+        content: &Content,
+        range: Range<u64>,
+        into: &File,
+        before: &Before,
+    ) -> Result<Range<u64>, Errno> {
+        let asked = Instant::now();
+        let brought = self.local(before).and_then(|local| self.bring(content, range, into, local));
+        brought.map_err(|error| self.errno(&id, asked, error))
     }
 
     fn extent(&self, content: &Content, range: Range<u64>) -> Result<Range<u64>, Errno> {

@@ -12,6 +12,7 @@ mod ahead;
 mod ahead_tests;
 mod apply;
 mod attributes;
+mod before;
 mod commit;
 mod conflicts;
 mod core;
@@ -59,6 +60,7 @@ use rustix::io::Errno;
 
 pub use apply::{Applying, LocalObject};
 pub use attributes::Set;
+pub use before::Before;
 pub use conflicts::{InConflict, Version};
 pub use error::ReplicaError;
 pub use fetch::{Fetcher, Whole};

@@ -5,18 +5,25 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use rusqlite::Connection;
 use rustix::io::Errno;
 
 use super::Replica;
+use super::before::{Before, Kept};
 use super::core::Core;
 use super::error::Done;
 use super::node::{State, number};
 use super::space::taken;
 
-/// Their numbers, as the database has them: most objects never are among them, and for these nothing is asked.
-pub(super) struct Replaced(BTreeSet<u64>);
+/// Of most objects nothing is here, and for these nothing is asked.
+pub(super) struct Replaced {
+    /// Their numbers, as the database has them.
+    nums: BTreeSet<u64>,
+    /// What some of them held.
+    kept: Kept,
+}
 
 impl Replaced {
     pub(super) fn load(db: &Connection) -> rusqlite::Result<Self> {
@@ -25,18 +32,24 @@ impl Replaced {
             "SELECT num FROM replaced JOIN object USING (num) WHERE kind = 0 AND state < 2 AND nlink > 0",
         )?;
         let nums = query.query_map([], |row| row.get(0).map(number))?;
-        Ok(Self(nums.collect::<rusqlite::Result<_>>()?))
+        Ok(Self { nums: nums.collect::<rusqlite::Result<_>>()?, kept: Kept::default() })
     }
 
     pub(super) fn contains(&self, num: u64) -> bool {
-        self.0.contains(&num)
+        self.nums.contains(&num)
+    }
+
+    /// What a file held before, where that is known still.
+    pub(super) fn before(&self, num: u64) -> Option<Arc<Before>> {
+        self.kept.get(num)
     }
 }
 
 impl Core {
     /// Another version takes the place of a file that is here.
-    pub(super) fn note_replaced(&mut self, num: u64) -> Done<()> {
-        if self.replaced.0.insert(num) {
+    pub(super) fn note_replaced(&mut self, num: u64, before: Option<Before>) -> Done<()> {
+        self.replaced.kept.set(num, before);
+        if self.replaced.nums.insert(num) {
             self.begin()?;
             self.db.prepare_cached("INSERT OR IGNORE INTO replaced VALUES (?1)")?.execute([num as i64])?;
         }
@@ -45,7 +58,8 @@ impl Core {
 
     /// A file is not wanted for having been here, any more.
     pub(super) fn end_replaced(&mut self, num: u64) -> Done<()> {
-        if self.replaced.0.remove(&num) {
+        if self.replaced.nums.remove(&num) {
+            self.replaced.kept.set(num, None);
             self.begin()?;
             self.db.prepare_cached("DELETE FROM replaced WHERE num = ?1")?.execute([num as i64])?;
         }
@@ -65,7 +79,7 @@ impl Replica {
     pub(super) fn replaced(&self, after: u64, most: u32) -> Result<Vec<(u64, u64)>, Errno> {
         self.inner.look(|core| {
             let after = (Bound::Excluded(after), Bound::Unbounded);
-            let nums: Vec<u64> = core.replaced.0.range(after).take(most as usize).copied().collect();
+            let nums: Vec<u64> = core.replaced.nums.range(after).take(most as usize).copied().collect();
             let mut found = Vec::with_capacity(nums.len());
             for num in nums {
                 let Some(node) = core.find(num)?.filter(|node| node.links > 0) else { continue };
@@ -77,5 +91,15 @@ impl Replica {
             }
             Ok(found)
         })
+    }
+    /// Has what files held before go, the oldest first, where it takes more than the cache's limit or the disk has room for.
+    pub(super) fn let_go_of_before(&self, limit: Option<u64>) {
+        if self.inner.core.lock().replaced.kept.is_empty() {
+            return;
+        }
+        let free = self.space().map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+        let mut core = self.inner.core.lock();
+        let limit = limit.map_or(u64::MAX, |limit| limit.saturating_sub(core.here));
+        core.replaced.kept.shrink(limit.min(free));
     }
 }

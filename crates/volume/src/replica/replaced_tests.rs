@@ -11,19 +11,23 @@ use rustix::io::Errno;
 use super::space_tests::{Everything, open, read, state, stored, whole};
 use super::*;
 use crate::id::ObjectId;
-use crate::object::{Content, Layout};
+use crate::object::{Content, Layout, Piece};
 
 const BLOCK: u64 = 4096;
 const SIZE: u64 = 4 * BLOCK;
 
 /// Another node's version of a file.
 fn replace(replica: &Replica, num: u64, size: u64) {
+    replace_by(replica, num, size, Vec::new());
+}
+
+fn replace_by(replica: &Replica, num: u64, size: u64, pieces: Vec<Piece>) {
     let digest = rand::random();
     replica
         .apply(|applying| {
             let node = applying.node(num)?.ok_or(Errno::NOENT)?;
             let mut agreed = applying.local(&node)?;
-            agreed.object.content = Content { size, digest, layout: Layout::Pieces(Vec::new()) };
+            agreed.object.content = Content { size, digest, layout: Layout::Pieces(pieces) };
             applying.set_object(node.id, Some(&agreed), LocalObject::Agreed)
         })
         .unwrap();
@@ -105,7 +109,7 @@ fn a_change_that_is_undone_leaves_no_mark() {
     read(&replica, num);
     replica.commit().unwrap();
     let failed = replica.apply(|applying| {
-        applying.work(|core, _| core.note_replaced(num))?;
+        applying.work(|core, _| core.note_replaced(num, None))?;
         Err::<(), _>(Errno::IO)
     });
     assert_eq!(failed, Err(Errno::IO));
@@ -211,4 +215,68 @@ fn nothing_leaves_for_what_comes_again() {
     assert_eq!(there(), [false, true, true, true]);
     std::thread::sleep(A_WHILE);
     assert_eq!(there(), [false, true, true, true], "what left by itself came again");
+}
+
+fn several() -> Vec<Piece> {
+    vec![Piece::Hole { length: BLOCK }, Piece::Hole { length: SIZE - BLOCK }]
+}
+
+fn kept(replica: &Replica, num: u64) -> bool {
+    replica.inner.core.lock().replaced.before(num).is_some()
+}
+
+#[test]
+fn what_files_held_before_is_kept_of_few_and_until_it_is_of_no_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = open(dir.path());
+    let nums: Vec<u64> = (0..40)
+        .map(|n| {
+            let num = stored(&replica, ROOT, &n.to_string(), SIZE);
+            replace_by(&replica, num, SIZE, several());
+            num
+        })
+        .collect();
+    let single = stored(&replica, ROOT, "single", SIZE);
+    let written = stored(&replica, ROOT, "written", SIZE);
+    replace_by(&replica, written, SIZE, several());
+    let again = |nums: &[u64]| {
+        for &num in nums {
+            read(&replica, num);
+            replace_by(&replica, num, SIZE, several());
+        }
+    };
+    read(&replica, written);
+    replica
+        .change(|core, _| {
+            let mut node = core.node(written)?;
+            node.maybe_dirty = true;
+            core.save(node);
+            Ok(())
+        })
+        .unwrap();
+    again(&[single, written]);
+    assert!(!kept(&replica, single), "one piece is the same or is not");
+    assert!(!kept(&replica, written), "it is not known what it holds");
+    again(&nums);
+    let left: Vec<u64> = nums.iter().copied().filter(|num| kept(&replica, *num)).collect();
+    assert_eq!(left, nums[8..]);
+
+    // It came, it left, it is removed, it is emptied.
+    read(&replica, nums[10]);
+    replica.want(nums[11], 0..1).unwrap();
+    replica.evict(u64::MAX).unwrap();
+    replica.unlink(ROOT, b"12").unwrap();
+    let opened = replica.open_file(nums[13], true, true).unwrap();
+    replica.close(nums[13], true, opened.session);
+    for num in &nums[10..14] {
+        assert!(!kept(&replica, *num), "{num}");
+    }
+    // No more than the cache may hold.
+    let here = replica.here();
+    replica.let_go_of_before(Some(here + 2 * SIZE));
+    let left: Vec<u64> = nums.iter().copied().filter(|num| kept(&replica, *num)).collect();
+    assert_eq!(left, nums[38..]);
+    let before = Arc::downgrade(&replica.inner.core.lock().replaced.before(nums[39]).unwrap());
+    read(&replica, nums[39]);
+    until("the old file is closed", || before.upgrade().is_none());
 }

@@ -135,7 +135,9 @@ fn run(replica: &Replica, keep: Keep, state: &State) {
             shrink(replica, limit, state);
         }
         together = if state.stuck.load(Ordering::Relaxed) > 0 { IN_VAIN } else { TOGETHER };
-        rest = match bring(replica, keep, state) {
+        let brought = bring(replica, keep, state);
+        replica.let_go_of_before(keep.limit());
+        rest = match brought {
             Ok(()) => {
                 again = AGAIN.0;
                 LOOK

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use rustix::io::Errno;
@@ -69,7 +68,7 @@ impl Node {
     ) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let net = Arc::new(Net::new(volume.meta.clone(), rng.random()));
-        let sky = Sky { objects: volume.content.blobs().objects(), way: Mutex::new(Way::Open) };
+        let sky = Sky::over(volume.content.blobs().objects());
         let sky = Arc::new(sky);
         let keys = volume.described.keys(secret).unwrap();
         Self {
