@@ -152,6 +152,32 @@ fn what_is_not_here_off_the_network_is_told() {
 }
 
 #[test]
+fn what_was_read_is_there_off_the_network_as_it_was_changed() {
+    needs_mount!();
+    let volume = Volume::new();
+    let (ant, bee) = (volume.mount_as("ant"), volume.mount_as("bee"));
+    fill(ant.at(), 3);
+    let (report, written) = (bee.at().join("0"), bee.at().join("written"));
+    soon(|| fs::read(&report).is_ok_and(|bytes| bytes == content(0)));
+    fs::write(&written, content(7)).unwrap();
+    soon(|| fs::read(ant.at().join("written")).is_ok_and(|bytes| bytes == content(7)));
+    let here = || bee.status()["cached_bytes"].as_u64().unwrap();
+    soon(|| here() == 2 * SIZE as u64);
+    let changed = [content(8), content(9)].concat();
+    for name in ["0", "1", "written"] {
+        fs::write(ant.at().join(name), &changed).unwrap();
+    }
+    soon(|| fs::metadata(bee.at().join("1")).is_ok_and(|meta| meta.len() == changed.len() as u64));
+    soon(|| here() == 4 * SIZE as u64);
+    run(binary::command(&["volume", "offline"]).arg(bee.at())).ok();
+    for path in [report, written] {
+        assert!(fs::read(&path).unwrap() == changed, "{}", path.display());
+    }
+    let error = fs::read(bee.at().join("1")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NETUNREACH.raw_os_error()));
+}
+
+#[test]
 fn contents_are_encrypted_by_a_key_that_is_in_no_store() {
     needs_mount!();
     let volume = Volume::new();
