@@ -1,9 +1,10 @@
 //! Gateways, over real connections.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::TryStreamExt as _;
@@ -294,6 +295,47 @@ fn a_gateway_that_comes_back_is_used_again() {
     // Another certificate, signed by the same authority.
     let _served = Served::over(place, volume, &address.to_string());
     assert_eq!(client.head().unwrap(), Seq(1));
+}
+
+/// Who reads through a connection that says nothing is not made to wait a second time.
+#[test]
+fn what_was_asked_for_long_is_not_asked_again() {
+    let served = Served::new();
+    let between = TcpListener::bind("127.0.0.1:0").unwrap();
+    let credentials = served.join(&served.token(Role::Read, MINUTE), "desk").unwrap();
+    let client = Client::new(credentials.by_way_of(&between.local_addr().unwrap().to_string())).unwrap();
+    let (there, came) = (served.address, Arc::new(AtomicUsize::new(0)));
+    let (is_silent, count) = (Arc::new(AtomicBool::new(false)), came.clone());
+    let silent = is_silent.clone();
+    // Ends with the test's process.
+    std::thread::spawn(move || {
+        for near in between.incoming().flatten() {
+            count.fetch_add(1, Ordering::SeqCst);
+            let far = TcpStream::connect(there).unwrap();
+            let (mut up, mut down) = ((near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near));
+            let silent = silent.clone();
+            std::thread::spawn(move || std::io::copy(&mut down.0, &mut down.1));
+            std::thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(length @ 1..) = up.0.read(&mut bytes) {
+                    if silent.load(Ordering::SeqCst) {
+                        std::thread::sleep(Duration::from_secs(3));
+                        up.0.shutdown(std::net::Shutdown::Both).unwrap();
+                        return;
+                    }
+                    up.1.write_all(&bytes[..length]).unwrap();
+                }
+            });
+        }
+    });
+    client.head().unwrap();
+    is_silent.store(true, Ordering::SeqCst);
+    let error = client.head().unwrap_err();
+    assert!(matches!(&error, StoreError::Unreachable(_)), "{error}");
+    assert_eq!(came.load(Ordering::SeqCst), 1);
+    is_silent.store(false, Ordering::SeqCst);
+    client.head().unwrap();
+    assert_eq!(came.load(Ordering::SeqCst), 2);
 }
 
 #[test]

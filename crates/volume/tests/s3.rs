@@ -3,13 +3,16 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use object_store::aws::AmazonS3Builder;
 use shunt_tests::servers::S3;
 use shunt_volume::content::{Blobs, ContentError, ContentStore, Keys};
+use shunt_volume::gateway::{Book, Client, Gateway, Role, Token, join};
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, Object, Time};
+use shunt_volume::store::address::{self, MetaAddress, Options};
 use shunt_volume::store::{Item, MetaStore, SqliteStore};
 
 fn meta() -> SqliteStore {
@@ -98,6 +101,35 @@ fn what_is_wrong_with_a_bucket_is_told_soon() {
     assert!(begun.elapsed() < Duration::from_secs(45), "{:?}", begun.elapsed());
 }
 
+/// As the test before has it, for a machine that comes by a gateway.
+#[test]
+fn who_waits_for_a_silent_server_behind_a_gateway_waits_ten_seconds() {
+    let place = tempfile::tempdir().unwrap();
+    let (at, name) = (MetaAddress::Sqlite(place.path().join("volume")), "v".parse().unwrap());
+    let mut volume = address::create(&at, &name, &Options::default()).unwrap();
+    let elsewhere = Blobs::directory(&place.path().join("elsewhere")).unwrap();
+    let there = ContentStore::new(elsewhere, Keys::open([1; 32]));
+    let mut upload = there.upload(&*volume.meta);
+    let stored = upload.put(&noise(8192)[..], 8192, None).unwrap();
+    let sent = upload.finish().unwrap();
+    let item = Item { chunks: sent.chunks, ..Item::default() };
+    volume.meta.commit(&"n".parse().unwrap(), 1, &[item]).unwrap();
+    for said in [&b""[..], BEGINS] {
+        volume.content = content(builder(&says(said), S3::KEYS));
+        let book = Arc::new(Book::open(&place.path().join(format!("book{}", said.len()))).unwrap());
+        let serving = Gateway::new(&volume, book.clone()).unwrap().listen("127.0.0.1:0").unwrap();
+        let secret = book.invite(Role::Read, Duration::from_secs(60)).unwrap();
+        let token = Token::new(serving.address().to_string(), name.clone(), &book, secret);
+        let client = Client::new(join(&token, &"desk".parse().unwrap()).unwrap()).unwrap();
+        let behind = ContentStore::new(Blobs::over(Arc::new(client.blobs())), Keys::open([1; 32]));
+        let begun = Instant::now();
+        let error = behind.read(&client, &stored, 0..8192).unwrap_err();
+        let took = begun.elapsed();
+        assert!(error.is_unreachable() && error.to_string().contains("nothing was heard"), "{error}");
+        assert!(took > Duration::from_secs(9) && took < Duration::from_secs(20), "{took:?}");
+    }
+}
+
 /// A server that says so much of a stored object, and no more.
 fn says(what: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -114,11 +146,12 @@ fn says(what: &'static [u8]) -> String {
     endpoint
 }
 
+const BEGINS: &[u8] =
+    b"HTTP/1.1 206 Partial Content\r\nContent-Length: 8192\r\nContent-Range: bytes 0-8191/8192\r\n\
+    ETag: \"one\"\r\nLast-Modified: Mon, 23 Nov 2026 12:00:00 GMT\r\n\r\nsome of it";
+
 #[test]
 fn who_waits_for_a_silent_server_waits_ten_seconds() {
-    let begins =
-        b"HTTP/1.1 206 Partial Content\r\nContent-Length: 8192\r\nContent-Range: bytes 0-8191/8192\r\n\
-        ETag: \"one\"\r\nLast-Modified: Mon, 23 Nov 2026 12:00:00 GMT\r\n\r\nsome of it";
     let Some(server) = S3::start() else {
         return shunt_tests::skip::skip("versitygw is not installed (run tests/setup)");
     };
@@ -130,7 +163,7 @@ fn who_waits_for_a_silent_server_waits_ten_seconds() {
     meta.commit(&"n".parse().unwrap(), 1, &[Item { chunks: sent.chunks, ..Item::default() }]).unwrap();
     assert!(there.read(&meta, &stored, 0..8192).unwrap() == bytes);
     std::thread::scope(|scope| {
-        for said in [&b""[..], begins] {
+        for said in [&b""[..], BEGINS] {
             let (meta, stored) = (&meta, &stored);
             scope.spawn(move || {
                 let silent = content(builder(&says(said), S3::KEYS));

@@ -9,8 +9,8 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::path::Path as Key;
 use object_store::{
-    ClientOptions, GetOptions, GetRange, GetResultPayload, ObjectStore, PutMode, PutPayload, RetryConfig,
-    collect_bytes,
+    ClientOptions, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, PutMode,
+    PutPayload, RetryConfig, collect_bytes,
 };
 
 use crate::content::ContentError;
@@ -153,8 +153,30 @@ impl Blobs {
     }
 
     async fn bytes(&self, key: &Key, range: Option<GetRange>) -> Result<bytes::Bytes, ContentError> {
+        self.end(self.begin_at(key, range).await?).await
+    }
+
+    /// What is known of an object.
+    pub(crate) async fn stat(&self, key: &str) -> Result<ObjectMeta, ContentError> {
+        self.in_time(self.store.head(&self.key(key))).await
+    }
+
+    /// Begins to read an object, or a range of it.
+    pub(crate) async fn begin(
+        &self,
+        key: &str,
+        range: Option<Range<u64>>,
+    ) -> Result<GetResult, ContentError> {
+        self.begin_at(&self.key(key), range.map(GetRange::Bounded)).await
+    }
+
+    async fn begin_at(&self, key: &Key, range: Option<GetRange>) -> Result<GetResult, ContentError> {
         let options = GetOptions { range, ..GetOptions::default() };
-        let got = self.in_time(self.store.get_opts(key, options)).await?;
+        self.in_time(self.store.get_opts(key, options)).await
+    }
+
+    /// Reads what was begun.
+    pub(crate) async fn end(&self, got: GetResult) -> Result<bytes::Bytes, ContentError> {
         let length = got.range.end.saturating_sub(got.range.start);
         match got.payload {
             GetResultPayload::Stream(stream) => {
@@ -204,7 +226,8 @@ impl Blobs {
     }
 }
 
-fn fault(error: object_store::Error) -> ContentError {
+/// What is wrong, as the object store says it.
+pub(crate) fn fault(error: object_store::Error) -> ContentError {
     match error {
         object_store::Error::NotFound { path, .. } => ContentError::Missing(path),
         // A range that is not in the object: it is not what was stored.

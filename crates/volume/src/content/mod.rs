@@ -17,6 +17,7 @@ pub mod urgent;
 
 use std::sync::Arc;
 
+pub(crate) use blobs::fault;
 pub use blobs::{Blob, Blobs};
 pub use cut::{Cutting, DEFINED_MOST, FIXED};
 pub use keys::{Keys, Secret};

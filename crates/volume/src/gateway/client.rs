@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt as _;
@@ -27,6 +27,8 @@ use crate::store::{Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Ref
 
 /// For one request and its answer.
 const TIME: Duration = Duration::from_secs(60);
+/// That a connection ended while it was idle is found out by then.
+const AT_ONCE: Duration = Duration::from_secs(2);
 /// Connections kept for the next request.
 const MOST_IDLE: usize = 16;
 
@@ -102,10 +104,17 @@ impl Connections {
         time: Duration,
     ) -> Result<(Tell, Vec<u8>), NoAnswer> {
         let idle = self.idle.lock().pop();
-        if let Some(stream) = idle
-            && let Ok(answer) = self.ask_on(stream, ask, body, time).await
-        {
-            return answer;
+        if let Some(stream) = idle {
+            let begun = Instant::now();
+            match self.ask_on(stream, ask, body, time).await {
+                Ok(answer) => return answer,
+                // It did not end while it was idle: who waits is told, and so much the less would the others answer.
+                Err(error) if begun.elapsed() > AT_ONCE => {
+                    self.idle.lock().clear();
+                    return Err(error.into());
+                }
+                Err(_) => {}
+            }
         }
         let stream = self.connect().await?;
         self.ask_on(stream, ask, body, time).await?

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use object_store::ObjectStore;
 use object_store::path::Path as Key;
-use object_store::{GetOptions, GetRange, ObjectStore};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -22,7 +22,7 @@ use super::wire::{
     Ask, AskPast, BlobStat, Failure, Greeting, MOST_BLOB, MOST_FRAME, MOST_GREETING, OLDEST, Tell, TellPast,
     VERSION, Welcome, Wish, receive, receive_bytes, send,
 };
-use crate::content::{Blobs, ContentError, runtime};
+use crate::content::{Blobs, ContentError, fault, runtime};
 use crate::id::VolumeName;
 use crate::silence::end_when_silent;
 use crate::store::address::Volume;
@@ -296,35 +296,30 @@ impl Gateway {
     }
 
     async fn put(&self, key: String, body: Vec<u8>) -> Result<Tell, Failure> {
-        let key = parse(key)?;
-        match self.blobs.put(key.as_ref(), body).await {
-            Ok(()) => Ok(Tell::Done),
-            Err(ContentError::Denied(why)) => Err(Failure::Denied(why)),
-            Err(error) => Err(Failure::Unreachable(error.to_string())),
-        }
+        self.blobs.put(parse(key)?.as_ref(), body).await.map_err(failure)?;
+        Ok(Tell::Done)
     }
 
     async fn read(&self, key: String, range: Option<(u64, u64)>) -> Result<(Tell, bytes::Bytes), Failure> {
-        let options = GetOptions {
-            range: range.map(|(start, end)| GetRange::Bounded(start..end)),
-            ..GetOptions::default()
-        };
-        let found = self.objects.get_opts(&parse(key)?, options).await.map_err(failure)?;
-        let (stat, range) = (told(&found.meta), found.range.clone());
+        let key = parse(key)?;
+        let found = self.blobs.begin(key.as_ref(), range.map(|(start, end)| start..end)).await;
+        let found = found.map_err(failure)?;
+        let (stat, range) = (told(&key, &found.meta), found.range.clone());
         if range.end.saturating_sub(range.start) > MOST_BLOB {
             return Err(Failure::Other(format!("more than {MOST_BLOB} bytes were asked for at once")));
         }
-        let bytes = found.bytes().await.map_err(failure)?;
+        let bytes = self.blobs.end(found).await.map_err(failure)?;
         Ok((Tell::Blob { stat, length: bytes.len() as u64, start: range.start }, bytes))
     }
 
     async fn stat(&self, key: String) -> Result<Tell, Failure> {
-        let meta = self.objects.head(&parse(key)?).await.map_err(failure)?;
-        Ok(Tell::Stat(told(&meta)))
+        let key = parse(key)?;
+        let meta = self.blobs.stat(key.as_ref()).await.map_err(failure)?;
+        Ok(Tell::Stat(told(&key, &meta)))
     }
 
     async fn delete(&self, key: String) -> Result<Tell, Failure> {
-        self.objects.delete(&parse(key)?).await.map_err(failure)?;
+        self.blobs.delete(parse(key)?.as_ref()).await.map_err(failure)?;
         Ok(Tell::Done)
     }
 
@@ -338,7 +333,8 @@ impl Gateway {
         let mut found = std::collections::BTreeMap::new();
         let mut more = false;
         while let Some(meta) = listed.next().await {
-            let stat = told(&meta.map_err(failure)?);
+            let meta = meta.map_err(|error| failure(fault(error)))?;
+            let stat = told(&meta.location, &meta);
             found.insert(stat.key.clone(), stat);
             if found.len() > MOST_LISTED {
                 found.pop_last();
@@ -405,15 +401,16 @@ fn parse(key: String) -> Result<Key, Failure> {
     Key::parse(&key).map_err(|error| Failure::Other(error.to_string()))
 }
 
-fn told(meta: &object_store::ObjectMeta) -> BlobStat {
-    let modified = meta.last_modified.timestamp();
-    BlobStat { key: meta.location.to_string(), size: meta.size, modified }
+fn told(key: &Key, meta: &object_store::ObjectMeta) -> BlobStat {
+    BlobStat { key: key.to_string(), size: meta.size, modified: meta.last_modified.timestamp() }
 }
 
-fn failure(error: object_store::Error) -> Failure {
+fn failure(error: ContentError) -> Failure {
     match error {
-        object_store::Error::NotFound { .. } => Failure::NotFound,
-
-        error => Failure::Unreachable(error.to_string()),
+        ContentError::Missing(_) => Failure::NotFound,
+        ContentError::Damaged(why) => Failure::Damaged(why),
+        ContentError::Denied(why) => Failure::Denied(why),
+        ContentError::Unreachable(why) => Failure::Unreachable(why),
+        error => Failure::Other(error.to_string()),
     }
 }
