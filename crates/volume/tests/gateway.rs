@@ -188,6 +188,46 @@ fn who_waits_is_woken() {
     });
 }
 
+/// The first eight of a node hold a thread, and the others look once, soon.
+#[test]
+fn a_node_that_waits_too_often_is_answered_soon() {
+    let served = Served::new();
+    let (client, _) = served.client(Role::Read, "desk");
+    let waited = || {
+        let begun = Instant::now();
+        (client.wait(Seq(0), Duration::from_secs(30)).unwrap(), begun.elapsed())
+    };
+    std::thread::scope(|scope| {
+        let waits: Vec<_> = (0..12).map(|_| scope.spawn(waited)).collect();
+        let soon = Instant::now() + Duration::from_secs(10);
+        while waits.iter().filter(|wait| wait.is_finished()).count() < 4 && Instant::now() < soon {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let (done, waiting): (Vec<_>, Vec<_>) = waits.into_iter().partition(|wait| wait.is_finished());
+        assert_eq!((done.len(), waiting.len()), (4, 8));
+        assert!(done.into_iter().all(|wait| !wait.join().unwrap().0));
+        let late = scope.spawn(waited);
+        std::thread::sleep(Duration::from_millis(300));
+        served.volume.meta.commit(&name("other"), 1, &[make(2, b"a")]).unwrap();
+        for wait in waiting.into_iter().chain([late]) {
+            assert!(wait.join().unwrap().0, "it hears of what comes");
+        }
+    });
+}
+
+#[test]
+fn no_more_is_asked_for_at_once_than_a_gateway_answers() {
+    let served = Served::new();
+    let (client, _) = served.client(Role::Read, "desk");
+    assert_eq!(client.get(&vec![ObjectId(2); 8192]).unwrap().len(), 8192);
+    let refused = client.get(&vec![ObjectId(2); 8193]).unwrap_err();
+    assert!(refused.to_string().contains("more than 8192"), "{refused}");
+    let history = client.history().unwrap();
+    let refused = history.objects_at(&vec![ObjectId(2); 8193], Seq(0)).unwrap_err();
+    assert!(refused.to_string().contains("more than 8192"), "{refused}");
+    assert_eq!(client.head().unwrap(), Seq(0));
+}
+
 #[test]
 fn roles_are_kept() {
     let served = Served::new();

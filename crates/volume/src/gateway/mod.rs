@@ -12,6 +12,7 @@ mod certificates;
 mod client;
 mod enrol;
 mod server;
+mod waits;
 mod wire;
 
 pub use blobs::Blobs;

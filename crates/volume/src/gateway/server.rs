@@ -18,6 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::book::{Book, BookError, Node};
+use super::waits::Waits;
 use super::wire::{
     Ask, AskPast, BlobStat, Failure, Greeting, MOST_BLOB, MOST_FRAME, MOST_GREETING, OLDEST, Tell, TellPast,
     VERSION, Welcome, Wish, receive, receive_bytes, send,
@@ -40,7 +41,9 @@ const REQUEST_TIME: Duration = Duration::from_secs(120);
 const IDLE_TIME: Duration = Duration::from_secs(600);
 /// The longest wait for news in one request.
 const MOST_WAIT: Duration = Duration::from_secs(60);
-/// Objects or entries in one answer; the bytes of an answer are bounded besides.
+/// The same while enough others wait.
+const MOST_UNWOKEN: Duration = Duration::from_secs(1);
+/// Objects or entries that are asked for, or in one answer; the bytes of an answer are bounded besides.
 const MOST_ITEMS: u32 = 8192;
 /// Stored objects in one list.
 const MOST_LISTED: usize = 1000;
@@ -58,6 +61,7 @@ pub struct Gateway {
     hides_names: bool,
     book: Arc<Book>,
     acceptor: TlsAcceptor,
+    waits: Arc<Waits>,
 }
 
 impl Gateway {
@@ -77,6 +81,7 @@ impl Gateway {
             hides_names: volume.described.hides_names,
             book,
             acceptor,
+            waits: Arc::default(),
         })
     }
 
@@ -248,10 +253,25 @@ impl Gateway {
         Ok(())
     }
 
-    async fn metadata(&self, node: &Node, ask: Ask) -> io::Result<Result<Tell, Failure>> {
+    async fn metadata(&self, node: &Node, mut ask: Ask) -> io::Result<Result<Tell, Failure>> {
+        if ask.count() > MOST_ITEMS as usize {
+            return Ok(Err(Failure::Other(format!("more than {MOST_ITEMS} things were asked for at once"))));
+        }
+        let mut waiting = None;
+        if let Some(milliseconds) = ask.waits() {
+            waiting = self.waits.begin(&node.name);
+            if waiting.is_none() {
+                // Without a thread nobody is woken: there is one look at the end.
+                let at_most = Duration::from_millis((*milliseconds).into()).min(MOST_UNWOKEN);
+                tokio::time::sleep(at_most).await;
+                *milliseconds = 0;
+            }
+        }
         let (meta, name) = (self.meta.clone(), node.name.clone());
         let hides_names = self.hides_names;
         let done = blocking(move || {
+            // The thread may outlast its session.
+            let _waiting = waiting;
             Ok(match ask {
                 Ask::Head => Tell::Head(meta.head()?),
                 Ask::Commit { items, .. }

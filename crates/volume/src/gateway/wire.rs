@@ -177,6 +177,23 @@ pub(super) enum TellPast {
 }
 
 impl Ask {
+    /// How long it is to wait: milliseconds.
+    pub(super) fn waits(&mut self) -> Option<&mut u32> {
+        match self {
+            Self::Wait { milliseconds, .. } | Self::WaitLease { milliseconds, .. } => Some(milliseconds),
+            _ => None,
+        }
+    }
+
+    /// How much is asked for, where the node names each.
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::Get(ids) | Self::Past(AskPast::Objects(ids, _)) => ids.len(),
+            Self::Places(chunks) | Self::Known(chunks) => chunks.len(),
+            _ => 0,
+        }
+    }
+
     /// What a node has to be for it.
     pub(super) fn needs(&self) -> Role {
         match self {
