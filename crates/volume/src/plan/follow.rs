@@ -250,8 +250,11 @@ fn lose_names(
 fn gain_names(draft: &mut Draft<'_>, touched: &Touched, deleted_here: &BTreeSet<Num>) -> Planning {
     let mut gained = Vec::new();
     for (at, before) in &touched.links {
+        // Where this node had put it, it was before others did anything: see `make_way`.
+        let was_there = |child| touched.children.get(&child).is_some_and(|(_, base)| base.contains(at));
         if let Some((child, _)) = draft.base_link(at)?
             && Some(child) != *before
+            && !was_there(child)
         {
             gained.push((depth(draft, at.parent)?, at.clone()));
         }

@@ -282,10 +282,12 @@ fn nothing_is_lost_whatever_happens() {
 /// together one was left out (15083); directories that are sides of conflicts in each other fell together (28714); one was moved
 /// into another that was to leave it and could not (35390); one that lost its name to the store was taken to be below itself
 /// by a conflict (58487); commits that had been read were done once more with the whole tree (103243); what goes back to where the
-/// store has it was asked for its way while it was still in a side below itself (124046).
+/// store has it was asked for its way while it was still in a side below itself (124046). A directory that this node had moved,
+/// and had moved back since, came in at the other place too, with the whole tree (226518).
 #[test]
 fn what_was_found_stays_mended() {
     for seed in [7655, 8455, 9078, 14349, 15083, 28714, 35390, 58487, 103_243, 124_046] {
         run(seed).unwrap_or_else(|error| panic!("SEED={seed}: {error}"));
     }
+    run_all(226_518).unwrap_or_else(|error| panic!("SEED=226518: {error}"));
 }
