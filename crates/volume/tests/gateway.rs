@@ -15,8 +15,10 @@ use shunt_volume::gateway::{
 };
 use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq, VolumeName};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
+use shunt_volume::replica::{New, Options as ReplicaOptions, ROOT, Replica, ReplicaSite};
 use shunt_volume::store::address::{self, MetaAddress, Options, Volume};
 use shunt_volume::store::{Item, MetaStore as _, Mutation, Precondition, Refused, StoreError};
+use shunt_volume::sync::Synchroniser;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -154,6 +156,41 @@ fn nodes_commit_under_their_own_name() {
     assert_eq!(client.head().unwrap(), Seq(2));
     assert_eq!(client.scan(ObjectId(0), 10).unwrap(), served.volume.meta.scan(ObjectId(0), 10).unwrap());
     assert_eq!(client.get(&[ObjectId(2), ObjectId(9)]).unwrap()[1], None);
+}
+
+/// 35 MiB of attributes, of which a message has room for 32: sent, and read by a node that comes after.
+#[test]
+fn what_is_too_long_for_a_message_goes_in_several() {
+    let served = Served::new();
+    let machine = |node: &str| {
+        let client = Arc::new(served.client(Role::Write, node).0);
+        let options = ReplicaOptions { background: false, ..ReplicaOptions::new("team", name(node)) };
+        let replica = Arc::new(Replica::open(&served.place.path().join(node), options).unwrap());
+        let site = ReplicaSite::new(replica.clone(), client.clone(), served.volume.content.clone());
+        (replica, Synchroniser::new(site, client.clone(), name(node), rand::random::<u128>), client)
+    };
+    let (desk, mut sending, client) = machine("desk");
+    let value = vec![b'x'; 65_536];
+    for n in 0..560 {
+        let new = New { kind: Kind::Regular, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" };
+        let num = desk.make(ROOT, n.to_string().as_bytes(), new).unwrap().num;
+        desk.set_xattr(num, b"user.large", Some(&value), None).unwrap();
+    }
+    while sending.step().unwrap().sent > 0 {}
+    assert_eq!(desk.pending_count().unwrap(), 0);
+    let whole = served.volume.meta.log_since(Seq(0), 8192).unwrap();
+    assert!(client.log_since(Seq(0), 8192).unwrap() == whole);
+    let (mut objects, mut from) = (0, Some(ObjectId(0)));
+    while let Some(at) = from {
+        let page = client.scan(at, 8192).unwrap();
+        objects += page.objects.len();
+        from = page.next;
+    }
+    assert_eq!(objects, 561);
+    let (lap, mut reading, _) = machine("lap");
+    while reading.step().unwrap().received > 0 {}
+    let last = lap.lookup(ROOT, b"559").unwrap().num;
+    assert_eq!(lap.xattr(last, b"user.large").unwrap(), value);
 }
 
 #[test]

@@ -315,9 +315,20 @@ impl MetaStore for Client {
     }
 
     fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
-        match self.ask(&Ask::LogSince { after, most: most.try_into().unwrap_or(u32::MAX) }, TIME)? {
-            Tell::Log(entries) => Ok(entries),
-            _ => Err(astray()),
+        let (mut all, wanted) = (Vec::new(), most);
+        loop {
+            let after = all.last().map_or(after, |entry: &Entry| entry.seq);
+            let most = (wanted - all.len()).try_into().unwrap_or(u32::MAX);
+            let (entries, is_part) = match self.ask(&Ask::LogSince { after, most }, TIME)? {
+                Tell::Log(entries) => (entries, false),
+                Tell::LogPart(entries) => (entries, true),
+                _ => return Err(astray()),
+            };
+            let is_end = !is_part || entries.is_empty();
+            all.extend(entries);
+            if is_end || all.len() >= wanted {
+                return Ok(all);
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use object_store::ObjectStore;
 use object_store::path::Path as Key;
+use serde::Serialize;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -29,7 +30,7 @@ use crate::silence::end_when_silent;
 use crate::store::address::Volume;
 use crate::store::history::seq_at;
 use crate::store::values::is_too_long;
-use crate::store::{MetaStore, StoreError};
+use crate::store::{MetaStore, StoreError, code};
 
 /// Connections at once; others wait to be accepted.
 const MOST_CONNECTIONS: usize = 4096;
@@ -281,9 +282,14 @@ impl Gateway {
                 }
                 Ask::Commit { token, items } => Tell::Committed(meta.commit(&name, token, &items)?),
                 Ask::Get(ids) => Tell::Objects(meta.get(&ids)?),
-                Ask::Scan { from, most } => Tell::Page(meta.scan(from, most.min(MOST_ITEMS) as usize)?),
+                Ask::Scan { from, most } => {
+                    Tell::Page(fitting(most, |most| meta.scan(from, most), |page| page.objects.len())?.0)
+                }
                 Ask::LogSince { after, most } => {
-                    Tell::Log(meta.log_since(after, most.min(MOST_ITEMS) as usize)?)
+                    match fitting(most, |most| meta.log_since(after, most), Vec::len)? {
+                        (entries, true) => Tell::Log(entries),
+                        (entries, false) => Tell::LogPart(entries),
+                    }
                 }
                 Ask::Places(chunks) => Tell::Places(meta.places(&chunks)?),
                 Ask::Known(chunks) => Tell::Known(meta.known(&chunks)?),
@@ -362,6 +368,25 @@ impl Gateway {
             }
         }
         Ok(Tell::Blobs { found: found.into_values().collect(), more })
+    }
+}
+
+/// What was asked for, or a first part of it that is not too long for a message; whether it is not a part.
+fn fitting<T: Serialize>(
+    most: u32,
+    ask: impl Fn(usize) -> Result<T, StoreError>,
+    count: impl Fn(&T) -> usize,
+) -> Result<(T, bool), StoreError> {
+    let asked = most.min(MOST_ITEMS) as usize;
+    let mut most = asked;
+    loop {
+        let answer = ask(most)?;
+        let (length, count) = (code::encode(&answer).len(), count(&answer));
+        if count <= 1 || length <= MOST_FRAME / 2 {
+            return Ok((answer, most == asked));
+        }
+        // By their mean length, and at most half.
+        most = (count / 2).min(count * (MOST_FRAME / 2) / length).max(1);
     }
 }
 

@@ -240,6 +240,8 @@ pub(super) enum Tell {
     Failed(Failure),
     Leases(LeaseTold),
     Past(TellPast),
+    /// Fewer than were asked for, as more are too long for a message: there may be others after them.
+    LogPart(Vec<Entry>),
 }
 
 #[derive(Debug, Serialize, Deserialize)]

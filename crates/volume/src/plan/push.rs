@@ -7,7 +7,12 @@ use crate::object::{ChunkId, Content, Field, Kind, LinkName, Object, Stored};
 use crate::plan::draft::{DEEPEST, Planning};
 use crate::plan::fields::differing;
 use crate::plan::{At, Num, PlanError, ROOT, Tree, Trees};
-use crate::store::{Item, Mutation, Place, Precondition};
+use crate::store::{Item, Mutation, Place, Precondition, code};
+
+/// Of commits that are planned together: they go in one message.
+const MOST_BYTES: u64 = 8 << 20;
+/// For so many bytes of a file there is about one in its commit, which says where they are.
+const CONTENT_OF_A_BYTE: u64 = 8192;
 
 /// What may differ from what was agreed on, in the order in which it was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -35,7 +40,7 @@ pub struct Planned {
     pub same: Vec<Num>,
 }
 
-/// Plans at most about `most` commits. `send` brings the content of a file into the store of contents; it answers `None`
+/// Plans at most about `most` commits, and about 8 MiB of them. `send` brings the content of a file into the store of contents; it answers `None`
 /// for one that cannot go now.
 ///
 /// A change of names is one commit with all that it needs to make sense: both ends of a move, what was replaced by it.
@@ -58,6 +63,7 @@ pub fn push<'a>(
         leaving: BTreeSet::new(),
         waiting: Vec::new(),
         planned: Planned::default(),
+        bytes: 0,
     };
     for at in &todo.names {
         if pushing.is_full() {
@@ -110,6 +116,8 @@ struct Pushing<'a> {
     /// Names that could not go without others that go, too.
     waiting: Vec<BTreeSet<At>>,
     planned: Planned,
+    /// That these commits take in a message, about.
+    bytes: u64,
 }
 
 /// A name that differs.
@@ -128,7 +136,18 @@ enum Waits {
 
 impl Pushing<'_> {
     fn is_full(&self) -> bool {
-        self.planned.items.len() >= self.most
+        self.planned.items.len() >= self.most || self.bytes >= MOST_BYTES
+    }
+
+    fn plan(&mut self, item: Item) {
+        let content = |change: &Mutation| match change {
+            Mutation::Make(object) => object.content.size,
+            Mutation::SetContent(_, content, _) => content.size,
+            _ => 0,
+        };
+        let contents: u64 = item.change.iter().map(content).sum();
+        self.bytes += code::encode(&item).len() as u64 + contents / CONTENT_OF_A_BYTE;
+        self.planned.items.push(item);
     }
 
     fn differing(&self, at: &At) -> Planning<Option<Differing>> {
@@ -164,7 +183,7 @@ impl Pushing<'_> {
         let fits = self.empties(&changes, &objects)? && !self.is_circle(&changes)?;
         match if fits { self.item(&changes, &objects)? } else { Err(Waits::ForOthers) } {
             Ok(item) => {
-                self.planned.items.push(item);
+                self.plan(item);
                 self.going.extend(changes.into_keys());
             }
             Err(Waits::ForOthers) => self.waiting.push(changes.into_keys().collect()),
@@ -483,7 +502,7 @@ impl Pushing<'_> {
             item.change.push(change);
         }
         if !item.change.is_empty() {
-            self.planned.items.push(item);
+            self.plan(item);
         }
         Ok(())
     }
