@@ -28,6 +28,14 @@ impl Progress {
             let _ = write!(stderr(), "\r{so_far}\x1b[K");
         }
     }
+
+    /// It is done. The line stays.
+    pub fn end(&self, total: impl Display) {
+        if let Some(shown) = &self.shown {
+            *shown.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            let _ = writeln!(stderr(), "\r{total}\x1b[K");
+        }
+    }
 }
 
 impl Drop for Progress {

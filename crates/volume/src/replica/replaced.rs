@@ -92,6 +92,7 @@ impl Replica {
             Ok(found)
         })
     }
+
     /// Has what files held before go, the oldest first, where it takes more than the cache's limit or the disk has room for.
     pub(super) fn let_go_of_before(&self, limit: Option<u64>) {
         if self.inner.core.lock().replaced.kept.is_empty() {

@@ -89,6 +89,7 @@ impl<'a> Extraction<'a> {
                 finish(&directory.fd, &directory.inode);
             }
         }
+        self.progress.end(self.so_far());
         Ok(())
     }
 
@@ -240,7 +241,12 @@ impl<'a> Extraction<'a> {
     }
 
     fn show(&self) {
-        self.progress.show(format_args!("{} files, {}", self.files, bytes(self.bytes)));
+        self.progress.show(self.so_far());
+    }
+
+    fn so_far(&self) -> impl std::fmt::Display {
+        let (files, length) = (self.files, self.bytes);
+        std::fmt::from_fn(move |f| write!(f, "{files} files, {}", bytes(length)))
     }
 }
 
