@@ -17,7 +17,7 @@ use crate::image::Names;
 use crate::job;
 use crate::model::{Row, Sample, Unit};
 use crate::mounted;
-use crate::peer::Peer;
+use crate::peer::{Peer, UringSwitch};
 use crate::progress::say;
 use crate::requests::Counter;
 use crate::stage::{Setting, Stage};
@@ -31,6 +31,8 @@ pub const WORKLOAD: Workload = Workload {
 const NATIVE: &str = "native";
 const SHUNT: &str = "shunt";
 const MIRROR: &str = "mirror";
+/// The volume once more, with requests over io_uring.
+const URING: &str = "shunt-uring";
 
 /// What is done with names, of files that are empty, as bonnie++ has them, or hold 1 KiB; of the native rate, at least.
 const NAMES: [(&str, Step, Option<f64>); 6] = [
@@ -69,7 +71,7 @@ struct Mounted<'a> {
 }
 
 impl<'a> Mounted<'a> {
-    fn new(bench: &'a Bench) -> Result<Self> {
+    fn new(bench: &'a Bench, transport: &str) -> Result<Self> {
         let program = bench.programs.shunt.as_deref().context("no shunt")?;
         let home = bench.ground(Ground::Disk).join("volume");
         let mounted = Self { program, at: home.join("mnt"), home };
@@ -80,7 +82,7 @@ impl<'a> Mounted<'a> {
         };
         data(Command::new(program).args(["volume", "create", "bench"]))?;
         let mut command = Command::new(program);
-        command.args(["volume", "mount", "--daemon", "--node", "bench", "--cache"]);
+        command.args(["volume", "mount", "--daemon", "--transport", transport, "--node", "bench", "--cache"]);
         command.arg(mounted.home.join("cache")).arg("bench").arg(&mounted.at);
         data(&mut command)?;
         Ok(mounted)
@@ -120,8 +122,13 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         measure_chunks(bench, &mirror.root, MIRROR, &mut rows)?;
         measure_data(bench, &mirror.root, MIRROR, &mut rows)?;
         drop(mirror);
-        let mounted = Mounted::new(bench)?;
+        let mounted = Mounted::new(bench, "auto")?;
         measure(bench, &mounted.at, SHUNT, &mut rows)?;
+        drop(mounted);
+        if let Ok(_switch) = UringSwitch::on() {
+            let mounted = Mounted::new(bench, "uring")?;
+            measure_names(bench, &mounted.at, URING, &mut rows)?;
+        }
     }
     for row in &mut rows {
         row.finish(&bench.round_trips);
