@@ -414,7 +414,8 @@ impl Core {
             target: Arc::from(new.target),
             size: new.target.len() as u64,
             state: State::Complete,
-            maybe_dirty: false,
+            // It may be committed before it is opened to be written, and that is not committed then.
+            maybe_dirty: new.kind == Kind::Regular,
             links: 0,
             subdirs: 0,
             made: Seq(0),

@@ -222,7 +222,7 @@ fn open(
             // From now on the backing file has the time.
             set_modified(&file, node.modified)?;
         }
-        *mark = !node.maybe_dirty && node.made != Seq(0);
+        *mark = !node.maybe_dirty;
         node.maybe_dirty = true;
         core.touch(&mut node, Dirty::CONTENT)?;
         if truncate {

@@ -412,6 +412,21 @@ fn what_was_written_before_a_crash_is_a_change() {
 }
 
 #[test]
+fn what_was_written_to_a_new_file_before_a_crash_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = open(dir.path());
+    let file = replica.make(ROOT, b"f", new(Kind::Regular)).unwrap();
+    // Between the two, as it may be at any time.
+    replica.commit().unwrap();
+    let opened = replica.open_file(file.num, true, false).unwrap();
+    (&*opened.file).write_all(b"written").unwrap();
+    drop(replica);
+    let replica = open(dir.path());
+    assert_eq!(replica.get(file.num).unwrap().size, 7);
+    check(&replica);
+}
+
+#[test]
 fn one_at_a_time_has_it_open() {
     let directory = tempfile::tempdir().unwrap();
     let replica = open(directory.path());
