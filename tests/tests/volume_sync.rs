@@ -73,16 +73,21 @@ fn two_versions_show_as_a_directory_until_one_is_removed() {
 
 /// A gateway before a volume.
 struct Gateway<'a> {
-    volume: &'a Volume,
+    home: &'a Path,
     _serving: Ended,
 }
 
 impl<'a> Gateway<'a> {
     fn serve(volume: &'a Volume) -> Self {
-        let log = volume.aside().join("served");
+        Self::at(volume.aside())
+    }
+
+    /// Of this home: its volume, or what it joined.
+    fn at(home: &'a Path) -> Self {
+        let log = home.join("served");
         let serve = |words: &[&str]| {
-            let mut serve = binary::command(&["volume", "serve", "test"]);
-            serve.args(words).env("XDG_DATA_HOME", volume.aside()).env("HOME", volume.aside());
+            let mut serve = Self::command(home, &["serve", "test"]);
+            serve.args(words);
             let serve = serve.stdin(Stdio::null()).stdout(File::create(&log).unwrap()).spawn();
             let serving = Ended(serve.unwrap());
             soon(|| read(&log).contains("is served at "));
@@ -94,14 +99,18 @@ impl<'a> Gateway<'a> {
         let address =
             said.split("is served at ").nth(1).and_then(|rest| rest.split(',').next()).unwrap().to_owned();
         drop(serving);
-        Self { volume, _serving: serve(&["--listen", &address, "--address", &address]) }
+        Self { home, _serving: serve(&["--listen", &address, "--address", &address]) }
+    }
+
+    fn command(home: &Path, words: &[&str]) -> Command {
+        let mut command = binary::command(&["volume"]);
+        command.args(words).env("XDG_DATA_HOME", home).env("HOME", home).env_remove("XDG_CONFIG_HOME");
+        command
     }
 
     /// A command where it is.
     fn here(&self, words: &[&str]) -> Ran {
-        let mut command = binary::command(&["volume"]);
-        let home = self.volume.aside();
-        run(command.args(words).env("XDG_DATA_HOME", home).env("HOME", home))
+        run(&mut Self::command(self.home, words))
     }
 
     /// Has a machine of this home be a node.
@@ -141,6 +150,53 @@ fn a_machine_without_the_stores_goes_through_a_gateway() {
     fs::write(mount.at().join("file"), "not any more").unwrap();
     soon(|| mount.status()["reason"].as_str().is_some_and(|reason| reason.contains("not known here")));
     assert_eq!(read(&home.at().join("file")), "back");
+}
+
+/// Two machines behind a gateway that has no stores either.
+#[test]
+fn a_gateway_stands_before_machines_and_behind_another() {
+    needs_mount!();
+    let volume = Volume::new();
+    let front = Gateway::serve(&volume);
+    let (branch, desk, lamp) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    front.join("branch", "write", branch.path());
+    let refused =
+        run(&mut Gateway::command(branch.path(), &["serve", "test", "--listen", "127.0.0.1:0"])).fails();
+    assert!(
+        refused.contains("branch may write") && refused.contains("nodes role test branch gateway"),
+        "{refused}"
+    );
+    front.here(&["nodes", "role", "test", "branch", "gateway"]).ok();
+    let gateway = Gateway::at(branch.path());
+    gateway.join("desk", "write", desk.path());
+    gateway.join("lamp", "write", lamp.path());
+
+    let home = volume.mount_as("home");
+    let (desk, lamp) = (volume.mount_from("desk", desk.path()), volume.mount_from("lamp", lamp.path()));
+    let all = [&home, &desk, &lamp];
+    soon(|| all.iter().all(|mount| mount.status()["others"] == 2));
+    fs::write(home.at().join("file"), vec![5; 2 << 20]).unwrap();
+    soon(|| {
+        all.iter().all(|mount| fs::read(mount.at().join("file")).is_ok_and(|bytes| bytes == vec![5; 2 << 20]))
+    });
+    // Each knows what another closed, whichever way they are connected.
+    for (n, mount) in all.into_iter().enumerate() {
+        fs::write(mount.at().join("file"), n.to_string()).unwrap();
+        for other in all {
+            assert_eq!(read(&other.at().join("file")), n.to_string());
+        }
+    }
+    soon(|| all.iter().all(|mount| mount.status()["pending"] == 0));
+    let history = run(binary::command(&["volume", "history"]).arg(home.at().join("file"))).ok();
+    assert!(history.contains("desk") && history.contains("lamp") && !history.contains("branch"), "{history}");
+    // Each side of a conflict has the name of its machine.
+    desk.set_online(false);
+    fs::write(desk.at().join("file"), "of desk").unwrap();
+    fs::write(lamp.at().join("file"), "of lamp").unwrap();
+    soon(|| lamp.status()["pending"] == 0);
+    desk.set_online(true);
+    soon(|| names(&desk.at().join("file")) == ["desk", "lamp"]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use shunt_tests::Rng;
 
 use crate::net::Cut;
-use crate::world::{NODES, World};
+use crate::world::{GATES, NODES, World};
 
 /// What can be away, or bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ enum What {
     Node(usize),
     Network(usize),
     Line(usize),
-    Gateway,
+    Gateway(usize),
     Database,
     Objects,
     /// A node by its user's wish.
@@ -39,7 +39,7 @@ struct Fault {
 }
 
 /// What, how many tenths of a second it is well between two faults at most, and how many it is not.
-const ALL: [(What, usize, usize); 16] = [
+const ALL: [(What, usize, usize); 18] = [
     (What::Node(0), 120, 15),
     (What::Node(1), 120, 15),
     (What::Node(2), 120, 15),
@@ -50,12 +50,14 @@ const ALL: [(What, usize, usize); 16] = [
     (What::Line(0), 80, 40),
     (What::Line(1), 80, 40),
     (What::Line(2), 80, 40),
-    (What::Gateway, 150, 20),
+    (What::Gateway(0), 150, 20),
     (What::Database, 200, 30),
     (What::Objects, 200, 30),
     (What::Wish(0), 200, 50),
     (What::Wish(1), 200, 50),
     (What::Wish(2), 200, 50),
+    (What::Network(GATES[1]), 200, 40),
+    (What::Gateway(1), 150, 20),
 ];
 
 /// In some rounds a node leaves the stores alone from the beginning to the end, and is not killed: that one.
@@ -106,7 +108,9 @@ fn plan(seed: u64, number: usize, end: Duration) -> Vec<Fault> {
 pub fn run(world: &World, seed: u64, time: Duration) {
     let begun = Instant::now();
     thread::scope(|scope| {
-        for (number, (what, ..)) in ALL.into_iter().enumerate() {
+        for (number, (what, ..)) in
+            ALL.into_iter().enumerate().filter(|(_, (what, ..))| is_there(world, *what))
+        {
             scope.spawn(move || {
                 for fault in plan(seed, number, time) {
                     thread::sleep(fault.from.saturating_sub(begun.elapsed()));
@@ -118,6 +122,14 @@ pub fn run(world: &World, seed: u64, time: Duration) {
         }
         thread::sleep(time.saturating_sub(begun.elapsed()));
     });
+}
+
+fn is_there(world: &World, what: What) -> bool {
+    match what {
+        What::Network(machine) => world.has(machine),
+        What::Gateway(gate) => world.has(GATES[gate]),
+        _ => true,
+    }
 }
 
 fn begin(world: &World, what: What, how: How) {
@@ -141,8 +153,8 @@ fn begin(world: &World, what: What, how: How) {
             }
             counts.bad_lines.add(1);
         }
-        (What::Gateway, _) => {
-            world.kill_gateway();
+        (What::Gateway(gate), _) => {
+            world.kill_gateway(gate);
             counts.killed_gateways.add(1);
         }
         (What::Database, _) => {
@@ -168,7 +180,7 @@ fn end(world: &World, what: What, how: How) {
         (What::Node(n), _) => world.mount(n),
         (What::Network(n), How::Cut(cut)) => world.mend(n, cut),
         (What::Line(n), _) => world.weather(n).be_fair(),
-        (What::Gateway, _) => world.start_gateway(),
+        (What::Gateway(gate), _) => world.start_gateway(gate),
         (What::Database, _) => world.postgres().start_again(),
         (What::Objects, _) => world.s3().start_again(),
         (What::Wish(n), _) => world.set_online(n, true),

@@ -1,5 +1,5 @@
-//! A volume on three machines with networks of their own, which are cut, slow, and silent while users work; daemons, a
-//! gateway, PostgreSQL and an S3 server are killed. Then all is well again, and nothing that was synced may be lost, all
+//! A volume on three machines with networks of their own, which are cut, slow, and silent while users work; daemons,
+//! gateways, PostgreSQL and an S3 server are killed. Then all is well again, and nothing that was synced may be lost, all
 //! machines have to show the same, and the volume has to be sound.
 //!
 //! `make volume-soak TIME=30m` runs the long one, round after round.
@@ -47,7 +47,7 @@ fn round(world: &World, seed: u64, time: Duration) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
 
-/// After so many rounds the volume is another one.
+/// After so many rounds the volume is another one, and the other number of gateways is before it.
 const OF_A_WORLD: u64 = 8;
 
 /// Rounds of so long each, for so long in all. `good` hears of each that was.
@@ -57,7 +57,7 @@ fn rounds(first: u64, time: Duration, each: Duration, good: impl Fn(u64, &Counts
     let (begun, counts) = (Instant::now(), Arc::new(Counts::default()));
     let mut seed = first;
     loop {
-        let Some(world) = World::new(&counts) else {
+        let Some(world) = World::new(&counts, gateways(seed)) else {
             skip::skip("no PostgreSQL or versitygw (run tests/setup)");
             return;
         };
@@ -74,6 +74,10 @@ fn rounds(first: u64, time: Duration, each: Duration, good: impl Fn(u64, &Counts
     }
 }
 
+fn gateways(seed: u64) -> usize {
+    if (seed / OF_A_WORLD).is_multiple_of(2) { 1 } else { 2 }
+}
+
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
@@ -81,6 +85,12 @@ fn variable(name: &str) -> Option<u64> {
 #[test]
 fn a_round_loses_nothing() {
     rounds(1, Duration::ZERO, Duration::from_secs(8), |_, counts| println!("{counts}"));
+}
+
+/// The same with two gateways, one behind the other.
+#[test]
+fn a_round_behind_two_gateways_loses_nothing() {
+    rounds(OF_A_WORLD, Duration::ZERO, Duration::from_secs(8), |_, counts| println!("{counts}"));
 }
 
 /// `SEED` is the first, `SHUNT_SOAK_STATE` a file for the next one.

@@ -24,7 +24,7 @@ const OTHER: usize = 1;
 fn over_a_slow_line_comes_only_what_is_asked_for() {
     needs_mount!();
     needs_tools!("ip", "nft");
-    let Some(world) = World::new(&Arc::new(Counts::default())) else {
+    let Some(world) = World::new(&Arc::new(Counts::default()), 1) else {
         skip::skip("no PostgreSQL or versitygw (run tests/setup)");
         return;
     };

@@ -11,7 +11,7 @@ use shunt_tests::{needs_mount, needs_tools, skip};
 
 use crate::counts::Counts;
 use crate::net::Cut;
-use crate::world::{NODES, World};
+use crate::world::{GATES, NODES, World};
 
 /// Until all is as it should be.
 const MOST: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ fn fails(path: &Path, in_time: Duration) {
 fn who_asks_over_a_silent_line_is_told_so() {
     needs_mount!();
     needs_tools!("ip", "nft");
-    let Some(world) = World::new(&Arc::new(Counts::default())) else {
+    let Some(world) = World::new(&Arc::new(Counts::default()), 1) else {
         skip::skip("no PostgreSQL or versitygw (run tests/setup)");
         return;
     };
@@ -72,5 +72,31 @@ fn who_asks_over_a_silent_line_is_told_so() {
     for n in THEY {
         assert!(fs::read(world.nodes[n].work().join("second")).unwrap() == bytes, "{}", NODES[n]);
     }
+    world.look_after();
+}
+
+/// The line between two gateways.
+#[test]
+fn who_asks_a_gateway_over_a_silent_line_is_told_so() {
+    needs_mount!();
+    needs_tools!("ip", "nft");
+    let Some(world) = World::new(&Arc::new(Counts::default()), 2) else {
+        skip::skip("no PostgreSQL or versitygw (run tests/setup)");
+        return;
+    };
+    let node = &world.nodes[THEY[1]];
+    for name in ["first", "second"] {
+        fs::write(world.nodes[0].work().join(name), vec![7; SIZE]).unwrap();
+    }
+    let is_there = || fs::metadata(node.work().join("second")).is_ok_and(|file| file.len() == SIZE as u64);
+    assert!(within(MOST, is_there), "the files do not come");
+    world.cut(GATES[0], Cut::Drops);
+    fails(&node.work().join("first"), FIRST);
+    let is_known = || node.status()["state"] == "unreachable";
+    assert!(within(MOST, is_known), "{}", node.status());
+    fails(&node.work().join("second"), AT_ONCE);
+    world.mend(GATES[0], Cut::Drops);
+    assert!(within(MOST, || node.status()["state"] == "online"), "{}", node.status());
+    assert!(fs::read(node.work().join("second")).unwrap() == vec![7; SIZE]);
     world.look_after();
 }

@@ -1,4 +1,4 @@
-//! The machines: servers, a gateway, and three nodes of one volume.
+//! The machines: servers, a gateway, perhaps another one behind it, and three nodes of one volume.
 
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,11 +20,13 @@ use crate::ledger::Ledger;
 use crate::net::{Cut, Machine, Net};
 use crate::proxy::{Weather, pass};
 
-/// The last goes through the gateway, the others to the stores.
+/// The last goes through the gateway, the others to the stores. In a world with two gateways it goes through both.
 pub const NODES: [&str; 3] = ["ant", "bee", "cat"];
 const ROLES: [&[&str]; 3] = [&["--role", "complete"], &["--cache-size", "4M"], &[]];
 const AWAY: usize = 2;
-const GATEWAY: usize = 3;
+/// The machines of the gateways: that before the stores, and that behind it.
+pub const GATES: [usize; 2] = [3, 4];
+const GATE_NAMES: [&str; 2] = ["gateway", "branch"];
 const GATE_PORT: u16 = 7070;
 /// In it is all that users do: where nothing is mounted, it is not there.
 const WORK: &str = "work";
@@ -43,7 +45,8 @@ pub struct World {
     postgres_port: u16,
     s3: Mutex<S3>,
     s3_port: u16,
-    gateway: Mutex<Option<Child>>,
+    /// As many as there are in this world.
+    gateways: Vec<Mutex<Option<Child>>>,
     dir: TempDir,
 }
 
@@ -85,18 +88,19 @@ fn home(ip: impl Into<IpAddr>, port: u16) -> SocketAddr {
 
 impl World {
     /// Without what such a world needs there is none.
-    pub fn new(counts: &Arc<Counts>) -> Option<Self> {
+    pub fn new(counts: &Arc<Counts>, gateways: usize) -> Option<Self> {
         let (postgres, s3) = (Postgres::start(false)?, S3::start()?);
         let dir = temp_dir();
         let (host, hub) = (Net::here(), Net::new());
-        let machines: Vec<Machine> = (1..=4).map(|number| Machine::new(&hub, number)).collect();
+        let machines: Vec<Machine> = (1..=5).map(|number| Machine::new(&hub, number)).collect();
         let weather: Vec<Arc<Weather>> = machines.iter().map(|_| Arc::default()).collect();
         for (n, machine) in machines.iter().enumerate() {
             let pass = |port: u16, net: &Net, to: SocketAddr| {
                 pass((&hub, home(machine.hub_address(), port)), (net, to), &weather[n]);
             };
-            if n == AWAY {
-                pass(GATE_PORT, &hub, home(machines[GATEWAY].address(), GATE_PORT));
+            let through = if n == AWAY { GATES[gateways - 1] } else { GATES[0] };
+            if n == AWAY || n == GATES[1] {
+                pass(GATE_PORT, &hub, home(machines[through].address(), GATE_PORT));
             } else {
                 pass(postgres.port(), &host, home(Ipv4Addr::LOCALHOST, postgres.port()));
                 pass(s3.port(), &host, home(Ipv4Addr::LOCALHOST, s3.port()));
@@ -120,7 +124,7 @@ impl World {
             postgres: Mutex::new(postgres),
             s3_port: s3.port(),
             s3: Mutex::new(s3),
-            gateway: Mutex::default(),
+            gateways: (0..gateways).map(|_| Mutex::default()).collect(),
             dir,
         };
         world.begin();
@@ -130,12 +134,12 @@ impl World {
     fn begin(&self) {
         let bucket = "s3://bucket/team";
         run(self.on_host(&["create", "--data", bucket]).arg("team")).ok();
-        self.start_gateway();
-        let book = self.path("book");
-        let token = run(binary::command(&["volume", "invite", "team", "--book"]).arg(book)).ok();
-        let mut join = binary::command(&["volume", "join", "--node", NODES[AWAY], token.trim()]);
-        join.env("HOME", self.path("home-cat")).env_remove("XDG_CONFIG_HOME");
-        self.machines[AWAY].net().within(|| run(&mut join)).ok();
+        self.start_gateway(0);
+        for gate in 1..self.gateways.len() {
+            self.join(GATES[gate], GATE_NAMES[gate], gate - 1, "gateway");
+            self.start_gateway(gate);
+        }
+        self.join(AWAY, NODES[AWAY], self.gateways.len() - 1, "write");
         for (n, node) in self.nodes.iter().enumerate() {
             fs::create_dir(node.at()).expect("mkdir");
             self.mount(n);
@@ -143,6 +147,24 @@ impl World {
         fs::create_dir(self.nodes[0].work()).expect("mkdir");
         let come = || self.nodes.iter().all(|node| node.work().exists());
         assert!(within(START, come), "a directory does not come to all");
+    }
+
+    /// Has a machine be a node of a gateway.
+    fn join(&self, machine: usize, name: &str, gate: usize, role: &str) {
+        let mut invite = binary::command(&["volume", "invite", "team", "--role", role, "--book"]);
+        let token = run(invite.arg(self.book(gate))).ok();
+        let mut join = binary::command(&["volume", "join", "--node", name, token.trim()]);
+        join.env("HOME", self.path(&format!("home-{name}"))).env_remove("XDG_CONFIG_HOME");
+        self.machines[machine].net().within(|| run(&mut join)).ok();
+    }
+
+    fn book(&self, gate: usize) -> PathBuf {
+        self.path(&format!("book-{}", GATE_NAMES[gate]))
+    }
+
+    /// Whether this world has a machine, and uses it.
+    pub fn has(&self, machine: usize) -> bool {
+        machine < GATES[0] + self.gateways.len()
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -153,15 +175,15 @@ impl World {
     fn command(&self, words: &[&str], machine: Option<usize>) -> Command {
         let mut command = binary::command(&["volume"]);
         let ip = machine.map_or(Ipv4Addr::LOCALHOST, |n| self.machines[n].hub_address());
-        let home =
-            self.path(&format!("home-{}", machine.map_or("host", |n| NODES.get(n).unwrap_or(&"gateway"))));
+        let name = |n: usize| NODES.get(n).copied().unwrap_or_else(|| GATE_NAMES[n - GATES[0]]);
+        let home = self.path(&format!("home-{}", machine.map_or("host", name)));
         for variable in ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "SHUNT_VOLUME_META"] {
             command.env_remove(variable);
         }
         command.args(words).env("HOME", home).env("AWS_REGION", "us-east-1");
         command.env("AWS_ENDPOINT_URL", format!("http://{ip}:{}", self.s3_port));
         command.env("AWS_ACCESS_KEY_ID", S3::KEYS.0).env("AWS_SECRET_ACCESS_KEY", S3::KEYS.1);
-        if machine != Some(AWAY) {
+        if machine != Some(AWAY) && machine != Some(GATES[1]) {
             let port = self.postgres_port;
             command.args(["--meta", &format!("postgres://postgres@{ip}:{port}/postgres")]);
         }
@@ -229,20 +251,21 @@ impl World {
     }
 
     /// One that is there, or is started.
-    pub fn start_gateway(&self) {
-        let mut gateway = lock(&self.gateway);
-        let machine = &self.machines[GATEWAY];
+    pub fn start_gateway(&self, gate: usize) {
+        let mut gateway = lock(&self.gateways[gate]);
+        let name = GATE_NAMES[gate];
+        let client = if gate + 1 == self.gateways.len() { AWAY } else { GATES[gate + 1] };
         let (listen, address) = (
-            home(machine.address(), GATE_PORT).to_string(),
-            home(self.machines[AWAY].hub_address(), GATE_PORT).to_string(),
+            home(self.machines[GATES[gate]].address(), GATE_PORT).to_string(),
+            home(self.machines[client].hub_address(), GATE_PORT).to_string(),
         );
         let began = within(START, || {
             let words = ["serve", "team", "--listen", &listen, "--address", &address];
-            let before = self.said("gateway").matches("is served at").count();
-            let mut command = self.command(&words, Some(GATEWAY));
-            command.arg("--book").arg(self.path("book"));
-            let mut child = self.start(GATEWAY, "gateway", &mut command);
-            let served = || self.said("gateway").matches("is served at").count() > before;
+            let before = self.said(name).matches("is served at").count();
+            let mut command = self.command(&words, Some(GATES[gate]));
+            command.arg("--book").arg(self.book(gate));
+            let mut child = self.start(GATES[gate], name, &mut command);
+            let served = || self.said(name).matches("is served at").count() > before;
             // Without its store it does not begin.
             within(START, || served() || !matches!(child.try_wait(), Ok(None)));
             let is_served = served();
@@ -250,15 +273,16 @@ impl World {
             is_served
         });
         if !began {
-            self.note(format!("the gateway does not begin: {}", self.last_words("gateway")));
+            self.note(format!("the {name} does not begin: {}", self.last_words(name)));
         }
     }
 
-    pub fn kill_gateway(&self) {
-        self.tell(format_args!("the gateway is killed"));
-        if let Some(mut gateway) = lock(&self.gateway).take() {
+    pub fn kill_gateway(&self, gate: usize) {
+        let name = GATE_NAMES[gate];
+        self.tell(format_args!("the {name} is killed"));
+        if let Some(mut gateway) = lock(&self.gateways[gate]).take() {
             if let Ok(Some(status)) = gateway.try_wait() {
-                self.note(format!("the gateway ended by itself: {status}: {}", self.last_words("gateway")));
+                self.note(format!("the {name} ended by itself: {status}: {}", self.last_words(name)));
             }
             let _ = (gateway.kill(), gateway.wait());
         }
@@ -320,7 +344,7 @@ impl World {
                 self.note(format!("{} ended by itself: {}", node.name, self.last_words(node.name)));
             }
         }
-        for name in NODES.into_iter().chain(["gateway"]) {
+        for name in NODES.into_iter().chain(GATE_NAMES) {
             if let Some(line) = self.said(name).lines().find(|line| line.contains("panicked")) {
                 self.note(format!("{name} panicked: {line}"));
             }
@@ -343,7 +367,7 @@ impl Drop for World {
                 run_for(10, binary::command(&["umount"]).arg(node.at()));
             }
         }
-        for child in self.nodes.iter().map(|node| &node.daemon).chain([&self.gateway]) {
+        for child in self.nodes.iter().map(|node| &node.daemon).chain(&self.gateways) {
             if let Some(mut child) = lock(child).take() {
                 let _ = (child.kill(), child.wait());
             }

@@ -12,7 +12,11 @@ const SERVE_EXAMPLES: &str = "\
 Examples:
   shunt volume serve notes --listen 0.0.0.0:7070 --address gate.example:7070
   shunt volume invite notes                      prints a token for one machine, good for a day
-  shunt volume join TOKEN                        there; then `shunt volume mount notes /mnt/notes`";
+  shunt volume join TOKEN                        there; then `shunt volume mount notes /mnt/notes`
+
+A machine that joined with the role `gateway` may serve others too, without the stores:
+  shunt volume invite notes --role gateway
+  shunt volume serve notes                       there, after `shunt volume join TOKEN`";
 
 /// Which volume, for the machine that serves it.
 #[derive(Args, Clone, Debug)]
@@ -33,7 +37,8 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub served: ServedArgs,
 
-    /// Where the metadata of the volume are, as it was made [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
+    /// Where the metadata of the volume are, as it was made [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME, or where that
+    /// is not, the gateway that this machine joined]
     #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
     pub meta: Option<String>,
 
@@ -54,7 +59,8 @@ pub struct InviteArgs {
     #[command(flatten)]
     pub served: ServedArgs,
 
-    /// What the node may do: read, write, or admin (which removes contents that nothing speaks of)
+    /// What the node may do: read, write, admin (which removes contents that nothing speaks of), or gateway (all that,
+    /// and serve nodes of its own)
     #[arg(long, value_name = "ROLE", default_value = "write")]
     pub role: Role,
 
@@ -95,7 +101,7 @@ pub enum NodesCommand {
         /// The node
         #[arg(value_name = "NODE")]
         node: NodeName,
-        /// read, write or admin
+        /// read, write, admin or gateway
         #[arg(value_name = "ROLE")]
         role: Role,
     },

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,9 +15,6 @@ use object_store::{
 
 use super::client::{Connections, NoAnswer};
 use super::wire::{Ask, BlobStat, Failure, Tell};
-
-/// For one object: 64 MiB over a slow link.
-const TIME: Duration = Duration::from_secs(300);
 
 /// What a gateway keeps of contents, as an object store. Objects are small enough to be put at once, and are never
 /// copied or written over: putting one that is there leaves it as it is.
@@ -36,7 +32,7 @@ impl Blobs {
             _ => String::new(),
         };
         let generic = |source| Error::Generic { store: "gateway", source };
-        self.0.ask(&ask, body, TIME).await.map_err(|error| match error {
+        self.0.ask(&ask, body).await.map_err(|error| match error {
             NoAnswer::Failed(Failure::NotFound) => Error::NotFound { path: key, source: "not found".into() },
 
             NoAnswer::Failed(Failure::Denied(why)) => {
@@ -50,6 +46,29 @@ impl Blobs {
             }
             NoAnswer::Io(error) => generic(Box::new(error)),
         })
+    }
+}
+
+impl Blobs {
+    fn list_behind(
+        &self,
+        prefix: Option<&Key>,
+        after: Option<&Key>,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (blobs, prefix) = (self.clone(), prefix.map(Key::to_string));
+        // `Some(None)`: from the beginning.
+        stream::try_unfold(Some(after.map(Key::to_string)), move |place: Option<Option<String>>| {
+            let (blobs, prefix) = (blobs.clone(), prefix.clone());
+            async move {
+                let Some(after) = place else { return Ok(None) };
+                let (tell, _) = blobs.ask(Ask::ListBlobs { prefix, after }, &[]).await?;
+                let Tell::Blobs { found, more } = tell else { return Err(astray()) };
+                let next = found.last().filter(|_| more).map(|last| Some(last.key.clone()));
+                Ok(Some((stream::iter(found.into_iter().map(meta)), next)))
+            }
+        })
+        .try_flatten()
+        .boxed()
     }
 }
 
@@ -130,20 +149,11 @@ impl ObjectStore for Blobs {
     }
 
     fn list(&self, prefix: Option<&Key>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let (blobs, prefix) = (self.clone(), prefix.map(Key::to_string));
-        // `Some(None)`: from the beginning.
-        stream::try_unfold(Some(None), move |place: Option<Option<String>>| {
-            let (blobs, prefix) = (blobs.clone(), prefix.clone());
-            async move {
-                let Some(after) = place else { return Ok(None) };
-                let (tell, _) = blobs.ask(Ask::ListBlobs { prefix, after }, &[]).await?;
-                let Tell::Blobs { found, more } = tell else { return Err(astray()) };
-                let next = found.last().filter(|_| more).map(|last| Some(last.key.clone()));
-                Ok(Some((stream::iter(found.into_iter().map(meta)), next)))
-            }
-        })
-        .try_flatten()
-        .boxed()
+        self.list_behind(prefix, None)
+    }
+
+    fn list_with_offset(&self, prefix: Option<&Key>, after: &Key) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.list_behind(prefix, Some(after))
     }
 
     async fn list_with_delimiter(&self, _prefix: Option<&Key>) -> Result<ListResult> {

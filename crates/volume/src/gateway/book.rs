@@ -191,6 +191,13 @@ impl Book {
         Ok(found)
     }
 
+    /// Whether there is a node of this name.
+    pub(super) fn knows(&self, name: &NodeName) -> Result<bool, BookError> {
+        let database = self.database.lock();
+        let mut query = database.prepare_cached("SELECT 1 FROM node WHERE name = ?")?;
+        Ok(query.exists([name.as_str()])?)
+    }
+
     /// All nodes, by name.
     ///
     /// # Errors

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
-use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
 
@@ -17,7 +15,7 @@ use super::certificates::BadCertificate;
 use super::enrol::{Credentials, greet};
 use super::wire::{
     Ask, AskPast, Failure, MOST_BLOB, MOST_FRAME, Role, Tell, TellPast, Welcome, Wish, receive,
-    receive_bytes, send,
+    receive_bytes, send, send_bytes,
 };
 use crate::content::runtime;
 use crate::id::{NodeName, ObjectId, Seq};
@@ -25,8 +23,6 @@ use crate::object::{ChunkId, LinkName, Stored, StoredLink, Time};
 use crate::store::history::{History, PastLink, Version};
 use crate::store::{Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError};
 
-/// For one request and its answer.
-const TIME: Duration = Duration::from_secs(60);
 /// That a connection ended while it was idle is found out by then.
 const AT_ONCE: Duration = Duration::from_secs(2);
 /// Connections kept for the next request.
@@ -97,16 +93,11 @@ impl Connections {
     /// A connection that the gateway ended while it was idle is found out by using it, and the request is made once more
     /// on a new one. That changes nothing of what was done the first time: commits have their token, and what is stored
     /// stays.
-    pub(super) async fn ask(
-        &self,
-        ask: &Ask,
-        body: &[u8],
-        time: Duration,
-    ) -> Result<(Tell, Vec<u8>), NoAnswer> {
+    pub(super) async fn ask(&self, ask: &Ask, body: &[u8]) -> Result<(Tell, Vec<u8>), NoAnswer> {
         let idle = self.idle.lock().pop();
         if let Some(stream) = idle {
             let begun = Instant::now();
-            match self.ask_on(stream, ask, body, time).await {
+            match self.ask_on(stream, ask, body).await {
                 Ok(answer) => return answer,
                 // It did not end while it was idle: who waits is told, and so much the less would the others answer.
                 Err(error) if begun.elapsed() > AT_ONCE => {
@@ -117,7 +108,7 @@ impl Connections {
             }
         }
         let stream = self.connect().await?;
-        self.ask_on(stream, ask, body, time).await?
+        self.ask_on(stream, ask, body).await?
     }
 
     /// `Err` of the outer: the connection is of no use.
@@ -126,25 +117,18 @@ impl Connections {
         mut stream: Stream,
         ask: &Ask,
         body: &[u8],
-        time: Duration,
     ) -> io::Result<Result<(Tell, Vec<u8>), NoAnswer>> {
-        let answered = timeout(time, async {
-            send(&mut stream, ask).await?;
-            if !body.is_empty() {
-                stream.write_all(body).await?;
-                stream.flush().await?;
-            }
-            let tell: Tell = receive(&mut stream, 2 * MOST_FRAME)
-                .await?
-                .ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
-            let body = match &tell {
-                Tell::Blob { length, .. } => receive_bytes(&mut stream, *length, MOST_BLOB).await?,
-                _ => Vec::new(),
-            };
-            io::Result::Ok((tell, body))
-        });
-        let (tell, body) =
-            answered.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)))?;
+        send(&mut stream, ask).await?;
+        if !body.is_empty() {
+            send_bytes(&mut stream, body).await?;
+        }
+        let tell: Tell = receive(&mut stream, 2 * MOST_FRAME, ask.time())
+            .await?
+            .ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+        let body = match &tell {
+            Tell::Blob { length, .. } => receive_bytes(&mut stream, *length, MOST_BLOB).await?,
+            _ => Vec::new(),
+        };
         let mut idle = self.idle.lock();
         if idle.len() < MOST_IDLE {
             idle.push(stream);
@@ -184,8 +168,8 @@ impl Client {
         super::Blobs::new(self.connections.clone())
     }
 
-    fn ask(&self, ask: &Ask, time: Duration) -> Result<Tell, StoreError> {
-        match runtime().block_on(self.connections.ask(ask, &[], time)) {
+    fn ask(&self, ask: &Ask) -> Result<Tell, StoreError> {
+        match runtime().block_on(self.connections.ask(ask, &[])) {
             Ok((tell, _)) => Ok(tell),
             Err(NoAnswer::Io(error)) => {
                 let address = &self.connections.credentials.address;
@@ -203,6 +187,18 @@ impl Client {
     }
 }
 
+impl Client {
+    /// What this node may do, as far as it was told.
+    pub fn role(&self) -> Option<Role> {
+        *self.connections.role.lock()
+    }
+
+    /// Whether a node is another than the one that the gateway knows.
+    fn speaks_for(&self, node: &NodeName) -> bool {
+        *node != self.connections.credentials.node
+    }
+}
+
 /// An answer to another question.
 fn astray() -> StoreError {
     StoreError::Damaged("the gateway's answer makes no sense".to_owned())
@@ -210,7 +206,7 @@ fn astray() -> StoreError {
 
 impl Client {
     fn past(&self, ask: AskPast) -> Result<TellPast, StoreError> {
-        match self.ask(&Ask::Past(ask), TIME)? {
+        match self.ask(&Ask::Past(ask))? {
             Tell::Past(past) => Ok(past),
             _ => Err(astray()),
         }
@@ -275,40 +271,52 @@ impl History for Client {
 
 impl MetaStore for Client {
     fn only_reads(&self) -> Option<String> {
-        let role = (*self.connections.role.lock())?;
+        let role = self.role()?;
         let node = &self.connections.credentials.node;
         (role < Role::Write).then(|| format!("{node} may {role}, and not {}", Role::Write))
     }
 
     fn head(&self) -> Result<Seq, StoreError> {
-        match self.ask(&Ask::Head, TIME)? {
+        match self.ask(&Ask::Head)? {
             Tell::Head(seq) => Ok(seq),
             _ => Err(astray()),
         }
     }
 
-    /// Under the name that the gateway knows this node by, whatever `node` says.
+    fn distance(&self) -> Result<Option<u32>, StoreError> {
+        match self.ask(&Ask::Distance)? {
+            Tell::Distance(distance) => Ok(distance),
+            _ => Err(astray()),
+        }
+    }
+
+    /// In the name of another node only where this one is a gateway itself.
     fn commit(
         &self,
-        _node: &NodeName,
+        node: &NodeName,
         token: u128,
         items: &[Item],
     ) -> Result<Vec<Result<Seq, Refused>>, StoreError> {
-        match self.ask(&Ask::Commit { token, items: items.to_vec() }, TIME)? {
-            Tell::Committed(answers) if answers.len() == items.len() => Ok(answers),
+        let (count, items) = (items.len(), items.to_vec());
+        let ask = match self.speaks_for(node) {
+            true => Ask::CommitOf { node: node.clone(), token, items },
+            false => Ask::Commit { token, items },
+        };
+        match self.ask(&ask)? {
+            Tell::Committed(answers) if answers.len() == count => Ok(answers),
             _ => Err(astray()),
         }
     }
 
     fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError> {
-        match self.ask(&Ask::Get(ids.to_vec()), TIME)? {
+        match self.ask(&Ask::Get(ids.to_vec()))? {
             Tell::Objects(objects) if objects.len() == ids.len() => Ok(objects),
             _ => Err(astray()),
         }
     }
 
     fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
-        match self.ask(&Ask::Scan { from, most: most.try_into().unwrap_or(u32::MAX) }, TIME)? {
+        match self.ask(&Ask::Scan { from, most: most.try_into().unwrap_or(u32::MAX) })? {
             Tell::Page(page) => Ok(page),
             _ => Err(astray()),
         }
@@ -319,7 +327,7 @@ impl MetaStore for Client {
         loop {
             let after = all.last().map_or(after, |entry: &Entry| entry.seq);
             let most = (wanted - all.len()).try_into().unwrap_or(u32::MAX);
-            let (entries, is_part) = match self.ask(&Ask::LogSince { after, most }, TIME)? {
+            let (entries, is_part) = match self.ask(&Ask::LogSince { after, most })? {
                 Tell::Log(entries) => (entries, false),
                 Tell::LogPart(entries) => (entries, true),
                 _ => return Err(astray()),
@@ -333,14 +341,14 @@ impl MetaStore for Client {
     }
 
     fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError> {
-        match self.ask(&Ask::Places(chunks.to_vec()), TIME)? {
+        match self.ask(&Ask::Places(chunks.to_vec()))? {
             Tell::Places(places) if places.len() == chunks.len() => Ok(places),
             _ => Err(astray()),
         }
     }
 
     fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
-        match self.ask(&Ask::Known(chunks.to_vec()), TIME)? {
+        match self.ask(&Ask::Known(chunks.to_vec()))? {
             Tell::Known(known) if known.len() == chunks.len() => Ok(known),
             _ => Err(astray()),
         }
@@ -352,14 +360,18 @@ impl MetaStore for Client {
 
     fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {
         let milliseconds = at_most.as_millis().try_into().unwrap_or(u32::MAX);
-        match self.ask(&Ask::Wait { after, milliseconds }, TIME + at_most)? {
+        match self.ask(&Ask::Wait { after, milliseconds })? {
             Tell::Woken(woken) => Ok(woken),
             _ => Err(astray()),
         }
     }
 
-    fn lease(&self, _node: &NodeName, ask: &LeaseAsk) -> Result<LeaseTold, StoreError> {
-        match self.ask(&Ask::Lease(ask.clone()), TIME)? {
+    fn lease(&self, node: &NodeName, ask: &LeaseAsk) -> Result<LeaseTold, StoreError> {
+        let ask = match self.speaks_for(node) {
+            true => Ask::LeaseOf(node.clone(), ask.clone()),
+            false => Ask::Lease(ask.clone()),
+        };
+        match self.ask(&ask)? {
             Tell::Leases(told) => Ok(told),
             _ => Err(astray()),
         }
@@ -367,7 +379,7 @@ impl MetaStore for Client {
 
     fn wait_lease(&self, after: u64, acks: Option<u64>, at_most: Duration) -> Result<bool, StoreError> {
         let milliseconds = at_most.as_millis().try_into().unwrap_or(u32::MAX);
-        match self.ask(&Ask::WaitLease { after, acks, milliseconds }, TIME + at_most)? {
+        match self.ask(&Ask::WaitLease { after, acks, milliseconds })? {
             Tell::Woken(woken) => Ok(woken),
             _ => Err(astray()),
         }

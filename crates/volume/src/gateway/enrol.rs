@@ -21,12 +21,10 @@ use super::certificates::{self, BadCertificate};
 use super::wire::{Greeting, MOST_FRAME, Role, VERSION, Welcome, Wish, receive, send};
 use crate::content::runtime;
 use crate::id::{NodeName, VolumeName};
-use crate::silence::end_when_silent;
+use crate::silence::{SILENT, end_when_silent};
 use crate::store::StoreError;
 use crate::store::address::Described;
 
-/// How long a gateway may take to answer a greeting.
-const TIME: Duration = Duration::from_secs(20);
 /// A connection that is not made by then is none.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -196,14 +194,14 @@ pub(super) async fn greet(
     volume: &VolumeName,
     wish: Wish,
 ) -> io::Result<(TlsStream<TcpStream>, Welcome)> {
-    let greeted = timeout(TIME, async {
+    let greeted = timeout(SILENT, async {
         let stream = timeout(CONNECT, TcpStream::connect(address)).await??;
         stream.set_nodelay(true)?;
         end_when_silent(&stream)?;
         let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
         let mut stream = TlsConnector::from(config).connect(name, stream).await?;
         send(&mut stream, &Greeting { version: VERSION, volume: volume.clone(), wish }).await?;
-        match receive(&mut stream, MOST_FRAME).await? {
+        match receive(&mut stream, MOST_FRAME, SILENT).await? {
             Some(welcome) => Ok((stream, welcome)),
             None => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
         }

@@ -4,12 +4,14 @@
 //! 1.3 or 1.2) that the gateway's own authority signed; a node comes by its own with a token that is good for one use and
 //! for a while ([`enrol`]). What a node may do is its [`Role`], which the gateway keeps and can take back at once.
 //!
-//! The gateway keeps no state of a volume: any number of them may stand before one store.
+//! The gateway keeps no state of a volume: any number of them may stand before one store. One may also stand before
+//! another: a node with the role [`Role::Gateway`] asks in the names of its own nodes.
 
 mod blobs;
 mod book;
 mod certificates;
 mod client;
+mod distance;
 mod enrol;
 mod server;
 mod waits;

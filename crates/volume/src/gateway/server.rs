@@ -19,10 +19,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::book::{Book, BookError, Node};
+use super::distance::Distance;
 use super::waits::Waits;
 use super::wire::{
     Ask, AskPast, BlobStat, Failure, Greeting, MOST_BLOB, MOST_FRAME, MOST_GREETING, OLDEST, Tell, TellPast,
-    VERSION, Welcome, Wish, receive, receive_bytes, send,
+    VERSION, Welcome, Wish, receive, receive_bytes, send, send_bytes,
 };
 use crate::content::{Blobs, ContentError, fault, runtime};
 use crate::id::VolumeName;
@@ -36,7 +37,7 @@ use crate::store::{MetaStore, StoreError, code};
 const MOST_CONNECTIONS: usize = 4096;
 /// For the handshake and the greeting.
 const GREETING_TIME: Duration = Duration::from_secs(10);
-/// For the rest of a request once it has begun, and for an answer to be taken.
+/// For what is done between a request and its answer.
 const REQUEST_TIME: Duration = Duration::from_secs(120);
 /// Connections that nobody uses for so long end.
 const IDLE_TIME: Duration = Duration::from_secs(600);
@@ -63,6 +64,7 @@ pub struct Gateway {
     book: Arc<Book>,
     acceptor: TlsAcceptor,
     waits: Arc<Waits>,
+    distance: Arc<Distance>,
 }
 
 impl Gateway {
@@ -83,6 +85,7 @@ impl Gateway {
             book,
             acceptor,
             waits: Arc::default(),
+            distance: Arc::new(Distance::new()),
         })
     }
 
@@ -94,6 +97,7 @@ impl Gateway {
         let listener = runtime().block_on(TcpListener::bind(address))?;
         let address = listener.local_addr()?;
         let (stop, stopped) = oneshot::channel::<()>();
+        self.distance.look(&*self.meta);
         let task = runtime().spawn(Arc::new(self).serve(listener, async { drop(stopped.await) }));
         Ok(Serving { address, stop, task })
     }
@@ -106,6 +110,8 @@ impl Gateway {
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         let (stopping, stopped) = watch::channel(false);
         let mut sessions = JoinSet::new();
+        let mut following = JoinSet::new();
+        following.spawn(self.distance.clone().follow(self.meta.clone()));
         let mut stop = std::pin::pin!(stop);
         loop {
             let place = tokio::select! {
@@ -150,7 +156,7 @@ impl Gateway {
         end_when_silent(&stream)?;
         let greeted = timeout(GREETING_TIME, async {
             let mut stream = self.acceptor.accept(stream).await?;
-            let greeting: Option<Greeting> = receive(&mut stream, MOST_GREETING).await?;
+            let greeting: Option<Greeting> = receive(&mut stream, MOST_GREETING, GREETING_TIME).await?;
             io::Result::Ok((stream, greeting))
         });
         let (mut stream, Some(greeting)) = greeted.await?? else { return Ok(()) };
@@ -166,12 +172,12 @@ impl Gateway {
         loop {
             let ask = tokio::select! {
                 _ = stopped.wait_for(|stopped| *stopped) => break,
-                ask = timeout(IDLE_TIME, receive::<Ask>(&mut stream, MOST_FRAME)) => ask,
+                ask = receive::<Ask>(&mut stream, MOST_FRAME, IDLE_TIME) => ask,
             };
-            let Ok(Some(ask)) = ask.unwrap_or(Ok(None)) else { break };
+            let Ok(Some(ask)) = ask else { break };
             // Who was removed meanwhile is known no more. Who may do something else now asks again, and is told so then.
             let Some(node) = self.known(&certificate).await?.filter(|node| node.role == role) else { break };
-            timeout(REQUEST_TIME, self.answer(&mut stream, &node, ask)).await??;
+            self.answer(&mut stream, &node, ask).await?;
         }
         stream.shutdown().await
     }
@@ -230,12 +236,25 @@ impl Gateway {
             Ask::PutBlob { length, .. } => receive_bytes(stream, *length, MOST_BLOB).await?,
             _ => Vec::new(),
         };
-        let needs = ask.needs();
-        if node.role < needs {
-            let denied = format!("{} may {}, and this needs {needs}", node.name, node.role);
-            return send(stream, &Tell::Failed(Failure::Denied(denied))).await;
+        if let Err(failure) = self.may(node, &ask).await? {
+            return send(stream, &Tell::Failed(failure)).await;
         }
-        let (tell, body) = match ask {
+        let (tell, body) = timeout(REQUEST_TIME, self.done(node, ask, body)).await??;
+        send(stream, &tell.unwrap_or_else(Tell::Failed)).await?;
+        match body {
+            Some(bytes) => send_bytes(stream, &bytes).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The answer to a request, and bytes that follow it.
+    async fn done(
+        &self,
+        node: &Node,
+        ask: Ask,
+        body: Vec<u8>,
+    ) -> io::Result<(Result<Tell, Failure>, Option<bytes::Bytes>)> {
+        Ok(match ask {
             Ask::PutBlob { key, .. } => (self.put(key, body).await, None),
             Ask::GetBlob { key, range } => match self.read(key, range).await {
                 Ok((tell, bytes)) => (Ok(tell), Some(bytes)),
@@ -245,22 +264,44 @@ impl Gateway {
             Ask::DeleteBlob { key } => (self.delete(key).await, None),
             Ask::ListBlobs { prefix, after } => (self.list(prefix, after).await, None),
             ask => (self.metadata(node, ask).await?, None),
-        };
-        send(stream, &tell.unwrap_or_else(Tell::Failed)).await?;
-        if let Some(bytes) = body {
-            stream.write_all(&bytes).await?;
-            stream.flush().await?;
-        }
-        Ok(())
+        })
     }
 
-    async fn metadata(&self, node: &Node, mut ask: Ask) -> io::Result<Result<Tell, Failure>> {
+    /// Whether a node may ask that, and here.
+    async fn may(&self, node: &Node, ask: &Ask) -> io::Result<Result<(), Failure>> {
+        let needs = ask.needs();
+        if node.role < needs {
+            let denied = format!("{} may {}, and this needs {needs}", node.name, node.role);
+            return Ok(Err(Failure::Denied(denied)));
+        }
+        if !matches!(ask, Ask::Distance) && self.distance.beyond().is_none() {
+            let why = "the gateway does not know yet how it gets to the stores".to_owned();
+            return Ok(Err(Failure::Unreachable(why)));
+        }
+        if let Ask::CommitOf { node: name, .. } | Ask::LeaseOf(name, _) = ask {
+            let (book, asked) = (self.book.clone(), name.clone());
+            if blocking(move || book.knows(&asked)).await?.map_err(io::Error::other)? {
+                let denied = format!(
+                    "gateway {}: {name} is a node of this one: have that of the other join anew by another name",
+                    node.name
+                );
+                return Ok(Err(Failure::Denied(denied)));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    async fn metadata(&self, node: &Node, ask: Ask) -> io::Result<Result<Tell, Failure>> {
         if ask.count() > MOST_ITEMS as usize {
             return Ok(Err(Failure::Other(format!("more than {MOST_ITEMS} things were asked for at once"))));
         }
+        if matches!(ask, Ask::Distance) {
+            return Ok(Ok(Tell::Distance(self.distance.told())));
+        }
+        let (mut ask, other) = ask.in_name();
         let mut waiting = None;
         if let Some(milliseconds) = ask.waits() {
-            waiting = self.waits.begin(&node.name);
+            waiting = self.waits.begin(node);
             if waiting.is_none() {
                 // Without a thread nobody is woken: there is one look at the end.
                 let at_most = Duration::from_millis((*milliseconds).into()).min(MOST_UNWOKEN);
@@ -268,7 +309,7 @@ impl Gateway {
                 *milliseconds = 0;
             }
         }
-        let (meta, name) = (self.meta.clone(), node.name.clone());
+        let (meta, name) = (self.meta.clone(), other.unwrap_or_else(|| node.name.clone()));
         let hides_names = self.hides_names;
         let done = blocking(move || {
             // The thread may outlast its session.
@@ -303,7 +344,11 @@ impl Gateway {
                     Tell::Woken(meta.wait_lease(after, acks, at_most)?)
                 }
                 Ask::Past(ask) => Tell::Past(past(&*meta, ask)?),
-                Ask::PutBlob { .. }
+                // Those in other names came by their own.
+                Ask::CommitOf { .. }
+                | Ask::LeaseOf(..)
+                | Ask::Distance
+                | Ask::PutBlob { .. }
                 | Ask::GetBlob { .. }
                 | Ask::StatBlob { .. }
                 | Ask::DeleteBlob { .. }
@@ -438,7 +483,7 @@ impl Serving {
 }
 
 /// Off the threads that serve connections.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)
 }
 

@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::book::Node;
+use super::wire::Role;
 use crate::id::NodeName;
 
 /// Of one node. A mount has three at most.
 pub(super) const MOST_OF_NODE: usize = 8;
+/// Of one that is a gateway to others.
+const MOST_OF_GATEWAY: usize = 96;
 /// Of all. The runtime has 512 threads for what blocks.
 const MOST: usize = 256;
 
@@ -24,15 +28,16 @@ pub(super) struct Waiting {
 
 impl Waits {
     /// `None`: there are enough.
-    pub(super) fn begin(self: &Arc<Self>, node: &NodeName) -> Option<Waiting> {
+    pub(super) fn begin(self: &Arc<Self>, node: &Node) -> Option<Waiting> {
+        let most = if node.role == Role::Gateway { MOST_OF_GATEWAY } else { MOST_OF_NODE };
         let mut waits = self.0.lock();
         let all: usize = waits.values().sum();
-        let of_node = waits.get(node).copied().unwrap_or_default();
-        if all >= MOST || of_node >= MOST_OF_NODE {
+        let of_node = waits.get(&node.name).copied().unwrap_or_default();
+        if all >= MOST || of_node >= most {
             return None;
         }
-        waits.insert(node.clone(), of_node + 1);
-        Some(Waiting { waits: self.clone(), node: node.clone() })
+        waits.insert(node.name.clone(), of_node + 1);
+        Some(Waiting { waits: self.clone(), node: node.name.clone() })
     }
 }
 
@@ -56,13 +61,16 @@ mod tests {
     #[test]
     fn no_node_has_all_of_the_threads_and_all_have_less() {
         let waits = Arc::new(Waits::default());
-        let name = |n: usize| -> NodeName { format!("node{n}").parse().unwrap() };
-        let mut held: Vec<_> = (0..2 * MOST_OF_NODE).filter_map(|_| waits.begin(&name(0))).collect();
+        let node = |n: usize, role| Node { name: format!("node{n}").parse().unwrap(), role, since: 0 };
+        let of = |n, role| (0..2 * MOST).filter_map(|_| waits.begin(&node(n, role))).collect::<Vec<_>>();
+        let mut held = of(0, Role::Admin);
         assert_eq!(held.len(), MOST_OF_NODE);
-        held.extend((0..2 * MOST).filter_map(|n| waits.begin(&name(n))));
+        held.extend(of(1, Role::Gateway));
+        assert_eq!(held.len(), MOST_OF_NODE + MOST_OF_GATEWAY);
+        held.extend((2..MOST).flat_map(|n| of(n, Role::Read)));
         assert_eq!(held.len(), MOST);
         held.clear();
         assert!(waits.0.lock().is_empty());
-        assert!(waits.begin(&name(0)).is_some());
+        assert!(waits.begin(&node(0, Role::Read)).is_some());
     }
 }

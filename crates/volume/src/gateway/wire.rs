@@ -3,15 +3,19 @@
 //! A connection carries one request at a time: a frame (its length in four bytes, big-endian, then `postcard`), and the
 //! answer. Bytes of contents follow their frame as they are.
 
+use std::future::Future;
 use std::io;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::timeout;
 
 use crate::id::{NodeName, ObjectId, Seq, VolumeName};
 use crate::object::{ChunkId, LinkName, Stored, StoredLink, Time};
+use crate::silence::SILENT;
 use crate::store::history::{PastLink, Version};
 use crate::store::{Entry, Item, LeaseAsk, LeaseTold, Page, Place, Refused};
 
@@ -28,6 +32,14 @@ pub(super) const MOST_GREETING: usize = 8 << 10;
 pub(super) const MOST_BLOB: u64 = 64 << 20;
 /// How many bytes are taken at once of what the other side announced, so that announcing costs it something.
 const STEP: usize = 1 << 20;
+/// How many are given at once: some of these have to go within [`SILENT`].
+const GIVEN: usize = 1 << 16;
+/// A gateway looks that up, and has [`SILENT`] itself for the store behind it.
+const LOOKED_UP: Duration = Duration::from_secs(15);
+/// It may wait for others before it, or read much.
+const DONE: Duration = Duration::from_secs(60);
+/// For 64 MiB that a gateway reads or writes elsewhere.
+const MOVED: Duration = Duration::from_secs(300);
 
 /// What a node may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -38,6 +50,8 @@ pub enum Role {
     Write,
     /// Invite others as well, and remove what is not needed any more.
     Admin,
+    /// All that, and in the name of other nodes: it is a gateway to them.
+    Gateway,
 }
 
 impl Role {
@@ -47,6 +61,7 @@ impl Role {
             Self::Read => "read",
             Self::Write => "write",
             Self::Admin => "admin",
+            Self::Gateway => "gateway",
         }
     }
 }
@@ -61,10 +76,10 @@ impl FromStr for Role {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
-        [Self::Read, Self::Write, Self::Admin]
+        [Self::Read, Self::Write, Self::Admin, Self::Gateway]
             .into_iter()
             .find(|role| role.as_str() == word)
-            .ok_or_else(|| format!("{word:?} is no role: read, write or admin"))
+            .ok_or_else(|| format!("{word:?} is no role: read, write, admin or gateway"))
     }
 }
 
@@ -151,6 +166,17 @@ pub(super) enum Ask {
     },
     /// Since version 2.
     Past(AskPast),
+    /// As [`Commit`](Self::Commit), in the name of a node. This and what follows comes from gateways alone: of those that
+    /// were never told of that role none asks.
+    CommitOf {
+        node: NodeName,
+        token: u128,
+        items: Vec<Item>,
+    },
+    /// As [`Lease`](Self::Lease), in the name of a node.
+    LeaseOf(NodeName, LeaseAsk),
+    /// How many gateways a request goes through.
+    Distance,
 }
 
 /// As [`History`](crate::store::history::History) has it.
@@ -194,6 +220,27 @@ impl Ask {
         }
     }
 
+    /// How long it may take until the answer begins.
+    pub(super) fn time(&self) -> Duration {
+        match self {
+            Self::Wait { milliseconds, .. } | Self::WaitLease { milliseconds, .. } => {
+                LOOKED_UP + Duration::from_millis((*milliseconds).into())
+            }
+            Self::Commit { .. } | Self::CommitOf { .. } | Self::Scan { .. } | Self::LogSince { .. } => DONE,
+            Self::PutBlob { .. } | Self::GetBlob { .. } | Self::ListBlobs { .. } => MOVED,
+            _ => LOOKED_UP,
+        }
+    }
+
+    /// What is asked, and in whose name where that is not who asks.
+    pub(super) fn in_name(self) -> (Self, Option<NodeName>) {
+        match self {
+            Self::CommitOf { node, token, items } => (Self::Commit { token, items }, Some(node)),
+            Self::LeaseOf(node, ask) => (Self::Lease(ask), Some(node)),
+            ask => (ask, None),
+        }
+    }
+
     /// What a node has to be for it.
     pub(super) fn needs(&self) -> Role {
         match self {
@@ -201,6 +248,7 @@ impl Ask {
             // Who changes nothing needs none of its own.
             Self::Lease(ask) if !ask.take.is_empty() => Role::Write,
             Self::DeleteBlob { .. } => Role::Admin,
+            Self::CommitOf { .. } | Self::LeaseOf(..) => Role::Gateway,
             _ => Role::Read,
         }
     }
@@ -242,6 +290,8 @@ pub(super) enum Tell {
     Past(TellPast),
     /// Fewer than were asked for, as more are too long for a message: there may be others after them.
     LogPart(Vec<Entry>),
+    /// `None`: it is not known, or there is no end to them.
+    Distance(Option<u32>),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -260,6 +310,11 @@ fn wrong(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
 
+/// Does a part of moving a message. A line over which nothing goes for so long is none.
+async fn moves<T>(part: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(SILENT, part).await?
+}
+
 /// Sends a frame.
 pub(super) async fn send<T: Serialize>(to: &mut (impl AsyncWrite + Unpin), value: &T) -> io::Result<()> {
     let mut frame = postcard::to_extend(value, vec![0; 4]).map_err(|error| wrong(error.to_string()))?;
@@ -268,17 +323,25 @@ pub(super) async fn send<T: Serialize>(to: &mut (impl AsyncWrite + Unpin), value
         return Err(wrong(format!("a message of {length} bytes; at most {MOST_FRAME} are sent")));
     }
     frame[..4].copy_from_slice(&(length as u32).to_be_bytes());
-    to.write_all(&frame).await?;
-    to.flush().await
+    send_bytes(to, &frame).await
 }
 
-/// Receives a frame; `None`: the other side is done.
+/// Sends bytes as they are.
+pub(super) async fn send_bytes(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+    for part in bytes.chunks(GIVEN) {
+        moves(to.write_all(part)).await?;
+    }
+    moves(to.flush()).await
+}
+
+/// Receives a frame that begins within so long; `None`: the other side is done.
 pub(super) async fn receive<T: DeserializeOwned>(
     from: &mut (impl AsyncRead + Unpin),
     most: usize,
+    within: Duration,
 ) -> io::Result<Option<T>> {
     let mut head = [0; 4];
-    match from.read_exact(&mut head).await {
+    match timeout(within, from.read_exact(&mut head)).await? {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         read => read?,
     };
@@ -301,12 +364,15 @@ pub(super) async fn receive_bytes(
     if length > most {
         return Err(wrong(format!("{length} bytes; at most {most} are taken")));
     }
-    let mut bytes = Vec::new();
-    while (bytes.len() as u64) < length {
-        let start = bytes.len();
-        let step = (length as usize - start).min(STEP);
-        bytes.resize(start + step, 0);
-        from.read_exact(&mut bytes[start..]).await?;
+    let (mut bytes, mut there) = (Vec::new(), 0);
+    while (there as u64) < length {
+        if there == bytes.len() {
+            bytes.resize(there + (length as usize - there).min(STEP), 0);
+        }
+        match moves(from.read(&mut bytes[there..])).await? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => there += read,
+        }
     }
     Ok(bytes)
 }

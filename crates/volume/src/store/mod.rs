@@ -216,6 +216,14 @@ pub trait MetaStore: Send + Sync {
         items: &[Item],
     ) -> Result<Vec<Result<Seq, Refused>>, StoreError>;
 
+    /// How many gateways are between here and the stores; `None`: the next one does not know.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn distance(&self) -> Result<Option<u32>, StoreError> {
+        Ok(Some(0))
+    }
+
     /// Why this node may change nothing, as far as that is known without asking; `None`: it may, or finds out.
     fn only_reads(&self) -> Option<String> {
         None

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 use shunt_volume::content::Secret;
-use shunt_volume::gateway::{Book, Credentials, Gateway, Token, join};
+use shunt_volume::gateway::{Book, Credentials, Gateway, Role, Token, join};
 use shunt_volume::id::{NodeName, VolumeName};
-use shunt_volume::store::address::{self, MetaAddress};
+use shunt_volume::store::StoreError;
+use shunt_volume::store::address::{self, MetaAddress, Volume};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -38,13 +39,12 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     log::start(&args.log)?;
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| failed(format_args!("cannot take care of signals: {error}")))?;
-    let meta = create::meta(args.meta.as_deref(), name)?;
-    if let MetaAddress::Gateway(file) = &meta {
-        let file = file.display();
-        return Err(usage(format_args!("{file} leads to a gateway: serve a volume where its stores are")));
-    }
+    let meta = served(args.meta.as_deref(), name)?;
     let cannot = |error: &dyn std::fmt::Display| failed(format_args!("cannot serve volume {name}: {error}"));
     let volume = address::open_blind(&meta, name).map_err(|error| cannot(&error))?;
+    if let MetaAddress::Gateway(file) = &meta {
+        may_serve(&volume, file).map_err(|error| cannot(&error))?;
+    }
     let book = Arc::new(open_book(&args.served, true)?);
     let gateway = Gateway::new(&volume, book.clone()).map_err(|error| cannot(&error))?;
     let serving = gateway
@@ -59,6 +59,34 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     print(format!("shunt: volume {name} is served at {}, to nodes as {address}\n", serving.address()))?;
     signals.forever().next();
     serving.stop().map_err(|error| cannot(&error))
+}
+
+/// Where the metadata of a volume are that is served: here, where it is one of this machine, else where this machine joined.
+fn served(given: Option<&str>, name: &VolumeName) -> Result<MetaAddress> {
+    let here = create::meta(given, name)?;
+    match &here {
+        MetaAddress::Sqlite(dir) if given.is_none() && !dir.exists() => Ok(address(None, name)?.0),
+        _ => Ok(here),
+    }
+}
+
+/// Whether this machine may ask another gateway in the names of its own nodes. While that one is not there, it may.
+fn may_serve(volume: &Volume, credentials: &Path) -> std::result::Result<(), String> {
+    match volume.meta.head() {
+        Ok(_) => {}
+        Err(StoreError::Unreachable(why)) => tracing::warn!("served once the gateway behind is there: {why}"),
+        Err(error) => return Err(error.to_string()),
+    }
+    let Credentials { node, role, address, .. } =
+        Credentials::load(credentials).map_err(|error| error.to_string())?;
+    match role {
+        Some(role) if role < Role::Gateway => Err(format!(
+            "{node} may {role} at {address}: there, `shunt volume nodes role {0} {node} {1}` lets it be one of its gateways",
+            volume.described.name,
+            Role::Gateway
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Prints a token.
@@ -133,7 +161,7 @@ pub fn nodes(command: &NodesCommand) -> Result<()> {
                 let text = serde_json::to_string(&listed.collect::<Vec<_>>()).map_err(failed)?;
                 return print(format!("{text}\n"));
             }
-            print(listed.map(|node| format!("{:<6} {}\n", node.role, node.name)).collect::<String>())
+            print(listed.map(|node| format!("{:<7} {}\n", node.role, node.name)).collect::<String>())
         }
         NodesCommand::Role { served, node, role } => {
             known(open_book(served, false)?.set_role(node, *role).map_err(failed)?, served, node)

@@ -1,5 +1,7 @@
 //! Gateways, over real connections.
 
+mod chain;
+
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
@@ -146,7 +148,9 @@ fn nodes_commit_under_their_own_name() {
     let served = Served::new();
     let (client, _) = served.client(Role::Write, "desk");
     let batch = [make(2, b"a"), make(3, b"a"), make(4, b"b")];
-    let answers = client.commit(&name("boss"), 1, &batch).unwrap();
+    let denied = client.commit(&name("boss"), 1, &batch).unwrap_err();
+    assert!(matches!(&denied, StoreError::Denied(why) if why.contains("needs gateway")), "{denied}");
+    let answers = client.commit(&name("desk"), 1, &batch).unwrap();
     assert_eq!(answers, [Ok(Seq(1)), Err(Refused::Stale(0)), Ok(Seq(2))]);
     // The same again is not done again.
     assert_eq!(client.commit(&name("desk"), 1, &batch).unwrap(), answers);
