@@ -376,3 +376,57 @@ pub(super) async fn receive_bytes(
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{DuplexStream, duplex};
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    /// Sends a message so slowly that it takes minutes, and only so much of it.
+    async fn trickle(mut to: DuplexStream, bytes: Vec<u8>) -> DuplexStream {
+        for part in bytes.chunks(10) {
+            sleep(SILENT * 9 / 10).await;
+            to.write_all(part).await.unwrap();
+        }
+        to
+    }
+
+    async fn message(value: &str) -> Vec<u8> {
+        let (mut here, mut there) = duplex(1 << 16);
+        send(&mut here, &value).await.unwrap();
+        drop(here);
+        let mut bytes = Vec::new();
+        there.read_to_end(&mut bytes).await.unwrap();
+        bytes
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_comes_as_long_as_something_of_it_does() {
+        let value = "x".repeat(300);
+        let bytes = message(&value).await;
+        let (from, mut to) = duplex(1 << 16);
+        let sending = tokio::spawn(trickle(from, bytes.clone()));
+        let received: String = receive(&mut to, MOST_FRAME, LOOKED_UP).await.unwrap().unwrap();
+        assert_eq!(received, value);
+        drop(sending.await.unwrap());
+        assert!(receive::<String>(&mut to, MOST_FRAME, LOOKED_UP).await.unwrap().is_none(), "it is done");
+
+        let (from, mut to) = duplex(1 << 16);
+        let _silent = tokio::spawn(trickle(from, bytes[..100].to_vec()));
+        let begun = Instant::now();
+        let error = receive::<String>(&mut to, MOST_FRAME, LOOKED_UP).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        assert!(begun.elapsed() < SILENT * 11, "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_nothing_is_not_there() {
+        let (mut from, _to) = duplex(1 << 10);
+        let begun = Instant::now();
+        let error = send(&mut from, &"x".repeat(1 << 20)).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        assert!(begun.elapsed() < SILENT * 2, "{:?}", begun.elapsed());
+    }
+}
