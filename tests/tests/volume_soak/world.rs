@@ -56,6 +56,8 @@ pub struct Node {
     at: PathBuf,
     daemon: Mutex<Option<Child>>,
     is_away: AtomicBool,
+    /// By its user's wish, which outlives its daemon.
+    is_to_be_offline: AtomicBool,
     kills: AtomicU64,
 }
 
@@ -111,6 +113,7 @@ impl World {
             at: dir.path().join(name),
             daemon: Mutex::default(),
             is_away: AtomicBool::new(true),
+            is_to_be_offline: AtomicBool::new(false),
             kills: AtomicU64::new(0),
         };
         let world = Self {
@@ -220,6 +223,8 @@ impl World {
         *lock(&node.daemon) = Some(daemon);
         node.is_away.store(false, Ordering::SeqCst);
         self.tell(format_args!("{} is mounted", node.name));
+        // Its user may have wished something else while it was not there.
+        self.set_online(n, !node.is_to_be_offline.load(Ordering::SeqCst));
     }
 
     pub fn kill(&self, n: usize) {
@@ -238,9 +243,10 @@ impl World {
         }
     }
 
-    /// Has a node leave the stores alone, or not. One that is started is in touch with them.
+    /// Has a node leave the stores alone, or not: once it is there.
     pub fn set_online(&self, n: usize, online: bool) {
         let node = &self.nodes[n];
+        node.is_to_be_offline.store(!online, Ordering::SeqCst);
         let Some(life) = node.life() else { return };
         let word = if online { "online" } else { "offline" };
         self.tell(format_args!("{} is told to be {word}", node.name));

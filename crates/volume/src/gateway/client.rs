@@ -14,14 +14,16 @@ use tokio_rustls::rustls::ClientConfig;
 use super::certificates::BadCertificate;
 use super::enrol::{Credentials, greet};
 use super::wire::{
-    Ask, AskPast, Failure, MOST_BLOB, MOST_FRAME, Role, Tell, TellPast, Welcome, Wish, receive,
-    receive_bytes, send, send_bytes,
+    Ask, AskPast, Failure, MOST_BLOB, MOST_FRAME, OF_GATEWAYS, OF_NODES, Role, Tell, TellPast, Welcome, Wish,
+    receive, receive_bytes, send, send_bytes,
 };
 use crate::content::runtime;
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{ChunkId, LinkName, Stored, StoredLink, Time};
 use crate::store::history::{History, PastLink, Version};
-use crate::store::{Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError};
+use crate::store::{
+    Entry, GatewayId, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError,
+};
 
 /// That a connection ended while it was idle is found out by then.
 const AT_ONCE: Duration = Duration::from_secs(2);
@@ -39,6 +41,8 @@ pub(super) struct Connections {
     role: Mutex<Option<Role>>,
     /// Where it is noted.
     file: Option<PathBuf>,
+    /// This node is a gateway itself.
+    is_gateway: bool,
 }
 
 /// Why there is no answer.
@@ -57,10 +61,11 @@ impl From<io::Error> for NoAnswer {
 }
 
 impl Connections {
-    fn new(credentials: Credentials, file: Option<&Path>) -> Result<Self, BadCertificate> {
+    fn new(credentials: Credentials, file: Option<&Path>, is_gateway: bool) -> Result<Self, BadCertificate> {
         let config = credentials.tls()?;
         let role = Mutex::new(credentials.role);
-        Ok(Self { credentials, config, idle: Mutex::default(), role, file: file.map(Path::to_owned) })
+        let file = file.map(Path::to_owned);
+        Ok(Self { credentials, config, idle: Mutex::default(), role, file, is_gateway })
     }
 
     /// A gateway ends the connections of a node whose role changes: each change is told by the next welcome.
@@ -78,7 +83,8 @@ impl Connections {
 
     async fn connect(&self) -> Result<Stream, NoAnswer> {
         let Credentials { address, volume, .. } = &self.credentials;
-        match greet(address, self.config.clone(), volume, Wish::Work).await? {
+        let version = if self.is_gateway { OF_GATEWAYS } else { OF_NODES };
+        match greet(address, self.config.clone(), volume, version, Wish::Work).await? {
             (stream, Welcome::Work(role)) => {
                 self.told(role);
                 Ok(stream)
@@ -152,7 +158,7 @@ impl Client {
     /// # Errors
     /// The credentials make no sense.
     pub fn new(credentials: Credentials) -> Result<Self, BadCertificate> {
-        Ok(Self { connections: Arc::new(Connections::new(credentials, None)?) })
+        Ok(Self { connections: Arc::new(Connections::new(credentials, None, false)?) })
     }
 
     /// The same with credentials that were read from a file, in which is noted what this node may do.
@@ -160,7 +166,15 @@ impl Client {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn of(credentials: Credentials, file: &Path) -> Result<Self, BadCertificate> {
-        Ok(Self { connections: Arc::new(Connections::new(credentials, Some(file))?) })
+        Ok(Self { connections: Arc::new(Connections::new(credentials, Some(file), false)?) })
+    }
+
+    /// The same for a gateway: it asks in the names of its own nodes.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_gateway(credentials: Credentials, file: &Path) -> Result<Self, BadCertificate> {
+        Ok(Self { connections: Arc::new(Connections::new(credentials, Some(file), true)?) })
     }
 
     /// The contents of the same volume.
@@ -188,14 +202,14 @@ impl Client {
 }
 
 impl Client {
-    /// What this node may do, as far as it was told.
-    pub fn role(&self) -> Option<Role> {
-        *self.connections.role.lock()
-    }
-
-    /// Whether a node is another than the one that the gateway knows.
-    fn speaks_for(&self, node: &NodeName) -> bool {
-        *node != self.connections.credentials.node
+    /// In whose name a node's request is to be; `None`: that of this one, which the gateway knows.
+    fn in_name(&self, node: &NodeName) -> Result<Option<NodeName>, StoreError> {
+        let Connections { is_gateway, credentials, .. } = &*self.connections;
+        match is_gateway {
+            true => Ok(Some(node.clone())),
+            false if *node == credentials.node => Ok(None),
+            false => Err(StoreError::Denied(format!("this node is {}, and not {node}", credentials.node))),
+        }
     }
 }
 
@@ -271,7 +285,7 @@ impl History for Client {
 
 impl MetaStore for Client {
     fn only_reads(&self) -> Option<String> {
-        let role = self.role()?;
+        let role = (*self.connections.role.lock())?;
         let node = &self.connections.credentials.node;
         (role < Role::Write).then(|| format!("{node} may {role}, and not {}", Role::Write))
     }
@@ -283,14 +297,14 @@ impl MetaStore for Client {
         }
     }
 
-    fn distance(&self) -> Result<Option<u32>, StoreError> {
-        match self.ask(&Ask::Distance)? {
-            Tell::Distance(distance) => Ok(distance),
+    fn way(&self) -> Result<Option<Vec<GatewayId>>, StoreError> {
+        match self.ask(&Ask::Way)? {
+            Tell::Way(way) => Ok(way),
             _ => Err(astray()),
         }
     }
 
-    /// In the name of another node only where this one is a gateway itself.
+    /// In the names of other nodes only where this one is a gateway itself.
     fn commit(
         &self,
         node: &NodeName,
@@ -298,9 +312,9 @@ impl MetaStore for Client {
         items: &[Item],
     ) -> Result<Vec<Result<Seq, Refused>>, StoreError> {
         let (count, items) = (items.len(), items.to_vec());
-        let ask = match self.speaks_for(node) {
-            true => Ask::CommitOf { node: node.clone(), token, items },
-            false => Ask::Commit { token, items },
+        let ask = match self.in_name(node)? {
+            Some(node) => Ask::CommitOf { node, token, items },
+            None => Ask::Commit { token, items },
         };
         match self.ask(&ask)? {
             Tell::Committed(answers) if answers.len() == count => Ok(answers),
@@ -323,20 +337,23 @@ impl MetaStore for Client {
     }
 
     fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
-        let (mut all, wanted) = (Vec::new(), most);
+        let mut all: Vec<Entry> = Vec::new();
         loop {
-            let after = all.last().map_or(after, |entry: &Entry| entry.seq);
-            let most = (wanted - all.len()).try_into().unwrap_or(u32::MAX);
-            let (entries, is_part) = match self.ask(&Ask::LogSince { after, most })? {
-                Tell::Log(entries) => (entries, false),
-                Tell::LogPart(entries) => (entries, true),
-                _ => return Err(astray()),
-            };
-            let is_end = !is_part || entries.is_empty();
+            let after = all.last().map_or(after, |entry| entry.seq);
+            let (entries, is_whole) = self.log_part(after, most - all.len())?;
+            let is_end = is_whole || entries.is_empty();
             all.extend(entries);
-            if is_end || all.len() >= wanted {
+            if is_end || all.len() >= most {
                 return Ok(all);
             }
+        }
+    }
+
+    fn log_part(&self, after: Seq, most: usize) -> Result<(Vec<Entry>, bool), StoreError> {
+        match self.ask(&Ask::LogSince { after, most: most.try_into().unwrap_or(u32::MAX) })? {
+            Tell::Log(entries) => Ok((entries, true)),
+            Tell::LogPart(entries) => Ok((entries, false)),
+            _ => Err(astray()),
         }
     }
 
@@ -367,9 +384,9 @@ impl MetaStore for Client {
     }
 
     fn lease(&self, node: &NodeName, ask: &LeaseAsk) -> Result<LeaseTold, StoreError> {
-        let ask = match self.speaks_for(node) {
-            true => Ask::LeaseOf(node.clone(), ask.clone()),
-            false => Ask::Lease(ask.clone()),
+        let ask = match self.in_name(node)? {
+            Some(node) => Ask::LeaseOf(node, ask.clone()),
+            None => Ask::Lease(ask.clone()),
         };
         match self.ask(&ask)? {
             Tell::Leases(told) => Ok(told),

@@ -18,13 +18,15 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::NAME;
 use super::certificates::{self, BadCertificate};
-use super::wire::{Greeting, MOST_FRAME, Role, VERSION, Welcome, Wish, receive, send};
+use super::wire::{Greeting, MOST_FRAME, OF_NODES, Role, Welcome, Wish, receive, send};
 use crate::content::runtime;
 use crate::id::{NodeName, VolumeName};
 use crate::silence::{SILENT, end_when_silent};
 use crate::store::StoreError;
 use crate::store::address::Described;
 
+/// For a gateway to take a token: others may have its book.
+const ENROLLED: Duration = Duration::from_secs(30);
 /// A connection that is not made by then is none.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -192,16 +194,19 @@ pub(super) async fn greet(
     address: &str,
     config: Arc<ClientConfig>,
     volume: &VolumeName,
+    version: u32,
     wish: Wish,
 ) -> io::Result<(TlsStream<TcpStream>, Welcome)> {
-    let greeted = timeout(SILENT, async {
+    // A token must not be spent in vain.
+    let time = if matches!(wish, Wish::Work) { SILENT } else { ENROLLED };
+    let greeted = timeout(time, async {
         let stream = timeout(CONNECT, TcpStream::connect(address)).await??;
         stream.set_nodelay(true)?;
         end_when_silent(&stream)?;
         let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
         let mut stream = TlsConnector::from(config).connect(name, stream).await?;
-        send(&mut stream, &Greeting { version: VERSION, volume: volume.clone(), wish }).await?;
-        match receive(&mut stream, MOST_FRAME, SILENT).await? {
+        send(&mut stream, &Greeting { version, volume: volume.clone(), wish }).await?;
+        match receive(&mut stream, MOST_FRAME, time).await? {
             Some(welcome) => Ok((stream, welcome)),
             None => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
         }
@@ -221,7 +226,7 @@ async fn enrol(token: &Token, node: &NodeName) -> Result<Credentials, JoinError>
     let (key, request) = certificates::request(node)?;
     let config = Arc::new(certificates::client(&token.authority, None)?);
     let wish = Wish::Enrol { secret: token.secret, node: node.clone(), request };
-    let (_, welcome) = greet(&token.address, config, &token.volume, wish)
+    let (_, welcome) = greet(&token.address, config, &token.volume, OF_NODES, wish)
         .await
         .map_err(|error| JoinError::Unreachable { address: token.address.clone(), error })?;
     let mut credentials = match welcome {
@@ -240,7 +245,7 @@ async fn enrol(token: &Token, node: &NodeName) -> Result<Credentials, JoinError>
     };
     // Who works is told. It joined, whether or not that comes.
     if let Ok((_, Welcome::Work(role))) =
-        greet(&token.address, credentials.tls()?, &token.volume, Wish::Work).await
+        greet(&token.address, credentials.tls()?, &token.volume, OF_NODES, Wish::Work).await
     {
         credentials.role = Some(role);
     }

@@ -11,14 +11,15 @@ mod blobs;
 mod book;
 mod certificates;
 mod client;
-mod distance;
 mod enrol;
 mod server;
 mod waits;
+mod way;
 mod wire;
 
 pub use blobs::Blobs;
 pub use book::{Book, BookError, Node};
+pub use certificates::BadCertificate;
 pub use client::Client;
 pub use enrol::{Credentials, JoinError, Token, join};
 pub use server::{Gateway, Serving};

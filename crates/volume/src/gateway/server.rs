@@ -19,11 +19,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::book::{Book, BookError, Node};
-use super::distance::Distance;
 use super::waits::Waits;
+use super::way::Way;
 use super::wire::{
-    Ask, AskPast, BlobStat, Failure, Greeting, MOST_BLOB, MOST_FRAME, MOST_GREETING, OLDEST, Tell, TellPast,
-    VERSION, Welcome, Wish, receive, receive_bytes, send, send_bytes,
+    Ask, AskPast, BlobStat, Failure, Greeting, MOST_BLOB, MOST_FRAME, MOST_GREETING, OF_GATEWAYS, OLDEST,
+    Role, Tell, TellPast, VERSION, Welcome, Wish, receive, receive_bytes, send, send_bytes,
 };
 use crate::content::{Blobs, ContentError, fault, runtime};
 use crate::id::VolumeName;
@@ -31,14 +31,16 @@ use crate::silence::end_when_silent;
 use crate::store::address::Volume;
 use crate::store::history::seq_at;
 use crate::store::values::is_too_long;
-use crate::store::{MetaStore, StoreError, code};
+use crate::store::{GatewayId, MetaStore, StoreError, code};
 
 /// Connections at once; others wait to be accepted.
 const MOST_CONNECTIONS: usize = 4096;
 /// For the handshake and the greeting.
 const GREETING_TIME: Duration = Duration::from_secs(10);
-/// For what is done between a request and its answer.
+/// For what is done between a request for metadata and its answer; contents have the limits of what they are moved by.
 const REQUEST_TIME: Duration = Duration::from_secs(120);
+/// For what was begun, once it is to end.
+const LAST_TIME: Duration = Duration::from_secs(30);
 /// Connections that nobody uses for so long end.
 const IDLE_TIME: Duration = Duration::from_secs(600);
 /// The longest wait for news in one request.
@@ -64,7 +66,7 @@ pub struct Gateway {
     book: Arc<Book>,
     acceptor: TlsAcceptor,
     waits: Arc<Waits>,
-    distance: Arc<Distance>,
+    way: Arc<Way>,
 }
 
 impl Gateway {
@@ -75,6 +77,8 @@ impl Gateway {
     pub fn new(volume: &Volume, book: Arc<Book>) -> Result<Self, BookError> {
         let acceptor = TlsAcceptor::from(Arc::new(book.authority().server()?));
         let blobs = volume.content.blobs().clone();
+        let mut own = GatewayId::default();
+        blake3::Hasher::new().update(&book.authority().certificate).finalize_xof().fill(&mut own);
         Ok(Self {
             volume: volume.described.name.clone(),
             meta: volume.meta.clone(),
@@ -85,7 +89,7 @@ impl Gateway {
             book,
             acceptor,
             waits: Arc::default(),
-            distance: Arc::new(Distance::new()),
+            way: Arc::new(Way::new(own)),
         })
     }
 
@@ -97,7 +101,7 @@ impl Gateway {
         let listener = runtime().block_on(TcpListener::bind(address))?;
         let address = listener.local_addr()?;
         let (stop, stopped) = oneshot::channel::<()>();
-        self.distance.look(&*self.meta);
+        self.way.look(&*self.meta);
         let task = runtime().spawn(Arc::new(self).serve(listener, async { drop(stopped.await) }));
         Ok(Serving { address, stop, task })
     }
@@ -111,7 +115,7 @@ impl Gateway {
         let (stopping, stopped) = watch::channel(false);
         let mut sessions = JoinSet::new();
         let mut following = JoinSet::new();
-        following.spawn(self.distance.clone().follow(self.meta.clone()));
+        following.spawn(self.way.clone().follow(self.meta.clone()));
         let mut stop = std::pin::pin!(stop);
         loop {
             let place = tokio::select! {
@@ -142,7 +146,10 @@ impl Gateway {
             while sessions.try_join_next().is_some() {}
         }
         let _ = stopping.send(true);
-        while sessions.join_next().await.is_some() {}
+        let ended = timeout(LAST_TIME, async { while sessions.join_next().await.is_some() {} });
+        if ended.await.is_err() {
+            tracing::warn!("{} connections had not ended after {} s", sessions.len(), LAST_TIME.as_secs());
+        }
         Ok(())
     }
 
@@ -164,6 +171,7 @@ impl Gateway {
             let (_, tls) = stream.get_ref();
             tls.peer_certificates().and_then(|chain| chain.first()).map(|first| first.to_vec())
         };
+        let version = greeting.version;
         let welcome = self.welcome(greeting, certificate.as_deref(), peer).await;
         send(&mut stream, &welcome).await?;
         let (Welcome::Work(role), Some(certificate)) = (welcome, certificate) else {
@@ -176,15 +184,21 @@ impl Gateway {
             };
             let Ok(Some(ask)) = ask else { break };
             // Who was removed meanwhile is known no more. Who may do something else now asks again, and is told so then.
-            let Some(node) = self.known(&certificate).await?.filter(|node| node.role == role) else { break };
+            let node = self.known(&certificate, version).await?;
+            let Some(node) = node.filter(|node| node.role == role) else { break };
             self.answer(&mut stream, &node, ask).await?;
         }
         stream.shutdown().await
     }
 
-    async fn known(&self, certificate: &[u8]) -> io::Result<Option<Node>> {
+    /// The node of a certificate, as far as it is told in a version.
+    async fn known(&self, certificate: &[u8], version: u32) -> io::Result<Option<Node>> {
         let (book, certificate) = (self.book.clone(), certificate.to_vec());
-        blocking(move || book.node(&certificate)).await?.map_err(io::Error::other)
+        let mut node = blocking(move || book.node(&certificate)).await?.map_err(io::Error::other)?;
+        if let Some(node) = node.as_mut().filter(|_| version < OF_GATEWAYS) {
+            node.role = node.role.min(Role::Admin);
+        }
+        Ok(node)
     }
 
     async fn welcome(&self, greeting: Greeting, certificate: Option<&[u8]>, peer: SocketAddr) -> Welcome {
@@ -200,7 +214,7 @@ impl Gateway {
         match greeting.wish {
             Wish::Work => {
                 let node = match certificate {
-                    Some(certificate) => self.known(certificate).await,
+                    Some(certificate) => self.known(certificate, greeting.version).await,
                     None => Ok(None),
                 };
                 match node {
@@ -239,7 +253,7 @@ impl Gateway {
         if let Err(failure) = self.may(node, &ask).await? {
             return send(stream, &Tell::Failed(failure)).await;
         }
-        let (tell, body) = timeout(REQUEST_TIME, self.done(node, ask, body)).await??;
+        let (tell, body) = self.done(node, ask, body).await?;
         send(stream, &tell.unwrap_or_else(Tell::Failed)).await?;
         match body {
             Some(bytes) => send_bytes(stream, &bytes).await,
@@ -263,7 +277,7 @@ impl Gateway {
             Ask::StatBlob { key } => (self.stat(key).await, None),
             Ask::DeleteBlob { key } => (self.delete(key).await, None),
             Ask::ListBlobs { prefix, after } => (self.list(prefix, after).await, None),
-            ask => (self.metadata(node, ask).await?, None),
+            ask => (timeout(REQUEST_TIME, self.metadata(node, ask)).await??, None),
         })
     }
 
@@ -274,7 +288,7 @@ impl Gateway {
             let denied = format!("{} may {}, and this needs {needs}", node.name, node.role);
             return Ok(Err(Failure::Denied(denied)));
         }
-        if !matches!(ask, Ask::Distance) && self.distance.beyond().is_none() {
+        if !matches!(ask, Ask::Way) && !self.way.is_known() {
             let why = "the gateway does not know yet how it gets to the stores".to_owned();
             return Ok(Err(Failure::Unreachable(why)));
         }
@@ -282,7 +296,7 @@ impl Gateway {
             let (book, asked) = (self.book.clone(), name.clone());
             if blocking(move || book.knows(&asked)).await?.map_err(io::Error::other)? {
                 let denied = format!(
-                    "gateway {}: {name} is a node of this one: have that of the other join anew by another name",
+                    "there is a node {name} both here and behind gateway {}: remove one of the two from its gateway's nodes",
                     node.name
                 );
                 return Ok(Err(Failure::Denied(denied)));
@@ -295,8 +309,8 @@ impl Gateway {
         if ask.count() > MOST_ITEMS as usize {
             return Ok(Err(Failure::Other(format!("more than {MOST_ITEMS} things were asked for at once"))));
         }
-        if matches!(ask, Ask::Distance) {
-            return Ok(Ok(Tell::Distance(self.distance.told())));
+        if matches!(ask, Ask::Way) {
+            return Ok(Ok(Tell::Way(self.way.told())));
         }
         let (mut ask, other) = ask.in_name();
         let mut waiting = None;
@@ -327,9 +341,9 @@ impl Gateway {
                     Tell::Page(fitting(most, |most| meta.scan(from, most), |page| page.objects.len())?.0)
                 }
                 Ask::LogSince { after, most } => {
-                    match fitting(most, |most| meta.log_since(after, most), Vec::len)? {
-                        (entries, true) => Tell::Log(entries),
-                        (entries, false) => Tell::LogPart(entries),
+                    match fitting(most, |most| meta.log_part(after, most), |(entries, _)| entries.len())? {
+                        ((entries, true), true) => Tell::Log(entries),
+                        ((entries, _), _) => Tell::LogPart(entries),
                     }
                 }
                 Ask::Places(chunks) => Tell::Places(meta.places(&chunks)?),
@@ -347,7 +361,7 @@ impl Gateway {
                 // Those in other names came by their own.
                 Ask::CommitOf { .. }
                 | Ask::LeaseOf(..)
-                | Ask::Distance
+                | Ask::Way
                 | Ask::PutBlob { .. }
                 | Ask::GetBlob { .. }
                 | Ask::StatBlob { .. }

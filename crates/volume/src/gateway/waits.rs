@@ -11,45 +11,62 @@ use crate::id::NodeName;
 
 /// Of one node. A mount has three at most.
 pub(super) const MOST_OF_NODE: usize = 8;
-/// Of one that is a gateway to others.
-const MOST_OF_GATEWAY: usize = 96;
+/// Of all that are gateways to others: the rest is for nodes.
+const MOST_OF_GATEWAYS: usize = 128;
 /// Of all. The runtime has 512 threads for what blocks.
 const MOST: usize = 256;
 
 /// Who waits.
 #[derive(Default)]
-pub(super) struct Waits(Mutex<HashMap<NodeName, usize>>);
+pub(super) struct Waits(Mutex<Count>);
+
+#[derive(Default)]
+struct Count {
+    of_nodes: HashMap<NodeName, usize>,
+    of_gateways: usize,
+}
 
 /// A wait. It ends when this is dropped.
 pub(super) struct Waiting {
     waits: Arc<Waits>,
-    node: NodeName,
+    /// `None`: of a gateway.
+    node: Option<NodeName>,
 }
 
 impl Waits {
     /// `None`: there are enough.
     pub(super) fn begin(self: &Arc<Self>, node: &Node) -> Option<Waiting> {
-        let most = if node.role == Role::Gateway { MOST_OF_GATEWAY } else { MOST_OF_NODE };
-        let mut waits = self.0.lock();
-        let all: usize = waits.values().sum();
-        let of_node = waits.get(&node.name).copied().unwrap_or_default();
-        if all >= MOST || of_node >= most {
+        let mut count = self.0.lock();
+        let is_gateway = node.role == Role::Gateway;
+        let of_node = count.of_nodes.get(&node.name).copied().unwrap_or_default();
+        let is_free = match is_gateway {
+            true => count.of_gateways < MOST_OF_GATEWAYS,
+            false => of_node < MOST_OF_NODE,
+        };
+        if !is_free || count.of_gateways + count.of_nodes.values().sum::<usize>() >= MOST {
             return None;
         }
-        waits.insert(node.name.clone(), of_node + 1);
-        Some(Waiting { waits: self.clone(), node: node.name.clone() })
+        match is_gateway {
+            true => count.of_gateways += 1,
+            false => drop(count.of_nodes.insert(node.name.clone(), of_node + 1)),
+        }
+        Some(Waiting { waits: self.clone(), node: (!is_gateway).then(|| node.name.clone()) })
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let mut waits = self.waits.0.lock();
-        let left = waits.get_mut(&self.node).map_or(0, |of_node| {
+        let mut count = self.waits.0.lock();
+        let Some(node) = &self.node else {
+            count.of_gateways -= 1;
+            return;
+        };
+        let left = count.of_nodes.get_mut(node).map_or(0, |of_node| {
             *of_node -= 1;
             *of_node
         });
         if left == 0 {
-            waits.remove(&self.node);
+            count.of_nodes.remove(node);
         }
     }
 }
@@ -65,12 +82,12 @@ mod tests {
         let of = |n, role| (0..2 * MOST).filter_map(|_| waits.begin(&node(n, role))).collect::<Vec<_>>();
         let mut held = of(0, Role::Admin);
         assert_eq!(held.len(), MOST_OF_NODE);
-        held.extend(of(1, Role::Gateway));
-        assert_eq!(held.len(), MOST_OF_NODE + MOST_OF_GATEWAY);
-        held.extend((2..MOST).flat_map(|n| of(n, Role::Read)));
+        held.extend([1, 2].into_iter().flat_map(|n| of(n, Role::Gateway)));
+        assert_eq!(held.len(), MOST_OF_NODE + MOST_OF_GATEWAYS);
+        held.extend((3..MOST).flat_map(|n| of(n, Role::Read)));
         assert_eq!(held.len(), MOST);
         held.clear();
-        assert!(waits.0.lock().is_empty());
+        assert!(waits.0.lock().of_nodes.is_empty() && waits.0.lock().of_gateways == 0);
         assert!(waits.begin(&node(0, Role::Read)).is_some());
     }
 }

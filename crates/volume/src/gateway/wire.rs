@@ -17,10 +17,14 @@ use crate::id::{NodeName, ObjectId, Seq, VolumeName};
 use crate::object::{ChunkId, LinkName, Stored, StoredLink, Time};
 use crate::silence::SILENT;
 use crate::store::history::{PastLink, Version};
-use crate::store::{Entry, Item, LeaseAsk, LeaseTold, Page, Place, Refused};
+use crate::store::{Entry, GatewayId, Item, LeaseAsk, LeaseTold, Page, Place, Refused};
 
 /// What is spoken: nodes of version 1 do not ask for the past, and are served as well.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
+/// What nodes say that they speak: all gateways that there are understand it.
+pub(super) const OF_NODES: u32 = 2;
+/// What gateways say that ask others: from this version on there is the role for it.
+pub(super) const OF_GATEWAYS: u32 = 3;
 /// The oldest that is understood.
 pub(super) const OLDEST: u32 = 1;
 
@@ -32,14 +36,14 @@ pub(super) const MOST_GREETING: usize = 8 << 10;
 pub(super) const MOST_BLOB: u64 = 64 << 20;
 /// How many bytes are taken at once of what the other side announced, so that announcing costs it something.
 const STEP: usize = 1 << 20;
-/// How many are given at once: some of these have to go within [`SILENT`].
-const GIVEN: usize = 1 << 16;
-/// A gateway looks that up, and has [`SILENT`] itself for the store behind it.
+/// How many bytes go in a second, at least, of a whole message.
+const SLOWEST: u64 = 8 << 10;
+/// Somebody waits for it, and a gateway has it at hand, or [`SILENT`] itself for the store behind it.
 const LOOKED_UP: Duration = Duration::from_secs(15);
-/// It may wait for others before it, or read much.
+/// It may be much, or wait for others.
 const DONE: Duration = Duration::from_secs(60);
 /// For 64 MiB that a gateway reads or writes elsewhere.
-const MOVED: Duration = Duration::from_secs(300);
+const MOVED: Duration = Duration::from_secs(600);
 
 /// What a node may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -166,8 +170,7 @@ pub(super) enum Ask {
     },
     /// Since version 2.
     Past(AskPast),
-    /// As [`Commit`](Self::Commit), in the name of a node. This and what follows comes from gateways alone: of those that
-    /// were never told of that role none asks.
+    /// As [`Commit`](Self::Commit), in the name of a node. This and what follows since version 3, by gateways.
     CommitOf {
         node: NodeName,
         token: u128,
@@ -175,8 +178,8 @@ pub(super) enum Ask {
     },
     /// As [`Lease`](Self::Lease), in the name of a node.
     LeaseOf(NodeName, LeaseAsk),
-    /// How many gateways a request goes through.
-    Distance,
+    /// By way of which gateways requests get to the stores.
+    Way,
 }
 
 /// As [`History`](crate::store::history::History) has it.
@@ -226,9 +229,15 @@ impl Ask {
             Self::Wait { milliseconds, .. } | Self::WaitLease { milliseconds, .. } => {
                 LOOKED_UP + Duration::from_millis((*milliseconds).into())
             }
-            Self::Commit { .. } | Self::CommitOf { .. } | Self::Scan { .. } | Self::LogSince { .. } => DONE,
-            Self::PutBlob { .. } | Self::GetBlob { .. } | Self::ListBlobs { .. } => MOVED,
-            _ => LOOKED_UP,
+            Self::Head | Self::Places(_) | Self::Lease(_) | Self::LeaseOf(..) | Self::Past(_) | Self::Way => {
+                LOOKED_UP
+            }
+            Self::PutBlob { .. }
+            | Self::GetBlob { .. }
+            | Self::StatBlob { .. }
+            | Self::DeleteBlob { .. }
+            | Self::ListBlobs { .. } => MOVED,
+            _ => DONE,
         }
     }
 
@@ -248,7 +257,7 @@ impl Ask {
             // Who changes nothing needs none of its own.
             Self::Lease(ask) if !ask.take.is_empty() => Role::Write,
             Self::DeleteBlob { .. } => Role::Admin,
-            Self::CommitOf { .. } | Self::LeaseOf(..) => Role::Gateway,
+            Self::CommitOf { .. } | Self::LeaseOf(..) | Self::Way => Role::Gateway,
             _ => Role::Read,
         }
     }
@@ -290,8 +299,8 @@ pub(super) enum Tell {
     Past(TellPast),
     /// Fewer than were asked for, as more are too long for a message: there may be others after them.
     LogPart(Vec<Entry>),
-    /// `None`: it is not known, or there is no end to them.
-    Distance(Option<u32>),
+    /// `None`: it is not known.
+    Way(Option<Vec<GatewayId>>),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -326,12 +335,24 @@ pub(super) async fn send<T: Serialize>(to: &mut (impl AsyncWrite + Unpin), value
     send_bytes(to, &frame).await
 }
 
+/// How long so many bytes may take.
+fn at_most(bytes: usize) -> Duration {
+    SILENT + Duration::from_secs(bytes as u64 / SLOWEST)
+}
+
 /// Sends bytes as they are.
 pub(super) async fn send_bytes(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
-    for part in bytes.chunks(GIVEN) {
-        moves(to.write_all(part)).await?;
-    }
-    moves(to.flush()).await
+    let sent = timeout(at_most(bytes.len()), async {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match moves(to.write(rest)).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => rest = &rest[written..],
+            }
+        }
+        moves(to.flush()).await
+    });
+    sent.await?
 }
 
 /// Receives a frame that begins within so long; `None`: the other side is done.
@@ -364,17 +385,20 @@ pub(super) async fn receive_bytes(
     if length > most {
         return Err(wrong(format!("{length} bytes; at most {most} are taken")));
     }
-    let (mut bytes, mut there) = (Vec::new(), 0);
-    while (there as u64) < length {
-        if there == bytes.len() {
-            bytes.resize(there + (length as usize - there).min(STEP), 0);
+    let received = timeout(at_most(length as usize), async {
+        let (mut bytes, mut there) = (Vec::new(), 0);
+        while (there as u64) < length {
+            if there == bytes.len() {
+                bytes.resize(there + (length as usize - there).min(STEP), 0);
+            }
+            match moves(from.read(&mut bytes[there..])).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => there += read,
+            }
         }
-        match moves(from.read(&mut bytes[there..])).await? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            read => there += read,
-        }
-    }
-    Ok(bytes)
+        Ok(bytes)
+    });
+    received.await?
 }
 
 #[cfg(test)]
@@ -384,17 +408,19 @@ mod tests {
 
     use super::*;
 
-    /// Sends a message so slowly that it takes minutes, and only so much of it.
+    const PART: usize = 64 << 10;
+
+    /// Sends parts of a message, some seconds between two of them.
     async fn trickle(mut to: DuplexStream, bytes: Vec<u8>) -> DuplexStream {
-        for part in bytes.chunks(10) {
-            sleep(SILENT * 9 / 10).await;
+        for part in bytes.chunks(PART) {
+            sleep(SILENT * 7 / 10).await;
             to.write_all(part).await.unwrap();
         }
         to
     }
 
     async fn message(value: &str) -> Vec<u8> {
-        let (mut here, mut there) = duplex(1 << 16);
+        let (mut here, mut there) = duplex(1 << 20);
         send(&mut here, &value).await.unwrap();
         drop(here);
         let mut bytes = Vec::new();
@@ -404,21 +430,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_message_comes_as_long_as_something_of_it_does() {
-        let value = "x".repeat(300);
+        let value = "x".repeat(10 * PART);
         let bytes = message(&value).await;
-        let (from, mut to) = duplex(1 << 16);
+        let (from, mut to) = duplex(1 << 20);
         let sending = tokio::spawn(trickle(from, bytes.clone()));
         let received: String = receive(&mut to, MOST_FRAME, LOOKED_UP).await.unwrap().unwrap();
         assert_eq!(received, value);
         drop(sending.await.unwrap());
         assert!(receive::<String>(&mut to, MOST_FRAME, LOOKED_UP).await.unwrap().is_none(), "it is done");
 
-        let (from, mut to) = duplex(1 << 16);
-        let _silent = tokio::spawn(trickle(from, bytes[..100].to_vec()));
+        let (from, mut to) = duplex(1 << 20);
+        let _silent = tokio::spawn(trickle(from, bytes[..3 * PART].to_vec()));
         let begun = Instant::now();
         let error = receive::<String>(&mut to, MOST_FRAME, LOOKED_UP).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
-        assert!(begun.elapsed() < SILENT * 11, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < SILENT * 4, "{:?}", begun.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

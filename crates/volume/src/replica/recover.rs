@@ -100,7 +100,9 @@ fn note_writes(core: &mut Core, files: &Files) -> Result<(), Fail> {
         // One that was made and never committed to the disk's directory is empty.
         let file = files.obtain(num)?;
         let (size, modified) = opens::written(&file)?;
-        if size != node.size || modified > node.modified {
+        // One that is new, and was not opened to be written as far as was committed, was not given its time yet.
+        let has_time = node.dirty.contains(Dirty::CONTENT);
+        if size != node.size || has_time && modified > node.modified {
             core.begin()?;
             node.size = size;
             node.modified = node.modified.max(modified);

@@ -427,6 +427,21 @@ fn what_was_written_to_a_new_file_before_a_crash_is_known() {
 }
 
 #[test]
+fn a_new_file_that_nobody_wrote_keeps_its_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = open(dir.path());
+    let made = replica.make(ROOT, b"f", new(Kind::Regular)).unwrap();
+    // As where its backing file came to be after it was given its time.
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
+    let file = std::fs::File::open(dir.path().join(format!("data/0/{:x}", made.num))).unwrap();
+    file.set_modified(later).unwrap();
+    replica.commit().unwrap();
+    drop(replica);
+    let again = open(dir.path()).get(made.num).unwrap();
+    assert_eq!((again.modified, again.changed), (made.modified, made.changed));
+}
+
+#[test]
 fn one_at_a_time_has_it_open() {
     let directory = tempfile::tempdir().unwrap();
     let replica = open(directory.path());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::content::{Blobs, ContentError, ContentStore, Keys, Secret};
-use crate::gateway::{Client, Credentials, JoinError};
+use crate::gateway::{BadCertificate, Client, Credentials, JoinError};
 use crate::id::{ObjectId, OwnerId, VolumeName};
 use crate::object::{Content, Kind, Object, Time};
 use crate::store::keep::Keeper;
@@ -361,13 +361,26 @@ pub fn open_blind(meta: &MetaAddress, name: &VolumeName) -> Result<Volume, OpenE
     open_by(meta, name, &|described| Ok(Keys::open(described.names)))
 }
 
+/// Opens a volume for a gateway before it: as [`open_blind`], and where it is behind another gateway, in the names of nodes.
+///
+/// # Errors
+/// As [`open_blind`].
+pub fn open_to_serve(meta: &MetaAddress, name: &VolumeName) -> Result<Volume, OpenError> {
+    match meta.of(name)? {
+        MetaAddress::Gateway(file) => {
+            open_remote(&file, name, &|described| Ok(Keys::open(described.names)), Client::of_gateway)
+        }
+        meta => open_blind(&meta, name),
+    }
+}
+
 /// Finds the keys of a volume.
 type FindKeys<'a> = dyn Fn(&Described) -> Result<Keys, OpenError> + 'a;
 
 fn open_by(meta: &MetaAddress, name: &VolumeName, keys: &FindKeys<'_>) -> Result<Volume, OpenError> {
     let meta = &meta.of(name)?;
     if let MetaAddress::Gateway(file) = meta {
-        return open_remote(file, name, keys);
+        return open_remote(file, name, keys, Client::of);
     }
     let (keeper, about) = open_meta(meta, name)?;
     let described = Described::from_bytes(&about)?;
@@ -399,14 +412,19 @@ fn open_meta(meta: &MetaAddress, name: &VolumeName) -> Result<(Arc<dyn Keeper>, 
     }
 }
 
-fn open_remote(file: &Path, name: &VolumeName, keys: &FindKeys<'_>) -> Result<Volume, OpenError> {
+fn open_remote(
+    file: &Path,
+    name: &VolumeName,
+    keys: &FindKeys<'_>,
+    client: fn(Credentials, &Path) -> Result<Client, BadCertificate>,
+) -> Result<Volume, OpenError> {
     let credentials = Credentials::load(file)?;
     if credentials.volume != *name {
         return Err(StoreError::NoVolume(name.clone()).into());
     }
     let described = credentials.described()?;
     let keys = keys(&described)?;
-    let client = Client::of(credentials, file).map_err(JoinError::from)?;
+    let client = client(credentials, file).map_err(JoinError::from)?;
     let content = ContentStore::new(Blobs::over(Arc::new(client.blobs())), keys);
     Ok(Volume { meta: Arc::new(client), keeper: None, content, described })
 }

@@ -192,6 +192,9 @@ pub fn system_clock() -> Clock {
 /// Answers to batches that a store remembers, for [`MetaStore::commit`] to give again: those of the last so many batches.
 pub const ANSWERS_KEPT: usize = 4096;
 
+/// Tells gateways apart: those that share a book are one.
+pub type GatewayId = [u8; 16];
+
 /// The metadata of volumes.
 ///
 /// Calls block. None is retried by the caller for another reason than [`StoreError::Unreachable`].
@@ -216,12 +219,12 @@ pub trait MetaStore: Send + Sync {
         items: &[Item],
     ) -> Result<Vec<Result<Seq, Refused>>, StoreError>;
 
-    /// How many gateways are between here and the stores; `None`: the next one does not know.
+    /// By way of which gateways this is, the next one first; `None`: that one does not know.
     ///
     /// # Errors
-    /// Those of the store.
-    fn distance(&self) -> Result<Option<u32>, StoreError> {
-        Ok(Some(0))
+    /// Those of the store; [`StoreError::Denied`] where who asks is no gateway.
+    fn way(&self) -> Result<Option<Vec<GatewayId>>, StoreError> {
+        Ok(Some(Vec::new()))
     }
 
     /// Why this node may change nothing, as far as that is known without asking; `None`: it may, or finds out.
@@ -247,6 +250,14 @@ pub trait MetaStore: Send + Sync {
     /// # Errors
     /// [`StoreError::Forgotten`]; those of the store.
     fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError>;
+
+    /// The same, or a first part of it where more is too long for one message; whether it is not a part.
+    ///
+    /// # Errors
+    /// As [`log_since`](Self::log_since).
+    fn log_part(&self, after: Seq, most: usize) -> Result<(Vec<Entry>, bool), StoreError> {
+        Ok((self.log_since(after, most)?, true))
+    }
 
     /// Where chunks are, in the order asked for.
     ///

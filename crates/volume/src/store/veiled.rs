@@ -58,10 +58,6 @@ impl MetaStore for VeiledStore {
         self.store.commit(node, token, &hidden)
     }
 
-    fn distance(&self) -> Result<Option<u32>, StoreError> {
-        self.store.distance()
-    }
-
     fn only_reads(&self) -> Option<String> {
         self.store.only_reads()
     }

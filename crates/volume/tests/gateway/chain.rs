@@ -23,7 +23,7 @@ fn place_of(served: &Served, role: Role, node: &str) -> (TempDir, PathBuf) {
 
 /// A gateway at a place with credentials.
 fn behind((place, file): (TempDir, PathBuf), at: &str) -> Served {
-    let volume = address::open_blind(&MetaAddress::Gateway(file), &volume()).unwrap();
+    let volume = address::open_to_serve(&MetaAddress::Gateway(file), &volume()).unwrap();
     Served::over(place, volume, at)
 }
 
@@ -33,13 +33,12 @@ fn nodes_are_who_they_are_however_far_away() {
     let branch = behind(place_of(&front, Role::Gateway, "branch"), "127.0.0.1:0");
     let (desk, write) = branch.client(Role::Write, "desk");
     let (lamp, read) = branch.client(Role::Read, "lamp");
-    assert_eq!(desk.distance().unwrap(), Some(2));
+    assert_eq!(branch.volume.meta.way().unwrap().map(|way| way.len()), Some(1));
+    assert!(matches!(desk.way(), Err(StoreError::Denied(_))), "it is no gateway");
 
     desk.commit(&name("desk"), 1, &[make(2, b"a")]).unwrap()[0].clone().unwrap();
-    // What the gateway does itself it does under its own name.
-    branch.volume.meta.commit(&name("branch"), 2, &[make(3, b"b")]).unwrap()[0].clone().unwrap();
     let log = front.volume.meta.log_since(Seq(0), 10).unwrap();
-    assert_eq!(log.iter().map(|entry| entry.node.as_str()).collect::<Vec<_>>(), ["desk", "branch"]);
+    assert_eq!(log.iter().map(|entry| entry.node.as_str()).collect::<Vec<_>>(), ["desk"]);
     assert_eq!(lamp.log_since(Seq(0), 10).unwrap(), log);
     // The roles of each gateway's nodes are its own.
     let denied = lamp.commit(&name("lamp"), 3, &[make(4, b"c")]).unwrap_err();
@@ -56,7 +55,7 @@ fn nodes_are_who_they_are_however_far_away() {
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             let began = Instant::now();
-            (lamp.wait(Seq(2), Duration::from_secs(50)).unwrap(), began.elapsed())
+            (lamp.wait(Seq(1), Duration::from_secs(50)).unwrap(), began.elapsed())
         });
         std::thread::sleep(Duration::from_millis(200));
         front.volume.meta.commit(&name("other"), 1, &[make(5, b"d")]).unwrap();
@@ -89,7 +88,11 @@ fn only_a_gateway_speaks_for_others_and_for_none_of_this_one() {
     let branch = behind(place_of(&front, Role::Gateway, "branch"), "127.0.0.1:0");
     let (desk, _) = branch.client(Role::Write, "desk");
     let denied = desk.commit(&name("desk"), 1, &[make(2, b"a")]).unwrap_err();
-    assert!(matches!(&denied, StoreError::Denied(why) if why.contains("desk is a node of")), "{denied}");
+    assert!(matches!(&denied, StoreError::Denied(why) if why.contains("both here and")), "{denied}");
+    // Its own name is one of these.
+    let (twin, _) = branch.client(Role::Write, "branch");
+    let denied = twin.commit(&name("branch"), 1, &[make(2, b"a")]).unwrap_err();
+    assert!(matches!(&denied, StoreError::Denied(why) if why.contains("both here and")), "{denied}");
     let (lamp, _) = branch.client(Role::Write, "lamp");
     lamp.commit(&name("lamp"), 2, &[make(3, b"b")]).unwrap();
     for role in [Role::Admin, Role::Read] {
@@ -124,8 +127,25 @@ fn no_request_goes_round() {
     let begun = Instant::now();
     let lost = desk.head().unwrap_err();
     assert!(matches!(&lost, StoreError::Unreachable(why) if why.contains("does not know")), "{lost}");
-    assert_eq!(desk.distance().unwrap(), None);
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+/// One that would lead to itself by way of another that serves.
+#[test]
+fn a_gateway_finds_itself_on_its_way() {
+    let front = Served::new();
+    let branch = behind(place_of(&front, Role::Gateway, "branch"), "127.0.0.1:0");
+    let (desk, _) = branch.client(Role::Write, "desk");
+    desk.head().unwrap();
+    let (own, _) = front.client(Role::Write, "own");
+    let back = branch.place.path().join("back");
+    branch.join(&branch.token(Role::Gateway, MINUTE), "front").unwrap().save(&back).unwrap();
+    let Served { address, serving, place, .. } = front;
+    serving.stop().unwrap();
+    let _front = behind((place, back), &address.to_string());
+    for lost in [own.head().unwrap_err(), desk.head().unwrap_err()] {
+        assert!(matches!(&lost, StoreError::Unreachable(why) if why.contains("does not know")), "{lost}");
+    }
 }
 
 /// It may start before the one that it leads to.

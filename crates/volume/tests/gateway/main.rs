@@ -149,7 +149,7 @@ fn nodes_commit_under_their_own_name() {
     let (client, _) = served.client(Role::Write, "desk");
     let batch = [make(2, b"a"), make(3, b"a"), make(4, b"b")];
     let denied = client.commit(&name("boss"), 1, &batch).unwrap_err();
-    assert!(matches!(&denied, StoreError::Denied(why) if why.contains("needs gateway")), "{denied}");
+    assert!(matches!(&denied, StoreError::Denied(why) if why.contains("this node is desk")), "{denied}");
     let answers = client.commit(&name("desk"), 1, &batch).unwrap();
     assert_eq!(answers, [Ok(Seq(1)), Err(Refused::Stale(0)), Ok(Seq(2))]);
     // The same again is not done again.

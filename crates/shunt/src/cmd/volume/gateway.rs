@@ -41,10 +41,16 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
         .map_err(|error| failed(format_args!("cannot take care of signals: {error}")))?;
     let meta = served(args.meta.as_deref(), name)?;
     let cannot = |error: &dyn std::fmt::Display| failed(format_args!("cannot serve volume {name}: {error}"));
-    let volume = address::open_blind(&meta, name).map_err(|error| cannot(&error))?;
-    if let MetaAddress::Gateway(file) = &meta {
-        may_serve(&volume, file).map_err(|error| cannot(&error))?;
-    }
+    let volume = address::open_to_serve(&meta, name).map_err(|error| cannot(&error))?;
+    let way = match &meta {
+        MetaAddress::Gateway(file) => {
+            let Credentials { node, address, .. } =
+                Credentials::load(file).map_err(|error| cannot(&error))?;
+            may_serve(&volume, &node).map_err(|error| cannot(&error))?;
+            format!(", by way of {address}")
+        }
+        _ => String::new(),
+    };
     let book = Arc::new(open_book(&args.served, true)?);
     let gateway = Gateway::new(&volume, book.clone()).map_err(|error| cannot(&error))?;
     let serving = gateway
@@ -56,7 +62,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
         format!("{}:{port}", host.nodename().to_string_lossy())
     });
     book.set_address(&address).map_err(|error| cannot(&error))?;
-    print(format!("shunt: volume {name} is served at {}, to nodes as {address}\n", serving.address()))?;
+    print(format!("shunt: volume {name} is served at {}, to nodes as {address}{way}\n", serving.address()))?;
     signals.forever().next();
     serving.stop().map_err(|error| cannot(&error))
 }
@@ -70,22 +76,20 @@ fn served(given: Option<&str>, name: &VolumeName) -> Result<MetaAddress> {
     }
 }
 
-/// Whether this machine may ask another gateway in the names of its own nodes. While that one is not there, it may.
-fn may_serve(volume: &Volume, credentials: &Path) -> std::result::Result<(), String> {
-    match volume.meta.head() {
-        Ok(_) => {}
-        Err(StoreError::Unreachable(why)) => tracing::warn!("served once the gateway behind is there: {why}"),
-        Err(error) => return Err(error.to_string()),
-    }
-    let Credentials { node, role, address, .. } =
-        Credentials::load(credentials).map_err(|error| error.to_string())?;
-    match role {
-        Some(role) if role < Role::Gateway => Err(format!(
-            "{node} may {role} at {address}: there, `shunt volume nodes role {0} {node} {1}` lets it be one of its gateways",
+/// Whether this machine may ask another gateway in the names of its own nodes. While that one is not there, it tries.
+fn may_serve(volume: &Volume, node: &NodeName) -> std::result::Result<(), String> {
+    match volume.meta.way() {
+        Ok(_) => Ok(()),
+        Err(StoreError::Unreachable(why)) => {
+            tracing::warn!("nothing is served before the next gateway is there: {why}");
+            Ok(())
+        }
+        Err(error @ StoreError::Denied(_)) => Err(format!(
+            "{error}: there, `shunt volume nodes role {} {node} {}` lets it",
             volume.described.name,
             Role::Gateway
         )),
-        _ => Ok(()),
+        Err(error) => Err(error.to_string()),
     }
 }
 
