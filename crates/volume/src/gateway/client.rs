@@ -124,11 +124,11 @@ impl Connections {
         ask: &Ask,
         body: &[u8],
     ) -> io::Result<Result<(Tell, Vec<u8>), NoAnswer>> {
-        send(&mut stream, ask).await?;
+        let length = send(&mut stream, ask).await?;
         if !body.is_empty() {
             send_bytes(&mut stream, body).await?;
         }
-        let tell: Tell = receive(&mut stream, 2 * MOST_FRAME, ask.time())
+        let tell: Tell = receive(&mut stream, 2 * MOST_FRAME, ask.time(length + body.len()))
             .await?
             .ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
         let body = match &tell {

@@ -23,7 +23,7 @@ pub use certificates::BadCertificate;
 pub use client::Client;
 pub use enrol::{Credentials, JoinError, Token, join};
 pub use server::{Gateway, Serving};
-pub use wire::Role;
+pub use wire::{Role, is_for_want_of};
 
 /// The name in the gateways' certificates. Nodes know a gateway by who signed that, not by where it is.
 const NAME: &str = "shunt-gateway";

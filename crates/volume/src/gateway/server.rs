@@ -23,7 +23,7 @@ use super::waits::Waits;
 use super::way::Way;
 use super::wire::{
     Ask, AskPast, BlobStat, Failure, Greeting, MOST_BLOB, MOST_FRAME, MOST_GREETING, OF_GATEWAYS, OLDEST,
-    Role, Tell, TellPast, VERSION, Welcome, Wish, receive, receive_bytes, send, send_bytes,
+    Role, Tell, TellPast, VERSION, Welcome, Wish, denied, receive, receive_bytes, send, send_bytes,
 };
 use crate::content::{Blobs, ContentError, fault, runtime};
 use crate::id::VolumeName;
@@ -37,8 +37,6 @@ use crate::store::{GatewayId, MetaStore, StoreError, code};
 const MOST_CONNECTIONS: usize = 4096;
 /// For the handshake and the greeting.
 const GREETING_TIME: Duration = Duration::from_secs(10);
-/// For what is done between a request for metadata and its answer; contents have the limits of what they are moved by.
-const REQUEST_TIME: Duration = Duration::from_secs(120);
 /// For what was begun, once it is to end.
 const LAST_TIME: Duration = Duration::from_secs(30);
 /// Connections that nobody uses for so long end.
@@ -49,6 +47,8 @@ const MOST_WAIT: Duration = Duration::from_secs(60);
 const MOST_UNWOKEN: Duration = Duration::from_secs(1);
 /// Objects or entries that are asked for, or in one answer; the bytes of an answer are bounded besides.
 const MOST_ITEMS: u32 = 8192;
+/// Bytes of an answer to a gateway, where there are several answers.
+const MOST_PASSED: usize = 1 << 20;
 /// Stored objects in one list.
 const MOST_LISTED: usize = 1000;
 
@@ -251,9 +251,13 @@ impl Gateway {
             _ => Vec::new(),
         };
         if let Err(failure) = self.may(node, &ask).await? {
-            return send(stream, &Tell::Failed(failure)).await;
+            return send(stream, &Tell::Failed(failure)).await.map(drop);
         }
-        let (tell, body) = self.done(node, ask, body).await?;
+        // Nobody waits for what was asked by who is gone.
+        let (tell, body) = tokio::select! {
+            done = self.done(node, ask, body) => done?,
+            () = has_gone(stream.get_ref().0) => return Ok(()),
+        };
         send(stream, &tell.unwrap_or_else(Tell::Failed)).await?;
         match body {
             Some(bytes) => send_bytes(stream, &bytes).await,
@@ -277,7 +281,7 @@ impl Gateway {
             Ask::StatBlob { key } => (self.stat(key).await, None),
             Ask::DeleteBlob { key } => (self.delete(key).await, None),
             Ask::ListBlobs { prefix, after } => (self.list(prefix, after).await, None),
-            ask => (timeout(REQUEST_TIME, self.metadata(node, ask)).await??, None),
+            ask => (self.metadata(node, ask).await?, None),
         })
     }
 
@@ -285,8 +289,7 @@ impl Gateway {
     async fn may(&self, node: &Node, ask: &Ask) -> io::Result<Result<(), Failure>> {
         let needs = ask.needs();
         if node.role < needs {
-            let denied = format!("{} may {}, and this needs {needs}", node.name, node.role);
-            return Ok(Err(Failure::Denied(denied)));
+            return Ok(Err(Failure::Denied(denied(&node.name, node.role, needs))));
         }
         if !matches!(ask, Ask::Way) && !self.way.is_known() {
             let why = "the gateway does not know yet how it gets to the stores".to_owned();
@@ -325,6 +328,8 @@ impl Gateway {
         }
         let (meta, name) = (self.meta.clone(), other.unwrap_or_else(|| node.name.clone()));
         let hides_names = self.hides_names;
+        // A gateway has all of it before it passes on any.
+        let bytes = if node.role == Role::Gateway { MOST_PASSED } else { MOST_FRAME / 2 };
         let done = blocking(move || {
             // The thread may outlast its session.
             let _waiting = waiting;
@@ -337,11 +342,16 @@ impl Gateway {
                 }
                 Ask::Commit { token, items } => Tell::Committed(meta.commit(&name, token, &items)?),
                 Ask::Get(ids) => Tell::Objects(meta.get(&ids)?),
-                Ask::Scan { from, most } => {
-                    Tell::Page(fitting(most, |most| meta.scan(from, most), |page| page.objects.len())?.0)
-                }
+                Ask::Scan { from, most } => Tell::Page(
+                    fitting(most, bytes, |most| meta.scan(from, most), |page| page.objects.len())?.0,
+                ),
                 Ask::LogSince { after, most } => {
-                    match fitting(most, |most| meta.log_part(after, most), |(entries, _)| entries.len())? {
+                    match fitting(
+                        most,
+                        bytes,
+                        |most| meta.log_part(after, most),
+                        |(entries, _)| entries.len(),
+                    )? {
                         ((entries, true), true) => Tell::Log(entries),
                         ((entries, _), _) => Tell::LogPart(entries),
                     }
@@ -433,6 +443,7 @@ impl Gateway {
 /// What was asked for, or a first part of it that is not too long for a message; whether it is not a part.
 fn fitting<T: Serialize>(
     most: u32,
+    bytes: usize,
     ask: impl Fn(usize) -> Result<T, StoreError>,
     count: impl Fn(&T) -> usize,
 ) -> Result<(T, bool), StoreError> {
@@ -441,11 +452,11 @@ fn fitting<T: Serialize>(
     loop {
         let answer = ask(most)?;
         let (length, count) = (code::encode(&answer).len(), count(&answer));
-        if count <= 1 || length <= MOST_FRAME / 2 {
+        if count <= 1 || length <= bytes {
             return Ok((answer, most == asked));
         }
         // By their mean length, and at most half.
-        most = (count / 2).min(count * (MOST_FRAME / 2) / length).max(1);
+        most = (count / 2).min(count * bytes / length).max(1);
     }
 }
 
@@ -493,6 +504,14 @@ impl Serving {
     pub fn stop(self) -> io::Result<()> {
         let _ = self.stop.send(());
         runtime().block_on(self.task).map_err(io::Error::other)?
+    }
+}
+
+/// Returns once the other side of a connection is gone.
+async fn has_gone(stream: &TcpStream) {
+    // What came is left for who reads it: the next request, which nobody makes before this one is answered.
+    if let Ok(1..) = stream.peek(&mut [0]).await {
+        std::future::pending().await
     }
 }
 

@@ -3,7 +3,6 @@
 //! A connection carries one request at a time: a frame (its length in four bytes, big-endian, then `postcard`), and the
 //! answer. Bytes of contents follow their frame as they are.
 
-use std::future::Future;
 use std::io;
 use std::str::FromStr;
 use std::time::Duration;
@@ -36,6 +35,9 @@ pub(super) const MOST_GREETING: usize = 8 << 10;
 pub(super) const MOST_BLOB: u64 = 64 << 20;
 /// How many bytes are taken at once of what the other side announced, so that announcing costs it something.
 const STEP: usize = 1 << 20;
+/// A part of a message is taken within so long: the kernel says so of many at a time, some hundred KiB. That nobody is there is
+/// found out by the connection itself, within [`SILENT`].
+const TAKEN: Duration = Duration::from_secs(60);
 /// How many bytes go in a second, at least, of a whole message.
 const SLOWEST: u64 = 8 << 10;
 /// Somebody waits for it, and a gateway has it at hand, or [`SILENT`] itself for the store behind it.
@@ -223,8 +225,13 @@ impl Ask {
         }
     }
 
-    /// How long it may take until the answer begins.
-    pub(super) fn time(&self) -> Duration {
+    /// How long it may take until the answer begins, over all lines behind the first gateway together: these pass on what is whole,
+    /// and have as long for so many bytes as the first one.
+    pub(super) fn time(&self, bytes: usize) -> Duration {
+        self.least_time() + at_most(bytes)
+    }
+
+    fn least_time(&self) -> Duration {
         match self {
             Self::Wait { milliseconds, .. } | Self::WaitLease { milliseconds, .. } => {
                 LOOKED_UP + Duration::from_millis((*milliseconds).into())
@@ -261,6 +268,16 @@ impl Ask {
             _ => Role::Read,
         }
     }
+}
+
+/// Why a node may not do what another role is for.
+pub(super) fn denied(node: &NodeName, role: Role, needs: Role) -> String {
+    format!("{node} may {role}, and this needs {needs}")
+}
+
+/// Whether that is why: for want of a role.
+pub fn is_for_want_of(why: &str, role: Role) -> bool {
+    why.ends_with(&format!("this needs {role}"))
 }
 
 /// What is known of a stored object.
@@ -319,38 +336,34 @@ fn wrong(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
 
-/// Does a part of moving a message. A line over which nothing goes for so long is none.
-async fn moves<T>(part: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    timeout(SILENT, part).await?
-}
-
-/// Sends a frame.
-pub(super) async fn send<T: Serialize>(to: &mut (impl AsyncWrite + Unpin), value: &T) -> io::Result<()> {
+/// Sends a frame. How long it was.
+pub(super) async fn send<T: Serialize>(to: &mut (impl AsyncWrite + Unpin), value: &T) -> io::Result<usize> {
     let mut frame = postcard::to_extend(value, vec![0; 4]).map_err(|error| wrong(error.to_string()))?;
     let length = frame.len() - 4;
     if length > MOST_FRAME {
         return Err(wrong(format!("a message of {length} bytes; at most {MOST_FRAME} are sent")));
     }
     frame[..4].copy_from_slice(&(length as u32).to_be_bytes());
-    send_bytes(to, &frame).await
+    send_bytes(to, &frame).await?;
+    Ok(frame.len())
 }
 
 /// How long so many bytes may take.
 fn at_most(bytes: usize) -> Duration {
-    SILENT + Duration::from_secs(bytes as u64 / SLOWEST)
+    Duration::from_secs(bytes as u64 / SLOWEST)
 }
 
 /// Sends bytes as they are.
 pub(super) async fn send_bytes(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
-    let sent = timeout(at_most(bytes.len()), async {
+    let sent = timeout(SILENT + at_most(bytes.len()), async {
         let mut rest = bytes;
         while !rest.is_empty() {
-            match moves(to.write(rest)).await? {
+            match timeout(TAKEN, to.write(rest)).await?? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 written => rest = &rest[written..],
             }
         }
-        moves(to.flush()).await
+        timeout(TAKEN, to.flush()).await?
     });
     sent.await?
 }
@@ -385,13 +398,13 @@ pub(super) async fn receive_bytes(
     if length > most {
         return Err(wrong(format!("{length} bytes; at most {most} are taken")));
     }
-    let received = timeout(at_most(length as usize), async {
+    let received = timeout(SILENT + at_most(length as usize), async {
         let (mut bytes, mut there) = (Vec::new(), 0);
         while (there as u64) < length {
             if there == bytes.len() {
                 bytes.resize(there + (length as usize - there).min(STEP), 0);
             }
-            match moves(from.read(&mut bytes[there..])).await? {
+            match timeout(SILENT, from.read(&mut bytes[there..])).await?? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 read => there += read,
             }
@@ -453,6 +466,6 @@ mod tests {
         let begun = Instant::now();
         let error = send(&mut from, &"x".repeat(1 << 20)).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
-        assert!(begun.elapsed() < SILENT * 2, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < TAKEN * 2, "{:?}", begun.elapsed());
     }
 }

@@ -100,9 +100,9 @@ fn note_writes(core: &mut Core, files: &Files) -> Result<(), Fail> {
         // One that was made and never committed to the disk's directory is empty.
         let file = files.obtain(num)?;
         let (size, modified) = opens::written(&file)?;
-        // One that is new, and was not opened to be written as far as was committed, was not given its time yet.
-        let has_time = node.dirty.contains(Dirty::CONTENT);
-        if size != node.size || has_time && modified > node.modified {
+        // A new one that was never opened to be written was not given its time yet.
+        let is_untouched = (size, node.size) == (0, 0) && !node.dirty.contains(Dirty::CONTENT);
+        if size != node.size || modified > node.modified && !is_untouched {
             core.begin()?;
             node.size = size;
             node.modified = node.modified.max(modified);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use shunt_volume::content::Secret;
-use shunt_volume::gateway::{Book, Credentials, Gateway, Role, Token, join};
+use shunt_volume::gateway::{Book, Credentials, Gateway, Role, Token, is_for_want_of, join};
 use shunt_volume::id::{NodeName, VolumeName};
 use shunt_volume::store::StoreError;
 use shunt_volume::store::address::{self, MetaAddress, Volume};
@@ -84,8 +84,8 @@ fn may_serve(volume: &Volume, node: &NodeName) -> std::result::Result<(), String
             tracing::warn!("nothing is served before the next gateway is there: {why}");
             Ok(())
         }
-        Err(error @ StoreError::Denied(_)) => Err(format!(
-            "{error}: there, `shunt volume nodes role {} {node} {}` lets it",
+        Err(StoreError::Denied(why)) if is_for_want_of(&why, Role::Gateway) => Err(format!(
+            "{why}: there, `shunt volume nodes role {} {node} {}` lets it",
             volume.described.name,
             Role::Gateway
         )),
