@@ -176,17 +176,17 @@ impl Writing<'_> {
         let seen = visible(&node);
         let was_written = node.maybe_dirty || node.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
         let keeps = node.is_regular() && self.keeps(&node, object)?;
-        if node.is_regular() && !keeps {
-            let known = self.core.content(num)?;
-            let is_there = known.is_same(&object.content) && !node.maybe_dirty;
-            if !is_there || node.state == State::Absent {
-                self.core.replace_content(&mut node, &object.content, self.shared)?;
-                self.stale.push(Stale::Content(num));
-            }
-        }
         let differs = keeps && base.is_none_or(|base| !base.object.content.is_same(&object.content));
         if node.is_regular() {
+            // What is not here is what both sides agreed on. It may have been sent, and then removed here with its name.
             let content = base.map_or(&object.content, |base| &base.object.content);
+            if !keeps {
+                let is_there = self.core.content(num)?.is_same(content) && !node.maybe_dirty;
+                if !is_there || node.state == State::Absent {
+                    self.core.replace_content(&mut node, content, self.shared)?;
+                    self.stale.push(Stale::Content(num));
+                }
+            }
             if base.is_some() || !keeps {
                 self.core.set_content(num, content)?;
             }
