@@ -78,6 +78,16 @@ fn files_come_back_from_a_bucket() {
         assert!(read == **bytes);
         assert_eq!(come.into_inner(), bytes.len() as u64);
     }
+
+    // One that was cut off is damaged, and not out of reach: what is to be read of it is beyond its end.
+    for group in std::fs::read_dir(&stored).unwrap() {
+        for pack in std::fs::read_dir(group.unwrap().path()).unwrap() {
+            std::fs::File::options().write(true).open(pack.unwrap().path()).unwrap().set_len(1).unwrap();
+        }
+    }
+    let last = contents.last().unwrap();
+    let cut = content.fetch_file(&meta, last, &tempfile::tempfile().unwrap(), &|_| ()).unwrap_err();
+    assert!(matches!(&cut, ContentError::Damaged(_)), "{cut}");
 }
 
 #[test]

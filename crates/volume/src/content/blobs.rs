@@ -231,7 +231,22 @@ pub(crate) fn fault(error: object_store::Error) -> ContentError {
     match error {
         object_store::Error::NotFound { path, .. } => ContentError::Missing(path),
         // A range that is not in the object: it is not what was stored.
-        error if error.to_string().contains("416") => ContentError::Damaged(error.to_string()),
+        error if error.to_string().contains(NOT_THERE) => ContentError::Damaged(error.to_string()),
         error => ContentError::Unreachable(error.to_string()),
+    }
+}
+
+/// As the library tells it; there is no type for it.
+const NOT_THERE: &str = "status code: 416";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_a_key_are_no_status() {
+        let error = |said: &str| object_store::Error::Generic { store: "S3", source: said.into() };
+        let away = "Error performing GET http://s3/bucket/packs/4f/02c416d4 in 939.7804ms - HTTP error: error sending request";
+        assert!(matches!(fault(error(away)), ContentError::Unreachable(_)));
     }
 }
