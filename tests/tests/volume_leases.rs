@@ -3,8 +3,10 @@
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{CWD, Dir, FileType, Mode, mknodat};
 use shunt_tests::cmd::within;
 use shunt_tests::look::names;
 use shunt_tests::volume::Mount;
@@ -137,6 +139,49 @@ fn a_file_that_stays_open_holds_nobody_up() {
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     drop(log);
     assert_eq!(fs::read_to_string(bee.at().join("log")).unwrap(), "line\n");
+}
+
+/// A listing leads to a file past its name, and the machine that made it goes on with others beside it all the time.
+#[test]
+fn what_a_listing_showed_is_opened_as_it_was_closed() {
+    needs_mount!();
+    let volume = Volume::new();
+    let (ant, bee) = (volume.mount_as("ant"), volume.mount_as("bee"));
+    connected(&[&ant, &bee]);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0.. {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                fs::write(ant.at().join(format!("beside{}", n % 100)), "").unwrap();
+            }
+        });
+        let _stops = Stops(&stop);
+        let mut listing = Dir::read_from(File::open(bee.at()).unwrap()).unwrap();
+        for n in 0..100 {
+            let (name, text) = (format!("file{n}"), format!("text {n}"));
+            // One that is open would not be shown to others.
+            mknodat(CWD, ant.at().join(&name), FileType::RegularFile, Mode::RWXU, 0).unwrap();
+            let is_listed = || {
+                listing.rewind();
+                listing.any(|entry| entry.unwrap().file_name().to_bytes() == name.as_bytes())
+            };
+            assert!(within(Duration::from_secs(10), is_listed), "{name} is not seen");
+            fs::write(ant.at().join(&name), &text).unwrap();
+            assert_eq!(fs::read_to_string(bee.at().join(&name)).unwrap(), text);
+        }
+    });
+}
+
+/// Ends what goes on beside, also where something fails.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]

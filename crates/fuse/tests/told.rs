@@ -42,3 +42,24 @@ fn what_the_kernel_was_not_told_of_is_not_waited_for() {
         assert!(took < Duration::from_secs(2), "{took:?}");
     });
 }
+
+/// Who waits for what a node is told waits for all that was asked for before, however much more is asked for beside.
+#[test]
+fn what_waits_for_a_node_is_waited_for() {
+    run(Plan::passthrough(), |stage| {
+        let node = stage.fs.add_file("x", b"");
+        stage.path("x").metadata().unwrap();
+        let caches = stage.caches();
+        let mut waited = 0;
+        for _ in 0..50 {
+            let told: Vec<_> = (0..500).map(|n| caches.invalidate_node(node, Some(n..n + 1))).collect();
+            if let Some(settled) = caches.settled(node) {
+                waited += usize::from(!told.iter().all(|told| told.is_done()));
+                assert_eq!(settled.wait(), Ok(()));
+            }
+            assert!(told.iter().all(|told| told.is_done()));
+        }
+        assert!(waited > 0, "nothing waited, so nothing was shown");
+        eventually("nothing waits", || caches.settled(node).is_none());
+    });
+}

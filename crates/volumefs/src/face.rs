@@ -247,7 +247,9 @@ impl FileSystem for VolumeFs {
             return self.open_past(node, args.flags);
         }
         self.before_open(node.0).await;
-        self.open_node(request, &self.replica.get(node.0)?, args.flags).await
+        let opened = self.open_node(request, &self.replica.get(node.0)?, args.flags).await?;
+        self.told(request, node).await;
+        Ok(opened)
     }
 
     async fn create(
@@ -260,10 +262,9 @@ impl FileSystem for VolumeFs {
         let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
         let applied = self.replica.applied();
         let node = match self.replica.make(self.changeable(parent)?, name.as_bytes(), new) {
-            // The kernel believed that it was absent.
-            Err(Errno::EXIST) if args.flags & OFlags::EXCL.bits() == 0 => {
-                self.replica.lookup(parent.0, name.as_bytes())?
-            }
+            // The kernel believed that it was absent, and would open it as one that it made: whoever may read it, and without
+            // emptying it. It looks again then.
+            Err(Errno::EXIST) if args.flags & OFlags::EXCL.bits() == 0 => return Err(Errno::STALE),
             made => made?,
         };
         self.changed_name(parent.0, name.as_bytes(), Some(node.num)).await;

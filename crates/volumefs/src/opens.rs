@@ -4,10 +4,12 @@ use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, OFlags};
 use shunt_fuse::{Backing, Errno, NodeId, Opened, Request};
+use shunt_volume::lease::Wait;
 use shunt_volume::replica::{self, Node, Replica};
 
 use crate::VolumeFs;
@@ -39,6 +41,9 @@ impl OpenFile {
         Ok(self.data.get_or_init(|| Arc::new(file.into())).clone())
     }
 }
+
+/// The longest wait of an open for what the kernel is told: a page of it may be on its way from a store that is silent.
+const KERNEL: Duration = Duration::from_secs(10);
 
 const SETID: u16 = 0o6000;
 
@@ -89,6 +94,15 @@ impl VolumeFs {
             None => Opened::cached(handle),
         };
         Ok(if flushes { served } else { served.no_flush() })
+    }
+
+    /// Waits until the kernel knows of the version that is opened: it would show the length and the pages of an older one, and
+    /// what is written over that would take the place of this one.
+    pub(crate) async fn told(&self, request: &Request<'_>, node: NodeId) {
+        if let Some(told) = request.session().caches().settled(node) {
+            let late = move || tracing::debug!("the kernel does not take in that node {} changed", node.0);
+            Wait::new(async move { told.await.unwrap_or_default() }, KERNEL, late).await;
+        }
     }
 
     fn backing(&self, request: &Request<'_>, open: &OpenFile) -> Option<Backing> {

@@ -30,7 +30,8 @@ impl<'a> Stale<'a> {
             | What::Prune { .. }
             | What::PollReady { .. }
             | What::Resend
-            | What::WriteOut { .. } => None,
+            | What::WriteOut { .. }
+            | What::Turn { .. } => None,
         }
     }
 }

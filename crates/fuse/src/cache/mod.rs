@@ -118,6 +118,14 @@ impl Caches {
         self.send(What::ExpireAll)
     }
 
+    /// The end of all notifications of a node that wait now, whoever asked for them; `None`: none does. A handler that answers
+    /// with a version of the node waits for it (elsewhere, as for all of them), so that nobody is shown an older one through it.
+    ///
+    /// Those of handlers that have not answered yet are not among them.
+    pub fn settled(&self, node: NodeId) -> Option<Completion> {
+        self.session.notifier.settled(node)
+    }
+
     /// Puts bytes into the page cache, extending the file where they reach beyond its end.
     ///
     /// # Errors

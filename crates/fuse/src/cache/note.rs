@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use super::completion::{Completer, Completion, completion};
 use crate::api::NodeId;
 
-/// What to tell the kernel.
+/// What to tell the kernel. A turn tells it nothing: it comes after all that was queued for the node before.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum What {
     InvalidateEntry { parent: NodeId, name: Box<[u8]> },
@@ -19,6 +19,7 @@ pub(crate) enum What {
     PollReady { handle: u64 },
     Resend,
     WriteOut { node: NodeId, offset: u64, length: u64 },
+    Turn { node: NodeId },
 }
 
 impl What {
@@ -31,14 +32,15 @@ impl What {
             Self::InvalidateNode { node, .. }
             | Self::Store { node, .. }
             | Self::Retrieve { node, .. }
-            | Self::WriteOut { node, .. } => *node,
+            | Self::WriteOut { node, .. }
+            | Self::Turn { node } => *node,
             Self::ExpireAll | Self::Prune { .. } | Self::PollReady { .. } | Self::Resend => NodeId(0),
         }
     }
 
     /// Sending it twice does no more than sending it once.
     pub(crate) fn is_idempotent(&self) -> bool {
-        !matches!(self, Self::Store { .. } | Self::Retrieve { .. } | Self::Prune { .. })
+        !matches!(self, Self::Store { .. } | Self::Retrieve { .. } | Self::Prune { .. } | Self::Turn { .. })
     }
 
     /// "Expire every name" covers it.

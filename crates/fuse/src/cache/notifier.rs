@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use shunt_fuse_abi::{ExpireFlags, notify};
 
-use super::completion::Completer;
+use super::completion::{Completer, Completion};
 use super::note::Waiter;
 use super::write_out::Mountpoint;
 use super::{Caches, Note, What, settle};
@@ -149,6 +149,18 @@ impl Notifier {
         }
     }
 
+    /// The end of all that waits for a node now; `None`: nothing does.
+    pub(crate) fn settled(&self, node: NodeId) -> Option<Completion> {
+        let mut state = self.inner.state.lock();
+        if state.closed || !state.nodes.contains_key(&node) {
+            return None;
+        }
+        let (turn, completion) = Note::new(What::Turn { node });
+        // Whoever sends for the node now comes to it.
+        state.push(turn, Vec::new());
+        Some(completion)
+    }
+
     /// Data that the kernel sends back for a retrieve.
     pub(crate) fn retrieved(&self, unique: u64, data: &[u8]) {
         if let Some(completer) = self.inner.retrieves.lock().remove(&unique) {
@@ -252,11 +264,13 @@ impl State {
     /// Where several ranges of a node wait, puts one invalidation of the whole in their place.
     fn merge_ranges(&mut self) {
         let is_range = |what: &What| matches!(what, What::InvalidateNode { .. });
+        // Who waits for some of them waits for all of them then.
+        let goes = |what: &What| is_range(what) || matches!(what, What::Turn { .. });
         let mut merged = Vec::new();
         for (id, queue) in &mut self.nodes {
             if queue.notes.iter().filter(|(_, note)| is_range(&note.what)).nth(1).is_some() {
                 let mut waiters = Vec::new();
-                self.queued -= queue.drain(is_range, &mut waiters);
+                self.queued -= queue.drain(goes, &mut waiters);
                 merged.push((*id, waiters));
             }
         }
@@ -400,6 +414,7 @@ impl Inner {
                 }
                 sent
             }
+            What::Turn { .. } => Ok(()),
             What::Prune { nodes } => send(notify::prune(nodes)),
             What::PollReady { handle } => send(notify::poll(*handle)),
             What::Resend => send(notify::resend()),

@@ -47,9 +47,10 @@ impl Inner {
         if !self.foreign.load(Ordering::Acquire) {
             return None;
         }
-        let id = self.id(num)?;
+        // What is new on another machine is announced where it was made, and may be found past its name, in a listing.
+        let about = self.replica.ids_about(num).ok()?;
         let mut state = self.state.lock();
-        let (leases, wait) = state.arrive(id, opens)?;
+        let (leases, wait) = state.arrive(&about, opens)?;
         drop(state);
         let inner = self.clone();
         Some(Wait::new(async move { wait.await.unwrap_or_default() }, PATIENCE, move || {
@@ -96,14 +97,14 @@ impl State {
         }
     }
 
-    fn arrive(&mut self, id: ObjectId, opens: bool) -> Option<(Vec<u64>, oneshot::Receiver<()>)> {
+    fn arrive(&mut self, about: &[ObjectId], opens: bool) -> Option<(Vec<u64>, oneshot::Receiver<()>)> {
         if !self.is_valid() {
             return None;
         }
         let now = Instant::now();
         self.resented.retain(|_, until| *until > now);
         let concerns = |foreign: &Foreign| {
-            (foreign.object == id || foreign.object == EVERYTHING)
+            (about.contains(&foreign.object) || foreign.object == EVERYTHING)
                 && (opens || foreign.stage != Stage::Read)
                 && !self.resented.contains_key(&foreign.who)
         };

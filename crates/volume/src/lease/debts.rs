@@ -58,9 +58,11 @@ pub(super) struct Own {
 impl Inner {
     /// Has all others know that something was changed. `made`: what is new is found by nobody who does not find this.
     pub(super) fn announce(&self, num: u64, debt: Debt, made: Option<u64>) -> Option<Wait> {
-        let id = self.id(num)?;
+        let node = self.replica.get(num).ok()?;
+        // What the store has is found by others, in a listing that they had begun: no lease on where it was made is in their way.
+        let is_new = node.made == Seq(0);
         let mut state = self.state.lock();
-        let wait = state.owe(id, num, debt, made);
+        let wait = state.owe(node.id, is_new.then_some(num), debt, made);
         drop(state);
         self.wake.notify_all();
         self.synchronise.wake();
@@ -85,13 +87,14 @@ impl State {
 
     /// Another node comes, who knows nothing of what was closed before.
     pub(super) fn owe_all(&mut self) {
-        self.owe(EVERYTHING, 0, Debt::All, None);
+        self.owe(EVERYTHING, None, Debt::All, None);
     }
 
+    /// `new`: its number, where others do not know the object.
     fn owe(
         &mut self,
         id: ObjectId,
-        num: u64,
+        new: Option<u64>,
         debt: Debt,
         made: Option<u64>,
     ) -> Option<oneshot::Receiver<()>> {
@@ -103,8 +106,8 @@ impl State {
             let lease = *lease?;
             own.get(&lease).filter(|own| own.since.elapsed() < OPEN).map(|_| lease)
         };
-        let found =
-            open(&self.own, self.fresh.get(&num)).or_else(|| open(&self.own, self.by_object.get(&id)));
+        let fresh = new.and_then(|num| self.fresh.get(&num));
+        let found = open(&self.own, fresh).or_else(|| open(&self.own, self.by_object.get(&id)));
         let lease = found.unwrap_or_else(|| {
             let lease = rand::random::<u64>();
             let since = Instant::now();

@@ -14,8 +14,8 @@ use crate::content::runtime;
 pub struct Wait(JoinHandle<()>);
 
 impl Wait {
-    /// For something, but not longer than this; `late` runs where it did not come.
-    pub(super) fn new(
+    /// For something, which goes on by itself meanwhile, but not longer than this; `late` runs where it did not come.
+    pub fn new(
         what: impl Future<Output = ()> + Send + 'static,
         at_most: Duration,
         late: impl FnOnce() + Send + 'static,

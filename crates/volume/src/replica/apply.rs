@@ -52,7 +52,7 @@ impl Replica {
     /// Those of the closure; ENOSPC, EIO.
     pub fn apply<T>(&self, work: impl FnOnce(&mut Applying<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
         let shared = &self.inner.shared;
-        let (done, stale) = {
+        let done = {
             let mut core = self.inner.core.lock();
             // What users changed before is not undone with it.
             shared.durable.commit(&mut core).map_err(|fail| fail.errno)?;
@@ -70,7 +70,11 @@ impl Replica {
             };
             self.inner.crowd.look();
             match committed {
-                Ok(done) => (done, stale),
+                Ok(done) => {
+                    // Who opens a file from now on finds that the kernel is being told of it.
+                    shared.tell(stale);
+                    done
+                }
                 Err(errno) => {
                     core.roll_back();
                     return Err(errno);
@@ -80,17 +84,21 @@ impl Replica {
         // Removed objects may have left their contents.
         shared.durable.changed();
         shared.space.poke();
-        shared.applied.fetch_add(1, Ordering::SeqCst);
-        if let Some(caches) = shared.caches.get() {
-            for stale in stale {
-                match stale {
-                    Stale::Object(num) => caches.object_changed(num),
-                    Stale::Content(num) => caches.content_changed(num),
-                    Stale::Link(parent, name) => caches.link_changed(parent, &name),
-                }
+        Ok(done)
+    }
+}
+
+impl Shared {
+    fn tell(&self, all: Vec<Stale>) {
+        self.applied.fetch_add(1, Ordering::SeqCst);
+        let Some(caches) = self.caches.get() else { return };
+        for stale in all {
+            match stale {
+                Stale::Object(num) => caches.object_changed(num),
+                Stale::Content(num) => caches.content_changed(num),
+                Stale::Link(parent, name) => caches.link_changed(parent, &name),
             }
         }
-        Ok(done)
     }
 }
 

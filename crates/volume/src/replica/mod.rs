@@ -88,7 +88,7 @@ use crate::object::Time;
 
 /// Who has to hear of what synchronisation changed: caches in front of a replica.
 ///
-/// Calls come while nothing of the replica is locked, after the change can be seen, and must not wait for readers of it.
+/// Calls come before anybody sees the change, while the replica is locked: they must not wait, nor ask it for anything.
 pub trait Caches: Send + Sync {
     /// Attributes of an object.
     fn object_changed(&self, num: u64);
@@ -339,7 +339,7 @@ impl Replica {
         self.inner.shared.held.is_held(num)
     }
 
-    /// Goes up when synchronisation has changed something, before [`Caches`] hear of it.
+    /// Goes up when synchronisation has changed something, before [`Caches`] hear of it and before anybody sees it.
     pub fn applied(&self) -> u64 {
         self.inner.shared.applied.load(Ordering::SeqCst)
     }

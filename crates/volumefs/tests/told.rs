@@ -1,0 +1,138 @@
+//! What the kernel knows of a file when an open of it is answered, and what it does where it knows nothing of it. Needs root and `/dev/fuse`; in CI (`CI=true`) their
+//! absence is a failure.
+
+use std::fs::{self, File, Permissions};
+use std::io::{Read as _, Write as _};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use shunt_fuse::mount::Unmount;
+use shunt_volume::id::{ObjectId, OwnerId, Seq};
+use shunt_volume::object::{Content, Kind, Layout};
+use shunt_volume::replica::{Fetcher, LocalObject, New, Options, ROOT, Replica, Set};
+use shunt_volumefs::VolumeFs;
+
+/// Brings any content: as many bytes as it is long.
+struct Bytes;
+
+impl Fetcher for Bytes {
+    fn fetch(
+        &self,
+        _id: ObjectId,
+        content: &Content,
+        _range: Range<u64>,
+        into: &File,
+    ) -> Result<Range<u64>, Errno> {
+        into.write_all_at(&vec![b'x'; content.size as usize], 0).map_err(|_| Errno::IO)?;
+        Ok(0..content.size)
+    }
+}
+
+/// Other machines' versions of files come, once nobody writes to them: attributes of some, and then what one holds.
+fn comes(replica: &Replica, others: &[u64], num: u64, size: u64) {
+    // The end of an open is told a moment after the program closed it.
+    while replica.apply(|applying| Ok(applying.writers(num))).unwrap() > 0 {
+        std::thread::yield_now();
+    }
+    let applied = replica.apply(|applying| {
+        for num in others {
+            let node = applying.node(*num)?.ok_or(Errno::NOENT)?;
+            let mut agreed = applying.local(&node)?;
+            agreed.made = Seq(1);
+            agreed.object.mode ^= 1;
+            applying.set_object(node.id, Some(&agreed), LocalObject::Agreed)?;
+        }
+        let node = applying.node(num)?.ok_or(Errno::NOENT)?;
+        let mut agreed = applying.local(&node)?;
+        agreed.made = Seq(1);
+        let layout = Layout::Pieces(Vec::new());
+        agreed.object.content = Content { size, digest: [size as u8; 32], layout };
+        applying.set_object(node.id, Some(&agreed), LocalObject::Agreed)
+    });
+    applied.unwrap();
+}
+
+fn make(replica: &Replica, name: &str, kind: Kind, target: &[u8]) -> u64 {
+    let new = New { kind, mode: 0o600, owner: OwnerId(0), group: OwnerId(0), target };
+    replica.make(ROOT, name.as_bytes(), new).unwrap().num
+}
+
+fn mounted(test: impl FnOnce(&Replica, &Path)) {
+    let possible = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    if !possible {
+        assert!(std::env::var_os("CI").is_none(), "needs root and /dev/fuse");
+        eprintln!("skipped: needs root and /dev/fuse");
+        return;
+    }
+    // Where nothing waits for a disk, an open is soon after what it opens.
+    let memory = Path::new("/dev/shm");
+    let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let at = dir.path().join("mount");
+    fs::create_dir(&at).unwrap();
+    let options = Options::new("test", "here".parse().unwrap());
+    let replica = Arc::new(Replica::open(&dir.path().join("cache"), options).unwrap());
+    replica.set_fetcher(Some(Arc::new(Bytes)));
+    // The kernel goes by the length that it was told of: past the daemon it would go by the backing file's.
+    let volume = Arc::new(VolumeFs::new(replica.clone()).without_passthrough());
+    let (config, options) = (volume.config(), volume.mount_options().allow_other(true));
+    let mounted = shunt_fuse::mount::<VolumeFs>(volume, config, &at, &options).unwrap();
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&replica, &at)));
+    mounted.unmount(Unmount::Lazy).map_err(|failed| failed.1).unwrap().unwrap();
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+/// Otherwise somebody would read nothing, and put what he has in the place of what was there to be read.
+#[test]
+fn an_open_shows_all_of_the_version_that_it_opens() {
+    mounted(|replica, at| {
+        let path = at.join("file");
+        File::create(&path).unwrap().write_all(b"x").unwrap();
+        let num = replica.lookup(ROOT, b"file").unwrap().num;
+        let make = |n: u32| make(replica, &n.to_string(), Kind::Symlink, b"nowhere");
+        // What the kernel is told of them takes its time.
+        let others: Vec<u64> = (0..1000).map(make).collect();
+        for size in 2..80 {
+            comes(replica, &others, num, size);
+            let mut file = File::options().read(true).write(true).open(&path).unwrap();
+            let mut read = Vec::new();
+            file.read_to_end(&mut read).unwrap();
+            assert_eq!(read.len() as u64, size);
+        }
+    });
+}
+
+/// A name comes of which the kernel believes that it is free: what it would make there is opened as what is there.
+#[test]
+fn a_file_that_the_kernel_believes_absent_is_opened_as_it_is() {
+    mounted(|replica, at| {
+        replica.set(ROOT, Set { mode: Some(0o777), ..Set::default() }).unwrap();
+        let paths = ["file", "link", "directory", "private"].map(|name| at.join(name));
+        for path in &paths {
+            assert!(!path.exists());
+        }
+        let num = make(replica, "file", Kind::Regular, b"");
+        let opened = replica.open_file(num, true, false).unwrap();
+        opened.file.write_all_at(b"longer than what comes", 0).unwrap();
+        replica.close(num, true, opened.session);
+        make(replica, "link", Kind::Symlink, b"file");
+        make(replica, "directory", Kind::Directory, b"");
+        make(replica, "private", Kind::Regular, b"");
+        let [file, link, directory, private] = &paths;
+        fs::write(file, "short").unwrap();
+        assert_eq!(fs::read_to_string(file).unwrap(), "short");
+        File::options().append(true).create(true).open(link).unwrap().write_all(b" and more").unwrap();
+        assert_eq!(fs::read_to_string(file).unwrap(), "short and more");
+        assert_eq!(File::create(directory).unwrap_err().raw_os_error(), Some(Errno::ISDIR.raw_os_error()));
+        let mut append = Command::new("sh");
+        append.args(["-c", "echo x >> \"$0\""]).arg(private).uid(12345).gid(12345);
+        let said = append.output().unwrap().stderr;
+        assert!(String::from_utf8_lossy(&said).contains("Permission denied"), "{said:?}");
+        assert_eq!(replica.lookup(ROOT, b"private").unwrap().size, 0);
+    });
+}
