@@ -57,7 +57,7 @@ pub struct Node {
     daemon: Mutex<Option<Child>>,
     is_away: AtomicBool,
     /// By its user's wish, which outlives its daemon.
-    is_to_be_offline: AtomicBool,
+    is_to_be_offline: Mutex<bool>,
     kills: AtomicU64,
 }
 
@@ -113,7 +113,7 @@ impl World {
             at: dir.path().join(name),
             daemon: Mutex::default(),
             is_away: AtomicBool::new(true),
-            is_to_be_offline: AtomicBool::new(false),
+            is_to_be_offline: Mutex::new(false),
             kills: AtomicU64::new(0),
         };
         let world = Self {
@@ -224,7 +224,7 @@ impl World {
         node.is_away.store(false, Ordering::SeqCst);
         self.tell(format_args!("{} is mounted", node.name));
         // Its user may have wished something else while it was not there.
-        self.set_online(n, !node.is_to_be_offline.load(Ordering::SeqCst));
+        self.tell_wish(n, &lock(&node.is_to_be_offline));
     }
 
     pub fn kill(&self, n: usize) {
@@ -245,10 +245,16 @@ impl World {
 
     /// Has a node leave the stores alone, or not: once it is there.
     pub fn set_online(&self, n: usize, online: bool) {
+        let mut is_to_be_offline = lock(&self.nodes[n].is_to_be_offline);
+        *is_to_be_offline = !online;
+        self.tell_wish(n, &is_to_be_offline);
+    }
+
+    /// One after the other: of two at once either might be the last.
+    fn tell_wish(&self, n: usize, is_to_be_offline: &MutexGuard<'_, bool>) {
         let node = &self.nodes[n];
-        node.is_to_be_offline.store(!online, Ordering::SeqCst);
         let Some(life) = node.life() else { return };
-        let word = if online { "online" } else { "offline" };
+        let word = if **is_to_be_offline { "offline" } else { "online" };
         self.tell(format_args!("{} is told to be {word}", node.name));
         let said = run_for(20, binary::command(&["volume", word]).arg(node.at()));
         if !said.success() && node.life() == Some(life) {
