@@ -20,6 +20,8 @@ pub struct Backing(Arc<Registration>);
 struct Registration {
     id: u32,
     node: NodeId,
+    /// Device and inode, where this server registered it.
+    file: Option<(u64, u64)>,
     device: Arc<Device>,
     registry: Weak<Registry>,
 }
@@ -90,19 +92,25 @@ impl Passthrough {
         Self { device, registry: Arc::default(), refusal: AtomicI32::new(0) }
     }
 
-    /// The backing file of `node`: the one in use, else `file`, now registered.
+    /// The backing file of `node`: `file`, registered now if it is not in use already.
     ///
     /// The kernel wants all opens of an inode to share one registration. It performs I/O with the credentials of the
     /// thread that registers: **a thread with an effective CAP_FSETID leaves setuid and setgid bits in place when an
     /// unprivileged user writes**, so that is refused here.
     ///
     /// # Errors
-    /// EPERM with CAP_FSETID, or without CAP_SYS_ADMIN; ELOOP where the lower file system is stacked too deep; EINVAL
+    /// EBUSY while another file is in use: such an open is to be served [directly](crate::Opened::direct), and
+    /// [watched](crate::Opened::watched), for the kernel would read and write the other one. EPERM with CAP_FSETID, or without CAP_SYS_ADMIN; ELOOP where the lower file system is stacked too deep; EINVAL
     /// or EISDIR where `file` is not a regular file; EMFILE and ENFILE.
     pub fn share(&self, node: NodeId, file: BorrowedFd<'_>) -> Result<Backing, Errno> {
+        let stat = rustix::fs::fstat(file)?;
+        let identity = Some((stat.st_dev, stat.st_ino));
         let mut nodes = self.registry.nodes(node).lock();
         if let Some(held) = nodes.get(&node).and_then(Weak::upgrade) {
-            return Ok(Backing(held));
+            return match held.file.is_some() && held.file != identity {
+                true => Err(Errno::BUSY),
+                false => Ok(Backing(held)),
+            };
         }
         if crate::privilege::has_fsetid() {
             return Err(Errno::PERM);
@@ -113,6 +121,7 @@ impl Passthrough {
         let registration = Arc::new(Registration {
             id,
             node,
+            file: identity,
             device: self.device.clone(),
             registry: Arc::downgrade(&self.registry),
         });
@@ -127,7 +136,8 @@ impl Passthrough {
             return Backing(held);
         }
         let registry = Arc::downgrade(&self.registry);
-        let registration = Arc::new(Registration { id, node, device: self.device.clone(), registry });
+        let registration =
+            Arc::new(Registration { id, node, file: None, device: self.device.clone(), registry });
         nodes.insert(node, Arc::downgrade(&registration));
         Backing(registration)
     }

@@ -74,6 +74,24 @@ fn mappings_reach_the_backing_file_alone() {
     });
 }
 
+/// The server sees what one open does, while the kernel carries the data of another of the same file.
+#[test]
+fn an_open_can_be_watched_beside_those_that_are_passed_through() {
+    run(Plan::passthrough(), |stage| {
+        let node = add(stage, "x", memfd(&pattern(SIZE, 1)));
+        let through = open(stage, "x");
+        stage.fs.set_open(node, OpenAs::Watched);
+        let watched = open(stage, "x");
+        watched.write_all_at(b"seen", 0).unwrap();
+        assert_eq!(stage.count(Opcode::Write), 1);
+        let mut bytes = [0; 4];
+        watched.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!((&bytes, stage.count(Opcode::Read)), (b"seen", 1));
+        through.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!((&bytes, stage.count(Opcode::Read)), (b"seen", 1));
+    });
+}
+
 #[test]
 fn both_sides_see_each_other_at_once() {
     run(Plan::passthrough(), |stage| {
@@ -269,13 +287,16 @@ fn sharing_twice_gives_the_same_registration() {
         sys::without(CapabilitySet::FSETID, || {
             let node = NodeId(77);
             let first = stage.passthrough().share(node, file.as_fd()).unwrap();
-            let second = stage.passthrough().share(node, other.as_fd()).unwrap();
+            let second = stage.passthrough().share(node, file.as_fd()).unwrap();
             assert_eq!(format!("{first:?}"), format!("{second:?}"));
             assert_eq!(stage.passthrough().len(), 1);
             drop(first);
             assert_eq!(stage.passthrough().len(), 1);
+            // The kernel would give that one for it.
+            assert_eq!(stage.passthrough().share(node, other.as_fd()).unwrap_err(), Errno::BUSY);
             drop(second);
             assert!(stage.passthrough().is_empty());
+            stage.passthrough().share(node, other.as_fd()).unwrap();
         });
     });
 }

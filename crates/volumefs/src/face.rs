@@ -102,7 +102,7 @@ impl FileSystem for VolumeFs {
         if is_past(parent) {
             return self.lookup_past(parent, name.as_bytes());
         }
-        self.before_lookup(parent.0).await;
+        self.before_use(parent.0).await;
         let applied = self.replica.applied();
         let found = match name.as_bytes() {
             // Only to make sense of a file handle.
@@ -246,10 +246,8 @@ impl FileSystem for VolumeFs {
         if is_past(node) {
             return self.open_past(node, args.flags);
         }
-        self.before_open(node.0).await;
-        let opened = self.open_node(request, &self.replica.get(node.0)?, args.flags).await?;
-        self.told(request, node).await;
-        Ok(opened)
+        self.before_use(node.0).await;
+        self.open_node(request, &self.replica.get(node.0)?, args.flags, true).await
     }
 
     async fn create(
@@ -267,8 +265,10 @@ impl FileSystem for VolumeFs {
             Err(Errno::EXIST) if args.flags & OFlags::EXCL.bits() == 0 => return Err(Errno::STALE),
             made => made?,
         };
+        // What is open to be written is not sent: while others take note of its name, nobody comes to an empty file.
+        let opened = self.open_node(request, &node, args.flags, false).await;
         self.changed_name(parent.0, name.as_bytes(), Some(node.num)).await;
-        let opened = self.open_node(request, &node, args.flags).await?;
+        let opened = opened?;
         // A mapping of an empty file is of no use: what makes it longer has its attributes told anew.
         let entry = Entry { attributes_expiry: BELIEVED, ..self.entry(&node, applied) };
         Ok(Created { entry, opened })
@@ -282,7 +282,7 @@ impl FileSystem for VolumeFs {
     ) -> Result<Created, Errno> {
         let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
         let node = self.replica.make_nameless(self.changeable(parent)?, new)?;
-        match self.open_node(request, &node, args.flags).await {
+        match self.open_node(request, &node, args.flags, false).await {
             Ok(opened) => Ok(Created { entry: self.held_entry(&node), opened }),
             Err(errno) => {
                 self.replica.release(node.num, 1);
@@ -382,7 +382,7 @@ impl FileSystem for VolumeFs {
     }
 
     async fn opendir(&self, _request: &Request<'_>, node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
-        self.before_open(node.0).await;
+        self.before_listing(node.0).await;
         let (handle, _) = self.directories.add(Default::default());
         Ok(Opened::cached(handle))
     }

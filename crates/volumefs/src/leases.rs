@@ -77,17 +77,17 @@ impl VolumeFs {
         }
     }
 
-    /// To be waited for before a name is looked up.
-    pub(crate) async fn before_lookup(&self, parent: u64) {
+    /// To be waited for before a name is looked up in a directory, or a file is opened.
+    pub(crate) async fn before_use(&self, num: u64) {
         if let Some(leases) = &self.leases {
-            waited(leases.before_lookup(parent)).await;
+            waited(leases.before_use(num)).await;
         }
     }
 
-    /// To be waited for before a file or a directory is opened.
-    pub(crate) async fn before_open(&self, num: u64) {
+    /// To be waited for before a directory is opened.
+    pub(crate) async fn before_listing(&self, num: u64) {
         if let Some(leases) = &self.leases {
-            waited(leases.before_open(num)).await;
+            waited(leases.before_listing(num)).await;
         }
     }
 }

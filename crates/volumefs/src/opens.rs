@@ -45,6 +45,9 @@ impl OpenFile {
 /// The longest wait of an open for what the kernel is told: a page of it may be on its way from a store that is silent.
 const KERNEL: Duration = Duration::from_secs(10);
 
+/// How often, a millisecond apart, a backing file is to be had.
+const MOST_TRIES: u32 = 20;
+
 const SETID: u16 = 0o6000;
 
 pub(crate) fn errno(error: std::io::Error) -> Errno {
@@ -52,12 +55,13 @@ pub(crate) fn errno(error: std::io::Error) -> Errno {
 }
 
 impl VolumeFs {
-    /// Opens a file for a caller.
+    /// Opens a file for a caller. `is_known`: to the kernel, before this is answered.
     pub(crate) async fn open_node(
         &self,
         request: &Request<'_>,
         node: &Node,
         flags: u32,
+        is_known: bool,
     ) -> Result<Opened, Errno> {
         let flags = OFlags::from_bits_retain(flags);
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
@@ -66,7 +70,10 @@ impl VolumeFs {
         }
         let opened = self.replica.open_file(node.num, writes, false)?;
         self.sessions.add(node.num, opened.session);
-        self.sessions.outlast(node.num, opened.session).await;
+        let is_alone = self.sessions.outlast(node.num, opened.session).await;
+        if is_known {
+            self.told(request, NodeId(node.num)).await;
+        }
         let maps = flags & OFlags::RWMODE == OFlags::RDWR;
         if maps {
             *self.mapped.lock().entry(node.num).or_default() += 1;
@@ -84,35 +91,48 @@ impl VolumeFs {
         let watched = writes && (node.mode & SETID != 0 || node.xattrs);
         // What is written past the daemon is held against no limit.
         let limited = writes && self.replica.limits_writes(node.owner.0);
-        let backing = match complete && self.passthrough && !watched && !limited {
-            true => self.backing(request, &open),
+        let backing = match complete && self.passthrough && !watched && !limited && is_alone {
+            true => Some(self.backing(request, &open).await),
             false => None,
         };
         let served = match backing {
-            Some(backing) => Opened::passthrough(handle, backing),
-            None if limited => Opened::cached(handle).watched(),
-            None => Opened::cached(handle),
+            Some(Ok(backing)) => Opened::passthrough(handle, backing),
+            // The kernel goes on with the older version, in its pages or past the daemon: neither is for this open.
+            Some(Err(Errno::BUSY)) => Opened::direct(handle).watched(),
+            _ if !is_alone => Opened::direct(handle).watched(),
+            _ if limited => Opened::cached(handle).watched(),
+            _ => Opened::cached(handle),
         };
         Ok(if flushes { served } else { served.no_flush() })
     }
 
     /// Waits until the kernel knows of the version that is opened: it would show the length and the pages of an older one, and
     /// what is written over that would take the place of this one.
-    pub(crate) async fn told(&self, request: &Request<'_>, node: NodeId) {
+    async fn told(&self, request: &Request<'_>, node: NodeId) {
         if let Some(told) = request.session().caches().settled(node) {
             let late = move || tracing::debug!("the kernel does not take in that node {} changed", node.0);
             Wait::new(async move { told.await.unwrap_or_default() }, KERNEL, late).await;
         }
     }
 
-    fn backing(&self, request: &Request<'_>, open: &OpenFile) -> Option<Backing> {
-        let shared = request.session().passthrough()?.share(request_node(open), open.file().as_fd());
+    /// EBUSY: the kernel uses that of another version.
+    async fn backing(&self, request: &Request<'_>, open: &OpenFile) -> Result<Backing, Errno> {
+        let passthrough = request.session().passthrough().ok_or(Errno::OPNOTSUPP)?;
+        let mut tries = 0..MOST_TRIES;
+        let shared = loop {
+            match passthrough.share(request_node(open), open.file().as_fd()) {
+                // The last open of an older version has ended, and its registration is about to.
+                Err(Errno::BUSY) if tries.next().is_some() => Wait::pause(Duration::from_millis(1)).await,
+                shared => break shared,
+            }
+        };
         if let Err(errno) = &shared
+            && *errno != Errno::BUSY
             && !self.refused.swap(true, Ordering::Relaxed)
         {
             tracing::warn!(%errno, "data goes through the daemon");
         }
-        shared.ok()
+        shared
     }
 
     pub(crate) fn is_mapped(&self, num: u64) -> bool {

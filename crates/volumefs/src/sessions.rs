@@ -47,23 +47,26 @@ impl Sessions {
         }
     }
 
-    fn has_other(&self, num: u64, session: u64) -> bool {
-        self.0
-            .lock()
-            .get(&num)
-            .is_some_and(|all| all.iter().any(|opens| opens.session != session && !opens.stays))
+    /// Whether there is an older one, and whether one of these is waited for.
+    fn older(&self, num: u64, session: u64) -> (bool, bool) {
+        let files = self.0.lock();
+        let older = files.get(&num).into_iter().flatten().filter(|opens| opens.session < session);
+        let mut stay = older.map(|opens| opens.stays).peekable();
+        (stay.peek().is_some(), stay.any(|stays| !stays))
     }
 
-    /// Waits for the end of the older ones.
-    pub(crate) async fn outlast(&self, num: u64, session: u64) {
+    /// Waits for the end of the older ones; whether they ended.
+    pub(crate) async fn outlast(&self, num: u64, session: u64) -> bool {
         for _ in 0..MOST {
-            if !self.has_other(num, session) {
-                return;
+            match self.older(num, session) {
+                (false, _) => return true,
+                (true, false) => return false,
+                (true, true) => Wait::pause(STEP).await,
             }
-            Wait::pause(STEP).await;
         }
         if let Some(all) = self.0.lock().get_mut(&num) {
-            all.iter_mut().filter(|opens| opens.session != session).for_each(|opens| opens.stays = true);
+            all.iter_mut().filter(|opens| opens.session < session).for_each(|opens| opens.stays = true);
         }
+        false
     }
 }

@@ -2,7 +2,7 @@
 //! absence is a failure.
 
 use std::fs::{self, File, Permissions};
-use std::io::{Read as _, Write as _};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
@@ -62,7 +62,8 @@ fn make(replica: &Replica, name: &str, kind: Kind, target: &[u8]) -> u64 {
     replica.make(ROOT, name.as_bytes(), new).unwrap().num
 }
 
-fn mounted(test: impl FnOnce(&Replica, &Path)) {
+/// `through`: the kernel reads and writes by itself what is here. Otherwise it goes by the length that it was told of.
+fn mounted(through: bool, test: impl FnOnce(&Replica, &Path)) {
     let possible = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !possible {
         assert!(std::env::var_os("CI").is_none(), "needs root and /dev/fuse");
@@ -78,8 +79,8 @@ fn mounted(test: impl FnOnce(&Replica, &Path)) {
     let options = Options::new("test", "here".parse().unwrap());
     let replica = Arc::new(Replica::open(&dir.path().join("cache"), options).unwrap());
     replica.set_fetcher(Some(Arc::new(Bytes)));
-    // The kernel goes by the length that it was told of: past the daemon it would go by the backing file's.
-    let volume = Arc::new(VolumeFs::new(replica.clone()).without_passthrough());
+    let volume = VolumeFs::new(replica.clone());
+    let volume = Arc::new(if through { volume } else { volume.without_passthrough() });
     let (config, options) = (volume.config(), volume.mount_options().allow_other(true));
     let mounted = shunt_fuse::mount::<VolumeFs>(volume, config, &at, &options).unwrap();
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&replica, &at)));
@@ -90,7 +91,7 @@ fn mounted(test: impl FnOnce(&Replica, &Path)) {
 /// Otherwise somebody would read nothing, and put what he has in the place of what was there to be read.
 #[test]
 fn an_open_shows_all_of_the_version_that_it_opens() {
-    mounted(|replica, at| {
+    mounted(false, |replica, at| {
         let path = at.join("file");
         File::create(&path).unwrap().write_all(b"x").unwrap();
         let num = replica.lookup(ROOT, b"file").unwrap().num;
@@ -100,9 +101,11 @@ fn an_open_shows_all_of_the_version_that_it_opens() {
         for size in 2..80 {
             comes(replica, &others, num, size);
             let mut file = File::options().read(true).write(true).open(&path).unwrap();
-            let mut read = Vec::new();
-            file.read_to_end(&mut read).unwrap();
-            assert_eq!(read.len() as u64, size);
+            // Nothing else before it, which might have the kernel ask for the length.
+            match size % 2 {
+                0 => assert_eq!(file.read(&mut [0; 4096]).unwrap() as u64, size),
+                _ => assert_eq!(file.seek(SeekFrom::End(0)).unwrap(), size),
+            }
         }
     });
 }
@@ -110,7 +113,7 @@ fn an_open_shows_all_of_the_version_that_it_opens() {
 /// A name comes of which the kernel believes that it is free: what it would make there is opened as what is there.
 #[test]
 fn a_file_that_the_kernel_believes_absent_is_opened_as_it_is() {
-    mounted(|replica, at| {
+    mounted(false, |replica, at| {
         replica.set(ROOT, Set { mode: Some(0o777), ..Set::default() }).unwrap();
         let paths = ["file", "link", "directory", "private"].map(|name| at.join(name));
         for path in &paths {
@@ -135,4 +138,36 @@ fn a_file_that_the_kernel_believes_absent_is_opened_as_it_is() {
         assert!(String::from_utf8_lossy(&said).contains("Permission denied"), "{said:?}");
         assert_eq!(replica.lookup(ROOT, b"private").unwrap().size, 0);
     });
+}
+
+/// Somebody has the older version open for long: what another writes goes to the one that he opened, and not to that.
+#[test]
+fn what_is_written_beside_an_older_version_goes_to_the_newer() {
+    for through in [true, false] {
+        mounted(through, |replica, at| {
+            let path = at.join("file");
+            File::create(&path).unwrap().write_all(b"older").unwrap();
+            let num = replica.lookup(ROOT, b"file").unwrap().num;
+            let older = File::open(&path).unwrap();
+            comes(replica, &[], num, 9000);
+            let mut newer = File::options().read(true).append(true).open(&path).unwrap();
+            newer.write_all(b"and more").unwrap();
+            let read = |file: &File| {
+                let mut bytes = vec![0; 10_000];
+                let length = file.read_at(&mut bytes, 0).unwrap();
+                bytes.truncate(length);
+                bytes
+            };
+            assert_eq!(read(&older), b"older");
+            let wanted = [&[b'x'; 9000][..], b"and more"].concat();
+            assert!(read(&newer) == wanted);
+            drop(newer);
+            assert_eq!(replica.get(num).unwrap().size, 9008);
+            // What it read once more is not what others are shown.
+            assert_eq!(read(&older), b"older");
+            drop(older);
+            let shown = fs::read(&path).unwrap();
+            assert!(shown == wanted, "{} bytes, {:?} by the kernel", shown.len(), through);
+        });
+    }
 }

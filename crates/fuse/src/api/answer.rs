@@ -118,7 +118,7 @@ impl Opened {
     }
 
     /// Have the server see what is read and written through this open, whatever others have: where they are passed
-    /// through, this one is served directly, and cannot be mapped shared.
+    /// through, this one is served directly. A mapping of it is of the backing file all the same.
     pub fn watched(mut self) -> Self {
         self.watched = true;
         self

@@ -118,11 +118,15 @@ impl Caches {
         self.send(What::ExpireAll)
     }
 
-    /// The end of all notifications of a node that wait now, whoever asked for them; `None`: none does. A handler that answers
-    /// with a version of the node waits for it (elsewhere, as for all of them), so that nobody is shown an older one through it.
+    /// The end of all invalidations of a file that wait now, whoever asked for them; `None`: none does. A handler that answers
+    /// an open with a version of the file waits for it (elsewhere, as for all of them), so that nobody is shown an older one
+    /// through it. Those that this handler asked for go before its answer then.
     ///
-    /// Those of handlers that have not answered yet are not among them.
+    /// For handlers that hold up none of what the kernel does with the file: OPEN and RELEASE.
     pub fn settled(&self, node: NodeId) -> Option<Completion> {
+        if let Some(task) = Task::current().filter(|task| task.belongs_to(&self.session)) {
+            task.invalidations_of(node).into_iter().for_each(|note| self.session.notifier.enqueue(note));
+        }
         self.session.notifier.settled(node)
     }
 

@@ -50,10 +50,11 @@ impl Modes {
             flags |= OpenOutFlags::DIRECT_IO;
         }
         let mut backing_id = 0;
-        if mode.backing.is_some() && opened.watched {
-            // The kernel lets these be beside passthrough.
-            flags |= OpenOutFlags::DIRECT_IO;
-        } else if let Some(backing) = &mode.backing {
+        if let Some(backing) = &mode.backing {
+            if opened.watched {
+                // What is read and written goes past the backing file then, which the kernel wants named all the same.
+                flags |= OpenOutFlags::DIRECT_IO;
+            }
             flags |= OpenOutFlags::PASSTHROUGH;
             // The kernel accepts nothing else beside PASSTHROUGH.
             flags &= OpenOutFlags::PASSTHROUGH

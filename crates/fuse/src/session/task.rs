@@ -14,7 +14,8 @@ use rustix::io::Errno;
 
 use super::Shared;
 use super::interrupt::Interrupt;
-use crate::cache::Note;
+use crate::api::NodeId;
+use crate::cache::{Note, What};
 use crate::transport::Channel;
 
 pub(crate) type Handling = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -92,6 +93,13 @@ impl Task {
     /// Keeps a notification until the reply is sent.
     pub(crate) fn defer(&self, note: Note) {
         self.after_reply.lock().push(note);
+    }
+
+    /// Takes those of a file that were kept.
+    pub(crate) fn invalidations_of(&self, node: NodeId) -> Vec<Note> {
+        let is_such =
+            |note: &mut Note| matches!(note.what, What::InvalidateNode { node: of, .. } if of == node);
+        self.after_reply.lock().extract_if(.., is_such).collect()
     }
 
     /// Polls until the request is answered or waits. Tells whether it is answered.

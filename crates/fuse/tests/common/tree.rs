@@ -14,6 +14,8 @@ pub enum OpenAs {
     Direct,
     /// As `Content::File` passed through; cached where that is refused.
     Passthrough,
+    /// Cached; served directly beside those that are passed through.
+    Watched,
     /// Cached, with no FLUSH at close.
     NoFlush,
 }

@@ -37,20 +37,24 @@ enum Stage {
 pub(super) struct Waiter {
     leases: Vec<u64>,
     /// What the kernel has of it counts too.
-    opens: bool,
+    lists: bool,
     done: oneshot::Sender<()>,
 }
 
 impl Inner {
     /// What has to be waited for by one who comes to an object.
-    pub(super) fn arrive(self: &Arc<Self>, num: u64, opens: bool) -> Option<Wait> {
+    pub(super) fn arrive(self: &Arc<Self>, num: u64, lists: bool) -> Option<Wait> {
         if !self.foreign.load(Ordering::Acquire) {
             return None;
         }
+        let node = self.replica.get(num).ok()?;
+        let mut about = vec![node.id];
         // What is new on another machine is announced where it was made, and may be found past its name, in a listing.
-        let about = self.replica.ids_about(num).ok()?;
+        if self.state.lock().is_young(node.made) {
+            about.extend(self.replica.parents(num).ok()?);
+        }
         let mut state = self.state.lock();
-        let (leases, wait) = state.arrive(&about, opens)?;
+        let (leases, wait) = state.arrive(&about, lists)?;
         drop(state);
         let inner = self.clone();
         Some(Wait::new(async move { wait.await.unwrap_or_default() }, PATIENCE, move || {
@@ -59,7 +63,7 @@ impl Inner {
         }))
     }
 
-    /// The log was read up to the cursor: what was changed is here. The kernel has to know it before anything is opened.
+    /// The log was read up to the cursor: what was changed is here. The kernel has to know it before a directory is listed; who opens a file waits for what the kernel is told of that alone.
     pub(super) fn read_up(&self, state: &mut State) {
         let read = state.read_up();
         if read.is_empty() {
@@ -97,7 +101,7 @@ impl State {
         }
     }
 
-    fn arrive(&mut self, about: &[ObjectId], opens: bool) -> Option<(Vec<u64>, oneshot::Receiver<()>)> {
+    fn arrive(&mut self, about: &[ObjectId], lists: bool) -> Option<(Vec<u64>, oneshot::Receiver<()>)> {
         if !self.is_valid() {
             return None;
         }
@@ -105,7 +109,7 @@ impl State {
         self.resented.retain(|_, until| *until > now);
         let concerns = |foreign: &Foreign| {
             (about.contains(&foreign.object) || foreign.object == EVERYTHING)
-                && (opens || foreign.stage != Stage::Read)
+                && (lists || foreign.stage != Stage::Read)
                 && !self.resented.contains_key(&foreign.who)
         };
         let leases: Vec<u64> =
@@ -114,7 +118,7 @@ impl State {
             return None;
         }
         let (done, wait) = oneshot::channel();
-        self.arrivals.push(Waiter { leases: leases.clone(), opens, done });
+        self.arrivals.push(Waiter { leases: leases.clone(), lists, done });
         Some((leases, wait))
     }
 
@@ -155,7 +159,7 @@ impl State {
         let foreign = &self.foreign;
         let waits = |waiter: &Waiter| {
             waiter.leases.iter().any(|lease| {
-                foreign.get(lease).is_some_and(|foreign| waiter.opens || foreign.stage != Stage::Read)
+                foreign.get(lease).is_some_and(|foreign| waiter.lists || foreign.stage != Stage::Read)
             })
         };
         let (stay, go): (Vec<_>, Vec<_>) = std::mem::take(&mut self.arrivals).into_iter().partition(waits);

@@ -161,13 +161,13 @@ impl Leases {
         self.inner.synchronise.wake();
     }
 
-    /// Before a name of a directory is looked up.
-    pub fn before_lookup(&self, parent: u64) -> Option<Wait> {
-        self.inner.arrive(parent, false)
+    /// Before a name of a directory is looked up, or a file is opened: what the kernel has of that is another matter.
+    pub fn before_use(&self, num: u64) -> Option<Wait> {
+        self.inner.arrive(num, false)
     }
 
-    /// Before a file or a directory is opened.
-    pub fn before_open(&self, num: u64) -> Option<Wait> {
+    /// Before a directory is listed: the kernel knows by then what changed in it.
+    pub fn before_listing(&self, num: u64) -> Option<Wait> {
         self.inner.arrive(num, true)
     }
 }
@@ -207,7 +207,7 @@ impl Rounds for Hears {
     fn end(&self, began: u64, idle: bool, cursor: Seq) {
         let Some(inner) = self.0.upgrade() else { return };
         let mut state = inner.state.lock();
-        state.cursor = state.cursor.max(cursor);
+        state.set_cursor(cursor);
         state.rounded = true;
         let frees = state.settle(&inner.replica, began, idle);
         inner.read_up(&mut state);

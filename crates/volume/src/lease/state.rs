@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use futures::channel::oneshot;
 
+use super::LIFE;
 use super::arrivals::{Foreign, Waiter};
 use super::claims::Claim;
 use super::debts::{Closing, Own};
@@ -27,6 +28,8 @@ pub(super) struct State {
     pub(super) owes_ack: bool,
     /// The last round of synchronisation read the log up to there.
     pub(super) cursor: Seq,
+    /// The same at some time, and at the time before: a life of a session lies between it and now.
+    marks: [(Instant, Seq); 2],
     /// Some round went well: the top directory is as the store has it, before the kernel asks for it.
     pub(super) rounded: bool,
     /// Of debts.
@@ -70,6 +73,7 @@ impl State {
             newest: 0,
             owes_ack: false,
             cursor: Seq(0),
+            marks: [(Instant::now(), Seq(0)); 2],
             rounded: false,
             serial: 0,
             own: HashMap::new(),
@@ -98,6 +102,19 @@ impl State {
     /// It sees what others close, and they see what it closes.
     pub(super) fn is_connected(&self) -> bool {
         self.begun && self.rounded && self.is_valid() && self.cursor >= self.began.1
+    }
+
+    /// The log was read up to there.
+    pub(super) fn set_cursor(&mut self, cursor: Seq) {
+        self.cursor = self.cursor.max(cursor);
+        if self.marks[0].0.elapsed() >= LIFE {
+            self.marks = [(Instant::now(), self.cursor), self.marks[0]];
+        }
+    }
+
+    /// Whether who made an object may still hold it for one that only he knows.
+    pub(super) fn is_young(&self, made: Seq) -> bool {
+        made > self.marks[1].1
     }
 
     /// The session is over. It is not taken up again: what the store has of it is left to its end.

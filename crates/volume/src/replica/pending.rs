@@ -97,14 +97,14 @@ impl Replica {
         })
     }
 
-    /// The ids of an object and of all directories in which it has a name.
-    pub(crate) fn ids_about(&self, num: u64) -> Result<Vec<ObjectId>, Errno> {
+    /// The ids of the directories in which an object has a name.
+    pub(crate) fn parents(&self, num: u64) -> Result<Vec<ObjectId>, Errno> {
         self.read(|core| {
             let mut query = core.db.prepare_cached("SELECT DISTINCT parent FROM link WHERE child = ?1")?;
             let parents = query.query_map([num as i64], |row| Ok(number(row.get(0)?)))?;
             let parents = parents.collect::<rusqlite::Result<Vec<u64>>>()?;
             drop(query);
-            let mut ids = vec![core.node(num)?.id];
+            let mut ids = Vec::with_capacity(parents.len());
             for parent in parents {
                 ids.extend(core.find(parent)?.map(|node| node.id));
             }

@@ -210,6 +210,7 @@ impl TestFs {
             (OpenAs::Cached | OpenAs::Passthrough, _) => Opened::cached(handle),
             (OpenAs::KeepCache, _) => Opened::cached(handle).keep_cache(),
             (OpenAs::Direct, _) => Opened::direct(handle),
+            (OpenAs::Watched, _) => Opened::cached(handle).watched(),
             (OpenAs::NoFlush, _) => Opened::cached(handle).keep_cache().no_flush(),
         })
     }
