@@ -294,13 +294,14 @@ impl Pushing<'_> {
 
     /// What else has to change with these names: in directories that are to be no more, those on the way from one of these to
     /// another; and the names of new directories in which these are, where those are below one of these, or take the place of a
-    /// directory that is empty only once some of these have changed.
+    /// directory that is empty only once some of these have changed, with all else that goes from the one into the other.
     fn between(&self, changes: &BTreeMap<At, Differing>) -> Planning<BTreeSet<At>> {
         let mut between = BTreeSet::new();
         if changes.len() > 1 {
             let ways = self.emptied(changes, |place| changes.contains_key(place))?;
             between.extend(ways.into_iter().flatten());
         }
+        between.extend(self.moved_over(changes)?);
         for (at, (_, local)) in changes {
             let (mut num, mut way) = (at.parent, Vec::new());
             while local.is_some() && self.id(num, &[])?.is_none() && way.len() < DEEPEST {
@@ -317,6 +318,43 @@ impl Pushing<'_> {
             }
         }
         Ok(between)
+    }
+
+    /// What goes from directories that these names take away into new ones that they lead to.
+    fn moved_over(&self, changes: &BTreeMap<At, Differing>) -> Planning<Vec<At>> {
+        let mut moved = Vec::new();
+        for (base, local) in changes.values() {
+            // Most that are taken away have nothing in their place: they may have held very much.
+            let (Some((gone, _)), Some(new)) = (base, local) else { continue };
+            if self.id(*new, &[])?.is_some() || !self.trees.names(Tree::Local, *gone)?.is_empty() {
+                continue;
+            }
+            for (name, child) in self.trees.children(Tree::Base, *gone)? {
+                let at = At { parent: *gone, name };
+                if !changes.contains_key(&at)
+                    && !self.going.contains(&at)
+                    && self.is_in_new(child, changes)?
+                {
+                    moved.push(at);
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Whether an object has a name in a new directory that is there once these names have changed.
+    fn is_in_new(&self, child: Num, changes: &BTreeMap<At, Differing>) -> Planning<bool> {
+        for name in self.trees.names(Tree::Local, child)? {
+            let (mut num, mut steps) = (name.parent, 0);
+            while self.id(num, &[])?.is_none() && steps < DEEPEST {
+                let Some(above) = self.trees.names(Tree::Local, num)?.into_iter().next() else { break };
+                if changes.contains_key(&above) {
+                    return Ok(true);
+                }
+                (num, steps) = (above.parent, steps + 1);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether some of these are in directories that are to be no more, and the topmost of which goes by a change of such a name;

@@ -307,7 +307,9 @@ impl Site for ReplicaSite {
     }
 
     fn set_outbox(&self, outbox: Option<&Outbox>) -> Result<(), Errno> {
-        self.replica.change(|core, _| {
+        // What was sent and forgotten, as power failed, comes back as if others had done it, and after what a user decides of
+        // a conflict meanwhile.
+        let is_shown = self.replica.change(|core, _| {
             core.begin()?;
             match outbox {
                 Some(outbox) => core.db.execute(
@@ -316,9 +318,12 @@ impl Site for ReplicaSite {
                 )?,
                 None => core.db.execute("DELETE FROM meta WHERE key = 'outbox'", [])?,
             };
-            Ok(())
+            Ok(outbox.is_some() && !core.conflicts.is_empty())
         })?;
-        self.replica.commit()
+        match is_shown {
+            true => self.replica.sync(),
+            false => self.replica.commit(),
+        }
     }
 
     fn conflicts(&self) -> Result<Vec<At>, Errno> {
