@@ -375,7 +375,7 @@ fn a_side_of_which_nothing_is_here_is_sent() {
     keep_both(&bee);
     // After a round that failed nothing is fetched before one went well.
     let fetcher = || FromStore::new(world.meta.clone(), world.contents.clone());
-    bee.replica.set_fetcher(Some(Arc::new(fetcher().reachable_as(|| false))));
+    bee.replica.set_fetcher(Some(Arc::new(fetcher().reachable_as(|| None))));
     bee.settle();
     assert_ne!(bee.replica.pending_count().unwrap(), 0);
     bee.replica.set_fetcher(Some(Arc::new(fetcher())));

@@ -265,10 +265,8 @@ impl FileSystem for VolumeFs {
             Err(Errno::EXIST) if args.flags & OFlags::EXCL.bits() == 0 => return Err(Errno::STALE),
             made => made?,
         };
-        // What is open to be written is not sent: while others take note of its name, nobody comes to an empty file.
-        let opened = self.open_node(request, &node, args.flags, false).await;
         self.changed_name(parent.0, name.as_bytes(), Some(node.num)).await;
-        let opened = opened?;
+        let opened = self.open_node(request, &node, args.flags, false).await?;
         // A mapping of an empty file is of no use: what makes it longer has its attributes told anew.
         let entry = Entry { attributes_expiry: BELIEVED, ..self.entry(&node, applied) };
         Ok(Created { entry, opened })

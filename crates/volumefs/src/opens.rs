@@ -97,11 +97,12 @@ impl VolumeFs {
         };
         let served = match backing {
             Some(Ok(backing)) => Opened::passthrough(handle, backing),
-            // The kernel goes on with the older version, in its pages or past the daemon: neither is for this open.
-            Some(Err(Errno::BUSY)) => Opened::direct(handle).watched(),
+            // The kernel goes on with the older version, in its pages or past the daemon. Who reads gets that, all of it: what a
+            // program maps is of it in any case. What is written is not for it.
+            _ if !is_alone && !writes => Opened::cached(handle),
             _ if !is_alone => Opened::direct(handle).watched(),
-            _ if limited => Opened::cached(handle).watched(),
-            _ => Opened::cached(handle),
+            Some(Err(Errno::BUSY)) => Opened::direct(handle).watched(),
+            _ => Opened::cached(handle).watched(),
         };
         Ok(if flushes { served } else { served.no_flush() })
     }

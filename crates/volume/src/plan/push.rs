@@ -302,13 +302,18 @@ impl Pushing<'_> {
             between.extend(ways.into_iter().flatten());
         }
         between.extend(self.moved_over(changes)?);
+        let mut walked = BTreeSet::new();
         for (at, (_, local)) in changes {
+            if local.is_none() || !walked.insert(at.parent) {
+                continue;
+            }
             let (mut num, mut way) = (at.parent, Vec::new());
-            while local.is_some() && self.id(num, &[])?.is_none() && way.len() < DEEPEST {
+            while self.id(num, &[])?.is_none() && way.len() < DEEPEST {
                 let Some(name) = self.trees.names(Tree::Local, num)?.into_iter().next() else { break };
                 num = name.parent;
-                let emptied = self.emptied(changes, |place| *place == name)?;
-                let is_tied = changes.contains_key(&name) || emptied.is_some();
+                let is_among = changes.contains_key(&name);
+                let emptied = if is_among { None } else { self.emptied(changes, |place| *place == name)? };
+                let is_tied = is_among || emptied.is_some();
                 way.push(name);
                 if is_tied {
                     let all = way.into_iter().chain(emptied.into_iter().flatten());

@@ -36,9 +36,9 @@ pub struct FromStore {
     contents: ContentStore,
     /// Pieces by digest, the last wanted last.
     pieces: Mutex<Vec<Known>>,
-    is_reachable: Box<dyn Fn() -> bool + Send + Sync>,
-    /// Not asked until then.
-    gone_until: Mutex<Option<Instant>>,
+    reachable: Box<dyn Fn() -> Option<u64> + Send + Sync>,
+    /// Not asked until then, if it does not come into reach once more.
+    gone_until: Mutex<Option<(Instant, u64)>>,
 }
 
 impl FromStore {
@@ -48,14 +48,14 @@ impl FromStore {
             meta,
             contents,
             pieces: Mutex::default(),
-            is_reachable: Box::new(|| true),
+            reachable: Box::new(|| Some(0)),
             gone_until: Mutex::default(),
         }
     }
 
-    /// Says who knows whether the store is to be asked.
-    pub fn reachable_as(mut self, is_reachable: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        self.is_reachable = Box::new(is_reachable);
+    /// Says who knows whether the store is to be asked, and how often it has come into reach.
+    pub fn reachable_as(mut self, reachable: impl Fn() -> Option<u64> + Send + Sync + 'static) -> Self {
+        self.reachable = Box::new(reachable);
         self
     }
 
@@ -121,12 +121,26 @@ impl FromStore {
         })
     }
 
+    /// Now, for what is about to be asked.
+    fn asks(&self) -> (Instant, Option<u64>) {
+        (Instant::now(), (self.reachable)())
+    }
+
     /// Of what was asked for at a time.
-    fn errno(&self, what: &dyn std::fmt::Debug, asked: Instant, error: ContentError) -> Errno {
+    fn errno(
+        &self,
+        what: &dyn std::fmt::Debug,
+        (asked, coming): (Instant, Option<u64>),
+        error: ContentError,
+    ) -> Errno {
         match error {
             error if error.is_unreachable() => {
                 tracing::info!("contents of {what:?} are wanted: {error}");
-                *self.gone_until.lock() = Some(Instant::now() + asked.elapsed().clamp(GONE, SILENT));
+                // If it has come back meanwhile, that is over already.
+                if let Some(coming) = coming {
+                    let until = Instant::now() + asked.elapsed().clamp(GONE, SILENT);
+                    *self.gone_until.lock() = Some((until, coming));
+                }
                 Errno::NETUNREACH
             }
             ContentError::Io(error) => errno(error),
@@ -158,7 +172,7 @@ impl Fetcher for FromStore {
         range: Range<u64>,
         into: &File,
     ) -> Result<Range<u64>, Errno> {
-        let asked = Instant::now();
+        let asked = self.asks();
         self.bring(content, range, into, None).map_err(|error| self.errno(&id, asked, error))
     }
 
@@ -170,7 +184,7 @@ impl Fetcher for FromStore {
         into: &File,
         before: &Before,
     ) -> Result<Range<u64>, Errno> {
-        let asked = Instant::now();
+        let asked = self.asks();
         let brought = self.local(before).and_then(|local| self.bring(content, range, into, local));
         brought.map_err(|error| self.errno(&id, asked, error))
     }
@@ -179,7 +193,7 @@ impl Fetcher for FromStore {
         if let Layout::Inline(_) = content.layout {
             return Ok(0..content.size);
         }
-        let asked = Instant::now();
+        let asked = self.asks();
         let pieces = self.pieces(content).map_err(|error| self.errno(&"a file", asked, error))?;
         let (mut first, mut past) = (None, range.end);
         for (at, _) in touched(&pieces, &range) {
@@ -190,7 +204,7 @@ impl Fetcher for FromStore {
     }
 
     fn fetch_together(&self, files: &[Whole]) -> Vec<Result<(), Errno>> {
-        let asked = Instant::now();
+        let asked = self.asks();
         match self.together(files) {
             Ok(()) => vec![Ok(()); files.len()],
             Err(error) if error.is_unreachable() => {
@@ -202,13 +216,9 @@ impl Fetcher for FromStore {
     }
 
     fn is_reachable(&self) -> bool {
-        let mut gone_until = self.gone_until.lock();
-        if !(self.is_reachable)() {
-            // Once that is over the store is there again.
-            *gone_until = None;
-            return false;
-        }
-        gone_until.is_none_or(|until| until <= Instant::now())
+        let Some(coming) = (self.reachable)() else { return false };
+        let gone = *self.gone_until.lock();
+        gone.is_none_or(|(until, of)| of != coming || until <= Instant::now())
     }
 
     fn is_fast(&self) -> bool {

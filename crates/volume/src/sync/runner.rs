@@ -61,6 +61,8 @@ struct State {
     progress: Progress,
     woken: bool,
     nudged: Option<Instant>,
+    /// How often the store came into reach.
+    comings: u64,
     ended: bool,
 }
 
@@ -118,13 +120,13 @@ impl Shared {
 pub struct Waker(Arc<Shared>);
 
 impl Waker {
-    /// Whether the store is in reach, as far as is known. Where it is not for another reason than somebody's wish, it is tried
-    /// soon.
-    pub fn is_online(&self) -> bool {
+    /// Whether the store is in reach, as far as is known, and for which time that is. Where it is not for another reason than
+    /// somebody's wish, it is tried soon.
+    pub fn online(&self) -> Option<u64> {
         let mut state = self.0.state.lock();
         match state.progress.touch {
-            Touch::Online | Touch::Denied(_) => return true,
-            Touch::Offline => return false,
+            Touch::Online | Touch::Denied(_) => return Some(state.comings),
+            Touch::Offline => return None,
             Touch::Unreachable(_) | Touch::Stopped(_) => {}
         }
         if state.nudged.is_none_or(|nudged| nudged.elapsed() >= NUDGE) {
@@ -132,7 +134,7 @@ impl Waker {
             state.woken = true;
             self.0.wake.notify_all();
         }
-        false
+        None
     }
 
     /// There may be something to do.
@@ -177,7 +179,7 @@ impl Runner {
             held: 0,
             idle: false,
         };
-        let state = Mutex::new(State { progress, woken: true, nudged: None, ended: false });
+        let state = Mutex::new(State { progress, woken: true, nudged: None, comings: 0, ended: false });
         let keeps = synchroniser.keeps();
         keeps.store(!online, Ordering::SeqCst);
         let shared = Arc::new(Shared { state, wake: Condvar::new(), rounds: OnceLock::new(), keeps });
@@ -198,7 +200,11 @@ impl Runner {
     /// may be under way.
     pub fn set_online(&self, online: bool) {
         self.shared.keeps.store(!online, Ordering::SeqCst);
-        self.shared.state.lock().progress.touch = if online { Touch::Online } else { Touch::Offline };
+        {
+            let mut state = self.shared.state.lock();
+            state.comings += u64::from(online);
+            state.progress.touch = if online { Touch::Online } else { Touch::Offline };
+        }
         self.shared.wake();
     }
 
@@ -248,8 +254,11 @@ fn run<S: Site>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
                     if let Touch::Denied(reason) = &touch {
                         tracing::warn!("what is changed here is not taken: {reason}");
                     }
+                    let was_there = matches!(progress.touch, Touch::Online | Touch::Denied(_));
                     progress.touch = touch;
+                    state.comings += u64::from(!was_there);
                 }
+                let progress = &state.progress;
                 let cursor = progress.cursor;
                 drop(state);
                 if let Some((rounds, began)) = rounds {

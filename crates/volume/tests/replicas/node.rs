@@ -122,7 +122,8 @@ impl Node {
         (weather.cut, weather.bad) = (cut, bad);
         *self.sky.way.lock() = if cut { Way::Cut } else { way };
         // A new one has not seen how it was before.
-        let fetcher = FromStore::new(self.net.clone(), self.contents.clone()).reachable_as(move || !cut);
+        let fetcher =
+            FromStore::new(self.net.clone(), self.contents.clone()).reachable_as(move || (!cut).then_some(0));
         self.life.as_ref().unwrap().replica.set_fetcher(Some(Arc::new(fetcher)));
     }
 
