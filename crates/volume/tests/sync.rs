@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -838,4 +838,28 @@ fn what_came_in_part_is_whole_in_the_end() {
     ended.store(true, Ordering::Relaxed);
     readers.into_iter().for_each(|reader| reader.join().unwrap());
     assert!(bee.read("file") == last);
+}
+
+/// Nobody waits anew for a store that was just found to be away; once it is back, nobody is told that it is not.
+#[test]
+fn contents_are_asked_for_again_once_the_store_is_back() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
+    ant.write(ROOT, "file", &bytes);
+    both(&mut ant, &mut bee);
+    let comings = Arc::new(AtomicU64::new(0));
+    let told = comings.clone();
+    let from = FromStore::new(world.meta.clone(), world.contents.clone());
+    let from = from.reachable_as(move || Some(told.load(Ordering::Relaxed)));
+    bee.replica.set_fetcher(Some(Arc::new(from)));
+    let num = bee.at("file").unwrap().num;
+    let want = || bee.replica.want(num, 0..u64::MAX);
+    *world.sky.way.lock() = Way::Cut;
+    assert_eq!(want(), Err(Errno::NETUNREACH));
+    *world.sky.way.lock() = Way::Open;
+    assert_eq!(want(), Err(Errno::NETUNREACH), "asked too soon");
+    comings.store(1, Ordering::Relaxed);
+    assert_eq!(want(), Ok(()));
+    assert!(bee.read("file") == bytes);
 }

@@ -171,3 +171,25 @@ fn what_is_written_beside_an_older_version_goes_to_the_newer() {
         });
     }
 }
+
+/// The older version's backing file is in the kernel as long as any open of the file is.
+#[test]
+fn what_is_written_after_an_older_version_was_closed_goes_to_the_newer() {
+    mounted(true, |replica, at| {
+        let path = at.join("file");
+        File::create(&path).unwrap().write_all(b"older").unwrap();
+        let num = replica.lookup(ROOT, b"file").unwrap().num;
+        let older = File::open(&path).unwrap();
+        comes(replica, &[], num, 9000);
+        let append = || File::options().append(true).open(&path).unwrap();
+        let mut beside = append();
+        drop(older);
+        // With attributes, what is written is not passed through.
+        replica.set_xattr(num, b"user.x", Some(b"1"), None).unwrap();
+        append().write_all(b"and more").unwrap();
+        assert_eq!(fs::read(&path).unwrap().len(), 9008);
+        beside.write_all(b" still").unwrap();
+        drop(beside);
+        assert_eq!(replica.get(num).unwrap().size, 9014);
+    });
+}
