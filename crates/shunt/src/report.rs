@@ -191,6 +191,8 @@ pub struct SpaceReport {
     pub bytes_per_second: Option<u64>,
     /// Only what somebody asks for comes.
     pub slow: bool,
+    /// Contents cannot be reached, whatever the state is otherwise.
+    pub contents_away: bool,
 }
 
 /// A program in the kernel that answers requests.

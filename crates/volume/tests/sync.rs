@@ -863,3 +863,44 @@ fn contents_are_asked_for_again_once_the_store_is_back() {
     assert_eq!(want(), Ok(()));
     assert!(bee.read("file") == bytes);
 }
+
+/// No line to the metadata tells of it: contents alone were away.
+#[test]
+fn contents_that_were_away_are_there_soon_after_they_are_back() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
+    ant.write(ROOT, "file", &bytes);
+    both(&mut ant, &mut bee);
+    let from = Arc::new(FromStore::new(world.meta.clone(), world.contents.clone()).probed());
+    bee.replica.set_fetcher(Some(from.clone()));
+    let num = bee.at("file").unwrap().num;
+    let want = || bee.replica.want(num, 0..u64::MAX);
+    *world.sky.way.lock() = Way::Cut;
+    assert_eq!(want(), Err(Errno::NETUNREACH));
+    // However long they were away.
+    std::thread::sleep(Duration::from_secs(3));
+    let asked = Instant::now();
+    assert_eq!(want(), Err(Errno::NETUNREACH));
+    assert!(asked.elapsed() < Duration::from_millis(100), "somebody waited for what is away");
+    *world.sky.way.lock() = Way::Open;
+    let back = Instant::now();
+    until("they are back", || !from.is_gone());
+    assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
+    assert_eq!(want(), Ok(()));
+    assert!(bee.read("file") == bytes);
+}
+
+/// A line that ended while the store was there: who asked over it is not told that it is away.
+#[test]
+fn a_question_that_was_lost_is_asked_again() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.write(ROOT, "file", &[7; 100_000]);
+    both(&mut ant, &mut bee);
+    let from = Arc::new(FromStore::new(world.meta.clone(), world.contents.clone()).probed());
+    bee.replica.set_fetcher(Some(from.clone()));
+    *world.sky.way.lock() = Way::CutOnce;
+    assert!(bee.read("file") == [7; 100_000]);
+    assert_eq!((*world.sky.way.lock(), from.is_gone()), (Way::Open, false));
+}

@@ -19,6 +19,8 @@ const MOST: Duration = Duration::from_secs(60);
 const FIRST: Duration = Duration::from_secs(20);
 /// Of what is known to be out of reach.
 const AT_ONCE: Duration = Duration::from_secs(2);
+/// Until it is seen that contents are back: they are asked for twice a second.
+const SOON: Duration = Duration::from_secs(5);
 /// Those that have not all files: one by itself, one behind the gateway.
 const THEY: [usize; 2] = [1, 2];
 const SIZE: usize = 1 << 20;
@@ -98,5 +100,45 @@ fn who_asks_a_gateway_over_a_silent_line_is_told_so() {
     world.mend(GATES[0], Cut::Drops);
     assert!(within(MOST, || node.status()["state"] == "online"), "{}", node.status());
     assert!(fs::read(node.work().join("second")).unwrap() == vec![7; SIZE]);
+    world.look_after();
+}
+
+/// The object store ends, and nothing else: metadata go on, and contents come as soon as it is back.
+#[test]
+fn contents_that_alone_were_away_come_once_they_are_back() {
+    needs_mount!();
+    needs_tools!("ip", "nft");
+    let Some(world) = World::new(&Arc::new(Counts::default()), 1) else {
+        skip::skip("no PostgreSQL or versitygw (run tests/setup)");
+        return;
+    };
+    for name in ["first", "second"] {
+        fs::write(world.nodes[0].work().join(name), vec![7; SIZE]).unwrap();
+    }
+    let they = THEY.map(|n| &world.nodes[n]);
+    let is_there = || {
+        they.iter()
+            .all(|node| fs::metadata(node.work().join("second")).is_ok_and(|file| file.len() == SIZE as u64))
+    };
+    assert!(within(MOST, is_there), "the files do not come");
+    world.s3().kill();
+    for node in they {
+        fails(&node.work().join("first"), FIRST);
+        (0..3).for_each(|_| fails(&node.work().join("second"), AT_ONCE));
+        let status = node.status();
+        assert_eq!(
+            (&status["state"], &status["contents_away"]),
+            (&"online".into(), &true.into()),
+            "{status}"
+        );
+    }
+    world.s3().start_again();
+    let back = Instant::now();
+    assert!(within(MOST, || they.iter().all(|node| node.status()["contents_away"] == false)));
+    let took = back.elapsed();
+    assert!(took < SOON, "{took:?}");
+    for node in they {
+        assert!(fs::read(node.work().join("second")).unwrap() == vec![7; SIZE], "{}", node.name);
+    }
     world.look_after();
 }

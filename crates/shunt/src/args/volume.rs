@@ -243,8 +243,8 @@ pub struct VolumePlaceArgs {
 pub struct VolumeStatusArgs {
     /// Print JSON: {name, node, cache, state, reason, read_only, connected, others, leases, pending, held, sent, received,
     /// objects_known, role, cached_bytes, cached_limit, pinned_bytes, pinned, unsent_bytes, stuck_bytes, awaited_files,
-    /// unmet, unmet_paths, answer_ms, bytes_per_second, slow, quota: {held, users, user_count}}, where `held` and each of
-    /// `users` is {user, bytes, objects, limit_bytes, limit_objects}
+    /// unmet, unmet_paths, answer_ms, bytes_per_second, slow, contents_away, quota: {held, users, user_count}}, where `held`
+    /// and each of `users` is {user, bytes, objects, limit_bytes, limit_objects}
     #[arg(long)]
     pub json: bool,
 

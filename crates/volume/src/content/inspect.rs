@@ -42,6 +42,12 @@ impl ContentStore {
         Ok(())
     }
 
+    /// Whether there is an answer to who asks for the beginning of a chunk.
+    pub(crate) async fn reaches(&self, place: &Place) -> bool {
+        let begin = place.offset..place.offset.saturating_add(1);
+        !self.blobs.get(&place.key, begin).await.is_err_and(|error| error.is_unreachable())
+    }
+
     /// Keys of all packs.
     pub(crate) fn packs(&self) -> Result<Vec<String>, ContentError> {
         let mut keys = Vec::new();

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -12,18 +12,14 @@ use rustix::io::Errno;
 use super::before::Before;
 use super::error::errno;
 use super::fetch::{Fetcher, Whole, one_by_one};
-use crate::content::{ContentError, ContentStore, Local, Quality, touched};
+use super::probe::{Gone, Probe, Reachable};
+use crate::content::{ContentError, ContentStore, Local, Quality, runtime, touched};
 use crate::id::ObjectId;
 use crate::object::{Content, Layout, Piece};
-use crate::silence::SILENT;
 use crate::store::MetaStore;
 
 /// Pieces that are remembered, of the files that were wanted last.
 const PIECES: usize = 1 << 18;
-
-/// Out of reach once, out of reach for so long, or for as long as it took to find out, up to [`SILENT`]: nobody waits for
-/// each file anew.
-const GONE: Duration = Duration::from_secs(2);
 
 /// The pieces of a content, by its digest.
 type Known = ([u8; 32], Arc<Vec<Piece>>);
@@ -36,9 +32,11 @@ pub struct FromStore {
     contents: ContentStore,
     /// Pieces by digest, the last wanted last.
     pieces: Mutex<Vec<Known>>,
-    reachable: Box<dyn Fn() -> Option<u64> + Send + Sync>,
-    /// Not asked until then, if it does not come into reach once more.
-    gone_until: Mutex<Option<(Instant, u64)>>,
+    reachable: Reachable,
+    /// Once it was out of reach nobody waits for each file anew.
+    gone: Arc<Gone>,
+    /// It is asked whether it is back.
+    is_probed: bool,
 }
 
 impl FromStore {
@@ -48,15 +46,28 @@ impl FromStore {
             meta,
             contents,
             pieces: Mutex::default(),
-            reachable: Box::new(|| Some(0)),
-            gone_until: Mutex::default(),
+            reachable: Arc::new(|| Some(0)),
+            gone: Arc::default(),
+            is_probed: false,
         }
     }
 
-    /// Says who knows whether the store is to be asked, and how often it has come into reach.
+    /// Says who knows whether the store is to be asked, and how often it has come into reach. Found to be away, it is not
+    /// asked until it comes into reach once more.
     pub fn reachable_as(mut self, reachable: impl Fn() -> Option<u64> + Send + Sync + 'static) -> Self {
-        self.reachable = Box::new(reachable);
+        self.reachable = Arc::new(reachable);
         self
+    }
+
+    /// Has it asked in the background, too, whether it is back.
+    pub fn probed(mut self) -> Self {
+        self.is_probed = true;
+        self
+    }
+
+    /// Whether it was found to be away, and is not known to be back.
+    pub fn is_gone(&self) -> bool {
+        self.gone.lock().is_some()
     }
 
     /// How good the way to the store is.
@@ -121,25 +132,35 @@ impl FromStore {
         })
     }
 
-    /// Now, for what is about to be asked.
-    fn asks(&self) -> (Instant, Option<u64>) {
-        (Instant::now(), (self.reachable)())
-    }
-
-    /// Of what was asked for at a time.
-    fn errno(
+    /// Asks for `what`, of which `wanted` is what is to come. Whose question was lost on the way asks again, if there is an
+    /// answer by now.
+    fn ask<T>(
         &self,
         what: &dyn std::fmt::Debug,
-        (asked, coming): (Instant, Option<u64>),
-        error: ContentError,
-    ) -> Errno {
-        match error {
+        wanted: &Content,
+        ask: impl Fn() -> Result<T, ContentError>,
+    ) -> Result<T, Errno> {
+        let coming = (self.reachable)();
+        let probe = Probe::of(&self.meta, &self.contents, wanted).filter(|_| self.is_probed);
+        let is_lost = |error: &ContentError| {
+            error.is_unreachable() && probe.as_ref().is_some_and(Probe::is_answered_at_once)
+        };
+        let answer = match ask() {
+            Err(error) if is_lost(&error) => {
+                tracing::info!("contents of {what:?} are asked for again: {error}");
+                ask()
+            }
+            answer => answer,
+        };
+        answer.map_err(|error| match error {
             error if error.is_unreachable() => {
                 tracing::info!("contents of {what:?} are wanted: {error}");
                 // If it has come back meanwhile, that is over already.
                 if let Some(coming) = coming {
-                    let until = Instant::now() + asked.elapsed().clamp(GONE, SILENT);
-                    *self.gone_until.lock() = Some((until, coming));
+                    let is_known = self.gone.lock().replace(coming).is_some();
+                    if let Some(probe) = probe.filter(|_| !is_known) {
+                        runtime().spawn(probe.until_back(Arc::downgrade(&self.gone), self.reachable.clone()));
+                    }
                 }
                 Errno::NETUNREACH
             }
@@ -148,7 +169,7 @@ impl FromStore {
                 tracing::error!("contents of {what:?}: {error}");
                 Errno::IO
             }
-        }
+        })
     }
 
     fn together(&self, files: &[Whole]) -> Result<(), ContentError> {
@@ -172,8 +193,7 @@ impl Fetcher for FromStore {
         range: Range<u64>,
         into: &File,
     ) -> Result<Range<u64>, Errno> {
-        let asked = self.asks();
-        self.bring(content, range, into, None).map_err(|error| self.errno(&id, asked, error))
+        self.ask(&id, content, || self.bring(content, range.clone(), into, None))
     }
 
     fn fetch_changed(
@@ -184,17 +204,14 @@ impl Fetcher for FromStore {
         into: &File,
         before: &Before,
     ) -> Result<Range<u64>, Errno> {
-        let asked = self.asks();
-        let brought = self.local(before).and_then(|local| self.bring(content, range, into, local));
-        brought.map_err(|error| self.errno(&id, asked, error))
+        self.ask(&id, content, || self.bring(content, range.clone(), into, self.local(before)?))
     }
 
     fn extent(&self, content: &Content, range: Range<u64>) -> Result<Range<u64>, Errno> {
         if let Layout::Inline(_) = content.layout {
             return Ok(0..content.size);
         }
-        let asked = self.asks();
-        let pieces = self.pieces(content).map_err(|error| self.errno(&"a file", asked, error))?;
+        let pieces = self.ask(&"a file", content, || self.pieces(content))?;
         let (mut first, mut past) = (None, range.end);
         for (at, _) in touched(&pieces, &range) {
             first.get_or_insert(at.start);
@@ -204,21 +221,24 @@ impl Fetcher for FromStore {
     }
 
     fn fetch_together(&self, files: &[Whole]) -> Vec<Result<(), Errno>> {
-        let asked = self.asks();
-        match self.together(files) {
-            Ok(()) => vec![Ok(()); files.len()],
-            Err(error) if error.is_unreachable() => {
-                vec![Err(self.errno(&"files", asked, error)); files.len()]
-            }
+        let Some(wanted) = files.iter().find(|file| !matches!(file.content.layout, Layout::Inline(_))) else {
+            return one_by_one(self, files);
+        };
+        let together = || match self.together(files) {
             // One of them is to blame: each by itself.
-            Err(_) => one_by_one(self, files),
+            Err(error) if !error.is_unreachable() => Ok(false),
+            brought => brought.map(|()| true),
+        };
+        match self.ask(&"files", &wanted.content, together) {
+            Ok(true) => vec![Ok(()); files.len()],
+            Ok(false) => one_by_one(self, files),
+            Err(errno) => vec![Err(errno); files.len()],
         }
     }
 
     fn is_reachable(&self) -> bool {
         let Some(coming) = (self.reachable)() else { return false };
-        let gone = *self.gone_until.lock();
-        gone.is_none_or(|(until, of)| of != coming || until <= Instant::now())
+        *self.gone.lock() != Some(coming)
     }
 
     fn is_fast(&self) -> bool {

@@ -26,6 +26,7 @@ mod names;
 mod node;
 mod opens;
 mod pending;
+mod probe;
 mod recover;
 mod replaced;
 #[cfg(test)]

@@ -16,6 +16,8 @@ use parking_lot::Mutex;
 pub enum Way {
     Open,
     Cut,
+    /// For one question.
+    CutOnce,
     /// What is sent arrives, and nobody is told.
     Silent,
 }
@@ -34,8 +36,13 @@ impl Sky {
     }
 
     fn pass(&self) -> Result<()> {
-        match *self.way.lock() {
+        let mut way = self.way.lock();
+        match *way {
             Way::Cut => Err(lost()),
+            Way::CutOnce => {
+                *way = Way::Open;
+                Err(lost())
+            }
             _ => Ok(()),
         }
     }

@@ -61,6 +61,7 @@ pub fn report(fs: &VolumeFs) -> SpaceReport {
         report.answer_ms = quality.answer.map(|answer| answer.as_secs_f64() * 1e3);
         report.bytes_per_second = quality.rate.map(|rate| rate as u64);
         report.slow = quality.is_slow;
+        report.contents_away = from.is_gone();
     }
     if let Some(tender) = fs.tender() {
         let Keep { role, limit } = tender.keep();
@@ -103,6 +104,9 @@ pub fn lines(report: &SpaceReport) -> String {
     if !link.is_empty() {
         let slow = if report.slow { "; slow: only what is asked for comes" } else { "" };
         line += &format!("link     {link}{slow}\n");
+    }
+    if report.contents_away {
+        line += "away     contents: what is not here cannot be read until their store is back; it is asked twice a second\n";
     }
     if report.unmet > 0 {
         line +=

@@ -32,7 +32,8 @@ pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result
     let waker = runner.waker();
     replica.set_watcher(Some(Box::new(move || waker.wake())));
     let waker = runner.waker();
-    let from = Arc::new(FromStore::new(meta.clone(), contents).reachable_as(move || waker.online()));
+    let from = FromStore::new(meta.clone(), contents).reachable_as(move || waker.online()).probed();
+    let from = Arc::new(from);
     replica.set_fetcher(Some(from.clone()));
     let probed = from.clone();
     std::thread::Builder::new().name("probe".into()).spawn(move || probed.probe()).map_err(cannot)?;
