@@ -1,6 +1,7 @@
 //! `--locks leased`: locks that hold on all connected machines.
 
 use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -163,4 +164,32 @@ fn locks_of_one_machine_are_the_default() {
     let (one, other) = (open(&ant), open(&bee));
     flock(&one, EXCLUSIVE).unwrap();
     flock(&other, EXCLUSIVE).unwrap();
+}
+
+/// Locks an open file, not for a process: `F_OFD_SETLK`.
+fn lock_open_file(file: &File) -> Result<(), Option<i32>> {
+    // SAFETY: all zeros is a lock of the whole file.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    // SAFETY: it reads the structure, which outlives the call.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error().raw_os_error()),
+    }
+}
+
+#[test]
+fn a_lock_of_an_open_file_ends_with_it() {
+    needs_mount!();
+    let volume = Volume::new();
+    let (ant, bee) = two(&volume);
+    let (one, again, other) = (open(&ant), open(&ant), open(&bee));
+    assert!(within(PATIENCE, || lock_open_file(&one).is_ok()));
+    assert_eq!(lock_open_file(&again), Err(Some(libc::EAGAIN)));
+    assert_eq!(lock_open_file(&other), Err(Some(libc::EAGAIN)));
+    // Another one of the same process ends nothing.
+    drop(again);
+    assert_eq!(lock_open_file(&other), Err(Some(libc::EAGAIN)));
+    drop(one);
+    assert!(within(PATIENCE, || lock_open_file(&other).is_ok()), "it outlives its file");
 }

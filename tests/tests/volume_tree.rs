@@ -181,6 +181,13 @@ fn what_makes_no_sense_changes_nothing() {
     ant.has(&["team at right"]);
     assert_eq!(ant.status()["error"], serde_json::Value::Null);
 
+    // A pipe would keep waiting who reads it.
+    let pipe = ant.at(".tree/volumes/pipe.toml");
+    run_for(20, Command::new("mkfifo").arg(&pipe)).ok();
+    ant.becomes("a word of the pipe", |status| text(&status["error"]).starts_with("volumes/pipe.toml: "));
+    fs::remove_file(&pipe).unwrap();
+    ant.becomes("no word of it", |status| status["error"] == serde_json::Value::Null);
+
     // One that is not there is told of, and in the way of none.
     ant.write("volumes/nowhere.toml", "");
     ant.becomes("a word of it", |status| {
@@ -239,7 +246,12 @@ fn off_the_network_the_tree_is_as_it_was_and_another_way_leads_back() {
     let gateways = ["site", "team"].map(|volume| Gateway::of(&site, volume));
     for volume in ["site", "team"] {
         let token = run_for(20, &mut site.command(&["volume", "invite", volume])).ok();
-        run_for(20, &mut away(&["join", "--node", "away", token.trim()])).ok();
+        // It is in nobody's list of processes.
+        let file = site.dir.path().join("token");
+        fs::write(&file, token).unwrap();
+        let joined =
+            away(&["join", "--node", "away", "-"]).stdin(File::open(&file).unwrap()).output().unwrap();
+        assert!(joined.status.success(), "{joined:?}");
     }
     let tree = mount();
     tree.write("volumes/team.toml", "");

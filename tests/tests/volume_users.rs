@@ -1,7 +1,7 @@
 //! Volumes of users without a privilege, and by the words of mount(8).
 
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -81,6 +81,7 @@ fn the_mount_helper() {
     written.unwrap();
     assert!(options.contains("fuse.shunt.volume"), "{options}");
     assert!(options.contains("noatime"), "{options}");
+    assert!(options.contains("nosuid,nodev"), "{options}");
     assert!(away.success() && gone, "{}", away.err);
 }
 
@@ -93,18 +94,25 @@ fn mount_line(at: &Path) -> String {
 fn owners_have_other_numbers_here() {
     needs_mount!();
     let volume = Volume::new();
-    let file = volume.aside().join("mnt/file");
+    let (file, another) = (volume.aside().join("mnt/file"), volume.aside().join("mnt/another"));
     let owner = |path: &Path| fs::metadata(path).map(|metadata| (metadata.uid(), metadata.gid())).unwrap();
     let chown = std::os::unix::fs::chown::<&Path>;
     {
         let mount = volume.mount(&[]);
         fs::write(&file, "").unwrap();
         chown(&file, Some(1000), Some(100)).unwrap();
+        fs::write(&another, "").unwrap();
+        chown(&another, Some(2000), Some(200)).unwrap();
+        fs::set_permissions(&another, Permissions::from_mode(0o600)).unwrap();
         assert_eq!(mount.at().join("file"), file);
     }
     {
         let _mount = volume.mount(&["--uid-map", "1000:2000:10", "--gid-map", "100:200"]);
         assert_eq!(owner(&file), (2000, 200));
+        // The volume's 2000 is somebody else than who has that number here.
+        assert_eq!(owner(&another), (65_534, 65_534));
+        let read = shunt_tests::User::new(2000).run(|| fs::read(&another));
+        assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
         chown(&file, Some(2005), None).unwrap();
         assert_eq!(owner(&file), (2005, 200));
         // Nobody here is 1003: in the volume that is somebody else.
@@ -114,11 +122,11 @@ fn owners_have_other_numbers_here() {
         assert_eq!(owner(&file), (3000, 200));
         chown(&file, Some(2007), None).unwrap();
         // What a user makes is his on all machines.
-        fs::set_permissions(file.parent().unwrap(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
-            .unwrap();
+        fs::set_permissions(file.parent().unwrap(), Permissions::from_mode(0o777)).unwrap();
         shunt_tests::User::new(2001).run(|| fs::write(file.with_file_name("made"), "").unwrap());
     }
     let _mount = volume.mount(&[]);
     assert_eq!(owner(&file), (1007, 100));
     assert_eq!(owner(&file.with_file_name("made")).0, 1001);
+    assert_eq!(owner(&another), (2000, 200));
 }

@@ -79,6 +79,30 @@ fn rights_that_a_file_gets_while_it_is_open_end_with_a_write() {
     assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o7777, 0o6777);
 }
 
+/// A program of root's that is copied out of the past by somebody else is not one that runs as somebody else.
+#[test]
+fn what_another_restores_has_no_rights_of_its_owner() {
+    needs_mount!();
+    let volume = Volume::new();
+    let mount = volume.mount(&["-o", "suid,allow_other"]);
+    let program = mount.at().join("program");
+    fs::write(&program, "x").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o6755)).unwrap();
+    assert!(within(Duration::from_secs(20), || mount.status()["pending"] == 0), "{}", mount.status());
+    let said = run(binary::command(&["volume", "log", "--json", "-n", "1"]).arg(mount.at())).ok();
+    let last: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let then = mount.at().join(format!("program@#{}", last[0]["seq"]));
+    let place = tempfile::tempdir().unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let restore =
+        |to: &std::path::Path| run(binary::command(&["volume", "restore"]).arg(&then).arg("--to").arg(to));
+    let [theirs, roots] = ["theirs", "roots"].map(|name| place.path().join(name));
+    User::new(1001).run(|| restore(&theirs)).ok();
+    restore(&roots).ok();
+    let is = |path| fs::metadata(path).map(|of| (of.uid(), of.mode() & 0o7777)).unwrap();
+    assert_eq!((is(&theirs), is(&roots)), ((1001, 0o755), (0, 0o6755)));
+}
+
 /// The kernel knows all of a file that was made through it; it asks once, for all, whether there is a time of birth.
 #[test]
 fn attributes_of_new_files_are_not_asked_for() {

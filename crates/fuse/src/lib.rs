@@ -34,6 +34,7 @@ pub mod virtiofs;
 
 mod api;
 mod cache;
+mod lease;
 mod mounted;
 mod nodes;
 mod passthrough;

@@ -129,6 +129,20 @@ impl Passthrough {
         Ok(Backing(registration))
     }
 
+    /// Whether somebody can write to a file, by a descriptor or a mapping. The kernel maps backing files themselves: a mapping
+    /// outlives the open, and the request that tells of its end. `file` is open to be read only, and descriptors of the
+    /// caller's own count: there is to be none.
+    ///
+    /// # Errors
+    /// EINVAL where the file system cannot tell.
+    pub fn has_writers(file: BorrowedFd<'_>) -> Result<bool, Errno> {
+        match crate::lease::read_lease(file) {
+            Ok(()) => Ok(false),
+            Err(Errno::AGAIN) => Ok(true),
+            Err(errno) => Err(errno),
+        }
+    }
+
     /// Takes on a registration that an earlier server of this connection made.
     pub(crate) fn adopt(&self, node: NodeId, id: u32) -> Backing {
         let mut nodes = self.registry.nodes(node).lock();

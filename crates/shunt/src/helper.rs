@@ -10,6 +10,10 @@ use crate::error::{Code, Result, usage};
 pub const KINDS: &[&str] = &["mirror", "ext4", "volume", "tree"];
 /// Those that the kernel mounts where they lie on a block device.
 pub const BLOCK_KINDS: &[&str] = &["ext4"];
+/// Those of which another machine says what files are: one that may write would be root here by a file with setuid.
+const FROM_AFAR: &[&str] = &["volume", "tree"];
+/// What says for them what mount(8) keeps for itself, as its default.
+const ALLOWED: &[(&str, &str)] = &[("allow_suid", "suid"), ("allow_dev", "dev")];
 
 /// A call by mount(8) or umount(8), as a command line of our own.
 #[derive(Debug, PartialEq, Eq)]
@@ -89,19 +93,37 @@ fn mount(kind: Option<&str>, args: &[OsString]) -> Result<Call> {
         let known = KINDS.join(", shunt.");
         return Err(usage(format_args!("unknown type shunt.{kind}: there is shunt.{known}")));
     }
-    // mount(8) leaves out what is its default, and says nosuid and nodev where users may mount.
     let mut argv: Vec<OsString> = match kind.as_str() {
         "volume" => ["shunt", "volume", "mount"].map(OsString::from).into(),
         "tree" => ["shunt", "volume", "tree"].map(OsString::from).into(),
         kind => ["shunt", kind].map(OsString::from).into(),
     };
-    argv.extend(["--daemon", "-o", "suid,dev"].map(OsString::from));
+    argv.push("--daemon".into());
+    let from_afar = FROM_AFAR.contains(&kind.as_str());
+    if !from_afar {
+        // mount(8) leaves out what is its default, and says nosuid and nodev where users may mount.
+        argv.extend(["-o", "suid,dev"].map(OsString::from));
+    }
     argv.extend(extra);
     for option in options {
-        argv.extend(["-o".into(), option]);
+        argv.extend(["-o".into(), if from_afar { allowed(&option) } else { option }]);
     }
     argv.extend(["--".into(), source, mountpoint]);
     Ok(Call { argv, fake })
+}
+
+/// The words of [`ALLOWED`] in `-o`, as the command has them.
+fn allowed(options: &OsStr) -> OsString {
+    let mut words: Vec<&[u8]> = options.as_bytes().split(|byte| *byte == b',').collect();
+    for at in 0..words.len() {
+        // A comma behind a backslash is in a value.
+        let begins = at.checked_sub(1).is_none_or(|before| !words[before].ends_with(b"\\"));
+        let known = ALLOWED.iter().find(|(said, _)| begins && said.as_bytes() == words[at]);
+        if let Some((_, means)) = known {
+            words[at] = means.as_bytes();
+        }
+    }
+    OsString::from_vec(words.join(&b','))
 }
 
 /// `umount.TYPE DIRECTORY [-flnrv] [-N NAMESPACE] [-t TYPE]`
@@ -175,8 +197,10 @@ mod tests {
     fn mount_calls() {
         becomes(
             "mount.shunt.volume notes /b -o rw,cache=/c",
-            "shunt volume mount --daemon -o suid,dev -o rw,cache=/c -- notes /b",
+            "shunt volume mount --daemon -o rw,cache=/c -- notes /b",
         );
+        becomes("mount.shunt.tree site /b -o rw", "shunt volume tree --daemon -o rw -- site /b");
+        becomes("mount.shunt.ext4 /a /b", "shunt ext4 --daemon -o suid,dev -- /a /b");
         becomes("/sbin/mount.shunt.mirror /a /b", "shunt mirror --daemon -o suid,dev -- /a /b");
         becomes(
             "mount.shunt.mirror /a /b -o rw,cache=none -v",
@@ -184,6 +208,20 @@ mod tests {
         );
         becomes("mount.shunt /a /b -t shunt.mirror -sn", "shunt mirror --daemon -o suid,dev -- /a /b");
         becomes("mount.fuse.shunt.mirror /a /b -oro", "shunt mirror --daemon -o suid,dev -o ro -- /a /b");
+    }
+
+    /// mount(8) does not pass on `suid` and `dev`, which are its defaults.
+    #[test]
+    fn what_another_machine_made_has_no_rights_unless_that_is_said() {
+        becomes(
+            "mount.shunt.volume notes /b -o rw,allow_suid,cache=/c,allow_dev",
+            "shunt volume mount --daemon -o rw,suid,cache=/c,dev -- notes /b",
+        );
+        becomes("mount.shunt.tree site /b -o suid", "shunt volume tree --daemon -o suid -- site /b");
+        becomes(
+            r"mount.shunt.volume notes /b -o cache=/a\,allow_suid",
+            r"shunt volume mount --daemon -o cache=/a\,allow_suid -- notes /b",
+        );
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 
 use shunt_volume::content::{Blobs, ContentError, ContentStore, Keys, Secret};
 use shunt_volume::id::OwnerId;
-use shunt_volume::object::{Content, Kind, Layout, Object, Time};
-use shunt_volume::store::{Item, MetaStore, SqliteStore};
+use shunt_volume::object::{ChunkId, Content, Kind, Layout, Object, Piece, Time};
+use shunt_volume::store::{Item, MetaStore, Place, SqliteStore};
 
 struct Volume {
     dir: tempfile::TempDir,
@@ -224,5 +224,118 @@ fn what_is_damaged_or_lost_is_told() {
         assert!(read().is_ok());
         std::fs::remove_file(&pack).unwrap();
         assert!(matches!(read(), Err(ContentError::Missing(_))), "{:?}", read().map(|_| ()));
+    }
+}
+
+/// Nodes that write need not be honest.
+impl Volume {
+    /// Has the store know a place, whatever is there.
+    fn place(&self, id: ChunkId, place: Place) {
+        let item = Item { chunks: vec![(id, place)], ..Item::default() };
+        self.meta.commit(&"n".parse().unwrap(), rand::random(), &[item]).unwrap();
+    }
+
+    /// Stores a chunk as it is, of any length. The volume's keys have to be those of [`OPEN`].
+    fn plant(&self, bytes: &[u8]) -> Piece {
+        let id = ChunkId(*blake3::keyed_hash(&OPEN, bytes).as_bytes());
+        let key = format!("packs/00/{:032x}", rand::random::<u128>());
+        let path = self.dir.path().join("data").join(&key);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, [&[0], bytes].concat()).unwrap();
+        let length = bytes.len() as u32;
+        self.place(id, Place { key, offset: 0, stored: length + 1, length });
+        Piece::Chunk { id, length }
+    }
+}
+
+const OPEN: [u8; 32] = [1; 32];
+
+#[test]
+fn lists_of_more_pieces_than_a_file_has_are_damage() {
+    let volume = Volume::new(Keys::open(OPEN));
+    let list = |pieces: &[Piece]| volume.plant(&postcard::to_stdvec(pieces).unwrap());
+    let pieces = |lists: Vec<Piece>, size| {
+        let content = Content { size, digest: [7; 32], layout: Layout::Indirect(lists) };
+        volume.content.pieces(&volume.meta, &content)
+    };
+    let hole = |length| Piece::Hole { length };
+    assert_eq!(pieces(vec![list(&[hole(1 << 30), hole(5)]); 40], 40 * ((1 << 30) + 5)).unwrap().len(), 80);
+    let short = list(&[hole(1); 4096]);
+    let many = list(&[hole(1); 4097]);
+    let empty = list(&[hole(1), hole(0)]);
+    let long = volume.plant(&postcard::to_stdvec(&vec![hole(1); 8 << 20]).unwrap());
+    for (lists, size) in [
+        (vec![short; 1024], 1024 * 4096),
+        (vec![short; 1024], 1 << 40),
+        (vec![many], 4097),
+        (vec![empty], 1),
+        (vec![long; 1024], 8 << 30),
+        (vec![volume.plant(b"")], 0),
+        (vec![hole(5)], 5),
+    ] {
+        let found = pieces(lists, size).map(|pieces| pieces.len());
+        assert!(matches!(found, Err(ContentError::Damaged(_))), "{found:?}");
+    }
+}
+
+#[test]
+fn places_where_nothing_can_be_are_damage() {
+    let volume = Volume::new(Keys::open(OPEN));
+    let (good, _) = volume.put(&noise(1, 1000), None);
+    let Piece::Chunk { id, length } = volume.plant(&noise(2, 1000)) else { panic!() };
+    let place = volume.meta.places(&[id]).unwrap().remove(0).unwrap();
+    let read = |id, length: u32| {
+        let layout = Layout::Pieces(vec![Piece::Chunk { id, length }]);
+        let content = Content { size: length.into(), digest: [7; 32], layout };
+        let file = tempfile::tempfile().unwrap();
+        let fetched = volume.content.fetch_file(&volume.meta, &content, &file, &|_| ());
+        let pieces = volume.content.pieces(&volume.meta, &content).unwrap();
+        let together = volume.content.fetch_together(&volume.meta, &[(&pieces, &file)]);
+        assert_eq!(fetched.is_ok(), together.is_ok());
+        volume.content.read(&volume.meta, &content, 0..u64::MAX).map(|bytes| bytes.len())
+    };
+    assert_eq!(read(id, length).unwrap(), 1000);
+    for other in [1, length - 1, length + 1, 16 << 20, u32::MAX] {
+        let found = read(id, other);
+        assert!(matches!(found, Err(ContentError::Damaged(_))), "{other}: {found:?}");
+    }
+    let places = [
+        Place { offset: i64::MAX as u64, ..place.clone() },
+        Place { offset: 1 << 40, ..place.clone() },
+        Place { offset: 2000, ..place.clone() },
+        Place { stored: 0, ..place.clone() },
+        Place { stored: u32::MAX, ..place.clone() },
+        Place { length: u32::MAX, ..place.clone() },
+        Place { key: String::new(), ..place.clone() },
+        Place { key: "packs/#1".to_owned(), ..place.clone() },
+        Place { key: format!("{}/below", place.key), ..place.clone() },
+        Place { key: format!("packs/{}", "0".repeat(5000)), ..place },
+    ];
+    for (n, place) in places.into_iter().enumerate() {
+        let id = ChunkId([n as u8; 32]);
+        volume.place(id, place.clone());
+        let found = read(id, place.length);
+        let is_told = matches!(found, Err(ContentError::Damaged(_) | ContentError::Missing(_)));
+        assert!(is_told, "{place:?}: {found:?}");
+    }
+    assert!(volume.get(&good) == noise(1, 1000));
+}
+
+#[test]
+fn bytes_with_the_metadata_of_an_encrypted_volume_are_damage() {
+    let planted = Content { size: 4, digest: [7; 32], layout: Layout::Inline(b"text".to_vec()) };
+    for keys in keys() {
+        let encrypts = keys.encrypts();
+        let volume = Volume::new(keys);
+        let file = tempfile::tempfile().unwrap();
+        let fetched = volume.content.fetch_file(&volume.meta, &planted, &file, &|_| ());
+        let read = volume.content.read(&volume.meta, &planted, 1..9);
+        if encrypts {
+            assert!(matches!(fetched, Err(ContentError::Damaged(_))), "{fetched:?}");
+            assert!(matches!(read, Err(ContentError::Damaged(_))), "{read:?}");
+        } else {
+            assert_eq!(read.unwrap(), b"ext");
+        }
+        assert!(volume.get(&Content::empty()).is_empty());
     }
 }

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use shunt_volume::content::{Blobs, ContentStore, Keys};
+use shunt_volume::content::{Blobs, ContentStore, Keys, Secret};
 use shunt_volume::id::{ObjectId, OwnerId};
-use shunt_volume::object::{Content, Kind, Object, Time};
+use shunt_volume::object::{Content, Kind, Layout, LinkName, Object, Time};
 use shunt_volume::replica::{
     FromStore, Keep, New, Node, Options, ROOT, Rename, Replica, ReplicaSite, Set, State, Tender,
 };
 use shunt_volume::store::keep::Keeper as _;
-use shunt_volume::store::{MetaStore, SqliteStore};
+use shunt_volume::store::{Item, MetaStore, Mutation, SqliteStore, Veil, VeiledStore};
 use shunt_volume::sync::{Runner, Step, Synchroniser, Touch};
 use tempfile::TempDir;
 
@@ -903,4 +903,165 @@ fn a_question_that_was_lost_is_asked_again() {
     *world.sky.way.lock() = Way::CutOnce;
     assert!(bee.read("file") == [7; 100_000]);
     assert_eq!((*world.sky.way.lock(), from.is_gone()), (Way::Open, false));
+}
+
+/// A pack that was cut to nothing: only what was in it is lost.
+#[test]
+fn one_damaged_pack_is_no_store_that_is_away() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let packs = || {
+        let of = |dir: std::path::PathBuf| {
+            std::fs::read_dir(dir).into_iter().flatten().map(|at| at.unwrap().path())
+        };
+        of(world.dir.path().join("chunks/packs")).flat_map(of).collect::<BTreeSet<_>>()
+    };
+    ant.write(ROOT, "lost", &noise(1, 100_000));
+    sent(&mut ant, &mut bee);
+    let first = packs();
+    ant.write(ROOT, "kept", &noise(2, 100_000));
+    sent(&mut ant, &mut bee);
+    assert!(first.len() == 1 && packs().len() == 2);
+    for (way, pack) in ["cut", "away"].iter().zip(first.iter().cycle()) {
+        match *way {
+            "cut" => std::fs::File::options().write(true).open(pack).unwrap().set_len(0).unwrap(),
+            _ => std::fs::remove_file(pack).unwrap(),
+        }
+        let from = Arc::new(FromStore::new(world.meta.clone(), world.contents.clone()).probed());
+        bee.replica.set_fetcher(Some(from.clone()));
+        let lost = bee.at("lost").unwrap().num;
+        assert_eq!(bee.replica.want(lost, 0..u64::MAX), Err(Errno::IO), "{way}");
+        assert!(!from.is_gone());
+        assert!(bee.read("kept") == noise(2, 100_000));
+    }
+}
+
+/// Who asks whether the store is back may have a piece that it lost.
+#[test]
+fn a_store_that_lost_what_is_asked_for_is_back() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.write(ROOT, "lost", &noise(1, 100_000));
+    sent(&mut ant, &mut bee);
+    let from = Arc::new(FromStore::new(world.meta.clone(), world.contents.clone()).probed());
+    bee.replica.set_fetcher(Some(from.clone()));
+    let lost = bee.at("lost").unwrap().num;
+    *world.sky.way.lock() = Way::Cut;
+    assert_eq!(bee.replica.want(lost, 0..u64::MAX), Err(Errno::NETUNREACH));
+    assert!(from.is_gone());
+    for pack in std::fs::read_dir(world.dir.path().join("chunks/packs")).unwrap() {
+        for pack in std::fs::read_dir(pack.unwrap().path()).unwrap() {
+            std::fs::write(pack.unwrap().path(), b"").unwrap();
+        }
+    }
+    *world.sky.way.lock() = Way::Open;
+    until("it is back", || !from.is_gone());
+    assert_eq!(bee.replica.want(lost, 0..u64::MAX), Err(Errno::IO));
+}
+
+/// An object that a node without the key makes up.
+fn planted(n: u128, kind: Kind, target: &[u8], bytes: &[u8]) -> Object {
+    Object {
+        id: ObjectId(n),
+        kind,
+        mode: 0o644,
+        owner: OwnerId(0),
+        group: OwnerId(0),
+        modified: Time(0),
+        target: target.to_vec(),
+        content: match bytes {
+            b"" => Content::empty(),
+            _ => Content {
+                size: bytes.len() as u64,
+                digest: [n as u8; 32],
+                layout: Layout::Inline(bytes.to_vec()),
+            },
+        },
+        xattrs: BTreeMap::new(),
+    }
+}
+
+fn commit(store: &dyn MetaStore, change: Vec<Mutation>) {
+    let item = Item { change, ..Item::default() };
+    store.commit(&"cuckoo".parse().unwrap(), rand::random(), &[item]).unwrap().remove(0).unwrap();
+}
+
+fn named(name: &[u8]) -> LinkName {
+    LinkName { parent: ObjectId::ROOT, name: name.to_vec() }
+}
+
+#[test]
+fn bytes_that_were_not_encrypted_are_not_those_of_an_encrypted_volume() {
+    let mut world = World::new();
+    world.contents = ContentStore::new(Blobs::over(world.sky.clone()), Keys::sealed(&Secret::random()));
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.write(ROOT, "own", b"small");
+    ant.write(ROOT, "empty", b"");
+    let planted = planted(77, Kind::Regular, b"", b"made up");
+    commit(&*world.meta, vec![Mutation::Make(planted), Mutation::Link(named(b"planted"), ObjectId(77))]);
+    both(&mut ant, &mut bee);
+    let num = bee.at("planted").unwrap().num;
+    assert_eq!(bee.replica.want(num, 0..u64::MAX), Err(Errno::IO));
+    assert_eq!(bee.at("planted").unwrap().state, State::Absent);
+    assert_eq!((bee.read("own"), bee.read("empty")), (b"small".to_vec(), Vec::new()));
+}
+
+/// Not even of a volume whose log holds what cannot be read for ever.
+#[test]
+fn what_was_named_without_the_key_keeps_nobody_out() {
+    let mut world = World::new();
+    let secret = Secret::random();
+    let veiled = || Arc::new(VeiledStore::new(world.keeper.clone(), Veil::new(&secret)));
+    world.meta = veiled();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.write(ROOT, "own", b"text");
+    both(&mut ant, &mut bee);
+    let own = world.meta.scan(ObjectId::ROOT, 10).unwrap().links.remove(0).child;
+    let pipe = |n| planted(n, Kind::Fifo, b"", b"");
+    commit(
+        &*world.keeper,
+        vec![
+            Mutation::Make(pipe(71)),
+            Mutation::Link(named(b"in the clear"), ObjectId(71)),
+            Mutation::Make(pipe(72)),
+            Mutation::Link(named(&[200; 394]), ObjectId(72)),
+            Mutation::Make(planted(73, Kind::Symlink, b"/etc/passwd", b"")),
+            Mutation::Link(named(b"symlink"), ObjectId(73)),
+            Mutation::SetXattr(own, b"user.planted".to_vec(), Some(b"value".to_vec())),
+        ],
+    );
+    both(&mut ant, &mut bee);
+    // One who reads the log, and one who reads the tree; and they agree.
+    let names = ant.names("");
+    assert_eq!(names.len(), 4, "{names:?}");
+    assert_eq!(names.iter().filter(|name| name.starts_with("unreadable-")).count(), 3);
+    assert_eq!(bee.names(""), names);
+    let mut told: Vec<_> = world
+        .meta
+        .scan(ObjectId::ROOT, 10)
+        .unwrap()
+        .links
+        .into_iter()
+        .map(|link| String::from_utf8(link.at.name).unwrap())
+        .collect();
+    told.sort();
+    assert_eq!(told, names);
+    let object = |id| world.meta.get(&[id]).unwrap().remove(0).unwrap().object;
+    assert!(object(own).xattrs.is_empty());
+    assert!(object(ObjectId(73)).target.starts_with(b"unreadable-"));
+    assert_eq!(bee.read("own"), b"text");
+
+    // They can be taken away, also by who did not see them in this process.
+    world.meta = veiled();
+    let mut cat = world.machine("cat");
+    cat.settle();
+    drop(cat);
+    world.meta = veiled();
+    let mut cat = world.machine("cat");
+    for name in names.iter().filter(|name| name.starts_with("unreadable-")) {
+        cat.replica.unlink(ROOT, name.as_bytes()).unwrap();
+    }
+    both(&mut cat, &mut bee);
+    assert_eq!(bee.names(""), ["own"]);
+    assert_eq!(world.keeper.scan(ObjectId::ROOT, 10).unwrap().links.len(), 1);
 }

@@ -63,7 +63,7 @@ impl VolumeFs {
     }
 
     fn believed(&self, node: &Node) -> Expiry {
-        if node.maybe_dirty && self.is_mapped(node.num) { WRITTEN } else { BELIEVED }
+        if node.maybe_dirty && self.mapped.is_mapped(node.num) { WRITTEN } else { BELIEVED }
     }
 }
 
@@ -139,7 +139,12 @@ impl FileSystem for VolumeFs {
     ) -> Result<(Attributes, Expiry), Errno> {
         self.changeable(node)?;
         if let Some(size) = set.size {
-            self.replica.truncate(node.0, size)?;
+            let open = set.handle.and_then(|handle| self.files.get(handle).ok());
+            match open.filter(|open| open.writes && !self.replica.is_latest(node.0, open.opened.session)) {
+                // As what is written through an older version, this is of that.
+                Some(older) => older.file().set_len(size).map_err(opens::errno)?,
+                None => self.replica.truncate(node.0, size)?,
+            }
             if set.handle.is_none() {
                 self.changed_file(node.0).await;
             }
@@ -355,16 +360,19 @@ impl FileSystem for VolumeFs {
         locks.set(live(node)?, &args).await
     }
 
-    async fn release(&self, request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
+    async fn release(&self, _request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
         if is_past(node) {
             self.past_files.remove(args.handle);
             return Ok(());
         }
         if let Some(open) = self.files.remove(args.handle) {
-            self.close(request, &open);
+            self.close(open).await;
         }
-        if let (Some(locks), Some(owner)) = (&self.locks, args.flock_owner) {
-            locks.end(node.0, LockKind::Flock, owner);
+        if let Some(locks) = &self.locks {
+            locks.end_of(node.0, args.handle);
+            if let Some(owner) = args.flock_owner {
+                locks.end(node.0, LockKind::Flock, owner);
+            }
         }
         Ok(())
     }

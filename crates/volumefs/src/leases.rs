@@ -1,5 +1,6 @@
 //! What others see of changes, and when.
 
+use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 
 use shunt_fuse::Errno;
@@ -12,7 +13,11 @@ use crate::opens::{OpenFile, errno};
 pub(crate) type Stamp = (u64, i64, i64);
 
 pub(crate) fn stamp(open: &OpenFile) -> Result<Stamp, Errno> {
-    let metadata = open.file().metadata().map_err(errno)?;
+    stamp_of(open.file())
+}
+
+pub(crate) fn stamp_of(file: &File) -> Result<Stamp, Errno> {
+    let metadata = file.metadata().map_err(errno)?;
     Ok((metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
@@ -68,13 +73,6 @@ impl VolumeFs {
             waited(leases.closing(open.num)).await;
         }
         Ok(())
-    }
-
-    /// The last of them did.
-    pub(crate) fn closed(&self, open: &OpenFile) {
-        if let Some(leases) = self.company().filter(|_| open.writes) {
-            leases.closed(open.num);
-        }
     }
 
     /// To be waited for before a name is looked up in a directory, or a file is opened.

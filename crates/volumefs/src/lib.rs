@@ -12,18 +12,17 @@ mod handles;
 mod leases;
 mod listing;
 mod locks;
+mod mapped;
 mod opens;
 mod owners;
 mod past;
 mod sessions;
 mod tree;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use shunt_fuse::mount::MountOptions;
 use shunt_fuse::{Capabilities, Config, Expiry, Profile};
 use shunt_volume::lease::Leases;
@@ -61,8 +60,7 @@ pub struct VolumeFs {
     passthrough: bool,
     is_read_only: Box<dyn Fn() -> bool + Send + Sync>,
     sessions: sessions::Sessions,
-    /// Opens through which a mapping can be written, by file.
-    mapped: Mutex<HashMap<u64, u32>>,
+    mapped: Arc<mapped::Mapped>,
     dead: dead::Dead,
     /// The kernel refused a backing file: that is said once.
     refused: AtomicBool,
@@ -74,6 +72,7 @@ impl VolumeFs {
     /// Serves a replica.
     pub fn new(replica: Arc<Replica>) -> Self {
         Self {
+            mapped: mapped::Mapped::new(replica.clone()),
             replica,
             name: String::new(),
             runner: None,
@@ -89,7 +88,6 @@ impl VolumeFs {
             passthrough: true,
             is_read_only: Box::new(|| false),
             sessions: sessions::Sessions::default(),
-            mapped: Mutex::default(),
             dead: dead::Dead::default(),
             refused: AtomicBool::new(false),
             keeps_names: Arc::default(),

@@ -76,7 +76,7 @@ impl VolumeFs {
         }
         let maps = flags & OFlags::RWMODE == OFlags::RDWR;
         if maps {
-            *self.mapped.lock().entry(node.num).or_default() += 1;
+            self.mapped.opened(node.num);
         }
         let complete = opened.complete;
         let told = Mutex::default();
@@ -120,8 +120,17 @@ impl VolumeFs {
     async fn backing(&self, request: &Request<'_>, open: &OpenFile) -> Result<Backing, Errno> {
         let passthrough = request.session().passthrough().ok_or(Errno::OPNOTSUPP)?;
         let mut tries = 0..MOST_TRIES;
+        // The kernel opens it anew for each open. What it keeps besides is to be no writer: see `mapped`.
+        let again = match open.writes {
+            true => self.replica.again_to_read(open.file()).ok(),
+            false => None,
+        };
+        let registered = again.as_ref().unwrap_or(open.file());
+        if open.maps {
+            self.replica.note_maps(open.num, open.opened.session);
+        }
         let shared = loop {
-            match passthrough.share(request_node(open), open.file().as_fd()) {
+            match passthrough.share(request_node(open), registered.as_fd()) {
                 // The last open of an older version has ended, and its registration is about to.
                 Err(Errno::BUSY) if tries.next().is_some() => Wait::pause(Duration::from_millis(1)).await,
                 shared => break shared,
@@ -136,26 +145,15 @@ impl VolumeFs {
         shared
     }
 
-    pub(crate) fn is_mapped(&self, num: u64) -> bool {
-        self.mapped.lock().contains_key(&num)
-    }
-
-    pub(crate) fn close(&self, request: &Request<'_>, open: &OpenFile) {
-        self.sessions.remove(open.num, open.opened.session);
-        let changed = self.replica.close(open.num, open.writes, open.opened.session);
-        self.closed(open);
-        if open.maps {
-            let mut mapped = self.mapped.lock();
-            if let Some(opens) = mapped.get_mut(&open.num) {
-                *opens -= 1;
-                if *opens == 0 {
-                    mapped.remove(&open.num);
-                }
-            }
-        }
-        if changed && open.maps {
-            // What was written through a mapping is news to the kernel.
-            drop(request.session().caches().invalidate_node(request_node(open), None));
+    pub(crate) async fn close(&self, open: Arc<OpenFile>) {
+        let OpenFile { num, writes, maps, ref opened, .. } = *open;
+        let session = opened.session;
+        self.sessions.remove(num, session);
+        // With it goes the descriptor that it was written by.
+        drop(open);
+        match writes {
+            true => self.mapped.close(num, session, maps, self.leases.clone()).await,
+            false => drop(self.replica.close(num, false, session)),
         }
     }
 

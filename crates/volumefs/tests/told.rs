@@ -39,6 +39,11 @@ fn comes(replica: &Replica, others: &[u64], num: u64, size: u64) {
     while replica.apply(|applying| Ok(applying.writers(num))).unwrap() > 0 {
         std::thread::yield_now();
     }
+    comes_now(replica, others, num, size);
+}
+
+/// The same, whoever writes.
+fn comes_now(replica: &Replica, others: &[u64], num: u64, size: u64) {
     let applied = replica.apply(|applying| {
         for num in others {
             let node = applying.node(*num)?.ok_or(Errno::NOENT)?;
@@ -192,4 +197,24 @@ fn what_is_written_after_an_older_version_was_closed_goes_to_the_newer() {
         drop(beside);
         assert_eq!(replica.get(num).unwrap().size, 9014);
     });
+}
+
+/// Somebody has a file open that has no name any more, and gets it back as others have changed it.
+#[test]
+fn what_is_cut_through_an_older_version_is_that() {
+    for through in [true, false] {
+        mounted(through, |replica, at| {
+            let path = at.join("file");
+            let mut older = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+            older.write_all(b"older").unwrap();
+            let num = replica.lookup(ROOT, b"file").unwrap().num;
+            fs::remove_file(&path).unwrap();
+            comes_now(replica, &[], num, 9000);
+            older.set_len(2).unwrap();
+            assert_eq!(replica.get(num).unwrap().size, 9000);
+            let opened = replica.open_file(num, false, false).unwrap();
+            assert_eq!(opened.file.metadata().unwrap().len(), 9000);
+            replica.close(num, false, opened.session);
+        });
+    }
 }

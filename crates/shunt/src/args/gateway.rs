@@ -75,7 +75,8 @@ pub struct InviteArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct JoinArgs {
-    /// What `shunt volume invite` printed
+    /// What `shunt volume invite` printed; `-`: a line of the standard input. In the command line all users of this machine can
+    /// read it, the key that may be in it too
     #[arg(value_name = "TOKEN")]
     pub token: String,
 

@@ -135,6 +135,9 @@ impl Blobs {
 
     /// A range of an object.
     pub(super) async fn get(&self, key: &str, range: Range<u64>) -> Result<bytes::Bytes, ContentError> {
+        if range.is_empty() {
+            return Err(ContentError::Damaged(format!("nothing of {key} was stored")));
+        }
         self.bytes(&self.key(key), Some(GetRange::Bounded(range))).await
     }
 
@@ -231,13 +234,15 @@ pub(crate) fn fault(error: object_store::Error) -> ContentError {
     match error {
         object_store::Error::NotFound { path, .. } => ContentError::Missing(path),
         // A range that is not in the object: it is not what was stored.
-        error if error.to_string().contains(NOT_THERE) => ContentError::Damaged(error.to_string()),
-        error => ContentError::Unreachable(error.to_string()),
+        error => match error.to_string() {
+            said if NOT_THERE.iter().any(|known| said.contains(known)) => ContentError::Damaged(said),
+            said => ContentError::Unreachable(said),
+        },
     }
 }
 
-/// As the library tells it; there is no type for it.
-const NOT_THERE: &str = "status code: 416";
+/// As the library tells it, of a bucket and of a directory; there is no type for it, and gateways pass on what was said.
+const NOT_THERE: [&str; 2] = ["status code: 416", "Requested range was invalid"];
 
 #[cfg(test)]
 mod tests {
@@ -248,5 +253,34 @@ mod tests {
         let error = |said: &str| object_store::Error::Generic { store: "S3", source: said.into() };
         let away = "Error performing GET http://s3/bucket/packs/4f/02c416d4 in 939.7804ms - HTTP error: error sending request";
         assert!(matches!(fault(error(away)), ContentError::Unreachable(_)));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_object_is_not_a_store_that_is_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::directory(dir.path()).unwrap();
+        blobs.put("packs/file", b"text".to_vec()).await.unwrap();
+        blobs.put("packs/none", Vec::new()).await.unwrap();
+        // As behind a gateway, which tells what it was told.
+        let said = |error: ContentError| {
+            fault(object_store::Error::Generic { store: "gateway", source: error.to_string().into() })
+        };
+        for (key, range) in [
+            ("packs/none", 0..1),
+            ("packs/file", 4..9),
+            ("packs/file", u64::MAX - 1..u64::MAX),
+            ("packs/file", u64::MAX..u64::MAX),
+        ] {
+            let error = blobs.get(key, range.clone()).await.unwrap_err();
+            assert!(matches!(error, ContentError::Damaged(_)), "{key} {range:?}: {error:?}");
+            if !range.is_empty() {
+                assert!(matches!(said(error), ContentError::Damaged(_)), "{key} {range:?}");
+            }
+        }
+        for key in ["packs/away", "packs", "packs/file/below", &format!("packs/{}", "x".repeat(300))] {
+            let error = blobs.get(key, 0..1).await.unwrap_err();
+            assert!(matches!(error, ContentError::Missing(_)), "{key}: {error:?}");
+        }
+        assert_eq!(blobs.get("packs/file", 2..9).await.unwrap(), &b"xt"[..]);
     }
 }

@@ -1,6 +1,7 @@
 //! A directory as an object store whose answered puts are on the disk.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -49,6 +50,13 @@ fn write_out(root: &Path, path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Whether no file can have that path: it is not there, whatever else the directory holds.
+fn is_nowhere(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<std::io::Error>())
+        .any(|error| matches!(error.kind(), ErrorKind::NotADirectory | ErrorKind::InvalidFilename))
+}
+
 #[async_trait]
 impl ObjectStore for Durable {
     async fn put_opts(&self, at: &Key, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
@@ -78,7 +86,10 @@ impl ObjectStore for Durable {
     }
 
     async fn get_opts(&self, at: &Key, options: GetOptions) -> Result<GetResult> {
-        self.store.get_opts(at, options).await
+        self.store.get_opts(at, options).await.map_err(|error| match is_nowhere(&error) {
+            true => object_store::Error::NotFound { path: at.to_string(), source: error.into() },
+            false => error,
+        })
     }
 
     async fn delete(&self, at: &Key) -> Result<()> {

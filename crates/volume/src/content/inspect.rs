@@ -42,7 +42,7 @@ impl ContentStore {
         Ok(())
     }
 
-    /// Whether there is an answer to who asks for the beginning of a chunk.
+    /// Whether there is an answer to who asks for the beginning of a chunk, even one that it is not there or not so long.
     pub(crate) async fn reaches(&self, place: &Place) -> bool {
         let begin = place.offset..place.offset.saturating_add(1);
         !self.blobs.get(&place.key, begin).await.is_err_and(|error| error.is_unreachable())
@@ -72,13 +72,6 @@ impl ContentStore {
             (id, Place { key: key.to_owned(), offset, stored, length })
         };
         Ok(found.unwrap_or_default().into_iter().map(place).collect())
-    }
-
-    /// The pieces that one list of a large file names.
-    pub(crate) fn list(&self, meta: &dyn MetaStore, list: &Piece) -> Result<Vec<Piece>, ContentError> {
-        let bytes = self.read_pieces(meta, std::slice::from_ref(list))?.pop().unwrap_or_default();
-        postcard::from_bytes(&bytes)
-            .map_err(|error| ContentError::Damaged(format!("a list of pieces: {error}")))
     }
 
     /// All chunks of a content, lists of pieces among them; of a list that cannot be read, none.

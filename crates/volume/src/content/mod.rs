@@ -9,6 +9,7 @@ mod hole;
 mod inspect;
 mod keys;
 mod link;
+mod lists;
 mod local;
 mod pack;
 mod read;
@@ -26,7 +27,7 @@ pub use local::Local;
 pub use read::{Progress, touched};
 pub use upload::{Sent, Upload};
 
-use crate::object::{Content, Layout, Piece};
+use crate::object::{Content, Layout};
 use crate::store::{MetaStore, StoreError};
 
 /// Why bytes did not come or go.
@@ -64,11 +65,6 @@ impl ContentError {
         matches!(self, Self::Unreachable(_) | Self::Store(StoreError::Unreachable(_)))
     }
 }
-
-/// Pieces that are named by the metadata themselves; more are in chunks of their own.
-const DIRECT: usize = 64;
-/// Pieces that one such chunk names.
-const PER_LIST: usize = 4096;
 
 /// The contents of a volume.
 #[derive(Debug, Clone)]
@@ -116,28 +112,21 @@ impl ContentStore {
         Upload::new(self, meta)
     }
 
-    /// The pieces of a content, from the first byte on. None of one that is inline.
+    /// The bytes of a content that is with the metadata; `None` of one that is not.
     ///
     /// # Errors
-    /// Those of reading the lists of a large file.
-    pub fn pieces(&self, meta: &dyn MetaStore, content: &Content) -> Result<Vec<Piece>, ContentError> {
-        match &content.layout {
-            Layout::Inline(_) => Ok(Vec::new()),
-            Layout::Pieces(pieces) => Ok(pieces.clone()),
-            Layout::Indirect(lists) => {
-                let mut pieces = Vec::new();
-                for list in self.read_pieces(meta, lists)? {
-                    let more: Vec<Piece> = postcard::from_bytes(&list)
-                        .map_err(|error| ContentError::Damaged(format!("a list of pieces: {error}")))?;
-                    pieces.extend(more);
-                }
-                let sum = pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length()));
-                if sum != Some(content.size) {
-                    return Err(ContentError::Damaged("pieces that are not the file".into()));
-                }
-                Ok(pieces)
-            }
+    /// [`ContentError::Damaged`] where the volume is encrypted: who has its key puts no bytes there, who has not may.
+    pub fn inline<'c>(&self, content: &'c Content) -> Result<Option<&'c [u8]>, ContentError> {
+        let Layout::Inline(bytes) = &content.layout else { return Ok(None) };
+        if bytes.len() as u64 != content.size {
+            return Err(ContentError::Damaged("content of another size than said".into()));
         }
+        if self.keys.encrypts() && !bytes.is_empty() {
+            return Err(ContentError::Damaged(
+                "content that was not encrypted by the key of the volume".into(),
+            ));
+        }
+        Ok(Some(bytes))
     }
 }
 

@@ -10,7 +10,7 @@ use futures::StreamExt;
 
 use crate::content::pack::{CHUNK_MAX, decode};
 use crate::content::{ContentError, ContentStore, Local, hole, runtime};
-use crate::object::{ChunkId, Content, Layout, Piece};
+use crate::object::{ChunkId, Content, Piece};
 use crate::store::{MetaStore, Place};
 
 /// Requests at once.
@@ -19,6 +19,10 @@ const REQUESTS: usize = 6;
 const TOGETHER: u64 = 8 << 20;
 /// Places that are asked for at once.
 const ASKED: usize = 1024;
+/// No pack is so long, by far.
+const PACK_MAX: u64 = 1 << 30;
+/// Nor has one a key so long.
+const KEY_MAX: usize = 256;
 
 /// Called with ranges of the file that have come.
 pub type Progress<'a> = &'a (dyn Fn(Range<u64>) + Sync);
@@ -30,6 +34,25 @@ pub(super) struct Wanted {
     pub place: Place,
     /// Offset in the file.
     pub at: u64,
+}
+
+/// A chunk of which is not known yet where it is.
+struct Sought {
+    id: ChunkId,
+    length: u32,
+    at: u64,
+}
+
+/// Whether a pack may hold something there: what a store says of places came from any node that writes.
+fn is_sound(place: &Place) -> bool {
+    let is_key = place.key.starts_with("packs/")
+        && place.key.len() <= KEY_MAX
+        && place.key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_".contains(&byte));
+    let end = place.offset.checked_add(u64::from(place.stored));
+    is_key
+        && (1..=2 * CHUNK_MAX).contains(&(place.stored as usize))
+        && place.length as usize <= CHUNK_MAX
+        && end.is_some_and(|end| end <= PACK_MAX)
 }
 
 /// Chunks of one request: next to each other in one stored object.
@@ -49,7 +72,7 @@ impl ContentStore {
     ) -> Result<(), ContentError> {
         // First to nothing: all of it is a hole.
         file.set_len(0).and_then(|()| file.set_len(content.size)).map_err(ContentError::Io)?;
-        if let Layout::Inline(bytes) = &content.layout {
+        if let Some(bytes) = self.inline(content)? {
             file.write_all_at(bytes, 0).map_err(ContentError::Io)?;
             progress(0..bytes.len() as u64);
             return Ok(());
@@ -85,7 +108,7 @@ impl ContentStore {
                             file.write_all_at(&bytes, at.start).map_err(ContentError::Io)?;
                             progress(at);
                         }
-                        None => wanted.push((*id, at.start)),
+                        None => wanted.push(Sought { id: *id, length: *length, at: at.start }),
                     }
                 }
                 Piece::Hole { .. } => {
@@ -122,18 +145,19 @@ impl ContentStore {
         let mut wanted = Vec::new();
         for (pieces, file) in files {
             let file = Arc::new(file.try_clone().map_err(ContentError::Io)?);
-            let mut offset = 0;
+            let mut offset = 0_u64;
             for piece in *pieces {
                 match piece {
-                    Piece::Chunk { id, .. } => {
-                        wanted.push((*id, goals.len() as u64));
+                    Piece::Chunk { id, length } => {
+                        wanted.push(Sought { id: *id, length: *length, at: goals.len() as u64 });
                         goals.push((file.clone(), offset));
                     }
                     Piece::Hole { length } => {
-                        hole::make(&file, offset..offset + length).map_err(ContentError::Io)?;
+                        let hole = offset..offset.saturating_add(*length);
+                        hole::make(&file, hole).map_err(ContentError::Io)?;
                     }
                 }
-                offset += piece.length();
+                offset = offset.saturating_add(piece.length());
             }
         }
         let goals = Arc::new(goals);
@@ -164,22 +188,23 @@ impl ContentStore {
     ) -> Result<Vec<u8>, ContentError> {
         let range = range.start.min(content.size)..range.end.min(content.size);
         let length = range.end.saturating_sub(range.start) as usize;
-        if let Layout::Inline(bytes) = &content.layout {
-            return Ok(bytes[range.start as usize..][..length].to_vec());
+        if let Some(bytes) = self.inline(content)? {
+            return Ok(bytes.iter().skip(range.start as usize).take(length).copied().collect());
         }
         let mut answer = vec![0; length];
         let mut wanted = Vec::new();
         for (at, piece) in touched(&self.pieces(meta, content)?, &range) {
-            if let Piece::Chunk { id, .. } = piece {
-                wanted.push((*id, at.start));
+            if let Piece::Chunk { id, length } = piece {
+                wanted.push(Sought { id: *id, length: *length, at: at.start });
             }
         }
         for part in wanted.chunks(ASKED) {
             self.bring(self.locate(meta, part)?, whole, |at, bytes| {
-                let end = (at + bytes.len() as u64).min(range.end);
-                let start = at.max(range.start);
-                let source = &bytes[(start - at) as usize..(end - at) as usize];
-                answer[(start - range.start) as usize..(end - range.start) as usize].copy_from_slice(source);
+                let before = range.start.saturating_sub(at) as usize;
+                let after = at.saturating_sub(range.start) as usize;
+                let source = bytes.get(before..).unwrap_or_default();
+                let into = answer.get_mut(after..).unwrap_or_default();
+                into.iter_mut().zip(source).for_each(|(into, byte)| *into = *byte);
                 Ok(())
             })?;
         }
@@ -196,34 +221,33 @@ impl ContentStore {
             .iter()
             .enumerate()
             .filter_map(|(n, piece)| match piece {
-                Piece::Chunk { id, .. } => Some((*id, n as u64)),
+                Piece::Chunk { id, length } => Some(Sought { id: *id, length: *length, at: n as u64 }),
                 Piece::Hole { .. } => None,
             })
             .collect();
         let mut all = vec![Vec::new(); pieces.len()];
         let wanted = self.locate(meta, &wanted)?;
-        self.bring(wanted, whole, |at, bytes| {
-            all[at as usize] = bytes;
+        self.bring(wanted, whole, |at, mut bytes| {
+            all.get_mut(at as usize).into_iter().for_each(|one| *one = std::mem::take(&mut bytes));
             Ok(())
         })?;
         Ok(all)
     }
 
-    fn locate(&self, meta: &dyn MetaStore, wanted: &[(ChunkId, u64)]) -> Result<Vec<Wanted>, ContentError> {
-        let ids: Vec<ChunkId> = wanted.iter().map(|(id, _)| *id).collect();
+    /// Where they are.
+    fn locate(&self, meta: &dyn MetaStore, wanted: &[Sought]) -> Result<Vec<Wanted>, ContentError> {
+        let ids: Vec<ChunkId> = wanted.iter().map(|sought| sought.id).collect();
         let asked = std::time::Instant::now();
         let places = meta.places(&ids)?;
         self.link.answered(asked.elapsed());
         wanted
             .iter()
             .zip(places)
-            .map(|(&(id, at), place)| match place {
-                Some(place)
-                    if place.length as usize <= CHUNK_MAX && place.stored as usize <= 2 * CHUNK_MAX =>
-                {
-                    Ok(Wanted { id, place, at })
+            .map(|(&Sought { id, length, at }, place)| match place {
+                Some(place) if place.length != length => {
+                    Err(ContentError::Damaged(format!("{id:?} has another length than the file says")))
                 }
-                Some(_) => Err(ContentError::Damaged(format!("{id:?} has an impossible length"))),
+                Some(place) => Ok(Wanted { id, place, at }),
                 None => Err(ContentError::Missing(format!("{id:?} has no place"))),
             })
             .collect()
@@ -237,24 +261,28 @@ impl ContentStore {
         work: impl Fn(u64, Cow<'_, [u8]>) -> Result<T, ContentError> + Send + Sync + 'static,
         mut take: impl FnMut(u64, T) -> Result<(), ContentError>,
     ) -> Result<(), ContentError> {
+        if let Some(Wanted { id, .. }) = wanted.iter().find(|wanted| !is_sound(&wanted.place)) {
+            return Err(ContentError::Damaged(format!("{id:?} has an impossible place")));
+        }
         let work = Arc::new(work);
         let requests = futures::stream::iter(runs(wanted)).map(|run| {
             let (blobs, keys, work, link) =
                 (self.blobs.clone(), self.keys.clone(), work.clone(), self.link.clone());
             // Each on the runtime's own threads: checking takes as long as getting.
             let task = runtime().spawn(async move {
-                let (first, last) = (&run[0].place, &run[run.len() - 1].place);
-                let begin = first.offset;
+                let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(Vec::new()) };
+                let begin = first.place.offset;
+                let end = last.place.offset.saturating_add(u64::from(last.place.stored));
                 link.begin();
-                let got = blobs.get(&first.key, begin..last.offset + u64::from(last.stored)).await;
+                let got = blobs.get(&first.place.key, begin..end).await;
                 link.end(got.as_ref().map_or(0, |bytes| bytes.len() as u64));
                 let bytes = got?;
                 let opened = tokio::task::spawn_blocking(move || {
                     run.iter()
                         .map(|Wanted { id, place, at }| {
-                            let from = (place.offset - begin) as usize;
+                            let from = place.offset.saturating_sub(begin) as usize;
                             let bytes = bytes
-                                .get(from..from + place.stored as usize)
+                                .get(from..from.saturating_add(place.stored as usize))
                                 .and_then(|stored| decode(&keys, *id, stored, place.length as usize))
                                 .ok_or_else(|| ContentError::Damaged(format!("{id:?} in {}", place.key)))?;
                             Ok((*at, work(*at, bytes)?))
@@ -277,9 +305,9 @@ impl ContentStore {
 
 /// The pieces that a range of a content touches, each with the range that it is.
 pub fn touched<'a>(pieces: &'a [Piece], range: &Range<u64>) -> impl Iterator<Item = (Range<u64>, &'a Piece)> {
-    let (start, end, mut offset) = (range.start, range.end, 0);
+    let (start, end, mut offset) = (range.start, range.end, 0_u64);
     let placed = pieces.iter().map(move |piece| {
-        let at = offset..offset + piece.length();
+        let at = offset..offset.saturating_add(piece.length());
         offset = at.end;
         (at, piece)
     });
@@ -297,7 +325,9 @@ fn runs(wanted: Vec<Wanted>) -> Vec<Run> {
             && let (Some(first), Some(last)) = (run.first(), run.last())
             && last.place.key == next.place.key
             && last.place.offset.checked_add(u64::from(last.place.stored)) == Some(next.place.offset)
-            && next.place.offset - first.place.offset + u64::from(next.place.stored) <= TOGETHER
+            && (next.place.offset.saturating_sub(first.place.offset))
+                .saturating_add(u64::from(next.place.stored))
+                <= TOGETHER
         {
             run.push(next);
         } else {

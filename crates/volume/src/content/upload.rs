@@ -6,8 +6,9 @@ use std::io::Read;
 use tokio::task::JoinSet;
 
 use crate::content::cut::{Cutter, direct, is_zero, push};
+use crate::content::lists::{DIRECT, PER_LIST};
 use crate::content::pack::{Pack, encode};
-use crate::content::{ContentError, ContentStore, Cutting, DIRECT, PER_LIST, runtime, urgent};
+use crate::content::{ContentError, ContentStore, Cutting, runtime, urgent};
 use crate::fail::{Point, point};
 use crate::object::{ChunkId, Content, Layout, Piece};
 use crate::store::values::PIECES_MAX;

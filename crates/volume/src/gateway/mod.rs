@@ -9,10 +9,15 @@
 
 mod blobs;
 mod book;
+mod bounded;
 mod certificates;
 mod client;
 mod enrol;
+mod parts;
+mod room;
 mod server;
+#[cfg(test)]
+mod tests;
 mod waits;
 mod way;
 mod wire;

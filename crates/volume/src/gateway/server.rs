@@ -9,7 +9,6 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use object_store::ObjectStore;
 use object_store::path::Path as Key;
-use serde::Serialize;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -19,19 +18,24 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::book::{Book, BookError, Node};
+use super::bounded::{self, NoMessage};
+use super::parts::{self, all, each, latest};
+use super::room::{For, Held, MOST_OF_NODE, Place, Room, SHORT};
 use super::waits::Waits;
 use super::way::Way;
 use super::wire::{
     Ask, AskPast, BlobStat, Failure, Greeting, MOST_BLOB, MOST_FRAME, MOST_GREETING, OF_GATEWAYS, OLDEST,
-    Role, Tell, TellPast, VERSION, Welcome, Wish, denied, receive, receive_bytes, send, send_bytes,
+    Role, Tell, TellPast, VERSION, Welcome, Wish, announced, denied, discard, frame, receive, receive_bytes,
+    send, send_bytes,
 };
 use crate::content::{Blobs, ContentError, fault, runtime};
 use crate::id::VolumeName;
 use crate::silence::end_when_silent;
 use crate::store::address::Volume;
 use crate::store::history::seq_at;
+use crate::store::lease::MOST_LEASES;
 use crate::store::values::is_too_long;
-use crate::store::{GatewayId, MetaStore, StoreError, code};
+use crate::store::{GatewayId, MetaStore, StoreError};
 
 /// Connections at once; others wait to be accepted.
 const MOST_CONNECTIONS: usize = 4096;
@@ -45,10 +49,21 @@ const IDLE_TIME: Duration = Duration::from_secs(600);
 const MOST_WAIT: Duration = Duration::from_secs(60);
 /// The same while enough others wait.
 const MOST_UNWOKEN: Duration = Duration::from_secs(1);
-/// Objects or entries that are asked for, or in one answer; the bytes of an answer are bounded besides.
-const MOST_ITEMS: u32 = 8192;
+/// Objects, entries or commits that are asked for, or in one answer; the bytes of an answer are bounded besides. Nodes send 1024
+/// commits together.
+pub(super) const MOST_ITEMS: u32 = 8192;
+/// Bytes of a frame of who may only read: what is asked for is short.
+const MOST_OF_READERS: usize = 1 << 20;
+/// What a frame takes in memory, for each of its bytes and besides, and at most.
+const DECODED: (usize, usize, usize) = (16, 64 << 10, 4 * MOST_FRAME);
+/// Bytes of an answer, while it is made: as it is, and as it is sent.
+const ANSWER: usize = MOST_FRAME;
 /// Bytes of an answer to a gateway, where there are several answers.
 const MOST_PASSED: usize = 1 << 20;
+/// Where contents are.
+const PACKS: &str = "packs";
+/// Where it is tried whether something can be stored.
+const PROBE: &str = "probe";
 /// Stored objects in one list.
 const MOST_LISTED: usize = 1000;
 
@@ -66,6 +81,7 @@ pub struct Gateway {
     book: Arc<Book>,
     acceptor: TlsAcceptor,
     waits: Arc<Waits>,
+    pub(super) room: Arc<Room>,
     way: Arc<Way>,
 }
 
@@ -89,6 +105,7 @@ impl Gateway {
             book,
             acceptor,
             waits: Arc::default(),
+            room: Arc::new(Room::new()),
             way: Arc::new(Way::new(own)),
         })
     }
@@ -177,18 +194,69 @@ impl Gateway {
         let (Welcome::Work(role), Some(certificate)) = (welcome, certificate) else {
             return stream.shutdown().await;
         };
+        let node = self.known(&certificate, version).await?;
+        let place = node.and_then(|node| self.room.enter(&node));
+        // One too many is told so, and not for long.
+        let idle = if place.is_some() { IDLE_TIME } else { GREETING_TIME };
         loop {
-            let ask = tokio::select! {
+            let length = tokio::select! {
                 _ = stopped.wait_for(|stopped| *stopped) => break,
-                ask = receive::<Ask>(&mut stream, MOST_FRAME, IDLE_TIME) => ask,
+                length = announced(&mut stream, MOST_FRAME, idle) => length,
             };
-            let Ok(Some(ask)) = ask else { break };
+            let Ok(Some(length)) = length else { break };
             // Who was removed meanwhile is known no more. Who may do something else now asks again, and is told so then.
             let node = self.known(&certificate, version).await?;
             let Some(node) = node.filter(|node| node.role == role) else { break };
-            self.answer(&mut stream, &node, ask).await?;
+            let Some(place) = &place else {
+                let many =
+                    format!("{} has {MOST_OF_NODE} connections to the gateway or more already", node.name);
+                self.no_use(&mut stream, length, Failure::Unreachable(many)).await?;
+                break;
+            };
+            if node.role == Role::Read && length > MOST_OF_READERS {
+                let failure = Failure::Denied(denied(&node.name, node.role, Role::Write));
+                self.no_use(&mut stream, length, failure).await?;
+                continue;
+            }
+            let Some((ask, held)) = self.understood(&mut stream, place, length).await? else { break };
+            self.answer(&mut stream, &node, place, ask, held).await?;
         }
         stream.shutdown().await
+    }
+
+    /// Answers a request that is not looked at.
+    async fn no_use(&self, stream: &mut Stream, length: usize, failure: Failure) -> io::Result<()> {
+        discard(stream, length as u64, MOST_FRAME as u64).await?;
+        send(stream, &Tell::Failed(failure)).await.map(drop)
+    }
+
+    /// A request, and the room that it takes; `None`: the connection is of no more use.
+    async fn understood(
+        &self,
+        stream: &mut Stream,
+        place: &Place,
+        length: usize,
+    ) -> io::Result<Option<(Ask, Held)>> {
+        let coming = place.take(For::Frames, length).await?;
+        let frame = receive_bytes(stream, length as u64, MOST_FRAME as u64).await?;
+        let (of_each, besides, at_most) = DECODED;
+        let most = (of_each * length + besides).min(at_most);
+        // What is short is bounded by its length.
+        let mut held = if length > SHORT { place.take(For::Work, most).await? } else { Held::default() };
+        let decoded = bounded::decode(&frame, most);
+        drop((frame, coming));
+        match decoded {
+            Ok((ask, used)) => {
+                held.keep(length.max(used));
+                Ok(Some((ask, held)))
+            }
+            Err(NoMessage::TooMuch) => {
+                let failure = Failure::Other("a message of too many parts".to_owned());
+                send(stream, &Tell::Failed(failure)).await?;
+                Ok(None)
+            }
+            Err(NoMessage::Nonsense(error)) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+        }
     }
 
     /// The node of a certificate, as far as it is told in a version.
@@ -244,21 +312,53 @@ impl Gateway {
     }
 
     /// Answers one request. An error ends the connection.
-    async fn answer(&self, stream: &mut Stream, node: &Node, ask: Ask) -> io::Result<()> {
-        // What was announced has to be read, or the next request would begin in it.
+    async fn answer(
+        &self,
+        stream: &mut Stream,
+        node: &Node,
+        place: &Place,
+        ask: Ask,
+        held: Held,
+    ) -> io::Result<()> {
+        if let Err(failure) = self.may(node, &ask).await? {
+            // What was announced has to be read, or the next request would begin in it.
+            if let Ask::PutBlob { length, .. } = &ask {
+                discard(stream, *length, MOST_BLOB).await?;
+            }
+            return send(stream, &Tell::Failed(failure)).await.map(drop);
+        }
+        if let Ask::PutBlob { length, .. } = &ask
+            && *length > MOST_BLOB
+        {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        // Who waits in a room has nothing in it.
+        let mut held = match room(&ask) {
+            Some((of, bytes)) => {
+                drop(held);
+                place.take(of, bytes).await?
+            }
+            None => held,
+        };
         let body = match &ask {
             Ask::PutBlob { length, .. } => receive_bytes(stream, *length, MOST_BLOB).await?,
             _ => Vec::new(),
         };
-        if let Err(failure) = self.may(node, &ask).await? {
-            return send(stream, &Tell::Failed(failure)).await.map(drop);
-        }
         // Nobody waits for what was asked by who is gone.
         let (tell, body) = tokio::select! {
-            done = self.done(node, ask, body) => done?,
+            done = self.done(node, place, &mut held, ask, body) => done?,
             () = has_gone(stream.get_ref().0) => return Ok(()),
         };
-        send(stream, &tell.unwrap_or_else(Tell::Failed)).await?;
+        let told = match frame(&tell.unwrap_or_else(Tell::Failed))? {
+            Ok(told) => told,
+            Err(length) => {
+                let long = format!("an answer of {length} bytes, and a message has at most {MOST_FRAME}");
+                let failed = frame(&Tell::Failed(Failure::Other(long)))?;
+                return send_bytes(stream, &failed.unwrap_or_default()).await;
+            }
+        };
+        held.keep(told.len() + body.as_ref().map_or(0, bytes::Bytes::len));
+        send_bytes(stream, &told).await?;
         match body {
             Some(bytes) => send_bytes(stream, &bytes).await,
             None => Ok(()),
@@ -269,12 +369,14 @@ impl Gateway {
     async fn done(
         &self,
         node: &Node,
+        place: &Place,
+        held: &mut Held,
         ask: Ask,
         body: Vec<u8>,
     ) -> io::Result<(Result<Tell, Failure>, Option<bytes::Bytes>)> {
         Ok(match ask {
             Ask::PutBlob { key, .. } => (self.put(key, body).await, None),
-            Ask::GetBlob { key, range } => match self.read(key, range).await {
+            Ask::GetBlob { key, range } => match self.read(key, range, place, held).await? {
                 Ok((tell, bytes)) => (Ok(tell), Some(bytes)),
                 Err(failure) => (Err(failure), None),
             },
@@ -312,6 +414,11 @@ impl Gateway {
         if ask.count() > MOST_ITEMS as usize {
             return Ok(Err(Failure::Other(format!("more than {MOST_ITEMS} things were asked for at once"))));
         }
+        if let Ask::Lease(ask) | Ask::LeaseOf(_, ask) = &ask
+            && ask.take.len().max(ask.free.len()) > MOST_LEASES
+        {
+            return Ok(Err(Failure::Denied(format!("more than {MOST_LEASES} leases in one message"))));
+        }
         if matches!(ask, Ask::Way) {
             return Ok(Ok(Tell::Way(self.way.told())));
         }
@@ -338,24 +445,15 @@ impl Gateway {
                 Ask::Commit { items, .. }
                     if !hides_names && items.iter().flat_map(|item| &item.change).any(is_too_long) =>
                 {
-                    return Err(StoreError::Denied("a name or an attribute is too long".to_owned()));
+                    return Err(Failure::Denied("a name or an attribute is too long".to_owned()));
                 }
                 Ask::Commit { token, items } => Tell::Committed(meta.commit(&name, token, &items)?),
-                Ask::Get(ids) => Tell::Objects(meta.get(&ids)?),
-                Ask::Scan { from, most } => Tell::Page(
-                    fitting(most, bytes, |most| meta.scan(from, most), |page| page.objects.len())?.0,
-                ),
-                Ask::LogSince { after, most } => {
-                    match fitting(
-                        most,
-                        bytes,
-                        |most| meta.log_part(after, most),
-                        |(entries, _)| entries.len(),
-                    )? {
-                        ((entries, true), true) => Tell::Log(entries),
-                        ((entries, _), _) => Tell::LogPart(entries),
-                    }
-                }
+                Ask::Get(ids) => Tell::Objects(each(&ids, |ids| meta.get(ids))?),
+                Ask::Scan { from, most } => Tell::Page(parts::scan(&*meta, from, most, bytes)?),
+                Ask::LogSince { after, most } => match parts::log(&*meta, after, most, bytes)? {
+                    (entries, true) => Tell::Log(entries),
+                    (entries, false) => Tell::LogPart(entries),
+                },
                 Ask::Places(chunks) => Tell::Places(meta.places(&chunks)?),
                 Ask::Known(chunks) => Tell::Known(meta.known(&chunks)?),
                 Ask::Wait { after, milliseconds } => {
@@ -379,47 +477,61 @@ impl Gateway {
                 | Ask::ListBlobs { .. } => Tell::Done,
             })
         });
-        Ok(done.await?.map_err(|error| match error {
-            StoreError::Unreachable(why) => Failure::Unreachable(why),
-            StoreError::Forgotten(seq) => Failure::Forgotten(seq),
-            StoreError::NoVolume(_) => Failure::NoVolume,
-            StoreError::Denied(why) => Failure::Denied(why),
-            error @ (StoreError::Damaged(_) | StoreError::Format { .. } | StoreError::Exists(_)) => {
-                Failure::Damaged(error.to_string())
-            }
-        }))
+        done.await
     }
 
     async fn put(&self, key: String, body: Vec<u8>) -> Result<Tell, Failure> {
-        self.blobs.put(parse(key)?.as_ref(), body).await.map_err(failure)?;
+        self.blobs.put(kept(key, no_key)?.as_ref(), body).await.map_err(failure)?;
         Ok(Tell::Done)
     }
 
-    async fn read(&self, key: String, range: Option<(u64, u64)>) -> Result<(Tell, bytes::Bytes), Failure> {
-        let key = parse(key)?;
-        let found = self.blobs.begin(key.as_ref(), range.map(|(start, end)| start..end)).await;
-        let found = found.map_err(failure)?;
-        let (stat, range) = (told(&key, &found.meta), found.range.clone());
-        if range.end.saturating_sub(range.start) > MOST_BLOB {
-            return Err(Failure::Other(format!("more than {MOST_BLOB} bytes were asked for at once")));
-        }
-        let bytes = self.blobs.end(found).await.map_err(failure)?;
-        Ok((Tell::Blob { stat, length: bytes.len() as u64, start: range.start }, bytes))
+    async fn read(
+        &self,
+        key: String,
+        range: Option<(u64, u64)>,
+        place: &Place,
+        held: &mut Held,
+    ) -> io::Result<Result<(Tell, bytes::Bytes), Failure>> {
+        let found = async {
+            let key = kept(key, || Failure::NotFound)?;
+            let found = self.blobs.begin(key.as_ref(), range.map(|(start, end)| start..end)).await;
+            let found = found.map_err(failure)?;
+            if found.range.end.saturating_sub(found.range.start) > MOST_BLOB {
+                return Err(Failure::Other(format!("more than {MOST_BLOB} bytes were asked for at once")));
+            }
+            Ok((told(&key, &found.meta), found))
+        };
+        let (stat, found) = match found.await {
+            Ok(found) => found,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        let range = found.range.clone();
+        *held = place.take(For::Contents, (range.end - range.start) as usize).await?;
+        Ok(self
+            .blobs
+            .end(found)
+            .await
+            .map_err(failure)
+            .map(|bytes| (Tell::Blob { stat, length: bytes.len() as u64, start: range.start }, bytes)))
     }
 
     async fn stat(&self, key: String) -> Result<Tell, Failure> {
-        let key = parse(key)?;
+        let key = kept(key, || Failure::NotFound)?;
         let meta = self.blobs.stat(key.as_ref()).await.map_err(failure)?;
         Ok(Tell::Stat(told(&key, &meta)))
     }
 
     async fn delete(&self, key: String) -> Result<Tell, Failure> {
-        self.blobs.delete(parse(key)?.as_ref()).await.map_err(failure)?;
+        self.blobs.delete(kept(key, no_key)?.as_ref()).await.map_err(failure)?;
         Ok(Tell::Done)
     }
 
     async fn list(&self, prefix: Option<String>, after: Option<String>) -> Result<Tell, Failure> {
         let prefix = prefix.map(parse).transpose()?;
+        let top = prefix.as_ref().and_then(|prefix| prefix.parts().next());
+        if !top.is_some_and(|top| [PACKS, PROBE].contains(&top.as_ref())) {
+            return Err(Failure::Denied(format!("only what is in {PACKS} or {PROBE} is listed")));
+        }
         let mut listed = match after {
             Some(after) => self.objects.list_with_offset(prefix.as_ref(), &parse(after)?),
             None => self.objects.list(prefix.as_ref()),
@@ -440,45 +552,36 @@ impl Gateway {
     }
 }
 
-/// What was asked for, or a first part of it that is not too long for a message; whether it is not a part.
-fn fitting<T: Serialize>(
-    most: u32,
-    bytes: usize,
-    ask: impl Fn(usize) -> Result<T, StoreError>,
-    count: impl Fn(&T) -> usize,
-) -> Result<(T, bool), StoreError> {
-    let asked = most.min(MOST_ITEMS) as usize;
-    let mut most = asked;
-    loop {
-        let answer = ask(most)?;
-        let (length, count) = (code::encode(&answer).len(), count(&answer));
-        if count <= 1 || length <= bytes {
-            return Ok((answer, most == asked));
-        }
-        // By their mean length, and at most half.
-        most = (count / 2).min(count * bytes / length).max(1);
+/// The room that the answer to a request takes, or what follows the request; `None`: little, or it is not known yet.
+fn room(ask: &Ask) -> Option<(For, usize)> {
+    match ask {
+        Ask::Get(_) | Ask::Scan { .. } | Ask::LogSince { .. } | Ask::Past(_) => Some((For::Work, ANSWER)),
+        Ask::PutBlob { length, .. } => Some((For::Contents, *length as usize)),
+        _ => None,
     }
 }
 
-/// The same where the node asked what was.
-fn past(meta: &dyn MetaStore, ask: AskPast) -> Result<TellPast, StoreError> {
+/// What was, as far as a node asks for it.
+fn past(meta: &dyn MetaStore, ask: AskPast) -> Result<TellPast, Failure> {
     if let AskPast::SeqAt(time) = ask {
-        return seq_at(meta, time).map(TellPast::Seq);
+        return Ok(TellPast::Seq(seq_at(meta, time)?));
     }
     let history =
         meta.history().ok_or_else(|| StoreError::Denied("this store keeps no history".to_owned()))?;
     Ok(match ask {
         AskPast::SeqAt(_) | AskPast::KeptSince => TellPast::Seq(history.kept_since()?),
-        AskPast::Objects(ids, at) => TellPast::Objects(history.objects_at(&ids, at)?),
+        AskPast::Objects(ids, at) => TellPast::Objects(each(&ids, |ids| history.objects_at(ids, at))?),
         AskPast::Link(name, at) => TellPast::Link(history.link_at(&name, at)?),
         AskPast::Links { parent, at, after, most } => {
             TellPast::Links(history.links_at(parent, at, &after, most.min(MOST_ITEMS) as usize)?)
         }
-        AskPast::Versions(id) => TellPast::Versions(history.versions(id)?),
+        AskPast::Versions(id) => TellPast::Versions(latest(history.versions(id)?)),
         AskPast::OfName(name) => TellPast::Past(history.past_of_name(&name)?),
         AskPast::Names(mut ids) => {
             ids.truncate(MOST_ITEMS as usize);
-            TellPast::Past(history.past_names(&ids)?)
+            ids.sort_unstable();
+            ids.dedup();
+            TellPast::Past(all(&ids, |ids| history.past_names(ids))?)
         }
     })
 }
@@ -518,6 +621,37 @@ async fn has_gone(stream: &TcpStream) {
 /// Off the threads that serve connections.
 pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unreachable(why) => Self::Unreachable(why),
+            StoreError::Forgotten(seq) => Self::Forgotten(seq),
+            StoreError::NoVolume(_) => Self::NoVolume,
+            StoreError::Denied(why) => Self::Denied(why),
+            error @ (StoreError::Damaged(_) | StoreError::Format { .. } | StoreError::Exists(_)) => {
+                Self::Damaged(error.to_string())
+            }
+        }
+    }
+}
+
+/// A key that contents of a volume have: whoever may reach them reaches nothing else that is kept there.
+fn kept(key: String, otherwise: impl FnOnce() -> Failure) -> Result<Key, Failure> {
+    let is_hex = |part: &str, length| {
+        part.len() == length && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let is_kept = match key.split('/').collect::<Vec<_>>()[..] {
+        [PACKS, group, pack] => is_hex(group, 2) && is_hex(pack, 32),
+        [PROBE, probe] => is_hex(probe, 32),
+        _ => false,
+    };
+    if is_kept { parse(key) } else { Err(otherwise()) }
+}
+
+fn no_key() -> Failure {
+    Failure::Denied("no contents of a volume have such a key".to_owned())
 }
 
 fn parse(key: String) -> Result<Key, Failure> {

@@ -35,6 +35,8 @@ pub(super) const MOST_GREETING: usize = 8 << 10;
 pub(super) const MOST_BLOB: u64 = 64 << 20;
 /// How many bytes are taken at once of what the other side announced, so that announcing costs it something.
 const STEP: usize = 1 << 20;
+/// The same of what nobody wants.
+const DISCARDED: u64 = 64 << 10;
 /// A part of a message is taken within so long: the kernel says so of many at a time, some hundred KiB. That nobody is there is
 /// found out by the connection itself, within [`SILENT`].
 const TAKEN: Duration = Duration::from_secs(60);
@@ -221,6 +223,7 @@ impl Ask {
         match self {
             Self::Get(ids) | Self::Past(AskPast::Objects(ids, _)) => ids.len(),
             Self::Places(chunks) | Self::Known(chunks) => chunks.len(),
+            Self::Commit { items, .. } | Self::CommitOf { items, .. } => items.len(),
             _ => 0,
         }
     }
@@ -338,14 +341,21 @@ fn wrong(what: impl Into<String>) -> io::Error {
 
 /// Sends a frame. How long it was.
 pub(super) async fn send<T: Serialize>(to: &mut (impl AsyncWrite + Unpin), value: &T) -> io::Result<usize> {
+    let frame = frame(value)?
+        .map_err(|length| wrong(format!("a message of {length} bytes; at most {MOST_FRAME} are sent")))?;
+    send_bytes(to, &frame).await?;
+    Ok(frame.len())
+}
+
+/// A frame as it is sent, or how long it would be where that is too long.
+pub(super) fn frame<T: Serialize>(value: &T) -> io::Result<Result<Vec<u8>, usize>> {
     let mut frame = postcard::to_extend(value, vec![0; 4]).map_err(|error| wrong(error.to_string()))?;
     let length = frame.len() - 4;
     if length > MOST_FRAME {
-        return Err(wrong(format!("a message of {length} bytes; at most {MOST_FRAME} are sent")));
+        return Ok(Err(length));
     }
     frame[..4].copy_from_slice(&(length as u32).to_be_bytes());
-    send_bytes(to, &frame).await?;
-    Ok(frame.len())
+    Ok(Ok(frame))
 }
 
 /// How long so many bytes may take.
@@ -374,6 +384,19 @@ pub(super) async fn receive<T: DeserializeOwned>(
     most: usize,
     within: Duration,
 ) -> io::Result<Option<T>> {
+    let Some(length) = announced(from, most, within).await? else { return Ok(None) };
+    let frame = receive_bytes(from, length as u64, most as u64).await?;
+    postcard::from_bytes(&frame)
+        .map(Some)
+        .map_err(|error| wrong(format!("a message that makes no sense: {error}")))
+}
+
+/// How long the frame is that begins within so long; `None`: the other side is done.
+pub(super) async fn announced(
+    from: &mut (impl AsyncRead + Unpin),
+    most: usize,
+    within: Duration,
+) -> io::Result<Option<usize>> {
     let mut head = [0; 4];
     match timeout(within, from.read_exact(&mut head)).await? {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -383,10 +406,26 @@ pub(super) async fn receive<T: DeserializeOwned>(
     if length > most {
         return Err(wrong(format!("a message of {length} bytes; at most {most} are taken")));
     }
-    let frame = receive_bytes(from, length as u64, most as u64).await?;
-    postcard::from_bytes(&frame)
-        .map(Some)
-        .map_err(|error| wrong(format!("a message that makes no sense: {error}")))
+    Ok(Some(length))
+}
+
+/// Receives bytes that are of no use, so that what follows them can be read.
+pub(super) async fn discard(from: &mut (impl AsyncRead + Unpin), length: u64, most: u64) -> io::Result<()> {
+    if length > most {
+        return Err(wrong(format!("{length} bytes; at most {most} are taken")));
+    }
+    let discarded = timeout(SILENT + at_most(length as usize), async {
+        let (mut bytes, mut left) = (vec![0; length.min(DISCARDED) as usize], length as usize);
+        while left > 0 {
+            let part = left.min(bytes.len());
+            match timeout(SILENT, from.read(&mut bytes[..part])).await?? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => left -= read,
+            }
+        }
+        Ok(())
+    });
+    discarded.await?
 }
 
 /// Receives bytes as they are.

@@ -3,15 +3,16 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::content::runtime;
+use crate::content::{Blob, runtime};
 use crate::fail::{Point, point};
 use crate::id::Seq;
+use crate::keep::clock::{self, APART};
 use crate::keep::refs::spoken;
-use crate::keep::{KeepError, PAGE, Progress, retention};
+use crate::keep::{KeepError, PAGE, Progress, place, retention};
 use crate::object::{ChunkId, Time};
+use crate::store::StoreError;
 use crate::store::address::Volume;
 use crate::store::history::seq_at;
-use crate::store::{StoreError, system_clock};
 
 /// How long a node may take from sending chunks to committing what speaks of them.
 pub const GRACE: Duration = Duration::from_secs(24 * 3600);
@@ -47,19 +48,23 @@ pub struct Collected {
 }
 
 /// Forgets what is older than the volume's [`retention`], condemns chunks that nothing speaks of, drops those that were
-/// condemned for longer than `grace`, and removes packs that hold no others and are older than it. History counts: a version
+/// condemned for longer than `grace`, and removes packs of the volume that hold no others and are older than it. History counts: a version
 /// that can be gone back to speaks of its chunks. Where the log is to be shortened, that is done first.
 ///
 /// # Errors
-/// Those of the stores; what was done until then is well. A list of pieces that cannot be read: nothing is done then.
+/// Those of the stores; what was done until then is well. A list of pieces that cannot be read: nothing is freed then.
+/// [`KeepError::Place`] where the contents are in a place of another volume, or were collected by newer metadata, and
+/// [`KeepError::Clock`]: nothing is done then.
 pub fn collect(
     volume: &Volume,
     grace: Duration,
     history: Option<History>,
     progress: Progress<'_>,
 ) -> Result<Collected, KeepError> {
-    let now = system_clock()();
     let keeper = volume.keeper()?;
+    let known_for = place::known_for(volume)?;
+    let now = clock::agreed(volume, keeper)?;
+    place::note(volume, volume.meta.head()?)?;
     let forgotten = match history {
         Some(history) => keeper.forget(ago(now, history.age), history.count)?,
         None => keeper.forgotten()?,
@@ -82,7 +87,7 @@ pub fn collect(
     }
     let before = ago(now, grace);
     let mut done = Collected { forgotten, trimmed, ..Collected::default() };
-    let mut keys = HashSet::new();
+    let mut packs = Packs::default();
     let mut after = ChunkId([0; 32]);
     loop {
         let chunks = keeper.scan_chunks(after, PAGE)?;
@@ -100,12 +105,13 @@ pub fn collect(
                 None => condemn.push(*id),
                 Some(at) if at <= before => {
                     drop.push(*id);
+                    packs.left.insert(chunk.place.key.clone());
                     done.stuck += u64::from(chunk.place.stored);
                     continue;
                 }
                 Some(_) => {}
             }
-            keys.insert(chunk.place.key.clone());
+            packs.used.insert(chunk.place.key.clone());
         }
         keeper.pardon(&pardon)?;
         keeper.condemn(&condemn, now)?;
@@ -116,29 +122,70 @@ pub fn collect(
         progress("chunks", done.live + done.condemned + done.dropped);
     }
     stop(Point::GcDropped)?;
-    let mut useless = Vec::new();
+    let useless = packs.useless(volume, now, grace, known_for)?;
     let blobs = volume.content.blobs();
-    runtime().block_on(async {
-        for below in ["packs", "probe"] {
-            let unused = |key: &str| !keys.contains(key);
-            let mut keep = |blob: crate::content::Blob| {
-                if blob.age > grace && unused(&blob.key) {
-                    useless.push(blob);
-                }
-            };
-            blobs.list(below, &mut keep).await?;
-        }
-        for blob in &useless {
-            blobs.delete(&blob.key).await?;
-            stop(Point::GcRemoved)?;
-            done.packs += 1;
-            done.bytes += blob.size;
-            progress("packs", done.packs);
-        }
-        Ok::<_, KeepError>(())
-    })?;
+    for blob in &useless {
+        runtime().block_on(blobs.delete(&blob.key))?;
+        stop(Point::GcRemoved)?;
+        done.packs += 1;
+        done.bytes += blob.size;
+        progress("packs", done.packs);
+    }
     done.stuck = done.stuck.saturating_sub(done.bytes);
     Ok(done)
+}
+
+/// Packs that the metadata know, or did a moment ago.
+#[derive(Default)]
+struct Packs {
+    used: HashSet<String>,
+    /// Those of chunks that were dropped now.
+    left: HashSet<String>,
+}
+
+impl Packs {
+    /// Stored objects that nobody needs, older than the grace.
+    ///
+    /// What was left now is. A pack that is not known at all may be of an upload that came to nothing, but also of another
+    /// volume, or of this one, if these metadata are a copy of those in use. So it is spared where one of these can be:
+    /// where the place was only lately marked as that of this volume, where no key of this volume made the pack, and where
+    /// packs came for more than [`GRACE`] after the last commit, without one.
+    fn useless(
+        &self,
+        volume: &Volume,
+        now: Time,
+        grace: Duration,
+        known_for: Duration,
+    ) -> Result<Vec<Blob>, KeepError> {
+        let changed = place::changed(volume)?;
+        let stored = |blob: &Blob| ago(now, blob.age);
+        let (mut useless, mut unknown, mut goes_on_elsewhere) = (Vec::new(), Vec::new(), false);
+        let packs = |blob: Blob| {
+            let is_known = self.left.contains(&blob.key);
+            if self.used.contains(&blob.key) {
+                return;
+            }
+            goes_on_elsewhere |= !is_known && ago(stored(&blob), GRACE) > changed;
+            if blob.age > grace {
+                if is_known { useless.push(blob) } else { unknown.push(blob) }
+            }
+        };
+        let mut probes = Vec::new();
+        let blobs = volume.content.blobs();
+        runtime().block_on(async {
+            blobs.list("packs", packs).await?;
+            blobs.list("probe", |blob| probes.extend((blob.age > grace).then_some(blob))).await
+        })?;
+        for blob in unknown {
+            let came_later = ago(changed, APART) < stored(&blob);
+            let is_spared = known_for <= grace || (goes_on_elsewhere && came_later);
+            if !is_spared && place::is_own(&volume.content, &blob.key)? {
+                useless.push(blob);
+            }
+        }
+        useless.extend(probes);
+        Ok(useless)
+    }
 }
 
 fn stop(at: Point) -> Result<(), StoreError> {

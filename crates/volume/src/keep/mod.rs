@@ -3,13 +3,16 @@
 //! Both go on while the volume is used, and need memory for a few words per directory and chunk.
 
 mod check;
+mod clock;
 mod gc;
+pub(crate) mod place;
 mod refs;
 mod repair;
 mod settings;
 
 pub use check::{Checked, Depth, Problem, check};
 pub use gc::{Collected, GRACE, History, collect};
+pub use place::PlaceError;
 pub use repair::{Repaired, repair};
 pub use settings::{retention, set_retention};
 
@@ -28,6 +31,20 @@ pub enum KeepError {
     /// The contents.
     #[error(transparent)]
     Content(#[from] ContentError),
+    /// Where they are.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// This machine's clock, or that of a store, is wrong.
+    #[error(
+        "the clocks of this machine and of where {whose} are differ by {minutes} minutes, so that what is old cannot be \
+         told: nothing was collected. Set the one that is wrong"
+    )]
+    Clock {
+        /// What is kept there.
+        whose: &'static str,
+        /// So far they are apart.
+        minutes: u64,
+    },
 }
 
 /// Called with a word for what is done now, and how many of them are done.

@@ -135,7 +135,8 @@ impl Draft<'_> {
             return Ok(());
         }
         let new_here = self.base(mine)?.is_none();
-        let new_there = self.made.contains(&theirs);
+        // One that was found to be here already keeps its number, and the names that it has here.
+        let new_there = self.made.contains(&theirs) && !self.is_adopted(theirs);
         let directories = ours.kind == Kind::Directory && other.kind == Kind::Directory;
         if new_here && new_there && (directories || is_same(&ours, &other)) {
             return self.adopt(mine, theirs);

@@ -422,6 +422,11 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
+    /// Whether users knew an object that others made now, under the number that it keeps.
+    pub(super) fn is_adopted(&self, num: Num) -> bool {
+        self.alias.values().any(|ours| *ours == num)
+    }
+
     /// A name, by the number that its directory has now.
     pub(super) fn known_place(&self, at: &At) -> At {
         At { parent: self.alias(at.parent), name: at.name.clone() }

@@ -55,7 +55,7 @@ impl Replica {
         let done = {
             let mut core = self.inner.core.lock();
             // What users changed before is not undone with it.
-            shared.durable.commit(&mut core).map_err(|fail| fail.errno)?;
+            shared.commit(&mut core).map_err(|fail| fail.errno)?;
             point(Point::ReplicaApply)?;
             let mut applying = Applying { core: &mut core, shared, stale: Vec::new(), failed: false };
             let done = work(&mut applying);
@@ -65,7 +65,7 @@ impl Replica {
                 done => done,
             };
             let committed = match done {
-                Ok(done) => shared.durable.commit(&mut core).map_err(|fail| fail.errno).map(|()| done),
+                Ok(done) => shared.commit(&mut core).map_err(|fail| fail.errno).map(|()| done),
                 Err(errno) => Err(errno),
             };
             self.inner.crowd.look();

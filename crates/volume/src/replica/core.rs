@@ -59,12 +59,18 @@ pub(super) struct Core {
     pub(super) latest: Option<(u64, Arc<File>)>,
     /// Files are to be removed since the last commit.
     pub(super) has_doomed: bool,
+    /// What somebody was answered was undone, and he was not told.
+    undone: bool,
+    /// Files that are marked as perhaps written to, which does not last as yet.
+    pub(super) marking: HashSet<u64>,
 }
 
 impl Core {
     pub(super) fn new(db: Connection, first_id: u128) -> rusqlite::Result<Self> {
         let one = |query: &str| db.query_row(query, [], |row| row.get::<_, Option<i64>>(0));
         let reserved = number(one("SELECT max(value) FROM meta WHERE key = 'reserved'")?.unwrap_or(2));
+        let used = number(one("SELECT max(num) FROM object")?.unwrap_or(0));
+        let reserved = reserved.max(used + 1);
         let order = one("SELECT max(n) FROM base_object")?.max(one("SELECT max(n) FROM base_link")?);
         let here = number(one("SELECT max(value) FROM meta WHERE key = 'here'")?.unwrap_or(0));
         let recent = Recent::new(&db)?;
@@ -95,6 +101,8 @@ impl Core {
             latest: None,
             // Of an earlier process, perhaps.
             has_doomed: true,
+            undone: false,
+            marking: HashSet::new(),
             db,
         };
         core.load_pins()?;
@@ -110,11 +118,20 @@ impl Core {
         Ok(())
     }
 
-    /// Ends the transaction. Where that fails it goes on, to be tried again.
+    /// Ends the transaction. Where that fails it goes on, to be tried again, unless the database has undone it by itself: as
+    /// it does where the disk is full.
     pub(super) fn commit(&mut self) -> Done<()> {
         if !self.in_transaction {
             return Ok(());
         }
+        let done = self.end_transaction();
+        if done.is_err() && self.in_transaction && self.db.is_autocommit() {
+            self.roll_back();
+        }
+        done
+    }
+
+    fn end_transaction(&mut self) -> Done<()> {
         self.flush()?;
         if self.here != self.here_committed {
             let mut set = self.db.prepare_cached("INSERT OR REPLACE INTO meta VALUES ('here', ?1)")?;
@@ -134,18 +151,64 @@ impl Core {
 
     /// Undoes everything since the last commit.
     pub(super) fn roll_back(&mut self) {
-        if self.in_transaction {
+        if self.in_transaction && !self.db.is_autocommit() {
             self.db.execute_batch("ROLLBACK").ok();
+        }
+        if self.changes > 0 {
+            tracing::error!(
+                "the replica's database failed: {} changes of the last moments are lost",
+                self.changes
+            );
+            self.undone = true;
         }
         self.in_transaction = false;
         self.changes = 0;
         self.nodes.clear();
         self.unsaved.clear();
+        self.latest = None;
+        // The numbers that were given out stay so, and are noted by the next one.
+        self.reserved = self.next_number;
         self.here = self.here_committed;
+        self.forget_returned().ok();
+        if let Ok(conflicts) = super::site::directories(self) {
+            self.conflicts = conflicts;
+        }
         self.load_pins().ok();
         self.reload_usage().ok();
         self.load_unsure().ok();
         self.load_replaced().ok();
+        self.mark_written().ok();
+    }
+
+    /// What is open to be written may hold something else than is known, whatever was undone of that.
+    fn mark_written(&mut self) -> Done<()> {
+        let written = self.opens.iter().filter(|(_, open)| open.writers > 0);
+        for num in written.map(|(num, _)| *num).collect::<Vec<_>>() {
+            if let Some(mut node) = self.find(num)? {
+                self.begin()?;
+                self.marking.insert(num);
+                node.maybe_dirty = true;
+                self.touch(&mut node, Dirty::CONTENT)?;
+                self.save(node);
+            }
+        }
+        Ok(())
+    }
+
+    /// What was without a name, and has it again since that was undone.
+    fn forget_returned(&mut self) -> Done<()> {
+        for num in self.nameless.clone() {
+            if self.find(num)?.is_some_and(|node| node.links > 0) {
+                self.nameless.remove(&num);
+                self.counted.remove(&num);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether something was undone that somebody was answered, since this was asked last.
+    pub(super) fn take_undone(&mut self) -> bool {
+        std::mem::take(&mut self.undone)
     }
 
     /// Brings what is only in memory into the database, before it is asked for more than one object.
@@ -158,11 +221,12 @@ impl Core {
                  size = ?11, state = ?12, maybe_dirty = ?13, nlink = ?14, subdirs = ?15, made = ?16, dirty = ?17,
                  generation = ?18, pinned = ?19, xattrs = ?20, used = ?21",
         )?;
-        for num in self.unsaved.drain() {
-            let Some(node) = self.nodes.get(&num) else { continue };
+        // Where one fails, all are still to be brought.
+        for num in &self.unsaved {
+            let Some(node) = self.nodes.get(num) else { continue };
             let (kind, device) = kind_code(node.kind);
             insert.execute(params![
-                num as i64,
+                *num as i64,
                 node.id.to_bytes(),
                 kind,
                 device,
@@ -185,6 +249,8 @@ impl Core {
                 node.used.0,
             ])?;
         }
+        drop(insert);
+        self.unsaved.clear();
         Ok(())
     }
 

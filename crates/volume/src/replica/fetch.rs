@@ -78,6 +78,11 @@ pub trait Fetcher: Send + Sync {
         one_by_one(self, files)
     }
 
+    /// Whether the bytes of a content that are with the metadata may be its own.
+    fn allows_inline(&self, _id: ObjectId, _content: &Content) -> bool {
+        true
+    }
+
     /// Whether the store can be reached, as far as is known without asking it.
     fn is_reachable(&self) -> bool {
         true
@@ -216,15 +221,18 @@ impl Inner {
 
     pub(super) fn want(&self, num: u64, range: Range<u64>) -> Result<(), Errno> {
         loop {
-            let Some((_, content, part)) = self.missing(num, &range)? else { return Ok(()) };
+            let Some((id, content, part)) = self.missing(num, &range)? else { return Ok(()) };
+            let fetcher = self.shared.fetcher.read().clone();
             if let Layout::Inline(bytes) = &content.layout
                 && bytes.len() as u64 == content.size
             {
+                if fetcher.is_some_and(|fetcher| !fetcher.allows_inline(id, &content)) {
+                    return Err(Errno::IO);
+                }
                 self.unfold(num, &content, bytes)?;
                 continue;
             }
-            let fetcher = self.shared.fetcher.read().clone().filter(|fetcher| fetcher.is_reachable());
-            let fetcher = fetcher.ok_or(Errno::NETUNREACH)?;
+            let fetcher = fetcher.filter(|fetcher| fetcher.is_reachable()).ok_or(Errno::NETUNREACH)?;
             let part = part.start..part.end.min(part.start.saturating_add(STEP));
             let extent = match part.is_empty() {
                 true => part,

@@ -2,7 +2,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,6 +26,40 @@ pub(super) struct Open {
     pub(super) synced: bool,
     /// Its length was counted as it grew, or shrank.
     pub(super) grew: bool,
+    /// It may be mapped to be written, past all opens.
+    pub(super) maps: bool,
+    /// `file` can be read only.
+    pub(super) reads_only: bool,
+}
+
+impl Open {
+    /// Whether somebody else than this process can write to it still, as `has_writers` tells of a file that no descriptor
+    /// here is open of to be written.
+    pub(super) fn is_written_elsewhere(&mut self, has_writers: impl Fn(&File) -> bool) -> bool {
+        let Ok(reading) = again(&self.file, false) else { return false };
+        let own = std::mem::replace(&mut self.file, Arc::new(reading));
+        match Arc::try_unwrap(own) {
+            Ok(own) => drop(own),
+            // Somebody reads, or sends, what it holds.
+            Err(own) => {
+                self.file = own;
+                return true;
+            }
+        }
+        let is_written = has_writers(&self.file);
+        self.reads_only = true;
+        if is_written && let Ok(writing) = again(&self.file, true) {
+            self.file = Arc::new(writing);
+            self.reads_only = false;
+        }
+        is_written
+    }
+}
+
+/// The same file, opened anew, whatever name it has by now.
+pub(super) fn again(file: &File, write: bool) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    OpenOptions::new().read(true).write(write).open(path)
 }
 
 /// The directory of backing files.
@@ -36,13 +71,30 @@ pub(super) fn unusable(path: &Path, error: io::Error) -> ReplicaError {
     ReplicaError::Directory { path: path.to_owned(), error }
 }
 
-/// Makes the directory of a replica, and keeps others out as long as the file is open.
+/// What of a replica no other user may read, whatever the modes are in the volume: its names, attributes and small files.
+const PRIVATE: [&str; 4] = ["replica.db", "replica.db-wal", "replica.db-shm", "volume"];
+
+/// Makes the directory of a replica, and keeps others out: processes as long as the file is open, users always.
 pub(super) fn lock(directory: &Path) -> Result<File, ReplicaError> {
-    std::fs::create_dir_all(directory).map_err(|error| unusable(directory, error))?;
+    let mut builder = std::fs::DirBuilder::new();
+    std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
+    builder.create(directory).map_err(|error| unusable(directory, error))?;
+    for name in PRIVATE {
+        let path = directory.join(name);
+        let open = |file: &std::fs::Metadata| file.permissions().mode() & 0o077 != 0;
+        if path.symlink_metadata().is_ok_and(|file| file.is_file() && open(&file)) {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))
+                .map_err(|error| unusable(&path, error))?;
+        }
+    }
     let path = directory.join("lock");
     let mut options = OpenOptions::new();
     let lock = options.create(true).truncate(false).write(true).mode(0o600).open(&path);
     let lock = lock.map_err(|error| unusable(&path, error))?;
+    // The database takes the mode of this file for those beside it.
+    let path = directory.join("replica.db");
+    let database = options.open(&path);
+    drop(database.map_err(|error| unusable(&path, error))?);
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lock),
         Err(Errno::WOULDBLOCK) => Err(ReplicaError::Busy(directory.to_owned())),
@@ -77,6 +129,10 @@ impl Files {
 
     pub(super) fn existing(&self, num: u64) -> io::Result<File> {
         OpenOptions::new().read(true).write(true).open(self.path(num))
+    }
+
+    pub(super) fn existing_to_read(&self, num: u64) -> io::Result<File> {
+        File::open(self.path(num))
     }
 
     fn with_directory(&self, num: u64, options: &mut OpenOptions) -> io::Result<File> {

@@ -112,7 +112,7 @@ impl FromStore {
         into: &File,
         local: Option<&Local>,
     ) -> Result<Range<u64>, ContentError> {
-        if let Layout::Inline(bytes) = &content.layout {
+        if let Some(bytes) = self.contents.inline(content)? {
             into.write_all_at(bytes, 0).map_err(ContentError::Io)?;
             return Ok(0..content.size);
         }
@@ -175,9 +175,9 @@ impl FromStore {
     fn together(&self, files: &[Whole]) -> Result<(), ContentError> {
         let mut wanted = Vec::new();
         for file in files {
-            match &file.content.layout {
-                Layout::Inline(bytes) => file.into.write_all_at(bytes, 0).map_err(ContentError::Io)?,
-                _ => wanted.push((self.pieces(&file.content)?, &file.into)),
+            match self.contents.inline(&file.content)? {
+                Some(bytes) => file.into.write_all_at(bytes, 0).map_err(ContentError::Io)?,
+                None => wanted.push((self.pieces(&file.content)?, &file.into)),
             }
         }
         let wanted: Vec<_> = wanted.iter().map(|(pieces, into)| (&pieces[..], *into)).collect();
@@ -233,6 +233,16 @@ impl Fetcher for FromStore {
             Ok(true) => vec![Ok(()); files.len()],
             Ok(false) => one_by_one(self, files),
             Err(errno) => vec![Err(errno); files.len()],
+        }
+    }
+
+    fn allows_inline(&self, id: ObjectId, content: &Content) -> bool {
+        match self.contents.inline(content) {
+            Ok(_) => true,
+            Err(error) => {
+                tracing::error!("contents of {id:?}: {error}");
+                false
+            }
         }
     }
 

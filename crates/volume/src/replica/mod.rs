@@ -200,6 +200,25 @@ impl Shared {
     fn now(&self) -> Time {
         (self.clock)()
     }
+
+    /// Commits what was changed, and tells caches where that cannot be.
+    fn commit(&self, core: &mut Core) -> Done<()> {
+        let done = self.durable.commit(core);
+        if done.is_err() {
+            self.tell_undone(core);
+        }
+        done
+    }
+
+    /// Whatever somebody was shown may not be so.
+    fn tell_undone(&self, core: &mut Core) {
+        if !core.take_undone() {
+            return;
+        }
+        let Some(caches) = self.caches.get() else { return };
+        drop(caches.names_stale());
+        self.held.all().into_iter().chain([ROOT]).for_each(|num| caches.content_changed(num));
+    }
 }
 
 impl std::fmt::Debug for Replica {
@@ -409,7 +428,7 @@ impl Inner {
             Ok(done) => {
                 core.changes += 1;
                 let full = core.changes >= commit::MOST_CHANGES;
-                if full && let Err(fail) = self.shared.durable.commit(&mut core) {
+                if full && let Err(fail) = self.shared.commit(&mut core) {
                     return Err(fail.errno);
                 }
                 drop(core);
@@ -420,8 +439,8 @@ impl Inner {
         };
         if fail.database {
             // Half of a change must not be committed, and there is no telling the halves apart.
-            tracing::error!("the replica's database failed: changes of the last moments are lost");
             core.roll_back();
+            self.shared.tell_undone(&mut core);
         }
         Err(fail.errno)
     }

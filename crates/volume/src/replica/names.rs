@@ -148,6 +148,7 @@ impl Replica {
     pub fn link(&self, num: u64, parent: u64, name: &[u8]) -> Result<Node, Errno> {
         check(name)?;
         self.change(|core, shared| {
+            shared.durable.has_room()?;
             let mut node = core.node(num)?;
             let mut directory = core.directory(parent)?;
             core.shows_no_conflict(parent, Errno::PERM)?;
@@ -228,6 +229,7 @@ impl Replica {
     ) -> Result<Option<u64>, Errno> {
         check(new_name)?;
         self.change(|core, shared| {
+            shared.durable.has_room()?;
             let mut from = core.directory(parent)?;
             let mut to = core.directory(new_parent)?;
             let (child, child_seq) = core.link_of(parent, name)?.ok_or(Fail::new(Errno::NOENT))?;
@@ -386,6 +388,7 @@ impl Core {
         if new.target.len() > MOST_TARGET {
             return Err(Fail::new(Errno::NAMETOOLONG));
         }
+        shared.durable.has_room()?;
         self.room(new.owner.0, Use { bytes: 0, objects: 1 }, false)?;
         let hands_down = directory.mode & SETGID != 0;
         let inherited = if hands_down && new.kind == Kind::Directory { SETGID } else { 0 };

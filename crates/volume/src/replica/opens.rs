@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::attributes::without_privileges;
 use super::core::Core;
 use super::error::{Done, Fail, errno};
-use super::files::Open;
+use super::files::{Open, again};
 use super::node::{Dirty, Node, State};
 use super::{Replica, Shared};
 use crate::fail::{OnDisk, Point, on_disk, point};
@@ -80,6 +80,7 @@ impl Replica {
                 self.close(num, write, opened.session);
                 return Err(errno);
             }
+            self.inner.core.lock().marking.remove(&num);
         } else if write {
             self.inner.shared.durable.changed();
         }
@@ -92,6 +93,54 @@ impl Replica {
         }
         drop(alone);
         Ok(opened)
+    }
+
+    /// A file that is open may be mapped, so that it is written to past its opens.
+    pub fn note_maps(&self, num: u64, session: u64) {
+        if let Some(open) = self.inner.core.lock().opens.get_mut(&num).filter(|open| open.session == session)
+        {
+            open.maps = true;
+        }
+    }
+
+    /// [`close`](Self::close) of a file that was written, unless it is mapped still: `None`; it is to be tried again then.
+    /// `has_writers` tells whether somebody can write to a file.
+    pub fn close_unless_mapped(
+        &self,
+        num: u64,
+        session: u64,
+        has_writers: impl Fn(&File) -> bool,
+    ) -> Option<bool> {
+        {
+            let mut core = self.inner.core.lock();
+            let open = core.opens.get_mut(&num).filter(|open| open.session == session);
+            let mut last = open.filter(|open| open.maps && open.writers == 1);
+            if last.as_mut().is_some_and(|open| open.is_written_elsewhere(has_writers)) {
+                return None;
+            }
+        }
+        Some(self.close(num, true, session))
+    }
+
+    /// The backing file of an object that is open to be written.
+    pub fn open_file_of(&self, num: u64, session: u64) -> Option<Arc<File>> {
+        let core = self.inner.core.lock();
+        core.opens.get(&num).filter(|open| open.session == session).map(|open| open.file.clone())
+    }
+
+    /// A descriptor of a file that cannot write.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE.
+    pub fn again_to_read(&self, file: &File) -> std::io::Result<File> {
+        again(file, false)
+    }
+
+    /// The attributes of an object are others than were told.
+    pub fn changed_unseen(&self, num: u64) {
+        if let Some(caches) = self.inner.shared.caches.get() {
+            caches.object_changed(num);
+        }
     }
 
     /// Ends an open. What was written, if anything was, is known from the last such end on; whether anything was.
@@ -128,6 +177,11 @@ impl Replica {
             tracing::error!("what was written to object {num} is not noted: {errno}");
             false
         })
+    }
+
+    /// Whether a file that is open is what the object holds, and was not replaced since.
+    pub fn is_latest(&self, num: u64, session: u64) -> bool {
+        self.inner.core.lock().opens.get(&num).is_some_and(|open| open.session == session)
     }
 
     /// Sets the length of a regular file.
@@ -200,8 +254,23 @@ fn open(
     mark: &mut bool,
 ) -> Done<Opened> {
     let num = node.num;
-    let file = match core.opens.get(&num) {
-        Some(open) => open.file.clone(),
+    let mut reads_only = false;
+    let file = match core.opens.get_mut(&num) {
+        // A descriptor that can write is for those who do: see `close_unless_mapped`.
+        Some(open) if !write && !open.reads_only && node.state == State::Complete => {
+            Arc::new(again(&open.file, false)?)
+        }
+        Some(open) => {
+            if write && open.reads_only {
+                open.file = Arc::new(again(&open.file, true)?);
+                open.reads_only = false;
+            }
+            open.file.clone()
+        }
+        None if !write && node.state == State::Complete => {
+            reads_only = true;
+            Arc::new(shared.files.existing_to_read(num)?)
+        }
         None if node.state == State::Complete => match core.latest.take() {
             Some((latest, file)) if latest == num => file,
             _ => Arc::new(shared.files.existing(num)?),
@@ -222,7 +291,11 @@ fn open(
             // From now on the backing file has the time.
             set_modified(&file, node.modified)?;
         }
-        *mark = !node.maybe_dirty;
+        // Whoever else is about to write waits for the same mark.
+        if !node.maybe_dirty {
+            core.marking.insert(num);
+        }
+        *mark = core.marking.contains(&num);
         node.maybe_dirty = true;
         core.touch(&mut node, Dirty::CONTENT)?;
         if truncate {
@@ -244,6 +317,8 @@ fn open(
         writers: 0,
         synced: false,
         grew: false,
+        maps: false,
+        reads_only,
     });
     let users = if write { &mut open.writers } else { &mut open.readers };
     *users += 1;

@@ -57,6 +57,9 @@ impl Replica {
             return Err(Errno::TOOBIG);
         }
         self.change(|core, shared| {
+            if value.is_some() {
+                shared.durable.has_room()?;
+            }
             let mut node = core.node(num)?;
             let mut all = core.xattrs(&node)?;
             match (all.contains_key(name), there) {

@@ -1,6 +1,7 @@
 //! Volumes by where they are: what a command line says, and what is written down.
 
 use std::fmt;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -10,12 +11,14 @@ use serde::{Deserialize, Serialize};
 use crate::content::{Blobs, ContentError, ContentStore, Keys, Secret};
 use crate::gateway::{BadCertificate, Client, Credentials, JoinError};
 use crate::id::{ObjectId, OwnerId, VolumeName};
+use crate::keep::PlaceError;
+use crate::keep::place::Claim;
 use crate::object::{Content, Kind, Object, Time};
 use crate::store::keep::Keeper;
 use crate::store::late::LateStore;
 use crate::store::map::{self, MapError};
 use crate::store::{
-    MetaStore, PostgresStore, SqliteStore, StoreError, Veil, VeiledStore, code, system_clock,
+    MetaStore, PostgresStore, SqliteStore, StoreError, Veil, VeiledStore, code, sqlite, system_clock,
 };
 
 /// The version of [`Described`].
@@ -66,6 +69,9 @@ pub enum OpenError {
     /// With the contents.
     #[error(transparent)]
     Content(#[from] ContentError),
+    /// With where the contents are to be.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     /// With the credentials of a gateway's node.
     #[error(transparent)]
     Credentials(#[from] JoinError),
@@ -275,7 +281,8 @@ impl fmt::Debug for Volume {
 /// Makes a volume.
 ///
 /// # Errors
-/// [`StoreError::Exists`]; those of the stores. What was begun is no volume.
+/// [`StoreError::Exists`]; [`OpenError::Place`] where the contents of another one are; those of the stores. What was begun
+/// is no volume.
 pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Result<Volume, OpenError> {
     let meta = &meta.of(name)?;
     let made = system_clock()();
@@ -302,6 +309,11 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
     // The contents first: a volume that cannot store any is none.
     let content = contents(meta, &described, &|described| described.keys(options.secret.as_ref()))?;
     content.probe()?;
+    // One that is there has its place, which is then no reason of its own.
+    if open_meta(meta, name).is_ok() {
+        return Err(StoreError::Exists(name.clone()).into());
+    }
+    let place = Claim::new(&content, &described)?;
     let about = described.to_bytes();
     let keeper: Arc<dyn Keeper> = match meta {
         MetaAddress::Sqlite(dir) => {
@@ -311,6 +323,7 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
         MetaAddress::Postgres(address) => Arc::new(PostgresStore::create(address, name, &root, &about)?),
         MetaAddress::Gateway(_) | MetaAddress::Map(_) => return Err(made_elsewhere(meta)),
     };
+    place.keep();
     let volume = Volume { meta: keeper.clone(), keeper: Some(keeper), content, described };
     Ok(volume.unveiled(options.secret.as_ref()))
 }
@@ -439,7 +452,13 @@ fn contents(
     keys: &FindKeys<'_>,
 ) -> Result<ContentStore, OpenError> {
     let blobs = match (&described.data, meta) {
-        (DataAddress::Beside, MetaAddress::Sqlite(dir)) => Blobs::directory(&dir.join(DATA))?,
+        (DataAddress::Beside, MetaAddress::Sqlite(dir)) => {
+            let data = dir.join(DATA);
+            make_directory(&data)?;
+            // One that an older version made. What `file:` names may be shared on purpose.
+            sqlite::tighten(&data);
+            Blobs::directory(&data)?
+        }
         (DataAddress::Beside, MetaAddress::Postgres(_)) => {
             let why = "a volume in a database needs --data s3://BUCKET/PREFIX or file:DIR";
             return Err(OpenError::Address(described.data.to_string(), why));
@@ -451,9 +470,11 @@ fn contents(
     Ok(ContentStore::new(blobs, keys(described)?))
 }
 
+/// All names and contents of a volume are in it, whoever may read them there: it is nobody else's.
 fn make_directory(dir: &Path) -> Result<(), StoreError> {
-    std::fs::create_dir_all(dir)
-        .map_err(|error| StoreError::Unreachable(format!("{}: {error}", dir.display())))
+    let mut make = std::fs::DirBuilder::new();
+    make.recursive(true).mode(0o700);
+    make.create(dir).map_err(|error| StoreError::Unreachable(format!("{}: {error}", dir.display())))
 }
 
 #[cfg(test)]
@@ -494,6 +515,38 @@ mod tests {
         assert_eq!(opened.described, made.described);
         let root = opened.meta.get(&[ObjectId::ROOT]).unwrap().remove(0).unwrap();
         assert_eq!(root.object.mode, 0o700);
+    }
+
+    #[test]
+    fn what_a_volume_keeps_is_its_owners_to_read() {
+        use std::fs::{Permissions, metadata, set_permissions};
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let (home, elsewhere) = (dir.path().join("above/v"), dir.path().join("elsewhere"));
+        let at = MetaAddress::Sqlite(home.clone());
+        let name = "notes".parse().unwrap();
+        let mode = |path: &Path| metadata(path).unwrap().permissions().mode() & 0o777;
+        let made = create(&at, &name, &Options::default()).unwrap();
+        for part in ["..", ".", DATA] {
+            assert_eq!(mode(&home.join(part)), 0o700, "{part}");
+        }
+        let files = [META, "meta.db-wal", "meta.db-shm"].map(|file| home.join(file));
+        files.iter().for_each(|file| assert_eq!(mode(file), 0o600, "{}", file.display()));
+        // One of an older version.
+        files.iter().for_each(|file| set_permissions(file, Permissions::from_mode(0o644)).unwrap());
+        set_permissions(home.join(DATA), Permissions::from_mode(0o755)).unwrap();
+        drop(open(&at, &name, None).unwrap());
+        files.iter().for_each(|file| assert_eq!(mode(file), 0o600, "{}", file.display()));
+        assert_eq!(mode(&home.join(DATA)), 0o700);
+        drop(made);
+        // A directory that was named is as its owner has it.
+        std::fs::create_dir(&elsewhere).unwrap();
+        set_permissions(&elsewhere, Permissions::from_mode(0o755)).unwrap();
+        let options = Options { data: DataAddress::Directory(elsewhere.clone()), ..Options::default() };
+        let at = MetaAddress::Sqlite(dir.path().join("other"));
+        create(&at, &name, &options).unwrap();
+        open(&at, &name, None).unwrap();
+        assert_eq!(mode(&elsewhere), 0o755);
     }
 
     #[test]

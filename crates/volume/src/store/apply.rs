@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Field, Kind, LinkName, Object, Stored};
-use crate::store::values::{XATTRS_MOST, wrong};
+use crate::store::values::{XATTRS_MOST, XATTRS_TOO_LONG, are_too_long, wrong, wrong_together};
 use crate::store::{Item, Mutation, Place, Precondition, Refused, StoreError};
 
 /// An object as an engine keeps it.
@@ -187,6 +187,9 @@ impl<'a, R: Rows> Batch<'a, R> {
                 return Err(Stop::Refused(Refused::Stale(n as u32)));
             }
         }
+        if let Some(why) = wrong_together(&item.change) {
+            return invalid(0, why);
+        }
         for (n, change) in item.change.iter().enumerate() {
             let n = n as u32;
             if let Some(why) = wrong(change) {
@@ -258,6 +261,10 @@ impl<'a, R: Rows> Batch<'a, R> {
                     Some(value) => row.stored.object.xattrs.insert(name.clone(), value.clone()),
                     None => row.stored.object.xattrs.remove(name),
                 };
+                // What becomes less may have been more, of an older version.
+                if value.is_some() && are_too_long(&row.stored.object.xattrs) {
+                    return invalid(n, XATTRS_TOO_LONG);
+                }
                 row.set(Field::Xattr(name.clone()), seq);
                 Ok(())
             }

@@ -107,6 +107,14 @@ pub trait Keeper: MetaStore {
     /// Those of the store.
     fn set_setting(&self, key: &str, value: &str) -> Result<(), StoreError>;
 
+    /// What time it is where the metadata are; nothing of those that go by the clock of this machine.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn now(&self) -> Result<Option<Time>, StoreError> {
+        Ok(None)
+    }
+
     /// Writes down how many names lead to objects, and how many they hold; unless there was a commit after `at`: then nothing is done, and `false` the answer.
     ///
     /// # Errors

@@ -3,8 +3,8 @@
 //! Every connected node reads as if it held a read lease on the whole volume: it opens what it has without asking. Whoever
 //! changes something takes a write lease on that object, and goes on once all the others have [seen](LeaseAsk::seen) it.
 //! From then on they wait when they come to that object, until the lease was [freed](LeaseAsk::free) at a place of the log
-//! that they have read. A node that is not heard of for a while is in nobody's way: its session ends, and its leases with
-//! it.
+//! that they have read. A node that is not heard of for a while, or sees nothing, is in nobody's way: its session ends, and
+//! its leases with it.
 //!
 //! The [`Board`] says the rules, once for all engines: each keeps it as one row, changed under a lock. Nothing of it need
 //! outlive a crash, since a node whose session is gone begins a new one.
@@ -21,10 +21,15 @@ pub const EVERYTHING: ObjectId = ObjectId(0);
 
 /// Sessions of a volume at a time. Later ones go on without leases.
 const MOST_SESSIONS: usize = 4096;
-/// Leases of a session at a time: more than a node takes.
-const MOST_LEASES: usize = 2048;
+/// The same of one node: it may have died and come back some times.
+const MOST_OF_NODE: usize = 8;
+/// Leases of a session at a time, and in what it says at once: more than a node takes.
+pub(crate) const MOST_LEASES: usize = 2048;
 /// The longest life of a session that says nothing.
-const MOST_LIFE: Duration = Duration::from_secs(60);
+const MOST_LIFE: Duration = Duration::from_secs(30);
+/// Who says something, and for so long not that it has seen what came, is as good as silent. A node says within its life of five
+/// seconds that it has seen all that it was told the last time: within two of them that it has seen what came.
+const MOST_BEHIND: Duration = Duration::from_secs(15);
 
 /// What a node says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +97,20 @@ struct Lease {
     event: LeaseEvent,
 }
 
+/// Where a session stays while there is more to see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Behind {
+    who: u64,
+    seen: u64,
+    since: Time,
+}
+
+impl Behind {
+    fn is_long(&self, now: Time) -> bool {
+        now.0.saturating_sub(self.since.0) > MOST_BEHIND.as_nanos() as i64
+    }
+}
+
 /// All sessions and leases of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Board {
@@ -101,16 +120,23 @@ pub struct Board {
     newest: u64,
     sessions: Vec<Session>,
     leases: Vec<Lease>,
+    /// Comes after the rest, where older versions do not look.
+    #[serde(skip)]
+    behind: Vec<Behind>,
 }
 
 impl Board {
     /// Reads one. What makes no sense is as good as none: all sessions begin anew.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
-        postcard::from_bytes(bytes).unwrap_or_default()
+        let Ok((mut board, rest)) = postcard::take_from_bytes::<Self>(bytes) else { return Self::default() };
+        board.behind = postcard::from_bytes(rest).unwrap_or_default();
+        board
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        super::code::encode(self)
+        let mut bytes = super::code::encode(self);
+        bytes.extend(super::code::encode(&self.behind));
+        bytes
     }
 
     /// Its places, for those who wait: of what all have to see, and of what was seen.
@@ -123,11 +149,20 @@ impl Board {
         self.sessions.len() > 1
     }
 
-    /// One says something and hears of the others. `None`: there are too many.
+    /// One says something and hears of the others. `None`: there are too many of them, or of what is said.
     pub fn exchange(&mut self, node: &NodeName, ask: &LeaseAsk, now: Time, head: Seq) -> Option<LeaseTold> {
+        if ask.take.len().max(ask.free.len()) > MOST_LEASES {
+            return None;
+        }
         let next = self.at + 1;
         let before = self.at;
-        let late = |session: &Session| session.ends <= now || (ask.ends && session.id == ask.session);
+        let stays: Vec<u64> = self.behind.iter().filter(|one| one.is_long(now)).map(|one| one.who).collect();
+        let late = |session: &Session| {
+            // What this one says now may be that it has seen more.
+            let stays =
+                stays.contains(&session.who) && (session.id != ask.session || ask.seen <= session.seen);
+            session.ends <= now || stays || (ask.ends && session.id == ask.session)
+        };
         let gone: Vec<u64> =
             self.sessions.iter().filter(|session| late(session)).map(|session| session.who).collect();
         if !gone.is_empty() {
@@ -142,6 +177,7 @@ impl Board {
         }
         if ask.ends {
             self.forget();
+            self.note_behind(now);
             return Some(LeaseTold { at: self.at, acks: self.acks, head, ..LeaseTold::default() });
         }
 
@@ -151,7 +187,7 @@ impl Board {
         let began = known.is_none();
         let mine = match known {
             Some(mine) => mine,
-            None if self.sessions.len() >= MOST_SESSIONS => return None,
+            None if self.sessions.len() >= MOST_SESSIONS || self.count(node) >= MOST_OF_NODE => return None,
             None => {
                 self.newest += 1;
                 self.at = next;
@@ -195,6 +231,7 @@ impl Board {
             }
         }
         self.forget();
+        self.note_behind(now);
 
         let others = || self.sessions.iter().filter(|session| session.who != who);
         let news = self.leases.iter().filter(|lease| lease.event.who != who && lease.at > seen);
@@ -208,6 +245,22 @@ impl Board {
             head,
             events: news.map(|lease| lease.event).collect(),
         })
+    }
+
+    fn count(&self, node: &NodeName) -> usize {
+        self.sessions.iter().filter(|session| session.node == *node).count()
+    }
+
+    /// Notes who has not seen all, and since when it has seen no more.
+    fn note_behind(&mut self, now: Time) {
+        let before = std::mem::take(&mut self.behind);
+        for session in self.sessions.iter().filter(|session| session.seen < self.at) {
+            let (who, seen) = (session.who, session.seen);
+            let same = before.iter().find(|one| (one.who, one.seen) == (who, seen));
+            // A clock that was set back must not give anybody more time.
+            let since = same.map_or(now, |one| one.since.min(now));
+            self.behind.push(Behind { who, seen, since });
+        }
     }
 
     /// Drops what everybody has seen the end of.

@@ -1,5 +1,7 @@
 //! What values of a change are allowed at all: what comes from a node is not trusted.
 
+use std::collections::BTreeMap;
+
 use crate::object::{Content, Kind, Layout, LinkName, Object, Piece};
 use crate::store::Mutation;
 
@@ -17,12 +19,34 @@ pub const XATTR_NAME_MAX: usize = 255;
 pub const XATTR_MAX: usize = 65_536;
 /// The same of one that is hidden.
 pub const STORED_XATTR_MAX: usize = XATTR_MAX + 40;
+/// All extended attributes of an object: bytes of names and values, and [`XATTR_BESIDES`] for each. Users of a machine give an object
+/// 1 MiB; machines that are off the network can do so together.
+pub const XATTRS_MAX: usize = 4 << 20;
+/// See [`XATTRS_MAX`].
+pub const XATTR_BESIDES: usize = 16;
+/// The changes of an item, in bytes as they are stored: an entry of the log goes through a gateway in one message of 32 MiB.
+pub const CHANGES_MAX: usize = 28 << 20;
 /// Extended attributes that an object may ever have had.
 pub const XATTRS_MOST: usize = 1024;
 /// Contents that are kept with the metadata: at most so many bytes.
 pub const INLINE_MAX: usize = 4096;
 /// Pieces that are kept with the metadata: at most so many.
 pub const PIECES_MAX: usize = 1024;
+
+/// Why an object has no more of them.
+pub(super) const XATTRS_TOO_LONG: &str = "the extended attributes of an object have 4 MiB together at most";
+
+/// What is wrong with the changes of an item together, whatever the store holds.
+pub(super) fn wrong_together(changes: &[Mutation]) -> Option<&'static str> {
+    let size = postcard::serialize_with_flavor(changes, postcard::ser_flavors::Size::default());
+    (size.unwrap_or(usize::MAX) > CHANGES_MAX).then_some("more changes at once than one message has room for")
+}
+
+/// Whether an object has more of extended attributes than it may.
+pub(super) fn are_too_long(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> bool {
+    let bytes = xattrs.iter().map(|(name, value)| name.len() + value.len() + XATTR_BESIDES);
+    bytes.sum::<usize>() > XATTRS_MAX
+}
 
 /// What is wrong with a change by itself, whatever the store holds.
 pub(super) fn wrong(change: &Mutation) -> Option<&'static str> {
@@ -55,6 +79,7 @@ fn wrong_object(object: &Object) -> Option<&'static str> {
     wrong_mode(object.mode)
         .or_else(|| wrong_content(&object.content))
         .or_else(|| object.xattrs.iter().find_map(|(name, value)| wrong_xattr(name, Some(value))))
+        .or_else(|| are_too_long(&object.xattrs).then_some(XATTRS_TOO_LONG))
 }
 
 fn wrong_mode(mode: u16) -> Option<&'static str> {

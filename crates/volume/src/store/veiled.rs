@@ -1,6 +1,7 @@
 //! A store that does not know what things are called.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::history::{History, PastLink, Version};
@@ -13,12 +14,17 @@ use crate::object::{ChunkId, LinkName, Stored, StoredLink, Time};
 pub struct VeiledStore {
     store: Arc<dyn MetaStore>,
     veil: Veil,
+    /// Whether all names were looked at for those that cannot be read.
+    is_known: AtomicBool,
 }
+
+/// Names that are looked at at once.
+const PAGE: usize = 1000;
 
 impl VeiledStore {
     /// Of one that keeps them hidden by this.
     pub fn new(store: Arc<dyn MetaStore>, veil: Veil) -> Self {
-        Self { store, veil }
+        Self { store, veil, is_known: AtomicBool::new(false) }
     }
 
     fn past(&self) -> Result<&dyn History, StoreError> {
@@ -26,21 +32,27 @@ impl VeiledStore {
         self.store.history().ok_or_else(none)
     }
 
-    fn each<T, U>(
-        &self,
-        all: Vec<T>,
-        show: impl Fn(&Veil, T) -> Result<U, StoreError>,
-    ) -> Result<Vec<U>, StoreError> {
+    fn each<T, U>(&self, all: Vec<T>, show: impl Fn(&Veil, T) -> U) -> Vec<U> {
         all.into_iter().map(|one| show(&self.veil, one)).collect()
+    }
+
+    /// Looks at all names there are, once: some that cannot be read were told to a process before this one.
+    fn know_names(&self) -> Result<(), StoreError> {
+        let mut from = Some(ObjectId(0)).filter(|_| !self.is_known.load(Ordering::Relaxed));
+        while let Some(at) = from {
+            from = self.scan(at, PAGE)?.next;
+        }
+        self.is_known.store(true, Ordering::Relaxed);
+        Ok(())
     }
 }
 
-fn stored(veil: &Veil, stored: Option<Stored>) -> Result<Option<Stored>, StoreError> {
-    stored.map(|stored| veil.show_stored(stored)).transpose()
+fn stored(veil: &Veil, stored: Option<Stored>) -> Option<Stored> {
+    stored.map(|stored| veil.show_stored(stored))
 }
 
-fn past_link(veil: &Veil, past: PastLink) -> Result<PastLink, StoreError> {
-    Ok(PastLink { link: veil.show_link(past.link)?, ..past })
+fn past_link(veil: &Veil, past: PastLink) -> PastLink {
+    PastLink { link: veil.show_link(past.link), ..past }
 }
 
 impl MetaStore for VeiledStore {
@@ -54,6 +66,9 @@ impl MetaStore for VeiledStore {
         token: u128,
         items: &[Item],
     ) -> Result<Vec<Result<Seq, Refused>>, StoreError> {
+        if items.iter().any(|item| self.veil.lacks_name(item)) {
+            self.know_names()?;
+        }
         let hidden: Vec<Item> = items.iter().map(|item| self.veil.hide_item(item)).collect();
         self.store.commit(node, token, &hidden)
     }
@@ -63,15 +78,15 @@ impl MetaStore for VeiledStore {
     }
 
     fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError> {
-        self.each(self.store.get(ids)?, stored)
+        Ok(self.each(self.store.get(ids)?, stored))
     }
 
     fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
-        self.veil.show_page(self.store.scan(from, most)?)
+        Ok(self.veil.show_page(self.store.scan(from, most)?))
     }
 
     fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
-        self.each(self.store.log_since(after, most)?, Veil::show_entry)
+        Ok(self.each(self.store.log_since(after, most)?, Veil::show_entry))
     }
 
     fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError> {
@@ -112,16 +127,16 @@ impl History for VeiledStore {
     }
 
     fn object_at(&self, id: ObjectId, at: Seq) -> Result<Option<Stored>, StoreError> {
-        stored(&self.veil, self.past()?.object_at(id, at)?)
+        Ok(stored(&self.veil, self.past()?.object_at(id, at)?))
     }
 
     fn objects_at(&self, ids: &[ObjectId], at: Seq) -> Result<Vec<Option<Stored>>, StoreError> {
-        self.each(self.past()?.objects_at(ids, at)?, stored)
+        Ok(self.each(self.past()?.objects_at(ids, at)?, stored))
     }
 
     fn link_at(&self, name: &LinkName, at: Seq) -> Result<Option<StoredLink>, StoreError> {
         let link = self.past()?.link_at(&self.veil.hide_name(name), at)?;
-        link.map(|link| self.veil.show_link(link)).transpose()
+        Ok(link.map(|link| self.veil.show_link(link)))
     }
 
     /// In the order of the names as the store knows them: one that is the same each time.
@@ -136,20 +151,20 @@ impl History for VeiledStore {
             b"" => Vec::new(),
             name => self.veil.hide_name(&LinkName { parent, name: name.to_vec() }).name,
         };
-        self.each(self.past()?.links_at(parent, at, &hidden, most)?, Veil::show_link)
+        Ok(self.each(self.past()?.links_at(parent, at, &hidden, most)?, Veil::show_link))
     }
 
     fn versions(&self, id: ObjectId) -> Result<Vec<Version>, StoreError> {
-        self.each(self.past()?.versions(id)?, |veil, version| {
-            Ok(Version { stored: veil.show_stored(version.stored)?, ..version })
-        })
+        let show =
+            |veil: &Veil, version: Version| Version { stored: veil.show_stored(version.stored), ..version };
+        Ok(self.each(self.past()?.versions(id)?, show))
     }
 
     fn past_of_name(&self, name: &LinkName) -> Result<Vec<PastLink>, StoreError> {
-        self.each(self.past()?.past_of_name(&self.veil.hide_name(name))?, past_link)
+        Ok(self.each(self.past()?.past_of_name(&self.veil.hide_name(name))?, past_link))
     }
 
     fn past_names(&self, ids: &[ObjectId]) -> Result<Vec<PastLink>, StoreError> {
-        self.each(self.past()?.past_names(ids)?, past_link)
+        Ok(self.each(self.past()?.past_names(ids)?, past_link))
     }
 }

@@ -10,5 +10,6 @@ mod site;
 mod step;
 
 pub use runner::{Progress, Rounds, Runner, Touch, Waker};
-pub use site::{Contents, Outbox, Site, SyncError};
+pub(crate) use site::refused;
+pub use site::{Contents, Mark, Outbox, Site, SyncError};
 pub use step::{Step, Synchroniser};

@@ -3,10 +3,10 @@
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::id::Seq;
-use crate::object::Object;
+use crate::id::{ObjectId, Seq};
+use crate::object::{ChunkId, Object, Time};
 use crate::plan::{At, Num, Plan, PlanError, Sent, Todo, Trees};
-use crate::store::{Item, StoreError};
+use crate::store::{Entry, Item, Place, Precondition, StoreError, code};
 
 /// Commits that are on their way. Kept by the replica until the log has told what became of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,9 +17,28 @@ pub struct Outbox {
     pub items: Vec<Item>,
     /// The last commit that was accepted, 0 if none was; `None`: there was no answer yet.
     pub answered: Option<Seq>,
+    /// When what it speaks of was begun to be looked for in the store of contents, and brought there: by the clock of the
+    /// replica. `None`: nobody knows.
+    pub begun: Option<Time>,
 }
 
 impl Outbox {
+    /// As [`encode`](Self::encode) gave it, or an older version, which kept no time.
+    ///
+    /// # Errors
+    /// Where it is neither.
+    pub fn decode(bytes: &[u8]) -> Result<Self, postcard::Error> {
+        postcard::from_bytes(bytes).or_else(|_| {
+            let (token, items, answered) = postcard::from_bytes(bytes)?;
+            Ok(Self { token, items, answered, begun: None })
+        })
+    }
+
+    /// As a replica keeps it. The time comes last: older versions read what is before it.
+    pub fn encode(&self) -> Vec<u8> {
+        code::encode(self)
+    }
+
     /// Those that the store may have and of which the log was not read, up to this place of it. What was accepted of a batch is
     /// one behind the other in the log.
     pub fn unread(mut self, cursor: Seq) -> Vec<Item> {
@@ -28,6 +47,31 @@ impl Outbox {
             self.items.drain(..self.items.len().saturating_sub(unread));
         }
         self.items
+    }
+}
+
+/// What no store accepts, since no object has this id: but that it knows these chunks from then on.
+pub(crate) fn refused(chunks: Vec<(ChunkId, Place)>) -> Item {
+    Item { when: vec![Precondition::Exists(ObjectId(0))], change: Vec::new(), chunks }
+}
+
+/// The last entry of the log that was read, by which a store that is not the same any more is told from the one that it was
+/// read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// Its place.
+    pub seq: Seq,
+    /// Of all that it says.
+    pub digest: [u8; 8],
+}
+
+impl Mark {
+    /// Of an entry.
+    pub fn of(entry: &Entry) -> Self {
+        let hash = blake3::hash(&code::encode(entry));
+        let mut digest = [0; 8];
+        digest.copy_from_slice(&hash.as_bytes()[..8]);
+        Self { seq: entry.seq, digest }
     }
 }
 
@@ -40,6 +84,13 @@ pub enum SyncError {
     /// There is no plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// The store went back to what it was once, or is another one. To follow it from here would skip what others commit, and
+    /// to read its whole tree would remove here what it lost.
+    #[error(
+        "the store is older than this machine knows it: commit {0}, which was read from it, is not in it any more. Put back a \
+         newer copy of it; or save what it lacks from here, and begin anew with an empty replica"
+    )]
+    WentBack(Seq),
     /// The replica cannot be read or written.
     #[error("the replica: {0}")]
     Replica(#[from] Errno),
@@ -50,11 +101,26 @@ pub type Contents = (Num, Option<(u64, Sent)>);
 
 /// A replica, as synchronisation sees it.
 pub trait Site {
+    /// The time.
+    fn now(&self) -> Time;
+
     /// Up to where the log was read.
     ///
     /// # Errors
     /// Those of reading.
     fn cursor(&self) -> Result<Seq, Errno>;
+
+    /// What was kept by [`set_mark`](Self::set_mark).
+    ///
+    /// # Errors
+    /// Those of reading.
+    fn mark(&self) -> Result<Option<Mark>, Errno>;
+
+    /// Keeps the last entry of the log that was read.
+    ///
+    /// # Errors
+    /// Those of writing.
+    fn set_mark(&self, mark: Mark) -> Result<(), Errno>;
 
     /// Reads while nothing changes.
     ///
@@ -69,13 +135,16 @@ pub trait Site {
     /// Those of the closure, and of writing. Then nothing is changed.
     fn change(&self, cursor: Option<Seq>, plan: &mut Plan<'_>) -> Result<(), PlanError>;
 
-    /// The same with several plans, each for a place in the log, one after the other: together in one transaction, or as
-    /// many of the first as went well.
+    /// The same with several plans, each for an entry of the log, one after the other: together in one transaction, or as
+    /// many of the first as went well. With the [mark](Self::mark).
     ///
     /// # Errors
     /// Those of [`change`](Self::change).
-    fn change_each(&self, plans: &mut [(Seq, Box<Plan<'_>>)]) -> Result<(), PlanError> {
-        plans.iter_mut().try_for_each(|(cursor, plan)| self.change(Some(*cursor), plan))
+    fn change_each(&self, plans: &mut [(Mark, Box<Plan<'_>>)]) -> Result<(), PlanError> {
+        plans.iter_mut().try_for_each(|(mark, plan)| {
+            self.change(Some(mark.seq), plan)?;
+            Ok(self.set_mark(*mark)?)
+        })
     }
 
     /// What may differ from what was agreed on, in the order of the changes: after a place in that order, about so many.
@@ -85,7 +154,7 @@ pub trait Site {
     /// Those of reading.
     fn todo(&self, after: i64, most: usize) -> Result<(Todo, Option<i64>), Errno>;
 
-    /// Brings what files hold into the store of contents. `None`: it cannot go now. With its
+    /// Brings what files hold into the store of contents, for some hours at most. `None`: it cannot go now. With its
     /// [`version`](Trees::version) when it was read.
     ///
     /// # Errors

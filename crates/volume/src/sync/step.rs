@@ -3,16 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::fail::{Point, point};
 use crate::id::{NodeName, ObjectId, Seq};
-use crate::object::Object;
+use crate::keep::GRACE;
+use crate::object::{Object, Time};
 use crate::plan::{
     Changes, Fresh, Num, Plan, PlanError, Planned, Sent, Todo, Trees, begin, follow, one, push, resync,
 };
-use crate::store::{Item, MetaStore, StoreError};
+use crate::store::{Entry, Item, MetaStore, StoreError};
 use crate::sync::resync::snapshot;
-use crate::sync::{Outbox, Site, SyncError};
+use crate::sync::site::refused;
+use crate::sync::{Mark, Outbox, Site, SyncError};
 
 /// Entries that are read together.
 const ENTRIES: usize = 1024;
@@ -24,6 +27,16 @@ const TOGETHER: usize = 64;
 /// not spoken of would be brought there again.
 const LOOK: usize = 1024;
 const ITEMS: usize = LOOK;
+
+/// Contents that were sent, or that the store had, so long ago may be taken to be there: as long again is left until they are
+/// freed.
+const FRESH: Duration = Duration::from_secs(GRACE.as_secs() / 2);
+
+/// After so long no more contents are sent before what is there is committed.
+const SENDING: Duration = Duration::from_secs(GRACE.as_secs() / 24);
+
+/// A clock may have been set back so far.
+const SET_BACK: Duration = Duration::from_secs(300);
 
 /// What a round did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -87,7 +100,7 @@ impl<S: Site> Synchroniser<S> {
     pub fn step(&mut self) -> Result<Step, SyncError> {
         let mut step = Step::default();
         // Whose changes are not taken hears of those of others all the same.
-        step.denied = denied(self.deliver(&mut step))?;
+        step.denied = denied(self.resume(&mut step))?;
         self.receive(&mut step)?;
         if !step.more && step.denied.is_none() {
             step.denied = denied(self.give(&mut step))?;
@@ -106,14 +119,45 @@ impl<S: Site> Synchroniser<S> {
         Ok(())
     }
 
+    /// Goes on with what an earlier round did not come to an end with.
+    fn resume(&mut self, step: &mut Step) -> Result<(), SyncError> {
+        let Some(outbox) = self.site.outbox()?.filter(|outbox| outbox.answered.is_none()) else {
+            return Ok(());
+        };
+        // It was made for the store that was read, and for no other.
+        match self.entries(self.site.cursor()?, 0) {
+            Err(SyncError::Store(StoreError::Forgotten(_))) => {}
+            checked => drop(checked?),
+        }
+        if !self.is_fresh(outbox.begun) {
+            // Whether it is in the store may be told by the log alone: of many batches the store remembers the last.
+            while !self.receive(step)? {}
+        }
+        self.deliver(step)
+    }
+
+    /// Whether contents of which a plan that was begun then speaks are in the store for sure.
+    fn is_fresh(&self, begun: Option<Time>) -> bool {
+        let now = i128::from(self.site.now().0);
+        let age = begun.map(|begun| now - i128::from(begun.0));
+        age.is_some_and(|age| -(SET_BACK.as_nanos() as i128) <= age && age <= FRESH.as_nanos() as i128)
+    }
+
     /// Sends what is under way, perhaps not for the first time.
+    ///
+    /// What has been so for too long speaks of contents that may be gone. In its place goes as much that is refused: where the
+    /// store has the batch, it answers as it did then; where it does not, it never takes it from now on. What was not taken
+    /// is planned anew.
     fn deliver(&mut self, step: &mut Step) -> Result<(), SyncError> {
         let Some(mut outbox) = self.site.outbox()? else { return Ok(()) };
         if outbox.answered.is_some() {
             return Ok(());
         }
         point(Point::OutboxKept)?;
-        let answers = self.store.commit(&self.node, outbox.token, &outbox.items)?;
+        let is_fresh = self.is_fresh(outbox.begun);
+        let instead = if is_fresh { Vec::new() } else { vec![refused(Vec::new()); outbox.items.len()] };
+        let items = if is_fresh { &outbox.items } else { &instead };
+        let answers = self.store.commit(&self.node, outbox.token, items)?;
         point(Point::OutboxAnswered)?;
         let accepted = answers.iter().filter_map(|answer| answer.as_ref().ok());
         outbox.answered = Some(accepted.copied().max().unwrap_or_default());
@@ -129,28 +173,61 @@ impl<S: Site> Synchroniser<S> {
         let mut answers = answers.iter();
         outbox.items.retain(|_| answers.next().is_some_and(Result::is_ok));
         self.stuck = match step.sent {
-            0 => Some(self.site.cursor()?),
+            0 if is_fresh => Some(self.site.cursor()?),
             _ => None,
         };
         self.site.set_outbox(Some(&outbox))?;
         Ok(())
     }
 
-    /// Follows the log to its end, or for a while.
-    fn receive(&mut self, step: &mut Step) -> Result<(), SyncError> {
+    /// What the log has after the last entry that was read, which is read along: a store that does not have it went back.
+    ///
+    /// Then nothing goes on. What this node agreed on with the store that was, and is not in this one, would else come in as
+    /// deleted by others; and what others commit up to this node's place in the log would never come in.
+    fn entries(&self, cursor: Seq, most: usize) -> Result<Vec<Entry>, SyncError> {
+        if cursor == Seq(0) {
+            return Ok(self.store.log_since(cursor, most)?);
+        }
+        let mut entries = match self.store.log_since(Seq(cursor.0 - 1), most.saturating_add(1)) {
+            // It may begin just behind that one.
+            Err(StoreError::Forgotten(_)) => {
+                let entries = self.store.log_since(cursor, most)?;
+                if entries.is_empty() && self.store.head()? < cursor {
+                    return Err(SyncError::WentBack(cursor));
+                }
+                return Ok(entries);
+            }
+            entries => entries?.into_iter(),
+        };
+        let last = entries.next().filter(|entry| entry.seq == cursor);
+        let found = Mark::of(&last.ok_or(SyncError::WentBack(cursor))?);
+        // None after the whole tree was read, or of an older version.
+        match self.site.mark()?.filter(|mark| mark.seq == cursor) {
+            Some(mark) if mark != found => return Err(SyncError::WentBack(cursor)),
+            Some(_) => {}
+            None => self.site.set_mark(found)?,
+        }
+        Ok(entries.collect())
+    }
+
+    /// Follows the log to its end, or for a while: whether that was all.
+    fn receive(&mut self, step: &mut Step) -> Result<bool, SyncError> {
         let mut outbox = self.site.outbox()?;
         let mut cursor = self.site.cursor()?;
         if cursor == Seq(0) {
             self.begin()?;
         }
-        let entries = match self.store.log_since(cursor, ENTRIES) {
-            Err(StoreError::Forgotten(_)) => return self.resync(step),
+        let entries = match self.entries(cursor, ENTRIES) {
+            Err(SyncError::Store(StoreError::Forgotten(_))) => {
+                self.resync(step)?;
+                return Ok(false);
+            }
             entries => entries?,
         };
         point(Point::LogRead)?;
         step.more = entries.len() == ENTRIES;
         for part in entries.chunks(TOGETHER) {
-            let mut plans: Vec<(Seq, Box<Plan<'_>>)> = Vec::with_capacity(part.len());
+            let mut plans: Vec<(Mark, Box<Plan<'_>>)> = Vec::with_capacity(part.len());
             for entry in part {
                 if entry.seq != Seq(cursor.0 + 1) {
                     return Err(PlanError::Log(format!("commit {} follows {cursor}", entry.seq)).into());
@@ -160,7 +237,7 @@ impl<S: Site> Synchroniser<S> {
                     .is_some_and(|outbox| outbox.items.iter().any(|item| item.change == entry.change));
                 let own = sent && entry.node == self.node;
                 let plan = move |trees: &dyn Trees, fresh: &mut dyn Fresh| follow(trees, fresh, entry, own);
-                plans.push((entry.seq, Box::new(plan)));
+                plans.push((Mark::of(entry), Box::new(plan)));
                 cursor = entry.seq;
                 step.received += usize::from(!own);
             }
@@ -172,7 +249,7 @@ impl<S: Site> Synchroniser<S> {
             self.site.set_outbox(None)?;
         }
         step.more |= outbox.is_some() && step.denied.is_none();
-        Ok(())
+        Ok(entries.is_empty())
     }
 
     /// The log does not tell any more what happened since: the whole tree does.
@@ -224,7 +301,8 @@ impl<S: Site> Synchroniser<S> {
         while let Some(place) = after {
             let (todo, next) = self.site.todo(place, if together { usize::MAX } else { LOOK })?;
             after = next;
-            let (mut items, held) = self.plan(&todo)?;
+            let begun = self.site.now();
+            let (mut items, held) = self.plan(&todo, begun)?;
             step.held += held;
             if items.is_empty() {
                 continue;
@@ -236,9 +314,12 @@ impl<S: Site> Synchroniser<S> {
             if self.keeps.load(Ordering::SeqCst) {
                 return Ok(());
             }
-            let outbox = Outbox { token: (self.token)(), items, answered: None };
-            self.site.set_outbox(Some(&outbox))?;
             step.more = true;
+            // A machine that was asleep while it sent begins anew.
+            if self.is_fresh(Some(begun)) {
+                let outbox = Outbox { token: (self.token)(), items, answered: None, begun: Some(begun) };
+                self.site.set_outbox(Some(&outbox))?;
+            }
             return Ok(());
         }
         Ok(())
@@ -260,7 +341,7 @@ impl<S: Site> Synchroniser<S> {
     }
 
     /// Contents are sent while nothing is locked, so the plan is made again once they are there.
-    fn plan(&mut self, todo: &Todo) -> Result<(Vec<Item>, usize), SyncError> {
+    fn plan(&mut self, todo: &Todo, begun: Time) -> Result<(Vec<Item>, usize), SyncError> {
         let mut contents: BTreeMap<Num, Option<(u64, Sent)>> = BTreeMap::new();
         loop {
             let mut wanted: BTreeMap<Num, Object> = BTreeMap::new();
@@ -290,6 +371,11 @@ impl<S: Site> Synchroniser<S> {
             // Whole packs would go there to be refused.
             if let Some(reason) = self.store.only_reads() {
                 return Err(StoreError::Denied(reason).into());
+            }
+            let sent_for = self.site.now().0.saturating_sub(begun.0);
+            if i128::from(sent_for) > SENDING.as_nanos() as i128 {
+                contents.extend(wanted.into_keys().map(|num| (num, None)));
+                continue;
             }
             contents.extend(self.site.send(wanted.into_iter().collect())?);
         }

@@ -159,6 +159,19 @@ pub fn name_in<'a>(dir: &str, path: &'a str) -> Option<&'a str> {
     (!name.starts_with(['.', '#']) && !name.contains('/')).then_some(name)
 }
 
+/// Whether a tree can have so many files, of which these are the paths: before they are read.
+///
+/// # Errors
+/// It cannot.
+pub fn check_count<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Result<(), ConfigError> {
+    for (dir, most) in [("volumes", MOST_VOLUMES), ("nodes", MOST_NODES)] {
+        if paths.clone().filter(|path| name_in(dir, path).is_some()).count() > most {
+            return Err(complain(dir, format_args!("a tree has at most {most} {dir}")));
+        }
+    }
+    Ok(())
+}
+
 impl Tree {
     /// Reads all files.
     ///
@@ -166,6 +179,7 @@ impl Tree {
     /// The first that makes no sense: by itself, or beside the others.
     pub fn parse(files: &Files) -> Result<Self, ConfigError> {
         let mut tree = Self::default();
+        check_count(files.keys().map(String::as_str))?;
         for (path, text) in files {
             let bad_name = |why: crate::id::BadName| complain(path, why);
             if path == "users.toml" {
@@ -176,12 +190,6 @@ impl Tree {
             } else if let Some(name) = name_in("volumes", path) {
                 tree.volumes.insert(name.parse().map_err(bad_name)?, file::parse(path, text)?);
             }
-        }
-        if tree.volumes.len() > MOST_VOLUMES {
-            return Err(complain("volumes", format_args!("a tree has at most {MOST_VOLUMES} volumes")));
-        }
-        if tree.nodes.len() > MOST_NODES {
-            return Err(complain("nodes", format_args!("a tree has at most {MOST_NODES} nodes")));
         }
         tree.check()?;
         Ok(tree)

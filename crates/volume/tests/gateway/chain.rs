@@ -4,14 +4,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use object_store::ObjectStore as _;
-use object_store::path::Path as Key;
 use shunt_volume::gateway::{Credentials, Role};
 use shunt_volume::id::{ObjectId, Seq};
 use shunt_volume::store::address::{self, MetaAddress};
 use shunt_volume::store::{LeaseAsk, MetaStore as _, StoreError};
 use tempfile::TempDir;
 
-use crate::{MINUTE, Served, make, name, put, volume};
+use crate::{MINUTE, Served, make, name, pack, put, volume};
 
 /// A place with the credentials of a node of a gateway.
 fn place_of(served: &Served, role: Role, node: &str) -> (TempDir, PathBuf) {
@@ -44,7 +43,7 @@ fn nodes_are_who_they_are_however_far_away() {
     let denied = lamp.commit(&name("lamp"), 3, &[make(4, b"c")]).unwrap_err();
     assert!(matches!(&denied, StoreError::Denied(why) if why.contains("lamp may read")), "{denied}");
 
-    let key = Key::from("packs/1");
+    let key = pack(1);
     branch.runtime.block_on(async {
         put(&write, &key, b"bytes").await.unwrap();
         put(&read, &key, b"bytes").await.unwrap_err();

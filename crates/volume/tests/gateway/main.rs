@@ -19,7 +19,7 @@ use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq, VolumeName};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
 use shunt_volume::replica::{New, Options as ReplicaOptions, ROOT, Replica, ReplicaSite};
 use shunt_volume::store::address::{self, MetaAddress, Options, Volume};
-use shunt_volume::store::{Item, MetaStore as _, Mutation, Precondition, Refused, StoreError};
+use shunt_volume::store::{Item, LeaseAsk, MetaStore as _, Mutation, Precondition, Refused, StoreError};
 use shunt_volume::sync::Synchroniser;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -56,6 +56,11 @@ fn make(id: u128, name: &[u8]) -> Item {
         change: vec![Mutation::Make(object(id, Kind::Regular)), Mutation::Link(at, ObjectId(id))],
         chunks: Vec::new(),
     }
+}
+
+/// The key of a pack.
+fn pack(number: u128) -> Key {
+    Key::from(format!("packs/{:02x}/{number:032x}", number >> 120))
 }
 
 async fn put(blobs: &Blobs, key: &Key, bytes: &[u8]) -> object_store::Result<()> {
@@ -274,7 +279,7 @@ fn roles_are_kept() {
     let served = Served::new();
     let (reader, read) = served.client(Role::Read, "reader");
     let (writer, write) = served.client(Role::Write, "writer");
-    let key = Key::from("packs/1");
+    let key = pack(1);
     let denied = reader.commit(&name("reader"), 1, &[make(2, b"a")]).unwrap_err();
     assert!(matches!(&denied, StoreError::Denied(why) if why.contains("reader may read")), "{denied}");
     served.runtime.block_on(async {
@@ -337,7 +342,7 @@ fn certificates_of_others_are_worth_nothing() {
 fn contents_come_and_go() {
     let served = Served::new();
     let (_client, blobs) = served.client(Role::Admin, "desk");
-    let key = Key::from("packs/0/x");
+    let key = pack(0);
     let bytes: Vec<u8> = (0..3_000_000u32).map(|at| (at / 7) as u8).collect();
     served.runtime.block_on(async {
         put(&blobs, &key, &bytes).await.unwrap();
@@ -349,19 +354,106 @@ fn contents_come_and_go() {
         let tail = GetOptions { range: Some(GetRange::Suffix(5)), ..GetOptions::default() };
         assert_eq!(blobs.get_opts(&key, tail).await.unwrap().bytes().await.unwrap(), bytes[2_999_995..]);
         assert_eq!(blobs.head(&key).await.unwrap().size, 3_000_000);
-        let none = blobs.get(&Key::from("none")).await.unwrap_err();
+        let none = blobs.get(&pack(2)).await.unwrap_err();
         assert!(matches!(none, object_store::Error::NotFound { .. }), "{none}");
         // More than one answer lists.
         for at in 0..1100 {
-            put(&blobs, &Key::from(format!("many/{at:04}")), &[at as u8]).await.unwrap();
+            put(&blobs, &pack(0xff << 120 | at), &[at as u8]).await.unwrap();
         }
-        let many: Vec<_> = blobs.list(Some(&Key::from("many"))).try_collect().await.unwrap();
+        let many: Vec<_> = blobs.list(Some(&Key::from("packs/ff"))).try_collect().await.unwrap();
         let keys: Vec<String> = many.iter().map(|meta| meta.location.to_string()).collect();
-        let wanted: Vec<String> = (0..1100).map(|at| format!("many/{at:04}")).collect();
+        let wanted: Vec<String> = (0..1100).map(|at| pack(0xff << 120 | at).to_string()).collect();
         assert_eq!(keys, wanted);
         blobs.delete(&key).await.unwrap();
         blobs.head(&key).await.unwrap_err();
     });
+}
+
+#[test]
+fn nothing_but_contents_is_reached_by_its_key() {
+    let served = Served::new();
+    let (_client, blobs) = served.client(Role::Admin, "desk");
+    let objects = served.volume.content.blobs().objects();
+    served.runtime.block_on(async {
+        let long = format!("packs/00/{:033x}", 1);
+        let upper = format!("packs/00/{:032X}", u128::MAX);
+        let others = ["secret", "packs", "packs/00", "packs/0/x", "probe/x", "other/00/x", &long, &upper]
+            .map(Key::from);
+        for key in &others[..] {
+            put(&blobs, key, b"bytes").await.unwrap_err();
+            assert!(objects.head(key).await.is_err(), "{key} was put");
+        }
+        let secret = &others[0];
+        objects.put(secret, "bytes".into()).await.unwrap();
+        for error in [blobs.get(secret).await.map(drop), blobs.head(secret).await.map(drop)] {
+            let error = error.unwrap_err();
+            assert!(matches!(error, object_store::Error::NotFound { .. }), "{error}");
+        }
+        let denied = blobs.delete(secret).await.unwrap_err();
+        assert!(matches!(denied, object_store::Error::PermissionDenied { .. }), "{denied}");
+        objects.head(secret).await.unwrap();
+        for prefix in [None, Some(Key::from("other")), Some(Key::from("packs2"))] {
+            blobs.list(prefix.as_ref()).try_collect::<Vec<_>>().await.unwrap_err();
+        }
+        for key in [pack(7), Key::from(format!("probe/{:032x}", 7))] {
+            put(&blobs, &key, b"bytes").await.unwrap();
+            let below = Key::from_iter(key.parts().next());
+            let found: Vec<_> = blobs.list(Some(&below)).try_collect().await.unwrap();
+            assert_eq!(found.len(), 1);
+            blobs.delete(&key).await.unwrap();
+        }
+    });
+}
+
+/// Two bytes that stand for a hundred in memory.
+#[test]
+fn a_message_does_not_take_more_memory_than_it_is_worth() {
+    let served = Served::new();
+    let (client, _) = served.client(Role::Write, "desk");
+    let item = Item { when: vec![Precondition::Exists(ObjectId::ROOT); 1 << 20], ..Item::default() };
+    let refused = client.commit(&name("desk"), 1, &[item]).unwrap_err();
+    assert!(refused.to_string().contains("too many parts"), "{refused}");
+    let refused = client.commit(&name("desk"), 2, &vec![make(2, b"a"); 8193]).unwrap_err();
+    assert!(refused.to_string().contains("more than 8192"), "{refused}");
+    assert_eq!(client.head().unwrap(), Seq(0));
+    // What a node sends at most.
+    let items: Vec<_> = (0..1024).map(|n| make(n + 2, n.to_string().as_bytes())).collect();
+    assert!(client.commit(&name("desk"), 3, &items).unwrap().iter().all(Result::is_ok));
+}
+
+#[test]
+fn an_answer_that_is_too_long_is_refused_and_not_made() {
+    let served = Served::new();
+    let (client, _) = served.client(Role::Write, "desk");
+    let mut large = make(2, b"a");
+    large.change.push(Mutation::SetXattr(ObjectId(2), b"user.large".to_vec(), Some(vec![b'x'; 65_536])));
+    client.commit(&name("desk"), 1, &[large]).unwrap()[0].clone().unwrap();
+    let ids = [ObjectId(2), ObjectId(9), ObjectId(2)];
+    let found = client.get(&ids).unwrap();
+    assert_eq!(found, served.volume.meta.get(&ids).unwrap());
+    assert!(found[0].is_some() && found[1].is_none());
+    let history = client.history().unwrap();
+    assert_eq!(history.objects_at(&ids, Seq(1)).unwrap(), found);
+    let repeated = vec![ObjectId(2); 8192];
+    for refused in [client.get(&repeated), history.objects_at(&repeated, Seq(1))] {
+        let refused = refused.unwrap_err();
+        assert!(matches!(&refused, StoreError::Damaged(why) if why.contains("ask for less")), "{refused}");
+    }
+}
+
+#[test]
+fn no_more_leases_are_taken_in_a_message_than_a_node_has() {
+    let served = Served::new();
+    let (client, _) = served.client(Role::Write, "desk");
+    let ask = |count| LeaseAsk {
+        session: 1,
+        life: 5000,
+        take: (0..count).map(|lease| (lease, ObjectId(2))).collect(),
+        ..LeaseAsk::default()
+    };
+    client.lease(&name("desk"), &ask(2048)).unwrap();
+    let denied = client.lease(&name("desk"), &ask(2049)).unwrap_err();
+    assert!(matches!(&denied, StoreError::Denied(why) if why.contains("2048 leases")), "{denied}");
 }
 
 #[test]

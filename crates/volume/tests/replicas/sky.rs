@@ -17,6 +17,7 @@ pub enum Way {
     Open,
     Cut,
     /// For one question.
+    #[allow(dead_code, reason = "one of those who share this file has no use for it")]
     CutOnce,
     /// What is sent arrives, and nobody is told.
     Silent,

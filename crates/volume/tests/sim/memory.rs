@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::io::Errno;
 use shunt_volume::id::{NodeName, ObjectId, Seq};
-use shunt_volume::object::{Object, Stored};
+use shunt_volume::object::{Object, Stored, Time};
 use shunt_volume::plan::{At, Changes, Conflict, Fresh, Num, Plan, PlanError, ROOT, Todo, Tree, Trees};
-use shunt_volume::sync::{Contents, Outbox, Site, SyncError};
+use shunt_volume::sync::{Contents, Mark, Outbox, Site, SyncError};
 
 #[derive(Debug, Clone, Default)]
 pub struct State {
@@ -18,6 +18,7 @@ pub struct State {
     pub base_links: BTreeMap<At, (Num, Seq)>,
     pub conflicts: BTreeMap<At, Conflict>,
     pub cursor: Seq,
+    pub mark: Option<Mark>,
     pub next: Num,
     pub versions: BTreeMap<Num, u64>,
     pub outbox: Option<Outbox>,
@@ -210,6 +211,19 @@ impl State {
 }
 
 impl Site for &Memory {
+    fn now(&self) -> Time {
+        Time(0)
+    }
+
+    fn mark(&self) -> Result<Option<Mark>, Errno> {
+        Ok(self.now.borrow().mark)
+    }
+
+    fn set_mark(&self, mark: Mark) -> Result<(), Errno> {
+        self.now.borrow_mut().mark = Some(mark);
+        Ok(())
+    }
+
     fn cursor(&self) -> Result<Seq, Errno> {
         Ok(self.now.borrow().cursor)
     }

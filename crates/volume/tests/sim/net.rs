@@ -92,10 +92,14 @@ impl MetaStore for Net {
     }
 
     fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
+        // Only whether the store is still the same.
+        if most == 1 {
+            return self.store.log_since(after, most);
+        }
         match self.fails() {
             Some(0 | 1) => lost(),
-            // Only the beginning is seen.
-            Some(_) => self.store.log_since(after, most.min(2)),
+            // Only the beginning is seen, after what is known.
+            Some(_) => self.store.log_since(after, most.min(3)),
             None => self.store.log_since(after, most),
         }
     }

@@ -127,6 +127,7 @@ macro_rules! engines {
             sets_each_field_by_itself
             answers_a_token_once
             refuses_values_that_make_no_sense
+            refuses_what_no_message_has_room_for
             scans_in_pages
             knows_places
             lets_committers_meet

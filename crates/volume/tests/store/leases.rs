@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use shunt_volume::id::Seq;
-use shunt_volume::object::Kind;
+use shunt_volume::object::{Kind, Time};
 use shunt_volume::store::keep::Keeper;
+use shunt_volume::store::lease::Board;
 use shunt_volume::store::{LeaseAsk, LeaseEvent, LeaseTold};
 
 use crate::build::*;
@@ -110,4 +111,58 @@ pub fn wakes_who_waits_for_leases(store: &Store) {
     say(store, &ask(2, told.at));
     assert!(waits.join().unwrap());
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+/// What is said to a board at a time in seconds.
+fn at_time(board: &mut Board, node: &str, ask: &LeaseAsk, seconds: i64) -> Option<LeaseTold> {
+    board.exchange(&crate::build::node(node), ask, Time(seconds * 1_000_000_000), Seq(0))
+}
+
+#[test]
+fn who_sees_nothing_is_in_nobodys_way_for_long() {
+    let mut board = Board::default();
+    let one = at_time(&mut board, "one", &ask(1, 0), 0).unwrap();
+    let idle = at_time(&mut board, "idle", &ask(2, 0), 0).unwrap();
+    let slow = at_time(&mut board, "slow", &ask(3, 0), 0).unwrap();
+    at_time(&mut board, "idle", &ask(2, slow.at), 1).unwrap();
+    let (mut seen, mut slow_seen, mut ended) = (one.at, slow.at, None);
+    assert!(idle.began && slow.began);
+    for second in 2..60 {
+        let take = vec![(second as u64, id(5))];
+        let told = at_time(&mut board, "one", &LeaseAsk { take, ..ask(1, seen) }, second).unwrap();
+        assert!(!told.began, "it sees all");
+        seen = told.at;
+        let idle = at_time(&mut board, "idle", &ask(2, slow.at), second).unwrap();
+        ended = ended.or(idle.began.then_some(second));
+        if second % 5 == 0 {
+            // What it was told five seconds before: it is slow.
+            let told = at_time(&mut board, "slow", &ask(3, slow_seen), second).unwrap();
+            assert!(!told.began, "after {second} s");
+            slow_seen = told.at;
+        }
+    }
+    assert!(ended.is_some_and(|ended| (12..20).contains(&ended)), "{ended:?}");
+    // Where nothing comes that could be seen, nobody is behind.
+    let mut board = Board::default();
+    let alone = at_time(&mut board, "one", &ask(1, 0), 0).unwrap();
+    for second in 1..60 {
+        assert!(!at_time(&mut board, "one", &ask(1, alone.at), second).unwrap().began);
+    }
+}
+
+#[test]
+fn a_node_has_few_sessions_and_none_lives_long_in_silence() {
+    let mut board = Board::default();
+    let long = |session| LeaseAsk { life: u32::MAX, ..ask(session, 0) };
+    for session in 0..8 {
+        at_time(&mut board, "one", &long(session), 0).unwrap();
+    }
+    assert_eq!(at_time(&mut board, "one", &long(8), 1), None);
+    assert_eq!(at_time(&mut board, "other", &long(9), 1).unwrap().company, 8);
+    let told = at_time(&mut board, "one", &long(8), 31).unwrap();
+    assert!(told.began && told.company <= 1, "{told:?}");
+    let many: Vec<_> = (0..2049).map(|lease| (lease, id(5))).collect();
+    assert_eq!(at_time(&mut board, "one", &LeaseAsk { take: many, ..ask(8, 0) }, 31), None);
+    let many = (0..2049).map(|lease| (lease, Seq(0))).collect();
+    assert_eq!(at_time(&mut board, "one", &LeaseAsk { free: many, ..ask(8, 0) }, 31), None);
 }

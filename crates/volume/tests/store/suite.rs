@@ -300,6 +300,31 @@ pub fn refuses_values_that_make_no_sense(store: &Store) {
     }
 }
 
+pub fn refuses_what_no_message_has_room_for(store: &Store) {
+    let xattr = |n: usize| Mutation::SetXattr(id(2), format!("user.{n}").into_bytes(), Some(vec![7; 65_536]));
+    let mut whole = make(2, Kind::Regular, ROOT, "f");
+    whole.change.extend((0..63).map(xattr));
+    done(&**store, whole);
+    let answer = refused(&**store, change([Mutation::SetMode(id(2), 0o600), xattr(63)]));
+    assert!(matches!(&answer, Refused::Invalid(1, why) if why.contains("4 MiB")), "{answer:?}");
+    // One takes the place of another.
+    done(&**store, change([Mutation::SetXattr(id(2), b"user.0".to_vec(), None), xattr(63)]));
+    let mut object = object(3, Kind::Regular);
+    object.xattrs = (0..64).map(|n| (format!("user.{n}").into_bytes(), vec![7; 65_536])).collect();
+    let answer = refused(&**store, change([Mutation::Make(object), Mutation::Link(at(ROOT, "g"), id(3))]));
+    assert!(matches!(&answer, Refused::Invalid(0, why) if why.contains("4 MiB")), "{answer:?}");
+    // Of many objects, more than a gateway's message holds.
+    let mut many = Item::default();
+    for n in 10..460 {
+        many.change.extend(make(n, Kind::Regular, ROOT, &format!("f{n}")).change);
+        many.change.push(Mutation::SetXattr(id(n), b"user.a".to_vec(), Some(vec![7; 65_536])));
+    }
+    let answer = refused(&**store, many.clone());
+    assert!(matches!(&answer, Refused::Invalid(0, why) if why.contains("one message")), "{answer:?}");
+    many.change.truncate(3 * 440);
+    done(&**store, many);
+}
+
 pub fn scans_in_pages(store: &Store) {
     let items: Vec<_> = (2..40).map(|n| make(n * 1000, Kind::Regular, ROOT, &format!("f{n}"))).collect();
     commit(&**store, &items);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
 use parking_lot::Mutex;
-use shunt_fuse::{Errno, LockArgs, LockKind, LockOwner, LockRange, LockType};
+use shunt_fuse::{Errno, FileHandle, LockArgs, LockKind, LockOwner, LockRange, LockType};
 use shunt_volume::lease::{Answer, Held, LIFE, Leases, Wait};
 
 use table::Table;
@@ -62,6 +62,18 @@ impl Drop for Asking<'_> {
     }
 }
 
+/// A claim that is asked for. Where nobody comes to take the answer, it is given back.
+struct Asked<'a>(&'a Leases, oneshot::Receiver<Answer>);
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.1.close();
+        if let Ok(Some(Answer::Held(held))) = self.1.try_recv() {
+            self.0.release(held);
+        }
+    }
+}
+
 impl Locks {
     pub(crate) fn new(leases: Arc<Leases>) -> Self {
         Self { leases, files: Mutex::default() }
@@ -102,8 +114,9 @@ impl Locks {
                     // Until the lock is set: a claim without one would be given back.
                     asking.get_or_insert(Asking(self, num));
                     let answer = self.leases.claim(num, exclusive).ok_or(Errno::NOLCK)?;
+                    let mut asked = Asked(&self.leases, answer);
                     // By then this machine is connected no more.
-                    let answer = match select(answer, Wait::pause(LIFE)).await {
+                    let answer = match select(&mut asked.1, Wait::pause(LIFE)).await {
                         Either::Left((answer, _)) => answer.map_err(|_| Errno::NOLCK)?,
                         Either::Right(_) => return Err(Errno::NOLCK),
                     };
@@ -160,6 +173,11 @@ impl Locks {
     /// A descriptor was closed: all of its owner's.
     pub(crate) fn end(&self, num: u64, kind: LockKind, owner: LockOwner) {
         self.change(num, |table| table.end(kind, owner));
+    }
+
+    /// An open file is no more: all that were set by it.
+    pub(crate) fn end_of(&self, num: u64, handle: FileHandle) {
+        self.change(num, |table| table.end_of(handle));
     }
 
     fn change(&self, num: u64, change: impl FnOnce(&mut Table)) {

@@ -1,6 +1,6 @@
 //! Locks of one file on this machine.
 
-use shunt_fuse::{LockArgs, LockKind, LockOwner, LockRange, LockType};
+use shunt_fuse::{FileHandle, LockArgs, LockKind, LockOwner, LockRange, LockType};
 
 /// Locks of a file. More than any program has; beyond, ENOLCK.
 const MOST: usize = 16_384;
@@ -10,6 +10,8 @@ struct Lock {
     kind: LockKind,
     owner: LockOwner,
     range: LockRange,
+    /// The open file that it was set by.
+    handle: FileHandle,
 }
 
 /// Who holds what.
@@ -54,7 +56,8 @@ impl Table {
             }
         }
         if args.range.kind != LockType::Unlock {
-            kept.push(Lock { kind: args.kind, owner: args.owner, range: args.range });
+            let LockArgs { kind, owner, range, handle, .. } = *args;
+            kept.push(Lock { kind, owner, range, handle });
         }
         self.0 = kept;
         true
@@ -65,6 +68,12 @@ impl Table {
         self.0.retain(|lock| lock.kind != kind || lock.owner != owner);
     }
 
+    /// Drops all that were set by an open file that is no more. A lock of an open file, not of a process, ends with it and
+    /// with nothing else; those of processes ended before.
+    pub(super) fn end_of(&mut self, handle: FileHandle) {
+        self.0.retain(|lock| lock.kind != LockKind::Posix || lock.handle != handle);
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -73,7 +82,6 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shunt_fuse::FileHandle;
 
     fn args(owner: u64, start: u64, end: u64, kind: LockType) -> LockArgs {
         LockArgs {

@@ -1,5 +1,6 @@
 //! `shunt volume serve`, `invite`, `join` and `nodes`.
 
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,8 @@ use crate::log;
 
 /// Between a token and a key.
 const KEY: char = '+';
+/// Bytes of a line with a token.
+const LONGEST: u64 = 16 << 10;
 
 /// A node, as JSON.
 #[derive(Serialize)]
@@ -114,13 +117,17 @@ pub fn invite(args: &InviteArgs) -> Result<()> {
 
 /// Makes this machine a node.
 pub fn take(args: &JoinArgs) -> Result<()> {
-    let (token, secret) = match args.token.rsplit_once(KEY) {
+    let text = match args.token.as_str() {
+        "-" => token_line(std::io::stdin().lock())?,
+        text => text.to_owned(),
+    };
+    let (token, secret) = match text.rsplit_once(KEY) {
         Some((token, secret)) => {
             let secret =
                 Secret::parse(secret).ok_or_else(|| usage("the key in the token was not copied whole"))?;
             (token, Some(secret))
         }
-        None => (&args.token[..], None),
+        None => (&text[..], None),
     };
     let token: Token = token.parse().map_err(usage)?;
     let node = args.node.clone().map_or_else(own_name, Ok)?;
@@ -149,6 +156,18 @@ pub fn take(args: &JoinArgs) -> Result<()> {
         "shunt: this machine is node {node} of volume {0}: `shunt volume mount {0} DIR`\n",
         token.volume
     ))
+}
+
+/// A token, or what is no line of that length.
+fn token_line(from: impl BufRead) -> Result<String> {
+    let mut line = String::new();
+    let read = from.take(LONGEST + 1).read_line(&mut line);
+    let length = read.map_err(|error| usage(format_args!("cannot read the token: {error}")))?;
+    match line.trim() {
+        "" => Err(usage("there is no token in the standard input")),
+        _ if length as u64 > LONGEST => Err(usage("the line in the standard input is too long for a token")),
+        token => Ok(token.to_owned()),
+    }
 }
 
 /// Looks after the nodes.
@@ -220,4 +239,22 @@ pub fn make_parent(file: &Path) -> Result<()> {
     let Some(parent) = file.parent() else { return Ok(()) };
     std::fs::create_dir_all(parent)
         .map_err(|error| failed(format_args!("cannot make {}: {error}", parent.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_a_line_of_the_input() {
+        assert_eq!(token_line(&b" shunt1.abc+key\r\nmore\n"[..]).unwrap(), "shunt1.abc+key");
+        assert_eq!(token_line(&b"shunt1.abc"[..]).unwrap(), "shunt1.abc");
+        let long = vec![b'a'; 1 << 20];
+        for (input, part) in
+            [(&b""[..], "no token"), (b"\n", "no token"), (&long, "too long"), (b"\xff\n", "cannot read")]
+        {
+            let failure = token_line(input).unwrap_err();
+            assert!(failure.message.contains(part), "{failure}");
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! Volumes that this machine has had before: they are mounted off the network too.
 
+use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -50,7 +52,7 @@ pub fn note(cache: &Path, described: &Described) -> Result<()> {
     }
     let write = || {
         let new = cache.join(format!("{FILE}.new"));
-        let mut out = std::fs::File::create(&new)?;
+        let mut out = File::options().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
         out.write_all(&bytes)?;
         out.sync_all()?;
         std::fs::rename(&new, &file)

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use shunt_mirror::IdMap;
-use shunt_volume::tree::People;
+use shunt_volume::tree::{NOBODY, People};
 use shunt_volumefs::Owners;
 
 use crate::args::{VolumeMountArgs, ids};
@@ -27,13 +27,19 @@ pub fn mapped(args: &VolumeMountArgs) -> Result<Option<Box<dyn Owners>>> {
     Ok(maps.then(|| Box::new(Mapped { users, groups }) as Box<dyn Owners>))
 }
 
+/// Whose number is somebody else's here is nobody: two never have one number, so neither gets at what is the other's.
+fn shown(map: &IdMap, stored: u32) -> u32 {
+    let shown = map.show(stored);
+    if map.store(shown) == stored { shown } else { NOBODY }
+}
+
 impl Owners for Mapped {
     fn shown_user(&self, stored: u32) -> u32 {
-        self.users.show(stored)
+        shown(&self.users, stored)
     }
 
     fn shown_group(&self, stored: u32) -> u32 {
-        self.groups.show(stored)
+        shown(&self.groups, stored)
     }
 
     fn stored_user(&self, shown: u32) -> u32 {
@@ -91,5 +97,20 @@ impl Owners for Table {
 
     fn stored_group(&self, shown: u32) -> u32 {
         self.of(|(_, groups)| groups.store(shown))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_of_the_volume_are_never_one_here() {
+        let mapped = Mapped { users: "1000:2000".parse().unwrap(), groups: "5:0,0:5".parse().unwrap() };
+        assert_eq!([1000, 2000, 7].map(|stored| mapped.shown_user(stored)), [2000, NOBODY, 7]);
+        assert_eq!([2000, 7].map(|shown| mapped.stored_user(shown)), [1000, 7]);
+        // 1000 here is nobody of the volume: it comes back as another.
+        assert_ne!(mapped.shown_user(mapped.stored_user(1000)), 1000);
+        assert_eq!([5, 0].map(|stored| mapped.shown_group(stored)), [0, 5]);
     }
 }

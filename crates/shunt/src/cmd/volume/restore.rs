@@ -1,10 +1,13 @@
 //! `shunt volume restore`: what was is copied out of the past.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, Metadata, Permissions};
+use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, lchown, symlink};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, lchown,
+    symlink,
+};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
@@ -46,12 +49,16 @@ fn source(path: &Path) -> Result<(PathBuf, PathBuf)> {
     Ok((path.with_file_name(then), path.to_owned()))
 }
 
+/// Set-user-ID and set-group-ID.
+const AS_OWNER: u32 = 0o6000;
+
 /// Files take the place of what is there at once, or not at all; directories are filled, and what else is in them stays.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let then = fs::symlink_metadata(from)?;
     let kind = then.file_type();
     if kind.is_dir() {
-        match fs::create_dir(to) {
+        // Who may look into it is set once all is in it.
+        match DirBuilder::new().mode(0o700).create(to) {
             Err(error)
                 if error.kind() == io::ErrorKind::AlreadyExists && fs::symlink_metadata(to)?.is_dir() => {}
             made => made?,
@@ -67,7 +74,8 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         if kind.is_symlink() {
             symlink(fs::read_link(from)?, &new)?;
         } else if kind.is_file() {
-            io::copy(&mut File::open(from)?, &mut File::create_new(&new)?)?;
+            let mut new = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
+            io::copy(&mut File::open(from)?, &mut new)?;
         } else {
             let kind = if kind.is_fifo() {
                 FileType::Fifo
@@ -95,13 +103,13 @@ fn new_name() -> OsString {
 
 /// Gives it the attributes that it had. Another user's are given by root only.
 fn dress(from: &Path, to: &Path, then: &Metadata) -> io::Result<()> {
-    match lchown(to, Some(then.uid()), Some(then.gid())) {
-        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
-        _ => {}
-    }
+    let is_owned = match lchown(to, Some(then.uid()), Some(then.gid())) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => false,
+        given => given.map(|()| true)?,
+    };
     if !then.is_symlink() {
         xattrs(from, to)?;
-        fs::set_permissions(to, Permissions::from_mode(then.mode() & 0o7777))?;
+        fs::set_permissions(to, Permissions::from_mode(mode(then.mode(), is_owned)))?;
     }
     let time = |seconds, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
     let times = Timestamps {
@@ -110,6 +118,11 @@ fn dress(from: &Path, to: &Path, then: &Metadata) -> io::Result<()> {
     };
     rustix::fs::utimensat(CWD, to, &times, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(())
+}
+
+/// What it ran as was its owner then: as another it is an ordinary program.
+fn mode(then: u32, is_owned: bool) -> u32 {
+    then & if is_owned { 0o7777 } else { 0o7777 & !AS_OWNER }
 }
 
 fn xattrs(from: &Path, to: &Path) -> io::Result<()> {
@@ -125,4 +138,16 @@ fn xattrs(from: &Path, to: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ran_as_its_owner_does_not_run_as_another() {
+        assert_eq!(mode(0o106_755, true), 0o6755);
+        assert_eq!(mode(0o106_755, false), 0o755);
+        assert_eq!(mode(0o41_777, false), 0o1777);
+    }
 }

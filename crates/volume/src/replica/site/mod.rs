@@ -21,10 +21,11 @@ use super::{Applying, Replica, ReplicaError};
 use crate::content::{ContentError, ContentStore};
 use crate::fail::{Point, point};
 use crate::id::Seq;
-use crate::object::{ChunkId, Content, Layout, Object, Piece};
+use crate::keep::GRACE;
+use crate::object::{ChunkId, Content, Layout, Object, Piece, Time};
 use crate::plan::{At, Conflict, Fresh, Num, Plan, PlanError, Sent, Side, Todo, Trees, keep_both, resolve};
 use crate::store::{MetaStore, StoreError};
-use crate::sync::{Outbox, Site, SyncError};
+use crate::sync::{Mark, Outbox, Site, SyncError, refused};
 
 use open::{Attempts, Stamp};
 pub(super) use show::Shown;
@@ -46,6 +47,10 @@ pub(super) struct Told {
 
 /// Of so many at most; what is forgotten is read again.
 const MOST_KNOWN: usize = 65_536;
+
+/// So many nanoseconds contents are sent for at most before what is there is committed, or at least told to the store: they
+/// are freed where that takes much longer.
+const SENDING: i64 = (GRACE.as_nanos() / 4) as i64;
 
 /// A replica, with where its contents go.
 pub struct ReplicaSite {
@@ -194,7 +199,30 @@ impl Applying<'_> {
     }
 }
 
+fn put_mark(core: &mut Core, mark: Mark) -> Done<()> {
+    core.begin()?;
+    let mut put = core.db.prepare_cached("INSERT OR REPLACE INTO meta VALUES ('mark', ?1)")?;
+    put.execute([postcard::to_stdvec(&mark)?])?;
+    Ok(())
+}
+
 impl Site for ReplicaSite {
+    fn now(&self) -> Time {
+        self.replica.inner.shared.now()
+    }
+
+    fn mark(&self) -> Result<Option<Mark>, Errno> {
+        self.replica.inner.look(|core| {
+            let mut query = core.db.prepare_cached("SELECT value FROM meta WHERE key = 'mark'")?;
+            let bytes: Option<Vec<u8>> = query.query_row([], |row| row.get(0)).optional()?;
+            Ok(bytes.map(|bytes| postcard::from_bytes(&bytes)).transpose()?)
+        })
+    }
+
+    fn set_mark(&self, mark: Mark) -> Result<(), Errno> {
+        self.replica.change(|core, _| put_mark(core, mark))
+    }
+
     fn cursor(&self) -> Result<Seq, Errno> {
         self.replica.cursor()
     }
@@ -224,18 +252,21 @@ impl Site for ReplicaSite {
         })
     }
 
-    fn change_each(&self, plans: &mut [(Seq, Box<Plan<'_>>)]) -> Result<(), PlanError> {
+    fn change_each(&self, plans: &mut [(Mark, Box<Plan<'_>>)]) -> Result<(), PlanError> {
         self.replica.inner.crowd.give_way(crowd::TURN);
-        let together = self.with(|applying| {
-            for (cursor, plan) in &mut *plans {
-                tracing::trace!("follows {cursor}");
-                applying.plan(&self.known, Some(&self.contents), plan)?;
-                applying.set_cursor(*cursor)?;
-            }
-            Ok(())
-        });
+        let follow = |plans: &mut [(Mark, Box<Plan<'_>>)]| {
+            self.with(|applying| {
+                for (mark, plan) in plans {
+                    tracing::trace!("follows {}", mark.seq);
+                    applying.plan(&self.known, Some(&self.contents), plan)?;
+                    applying.set_cursor(mark.seq)?;
+                    applying.work(|core, _| put_mark(core, *mark))?;
+                }
+                Ok(())
+            })
+        };
         // What one of them cannot do must not keep those before it from being done.
-        together.or_else(|_| plans.iter_mut().try_for_each(|(cursor, plan)| self.change(Some(*cursor), plan)))
+        follow(plans).or_else(|_| plans.chunks_mut(1).try_for_each(follow))
     }
 
     fn todo(&self, after: i64, most: usize) -> Result<(Todo, Option<i64>), Errno> {
@@ -251,9 +282,16 @@ impl Site for ReplicaSite {
             known.clear();
         }
         drop(known);
+        let until = self.now().0.saturating_add(SENDING);
+        let is_late = || self.now().0 > until;
+        let mut is_part = false;
         let mut upload = self.contents.upload(&*self.meta);
         let mut read = Vec::new();
         for (num, _) in files {
+            if is_late() {
+                read.push((num, None));
+                continue;
+            }
             let mut reading = self.begin_reading(num)?;
             if reading.is_none() && self.bring(num)? {
                 reading = self.begin_reading(num)?;
@@ -263,9 +301,10 @@ impl Site for ReplicaSite {
                 continue;
             };
             let previous = (reading.previous.size > 0).then_some(&reading.previous);
-            let mut useful = Useful::new(&reading.file, reading.found);
+            let mut useful = Useful::new(&reading.file, reading.found, &is_late);
             let content = upload.put(&mut useful, reading.found.size, previous).map_err(unsent)?;
-            let is_over = useful.is_over;
+            let is_over = useful.is_over || useful.is_late;
+            is_part |= useful.is_late;
             let generation = reading.generation;
             let told = Told { generation, content: content.clone(), open: reading.open };
             let is_whole = self.end_reading(&reading) && !is_over;
@@ -276,6 +315,11 @@ impl Site for ReplicaSite {
         }
         let chunks: HashMap<ChunkId, _> = upload.finish().map_err(unsent)?.chunks.into_iter().collect();
         point(Point::SendDone)?;
+        // What the store knows of a file need not be sent again: so those come to their end that take longer.
+        if is_part && self.now().0 < until.saturating_add(SENDING) {
+            let chunks = chunks.iter().map(|(id, place)| (*id, place.clone())).collect();
+            self.meta.commit(self.replica.node_name(), rand::random(), &[refused(chunks)])?;
+        }
         let places = |content: &Content| -> Vec<_> {
             match &content.layout {
                 Layout::Inline(_) => Vec::new(),
@@ -302,7 +346,7 @@ impl Site for ReplicaSite {
         self.replica.inner.look(|core| {
             let query = "SELECT value FROM meta WHERE key = 'outbox'";
             let bytes: Option<Vec<u8>> = core.db.query_row(query, [], |row| row.get(0)).optional()?;
-            Ok(bytes.map(|bytes| postcard::from_bytes(&bytes)).transpose()?)
+            Ok(bytes.map(|bytes| Outbox::decode(&bytes)).transpose()?)
         })
     }
 
@@ -312,10 +356,9 @@ impl Site for ReplicaSite {
         let is_shown = self.replica.change(|core, _| {
             core.begin()?;
             match outbox {
-                Some(outbox) => core.db.execute(
-                    "INSERT OR REPLACE INTO meta VALUES ('outbox', ?1)",
-                    params![postcard::to_stdvec(outbox)?],
-                )?,
+                Some(outbox) => core
+                    .db
+                    .execute("INSERT OR REPLACE INTO meta VALUES ('outbox', ?1)", params![outbox.encode()])?,
                 None => core.db.execute("DELETE FROM meta WHERE key = 'outbox'", [])?,
             };
             Ok(outbox.is_some() && !core.conflicts.is_empty())

@@ -24,18 +24,22 @@ pub(super) fn settling(size: u64) -> Duration {
     }
 }
 
-/// A file that is read to be sent. It ends early where it was deleted, or written to, since it was `found` so.
+/// A file that is read to be sent. It ends early where it was deleted, or written to, since it was `found` so, and when that
+/// takes too long.
 pub(super) struct Useful<'a> {
     file: &'a File,
     found: Stamp,
+    takes_long: &'a dyn Fn() -> bool,
     unseen: u64,
     /// It ended early: what was read is good for nothing.
     pub(super) is_over: bool,
+    /// The same: what was read is a first part of it.
+    pub(super) is_late: bool,
 }
 
 impl<'a> Useful<'a> {
-    pub(super) fn new(file: &'a File, found: Stamp) -> Self {
-        Self { file, found, unseen: 0, is_over: false }
+    pub(super) fn new(file: &'a File, found: Stamp, takes_long: &'a dyn Fn() -> bool) -> Self {
+        Self { file, found, takes_long, unseen: 0, is_over: false, is_late: false }
     }
 }
 
@@ -46,9 +50,10 @@ impl Read for Useful<'_> {
             let now = Stamp::from(&stat);
             self.is_over |=
                 stat.st_nlink == 0 || (now.size, now.modified) != (self.found.size, self.found.modified);
+            self.is_late |= (self.takes_long)();
             self.unseen = 0;
         }
-        if self.is_over {
+        if self.is_over || self.is_late {
             return Ok(0);
         }
         let read = self.file.read(buffer)?;
@@ -69,7 +74,7 @@ mod tests {
         let path = dir.path().join("file");
         File::create(&path).unwrap().set_len(64 << 20).unwrap();
         let file = File::open(&path).unwrap();
-        let mut useful = Useful::new(&file, Stamp::of(&file).unwrap());
+        let mut useful = Useful::new(&file, Stamp::of(&file).unwrap(), &|| false);
         useful.read_exact(&mut [0]).unwrap();
         change(&path);
         let rest = useful.read_to_end(&mut Vec::new()).unwrap();

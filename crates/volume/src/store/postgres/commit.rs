@@ -62,8 +62,8 @@ impl PostgresStore {
             runtime().block_on(in_time(connection.client.batch_execute("ROLLBACK")))?;
             return Ok((before.into_iter().flatten().collect(), head));
         }
-        // A clock that was set back does not take the past with it.
-        let at = (self.clock)().max(locked.latest);
+        // A clock that was set back does not take the past with it. That of a node would be wrong for all of them, for good.
+        let at = locked.now.max(locked.latest);
         let (head, batches) = (locked.head, locked.batches);
         let mut work = Batch::new(&mut locked, head);
         let (mut answers, mut by) = (Vec::with_capacity(parts.len()), Vec::new());

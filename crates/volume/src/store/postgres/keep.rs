@@ -112,6 +112,13 @@ impl Keeper for PostgresStore {
         })
     }
 
+    fn now(&self) -> Result<Option<Time>, StoreError> {
+        let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000000)::BIGINT";
+        self.with(async |connection| {
+            connection.client.query_one(sql, &[]).await?.try_get(0).map(Time).map(Some)
+        })
+    }
+
     fn mend(&self, at: Seq, counts: &HashMap<ObjectId, (u32, u64)>) -> Result<bool, StoreError> {
         let ids: Vec<ObjectId> = counts.keys().copied().collect();
         let keys: Vec<Vec<u8>> = ids.iter().map(|id| id.to_bytes().to_vec()).collect();

@@ -21,9 +21,7 @@ use crate::id::{NodeName, ObjectId, Seq, VolumeName};
 use crate::object::{ChunkId, LinkName, Object, Stored, StoredLink, Time};
 use crate::store::history::History;
 use crate::store::keep::{Chunk, Keeper};
-use crate::store::{
-    Clock, Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError, code, system_clock,
-};
+use crate::store::{Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError, code};
 use connection::{Connection, Pool, fault, in_time};
 use group::{Group, Part};
 use listen::Listener;
@@ -38,7 +36,6 @@ pub struct PostgresStore {
     listener: Listener,
     leases: lease::Leases,
     group: Group,
-    clock: Clock,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -133,14 +130,7 @@ impl PostgresStore {
     fn over(pool: Pool, volume: i64) -> Self {
         let pool = Arc::new(pool);
         let listener = Listener::new(pool.clone(), volume);
-        Self {
-            pool,
-            volume,
-            listener,
-            leases: lease::Leases::default(),
-            group: Group::default(),
-            clock: system_clock(),
-        }
+        Self { pool, volume, listener, leases: lease::Leases::default(), group: Group::default() }
     }
 
     /// Asks something; a connection that fails is not used again.

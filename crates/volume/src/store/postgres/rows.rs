@@ -71,6 +71,8 @@ pub(super) struct Locked<'a> {
     pub batches: i64,
     /// The time of the last commit.
     pub latest: Time,
+    /// That of the server, which all nodes have in common.
+    pub now: Time,
     /// What was answered to each part before.
     pub answers: Vec<Option<Vec<u8>>>,
     objects: HashMap<ObjectId, Option<Row>>,
@@ -121,8 +123,8 @@ pub(super) async fn lock<'a>(
         }
     }
     let head = Seq(locked.try_get::<_, i64>(0)? as u64);
-    let (batches, latest) = (locked.try_get(1)?, Time(locked.try_get(2)?));
-    Ok(Some(Locked { connection, volume, head, batches, latest, answers, objects, links }))
+    let (batches, latest, now) = (locked.try_get(1)?, Time(locked.try_get(2)?), Time(locked.try_get(3)?));
+    Ok(Some(Locked { connection, volume, head, batches, latest, now, answers, objects, links }))
 }
 
 /// A statement failed, or what it gave cannot be.

@@ -60,7 +60,9 @@ macro_rules! statements {
 }
 
 statements! {
-    lock (INT8) = "SELECT head, batches, latest FROM shunt_volume WHERE volume = $1 FOR UPDATE";
+    lock (INT8) =
+        "SELECT head, batches, latest, (extract(epoch FROM clock_timestamp()) * 1000000000)::BIGINT
+         FROM shunt_volume WHERE volume = $1 FOR UPDATE";
     head (INT8) = "SELECT head FROM shunt_volume WHERE volume = $1";
     forgotten (INT8) = "SELECT forgotten FROM shunt_volume WHERE volume = $1";
     forget (INT8, INT8, INT8) =

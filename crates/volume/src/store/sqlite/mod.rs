@@ -22,6 +22,7 @@ use crate::store::{
     system_clock,
 };
 use rows::Table;
+pub(super) use schema::tighten;
 
 /// How long a wait sleeps before it looks for commits of other processes.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -72,7 +73,10 @@ impl SqliteStore {
     /// # Errors
     /// [`StoreError::Unreachable`] where there is no file, [`StoreError::Format`] where it is of something else or newer.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        Ok(Self::over(schema::open(path)?, Some(path)))
+        let db = schema::open(path)?;
+        // One that an older version made.
+        schema::tighten_all(path);
+        Ok(Self::over(db, Some(path)))
     }
 
     /// Takes the time of commits from elsewhere.

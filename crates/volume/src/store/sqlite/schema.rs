@@ -1,5 +1,7 @@
 //! The tables of a store in SQLite, and how a file of it is told from others.
 
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -62,6 +64,24 @@ fn settings(db: &Connection) -> Result<(), StoreError> {
     .map_err(fault)
 }
 
+/// Leaves what may be read by others to its owner alone, where that is who runs this. Who cannot is told elsewhere, if at all.
+pub(in crate::store) fn tighten(path: &Path) {
+    const OTHERS: u32 = 0o077;
+    let Ok(is) = fs::metadata(path) else { return };
+    if is.mode() & OTHERS != 0 && is.uid() == rustix::process::geteuid().as_raw() {
+        fs::set_permissions(path, fs::Permissions::from_mode(is.mode() & 0o7777 & !OTHERS)).ok();
+    }
+}
+
+/// The same with a database. One that is made has the mode of the file that it is made in, and gives it to those beside it.
+pub(super) fn tighten_all(path: &Path) {
+    for part in ["", "-wal", "-shm", "-leases", "-leases-wal", "-leases-shm"] {
+        let mut file = path.as_os_str().to_owned();
+        file.push(part);
+        tighten(Path::new(&file));
+    }
+}
+
 /// Opens a file that is there.
 pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     let db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
@@ -103,7 +123,13 @@ fn migrate(db: &Connection) -> Result<(), StoreError> {
 /// Makes one where nothing is: in a file, or in memory.
 pub(super) fn create(path: Option<&Path>) -> Result<Connection, StoreError> {
     let db = match path {
-        Some(path) => connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?,
+        Some(path) => {
+            // Only where there is none: closing a file takes the locks of all that this process has of it. What is wrong
+            // with it is told when it is opened.
+            fs::File::options().write(true).create_new(true).mode(0o600).open(path).ok();
+            tighten_all(path);
+            connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?
+        }
         None => Connection::open_in_memory().map_err(fault)?,
     };
     settings(&db)?;

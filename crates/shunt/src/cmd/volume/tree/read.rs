@@ -1,16 +1,22 @@
-//! The files of a config volume, read through its mount.
+//! The files of a config volume, read through its mount. Who may write to it may be on another machine: nothing in it leads
+//! elsewhere, and nothing keeps waiting who reads it.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use shunt_policy::Names;
-use shunt_volume::tree::{ConfigError, Files, name_in};
+use shunt_volume::tree::{ConfigError, Files, check_count, name_in};
 
 /// Bytes of a file.
 const MOST: u64 = 256 << 10;
+/// Bytes of all files.
+const MOST_OF_ALL: u64 = 64 << 20;
 /// Files of a directory.
 const MOST_FILES: usize = 200_000;
 
@@ -25,27 +31,33 @@ impl Stamps {
         // Who is not there says so here, and not by a directory that looks empty.
         fs::metadata(top)?;
         for dir in ["volumes", "nodes"] {
-            let entries = match fs::read_dir(top.join(dir)) {
+            let at = top.join(dir);
+            match fs::symlink_metadata(&at) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                entries => entries?,
-            };
-            for entry in entries.take(MOST_FILES) {
+                Err(error) => return Err(error),
+                Ok(of) if !of.is_dir() => return Err(io::Error::other(format!("{dir} is no directory"))),
+                Ok(_) => {}
+            }
+            for (count, entry) in fs::read_dir(at)?.enumerate() {
+                if count == MOST_FILES {
+                    return Err(io::Error::other(format!("{dir} has more than {MOST_FILES} files")));
+                }
                 let name = entry?.file_name();
                 let path = format!("{dir}/{}", name.to_string_lossy());
                 if name_in(dir, &path).is_some() {
-                    stamps.add(path.clone(), &top.join(path))?;
+                    stamps.add(path.clone(), fs::symlink_metadata(top.join(path)))?;
                 }
             }
         }
-        stamps.add("users.toml".into(), &top.join("users.toml"))?;
+        stamps.add("users.toml".into(), fs::symlink_metadata(top.join("users.toml")))?;
         for file in [PASSWD, GROUP] {
-            stamps.add(file.into(), Path::new(file))?;
+            stamps.add(file.into(), fs::metadata(file))?;
         }
         Ok(stamps)
     }
 
-    fn add(&mut self, name: String, path: &Path) -> io::Result<()> {
-        match fs::metadata(path) {
+    fn add(&mut self, name: String, of: io::Result<fs::Metadata>) -> io::Result<()> {
+        match of {
             Ok(of) => {
                 let stamp = (of.ino(), of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec(), of.len());
                 self.0.insert(name, stamp);
@@ -58,27 +70,46 @@ impl Stamps {
 
     /// Reads all files that they are of.
     pub fn read(&self, top: &Path) -> Result<Files, ConfigError> {
+        let names = self.0.keys().map(String::as_str).filter(|name| !name.starts_with('/'));
+        check_count(names.clone())?;
+        let complain = |file: &str, why| ConfigError { file: file.to_owned(), line: None, why };
+        let top = rustix::fs::open(top, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| complain(".", error.to_string()))?;
         let mut files = Files::new();
-        for name in self.0.keys().filter(|name| !name.starts_with('/')) {
-            let text = read(&top.join(name));
-            let text = text.map_err(|why| ConfigError { file: name.clone(), line: None, why })?;
-            files.insert(name.clone(), text);
+        let mut room = MOST_OF_ALL;
+        for name in names {
+            let text = read(top.as_fd(), name, &mut room).map_err(|why| complain(name, why))?;
+            files.insert(name.to_owned(), text);
         }
         Ok(files)
     }
 }
 
-fn read(file: &Path) -> Result<String, String> {
-    let open = fs::File::open(file).map_err(|error| error.to_string())?;
+/// One file, which is not to be longer than there is room.
+fn read(top: BorrowedFd<'_>, name: &str, room: &mut u64) -> Result<String, String> {
+    let no_file = || "it is no plain file".to_owned();
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let open = match rustix::fs::openat2(top, name, flags, Mode::empty(), resolve) {
+        Err(Errno::LOOP | Errno::NXIO | Errno::XDEV) => return Err(no_file()),
+        open => fs::File::from(open.map_err(|error| error.to_string())?),
+    };
     let of = open.metadata().map_err(|error| error.to_string())?;
     if of.is_dir() {
         return Err("two machines changed it to different things: `shunt volume resolve`".to_owned());
     }
+    if !of.is_file() {
+        return Err(no_file());
+    }
     let mut text = Vec::new();
-    open.take(MOST + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;
-    if text.len() as u64 > MOST {
+    open.take(MOST.min(*room) + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;
+    let length = text.len() as u64;
+    if length > MOST {
         return Err(format!("it is longer than {MOST} bytes"));
     }
+    *room = room
+        .checked_sub(length)
+        .ok_or_else(|| format!("with it, the files have more than {MOST_OF_ALL} bytes together"))?;
     String::from_utf8(text).map_err(|_| "it is not text (UTF-8)".to_owned())
 }
 
@@ -89,4 +120,65 @@ const GROUP: &str = "/etc/group";
 pub fn accounts() -> Names {
     let text = |file| fs::read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     Names::parse(&text(PASSWD).unwrap_or_default(), &text(GROUP).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, FileType};
+
+    use super::*;
+
+    fn refused(top: &Path) -> String {
+        match Stamps::take(top) {
+            Ok(stamps) => stamps.read(top).unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn only_plain_files_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (top, outside) = (dir.path().join("top"), dir.path().join("outside"));
+        let file = top.join("volumes/a.toml");
+        fs::create_dir_all(top.join("volumes")).unwrap();
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("a.toml"), "").unwrap();
+        // Who opens a pipe to read waits for one who writes.
+        for kind in [FileType::Fifo, FileType::Socket] {
+            rustix::fs::mknodat(CWD, &file, kind, Mode::RUSR | Mode::WUSR, 0).unwrap();
+            assert_eq!(refused(&top), "volumes/a.toml: it is no plain file");
+            fs::remove_file(&file).unwrap();
+        }
+        symlink("../../outside/a.toml", &file).unwrap();
+        assert_eq!(refused(&top), "volumes/a.toml: it is no plain file");
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, "place = \"b\"").unwrap();
+        assert_eq!(Stamps::take(&top).unwrap().read(&top).unwrap()["volumes/a.toml"], "place = \"b\"");
+        symlink("../outside", top.join("nodes")).unwrap();
+        assert_eq!(refused(&top), "nodes is no directory");
+    }
+
+    #[test]
+    fn so_much_and_not_more_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path();
+        fs::create_dir(top.join("nodes")).unwrap();
+        for at in 0..=MOST_OF_ALL / MOST {
+            fs::File::create(top.join(format!("nodes/{at:04}.toml"))).unwrap().set_len(MOST).unwrap();
+        }
+        let last = format!("nodes/{:04}.toml", MOST_OF_ALL / MOST);
+        assert_eq!(
+            refused(top),
+            format!("{last}: with it, the files have more than {MOST_OF_ALL} bytes together")
+        );
+        fs::remove_file(top.join(last)).unwrap();
+        assert!(Stamps::take(top).unwrap().read(top).is_ok());
+        // Too many are not read at all: this one could not be.
+        fs::create_dir(top.join("volumes")).unwrap();
+        fs::create_dir(top.join("volumes/0.toml")).unwrap();
+        (1..=1000).for_each(|at| fs::write(top.join(format!("volumes/{at}.toml")), "").unwrap());
+        assert_eq!(refused(top), "volumes: a tree has at most 1000 volumes");
+    }
 }

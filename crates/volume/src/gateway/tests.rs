@@ -1,0 +1,134 @@
+//! What a node could do to a gateway that its own client does not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+use super::book::Node;
+use super::enrol::greet;
+use super::room::{For, MOST_OF_NODE, Room};
+use super::wire::{Ask, Failure, MOST_BLOB, OF_NODES, Tell, Welcome, Wish, receive, send, send_bytes};
+use super::{Book, Credentials, Gateway, Role, Serving, Token, join};
+use crate::content::runtime;
+use crate::store::address::{self, MetaAddress, Options};
+
+const SOON: Duration = Duration::from_secs(60);
+
+type Stream = TlsStream<TcpStream>;
+
+struct Served {
+    book: Arc<Book>,
+    serving: Serving,
+    room: Arc<Room>,
+    _place: TempDir,
+}
+
+impl Served {
+    fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let at = MetaAddress::Sqlite(place.path().join("volume"));
+        let volume = address::create(&at, &"team".parse().unwrap(), &Options::default()).unwrap();
+        let book = Arc::new(Book::open(&place.path().join("book")).unwrap());
+        let gateway = Gateway::new(&volume, book.clone()).unwrap();
+        let room = gateway.room.clone();
+        let serving = gateway.listen("127.0.0.1:0").unwrap();
+        Self { book, serving, room, _place: place }
+    }
+
+    fn join(&self, role: Role, node: &str) -> Credentials {
+        let secret = self.book.invite(role, SOON).unwrap();
+        let address = self.serving.address().to_string();
+        join(&Token::new(address, "team".parse().unwrap(), &self.book, secret), &node.parse().unwrap())
+            .unwrap()
+    }
+}
+
+async fn connect(credentials: &Credentials) -> Stream {
+    let config = credentials.tls().unwrap();
+    let (stream, welcome) =
+        greet(&credentials.address, config, &credentials.volume, OF_NODES, Wish::Work).await.unwrap();
+    assert!(matches!(welcome, Welcome::Work(_)), "{welcome:?}");
+    stream
+}
+
+async fn told(stream: &mut Stream, ask: &Ask) -> Tell {
+    send(stream, ask).await.unwrap();
+    receive(stream, 1 << 20, SOON).await.unwrap().unwrap()
+}
+
+#[test]
+fn a_node_has_so_many_connections() {
+    let served = Served::new();
+    let (greedy, other) = (served.join(Role::Read, "greedy"), served.join(Role::Read, "other"));
+    runtime().block_on(async {
+        let mut held = Vec::new();
+        for _ in 0..MOST_OF_NODE {
+            held.push(connect(&greedy).await);
+        }
+        assert!(matches!(told(held.last_mut().unwrap(), &Ask::Head).await, Tell::Head(_)));
+        let mut more = connect(&greedy).await;
+        let refused = told(&mut more, &Ask::Head).await;
+        let Tell::Failed(Failure::Unreachable(why)) = &refused else { panic!("{refused:?}") };
+        assert!(why.contains("greedy has 128 connections"), "{why}");
+        assert!(receive::<Tell>(&mut more, 1 << 20, SOON).await.unwrap().is_none(), "it ends");
+        assert!(matches!(told(&mut connect(&other).await, &Ask::Head).await, Tell::Head(_)));
+        held.truncate(10);
+        let mut more = loop {
+            let mut more = connect(&greedy).await;
+            if matches!(told(&mut more, &Ask::Head).await, Tell::Head(_)) {
+                break more;
+            }
+        };
+        assert!(matches!(told(&mut more, &Ask::Head).await, Tell::Head(_)));
+    });
+}
+
+/// There is no room for any contents, and none is taken for what is not wanted.
+#[test]
+fn what_a_node_may_not_store_takes_no_room() {
+    let served = Served::new();
+    let (reader, writer) = (served.join(Role::Read, "reader"), served.join(Role::Write, "writer"));
+    runtime().block_on(async {
+        let full = Node { name: "full".parse().unwrap(), role: Role::Gateway, since: 0 };
+        let full = served.room.enter(&full).unwrap();
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            held.push(full.take(For::Contents, 128 << 20).await.unwrap());
+        }
+        let key = format!("packs/00/{:032x}", 1);
+        let body = vec![0; MOST_BLOB as usize];
+        let put = Ask::PutBlob { key: key.clone(), length: MOST_BLOB };
+
+        let mut stream = connect(&reader).await;
+        send(&mut stream, &put).await.unwrap();
+        send_bytes(&mut stream, &body).await.unwrap();
+        let refused: Tell = receive(&mut stream, 1 << 20, SOON).await.unwrap().unwrap();
+        assert!(
+            matches!(&refused, Tell::Failed(Failure::Denied(why)) if why.contains("may read")),
+            "{refused:?}"
+        );
+        assert!(matches!(told(&mut stream, &Ask::Head).await, Tell::Head(_)), "the connection goes on");
+        // Nor does a reader say what is as long.
+        let long = Ask::Get(vec![crate::id::ObjectId(u128::MAX); 1 << 17]);
+        let refused = told(&mut stream, &long).await;
+        assert!(matches!(&refused, Tell::Failed(Failure::Denied(_))), "{refused:?}");
+
+        let mut stream = connect(&writer).await;
+        let stored = async {
+            send(&mut stream, &put).await.unwrap();
+            send_bytes(&mut stream, &body).await.unwrap();
+            receive::<Tell>(&mut stream, 1 << 20, SOON).await.unwrap().unwrap()
+        };
+        let mut stored = std::pin::pin!(stored);
+        let waits = tokio::time::timeout(Duration::from_millis(500), &mut stored).await;
+        assert!(waits.is_err(), "{waits:?}");
+        held[0].keep(64 << 20);
+        let stored = stored.await;
+        assert!(matches!(stored, Tell::Done), "{stored:?}");
+        let blob = told(&mut connect(&reader).await, &Ask::StatBlob { key }).await;
+        assert!(matches!(&blob, Tell::Stat(stat) if stat.size == MOST_BLOB), "{blob:?}");
+    });
+}

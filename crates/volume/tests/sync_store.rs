@@ -1,0 +1,426 @@
+//! What a store, or the way to it, does to a replica: answers that are lost for days, and a store that is not what it was.
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq};
+use shunt_volume::keep::collect;
+use shunt_volume::object::{ChunkId, Kind, Stored, Time};
+use shunt_volume::replica::{FromStore, New, Options, ROOT, Replica, ReplicaSite};
+use shunt_volume::store::address::{self, MetaAddress, Volume};
+use shunt_volume::store::{
+    ANSWERS_KEPT, Entry, Item, MetaStore, Page, Place, Refused, SqliteStore, StoreError,
+};
+use shunt_volume::sync::{Outbox, Step, SyncError, Synchroniser};
+use tempfile::TempDir;
+
+const HOUR: i64 = 3600 * 1_000_000_000;
+
+/// What happens to commits.
+#[derive(Clone, Copy, PartialEq)]
+enum Commits {
+    Arrive,
+    Lost,
+    /// They arrive, and their answers do not.
+    Unanswered,
+}
+
+/// The way to a store, which may be another one all of a sudden.
+struct Road {
+    store: Mutex<Arc<dyn MetaStore>>,
+    commits: Mutex<Commits>,
+    clock: Arc<AtomicI64>,
+    /// So long it takes to send what is not known.
+    slow: AtomicI64,
+}
+
+impl Road {
+    fn now(&self) -> Arc<dyn MetaStore> {
+        self.store.lock().clone()
+    }
+}
+
+impl MetaStore for Road {
+    fn head(&self) -> Result<Seq, StoreError> {
+        self.now().head()
+    }
+
+    fn commit(
+        &self,
+        node: &NodeName,
+        token: u128,
+        items: &[Item],
+    ) -> Result<Vec<Result<Seq, Refused>>, StoreError> {
+        let lost = || Err(StoreError::Unreachable("asleep".into()));
+        let commits = *self.commits.lock();
+        match commits {
+            Commits::Arrive => self.now().commit(node, token, items),
+            Commits::Lost => lost(),
+            Commits::Unanswered => {
+                self.now().commit(node, token, items)?;
+                lost()
+            }
+        }
+    }
+
+    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        self.now().get(ids)
+    }
+
+    fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
+        self.now().scan(from, most)
+    }
+
+    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
+        self.now().log_since(after, most)
+    }
+
+    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError> {
+        self.now().places(chunks)
+    }
+
+    fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
+        let known = self.now().known(chunks)?;
+        if known.contains(&false) {
+            self.clock.fetch_add(self.slow.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Ok(known)
+    }
+
+    fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {
+        self.now().wait(after, at_most)
+    }
+}
+
+struct World {
+    dir: TempDir,
+    volume: Volume,
+    road: Arc<Road>,
+    clock: Arc<AtomicI64>,
+}
+
+struct Machine {
+    replica: Arc<Replica>,
+    sync: Synchroniser<ReplicaSite>,
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        let at = MetaAddress::Sqlite(dir.path().join("volume"));
+        let volume = address::create(&at, &"test".parse().unwrap(), &address::Options::default()).unwrap();
+        let clock = Arc::new(AtomicI64::new(1_000_000 * HOUR / 3600));
+        let road = Road {
+            store: Mutex::new(volume.meta.clone()),
+            commits: Mutex::new(Commits::Arrive),
+            clock: clock.clone(),
+            slow: AtomicI64::new(0),
+        };
+        Self { dir, volume, road: Arc::new(road), clock }
+    }
+
+    fn machine(&self, name: &str) -> Machine {
+        let clock = self.clock.clone();
+        let options = Options {
+            clock: Arc::new(move || Time(clock.load(Ordering::Relaxed))),
+            ..Options::new("test", name.parse().unwrap())
+        };
+        let replica = Arc::new(Replica::open(&self.dir.path().join(name), options).unwrap());
+        let fetcher = FromStore::new(self.road.clone(), self.volume.content.clone());
+        replica.set_fetcher(Some(Arc::new(fetcher)));
+        let site = ReplicaSite::new(replica.clone(), self.road.clone(), self.volume.content.clone());
+        let sync = Synchroniser::new(site, self.road.clone(), name.parse().unwrap(), rand::random);
+        Machine { replica, sync }
+    }
+
+    fn commits(&self, commits: Commits) {
+        *self.road.commits.lock() = commits;
+    }
+
+    fn later(&self, hours: i64) {
+        self.clock.fetch_add(hours * HOUR, Ordering::Relaxed);
+    }
+
+    /// As if the grace were over.
+    fn collect(&self) {
+        std::thread::sleep(Duration::from_millis(20));
+        for _ in 0..3 {
+            collect(&self.volume, Duration::ZERO, None, &|_, _| ()).unwrap();
+        }
+    }
+
+    fn packs(&self) -> Vec<PathBuf> {
+        let of = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().map(|at| at.unwrap().path());
+        of(self.dir.path().join("volume/data/packs")).flat_map(of).collect()
+    }
+
+    /// A copy of the metadata as they are.
+    fn backup(&self) -> Arc<dyn MetaStore> {
+        let path = self.dir.path().join("backup.db");
+        let db = rusqlite::Connection::open(self.dir.path().join("volume/meta.db")).unwrap();
+        db.execute("VACUUM INTO ?1", [path.to_str().unwrap()]).unwrap();
+        Arc::new(SqliteStore::open(&path).unwrap())
+    }
+}
+
+impl Machine {
+    fn settle(&mut self) {
+        for _ in 0..50 {
+            let step = self.sync.step().unwrap();
+            if (Step { held: 0, ..step }) == Step::default() && step.held == 0 {
+                return;
+            }
+        }
+        panic!("there is no end");
+    }
+
+    /// What is changed here is sent, and no answer comes.
+    fn is_lost(&mut self) {
+        assert!(matches!(self.sync.step(), Err(SyncError::Store(StoreError::Unreachable(_)))));
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        let num = match self.replica.lookup(ROOT, name.as_bytes()) {
+            Ok(node) => node.num,
+            Err(_) => {
+                let new = New {
+                    kind: Kind::Regular,
+                    mode: 0o644,
+                    owner: OwnerId(0),
+                    group: OwnerId(0),
+                    target: b"",
+                };
+                self.replica.make(ROOT, name.as_bytes(), new).unwrap().num
+            }
+        };
+        let opened = self.replica.open_file(num, true, true).unwrap();
+        (&*opened.file).write_all(bytes).unwrap();
+        self.replica.close(num, true, opened.session);
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        let node = self.replica.lookup(ROOT, name.as_bytes()).unwrap();
+        self.replica.want(node.num, 0..u64::MAX).unwrap();
+        let opened = self.replica.open_file(node.num, false, false).unwrap();
+        let mut bytes = Vec::new();
+        (&*opened.file).read_to_end(&mut bytes).unwrap();
+        self.replica.close(node.num, false, opened.session);
+        bytes
+    }
+
+    fn names(&self) -> BTreeSet<String> {
+        let listed = self.replica.list(ROOT, b"", 100).unwrap();
+        listed.into_iter().map(|one| String::from_utf8(one.name).unwrap()).collect()
+    }
+
+    fn is_agreed(&self) {
+        assert_eq!(self.replica.conflicts().unwrap(), []);
+        assert_eq!(self.replica.pending_count(), Ok(0));
+    }
+
+    fn went_back(&mut self) {
+        for _ in 0..2 {
+            let error = self.sync.step().unwrap_err();
+            assert!(matches!(error, SyncError::WentBack(_)), "{error}");
+            assert!(error.to_string().starts_with("the store is older than this machine knows it"));
+        }
+    }
+}
+
+fn noise(seed: u8, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+/// A machine sleeps over a weekend between sending contents and the commit: they are freed meanwhile.
+#[test]
+fn contents_that_waited_for_too_long_are_sent_anew() {
+    // So long, or the clock is set back.
+    for hours in [30, -1] {
+        let world = World::new();
+        let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+        let bytes = noise(1, 200_000);
+        ant.write("file", &bytes);
+        world.commits(Commits::Lost);
+        ant.is_lost();
+        assert_eq!(world.packs().len(), 1);
+        world.collect();
+        assert_eq!(world.packs().len(), 0);
+        world.later(hours);
+        world.commits(Commits::Arrive);
+        ant.settle();
+        bee.settle();
+        assert!(bee.read("file") == bytes);
+        ant.is_agreed();
+    }
+}
+
+#[test]
+fn what_waited_for_a_while_goes_as_it_is() {
+    let world = World::new();
+    let mut ant = world.machine("ant");
+    ant.write("file", &noise(1, 200_000));
+    world.commits(Commits::Lost);
+    ant.is_lost();
+    let packs = world.packs();
+    world.later(11);
+    world.commits(Commits::Arrive);
+    ant.settle();
+    ant.is_agreed();
+    assert_eq!(world.packs(), packs);
+}
+
+/// The store has what was sent, remembers it or not, and the answer comes to nobody before days are over.
+#[test]
+fn what_was_committed_long_ago_is_not_committed_again() {
+    for others in [0, ANSWERS_KEPT + 1] {
+        let world = World::new();
+        let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+        ant.write("file", &noise(1, 200_000));
+        ant.settle();
+        ant.write("file", &noise(2, 200_000));
+        ant.write("other", b"beside");
+        world.commits(Commits::Unanswered);
+        ant.is_lost();
+        let head = world.volume.meta.head().unwrap();
+        for token in 0..others {
+            world.volume.meta.commit(&"cat".parse().unwrap(), token as u128, &[]).unwrap();
+        }
+        world.later(30);
+        world.commits(Commits::Arrive);
+        ant.settle();
+        ant.is_agreed();
+        assert_eq!(world.volume.meta.head().unwrap(), head);
+        ant.write("file", b"once more");
+        ant.settle();
+        ant.is_agreed();
+        bee.settle();
+        assert_eq!(bee.read("file"), b"once more");
+        assert_eq!(bee.read("other"), b"beside");
+    }
+}
+
+/// One that an older version kept has no time, and it reads those that have one.
+#[test]
+fn an_outbox_of_an_older_version_is_read() {
+    let items = vec![Item { chunks: vec![], ..Item::default() }];
+    let older = (7_u128, items.clone(), Some(Seq(3)));
+    let read = Outbox::decode(&postcard::to_stdvec(&older).unwrap()).unwrap();
+    assert_eq!(read, Outbox { token: 7, items, answered: Some(Seq(3)), begun: None });
+    let kept = Outbox { begun: Some(Time(5)), ..read };
+    assert_eq!(Outbox::decode(&kept.encode()).unwrap(), kept);
+    assert_eq!(postcard::from_bytes::<(u128, Vec<Item>, Option<Seq>)>(&kept.encode()).unwrap(), older);
+    assert!(Outbox::decode(&kept.encode()[..3]).is_err());
+}
+
+/// A line on which a file takes days: what of it arrived need not be sent again, and nothing is spoken of that may be gone.
+#[test]
+fn a_file_that_takes_days_arrives_in_parts() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let bytes = noise(1, 200 << 20);
+    ant.write("file", &bytes);
+    std::thread::sleep(Duration::from_secs(1));
+    world.road.slow.store(3 * HOUR, Ordering::Relaxed);
+    let mut rounds = 0;
+    while ant.replica.pending_count() != Ok(0) {
+        ant.sync.step().unwrap();
+        rounds += 1;
+        assert!(rounds < 30);
+    }
+    assert!(rounds > 1);
+    world.road.slow.store(0, Ordering::Relaxed);
+    ant.settle();
+    bee.settle();
+    assert!(bee.read("file") == bytes);
+    let sent: u64 = world.packs().iter().map(|pack| pack.metadata().unwrap().len()).sum();
+    assert!(sent < bytes.len() as u64 * 3 / 2, "{sent}");
+}
+
+/// Of a backup, or a copy that lags behind.
+#[test]
+fn a_store_that_went_back_is_not_followed() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.write("old", b"in the backup");
+    ant.settle();
+    let backup = world.backup();
+    ant.write("new", b"not in it");
+    ant.write("more", b"nor this");
+    ant.settle();
+    bee.settle();
+    ant.write("waits", b"of ant");
+    let lost = std::mem::replace(&mut *world.road.store.lock(), backup);
+    // Its log is shorter than what was read of it.
+    ant.went_back();
+    bee.went_back();
+    // Who knows nothing else takes it as it is. Then its log is longer.
+    let mut cat = world.machine("cat");
+    for n in 0..5 {
+        cat.write(&format!("cat{n}"), b"of cat");
+        cat.settle();
+    }
+    ant.went_back();
+    bee.went_back();
+    drop(ant);
+    let mut ant = world.machine("ant");
+    ant.went_back();
+    let expected = ["more", "new", "old", "waits"].map(String::from);
+    assert_eq!(ant.names(), BTreeSet::from(expected));
+    assert_eq!(ant.read("new"), b"not in it");
+    assert!(!cat.names().contains("waits"));
+    // The newer one is found again.
+    *world.road.store.lock() = lost;
+    ant.settle();
+    bee.settle();
+    ant.is_agreed();
+    assert_eq!(bee.read("waits"), b"of ant");
+}
+
+/// What was on its way when the store went back is not taken by what it is now.
+#[test]
+fn nothing_is_sent_to_a_store_that_went_back() {
+    let world = World::new();
+    let mut ant = world.machine("ant");
+    ant.write("old", b"in the backup");
+    ant.settle();
+    let backup = world.backup();
+    ant.write("new", b"not in it");
+    ant.settle();
+    ant.write("waits", b"of ant");
+    world.commits(Commits::Lost);
+    ant.is_lost();
+    world.commits(Commits::Arrive);
+    let head = backup.head().unwrap();
+    *world.road.store.lock() = backup.clone();
+    ant.went_back();
+    assert_eq!(backup.head().unwrap(), head);
+}
+
+/// A log that begins after what was read of it tells nothing of that.
+#[test]
+fn a_log_that_is_forgotten_is_no_reason_to_stop() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.write("file", b"first");
+    ant.settle();
+    bee.settle();
+    world.volume.keeper().unwrap().forget(Time(i64::MAX), 0).unwrap();
+    ant.settle();
+    ant.write("file", b"second");
+    ant.settle();
+    bee.settle();
+    assert_eq!(bee.read("file"), b"second");
+    world.volume.keeper().unwrap().forget(Time(i64::MAX), 0).unwrap();
+    ant.write("file", b"third");
+    ant.settle();
+    world.volume.keeper().unwrap().forget(Time(i64::MAX), 0).unwrap();
+    bee.settle();
+    assert_eq!(bee.read("file"), b"third");
+}

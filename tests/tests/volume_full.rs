@@ -1,0 +1,105 @@
+//! A cache on a disk that is full: nothing is answered that does not last.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use shunt_tests::cmd::within;
+use shunt_tests::look::names;
+use shunt_tests::{Volume, mounts, needs_mount, run};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const FULL: Option<i32> = Some(libc::ENOSPC);
+
+/// A disk of so many MiB. It goes with this, whatever is open on it.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn new(at: PathBuf, size: u32) -> Self {
+        fs::create_dir(&at).unwrap();
+        let options = format!("size={size}m");
+        run(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "none"]).arg(&at)).ok();
+        Self(at)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        mounts::detach(&self.0);
+    }
+}
+
+/// Takes all that a disk has, and is removed to have it be there again.
+fn fill(path: &Path) {
+    let mut file = File::create(path).unwrap();
+    for size in [1 << 20, 4096] {
+        while file.write_all(&vec![7; size]).is_ok() {}
+    }
+}
+
+fn directory(at: &Path, n: u32) -> PathBuf {
+    at.join(format!("a directory with a name that is not short {n:09}"))
+}
+
+/// Makes directories from one on, until nothing more can be made for a while. How many there are then.
+fn make_until_full(at: &Path, mut made: u32) -> u32 {
+    let mut refused = 0;
+    while refused < 5 {
+        match fs::create_dir(directory(at, made)) {
+            Ok(()) => made += 1,
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), FULL, "{error}");
+                refused += 1;
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        assert!(made < 500_000, "the disk is not full");
+    }
+    made
+}
+
+#[test]
+fn what_is_answered_on_a_full_disk_lasts() {
+    needs_mount!();
+    let volume = Volume::new();
+    let disk = Disk::new(volume.cache(), 64);
+    let ballast = disk.0.join("ballast");
+    let mount = volume.mount(&[]);
+    mount.set_online(false);
+    let at = mount.at().to_owned();
+    fill(&ballast);
+    let made = make_until_full(&at, 0);
+    // What is there can be removed, and once there is room all goes on by itself.
+    fs::remove_dir(directory(&at, 0)).unwrap();
+    fs::remove_file(&ballast).unwrap();
+    assert!(within(PATIENCE, || fs::create_dir(directory(&at, 0)).is_ok()), "it stays full");
+    File::open(&at).unwrap().sync_all().unwrap();
+    fill(&ballast);
+    let made = make_until_full(&at, made);
+    // Longer than it takes until what was answered outlives the daemon.
+    std::thread::sleep(Duration::from_secs(1));
+    mount.kill();
+    fs::remove_file(&ballast).unwrap();
+    let mount = volume.mount(&[]);
+    let lost: Vec<u32> = (0..made).filter(|n| !directory(&at, *n).is_dir()).collect();
+    assert!(lost.is_empty(), "{lost:?} of {made}");
+    assert_eq!(names(mount.at()).len() as u32, made);
+}
+
+/// Contents of those files are for their owners, and so is what the cache knows of them.
+#[test]
+fn the_cache_is_for_its_user_alone() {
+    needs_mount!();
+    let volume = Volume::new();
+    let mount = volume.mount(&[]);
+    fs::write(mount.at().join("secret"), "small").unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&volume.cache()), 0o700);
+    let others = fs::read_dir(volume.cache()).unwrap().map(|entry| entry.unwrap().path());
+    let others: Vec<PathBuf> = others.filter(|path| mode(path) & 0o077 != 0).collect();
+    assert_eq!(others, Vec::<PathBuf>::new());
+    drop(mount);
+}

@@ -1,0 +1,77 @@
+//! Files that are written through a mapping after they were closed.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use shunt_tests::look::{read, soon};
+use shunt_tests::sys::Shared;
+use shunt_tests::{Volume, needs_mount};
+
+const LENGTH: usize = 8192;
+
+fn open(path: &Path) -> File {
+    File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap()
+}
+
+fn text(byte: u8) -> String {
+    String::from_utf8(vec![byte; LENGTH]).unwrap()
+}
+
+/// As linkers write what they make.
+#[test]
+fn what_is_written_through_a_mapping_goes_to_the_others() {
+    needs_mount!();
+    let volume = Volume::new();
+    let (ant, bee) = (volume.mount_as("ant"), volume.mount_as("bee"));
+    let (here, there) = (ant.at().join("file"), bee.at().join("file"));
+    let file = open(&here);
+    file.set_len(LENGTH as u64).unwrap();
+    let mut mapping = Shared::new(&file, LENGTH).unwrap();
+    drop(file);
+    soon(|| ant.status()["pending"] == 0 || there.exists());
+    // The end of the open was told, and perhaps all of it sent.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    mapping.fill(b'a');
+    assert_eq!(read(&here), text(b'a'));
+    drop(mapping);
+    soon(|| read(&there) == text(b'a'));
+
+    // One that the store has, and that somebody reads meanwhile.
+    let reader = File::open(&here).unwrap();
+    let file = open(&here);
+    let mut mapping = Shared::new(&file, LENGTH).unwrap();
+    drop(file);
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    mapping.fill(b'b');
+    // It is sent while it is mapped, where the file system of the cache tells that it was written.
+    if rustix::fs::statfs(volume.aside()).unwrap().f_type != TMPFS {
+        mapping.sync().unwrap();
+        soon(|| read(&there) == text(b'b'));
+    }
+    mapping.fill(b'c');
+    drop(mapping);
+    soon(|| read(&there) == text(b'c'));
+    drop(reader);
+    soon(|| ant.status()["pending"] == 0);
+}
+
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+
+/// It is not taken for what the store has: nothing of it leaves.
+#[test]
+fn what_is_mapped_stays_here() {
+    needs_mount!();
+    let volume = Volume::new();
+    let mount = volume.mount(&["--role", "remote"]);
+    let path = mount.at().join("file");
+    fs::write(&path, text(b'a')).unwrap();
+    soon(|| mount.status()["pending"] == 0);
+    let file = open(&path);
+    let mut mapping = Shared::new(&file, LENGTH).unwrap();
+    drop(file);
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    mapping.fill(b'b');
+    drop(mapping);
+    soon(|| mount.status()["pending"] == 0 && mount.status()["cached_bytes"] == 0);
+    assert_eq!(read(&path), text(b'b'));
+}
