@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,19 +46,9 @@ pub(super) struct Durable {
     /// Something was changed since the last commit; the end.
     state: Mutex<(bool, bool)>,
     wake: Condvar,
-    room: Mutex<Room>,
+    /// The disk is to keep room for commits that are to come.
+    keeps_room: AtomicBool,
     is_full: AtomicBool,
-}
-
-/// What the disk keeps for commits that are to come.
-#[derive(Default)]
-struct Room {
-    /// It is kept at all.
-    is_wanted: bool,
-    /// How long the log was.
-    length: u64,
-    /// Up to where of the log there is room.
-    until: u64,
 }
 
 impl Durable {
@@ -71,37 +62,29 @@ impl Durable {
             open_log: Mutex::new(None),
             state: Mutex::new((false, false)),
             wake: Condvar::new(),
-            room: Mutex::default(),
+            keeps_room: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
         })
     }
 
     /// From now on the disk keeps room.
     fn want_room(&self) {
-        self.room.lock().is_wanted = true;
+        self.keeps_room.store(true, Ordering::Relaxed);
         self.keep_room();
     }
 
     /// Has the disk keep room for the next commits behind the end of the log.
     fn keep_room(&self) {
-        let mut room = self.room.lock();
-        if !room.is_wanted {
+        if !self.keeps_room.load(Ordering::Relaxed) {
             return;
         }
         let Ok(log) = self.log() else { return };
-        let Ok(length) = log.metadata().map(|log| log.len()) else { return };
-        // It was cut off, with what was behind it.
-        if length < room.length {
-            room.until = 0;
-        }
-        room.length = length;
-        if room.until >= length + ROOM / 2 {
-            return;
-        }
-        let kept = fallocate(&*log, FallocateFlags::KEEP_SIZE, length, ROOM);
-        if kept.is_ok() {
-            room.until = length + ROOM;
-        }
+        let Ok(about) = log.metadata() else { return };
+        // With what is behind its end, which goes whenever the database cuts it off.
+        let kept = match about.blocks().saturating_mul(512) >= about.len() + ROOM / 2 {
+            true => Ok(()),
+            false => fallocate(&*log, FallocateFlags::KEEP_SIZE, about.len(), ROOM),
+        };
         let is_full = matches!(kept, Err(Errno::NOSPC | Errno::DQUOT));
         if is_full != self.is_full.swap(is_full, Ordering::Relaxed) {
             match is_full {
@@ -141,7 +124,7 @@ impl Durable {
         let mut log = self.open_log.lock();
         Ok(match &*log {
             Some(log) => log.clone(),
-            None => log.insert(Arc::new(File::open(&self.log)?)).clone(),
+            None => log.insert(Arc::new(File::options().read(true).write(true).open(&self.log)?)).clone(),
         })
     }
 
