@@ -332,7 +332,7 @@ fn nothing_is_freed_where_the_clocks_of_machine_and_store_disagree() {
     }
     assert!(is_there(&volume, &content, 2), "it is condemned, and its day is not over");
     assert_eq!(places.packs().len(), 2);
-    assert_eq!(files(&places.data().join("probe")), [PathBuf::new(); 0]);
+    assert_eq!(files(&places.data().join("probe")), Vec::<PathBuf>::new());
     volume.content = right;
     free(&volume, GRACE).unwrap();
 }

@@ -43,8 +43,8 @@ impl Probe {
         Some(Self { meta: meta.clone(), contents: contents.clone(), chunk })
     }
 
-    /// Whatever the answer is: there is one.
-    async fn is_answered(self) -> bool {
+    /// Whether there is an answer, whatever it is.
+    async fn answer(self) -> bool {
         let Self { meta, contents, chunk } = self;
         let Ok(found) = tokio::task::spawn_blocking(move || meta.places(&[chunk])).await else {
             return false;
@@ -60,7 +60,7 @@ impl Probe {
 
     /// Whether it is there now after all.
     pub fn is_answered_at_once(&self) -> bool {
-        runtime().block_on(async { timeout(AT_ONCE, self.clone().is_answered()).await }).unwrap_or(false)
+        runtime().block_on(async { timeout(AT_ONCE, self.clone().answer()).await }).unwrap_or(false)
     }
 
     /// Asks until there is an answer, then ends that it is `gone`; so where it is known otherwise that it was away and is
@@ -73,7 +73,7 @@ impl Probe {
             let is_back = tokio::select! {
                 _ = ticks.tick() => {
                     if asked.len() < MOST {
-                        asked.spawn(self.clone().is_answered());
+                        asked.spawn(self.clone().answer());
                     }
                     false
                 }
