@@ -304,7 +304,7 @@ impl Inner {
             if part != (0..content.size) {
                 continue;
             }
-            let into = self.empty(num, content.size)?;
+            let Some(into) = self.empty(num, &content)? else { continue };
             files.push(Whole { id, content: (*content).clone(), into });
             kept.push(num);
             flights.push(flight);

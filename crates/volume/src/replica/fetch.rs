@@ -257,7 +257,7 @@ impl Inner {
         content: &Content,
         part: Range<u64>,
     ) -> Result<(), Errno> {
-        let file = self.empty(num, content.size)?;
+        let Some(file) = self.empty(num, content)? else { return Ok(()) };
         // Held until the lock is free again: the last of a large file takes long to go.
         let before = self.core.lock().replaced.before(num);
         let brought = match &before {
@@ -275,19 +275,25 @@ impl Inner {
     /// A very small file is in the database: no store is asked for it.
     fn unfold(&self, num: u64, content: &Content, bytes: &[u8]) -> Result<(), Errno> {
         let Some(_flight) = self.shared.fetching.take(num, 0..content.size) else { return Ok(()) };
-        let file = self.empty(num, content.size)?;
+        let Some(file) = self.empty(num, content)? else { return Ok(()) };
         file.write_all_at(bytes, 0).map_err(errno)?;
         self.note_brought(&[(num, content, 0..content.size, &file)])
     }
 
-    /// The backing file of a content that comes.
-    pub(super) fn empty(&self, num: u64, size: u64) -> Result<File, Errno> {
+    /// The backing file of a content that comes; `None` where the object does not hold it any more: that of another version
+    /// would be written to.
+    pub(super) fn empty(&self, num: u64, content: &Content) -> Result<Option<File>, Errno> {
         self.make_room(num)?;
-        let file = self.shared.files.obtain(num).map_err(errno)?;
-        if file.metadata().map_err(errno)?.len() != size {
-            file.set_len(size).map_err(errno)?;
-        }
-        Ok(file)
+        self.read(|core| {
+            if core.node(num)?.state == State::Complete || !core.content(num)?.is_same(content) {
+                return Ok(None);
+            }
+            let file = self.shared.files.obtain(num)?;
+            if file.metadata()?.len() != content.size {
+                file.set_len(content.size)?;
+            }
+            Ok(Some(file))
+        })
     }
 
     pub(super) fn note_brought(&self, all: &[(u64, &Content, Range<u64>, &File)]) -> Result<(), Errno> {

@@ -258,11 +258,11 @@ fn open(
     let file = match core.opens.get_mut(&num) {
         // A descriptor that can write is for those who do: see `close_unless_mapped`.
         Some(open) if !write && !open.reads_only && node.state == State::Complete => {
-            Arc::new(again(&open.file, false)?)
+            again(&open.file, false).map_or_else(|_| open.file.clone(), Arc::new)
         }
         Some(open) => {
             if write && open.reads_only {
-                open.file = Arc::new(again(&open.file, true)?);
+                open.file = Arc::new(shared.files.existing(num).or_else(|_| again(&open.file, true))?);
                 open.reads_only = false;
             }
             open.file.clone()
