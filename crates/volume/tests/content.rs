@@ -1,13 +1,19 @@
 //! Contents in a local directory.
 
+#[path = "replicas/sky.rs"]
+mod sky;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Instant;
 
 use shunt_volume::content::{Blobs, ContentError, ContentStore, Keys, Secret};
 use shunt_volume::id::OwnerId;
 use shunt_volume::object::{ChunkId, Content, Kind, Layout, Object, Piece, Time};
 use shunt_volume::store::{Item, MetaStore, Place, SqliteStore};
+use sky::{LATE, Sky, Way};
 
 struct Volume {
     dir: tempfile::TempDir,
@@ -338,4 +344,31 @@ fn bytes_with_the_metadata_of_an_encrypted_volume_are_damage() {
         }
         assert!(volume.get(&Content::empty()).is_empty());
     }
+}
+
+/// A user may have written there by then, or another version may have come.
+#[test]
+fn nothing_is_written_to_a_file_once_its_coming_has_failed() {
+    let volume = Volume::new(Keys::open([1; 32]));
+    // More than one request.
+    let (content, _) = volume.put(&noise(3, 20 << 20), None);
+    let bad = Arc::new(Sky::over(volume.content.blobs().objects()));
+    let far = ContentStore::new(Blobs::over(bad.clone()), Keys::open([1; 32]));
+    let file = tempfile::tempfile().unwrap();
+    for _ in 0..4 {
+        *bad.way.lock() = Way::Uneven(true);
+        let begun = Instant::now();
+        let failed = far.fetch_file(&volume.meta, &content, &file, &|_| ()).unwrap_err();
+        assert!(failed.is_unreachable(), "{failed}");
+        assert!(begun.elapsed() < LATE, "nobody waits for what is of no use");
+        file.set_len(0).unwrap();
+        file.write_all_at(b"written since", 0).unwrap();
+        std::thread::sleep(LATE * 2);
+        assert_eq!(file.metadata().unwrap().len(), 13);
+    }
+    *bad.way.lock() = Way::Open;
+    far.fetch_file(&volume.meta, &content, &file, &|_| ()).unwrap();
+    let mut bytes = vec![0; 20 << 20];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes == noise(3, 20 << 20));
 }

@@ -192,11 +192,14 @@ impl VolumeFs {
 
     /// What a session for it asks of the kernel.
     pub fn config(&self) -> Config {
+        // AUTO_INVAL_DATA: a file that is read through the kernel's pages has its length asked for once that is in doubt. Without
+        // it a read that goes no further than the length of the version before is filled up with zeros.
         // Not ATOMIC_O_TRUNC: with it a program that runs is truncated before that is refused. Not the umask: the kernel
         // applies it, as there are no ACLs.
         let wanted = Capabilities::HANDLE_KILLPRIV_V2
             | Capabilities::CACHE_SYMLINKS
             | Capabilities::EXPORT_SUPPORT
+            | Capabilities::AUTO_INVAL_DATA
             | Capabilities::DO_READDIRPLUS
             | Capabilities::READDIRPLUS_AUTO;
         let config = Config::new(Profile::Passthrough).want(wanted);

@@ -9,6 +9,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use shunt_fuse::mount::Unmount;
@@ -217,4 +219,39 @@ fn what_is_cut_through_an_older_version_is_that() {
             replica.close(num, false, opened.session);
         });
     }
+}
+
+/// The kernel may believe the length of the version before: it is not to fill what it reads with zeros up to that.
+#[test]
+fn a_shorter_version_that_comes_while_it_is_opened_has_its_own_length() {
+    const LENGTHS: [u64; 2] = [75_000, 11_322];
+    mounted(true, |replica, at| {
+        let path = at.join("file");
+        let num = make(replica, "file", Kind::Regular, b"");
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // As what brings files for whom nobody waits.
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    replica.bring(&[num]).ok();
+                }
+            });
+            scope.spawn(|| {
+                let begun = Instant::now();
+                for n in (0..).take_while(|_| begun.elapsed() < Duration::from_secs(4)) {
+                    comes_now(replica, &[], num, LENGTHS[n % 2] + n as u64 / 2 % 8);
+                    std::thread::sleep(Duration::from_micros(300 + n as u64 * 37 % 900));
+                }
+                is_over.store(true, Ordering::Relaxed);
+            });
+            let mut bytes = vec![0; 65_536];
+            while !is_over.load(Ordering::Relaxed) {
+                let Ok(file) = File::open(&path) else { continue };
+                let Ok(length) = file.read_at(&mut bytes, 0) else { continue };
+                let zeros = bytes[..length].iter().filter(|byte| **byte == 0).count();
+                is_over.fetch_or(zeros > 0, Ordering::Relaxed);
+                assert_eq!(zeros, 0, "of {length} bytes");
+            }
+        });
+    });
 }

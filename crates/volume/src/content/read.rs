@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use futures::StreamExt;
+use tokio::sync::watch;
 
 use crate::content::pack::{CHUNK_MAX, decode};
 use crate::content::{ContentError, ContentStore, Local, hole, runtime};
@@ -254,7 +255,8 @@ impl ContentStore {
     }
 
     /// Gets chunks by parallel requests and checks them. `work` is done with each where it was checked, on any thread; what
-    /// comes of it is handed over one by one in any order, on this thread.
+    /// comes of it is handed over one by one in any order, on this thread. None is at work once this has returned, whatever it
+    /// returns: what `work` writes to a file would take the place of what users write there by then, or of a later version.
     pub(super) fn bring<T: Send + 'static>(
         &self,
         wanted: Vec<Wanted>,
@@ -265,16 +267,23 @@ impl ContentStore {
             return Err(ContentError::Damaged(format!("{id:?} has an impossible place")));
         }
         let work = Arc::new(work);
+        let (over, is_over) = watch::channel(false);
         let requests = futures::stream::iter(runs(wanted)).map(|run| {
             let (blobs, keys, work, link) =
                 (self.blobs.clone(), self.keys.clone(), work.clone(), self.link.clone());
+            let mut is_over = is_over.clone();
             // Each on the runtime's own threads: checking takes as long as getting.
             let task = runtime().spawn(async move {
                 let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(Vec::new()) };
                 let begin = first.place.offset;
                 let end = last.place.offset.saturating_add(u64::from(last.place.stored));
                 link.begin();
-                let got = blobs.get(&first.place.key, begin..end).await;
+                let got = tokio::select! {
+                    biased;
+                    // Or whoever asked is no more.
+                    _ = is_over.wait_for(|is_over| *is_over) => Err(ContentError::Unreachable("given up".into())),
+                    got = blobs.get(&first.place.key, begin..end) => got,
+                };
                 link.end(got.as_ref().map_or(0, |bytes| bytes.len() as u64));
                 let bytes = got?;
                 let opened = tokio::task::spawn_blocking(move || {
@@ -294,12 +303,17 @@ impl ContentStore {
             async { task.await.map_err(|error| ContentError::Unreachable(error.to_string()))? }
         });
         let mut answers = requests.buffer_unordered(REQUESTS);
+        let mut done = Ok(());
         while let Some(opened) = runtime().block_on(answers.next()) {
-            for (at, bytes) in opened? {
-                take(at, bytes)?;
+            if done.is_err() {
+                continue;
+            }
+            done = opened.and_then(|opened| opened.into_iter().try_for_each(|(at, of)| take(at, of)));
+            if done.is_err() {
+                over.send_replace(true);
             }
         }
-        Ok(())
+        done
     }
 }
 

@@ -339,9 +339,8 @@ impl Core {
         }
         // The old backing file stays with those who read it, and goes once this lasts: see `make_room`.
         self.latest = None;
-        if node.state != State::Absent || self.opens.contains_key(&num) || shared.fetching.is_under_way(num) {
-            self.doom(num)?;
-        }
+        // Also of a file of which nothing is here: what was begun of it is not for this version.
+        self.doom(num)?;
         if node.state == State::Complete {
             let before = self.kept_before(node, shared)?;
             self.note_replaced(num, before)?;

@@ -188,6 +188,9 @@ impl Core {
                 self.begin()?;
                 self.marking.insert(num);
                 node.maybe_dirty = true;
+                // All of it came before it was opened to be written, which may have been undone as well.
+                self.forget_present(num)?;
+                node.state = State::Complete;
                 self.touch(&mut node, Dirty::CONTENT)?;
                 self.save(node);
             }

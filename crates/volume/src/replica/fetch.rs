@@ -143,12 +143,7 @@ impl Fetching {
         Flight { fetching: self, num, range: 0..u64::MAX }
     }
 
-    /// Whether somebody brings any part of a file.
-    pub(super) fn is_under_way(&self, num: u64) -> bool {
-        self.flights.lock().contains_key(&num)
-    }
-
-    /// The same for a whole file that nobody brings any part of; does not wait.
+    /// What of a whole file nobody brings yet: all of it, or `None` if any part is under way; does not wait.
     pub(super) fn try_take(&self, num: u64, size: u64) -> Option<Flight<'_>> {
         let mut flights = self.flights.lock();
         let under_way = flights.entry(num).or_default();

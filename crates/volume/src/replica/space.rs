@@ -166,6 +166,7 @@ impl Core {
     /// Its backing file, of which nothing is looked for any more, goes once that lasts.
     pub(super) fn doom(&mut self, num: u64) -> Done<()> {
         self.begin()?;
+        self.latest.take_if(|(latest, _)| *latest == num);
         self.db.prepare_cached("INSERT OR IGNORE INTO doomed VALUES (?1)")?.execute([num as i64])?;
         self.has_doomed = true;
         Ok(())

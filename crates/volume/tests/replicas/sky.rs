@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -12,15 +13,17 @@ use object_store::{
 };
 use parking_lot::Mutex;
 
+#[allow(dead_code, reason = "none of those who share this file has a use for all of them")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     Open,
     Cut,
     /// For one question.
-    #[allow(dead_code, reason = "one of those who share this file has no use for it")]
     CutOnce,
     /// What is sent arrives, and nobody is told.
     Silent,
+    /// Every second question is lost, and the others are answered late.
+    Uneven(bool),
 }
 
 #[derive(Debug)]
@@ -36,18 +39,24 @@ impl Sky {
         Self { objects, way: Mutex::new(Way::Open), brought: AtomicU64::new(0) }
     }
 
-    fn pass(&self) -> Result<()> {
+    fn pass(&self) -> Result<Duration> {
         let mut way = self.way.lock();
         match *way {
+            Way::Uneven(is_lost) => {
+                *way = Way::Uneven(!is_lost);
+                if is_lost { Err(lost()) } else { Ok(LATE) }
+            }
             Way::Cut => Err(lost()),
             Way::CutOnce => {
                 *way = Way::Open;
                 Err(lost())
             }
-            _ => Ok(()),
+            _ => Ok(Duration::ZERO),
         }
     }
 }
+
+pub const LATE: Duration = Duration::from_millis(300);
 
 fn lost() -> Error {
     Error::Generic { store: "sky", source: "the network is bad".into() }
@@ -76,7 +85,7 @@ impl ObjectStore for Sky {
     }
 
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
-        self.pass()?;
+        tokio::time::sleep(self.pass()?).await;
         let got = self.objects.get_opts(at, options).await?;
         self.brought.fetch_add(got.range.end - got.range.start, Ordering::Relaxed);
         Ok(got)
