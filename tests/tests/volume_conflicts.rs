@@ -1,9 +1,9 @@
 //! Two versions of one thing on real mounts: how they show, and what each thing that a program may do there comes to.
 
 use std::cell::RefCell;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -225,6 +225,36 @@ fn rm_rf_removes_one_version() {
     two.agree(&[("file", "bee")]);
     run(Command::new("rm").arg("-rf").arg(two.late("file"))).ok();
     two.agree(&[]);
+}
+
+/// What is written through it goes with the file that was deleted: that it lasts under the name that is there again is not said.
+#[test]
+fn a_file_that_comes_back_while_its_deleted_one_is_written_does_not_claim_what_is_written() {
+    needs_mount!();
+    let open = RefCell::new(None);
+    let two = Two::with(
+        |at| fs::write(at.join("file"), "both").unwrap(),
+        |at| fs::write(at.join("file"), "ant").unwrap(),
+        |at| {
+            let file = File::options().read(true).write(true).open(at.join("file")).unwrap();
+            fs::remove_file(at.join("file")).unwrap();
+            file.write_all_at(b"deleted", 0).unwrap();
+            file.sync_all().unwrap();
+            assert_eq!(file.metadata().unwrap().nlink(), 0);
+            open.replace(Some(file));
+        },
+    );
+    let file = open.take().unwrap();
+    soon(|| two.late("file").is_dir() && file.metadata().unwrap().nlink() > 0);
+    file.write_all_at(b"more", 0).unwrap();
+    refused(file.sync_all(), Errno::STALE);
+    let mut seen = [0; 16];
+    let len = file.read_at(&mut seen, 0).unwrap();
+    assert_eq!(&seen[..len], b"moreted");
+    drop(file);
+    assert_eq!(read(&two.late("file/ant")), "ant");
+    volume(&["resolve", "--keep", "ant"], &[&two.late("file")]).ok();
+    two.agree(&[("file", "ant")]);
 }
 
 /// The kernel lists nothing in a directory that was removed, as long as it knows it: here because it is open.

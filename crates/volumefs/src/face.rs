@@ -381,10 +381,17 @@ impl FileSystem for VolumeFs {
         &self,
         _request: &Request<'_>,
         node: NodeId,
-        _handle: FileHandle,
+        handle: FileHandle,
         _data_only: bool,
     ) -> Result<(), Errno> {
-        if is_past(node) { Ok(()) } else { self.replica.sync_file(node.0) }
+        if is_past(node) {
+            return Ok(());
+        }
+        let open = self.files.get(handle)?;
+        match open.writes {
+            true => self.replica.sync_open(node.0, open.opened.session),
+            false => self.replica.sync_file(node.0),
+        }
     }
 
     async fn opendir(&self, _request: &Request<'_>, node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {

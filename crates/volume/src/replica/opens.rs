@@ -213,6 +213,29 @@ impl Replica {
     pub fn sync_file(&self, num: u64) -> Result<(), Errno> {
         let (open, node) =
             self.read(|core| Ok((core.opens.get(&num).map(|open| open.file.clone()), core.node(num)?)))?;
+        self.sync_content(open, &node)
+    }
+
+    /// The same for who wrote through an open.
+    ///
+    /// # Errors
+    /// ESTALE: the file was deleted while it was open, and is there again as others changed it, without what was written
+    /// through this; as for [`sync_file`](Self::sync_file).
+    pub fn sync_open(&self, num: u64, session: u64) -> Result<(), Errno> {
+        let (open, node) = self.read(|core| {
+            let node = core.node(num)?;
+            match core.opens.get(&num).filter(|open| open.session == session) {
+                Some(open) => Ok((Some(open.file.clone()), node)),
+                // What a file without a name holds goes with its last close.
+                None if node.links == 0 => Ok((None, node)),
+                None => Err(Fail::new(Errno::STALE)),
+            }
+        })?;
+        self.sync_content(open, &node)
+    }
+
+    fn sync_content(&self, open: Option<Arc<File>>, node: &Node) -> Result<(), Errno> {
+        let num = node.num;
         if node.is_regular() && node.state == State::Complete {
             let file = match open {
                 Some(file) => Ok(file),

@@ -58,9 +58,10 @@ impl User<'_> {
     }
 
     pub(super) fn sync(&self, file: &File, content: &Content) -> io::Result<()> {
+        // One without a name goes with its last close; one that has it again by then does not hold what was written before.
+        let had_name = file.metadata()?.nlink() > 0;
         file.sync_all()?;
-        // One without a name goes with its last close.
-        let has_name = file.metadata()?.nlink() > 0;
+        let has_name = had_name && file.metadata()?.nlink() > 0;
         self.tell(format_args!("synced {}, has a name: {has_name}", content.token));
         if has_name && self.ledger().synced(content) {
             self.world.counts.synced.add(1);
