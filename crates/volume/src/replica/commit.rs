@@ -1,22 +1,20 @@
 //! When changes last.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rusqlite::Connection;
-use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
 use super::core::Core;
 use super::error::{Done, errno};
+use super::room::{Beside, Room};
 use super::space::Going;
 use super::{Inner, Replica};
 use crate::fail::{OnDisk, Point, on_disk, point};
@@ -32,74 +30,37 @@ const WAIT: Duration = Duration::from_millis(20);
 const LONG_LOG: u64 = 4 << 20;
 const VERY_LONG_LOG: u64 = 256 << 20;
 
-/// What the disk keeps for commits. More than [`MOST_CHANGES`] take, wherever in the tree they are.
-const ROOM: u64 = 16 << 20;
-
 /// What of the database lasts.
 pub(super) struct Durable {
     /// Commits so far.
     commits: AtomicU64,
     /// Commits that last. Held while the disk works, so that those who wait share the work.
     synced: Mutex<u64>,
-    log: PathBuf,
-    open_log: Mutex<Option<Arc<File>>>,
+    log: Beside,
     /// Something was changed since the last commit; the end.
     state: Mutex<(bool, bool)>,
     wake: Condvar,
-    /// The disk is to keep room for commits that are to come.
-    keeps_room: AtomicBool,
-    is_full: AtomicBool,
+    room: Room,
 }
 
 impl Durable {
-    pub(super) fn new(database: &Path) -> io::Result<Self> {
-        let mut log = database.as_os_str().to_owned();
-        log.push("-wal");
-        Ok(Self {
+    pub(super) fn new(database: &Path) -> Self {
+        Self {
             commits: AtomicU64::new(0),
             synced: Mutex::new(0),
-            log: log.into(),
-            open_log: Mutex::new(None),
+            log: Beside::new(database, "-wal"),
             state: Mutex::new((false, false)),
             wake: Condvar::new(),
-            keeps_room: AtomicBool::new(false),
-            is_full: AtomicBool::new(false),
-        })
-    }
-
-    /// From now on the disk keeps room.
-    fn want_room(&self) {
-        self.keeps_room.store(true, Ordering::Relaxed);
-        self.keep_room();
-    }
-
-    /// Has the disk keep room for the next commits behind the end of the log.
-    fn keep_room(&self) {
-        if !self.keeps_room.load(Ordering::Relaxed) {
-            return;
-        }
-        let Ok(log) = self.log() else { return };
-        let Ok(about) = log.metadata() else { return };
-        // With what is behind its end, which goes whenever the database cuts it off.
-        let kept = match about.blocks().saturating_mul(512) >= about.len() + ROOM / 2 {
-            true => Ok(()),
-            false => fallocate(&*log, FallocateFlags::KEEP_SIZE, about.len(), ROOM),
-        };
-        let is_full = matches!(kept, Err(Errno::NOSPC | Errno::DQUOT));
-        if is_full != self.is_full.swap(is_full, Ordering::Relaxed) {
-            match is_full {
-                true => tracing::error!("the disk of the cache is full: nothing new can be made"),
-                false => tracing::info!("the disk of the cache has room again"),
-            }
+            room: Room::new(database),
         }
     }
 
     /// Whether there is room for what makes the database grow: what is answered can be committed then.
     pub(super) fn has_room(&self) -> Result<(), Errno> {
-        if self.is_full.load(Ordering::Relaxed) {
-            self.keep_room();
+        if self.room.is_full() {
+            self.room.keep(&self.log);
         }
-        if self.is_full.load(Ordering::Relaxed) { Err(Errno::NOSPC) } else { Ok(()) }
+        if self.room.is_full() { Err(Errno::NOSPC) } else { Ok(()) }
     }
 
     /// Something was changed: it is committed soon.
@@ -114,23 +75,15 @@ impl Durable {
     /// Commits what was changed.
     pub(super) fn commit(&self, core: &mut Core) -> Done<()> {
         let done = core.commit();
-        self.keep_room();
+        self.room.keep(&self.log);
         done?;
         self.commits.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
-    fn log(&self) -> io::Result<Arc<File>> {
-        let mut log = self.open_log.lock();
-        Ok(match &*log {
-            Some(log) => log.clone(),
-            None => log.insert(Arc::new(File::options().read(true).write(true).open(&self.log)?)).clone(),
-        })
-    }
-
     /// In bytes.
     fn log_length(&self) -> u64 {
-        self.log().and_then(|log| log.metadata()).map_or(0, |log| log.len())
+        self.log.file().and_then(|log| log.metadata()).map_or(0, |log| log.len())
     }
 
     /// Returns once so many commits last.
@@ -139,7 +92,7 @@ impl Durable {
         if *synced < commits {
             let all = self.commits.load(Ordering::Acquire);
             point(Point::ReplicaSync)?;
-            let log = self.log()?;
+            let log = self.log.file()?;
             log.sync_data()?;
             on_disk(OnDisk::File(&log));
             point(Point::ReplicaSynced)?;
@@ -274,7 +227,8 @@ impl Committer {
             Ok(db)
         });
         let beside = beside.map_err(io::Error::other)?;
-        inner.shared.durable.want_room();
+        let durable = &inner.shared.durable;
+        durable.room.want(&durable.log);
         let (is_long, told) = mpsc::sync_channel(1);
         let (one, other) = (inner.clone(), inner.clone());
         let mut committer = Self { inner, threads: Vec::new() };

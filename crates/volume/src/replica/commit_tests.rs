@@ -1,5 +1,6 @@
 //! Commits that fail, and a log that gets long.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -101,4 +102,31 @@ fn the_log_is_short_again_after_it_was_long() {
         more(1) < LONG_LOG
     };
     assert!((0..200).any(is_short));
+}
+
+/// SQLite writes to it as the log grows, in the midst of what was answered.
+#[test]
+fn the_index_of_the_log_has_room_as_the_log_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = open(dir.path(), true);
+    let database = replica.inner.core.lock().db.path().unwrap().to_owned();
+    let beyond = |suffix: &str| {
+        let about = std::fs::metadata(format!("{database}{suffix}")).unwrap();
+        (about.len(), (about.blocks() * 512).saturating_sub(about.len()))
+    };
+    // Pages of the log are looked for in it: nothing is brought in while one reads what was there before.
+    let reader = Connection::open(&database).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM object").unwrap();
+    let (first, _) = beyond("-shm");
+    let mut made = 0_u32;
+    while beyond("-shm").0 <= first {
+        for _ in 0..1000 {
+            made += 1;
+            make(&replica, &made.to_string(), &[b'x'; 3000]);
+        }
+        replica.commit().unwrap();
+        let (log, index) = (beyond("-wal").1, beyond("-shm").1);
+        assert!(log >= 8 << 20 && index >= 32 << 10, "{log} and {index} bytes after {made} links");
+        assert!(made < 100_000, "the index stays as long as it is");
+    }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use rusqlite::ffi;
 use rustix::io::Errno;
 
 /// Why a replica cannot be opened.
@@ -79,8 +80,10 @@ impl From<io::Error> for Fail {
 impl From<rusqlite::Error> for Fail {
     fn from(error: rusqlite::Error) -> Self {
         tracing::error!("the replica's database: {error}");
-        let full = error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
-        Self { errno: if full { Errno::NOSPC } else { Errno::IO }, database: true }
+        // A file system that cannot keep room has none for the index of the log: hardly anything else fails there.
+        let index = error.sqlite_error().map(|error| error.extended_code) == Some(ffi::SQLITE_IOERR_SHMSIZE);
+        let is_full = index || error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
+        Self { errno: if is_full { Errno::NOSPC } else { Errno::IO }, database: true }
     }
 }
 

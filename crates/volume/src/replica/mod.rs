@@ -31,6 +31,7 @@ mod recover;
 mod replaced;
 #[cfg(test)]
 mod replaced_tests;
+mod room;
 mod schema;
 mod site;
 mod space;
@@ -243,7 +244,7 @@ impl Replica {
         let files = Files::open(directory)?;
         recover::recover(&mut core, &files, &options, is_new)?;
         core.conflicts = site::directories(&core)?;
-        let durable = Durable::new(&path).map_err(|error| files::unusable(&path, error))?;
+        let durable = Durable::new(&path);
         let shared = Shared {
             files,
             spare: Spare::default(),
