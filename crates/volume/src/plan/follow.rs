@@ -232,13 +232,14 @@ fn lose_names(
     let mut lost = BTreeSet::new();
     for (at, before) in &touched.links {
         let now = draft.base_link(at)?.map(|(child, _)| child);
-        if let Some(before) = before
-            && now != Some(*before)
-            && draft.link(at)? == Some(*before)
-        {
+        let Some(here) = draft.link(at)?.filter(|here| now != Some(*here)) else { continue };
+        // Also what this node had put there, and others took away since: see `make_way`.
+        let was_agreed =
+            *before == Some(here) || touched.children.get(&here).is_some_and(|(_, base)| base.contains(at));
+        if was_agreed {
             draft.set_link(at, None);
-            lost.insert(*before);
-            if let Some(gone) = gone.get_mut(before) {
+            lost.insert(here);
+            if let Some(gone) = gone.get_mut(&here) {
                 gone.lost.push(at.clone());
             }
         }
