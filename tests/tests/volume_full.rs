@@ -24,6 +24,15 @@ impl Disk {
         run(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "none"]).arg(&at)).ok();
         Self(at)
     }
+
+    /// Of files in blocks instead of extents, which `fallocate(2)` cannot be had of.
+    fn without_room_ahead(image: PathBuf, at: PathBuf, size: u64) -> Self {
+        fs::create_dir(&at).unwrap();
+        File::create(&image).unwrap().set_len(size << 20).unwrap();
+        run(Command::new("mkfs.ext4").args(["-q", "-O", "^extents,^64bit", "-m", "0"]).arg(&image)).ok();
+        run(Command::new("mount").args(["-o", "loop"]).args([&image, &at])).ok();
+        Self(at)
+    }
 }
 
 impl Drop for Disk {
@@ -35,12 +44,17 @@ impl Drop for Disk {
 /// What there is room for until it is full: some commits, and more than is kept for them.
 const LEFT: u64 = 20 << 20;
 
-/// Takes all else that a disk has, and is removed to have it be there again.
-fn fill(path: &Path) {
+fn fill_whole(path: &Path) -> File {
     let mut file = File::create(path).unwrap();
     for size in [1 << 20, 4096] {
         while file.write_all(&vec![7; size]).is_ok() {}
     }
+    file
+}
+
+/// Takes all else that a disk has, and is removed to have it be there again.
+fn fill(path: &Path) {
+    let file = fill_whole(path);
     let length = file.metadata().unwrap().len();
     file.set_len(length.saturating_sub(LEFT)).unwrap();
 }
@@ -93,6 +107,42 @@ fn what_is_answered_on_a_full_disk_lasts() {
     let lost: Vec<u32> = (0..made).filter(|n| !directory(&at, *n).is_dir()).collect();
     assert!(lost.is_empty(), "{} of {made}, from {:?} on", lost.len(), lost.first());
     assert_eq!(names(mount.at()).len() as u32, made);
+}
+
+/// A file system that keeps no room ahead: what is answered before it is full may not last, and `fsync(2)` says so, once to each.
+#[test]
+fn who_syncs_is_told_of_what_could_not_be_kept() {
+    needs_mount!();
+    let volume = Volume::new();
+    let disk = Disk::without_room_ahead(volume.aside().join("image"), volume.cache(), 48);
+    let mount = volume.mount(&[]);
+    mount.set_online(false);
+    let at = mount.at().to_owned();
+    fs::write(at.join("file"), "before").unwrap();
+    let (file, directory, top) =
+        (File::open(at.join("file")).unwrap(), File::open(&at).unwrap(), File::open(&at).unwrap());
+    file.sync_all().unwrap();
+    directory.sync_all().unwrap();
+    let ballast = disk.0.join("ballast");
+    drop(fill_whole(&ballast));
+    // Until the database has undone what was answered.
+    let mut made = 0;
+    let is_undone = within(PATIENCE, || {
+        while fs::create_dir(self::directory(&at, made)).is_ok() {
+            made += 1;
+        }
+        (0..made).any(|n| !self::directory(&at, n).is_dir())
+    });
+    assert!(is_undone, "all of {made} are kept");
+    fs::remove_file(&ballast).unwrap();
+    let told = |file: &File| file.sync_all().err().map(|error| error.raw_os_error());
+    assert!(within(PATIENCE, || told(&top) != Some(FULL)), "it stays full");
+    for file in [&file, &directory] {
+        assert_eq!((told(file), told(file)), (Some(Some(libc::EIO)), None));
+    }
+    assert_eq!(told(&File::open(&at).unwrap()), None);
+    drop((file, directory, top));
+    drop(mount);
 }
 
 /// Contents of those files are for their owners, and so is what the cache knows of them.

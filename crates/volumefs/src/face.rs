@@ -16,6 +16,7 @@ use shunt_volume::object::Kind;
 use shunt_volume::replica::{New, Node, Quota, Rename, Set};
 
 use crate::caches::Told;
+use crate::listing::OpenDirectory;
 use crate::past::{is_past, live, removed};
 use crate::{BELIEVED, KEPT, VolumeFs, WRITTEN, convert, opens};
 
@@ -389,14 +390,15 @@ impl FileSystem for VolumeFs {
         }
         let open = self.files.get(handle)?;
         match open.writes {
-            true => self.replica.sync_open(node.0, open.opened.session),
-            false => self.replica.sync_file(node.0),
+            true => self.replica.sync_open(node.0, open.opened.session)?,
+            false => self.replica.sync_file(node.0)?,
         }
+        open.undone.check(&self.replica)
     }
 
     async fn opendir(&self, _request: &Request<'_>, node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
         self.before_listing(node.0).await;
-        let (handle, _) = self.directories.add(Default::default());
+        let (handle, _) = self.directories.add(OpenDirectory::new(&self.replica));
         Ok(Opened::cached(handle))
     }
 
@@ -436,14 +438,16 @@ impl FileSystem for VolumeFs {
         &self,
         _request: &Request<'_>,
         _node: NodeId,
-        _handle: FileHandle,
+        handle: FileHandle,
         _data_only: bool,
     ) -> Result<(), Errno> {
-        self.replica.sync()
+        self.replica.sync()?;
+        self.directories.get(handle)?.undone.check(&self.replica)
     }
 
     async fn syncfs(&self, _request: &Request<'_>) -> Result<(), Errno> {
-        self.replica.sync()
+        self.replica.sync()?;
+        self.undone.check(&self.replica)
     }
 
     async fn statfs(&self, _request: &Request<'_>, _node: NodeId) -> Result<StatFs, Errno> {

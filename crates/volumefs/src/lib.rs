@@ -18,6 +18,7 @@ mod owners;
 mod past;
 mod sessions;
 mod tree;
+mod undone;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -64,6 +65,7 @@ pub struct VolumeFs {
     dead: dead::Dead,
     /// The kernel refused a backing file: that is said once.
     refused: AtomicBool,
+    undone: undone::Seen,
     /// The kernel cannot be told that all names are old.
     keeps_names: Arc<AtomicBool>,
 }
@@ -73,6 +75,7 @@ impl VolumeFs {
     pub fn new(replica: Arc<Replica>) -> Self {
         Self {
             mapped: mapped::Mapped::new(replica.clone()),
+            undone: undone::Seen::new(&replica),
             replica,
             name: String::new(),
             runner: None,

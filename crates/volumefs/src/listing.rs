@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 use shunt_fuse::{DirectoryBuffer, DirectoryPlusBuffer, Errno, FileType, NodeId};
-use shunt_volume::replica::Listed;
+use shunt_volume::replica::{Listed, Replica};
 
 use crate::past::is_past;
+use crate::undone::Seen;
 use crate::{VolumeFs, convert};
 
 /// Names asked for at once.
@@ -19,8 +20,16 @@ const TOGETHER: usize = 128;
 const DOTS: u64 = 2;
 
 /// An open directory: the names after which some places begin.
-#[derive(Default)]
-pub(crate) struct OpenDirectory(Mutex<Places>);
+pub(crate) struct OpenDirectory {
+    places: Mutex<Places>,
+    pub(crate) undone: Seen,
+}
+
+impl OpenDirectory {
+    pub(crate) fn new(replica: &Replica) -> Self {
+        Self { places: Mutex::default(), undone: Seen::new(replica) }
+    }
+}
 
 #[derive(Default)]
 struct Places {
@@ -111,7 +120,7 @@ impl VolumeFs {
                 return Ok(());
             }
         }
-        let mut places = open.0.lock();
+        let mut places = open.places.lock();
         if offset == 0 {
             *places = Places::default();
         }

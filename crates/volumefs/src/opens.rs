@@ -14,6 +14,7 @@ use shunt_volume::replica::{self, Node, Replica};
 
 use crate::VolumeFs;
 use crate::leases::{Stamp, stamp};
+use crate::undone::Seen;
 
 /// A file that somebody has open.
 pub(crate) struct OpenFile {
@@ -26,6 +27,7 @@ pub(crate) struct OpenFile {
     data: OnceLock<Arc<OwnedFd>>,
     /// As others were told of it last.
     pub(crate) told: Mutex<Option<Stamp>>,
+    pub(crate) undone: Seen,
 }
 
 impl OpenFile {
@@ -80,7 +82,8 @@ impl VolumeFs {
         }
         let complete = opened.complete;
         let told = Mutex::default();
-        let open = OpenFile { num: node.num, writes, maps, opened, data: OnceLock::new(), told };
+        let undone = Seen::new(&self.replica);
+        let open = OpenFile { num: node.num, writes, maps, opened, data: OnceLock::new(), told, undone };
         // Somebody may come before it is closed, to whom that is worth a request.
         let flushes = writes && self.leases.is_some();
         if flushes {

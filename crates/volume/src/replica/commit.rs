@@ -30,12 +30,20 @@ const WAIT: Duration = Duration::from_millis(20);
 const LONG_LOG: u64 = 4 << 20;
 const VERY_LONG_LOG: u64 = 256 << 20;
 
+/// Commits that last.
+#[derive(Default)]
+struct Synced {
+    commits: u64,
+    /// The disk lost what it was given. The kernel tells that once, and takes the rest for good.
+    has_failed: bool,
+}
+
 /// What of the database lasts.
 pub(super) struct Durable {
     /// Commits so far.
     commits: AtomicU64,
-    /// Commits that last. Held while the disk works, so that those who wait share the work.
-    synced: Mutex<u64>,
+    /// Held while the disk works, so that those who wait share the work.
+    synced: Mutex<Synced>,
     log: Beside,
     /// Something was changed since the last commit; the end.
     state: Mutex<(bool, bool)>,
@@ -47,7 +55,7 @@ impl Durable {
     pub(super) fn new(database: &Path) -> Self {
         Self {
             commits: AtomicU64::new(0),
-            synced: Mutex::new(0),
+            synced: Mutex::default(),
             log: Beside::new(database, "-wal"),
             state: Mutex::new((false, false)),
             wake: Condvar::new(),
@@ -89,14 +97,24 @@ impl Durable {
     /// Returns once so many commits last.
     fn sync_to(&self, commits: u64) -> io::Result<()> {
         let mut synced = self.synced.lock();
-        if *synced < commits {
+        if synced.commits < commits {
+            if synced.has_failed {
+                return Err(Errno::IO.into());
+            }
             let all = self.commits.load(Ordering::Acquire);
             point(Point::ReplicaSync)?;
             let log = self.log.file()?;
-            log.sync_data()?;
+            if let Err(error) = log.sync_data() {
+                synced.has_failed = true;
+                tracing::error!(
+                    "the disk of the cache lost what it was given ({error}): nothing new is sure to last until the volume is \
+                     mounted again, on a disk that is sound"
+                );
+                return Err(error);
+            }
             on_disk(OnDisk::File(&log));
             point(Point::ReplicaSynced)?;
-            *synced = all;
+            synced.commits = all;
         }
         Ok(())
     }

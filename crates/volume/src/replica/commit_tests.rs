@@ -56,6 +56,7 @@ fn what_the_database_undid_is_not_there_and_all_goes_on() {
     replica.commit().unwrap_err();
     refuse(&replica, false);
     assert_eq!(told.0.load(Ordering::Relaxed), 1, "somebody was shown what is not there");
+    assert_eq!(replica.undone(), 1);
     let shows = |replica: &Replica, name: &str| replica.lookup(ROOT, name.as_bytes()).map(|node| node.num);
     assert_eq!(shows(&replica, "undone"), Err(Errno::NOENT));
     make(&replica, "after", b"x");
@@ -64,6 +65,29 @@ fn what_the_database_undid_is_not_there_and_all_goes_on() {
     let replica = open(dir.path(), false);
     assert!(shows(&replica, "before").is_ok() && shows(&replica, "after").is_ok());
     assert_eq!(shows(&replica, "undone"), Err(Errno::NOENT));
+}
+
+/// The kernel tells of what it could not write once, and answers the next fsync as if all was well.
+#[test]
+fn what_a_disk_lost_does_not_last_because_somebody_asks_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = open(dir.path(), false);
+    make(&replica, "sound", b"x");
+    replica.sync().unwrap();
+    let log = &replica.inner.shared.durable.log;
+    // A pipe is on no disk: EINVAL.
+    let (_, pipe) = rustix::pipe::pipe().unwrap();
+    let sound = log.put(pipe.into());
+    make(&replica, "lost", b"x");
+    assert_eq!(replica.sync(), Err(Errno::INVAL));
+    log.put(sound);
+    assert_eq!(replica.sync(), Err(Errno::IO));
+    make(&replica, "after", b"x");
+    assert_eq!(replica.sync(), Err(Errno::IO));
+    drop(replica);
+    let replica = open(dir.path(), false);
+    make(&replica, "new", b"x");
+    replica.sync().unwrap();
 }
 
 #[test]

@@ -189,6 +189,7 @@ struct Shared {
     fetcher: RwLock<Option<Arc<dyn Fetcher>>>,
     caches: OnceLock<Arc<dyn Caches>>,
     applied: AtomicU64,
+    undone: AtomicU64,
     watcher: RwLock<Option<Watcher>>,
     node: NodeName,
     volume: String,
@@ -216,6 +217,7 @@ impl Shared {
         if !core.take_undone() {
             return;
         }
+        self.undone.fetch_add(1, Ordering::Relaxed);
         let Some(caches) = self.caches.get() else { return };
         drop(caches.names_stale());
         self.held.all().into_iter().chain([ROOT]).for_each(|num| caches.content_changed(num));
@@ -259,6 +261,7 @@ impl Replica {
             fetcher: RwLock::new(None),
             caches: OnceLock::new(),
             applied: AtomicU64::new(0),
+            undone: AtomicU64::new(0),
             watcher: RwLock::new(None),
             node: options.node,
             volume: options.volume,
@@ -363,6 +366,11 @@ impl Replica {
     /// Goes up when synchronisation has changed something, before [`Caches`] hear of it and before anybody sees it.
     pub fn applied(&self) -> u64 {
         self.inner.shared.applied.load(Ordering::SeqCst)
+    }
+
+    /// Goes up when what was answered could not be kept, and is not so any more.
+    pub fn undone(&self) -> u64 {
+        self.inner.shared.undone.load(Ordering::Relaxed)
     }
 
     /// Objects that are used now.

@@ -38,6 +38,14 @@ impl Beside {
         })
     }
 
+    /// Another one in its place; the one before.
+    #[cfg(test)]
+    pub(super) fn put(&self, file: File) -> File {
+        let before = self.file().unwrap();
+        *self.file.lock() = Some(Arc::new(file));
+        before.try_clone().unwrap()
+    }
+
     /// Has the disk keep so much behind its end.
     fn keep(&self, room: u64) -> Result<(), Errno> {
         let Ok(file) = self.file() else { return Ok(()) };
