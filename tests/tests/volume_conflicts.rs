@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, sym
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use shunt_tests::cmd::Ran;
 use shunt_tests::look::{names, read, refused, soon};
@@ -251,6 +252,36 @@ fn a_file_that_comes_back_while_its_deleted_one_is_written_does_not_claim_what_i
     let mut seen = [0; 16];
     let len = file.read_at(&mut seen, 0).unwrap();
     assert_eq!(&seen[..len], b"moreted");
+    drop(file);
+    assert_eq!(read(&two.late("file/ant")), "ant");
+    volume(&["resolve", "--keep", "ant"], &[&two.late("file")]).ok();
+    two.agree(&[("file", "ant")]);
+}
+
+/// One with attributes is read and written through the daemon, in pages of which the kernel knows the length of what came back.
+#[test]
+fn a_deleted_file_that_came_back_is_not_shown_up_to_the_length_of_the_other() {
+    needs_mount!();
+    let open = RefCell::new(None);
+    let two = Two::with(
+        |at| {
+            fs::write(at.join("file"), "what both have").unwrap();
+            rustix::fs::setxattr(at.join("file"), "user.test", b"1", XattrFlags::empty()).unwrap();
+        },
+        |at| fs::write(at.join("file"), "ant").unwrap(),
+        |at| {
+            let file = File::options().read(true).write(true).open(at.join("file")).unwrap();
+            fs::remove_file(at.join("file")).unwrap();
+            let mut seen = [0; 32];
+            assert_eq!(file.read_at(&mut seen, 0).unwrap(), 14);
+            open.replace(Some(file));
+        },
+    );
+    let file = open.take().unwrap();
+    soon(|| two.late("file").is_dir() && file.metadata().unwrap().len() == 3);
+    refused(file.read_at(&mut [0; 32], 0), Errno::STALE);
+    refused(file.write_at(b"more", 0), Errno::STALE);
+    refused(file.sync_all(), Errno::STALE);
     drop(file);
     assert_eq!(read(&two.late("file/ant")), "ant");
     volume(&["resolve", "--keep", "ant"], &[&two.late("file")]).ok();

@@ -303,6 +303,7 @@ impl FileSystem for VolumeFs {
             return Ok(Data::File(FileRange { file, offset: args.offset, length: args.size }));
         }
         let open = self.files.get(args.handle)?;
+        self.not_deleted(&open)?;
         self.bring(&open, args.offset, args.size.into())?;
         Ok(Data::File(FileRange { file: open.data()?, offset: args.offset, length: args.size }))
     }
@@ -315,6 +316,7 @@ impl FileSystem for VolumeFs {
         data: WriteData<'_>,
     ) -> Result<usize, Errno> {
         let open = self.files.get(args.handle)?;
+        self.not_deleted(&open)?;
         if args.kill_suidgid {
             self.replica.set(node.0, Set { drop_privileges: true, ..Set::default() })?;
             if self.replica.get(node.0)?.xattrs {

@@ -160,6 +160,16 @@ impl VolumeFs {
         }
     }
 
+    /// ESTALE of a file that was deleted while it was open to be written, and is there again as others changed it: its length is
+    /// that of the other one, up to which the kernel would show what it held.
+    pub(crate) fn not_deleted(&self, open: &OpenFile) -> Result<(), Errno> {
+        let is_other = open.writes && !self.replica.is_latest(open.num, open.opened.session);
+        if is_other && self.replica.get(open.num).is_ok_and(|node| node.links > 0) {
+            return Err(Errno::STALE);
+        }
+        Ok(())
+    }
+
     /// Has a range of a file be in its backing file.
     pub(crate) fn bring(&self, open: &OpenFile, offset: u64, length: u64) -> Result<(), Errno> {
         if open.opened.complete {
