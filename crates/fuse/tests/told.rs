@@ -2,11 +2,12 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Plan, eventually, run, timed};
-use shunt_fuse::FileType;
+use common::{Plan, Stage, eventually, run, timed};
+use shunt_fuse::{Caches, Completion, FileType, NodeId, Opcode};
 
 /// The kernel is told that it changed before it knows it: what it hears then is old, and good for ever.
 #[test]
@@ -27,6 +28,62 @@ fn what_changes_while_it_is_told_of_is_not_believed() {
         let mode = || rustix::fs::stat(stage.path("x")).unwrap().st_mode & 0o777;
         mode();
         eventually("the change is seen", || mode() == 0o600);
+    });
+}
+
+const ROOT: NodeId = NodeId::ROOT;
+
+/// A name that the kernel doubts becomes another file's while it is confirmed: `tell` is asked for, and the kernel told, between
+/// what the server read and its answer. Gives the inode that the name leads to from then on.
+fn flipped_while_confirmed(stage: &Stage, tell: fn(&Caches) -> Completion) -> u64 {
+    stage.fs.add_file("x", b"");
+    stage.path("x").metadata().unwrap();
+    stage.caches().expire_entry(ROOT, b"x").wait().unwrap();
+    let (caches, flipped) = (stage.caches().clone(), AtomicBool::new(false));
+    stage.fs.after_lookup(move |fs, _| {
+        if flipped.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        fs.remove(ROOT, "x");
+        fs.add_file("x", b"new");
+        // Not asked for by this handler: those wait until it has answered.
+        let caches = caches.clone();
+        thread::spawn(move || tell(&caches).wait()).join().unwrap().unwrap();
+    });
+    let (asked, _) = stage.during(Opcode::Lookup, || inode(stage));
+    assert_eq!(asked, 1, "the name was confirmed by the server");
+    stage.fs.tree.lock().child(ROOT, b"x").unwrap().0
+}
+
+fn inode(stage: &Stage) -> u64 {
+    rustix::fs::stat(stage.path("x")).unwrap().st_ino
+}
+
+/// Expired before the kernel took in that it is as it was: without another time it would be believed for ever.
+#[test]
+fn a_name_that_is_expired_while_it_is_confirmed_is_not_believed() {
+    run(Plan::passthrough(), |stage| {
+        let new = flipped_while_confirmed(stage, |caches| caches.expire_entry(ROOT, b"x"));
+        eventually("the change is seen", || inode(stage) == new);
+        // Which does not go on for ever: the last time is two seconds after the first.
+        eventually("nothing is asked any more", || {
+            let (asked, ()) = stage.during(Opcode::Lookup, || {
+                (0..10).for_each(|_| {
+                    thread::sleep(Duration::from_millis(100));
+                    assert_eq!(inode(stage), new);
+                });
+            });
+            asked == 0
+        });
+    });
+}
+
+/// Dropped, it is not there to be confirmed: not one lookup shows what was.
+#[test]
+fn a_name_that_is_dropped_while_it_is_confirmed_is_not_believed() {
+    run(Plan::passthrough(), |stage| {
+        let new = flipped_while_confirmed(stage, |caches| caches.invalidate_entry(ROOT, b"x"));
+        assert_eq!(inode(stage), new);
     });
 }
 

@@ -41,8 +41,13 @@ impl replica::Caches for Told {
         self.note(self.caches.invalidate_node(NodeId(num), None));
     }
 
-    fn link_changed(&self, parent: u64, name: &[u8]) {
-        self.note(self.caches.expire_entry(NodeId(parent), name));
+    fn link_changed(&self, parent: u64, name: &[u8], was_directory: bool) {
+        self.note(match was_directory {
+            // Who is in it, or mounted something below it, finds it under its new name.
+            true => self.caches.expire_entry(NodeId(parent), name),
+            // No answer on its way can have the old one believed after that.
+            false => self.caches.invalidate_entry(NodeId(parent), name),
+        });
         // The listing, which the kernel may have kept.
         self.note(self.caches.invalidate_node_whole(NodeId(parent)));
     }

@@ -22,7 +22,7 @@ impl<'a> Stale<'a> {
     fn of(what: &'a What) -> Option<Self> {
         match what {
             What::InvalidateEntry { parent, name }
-            | What::ExpireEntry { parent, name }
+            | What::ExpireEntry { parent, name, .. }
             | What::DeleteEntry { parent, name, .. } => Some(Self::Name(*parent, name)),
             What::InvalidateNode { node, .. } | What::Store { node, .. } => Some(Self::Node(*node)),
             What::ExpireAll => Some(Self::Everything),

@@ -5,7 +5,9 @@
 //! waits for the notification before it replies waits for ever. So a notification that a handler asks for is kept until
 //! the handler's request is answered, and waiting for it inside of a handler is an error (EDEADLK), not a hang.
 
+mod answers;
 mod completion;
+mod later;
 mod listener;
 mod note;
 mod notifier;
@@ -81,8 +83,12 @@ impl Caches {
 
     /// As `invalidate_entry`, but what is in use (open, mounted upon) stays attached until it is looked up again.
     /// Before Linux 6.2 the same as `invalidate_entry`.
+    ///
+    /// A lookup that is being answered just then may confirm the name as it was. So this is repeated, four times within two
+    /// seconds, for a name that was looked up in the last 16; the completion is that of the first. What must not be shown for
+    /// that long wants `invalidate_entry`, which no answer undoes.
     pub fn expire_entry(&self, parent: NodeId, name: &[u8]) -> Completion {
-        self.send(What::ExpireEntry { parent, name: name.into() })
+        self.send(What::ExpireEntry { parent, name: name.into(), again: 0 })
     }
 
     /// A name is gone for good, as after `unlink`. Who watches the object itself is told (IN_DELETE_SELF); who watches

@@ -5,11 +5,12 @@ use rustix::io::Errno;
 use super::completion::{Completer, Completion, completion};
 use crate::api::NodeId;
 
-/// What to tell the kernel. A turn tells it nothing: it comes after all that was queued for the node before.
+/// What to tell the kernel. A turn tells it nothing: it comes after all that was queued for the node before. `again` is how
+/// often a name was expired before.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum What {
     InvalidateEntry { parent: NodeId, name: Box<[u8]> },
-    ExpireEntry { parent: NodeId, name: Box<[u8]> },
+    ExpireEntry { parent: NodeId, name: Box<[u8]>, again: u8 },
     DeleteEntry { parent: NodeId, child: NodeId, name: Box<[u8]> },
     InvalidateNode { node: NodeId, offset: i64, length: i64 },
     ExpireAll,

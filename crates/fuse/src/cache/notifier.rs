@@ -4,13 +4,15 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use shunt_fuse_abi::{ExpireFlags, notify};
 
+use super::answers::Answers;
 use super::completion::{Completer, Completion};
+use super::later::Later;
 use super::note::Waiter;
 use super::write_out::Mountpoint;
 use super::{Caches, Note, What, settle};
@@ -37,6 +39,7 @@ struct NodeQueue {
 struct State {
     nodes: HashMap<NodeId, NodeQueue>,
     ready: VecDeque<NodeId>,
+    later: Later,
     queued: usize,
     /// Room is not looked for again before the queue is this long: there was none to be found.
     search_from: usize,
@@ -74,6 +77,7 @@ struct Inner {
     next_retrieve: AtomicU64,
     mountpoint: OnceLock<Mountpoint>,
     told: OnceLock<Told>,
+    answers: Answers,
     overflows: AtomicU64,
 }
 
@@ -96,6 +100,7 @@ impl Notifier {
                 next_retrieve: AtomicU64::new(FIRST_RETRIEVE),
                 mountpoint: OnceLock::new(),
                 told: OnceLock::new(),
+                answers: Answers::default(),
                 overflows: AtomicU64::new(0),
             }),
         }
@@ -117,6 +122,11 @@ impl Notifier {
 
     pub(crate) fn set_told(&self, told: Told) {
         self.inner.told.set(told).ok();
+    }
+
+    /// A name is being answered.
+    pub(crate) fn answers(&self, parent: NodeId, name: &[u8]) {
+        self.inner.answers.note(parent, name);
     }
 
     pub(crate) fn queued(&self) -> usize {
@@ -172,6 +182,7 @@ impl Notifier {
     pub(crate) fn close(&self) {
         let mut state = self.inner.state.lock();
         state.closed = true;
+        state.later.clear();
         let waiters: Vec<Waiter> = state.drain(|_| true);
         self.inner.work.notify_all();
         drop(state);
@@ -216,6 +227,16 @@ impl State {
             self.ready.push_back(id);
         }
         true
+    }
+
+    /// Queues what waited for its time.
+    fn bring_due(&mut self) {
+        if self.later.due().is_some() {
+            let now = Instant::now();
+            while let Some(what) = self.later.take(now) {
+                self.push(Note::new(what).0, Vec::new());
+            }
+        }
     }
 
     /// Takes the next notification of a node nobody sends for.
@@ -322,10 +343,14 @@ impl Inner {
     /// One thread for each node that is ready: one that was woken a moment ago still counts as idle, and may be stuck
     /// with the first node for long.
     fn wake_or_start(self: &Arc<Self>, state: &mut State) {
+        self.wake_or_start_for(state, state.ready.len());
+    }
+
+    fn wake_or_start_for(self: &Arc<Self>, state: &mut State, ready: usize) {
         if state.idle > 0 {
             self.work.notify_one();
         }
-        if state.idle < state.ready.len() && state.threads < MAX_THREADS {
+        if state.idle < ready && state.threads < MAX_THREADS {
             let inner = self.clone();
             let name = format!("{}-{}", crate::guardian::death::NOTIFIER, state.threads);
             if thread::Builder::new().name(name).spawn(move || inner.serve()).is_ok() {
@@ -334,13 +359,17 @@ impl Inner {
         }
     }
 
-    fn serve(&self) {
+    fn serve(self: &Arc<Self>) {
         crate::scheduling::roam();
         let mut state = self.state.lock();
         while !state.closed {
+            state.bring_due();
             let Some((id, note, joined)) = state.take() else {
                 state.idle += 1;
-                self.work.wait(&mut state);
+                match state.later.due() {
+                    Some(due) => drop(self.work.wait_until(&mut state, due)),
+                    None => self.work.wait(&mut state),
+                }
                 state.idle -= 1;
                 continue;
             };
@@ -349,6 +378,7 @@ impl Inner {
             if let What::InvalidateNode { node, .. } = &note.what {
                 result = self.repeat(*node, &note, result);
             }
+            let again = self.wants_another(&note.what, result);
             if note.what.is_idempotent() && !matches!(note.what, What::WriteOut { .. }) {
                 result = settle(result);
             }
@@ -356,8 +386,36 @@ impl Inner {
             joined.iter().for_each(|waiter| waiter.complete(result));
             state = self.state.lock();
             state.finished(id);
+            if again {
+                self.send_later(&mut state, &note.what);
+            }
         }
         state.threads -= 1;
+    }
+
+    /// Whether a name that was expired may be confirmed by an answer on its way to the kernel. One that the kernel does not have
+    /// is looked up under the lock of its directory, which expiring waits for.
+    fn wants_another(&self, what: &What, result: Result<(), Errno>) -> bool {
+        let What::ExpireEntry { parent, name, again } = what else { return false };
+        result.is_ok()
+            && self.expires_names.load(Ordering::Relaxed)
+            && (*again > 0 || self.answers.may_be_on_its_way(*parent, name))
+    }
+
+    fn send_later(self: &Arc<Self>, state: &mut State, what: &What) {
+        let What::ExpireEntry { parent, name, again } = what else { return };
+        if state.closed {
+            return;
+        }
+        if state.later.len() >= Caches::MAX_QUEUED && self.can_expire_all.load(Ordering::Relaxed) {
+            // Which no answer undoes.
+            state.later.clear();
+            state.push(Note::new(What::ExpireAll).0, Vec::new());
+            return;
+        }
+        state.later.put(*parent, name, *again, Instant::now());
+        // Those who are idle do not know yet when to look, and this thread may be stuck with the next.
+        self.wake_or_start_for(state, 1);
     }
 
     /// The kernel may be about to hear of a node that it did not know.
@@ -382,7 +440,7 @@ impl Inner {
             What::InvalidateEntry { parent, name } => {
                 send(notify::inval_entry(parent.0, name, ExpireFlags::empty()))
             }
-            What::ExpireEntry { parent, name } => {
+            What::ExpireEntry { parent, name, .. } => {
                 let flags = match self.expires_names.load(Ordering::Relaxed) {
                     true => ExpireFlags::EXPIRE_ONLY,
                     false => ExpireFlags::empty(),

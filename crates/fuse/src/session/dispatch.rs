@@ -226,7 +226,14 @@ pub(crate) async fn dispatch<'a, F: FileSystem>(
     let fsync_data_only =
         |flags| abi::FsyncFlags::from_bits_retain(flags).contains(abi::FsyncFlags::FDATASYNC);
     Ok(match operation {
-        Operation::Lookup { name } => Reply::Entry(fs.lookup(request, node, name).await?.wire()),
+        Operation::Lookup { name } => {
+            // Before it is read, and once more after what that may have waited for.
+            let notifier = &request.session.shared.notifier;
+            notifier.answers(node, name.as_bytes());
+            let entry = fs.lookup(request, node, name).await?;
+            notifier.answers(node, name.as_bytes());
+            Reply::Entry(entry.wire())
+        }
         Operation::Getattr { arg } => {
             let flags = abi::GetattrFlags::from_bits_retain(arg.getattr_flags);
             let handle = flags.contains(abi::GetattrFlags::FH).then_some(FileHandle(arg.fh));

@@ -34,7 +34,7 @@ pub enum LocalObject<'a> {
 pub(super) enum Stale {
     Object(u64),
     Content(u64),
-    Link(u64, Vec<u8>),
+    Link { parent: u64, name: Vec<u8>, was_directory: bool },
 }
 
 /// A replica that is being changed by synchronisation: all of it lasts together, or nothing does.
@@ -96,7 +96,9 @@ impl Shared {
             match stale {
                 Stale::Object(num) => caches.object_changed(num),
                 Stale::Content(num) => caches.content_changed(num),
-                Stale::Link(parent, name) => caches.link_changed(parent, &name),
+                Stale::Link { parent, name, was_directory } => {
+                    caches.link_changed(parent, &name, was_directory);
+                }
             }
         }
     }
@@ -237,7 +239,11 @@ impl Applying<'_> {
         let before = self.link(parent, name)?;
         let changed = self.work(|core, shared| core.set_link(parent, name, agreed, local, shared))?;
         if changed {
-            self.stale.push(Stale::Link(parent, name.to_vec()));
+            let was_directory = match before {
+                Some(child) => self.node(child)?.is_none_or(|node| node.is_directory()),
+                None => false,
+            };
+            self.stale.push(Stale::Link { parent, name: name.to_vec(), was_directory });
             // How many names they have.
             self.stale.extend(before.into_iter().chain(local).map(Stale::Object));
         }

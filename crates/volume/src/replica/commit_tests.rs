@@ -33,7 +33,7 @@ struct Told(AtomicU32);
 impl Caches for Told {
     fn object_changed(&self, _num: u64) {}
 
-    fn link_changed(&self, _parent: u64, _name: &[u8]) {}
+    fn link_changed(&self, _parent: u64, _name: &[u8], _was_directory: bool) {}
 
     fn content_changed(&self, _num: u64) {}
 

@@ -94,8 +94,9 @@ use crate::object::Time;
 pub trait Caches: Send + Sync {
     /// Attributes of an object.
     fn object_changed(&self, num: u64);
-    /// What a name of a directory leads to; the directory's listing and attributes too.
-    fn link_changed(&self, parent: u64, name: &[u8]);
+    /// What a name of a directory leads to; the directory's listing and attributes too. `was_directory`: it led to a directory,
+    /// in which somebody may be.
+    fn link_changed(&self, parent: u64, name: &[u8], was_directory: bool);
     /// What a file holds, with its attributes.
     fn content_changed(&self, num: u64);
 

@@ -248,9 +248,11 @@ impl Writing<'_> {
             false => before,
         };
         if before != local {
+            let mut was_directory = false;
             if let Some(child) = before {
                 let mut directory = self.core.find(at.parent)?.ok_or(Errno::NOENT)?;
                 let node = self.core.find(child)?.ok_or(Errno::IO)?;
+                was_directory = node.is_directory();
                 self.core.take_link(&mut directory, &at.name, &node)?;
                 self.core.save(directory);
                 self.taken.push(child);
@@ -269,7 +271,8 @@ impl Writing<'_> {
                 self.core.add_link(&mut directory, &at.name, &node, now, Some(Seq(0)))?;
                 self.core.save(directory);
             }
-            self.stale.push(Stale::Link(at.parent, at.name.clone()));
+            let (parent, name) = (at.parent, at.name.clone());
+            self.stale.push(Stale::Link { parent, name, was_directory });
         }
         match base {
             Some((child, seq)) if local == Some(child) => {

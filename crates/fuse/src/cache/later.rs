@@ -1,0 +1,87 @@
+//! Names that are expired once more, in a moment.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::What;
+use crate::api::NodeId;
+
+/// How long after the one before. An answer that was written is taken in by the process that waits for it: at once, but for one
+/// that finds no processor.
+const PAUSES: [Duration; 4] = [
+    Duration::from_millis(2),
+    Duration::from_millis(20),
+    Duration::from_millis(200),
+    Duration::from_millis(1800),
+];
+
+#[derive(Debug)]
+struct Waiting {
+    due: Instant,
+    parent: NodeId,
+    name: Box<[u8]>,
+}
+
+/// What waits for its time. Those that are sent for the same time again wait equally long, so each queue is in order.
+#[derive(Debug, Default)]
+pub(super) struct Later {
+    queues: [VecDeque<Waiting>; PAUSES.len()],
+}
+
+impl Later {
+    /// Notes what was sent so often, as long as there is to be another time.
+    pub(super) fn put(&mut self, parent: NodeId, name: &[u8], times: u8, now: Instant) {
+        let times = usize::from(times);
+        if let (Some(queue), Some(pause)) = (self.queues.get_mut(times), PAUSES.get(times)) {
+            queue.push_back(Waiting { due: now + *pause, parent, name: name.into() });
+        }
+    }
+
+    /// When the next is due.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.queues.iter().filter_map(|queue| queue.front()).map(|waiting| waiting.due).min()
+    }
+
+    /// One that is due.
+    pub(super) fn take(&mut self, now: Instant) -> Option<What> {
+        for (times, queue) in self.queues.iter_mut().enumerate() {
+            if queue.front().is_some_and(|waiting| waiting.due <= now)
+                && let Some(Waiting { parent, name, .. }) = queue.pop_front()
+            {
+                return Some(What::ExpireEntry { parent, name, again: times as u8 + 1 });
+            }
+        }
+        None
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queues.iter().map(VecDeque::len).sum()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.queues.iter_mut().for_each(VecDeque::clear);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_due_so_often_and_in_its_time() {
+        let (mut later, begun) = (Later::default(), Instant::now());
+        later.put(NodeId(1), b"name", 0, begun);
+        let (mut times, mut now) = (0, begun);
+        while let Some(due) = later.due() {
+            assert!(due > now);
+            assert_eq!(later.take(now), None, "before its time");
+            now = due;
+            let Some(What::ExpireEntry { parent, name, again }) = later.take(now) else { panic!() };
+            times += 1;
+            assert_eq!((parent, &*name, again), (NodeId(1), &b"name"[..], times));
+            later.put(parent, &name, again, now);
+        }
+        assert_eq!((times, later.len()), (4, 0));
+        assert!(now - begun >= Duration::from_secs(2));
+    }
+}
