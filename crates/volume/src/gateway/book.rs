@@ -65,7 +65,11 @@ impl Book {
     /// [`BookError`]
     pub fn open(path: &Path) -> Result<Self, BookError> {
         use std::os::unix::fs::OpenOptionsExt as _;
-        std::fs::File::options().create(true).append(true).mode(0o600).open(path)?;
+        // One that is there is not opened: its closing would end the locks that this process has on it through SQLite.
+        match std::fs::File::options().create_new(true).write(true).mode(0o600).open(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
+            _ => {}
+        }
         let mut database = Connection::open(path)?;
         database.busy_timeout(Duration::from_secs(10))?;
         database.pragma_update(None, "journal_mode", "WAL")?;

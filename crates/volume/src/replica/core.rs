@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use rustix::io::Errno;
 
+use super::distrust;
 use super::error::{Done, Fail};
 use super::files::Open;
 use super::node::{Dirty, Node, ROOT, State, kind_code, number};
@@ -63,6 +64,8 @@ pub(super) struct Core {
     undone: bool,
     /// Files that are marked as perhaps written to, which does not last as yet.
     pub(super) marking: HashSet<u64>,
+    /// What is here may be nowhere else: nothing leaves.
+    pub(super) is_store_distrusted: bool,
 }
 
 impl Core {
@@ -103,6 +106,7 @@ impl Core {
             has_doomed: true,
             undone: false,
             marking: HashSet::new(),
+            is_store_distrusted: distrust::load(&db)?,
             db,
         };
         core.load_pins()?;

@@ -17,6 +17,7 @@ mod commit;
 mod conflicts;
 mod core;
 mod crowd;
+mod distrust;
 mod error;
 mod fetch;
 mod files;

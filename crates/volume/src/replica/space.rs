@@ -135,7 +135,8 @@ impl Core {
 
     /// Whether the bytes of a file can be had again, and nobody uses them.
     fn may_leave(&mut self, node: &Node) -> Done<bool> {
-        Ok(node.is_regular()
+        Ok(!self.is_store_distrusted
+            && node.is_regular()
             && node.state != State::Absent
             && node.size > 0
             && node.made != Seq(0)

@@ -170,6 +170,15 @@ pub trait Site {
         Ok(false)
     }
 
+    /// The store went back to what it was once, or is as it should be again: what is here may be nowhere else in between.
+    ///
+    /// # Errors
+    /// Those of writing.
+    fn distrust_store(&self, is_distrusted: bool) -> Result<(), Errno> {
+        let _ = is_distrusted;
+        Ok(())
+    }
+
     /// Commits on their way.
     ///
     /// # Errors

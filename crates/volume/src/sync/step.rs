@@ -98,6 +98,16 @@ impl<S: Site> Synchroniser<S> {
     /// # Errors
     /// [`StoreError::Unreachable`](crate::store::StoreError::Unreachable) while off the network; see [`SyncError`].
     pub fn step(&mut self) -> Result<Step, SyncError> {
+        let outcome = self.round();
+        match &outcome {
+            Ok(_) => self.site.distrust_store(false)?,
+            Err(SyncError::WentBack(_)) => self.site.distrust_store(true)?,
+            Err(_) => {}
+        }
+        outcome
+    }
+
+    fn round(&mut self) -> Result<Step, SyncError> {
         let mut step = Step::default();
         // Whose changes are not taken hears of those of others all the same.
         step.denied = denied(self.resume(&mut step))?;

@@ -227,6 +227,10 @@ impl Site for ReplicaSite {
         self.replica.cursor()
     }
 
+    fn distrust_store(&self, is_distrusted: bool) -> Result<(), Errno> {
+        self.replica.distrust_store(is_distrusted)
+    }
+
     fn read(&self, read: &mut dyn FnMut(&dyn Trees) -> Result<(), PlanError>) -> Result<(), PlanError> {
         self.replica.inner.crowd.give_way(crowd::TURN);
         self.with(|applying| {
