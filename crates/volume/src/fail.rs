@@ -94,6 +94,14 @@ points! {
     GcDropped = "gc.dropped",
     /// A pack is removed.
     GcRemoved = "gc.removed",
+    /// Packs are noted as to be rewritten, with those to come.
+    GcNoted = "gc.noted",
+    /// One that comes in their place is in the store, and nobody speaks of it.
+    GcRepacked = "gc.repacked",
+    /// Chunks are moved into it.
+    GcMoved = "gc.moved",
+    /// It is noted since when nothing is in the others.
+    GcEmptied = "gc.emptied",
 }
 
 /// What an engine is told of when a file is on the disk.

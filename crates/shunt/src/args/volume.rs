@@ -84,7 +84,8 @@ pub enum VolumeCommand {
     /// Check a volume: each name, each count, and where each piece of its contents is
     Check(VolumeCheckArgs),
 
-    /// Free what no file of a volume and no version of one speaks of, a day after that was noticed
+    /// Free what no file of a volume and no version of one speaks of, a day after that was noticed, and rewrite stored
+    /// objects of which little is in use
     Gc(VolumeGcArgs),
 
     /// Show how a mounted volume is: what is here, what waits for the network

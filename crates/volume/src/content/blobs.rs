@@ -138,12 +138,7 @@ impl Blobs {
         if range.is_empty() {
             return Err(ContentError::Damaged(format!("nothing of {key} was stored")));
         }
-        self.bytes(&self.key(key), Some(GetRange::Bounded(range))).await
-    }
-
-    /// A whole one.
-    pub(super) async fn get_all(&self, key: &str) -> Result<bytes::Bytes, ContentError> {
-        self.bytes(&self.key(key), None).await
+        self.bytes(&self.key(key), range).await
     }
 
     /// At most so many bytes of its end.
@@ -151,12 +146,12 @@ impl Blobs {
         let key = self.key(key);
         let size = self.in_time(self.store.head(&key)).await?.size;
         let offset = size.saturating_sub(most);
-        let bytes = self.bytes(&key, Some(GetRange::Bounded(offset..size))).await?;
+        let bytes = self.bytes(&key, offset..size).await?;
         Ok(Tail { bytes, offset })
     }
 
-    async fn bytes(&self, key: &Key, range: Option<GetRange>) -> Result<bytes::Bytes, ContentError> {
-        self.end(self.begin_at(key, range).await?).await
+    async fn bytes(&self, key: &Key, range: Range<u64>) -> Result<bytes::Bytes, ContentError> {
+        self.end(self.begin_at(key, Some(GetRange::Bounded(range))).await?).await
     }
 
     /// What is known of an object.

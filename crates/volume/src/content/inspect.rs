@@ -1,6 +1,6 @@
 //! Stored contents as their keeper sees them.
 
-use crate::content::pack::{Indexed, index, is_newer};
+use crate::content::pack::{Indexed, index, index_length, is_newer};
 use crate::content::read::Wanted;
 use crate::content::{ContentError, ContentStore, runtime};
 use crate::object::{ChunkId, Content, Layout, Piece};
@@ -65,8 +65,13 @@ impl ContentStore {
         let found = match index(&tail.bytes, tail.offset) {
             Some(found) => Some(found),
             // Its index is longer than the tail, or it has none.
-            None if tail.offset > 0 => index(&runtime().block_on(self.blobs.get_all(key))?, 0),
-            None => None,
+            None => match index_length(&tail.bytes) {
+                Some(length) if (TAIL..tail.offset.saturating_add(TAIL)).contains(&length) => {
+                    let tail = runtime().block_on(self.blobs.get_end(key, length))?;
+                    index(&tail.bytes, tail.offset)
+                }
+                _ => None,
+            },
         };
         let place = |Indexed { id, offset, stored, length }| {
             (id, Place { key: key.to_owned(), offset, stored, length })

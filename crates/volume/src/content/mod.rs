@@ -13,6 +13,7 @@ mod lists;
 mod local;
 mod pack;
 mod read;
+mod repack;
 mod upload;
 pub mod urgent;
 
@@ -25,6 +26,7 @@ pub use keys::{Keys, Secret};
 pub use link::{Link, Quality};
 pub use local::Local;
 pub use read::{Progress, touched};
+pub(crate) use repack::{Carried, Repacked, repack};
 pub use upload::{Sent, Upload};
 
 use crate::object::{Content, Layout};

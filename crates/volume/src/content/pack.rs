@@ -65,6 +65,12 @@ pub(super) fn decode<'a>(keys: &Keys, id: ChunkId, stored: &'a [u8], length: usi
     (bytes.len() == length && keys.name(&bytes) == id).then_some(bytes)
 }
 
+/// A new one, spread over directories: none holds more than some thousands.
+pub(super) fn new_key() -> String {
+    let number: u128 = rand::random();
+    format!("packs/{:02x}/{number:032x}", number >> 120)
+}
+
 /// One that is being filled.
 #[derive(Debug, Default)]
 pub(super) struct Pack {
@@ -118,6 +124,13 @@ pub(super) fn index(end: &[u8], before: u64) -> Option<Vec<Indexed>> {
     let fits =
         |chunk: &Indexed| chunk.offset.checked_add(u64::from(chunk.stored)).is_some_and(|end| end <= chunks);
     index.iter().all(fits).then_some(index)
+}
+
+/// How much of its end the index of a pack takes, as that end says.
+pub(super) fn index_length(end: &[u8]) -> Option<u64> {
+    let (rest, magic) = end.split_last_chunk::<8>()?;
+    let (_, length) = rest.split_last_chunk::<4>()?;
+    (magic == MAGIC).then(|| u64::from(u32::from_le_bytes(*length)) + 12)
 }
 
 /// Whether it is a pack of a version that is not known here.

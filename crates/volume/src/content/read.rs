@@ -56,7 +56,7 @@ fn is_sound(place: &Place) -> bool {
         && end.is_some_and(|end| end <= PACK_MAX)
 }
 
-/// Chunks of one request: next to each other in one stored object.
+/// Chunks of one request: next to each other in one stored object, or nearly.
 type Run = Vec<Wanted>;
 
 impl ContentStore {
@@ -261,6 +261,18 @@ impl ContentStore {
         &self,
         wanted: Vec<Wanted>,
         work: impl Fn(u64, Cow<'_, [u8]>) -> Result<T, ContentError> + Send + Sync + 'static,
+        take: impl FnMut(u64, T) -> Result<(), ContentError>,
+    ) -> Result<(), ContentError> {
+        self.bring_stored(wanted, 0, move |at, _, bytes| work(at, bytes), take)
+    }
+
+    /// The same, where `work` is given the bytes as they are stored, too. Chunks of a pack between which are at most `apart`
+    /// bytes come together.
+    pub(super) fn bring_stored<T: Send + 'static>(
+        &self,
+        wanted: Vec<Wanted>,
+        apart: u64,
+        work: impl Fn(u64, &[u8], Cow<'_, [u8]>) -> Result<T, ContentError> + Send + Sync + 'static,
         mut take: impl FnMut(u64, T) -> Result<(), ContentError>,
     ) -> Result<(), ContentError> {
         if let Some(Wanted { id, .. }) = wanted.iter().find(|wanted| !is_sound(&wanted.place)) {
@@ -268,7 +280,7 @@ impl ContentStore {
         }
         let work = Arc::new(work);
         let (over, is_over) = watch::channel(false);
-        let requests = futures::stream::iter(runs(wanted)).map(|run| {
+        let requests = futures::stream::iter(runs(wanted, apart)).map(|run| {
             let (blobs, keys, work, link) =
                 (self.blobs.clone(), self.keys.clone(), work.clone(), self.link.clone());
             let mut is_over = is_over.clone();
@@ -290,11 +302,11 @@ impl ContentStore {
                     run.iter()
                         .map(|Wanted { id, place, at }| {
                             let from = place.offset.saturating_sub(begin) as usize;
-                            let bytes = bytes
-                                .get(from..from.saturating_add(place.stored as usize))
-                                .and_then(|stored| decode(&keys, *id, stored, place.length as usize))
+                            let stored = bytes.get(from..from.saturating_add(place.stored as usize));
+                            let stored = stored.unwrap_or_default();
+                            let bytes = decode(&keys, *id, stored, place.length as usize)
                                 .ok_or_else(|| ContentError::Damaged(format!("{id:?} in {}", place.key)))?;
-                            Ok((*at, work(*at, bytes)?))
+                            Ok((*at, work(*at, stored, bytes)?))
                         })
                         .collect::<Result<Vec<_>, ContentError>>()
                 });
@@ -332,13 +344,14 @@ fn whole(_at: u64, bytes: Cow<'_, [u8]>) -> Result<Vec<u8>, ContentError> {
     Ok(bytes.into_owned())
 }
 
-fn runs(wanted: Vec<Wanted>) -> Vec<Run> {
+fn runs(wanted: Vec<Wanted>, apart: u64) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for next in wanted {
         if let Some(run) = runs.last_mut()
             && let (Some(first), Some(last)) = (run.first(), run.last())
             && last.place.key == next.place.key
-            && last.place.offset.checked_add(u64::from(last.place.stored)) == Some(next.place.offset)
+            && let Some(end) = last.place.offset.checked_add(u64::from(last.place.stored))
+            && next.place.offset.checked_sub(end).is_some_and(|between| between <= apart)
             && (next.place.offset.saturating_sub(first.place.offset))
                 .saturating_add(u64::from(next.place.stored))
                 <= TOGETHER

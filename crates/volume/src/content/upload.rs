@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::content::cut::{Cutter, direct, is_zero, push};
 use crate::content::lists::{DIRECT, PER_LIST};
-use crate::content::pack::{Pack, encode};
+use crate::content::pack::{Pack, encode, new_key};
 use crate::content::{ContentError, ContentStore, Cutting, runtime, urgent};
 use crate::fail::{Point, point};
 use crate::object::{ChunkId, Content, Layout, Piece};
@@ -223,9 +223,7 @@ impl<'a> Upload<'a> {
         while self.under_way.len() >= UNDER_WAY {
             self.landed()?;
         }
-        let number: u128 = rand::random();
-        // Spread over directories: none holds more than some thousands.
-        let key = format!("packs/{:02x}/{number:032x}", number >> 120);
+        let key = new_key();
         let (bytes, places) = std::mem::take(&mut self.pack).close(&key);
         self.sent.bytes += bytes.len() as u64;
         let blobs = self.content.blobs.clone();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::content::runtime;
+use crate::content::{Blob, ContentError, runtime};
 use crate::id::{ObjectId, Seq};
 use crate::keep::refs::{Spoken, spoken};
 use crate::keep::{KeepError, PAGE, Progress};
@@ -306,7 +306,8 @@ fn contents(
     progress: Progress<'_>,
 ) -> Result<(), KeepError> {
     let mut sizes = HashMap::new();
-    runtime().block_on(volume.content.blobs().list("packs", |blob| sizes.extend([(blob.key, blob.size)])))?;
+    let each = |blob: Blob| sizes.extend([(blob.key, Some(blob.size))]);
+    runtime().block_on(volume.content.blobs().list("packs", each))?;
     let mut found = 0;
     let mut after = ChunkId([0; 32]);
     loop {
@@ -318,9 +319,9 @@ fn contents(
             found += 1;
             checked.bytes += u64::from(chunk.place.stored);
             let end = chunk.place.offset.checked_add(u64::from(chunk.place.stored));
-            match (sizes.get(&chunk.place.key), end) {
+            match (size_of(volume, &mut sizes, &chunk.place.key)?, end) {
                 (None, _) => checked.tell(Problem::Missing(id, format!("{} is not there", chunk.place.key))),
-                (Some(size), Some(end)) if end <= *size => read.push((id, chunk)),
+                (Some(size), Some(end)) if end <= size => read.push((id, chunk)),
                 _ => checked.tell(Problem::Missing(id, format!("{} is too short", chunk.place.key))),
             }
         }
@@ -338,6 +339,24 @@ fn contents(
         progress("chunks", found);
     }
     without_place(volume, checked, progress)
+}
+
+/// The size of a pack. One that was not listed may have come since, for pieces that were moved.
+fn size_of(
+    volume: &Volume,
+    sizes: &mut HashMap<String, Option<u64>>,
+    key: &str,
+) -> Result<Option<u64>, ContentError> {
+    if let Some(size) = sizes.get(key) {
+        return Ok(*size);
+    }
+    let size = match runtime().block_on(volume.content.blobs().stat(key)) {
+        Ok(found) if key.starts_with("packs/") => Some(found.size),
+        Ok(_) | Err(ContentError::Missing(_)) => None,
+        Err(error) => return Err(error),
+    };
+    sizes.insert(key.to_owned(), size);
+    Ok(size)
 }
 
 /// Pieces that files speak of, and that no row knows.

@@ -1,14 +1,14 @@
 //! Freeing what nothing speaks of.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::content::{Blob, runtime};
+use crate::content::runtime;
 use crate::fail::{Point, point};
 use crate::id::Seq;
-use crate::keep::clock::{self, APART};
+use crate::keep::packs::Packs;
 use crate::keep::refs::spoken;
-use crate::keep::{KeepError, PAGE, Progress, place, retention};
+use crate::keep::rewrite::rewrite;
+use crate::keep::{KeepError, PAGE, Progress, clock, place, retention};
 use crate::object::{ChunkId, Time};
 use crate::store::StoreError;
 use crate::store::address::Volume;
@@ -41,7 +41,11 @@ pub struct Collected {
     pub packs: u64,
     /// Bytes of these.
     pub bytes: u64,
-    /// Bytes of dropped chunks in packs that stay, for others in them.
+    /// Packs of which little was in use: that is in others now. They are removed when the grace is over.
+    pub rewritten: u64,
+    /// Bytes that this will free.
+    pub saved: u64,
+    /// Bytes of packs that stay, and of which nothing is in use, for others in them.
     pub stuck: u64,
     /// Up to where the log is not there any more.
     pub forgotten: Seq,
@@ -49,7 +53,8 @@ pub struct Collected {
 
 /// Forgets what is older than the volume's [`retention`], condemns chunks that nothing speaks of, drops those that were
 /// condemned for longer than `grace`, and removes packs of the volume that hold no others and are older than it. History counts: a version
-/// that can be gone back to speaks of its chunks. Where the log is to be shortened, that is done first.
+/// that can be gone back to speaks of its chunks. Where the log is to be shortened, that is done first. At last, what is in
+/// use of packs of which most is not goes into new ones; a later call removes the old ones, the grace after that.
 ///
 /// # Errors
 /// Those of the stores; what was done until then is well. A list of pieces that cannot be read: nothing is freed then.
@@ -65,6 +70,9 @@ pub fn collect(
     let known_for = place::known_for(volume)?;
     let now = clock::agreed(volume, keeper)?;
     place::note(volume, volume.meta.head()?)?;
+    place::note_moves(volume, keeper)?;
+    // Before anything is looked at that another one may be about to change.
+    let turn = keeper.take_turn()?;
     let forgotten = match history {
         Some(history) => keeper.forget(ago(now, history.age), history.count)?,
         None => keeper.forgotten()?,
@@ -105,13 +113,12 @@ pub fn collect(
                 None => condemn.push(*id),
                 Some(at) if at <= before => {
                     drop.push(*id);
-                    packs.left.insert(chunk.place.key.clone());
-                    done.stuck += u64::from(chunk.place.stored);
+                    packs.leave(chunk);
                     continue;
                 }
                 Some(_) => {}
             }
-            packs.used.insert(chunk.place.key.clone());
+            packs.stay(chunk);
         }
         keeper.pardon(&pardon)?;
         keeper.condemn(&condemn, now)?;
@@ -122,76 +129,27 @@ pub fn collect(
         progress("chunks", done.live + done.condemned + done.dropped);
     }
     stop(Point::GcDropped)?;
-    let useless = packs.useless(volume, now, grace, known_for)?;
+    let sorted = packs.sort(volume, now, grace, known_for)?;
+    drop(packs);
+    done.stuck = sorted.stuck;
     let blobs = volume.content.blobs();
-    for blob in &useless {
+    for blob in &sorted.useless {
         runtime().block_on(blobs.delete(&blob.key))?;
         stop(Point::GcRemoved)?;
         done.packs += 1;
         done.bytes += blob.size;
         progress("packs", done.packs);
     }
-    done.stuck = done.stuck.saturating_sub(done.bytes);
+    if keeper.set_in_turn(turn, &sorted.notes)? {
+        rewrite(volume, turn, sorted.sparse, progress, &mut done)?;
+    }
     Ok(done)
 }
 
-/// Packs that the metadata know, or did a moment ago.
-#[derive(Default)]
-struct Packs {
-    used: HashSet<String>,
-    /// Those of chunks that were dropped now.
-    left: HashSet<String>,
-}
-
-impl Packs {
-    /// Stored objects that nobody needs, older than the grace.
-    ///
-    /// What was left now is. A pack that is not known at all may be of an upload that came to nothing, but also of another
-    /// volume, or of this one, if these metadata are a copy of those in use. So it is spared where one of these can be:
-    /// where the place was only lately marked as that of this volume, where no key of this volume made the pack, and where
-    /// packs came for more than [`GRACE`] after the last commit, without one.
-    fn useless(
-        &self,
-        volume: &Volume,
-        now: Time,
-        grace: Duration,
-        known_for: Duration,
-    ) -> Result<Vec<Blob>, KeepError> {
-        let changed = place::changed(volume)?;
-        let stored = |blob: &Blob| ago(now, blob.age);
-        let (mut useless, mut unknown, mut goes_on_elsewhere) = (Vec::new(), Vec::new(), false);
-        let packs = |blob: Blob| {
-            let is_known = self.left.contains(&blob.key);
-            if self.used.contains(&blob.key) {
-                return;
-            }
-            goes_on_elsewhere |= !is_known && ago(stored(&blob), GRACE) > changed;
-            if blob.age > grace {
-                if is_known { useless.push(blob) } else { unknown.push(blob) }
-            }
-        };
-        let mut probes = Vec::new();
-        let blobs = volume.content.blobs();
-        runtime().block_on(async {
-            blobs.list("packs", packs).await?;
-            blobs.list("probe", |blob| probes.extend((blob.age > grace).then_some(blob))).await
-        })?;
-        for blob in unknown {
-            let came_later = ago(changed, APART) < stored(&blob);
-            let is_spared = known_for <= grace || (goes_on_elsewhere && came_later);
-            if !is_spared && place::is_own(&volume.content, &blob.key)? {
-                useless.push(blob);
-            }
-        }
-        useless.extend(probes);
-        Ok(useless)
-    }
-}
-
-fn stop(at: Point) -> Result<(), StoreError> {
+pub(super) fn stop(at: Point) -> Result<(), StoreError> {
     point(at).map_err(|errno| StoreError::Unreachable(errno.to_string()))
 }
 
-fn ago(now: Time, age: Duration) -> Time {
+pub(super) fn ago(now: Time, age: Duration) -> Time {
     Time(now.0.saturating_sub(age.as_nanos().min(i64::MAX as u128) as i64))
 }

@@ -1,13 +1,16 @@
 //! Looking after a volume: [`check`](check()) it, free what nothing speaks of ([`collect`]).
 //!
-//! Both go on while the volume is used, and need memory for a few words per directory and chunk.
+//! Both go on while the volume is used, and need memory for a few words per directory, chunk and pack.
 
 mod check;
 mod clock;
 mod gc;
+mod noted;
+mod packs;
 pub(crate) mod place;
 mod refs;
 mod repair;
+mod rewrite;
 mod settings;
 
 pub use check::{Checked, Depth, Problem, check};

@@ -11,6 +11,7 @@ use crate::keep::KeepError;
 use crate::object::Time;
 use crate::store::StoreError;
 use crate::store::address::{DataAddress, Described, OpenError, Volume};
+use crate::store::keep::{Keeper, MOVES};
 
 /// The object that says which volume's the place is.
 const MARK: &str = "shunt.volume";
@@ -18,6 +19,8 @@ const MARK: &str = "shunt.volume";
 const SAYS: &str = "shunt volume ";
 /// The object that says at which commit the volume was when garbage was collected last.
 const COLLECTED: &str = "shunt.collected";
+/// The object that says how often chunks were moved into other packs.
+const MOVED: &str = "shunt.moved";
 /// Pieces of a pack that are looked at, to find one that is intact.
 const SOME: usize = 4;
 
@@ -57,6 +60,13 @@ pub enum PlaceError {
         /// Where the contents are.
         at: String,
     },
+    /// The metadata are of before packs were rewritten.
+    #[error(
+        "pieces were put into other packs since these metadata were copied: they do not know where the contents are, so \
+         nothing was collected. Where they take the place of what was lost, have `shunt volume check --repair` find the \
+         pieces, then remove the object `{MOVED}` {0}"
+    )]
+    Moved(String),
 }
 
 fn place(data: &DataAddress) -> String {
@@ -152,12 +162,12 @@ impl Drop for Claim {
 pub(super) fn known_for(volume: &Volume) -> Result<Duration, KeepError> {
     let (blobs, id) = (volume.content.blobs(), volume.described.id);
     let at = || place(&volume.described.data);
-    let (mark, seen) = runtime().block_on(async {
+    let (mark, seen, moved) = runtime().block_on(async {
         let mark = match Mark::read(blobs).await? {
             Some(mark) => mark,
             None => Mark::put(blobs, id).await?,
         };
-        Ok::<_, ContentError>((mark, object(blobs, COLLECTED).await?))
+        Ok::<_, ContentError>((mark, object(blobs, COLLECTED).await?, object(blobs, MOVED).await?))
     })?;
     if mark.says != Mark::of(id) {
         return Err(PlaceError::Foreign(at()).into());
@@ -165,13 +175,15 @@ pub(super) fn known_for(volume: &Volume) -> Result<Duration, KeepError> {
     // After what was noted, which another one may do meanwhile.
     let head = volume.meta.head()?;
     if let Some((_, said)) = seen {
-        let said = String::from_utf8_lossy(&said);
-        let seen = Seq(said.trim().parse().map_err(|_| {
-            ContentError::Damaged(format!("the object `{COLLECTED}` says {said:?}, which is no commit"))
-        })?);
+        let seen = Seq(number(COLLECTED, &said)?);
         if seen > head {
             return Err(PlaceError::Behind { seen, head, at: at() }.into());
         }
+    }
+    if let Some((_, said)) = moved
+        && number(MOVED, &said)? > moves(volume.keeper()?)?
+    {
+        return Err(PlaceError::Moved(at()).into());
     }
     let now = std::time::SystemTime::now();
     Ok(now.duration_since(mark.since.last_modified.into()).unwrap_or_default())
@@ -179,13 +191,37 @@ pub(super) fn known_for(volume: &Volume) -> Result<Duration, KeepError> {
 
 /// Notes that garbage is collected at a commit: who has older metadata does not do it any more.
 pub(super) fn note(volume: &Volume, head: Seq) -> Result<(), KeepError> {
-    let said = PutPayload::from(format!("{head}\n", head = head.0).into_bytes());
+    Ok(say(volume, COLLECTED, head.0)?)
+}
+
+/// Notes how often chunks were moved into other packs: metadata that do not know of it are not gone by any more. Before
+/// anything is removed that is in the way of older ones.
+pub(super) fn note_moves(volume: &Volume, keeper: &dyn Keeper) -> Result<(), KeepError> {
+    match moves(keeper)? {
+        0 => Ok(()),
+        moves => Ok(say(volume, MOVED, moves)?),
+    }
+}
+
+fn moves(keeper: &dyn Keeper) -> Result<u64, KeepError> {
+    let said = keeper.setting(MOVES)?;
+    Ok(said.map_or(Ok(0), |said| number(MOVES, said.as_bytes()))?)
+}
+
+/// What was said by [`say`].
+fn number(key: &str, said: &[u8]) -> Result<u64, ContentError> {
+    let said = String::from_utf8_lossy(said);
+    let wrong = |_| ContentError::Damaged(format!("`{key}` says {said:?}, which is no number"));
+    said.trim().parse().map_err(wrong)
+}
+
+fn say(volume: &Volume, key: &str, number: u64) -> Result<(), ContentError> {
+    let said = PutPayload::from(format!("{number}\n").into_bytes());
     let objects = volume.content.blobs().objects();
-    runtime().block_on(objects.put(&COLLECTED.into(), said)).map_err(|error| match error {
+    runtime().block_on(objects.put(&key.into(), said)).map(drop).map_err(|error| match error {
         object_store::Error::PermissionDenied { source, .. } => ContentError::Denied(source.to_string()),
         error => fault(error),
-    })?;
-    Ok(())
+    })
 }
 
 /// Whether a pack that the metadata do not know is of the volume all the same: only its own keys give its pieces their names.

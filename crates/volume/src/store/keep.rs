@@ -33,6 +33,22 @@ pub struct Chunk {
     pub condemned: Option<Time>,
 }
 
+/// A chunk that lies in another pack from now on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moved {
+    /// Which one.
+    pub id: ChunkId,
+    /// Where it was.
+    pub from: Place,
+    /// Where it is.
+    pub to: Place,
+}
+
+/// The setting that counts turns.
+pub(in crate::store) const TURN: &str = "gc.turn";
+/// The setting that counts how often chunks were moved.
+pub(crate) const MOVES: &str = "gc.moves";
+
 /// The side of a store that its keeper sees.
 ///
 /// A chunk that nothing speaks of is first condemned: it can be read, but [`MetaStore::known`] no longer tells of it. Who
@@ -68,6 +84,32 @@ pub trait Keeper: MetaStore {
     /// # Errors
     /// Those of the store.
     fn drop_chunks(&self, chunks: &[ChunkId], condemned: Time) -> Result<(), StoreError>;
+
+    /// Takes the turn from whoever looks after the volume as well: those before do no more of what is only done in turn. So
+    /// what is read then holds, as far as only this changes it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn take_turn(&self) -> Result<u64, StoreError>;
+
+    /// Moves those that are still where they were; one that is condemned stays it. How many that were; `None`, and nothing
+    /// is done, where another one has the turn.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn move_chunks(&self, turn: u64, moved: &[Moved]) -> Result<Option<u64>, StoreError>;
+
+    /// Makes settings, or removes them, together. `false`, and nothing is done, where another one has the turn.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn set_in_turn(&self, turn: u64, settings: &[(String, Option<String>)]) -> Result<bool, StoreError>;
+
+    /// Settings whose keys begin so.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn settings(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError>;
 
     /// Up to where the log is not there any more; 0: it is whole.
     ///

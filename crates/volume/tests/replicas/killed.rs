@@ -21,6 +21,7 @@ use shunt_volume::sync::{Runner, Synchroniser};
 
 use crate::disk::scratch;
 use crate::node::{bytes, held, token};
+use crate::world::litter;
 
 const PLACE: &str = "SHUNT_KILLED_IN";
 const FILES: u64 = 16;
@@ -127,6 +128,7 @@ fn work(dir: &Path) {
 
 fn killed_at(point: Point) -> Result<(), String> {
     let dir = scratch();
+    litter(&volume(dir.path()), &[11]);
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["killed::is_killed", "--exact", "--ignored"])
         .env(PLACE, dir.path())

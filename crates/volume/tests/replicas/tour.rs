@@ -8,7 +8,7 @@ use shunt_volume::object::Kind;
 use shunt_volume::replica::{New, ROOT, Rename};
 
 use crate::disk::Crash;
-use crate::world::World;
+use crate::world::{World, litter};
 
 type Work = fn(&mut World) -> Result<(), String>;
 
@@ -111,6 +111,7 @@ impl World {
 fn ends_at(point: Point, nth: u32, crash: Crash) -> Result<bool, String> {
     disarm();
     let mut world = World::new(point as u64, 2);
+    litter(&world.volume, &[27, 29]);
     arm(point, nth);
     let mut ended = false;
     for (n, work) in TOUR {

@@ -10,14 +10,14 @@ use rand::{Rng as _, SeedableRng as _};
 use shunt_volume::content::Secret;
 use shunt_volume::fail::{disarm, has_failed};
 use shunt_volume::keep::{self, Depth, collect};
-use shunt_volume::store::StoreError;
 use shunt_volume::store::address::{MetaAddress, Options, Volume, create};
 use shunt_volume::store::history::Retention;
+use shunt_volume::store::{Item, StoreError};
 use shunt_volume::sync::{Step, SyncError};
 use tempfile::TempDir;
 
 use crate::disk::{Crash, scratch};
-use crate::node::{Node, token};
+use crate::node::{Node, bytes, token};
 use crate::sky::Way;
 use crate::user::{Promises, User};
 use crate::{log, sound};
@@ -33,6 +33,19 @@ pub struct World {
     clock: Arc<AtomicI64>,
     dir: TempDir,
     secret: Option<Secret>,
+}
+
+/// Sends a pack of which nobody will speak, but for what users write of these tokens: to be rewritten.
+pub fn litter(volume: &Volume, tokens: &[u64]) {
+    let mut upload = volume.content.upload(&*volume.meta);
+    let mut noise = [0; 100_000];
+    blake3::Hasher::new().finalize_xof().fill(&mut noise);
+    let wanted = tokens.iter().map(|token| bytes(*token));
+    for bytes in wanted.chain(noise.chunks(5000).map(<[u8]>::to_vec)) {
+        upload.put(&bytes[..], bytes.len() as u64, None).unwrap();
+    }
+    let item = Item { chunks: upload.finish().unwrap().chunks, ..Item::default() };
+    volume.meta.commit(&"litter".parse().unwrap(), rand::random(), &[item]).unwrap().remove(0).unwrap();
 }
 
 impl World {

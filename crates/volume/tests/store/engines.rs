@@ -130,6 +130,8 @@ macro_rules! engines {
             refuses_what_no_message_has_room_for
             scans_in_pages
             knows_places
+            moves_chunks_that_are_where_they_were
+            sets_in_turn
             lets_committers_meet
             wakes_who_waits;
             keeps_what_is_superseded

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use shunt_volume::id::{ObjectId, OwnerId, Seq};
 use shunt_volume::object::{ChunkId, Content, Field, Kind, Layout, Piece, Time};
-use shunt_volume::store::keep::Keeper;
+use shunt_volume::store::keep::{Keeper, Moved};
 use shunt_volume::store::{Item, Mutation, Place, Precondition, Refused, StoreError};
 
 use crate::build::*;
@@ -364,6 +364,63 @@ pub fn knows_places(store: &Store) {
         "also those of what was refused"
     );
     assert_eq!(store.places(&[ChunkId([4; 32])]).unwrap(), [None]);
+}
+
+pub fn moves_chunks_that_are_where_they_were(store: &Store) {
+    let chunk = |n| ChunkId([n; 32]);
+    let place = |key: &str, offset| Place { key: key.into(), offset, stored: 10, length: u32::MAX };
+    let mut item = make(2, Kind::Regular, ROOT, "f");
+    item.chunks = (1..6).map(|n| (chunk(n), place("old", n.into()))).collect();
+    done(&**store, item);
+    let condemned = Time(7);
+    store.condemn(&[chunk(2), chunk(3)], condemned).unwrap();
+    // Sent again meanwhile, and so elsewhere.
+    let mut again = make(3, Kind::Regular, ROOT, "again");
+    again.chunks = vec![(chunk(3), place("again", 0))];
+    done(&**store, again);
+    let moved: Vec<Moved> = [1, 2, 3, 4, 9]
+        .into_iter()
+        .map(|n: u8| {
+            // One is asked for where it never was.
+            let from = place("old", if n == 4 { 40 } else { n.into() });
+            Moved { id: chunk(n), from, to: place("new", 1 << 40 | u64::from(n)) }
+        })
+        .collect();
+    let (late, turn) = (store.take_turn().unwrap(), store.take_turn().unwrap());
+    assert_eq!(store.move_chunks(late, &moved).unwrap(), None);
+    assert_eq!(store.setting("gc.moves").unwrap(), None);
+    assert_eq!(store.places(&[chunk(1)]).unwrap(), [Some(place("old", 1))]);
+    assert_eq!(store.move_chunks(turn, &moved).unwrap(), Some(2));
+    let there = store.scan_chunks(ChunkId([0; 32]), 99).unwrap();
+    let there: Vec<_> = there.into_iter().map(|(_, chunk)| (chunk.place, chunk.condemned)).collect();
+    let expected = [
+        (place("new", 1 << 40 | 1), None),
+        (place("new", 1 << 40 | 2), Some(condemned)),
+        (place("again", 0), None),
+        (place("old", 4), None),
+        (place("old", 5), None),
+    ];
+    assert_eq!(there, expected);
+    assert_eq!(store.move_chunks(turn, &moved).unwrap(), Some(0));
+    assert_eq!(store.setting("gc.moves").unwrap().as_deref(), Some("2"));
+}
+
+pub fn sets_in_turn(store: &Store) {
+    let set = |key: &str, value: Option<&str>| (key.to_owned(), value.map(str::to_owned));
+    let late = store.take_turn().unwrap();
+    assert!(
+        store
+            .set_in_turn(late, &[set("a.1", Some("x")), set("b%1", Some("")), set("a_1", Some("z"))])
+            .unwrap()
+    );
+    let turn = store.take_turn().unwrap();
+    assert!(turn > late);
+    assert!(!store.set_in_turn(late, &[set("a.1", Some("y")), set("b%1", None)]).unwrap());
+    assert!(!store.set_in_turn(late, &[]).unwrap() && store.set_in_turn(turn, &[]).unwrap());
+    assert!(store.set_in_turn(turn, &[set("a.1", None), set("a.2", Some("y")), set("none", None)]).unwrap());
+    assert_eq!(store.settings("a.").unwrap(), [("a.2".to_owned(), "y".to_owned())]);
+    assert_eq!(store.settings("b%").unwrap(), [("b%1".to_owned(), String::new())]);
+    assert_eq!(store.settings("A").unwrap(), []);
 }
 
 pub fn lets_committers_meet(store: &Store) {

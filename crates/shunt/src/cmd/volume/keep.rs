@@ -98,14 +98,16 @@ pub fn gc(args: &VolumeGcArgs) -> Result<()> {
         count: args.history_commits,
     });
     let progress = Progress::new();
-    let Collected { trimmed, live, condemned, dropped, packs, bytes, stuck, forgotten } =
-        collect(&volume, GRACE, history, &|what, count| progress.show(format_args!("{count} {what}")))
-            .map_err(|error| cannot("collect the garbage of", &args.name, error))?;
+    let done = collect(&volume, GRACE, history, &|what, count| progress.show(format_args!("{count} {what}")))
+        .map_err(|error| cannot("collect the garbage of", &args.name, error))?;
     drop(progress);
+    let Collected { trimmed, live, condemned, dropped, packs, bytes, rewritten, saved, stuck, forgotten } =
+        done;
     print(format!(
         "forgotten  {trimmed} versions and names of the past\nin use     {live} pieces\ncondemned  {condemned} just now, to be freed after {}\nfreed      {dropped} pieces, \
-         {packs} packs of {bytes} bytes\nkept       {stuck} bytes of freed pieces, in packs with others\n\
-         log        from commit {} on\n",
+         {packs} packs of {bytes} bytes\nrewritten  {rewritten} packs of which little was in use, to free {saved} bytes after {}\n\
+         kept       {stuck} bytes of freed pieces, in packs with others\nlog        from commit {} on\n",
+        days(GRACE),
         days(GRACE),
         forgotten.0 + 1,
     ))

@@ -7,8 +7,21 @@ use super::{PostgresStore, place, rows};
 use crate::content::runtime;
 use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Stored, Time};
-use crate::store::keep::{Chunk, Keeper, Kept};
-use crate::store::{StoreError, code};
+use crate::store::keep::{Chunk, Keeper, Kept, MOVES, Moved, TURN};
+use crate::store::{Place, StoreError, code};
+
+type Columns<'a> = (Vec<&'a str>, Vec<i64>, Vec<i64>, Vec<i64>);
+
+fn columns<'a>(places: impl Iterator<Item = &'a Place>) -> Columns<'a> {
+    let mut columns = Columns::default();
+    for Place { key, offset, stored, length } in places {
+        columns.0.push(key);
+        columns.1.push(*offset as i64);
+        columns.2.push((*stored).into());
+        columns.3.push((*length).into());
+    }
+    columns
+}
 
 impl Keeper for PostgresStore {
     fn scan_kept(&self, from: ObjectId, most: usize) -> Result<(Vec<Kept>, Option<ObjectId>), StoreError> {
@@ -51,6 +64,69 @@ impl Keeper for PostgresStore {
         self.with(async |connection| {
             let Connection { client, ready } = connection;
             client.execute(&ready.drop_chunks, &[&self.volume, &ids, &condemned.0]).await.map(drop)
+        })
+    }
+
+    fn take_turn(&self) -> Result<u64, StoreError> {
+        // Once more where the answer was lost: that is a turn too.
+        let row = self.with(async |connection| {
+            connection.client.query_one(&connection.ready.take_turn, &[&self.volume, &TURN]).await
+        })?;
+        Ok(row.try_get::<_, i64>(0).map_err(fault)? as u64)
+    }
+
+    fn move_chunks(&self, turn: u64, moved: &[Moved]) -> Result<Option<u64>, StoreError> {
+        let ids: Vec<&[u8]> = moved.iter().map(|moved| &moved.id.0[..]).collect();
+        let (from, to) = (moved.iter().map(|moved| &moved.from), moved.iter().map(|moved| &moved.to));
+        let ((keys, offsets, stored, lengths), to) = (columns(from), columns(to));
+        let turn = turn.to_string();
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 13] = [
+            &self.volume,
+            &TURN,
+            &turn,
+            &MOVES,
+            &ids,
+            &keys,
+            &offsets,
+            &stored,
+            &lengths,
+            &to.0,
+            &to.1,
+            &to.2,
+            &to.3,
+        ];
+        // In the order of commits: these write the same rows, and would wait for each other.
+        let row = self.with(async |connection| {
+            connection.client.query_one(&connection.ready.move_chunks, &values).await
+        })?;
+        let is_done = row.try_get(0).map_err(fault)?;
+        let done = row.try_get::<_, i64>(1).map_err(fault)? as u64;
+        Ok(Some(done).filter(|_| is_done))
+    }
+
+    fn set_in_turn(&self, turn: u64, settings: &[(String, Option<String>)]) -> Result<bool, StoreError> {
+        let (mut keys, mut values, mut gone) = (vec![], vec![], vec![]);
+        for (key, value) in settings {
+            match value {
+                Some(value) => {
+                    keys.push(key);
+                    values.push(value);
+                }
+                None => gone.push(key),
+            }
+        }
+        let turn = turn.to_string();
+        self.with(async |connection| {
+            let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+                [&self.volume, &TURN, &turn, &keys, &values, &gone];
+            connection.client.query_one(&connection.ready.set_in_turn, &values).await?.try_get(0)
+        })
+    }
+
+    fn settings(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {
+        self.with(async |connection| {
+            let found = connection.client.query(&connection.ready.settings, &[&self.volume, &prefix]).await?;
+            found.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
         })
     }
 

@@ -160,6 +160,31 @@ statements! {
     set_setting (INT8, TEXT, TEXT) =
         "INSERT INTO shunt_setting (volume, key, value) VALUES ($1, $2, $3)
          ON CONFLICT (volume, key) DO UPDATE SET value = excluded.value";
+    settings (INT8, TEXT) =
+        "SELECT key, value FROM shunt_setting WHERE volume = $1 AND starts_with(key, $2) ORDER BY key";
+    take_turn (INT8, TEXT) =
+        "INSERT INTO shunt_setting (volume, key, value) VALUES ($1, $2, '1')
+         ON CONFLICT (volume, key) DO UPDATE SET value = (shunt_setting.value::BIGINT + 1)::TEXT
+         RETURNING value::BIGINT";
+    set_in_turn (INT8, TEXT, TEXT, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY) =
+        "WITH turn AS (SELECT volume FROM shunt_setting WHERE volume = $1 AND key = $2 AND value = $3 FOR UPDATE),
+         dropped AS (DELETE FROM shunt_setting s USING turn WHERE s.volume = turn.volume AND s.key = ANY ($6)),
+         put AS (INSERT INTO shunt_setting (volume, key, value)
+             SELECT turn.volume, w.key, w.value FROM turn, unnest($4, $5) AS w (key, value)
+             ON CONFLICT (volume, key) DO UPDATE SET value = excluded.value)
+         SELECT count(*) > 0 FROM turn";
+    move_chunks (INT8, TEXT, TEXT, TEXT, BYTEA_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, TEXT_ARRAY,
+                 INT8_ARRAY, INT8_ARRAY, INT8_ARRAY) =
+        "WITH turn AS (SELECT v.volume FROM shunt_volume v JOIN shunt_setting s ON s.volume = v.volume
+             WHERE v.volume = $1 AND s.key = $2 AND s.value = $3 FOR UPDATE),
+         moved AS (UPDATE shunt_chunk c SET key = w.to_key, place = w.to_place, stored = w.to_stored, length = w.to_length
+             FROM turn, unnest($5, $6, $7, $8, $9, $10, $11, $12, $13)
+                 AS w (id, key, place, stored, length, to_key, to_place, to_stored, to_length)
+             WHERE c.volume = turn.volume AND c.id = w.id AND c.key = w.key AND c.place = w.place
+                 AND c.stored = w.stored AND c.length = w.length RETURNING 1),
+         counted AS (INSERT INTO shunt_setting (volume, key, value) SELECT volume, $4, '1' FROM turn
+             ON CONFLICT (volume, key) DO UPDATE SET value = (shunt_setting.value::BIGINT + 1)::TEXT)
+         SELECT count(*) > 0, (SELECT count(*) FROM moved) FROM turn";
     scan (INT8, BYTEA, INT8) =
         "SELECT id, parent, names, body FROM shunt_object WHERE volume = $1 AND id >= $2 ORDER BY id LIMIT $3";
     scan_links (INT8, BYTEA, BYTEA) =

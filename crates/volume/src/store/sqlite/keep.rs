@@ -9,7 +9,7 @@ use super::{SqliteStore, fault, forgotten, head};
 use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Stored, Time};
 use crate::store::apply::Rows;
-use crate::store::keep::{Chunk, Keeper, Kept};
+use crate::store::keep::{Chunk, Keeper, Kept, MOVES, Moved, TURN};
 use crate::store::{Place, StoreError, code};
 
 impl SqliteStore {
@@ -25,6 +25,30 @@ impl SqliteStore {
         }
         all.commit().map_err(fault)
     }
+}
+
+fn setting(db: &Connection, key: &str) -> Result<Option<String>, StoreError> {
+    let found = db.query_row("SELECT value FROM setting WHERE key = ?", [key], |row| row.get(0));
+    found.optional().map_err(fault)
+}
+
+fn set(db: &Connection, key: &str, value: &str) -> Result<(), StoreError> {
+    let sql = "INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)";
+    db.prepare_cached(sql).and_then(|mut set| set.execute([key, value])).map(drop).map_err(fault)
+}
+
+/// One more of what a setting counts.
+fn count(db: &Connection, key: &str) -> Result<u64, StoreError> {
+    let so_far = setting(db, key)?.map_or(Ok(0), |value| {
+        value.parse::<u64>().map_err(|_| StoreError::Damaged(format!("{key} is set to {value:?}")))
+    })?;
+    let next = so_far.saturating_add(1);
+    set(db, key, &next.to_string())?;
+    Ok(next)
+}
+
+fn has_turn(db: &Connection, turn: u64) -> Result<bool, StoreError> {
+    Ok(setting(db, TURN)? == Some(turn.to_string()))
 }
 
 fn ids(db: &Connection, from: ObjectId, most: usize) -> rusqlite::Result<Vec<ObjectId>> {
@@ -76,6 +100,62 @@ impl Keeper for SqliteStore {
 
     fn drop_chunks(&self, chunks: &[ChunkId], condemned: Time) -> Result<(), StoreError> {
         self.each(chunks, "DELETE FROM chunk WHERE id = ?1 AND gone <= ?2", Some(condemned))
+    }
+
+    fn take_turn(&self) -> Result<u64, StoreError> {
+        let mut writer = self.writer.lock();
+        let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
+        let turn = count(&all, TURN)?;
+        all.commit().map_err(fault)?;
+        Ok(turn)
+    }
+
+    fn move_chunks(&self, turn: u64, moved: &[Moved]) -> Result<Option<u64>, StoreError> {
+        let mut writer = self.writer.lock();
+        let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
+        if !has_turn(&all, turn)? {
+            return Ok(None);
+        }
+        let mut done = 0;
+        {
+            let sql = "UPDATE chunk SET key = ?2, place = ?3, stored = ?4, length = ?5
+                 WHERE id = ?1 AND key = ?6 AND place = ?7 AND stored = ?8 AND length = ?9";
+            let mut statement = all.prepare_cached(sql).map_err(fault)?;
+            for Moved { id, from, to } in moved {
+                let (was, is) = (from.offset as i64, to.offset as i64);
+                let values =
+                    params![id.0, to.key, is, to.stored, to.length, from.key, was, from.stored, from.length];
+                done += statement.execute(values).map_err(fault)? as u64;
+            }
+        }
+        count(&all, MOVES)?;
+        all.commit().map_err(fault)?;
+        Ok(Some(done))
+    }
+
+    fn set_in_turn(&self, turn: u64, settings: &[(String, Option<String>)]) -> Result<bool, StoreError> {
+        let mut writer = self.writer.lock();
+        let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
+        if !has_turn(&all, turn)? {
+            return Ok(false);
+        }
+        for (key, value) in settings {
+            match value {
+                Some(value) => set(&all, key, value)?,
+                None => drop(all.execute("DELETE FROM setting WHERE key = ?", [key]).map_err(fault)?),
+            }
+        }
+        all.commit().map_err(fault)?;
+        Ok(true)
+    }
+
+    fn settings(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {
+        self.read(|db| {
+            let sql = "SELECT key, value FROM setting WHERE substr(key, 1, length(?1)) = ?1 ORDER BY key";
+            let mut query = db.prepare_cached(sql).map_err(fault)?;
+            let found = query.query_map([prefix], |row| Ok((row.get(0)?, row.get(1)?)));
+            found.and_then(|found| found.collect()).map_err(fault)
+        })
     }
 
     fn forgotten(&self) -> Result<Seq, StoreError> {
@@ -137,15 +217,11 @@ impl Keeper for SqliteStore {
     }
 
     fn setting(&self, key: &str) -> Result<Option<String>, StoreError> {
-        self.read(|db| {
-            let found = db.query_row("SELECT value FROM setting WHERE key = ?", [key], |row| row.get(0));
-            found.optional().map_err(fault)
-        })
+        self.read(|db| setting(db, key))
     }
 
     fn set_setting(&self, key: &str, value: &str) -> Result<(), StoreError> {
-        let sql = "INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)";
-        self.writer.lock().execute(sql, [key, value]).map(drop).map_err(fault)
+        set(&self.writer.lock(), key, value)
     }
 
     fn mend(&self, at: Seq, counts: &HashMap<ObjectId, (u32, u64)>) -> Result<bool, StoreError> {
