@@ -18,7 +18,7 @@ use shunt_volume::store::{Item, MetaStore as _, Mutation, SqliteStore};
 const STACK: usize = 1 << 20;
 
 fn depth() -> u64 {
-    std::env::var("DEPTH").map_or(20_000, |depth| depth.parse().unwrap())
+    std::env::var("DEPTH").map_or(10_000, |depth| depth.parse().unwrap())
 }
 
 fn with_little_stack(test: fn(u64)) {
@@ -50,7 +50,6 @@ fn follows_step_by_step(deep: u64) {
     let mut tree = Deep::new();
     for n in 0..deep {
         let change = vec![Mutation::Make(directory(chain(n))), Mutation::Link(name(n), chain(n))];
-        // A walk for each is not to be had at this depth; it is one that a test may wait for.
         tree.follow(change);
     }
     assert_eq!(tree.depth(Tree::Local), deep);

@@ -240,7 +240,7 @@ impl Deep {
     }
 }
 
-fn within<'a, T>(all: &'a BTreeMap<At, T>, parent: Num) -> impl DoubleEndedIterator<Item = (&'a At, &'a T)> {
+fn within<T>(all: &BTreeMap<At, T>, parent: Num) -> impl Iterator<Item = (&At, &T)> {
     let first = |parent| At { parent, name: Vec::new() };
     all.range(first(parent)..first(parent + 1))
 }
