@@ -1065,3 +1065,55 @@ fn what_was_named_without_the_key_keeps_nobody_out() {
     assert_eq!(bee.names(""), ["own"]);
     assert_eq!(world.keeper.scan(ObjectId::ROOT, 10).unwrap().links.len(), 1);
 }
+
+fn settle_all(machine: &mut Machine) {
+    while (Step { held: 0, ..machine.sync.step().unwrap() }) != Step::default() {}
+}
+
+fn goes_through_all(deep: usize) {
+    let world = World::new();
+    let [mut one, mut other] = [world.machine("one"), world.machine("other")];
+    let mut chain = vec![ROOT];
+    let began = Instant::now();
+    for n in 0..deep {
+        chain.push(one.directory(chain[n], "d").num);
+    }
+    println!("made {:?}", began.elapsed());
+    settle_all(&mut one);
+    println!("sent {:?}", began.elapsed());
+    settle_all(&mut other);
+    println!("came {:?}", began.elapsed());
+    let mut bottom = ROOT;
+    for _ in 0..deep {
+        bottom = other.replica.lookup(bottom, b"d").unwrap().num;
+    }
+    // The whole tree, where the log is not there any more.
+    world.keeper.forget(Time(i64::MAX), 0).unwrap();
+    let mut late = world.machine("late");
+    settle_all(&mut late);
+    assert!(late.at(&"d/".repeat(deep)).is_ok());
+    println!("met {:?}", began.elapsed());
+    // All of it goes, and the other has something new at its bottom.
+    for n in (0..deep).rev() {
+        one.replica.rmdir(chain[n], b"d").unwrap();
+    }
+    other.write(bottom, "new", b"new");
+    println!("removed {:?}", began.elapsed());
+    settle_all(&mut one);
+    println!("sent {:?}", began.elapsed());
+    settle_all(&mut other);
+    println!("kept {:?}", began.elapsed());
+    let conflicts = other.replica.in_conflict().unwrap();
+    assert_eq!(conflicts.iter().map(|one| &one.path[..]).collect::<Vec<_>>(), [b"d"]);
+    world.keeper.forget(Time(i64::MAX), 0).unwrap();
+    settle_all(&mut late);
+    assert!(late.at("d").is_err());
+    println!("gone {:?}", began.elapsed());
+}
+
+#[test]
+fn a_chain_of_directories_goes_to_others_with_little_stack_and_is_kept_by_one() {
+    let deep = std::env::var("DEPTH").map_or(3000, |depth| depth.parse().unwrap());
+    let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(move || goes_through_all(deep));
+    thread.unwrap().join().unwrap();
+}

@@ -1,24 +1,31 @@
 //! The store's names come into the local tree, whatever is there.
 
 use crate::object::Kind;
-use crate::plan::draft::{DEEPEST, Draft, Planning};
+use crate::plan::draft::{Draft, Planning};
+use crate::plan::way::{Way, circle};
 use crate::plan::{At, ConflictKind, Num, PlanError, ROOT, Tree, is_same};
 
-fn circle() -> PlanError {
-    PlanError::Log("a directory is below itself".into())
-}
+/// What comes in may have others come back, and those others again: for each there is so much room on the stack, and more
+/// of it as it is needed.
+const ROOM: usize = 128 << 10;
+const MORE: usize = 1 << 20;
 
 impl Draft<'_> {
     /// The store has this name for `child`: so has the local tree now. What is in the way is merged or kept as this node's
     /// side.
     pub(super) fn put(&mut self, at: &At, child: Num) -> Planning {
+        stacker::maybe_grow(ROOM, MORE, || self.put_here(at, child))
+    }
+
+    fn put_here(&mut self, at: &At, child: Num) -> Planning {
         let at = &self.known_place(at);
         if !self.is_alive(at.parent)? {
             self.revive(at.parent)?;
         }
         // Either may just have been found to be one that is here.
         let (at, child) = (&self.known_place(at), self.alias(child));
-        if self.is_directory(child)? {
+        // Nothing that is below nothing else has a way up through it.
+        if self.is_directory(child)? && (at.parent == child || !self.is_hollow(child)?) {
             self.break_cycles(at.parent, child)?;
         }
         match self.link(at)? {
@@ -35,7 +42,7 @@ impl Draft<'_> {
         loop {
             // What was agreed on has no cycle, so that a way up that comes by `child` has a step that was made here.
             // That may be a step through a conflict.
-            let (mut at, mut moved, mut steps) = (parent, None, 0);
+            let (mut at, mut moved, mut way) = (parent, None, Way::default());
             while at != ROOT && at != child {
                 let Some(place) = self.place(at)? else { return Ok(()) };
                 if moved.is_none()
@@ -45,8 +52,7 @@ impl Draft<'_> {
                     moved = Some((at, place.clone()));
                 }
                 at = place.parent;
-                steps += 1;
-                if steps > DEEPEST {
+                if way.is_circle(at) {
                     return Err(circle());
                 }
             }
@@ -96,28 +102,47 @@ impl Draft<'_> {
     /// A directory that was deleted here has changed in the store: it comes back with all that was in it, and the
     /// deletion is this node's side at the topmost that comes back.
     pub(super) fn revive(&mut self, num: Num) -> Planning {
-        let Some(at) = self.names(Tree::Base, num)?.into_iter().next() else {
-            return Err(PlanError::Log("a name in a directory that is not there".into()));
+        let mut gone = Vec::new();
+        let (mut num, mut way) = (num, Way::default());
+        let top = loop {
+            let Some(at) = self.names(Tree::Base, num)?.into_iter().next() else {
+                return Err(PlanError::Log("a name in a directory that is not there".into()));
+            };
+            if self.is_alive(at.parent)? {
+                break at;
+            }
+            let above = at.parent;
+            if way.is_circle(above) {
+                return Err(circle());
+            }
+            gone.push((at, num));
+            num = above;
         };
-        if self.is_alive(at.parent)? {
-            self.put(&at, num)?;
-            self.keep(&at, ConflictKind::DeletedChanged, None, None)?;
-        } else {
-            self.revive(at.parent)?;
+        self.put(&top, num)?;
+        self.keep(&top, ConflictKind::DeletedChanged, None, None)?;
+        self.restore(self.alias(num))?;
+        while let Some((at, num)) = gone.pop() {
             if !self.is_alive(num)? {
                 self.put(&at, num)?;
             }
+            self.restore(self.alias(num))?;
         }
-        self.restore(self.alias(num))
+        Ok(())
     }
 
     /// All that both sides agreed is below it, and that was not moved elsewhere.
     fn restore(&mut self, num: Num) -> Planning {
-        for (name, child) in self.children(Tree::Base, num)? {
-            let at = At { parent: num, name };
+        let mut ways = vec![(num, self.children(Tree::Base, num)?.into_iter())];
+        while let Some((parent, children)) = ways.last_mut() {
+            let parent = *parent;
+            let Some((name, child)) = children.next() else {
+                ways.pop();
+                continue;
+            };
+            let at = At { parent, name };
             if self.link(&at)?.is_none() && !self.is_alive(child)? {
                 self.put(&at, child)?;
-                self.restore(child)?;
+                ways.push((child, self.children(Tree::Base, child)?.into_iter()));
             }
         }
         Ok(())

@@ -5,6 +5,8 @@ use std::fmt;
 
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{Kind, Object, Stored};
+use crate::plan::overlay::Overlay;
+use crate::plan::way::{Way, circle};
 use crate::plan::{At, Conflict, ConflictKind, Num, PlanError, ROOT, Tree, Trees};
 
 /// Where new numbers and ids come from.
@@ -75,9 +77,9 @@ pub struct Draft<'a> {
     local: BTreeMap<Num, Option<Object>>,
     base: BTreeMap<Num, Option<Stored>>,
     nums: BTreeMap<ObjectId, Option<Num>>,
-    local_links: BTreeMap<At, Option<Num>>,
-    base_links: BTreeMap<At, Option<(Num, Seq)>>,
-    conflicts: BTreeMap<At, Option<Conflict>>,
+    local_links: Overlay<Num>,
+    base_links: Overlay<(Num, Seq)>,
+    conflicts: Overlay<Conflict>,
     /// Made by the entry that is followed: nobody has seen their numbers.
     pub(super) made: BTreeSet<Num>,
     /// Objects that the store does not have any more and that are still to be looked at, with the names here at which it
@@ -85,13 +87,18 @@ pub struct Draft<'a> {
     pub(super) doomed: BTreeMap<Num, Vec<At>>,
     /// Where directories are that lost their names, whatever they are sides of: nowhere while the store's names come in, for they
     /// may get one of those; then where they were, for the conflicts in which they may stay are there.
-    pub(super) fallen: BTreeMap<Num, Option<At>>,
+    fallen: BTreeMap<Num, Option<At>>,
+    /// Of these, those that are in a directory.
+    fallen_in: BTreeSet<(Num, Num)>,
+    /// All names in conflict, once that was asked for.
+    in_conflict: Option<BTreeSet<At>>,
+    /// How often a name was given to something, or came to be in conflict.
+    pub(super) stirred: u64,
     /// A new object of the store that was found to be one that is here.
     alias: BTreeMap<Num, Num>,
+    /// Those that are here.
+    adopted: BTreeSet<Num>,
 }
-
-/// No tree is deeper: a way up that is longer goes in a circle.
-pub(super) const DEEPEST: usize = 1 << 20;
 
 pub(super) type Planning<T = ()> = Result<T, PlanError>;
 
@@ -105,13 +112,17 @@ impl<'a> Draft<'a> {
             local: BTreeMap::new(),
             base: BTreeMap::new(),
             nums: BTreeMap::new(),
-            local_links: BTreeMap::new(),
-            base_links: BTreeMap::new(),
-            conflicts: BTreeMap::new(),
+            local_links: Overlay::default(),
+            base_links: Overlay::default(),
+            conflicts: Overlay::default(),
             made: BTreeSet::new(),
             doomed: BTreeMap::new(),
             fallen: BTreeMap::new(),
+            fallen_in: BTreeSet::new(),
+            in_conflict: None,
+            stirred: 0,
             alias: BTreeMap::new(),
+            adopted: BTreeSet::new(),
         }
     }
 
@@ -120,12 +131,13 @@ impl<'a> Draft<'a> {
     /// # Errors
     /// Those of reading.
     pub fn finish(self) -> Planning<Changes> {
-        let mut changes = Changes { conflicts: self.conflicts.clone(), ..Changes::default() };
+        let mut changes = Changes { conflicts: self.conflicts.all().clone(), ..Changes::default() };
         let nums: BTreeSet<Num> = self.local.keys().chain(self.base.keys()).copied().collect();
         for num in nums {
             changes.objects.insert(num, (self.local(num)?, self.base(num)?));
         }
-        let places: BTreeSet<&At> = self.local_links.keys().chain(self.base_links.keys()).collect();
+        let places: BTreeSet<&At> =
+            self.local_links.all().keys().chain(self.base_links.all().keys()).collect();
         for at in places {
             changes.links.insert(at.clone(), (self.link(at)?, self.base_link(at)?));
         }
@@ -176,7 +188,7 @@ impl<'a> Draft<'a> {
 
     pub(super) fn conflicts_in(&self, parent: Num) -> Planning<Vec<At>> {
         let mut names: BTreeSet<Vec<u8>> = self.trees.conflicts_in(parent)?.into_iter().collect();
-        for (at, conflict) in self.conflicts.iter().filter(|(at, _)| at.parent == parent) {
+        for (at, conflict) in self.conflicts.within(parent) {
             match conflict {
                 Some(_) => names.insert(at.name.clone()),
                 None => names.remove(&at.name),
@@ -185,22 +197,30 @@ impl<'a> Draft<'a> {
         Ok(names.into_iter().map(|name| At { parent, name }).collect())
     }
 
+    /// All names in conflict.
+    pub(super) fn in_conflict(&mut self) -> Planning<&BTreeSet<At>> {
+        if self.in_conflict.is_none() {
+            let mut all: BTreeSet<At> = self.trees.conflicts()?.into_iter().collect();
+            for (at, conflict) in self.conflicts.all() {
+                match conflict {
+                    Some(_) => all.insert(at.clone()),
+                    None => all.remove(at),
+                };
+            }
+            self.in_conflict = Some(all);
+        }
+        Ok(self.in_conflict.get_or_insert_default())
+    }
+
     /// Conflicts that came up with these changes.
     pub(super) fn new_conflicts(&self) -> Vec<(At, Conflict)> {
-        let new = self.conflicts.iter().filter_map(|(at, conflict)| Some((at.clone(), conflict.clone()?)));
-        new.collect()
+        let new = self.conflicts.all().iter();
+        new.filter_map(|(at, conflict)| Some((at.clone(), conflict.clone()?))).collect()
     }
 
     /// Names with conflicts in which it is this node's side.
     pub(super) fn sides(&self, mine: Num) -> Planning<BTreeSet<At>> {
-        let mut sides: BTreeSet<At> = self.trees.sides(mine)?.into_iter().collect();
-        for (at, conflict) in &self.conflicts {
-            match conflict {
-                Some(conflict) if conflict.mine == Some(mine) => drop(sides.insert(at.clone())),
-                _ => drop(sides.remove(at)),
-            }
-        }
-        Ok(sides)
+        Ok(self.conflicts.of(mine, self.trees.sides(mine)?))
     }
 
     /// Whether users can get at it, in the tree or in a conflict.
@@ -210,34 +230,27 @@ impl<'a> Draft<'a> {
 
     /// In order of names, whatever order they are stored in.
     pub(super) fn names(&self, tree: Tree, num: Num) -> Planning<Vec<At>> {
-        let mut names: BTreeSet<At> = self.trees.names(tree, num)?.into_iter().collect();
-        self.overlay(tree, |at, child| match child {
-            Some(child) if child == num => drop(names.insert(at.clone())),
-            _ => drop(names.remove(at)),
-        });
+        let names = self.trees.names(tree, num)?;
+        let names = match tree {
+            Tree::Local => self.local_links.of(num, names),
+            Tree::Base => self.base_links.of(num, names),
+        };
         Ok(names.into_iter().collect())
     }
 
     pub(super) fn children(&self, tree: Tree, parent: Num) -> Planning<BTreeMap<Vec<u8>, Num>> {
         let mut children: BTreeMap<Vec<u8>, Num> = self.trees.children(tree, parent)?.into_iter().collect();
-        self.overlay(tree, |at, child| {
-            if at.parent == parent {
-                match child {
-                    Some(child) => children.insert(at.name.clone(), child),
-                    None => children.remove(&at.name),
-                };
-            }
-        });
-        Ok(children)
-    }
-
-    fn overlay(&self, tree: Tree, mut each: impl FnMut(&At, Option<Num>)) {
+        let mut lead = |at: &At, child: Option<Num>| match child {
+            Some(child) => drop(children.insert(at.name.clone(), child)),
+            None => drop(children.remove(&at.name)),
+        };
         match tree {
-            Tree::Local => self.local_links.iter().for_each(|(at, child)| each(at, *child)),
+            Tree::Local => self.local_links.within(parent).for_each(|(at, child)| lead(at, *child)),
             Tree::Base => {
-                self.base_links.iter().for_each(|(at, link)| each(at, link.map(|(child, _)| child)))
+                self.base_links.within(parent).for_each(|(at, link)| lead(at, link.map(|(child, _)| child)));
             }
         }
+        Ok(children)
     }
 
     pub(super) fn is_directory(&self, num: Num) -> Planning<bool> {
@@ -262,18 +275,38 @@ impl<'a> Draft<'a> {
 
     /// Whether a directory is another, or below it, or in a conflict below it.
     pub(super) fn is_below(&self, directory: Num, above: Num) -> Planning<bool> {
-        let (mut at, mut steps) = (directory, 0);
+        let (mut at, mut way) = (directory, Way::default());
         while at != above {
             match if at == ROOT { None } else { self.place(at)? } {
                 Some(place) => at = place.parent,
                 None => return Ok(false),
             }
-            steps += 1;
-            if steps > DEEPEST {
-                return Err(PlanError::Log("a directory is below itself".into()));
+            if way.is_circle(at) {
+                return Err(circle());
             }
         }
         Ok(true)
+    }
+
+    /// Whether it is seen at once that nothing is below a directory, nor in a conflict below it: it is new, or deleted here.
+    pub(super) fn is_hollow(&self, directory: Num) -> Planning<bool> {
+        Ok((self.made.contains(&directory) || !self.is_alive(directory)?)
+            && self.fallen_in.range((directory, 0)..=(directory, Num::MAX)).next().is_none()
+            && self.conflicts_in(directory)?.is_empty()
+            && self.children(Tree::Local, directory)?.is_empty())
+    }
+
+    /// Tells where directories are that lost their names; none are where they were before.
+    pub(super) fn set_fallen(&mut self, fallen: BTreeMap<Num, Option<At>>) {
+        let inside = fallen.iter().filter_map(|(num, at)| Some((at.as_ref()?.parent, *num)));
+        self.fallen_in = inside.collect();
+        self.fallen = fallen;
+    }
+
+    pub(super) fn unset_fallen(&mut self, num: Num) {
+        if let Some(Some(at)) = self.fallen.remove(&num) {
+            self.fallen_in.remove(&(at.parent, num));
+        }
     }
 
     pub(super) fn set_local(&mut self, num: Num, object: Option<Object>) {
@@ -294,18 +327,33 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn set_link(&mut self, at: &At, child: Option<Num>) {
-        self.local_links.insert(at.clone(), child);
+        self.stirred += u64::from(child.is_some());
+        self.local_links.set(at.clone(), child);
+    }
+
+    /// What has its place at a name by a conflict has it by the name now.
+    pub(super) fn stay(&mut self, at: &At, child: Num) {
+        self.local_links.set(at.clone(), Some(child));
     }
 
     pub(super) fn set_base_link(&mut self, at: &At, link: Option<(Num, Seq)>) -> Planning {
-        let local = self.link(at)?;
-        self.local_links.entry(at.clone()).or_insert(local);
-        self.base_links.insert(at.clone(), link);
+        if self.local_links.get(at).is_none() {
+            let local = self.link(at)?;
+            self.local_links.set(at.clone(), local);
+        }
+        self.base_links.set(at.clone(), link);
         Ok(())
     }
 
     pub(super) fn set_conflict(&mut self, at: &At, conflict: Option<Conflict>) {
-        self.conflicts.insert(at.clone(), conflict);
+        self.stirred += u64::from(conflict.is_some());
+        if let Some(all) = &mut self.in_conflict {
+            match conflict.is_some() {
+                true => all.insert(at.clone()),
+                false => all.remove(at),
+            };
+        }
+        self.conflicts.set(at.clone(), conflict);
     }
 
     /// Keeps this node's side of a name. A name has one: another gets a name beside it. A directory is a side once: an
@@ -419,12 +467,13 @@ impl<'a> Draft<'a> {
         self.made.remove(&new);
         self.made.insert(ours);
         self.alias.insert(new, ours);
+        self.adopted.insert(ours);
         Ok(())
     }
 
     /// Whether users knew an object that others made now, under the number that it keeps.
     pub(super) fn is_adopted(&self, num: Num) -> bool {
-        self.alias.values().any(|ours| *ours == num)
+        self.adopted.contains(&num)
     }
 
     /// A name, by the number that its directory has now.

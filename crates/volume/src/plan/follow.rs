@@ -6,6 +6,7 @@ use crate::id::{NodeName, ObjectId};
 use crate::object::{Field, LinkName, Stored};
 use crate::plan::draft::{Changes, Draft, Fresh, Planning};
 use crate::plan::gone::Gone;
+use crate::plan::way::{Way, circle};
 use crate::plan::{At, ConflictKind, Num, PlanError, ROOT, Tree, Trees};
 use crate::store::{Entry, Mutation};
 
@@ -95,7 +96,7 @@ pub(super) fn come_in(draft: &mut Draft<'_>, touched: &Touched) -> Planning {
         .map(|(num, _)| *num)
         .collect();
     let lost = lose_names(draft, touched, &mut gone)?;
-    draft.fallen = lost.iter().map(|num| (*num, None)).collect();
+    draft.set_fallen(lost.iter().map(|num| (*num, None)).collect());
     gain_names(draft, touched, &deleted_here)?;
     for num in lost {
         // Each side took away the names that the other left: nobody meant to delete it.
@@ -257,11 +258,19 @@ fn gain_names(draft: &mut Draft<'_>, touched: &Touched, deleted_here: &BTreeSet<
             && Some(child) != *before
             && !was_there(child)
         {
-            gained.push((depth(draft, at.parent)?, at.clone()));
+            gained.push((0, at.clone(), child));
         }
     }
-    gained.sort();
-    for (_, at) in gained {
+    // One new object is nowhere but there.
+    let is_one = matches!(&gained[..], [(_, at, child)] if draft.made.contains(child) && at.parent != *child);
+    if !is_one {
+        let mut known = BTreeMap::from([(ROOT, 0)]);
+        for (deep, at, _) in &mut gained {
+            *deep = depth(draft, at.parent, &mut known)?;
+        }
+        gained.sort();
+    }
+    for (_, at, _) in gained {
         let at = draft.known_place(&at);
         let Some((child, _)) = draft.base_link(&at)? else { continue };
         if draft.link(&at)? == Some(child) {
@@ -303,14 +312,26 @@ fn take_back_move(draft: &mut Draft<'_>, child: Num, here: &BTreeSet<At>, base: 
     Ok(())
 }
 
-fn depth(draft: &Draft<'_>, mut num: Num) -> Planning<usize> {
-    let mut depth = 0;
-    while num != ROOT {
-        let Some(at) = draft.names(Tree::Base, num)?.into_iter().next() else { break };
-        (num, depth) = (at.parent, depth + 1);
-        if depth > 1 << 20 {
-            return Err(PlanError::Log("a directory is below itself".into()));
+/// How deep a directory is; `known` are those above others that were asked for.
+fn depth(draft: &Draft<'_>, mut num: Num, known: &mut BTreeMap<Num, usize>) -> Planning<usize> {
+    let (mut passed, mut way) = (Vec::new(), Way::default());
+    let mut depth = loop {
+        if let Some(depth) = known.get(&num) {
+            break *depth;
         }
+        let Some(at) = draft.names(Tree::Base, num)?.into_iter().next() else {
+            known.insert(num, 0);
+            break 0;
+        };
+        passed.push(num);
+        num = at.parent;
+        if way.is_circle(num) {
+            return Err(circle());
+        }
+    };
+    for num in passed.into_iter().rev() {
+        depth += 1;
+        known.insert(num, depth);
     }
     Ok(depth)
 }

@@ -1,6 +1,6 @@
 //! Objects that the store does not have any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::object::{Kind, Stored};
 use crate::plan::draft::{Draft, Planning};
@@ -16,20 +16,32 @@ impl Draft<'_> {
     /// By another node: what is in a directory before the directory.
     pub(super) fn follow_gone(&mut self, mut gone: BTreeMap<Num, Gone>) -> Planning {
         let fallen = gone.iter().filter_map(|(num, gone)| Some((*num, Some(gone.lost.first()?.clone()))));
-        self.fallen = fallen.collect();
-        while let Some(&first) = gone.keys().next() {
-            let mut deepest = first;
-            let mut steps = gone.len();
-            while let Some((&inner, _)) =
-                gone.iter().find(|(_, inner)| inner.lost.iter().any(|at| at.parent == deepest))
-                && steps > 0
-            {
-                deepest = inner;
-                steps -= 1;
+        self.set_fallen(fallen.collect());
+        let mut inside: BTreeMap<Num, BTreeSet<Num>> = BTreeMap::new();
+        for (num, at) in gone.iter().flat_map(|(num, gone)| gone.lost.iter().map(move |at| (*num, at))) {
+            inside.entry(at.parent).or_default().insert(num);
+        }
+        // Down to the deepest, and from there on where the way to it came from.
+        let mut way = Vec::new();
+        while let Some(num) = way.last().copied().or_else(|| gone.keys().next().copied()) {
+            if way.is_empty() {
+                way.push(num);
             }
-            if let Some(one) = gone.remove(&deepest) {
-                self.follow_one_gone(deepest, one)?;
-                self.fallen.remove(&deepest);
+            if let Some(inner) = inside.get(&num).and_then(|inside| inside.first())
+                && way.len() < gone.len()
+            {
+                way.push(*inner);
+                continue;
+            }
+            way.pop();
+            if let Some(one) = gone.remove(&num) {
+                for at in &one.lost {
+                    if let Some(inside) = inside.get_mut(&at.parent) {
+                        inside.remove(&num);
+                    }
+                }
+                self.follow_one_gone(num, one)?;
+                self.unset_fallen(num);
             }
         }
         Ok(())
@@ -76,12 +88,18 @@ impl Draft<'_> {
     }
 
     fn send_home(&mut self, num: Num) -> Planning {
-        for (name, child) in self.children(Tree::Local, num)? {
+        let mut ways = vec![(num, self.children(Tree::Local, num)?.into_iter())];
+        while let Some((parent, children)) = ways.last_mut() {
+            let parent = *parent;
+            let Some((name, child)) = children.next() else {
+                ways.pop();
+                continue;
+            };
             if self.base(child)?.is_some() {
-                self.set_link(&At { parent: num, name }, None);
+                self.set_link(&At { parent, name }, None);
                 self.bring_home(child)?;
             } else if self.is_directory(child)? {
-                self.send_home(child)?;
+                ways.push((child, self.children(Tree::Local, child)?.into_iter()));
             }
         }
         Ok(())
@@ -97,25 +115,64 @@ impl Draft<'_> {
         Ok(())
     }
 
+    /// Only where there are conflicts: each time that one more directory around it is gone, all of a tree would else be gone
+    /// through again.
     fn join_sides(&mut self, num: Num) -> Planning {
+        self.join_sides_in(num)?;
+        let mut ways = vec![self.children(Tree::Local, num)?.into_values()];
+        let (mut leading, mut as_of) = (BTreeSet::new(), None);
+        while let Some(children) = ways.last_mut() {
+            let Some(child) = children.next() else {
+                ways.pop();
+                continue;
+            };
+            if self.base(child)?.is_some() || !self.is_directory(child)? {
+                continue;
+            }
+            if as_of != Some(self.stirred) {
+                (leading, as_of) = (self.leading_to_conflicts()?, Some(self.stirred));
+            }
+            if leading.contains(&child) {
+                self.join_sides_in(child)?;
+                ways.push(self.children(Tree::Local, child)?.into_values());
+            }
+        }
+        Ok(())
+    }
+
+    fn join_sides_in(&mut self, num: Num) -> Planning {
         for at in self.conflicts_in(num)? {
             if self.link(&at)?.is_none()
                 && let Some(conflict) = self.conflict(&at)?
             {
+                // What has its place here is not above it.
+                let is_here = match conflict.mine {
+                    Some(mine) => self.place(mine)?.as_ref() == Some(&at),
+                    None => false,
+                };
                 self.set_conflict(&at, None);
                 match conflict.mine {
                     Some(mine) if self.base(mine)?.is_some() => self.bring_home(mine)?,
+                    Some(mine) if is_here => self.stay(&at, mine),
                     Some(mine) if self.fits(&at, mine)? => self.set_link(&at, Some(mine)),
                     _ => {}
                 }
             }
         }
-        for child in self.children(Tree::Local, num)?.into_values() {
-            if self.base(child)?.is_none() && self.is_directory(child)? {
-                self.join_sides(child)?;
+        Ok(())
+    }
+
+    /// Directories that the store does not have, and in which there is a conflict, or one that leads to it.
+    fn leading_to_conflicts(&mut self) -> Planning<BTreeSet<Num>> {
+        let mut leading = BTreeSet::new();
+        let mut next: Vec<Num> = self.in_conflict()?.iter().map(|at| at.parent).collect();
+        while let Some(num) = next.pop() {
+            if self.base(num)?.is_none() && leading.insert(num) {
+                next.extend(self.names(Tree::Local, num)?.into_iter().map(|at| at.parent));
+                next.extend(self.sides(num)?.into_iter().map(|at| at.parent));
             }
         }
-        Ok(())
+        Ok(leading)
     }
 
     /// Whether a side of a conflict can be what its name leads to: a directory has one name, and is not below itself.

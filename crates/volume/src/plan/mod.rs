@@ -46,9 +46,11 @@ mod draft;
 mod fields;
 mod follow;
 mod gone;
+mod overlay;
 mod push;
 mod resolve;
 mod resync;
+mod way;
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -62,6 +64,7 @@ pub use follow::{begin, follow};
 pub use push::{Planned, Send, Sent, Todo, one, push};
 pub use resolve::{Side, beside, keep_both, resolve};
 pub use resync::{Snapshot, resync};
+pub(crate) use way::Way;
 
 /// An object as this node numbers it. The top directory is [`ROOT`].
 pub type Num = u64;
@@ -192,6 +195,12 @@ pub trait Trees {
     /// # Errors
     /// Those of reading.
     fn conflicts_in(&self, parent: Num) -> Result<Vec<Vec<u8>>, Errno>;
+
+    /// All names that have a conflict.
+    ///
+    /// # Errors
+    /// Those of reading.
+    fn conflicts(&self) -> Result<Vec<At>, Errno>;
 }
 
 /// Makes a plan of trees.

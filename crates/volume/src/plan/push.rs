@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Content, Field, Kind, LinkName, Object, Stored};
-use crate::plan::draft::{DEEPEST, Planning};
+use crate::plan::draft::Planning;
 use crate::plan::fields::differing;
+use crate::plan::way::Way;
 use crate::plan::{At, Num, PlanError, ROOT, Tree, Trees};
 use crate::store::{Item, Mutation, Place, Precondition, code};
 
@@ -61,6 +62,8 @@ pub fn push<'a>(
         going: BTreeSet::new(),
         coming: BTreeSet::new(),
         leaving: BTreeSet::new(),
+        reached: BTreeSet::new(),
+        astray: BTreeSet::new(),
         waiting: Vec::new(),
         planned: Planned::default(),
         bytes: 0,
@@ -113,6 +116,10 @@ struct Pushing<'a> {
     coming: BTreeSet<Num>,
     /// Objects that are not.
     leaving: BTreeSet<Num>,
+    /// Directories all of whose way from the top was looked at.
+    reached: BTreeSet<Num>,
+    /// Directories to which there is no way from the top.
+    astray: BTreeSet<Num>,
     /// Names that could not go without others that go, too.
     waiting: Vec<BTreeSet<At>>,
     planned: Planned,
@@ -125,6 +132,20 @@ type Differing = (Option<(Num, Seq)>, Option<Num>);
 
 /// Names that change together, and the objects that tie them.
 type Together = (BTreeMap<At, Differing>, BTreeSet<Num>);
+
+/// What is still to be done for a name. What has to come before something is done first, however much of it there is.
+enum Task {
+    /// Look at a name, with all that has to change with it.
+    Look(At),
+    /// All of the way to a directory was looked at.
+    Reach(Num),
+    /// Look at what is in a directory that is to be no more.
+    Empty(Num),
+    /// These are in a side of a conflict: they wait with that.
+    Hold(usize),
+    /// Make a commit of it.
+    Go(Together),
+}
 
 /// Why a change cannot go.
 enum Waits {
@@ -158,30 +179,63 @@ impl Pushing<'_> {
 
     /// A name with all that has to change with it, and before that what has to change before.
     fn name(&mut self, at: &At) -> Planning {
+        let mut tasks = vec![Task::Look(at.clone())];
+        while let Some(task) = tasks.pop() {
+            match task {
+                // Nothing comes of it any more.
+                Task::Look(_) | Task::Empty(_) if self.is_full() => {}
+                Task::Look(at) => self.look(&at, &mut tasks)?,
+                Task::Reach(num) => drop(self.reached.insert(num)),
+                Task::Empty(num) => {
+                    let inside = self.trees.children(Tree::Base, num)?.into_iter().rev();
+                    tasks.extend(inside.map(|(name, _)| Task::Look(At { parent: num, name })));
+                }
+                Task::Hold(names) => self.planned.held += names,
+                Task::Go((changes, objects)) => self.go(changes, &objects)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What is to be done for a name, the first last.
+    fn look(&mut self, at: &At, tasks: &mut Vec<Task>) -> Planning {
         if self.seen.contains(at) {
             return Ok(());
         }
         let Some((changes, objects)) = self.together(at)? else { return Ok(()) };
         self.seen.extend(changes.keys().cloned());
-        for (at, (_, local)) in &changes {
-            if local.is_some() && !self.above(at.parent)? {
-                // In a side of a conflict: it waits with that.
-                self.planned.held += changes.len();
-                return Ok(());
-            }
-        }
-        for &num in &objects {
-            if self.trees.names(Tree::Local, num)?.is_empty() {
-                for (name, _) in self.trees.children(Tree::Base, num)? {
-                    self.name(&At { parent: num, name })?;
+        let (mut ways, mut is_held) = (Vec::new(), false);
+        for (at, _) in changes.iter().filter(|(_, (_, local))| local.is_some()) {
+            match self.above(at.parent)? {
+                Some(way) => ways.extend(way),
+                None => {
+                    is_held = true;
+                    break;
                 }
             }
         }
+        if is_held {
+            tasks.push(Task::Hold(changes.len()));
+        } else {
+            let mut emptied = Vec::new();
+            for &num in objects.iter().rev() {
+                if self.trees.names(Tree::Local, num)?.is_empty() {
+                    emptied.push(Task::Empty(num));
+                }
+            }
+            tasks.push(Task::Go((changes, objects)));
+            tasks.extend(emptied);
+        }
+        tasks.extend(ways.into_iter().rev());
+        Ok(())
+    }
+
+    fn go(&mut self, changes: BTreeMap<At, Differing>, objects: &BTreeSet<Num>) -> Planning {
         if self.is_full() {
             return Ok(());
         }
-        let fits = self.empties(&changes, &objects)? && !self.is_circle(&changes)?;
-        match if fits { self.item(&changes, &objects)? } else { Err(Waits::ForOthers) } {
+        let fits = self.empties(&changes, objects)? && !self.is_circle(&changes)?;
+        match if fits { self.item(&changes, objects)? } else { Err(Waits::ForOthers) } {
             Ok(item) => {
                 self.plan(item);
                 self.going.extend(changes.into_keys());
@@ -200,6 +254,8 @@ impl Pushing<'_> {
             for at in waiting.iter().flatten() {
                 self.seen.remove(at);
             }
+            // Some of these may be on a way.
+            self.reached.clear();
             for at in waiting.iter().filter_map(|names| names.first()) {
                 self.name(at)?;
             }
@@ -234,14 +290,14 @@ impl Pushing<'_> {
             if self.trees.local(moved)?.is_none_or(|object| object.kind != Kind::Directory) {
                 continue;
             }
-            let (mut num, mut steps) = (at.parent, 0);
+            let (mut num, mut way) = (at.parent, Way::default());
             while num != ROOT
                 && let Some(place) = self.place_then(num, changes)?
             {
-                if num == moved || steps > DEEPEST {
+                if num == moved || way.is_circle(num) {
                     return Ok(true);
                 }
-                (num, steps) = (place.parent, steps + 1);
+                num = place.parent;
             }
         }
         Ok(false)
@@ -302,13 +358,17 @@ impl Pushing<'_> {
             between.extend(ways.into_iter().flatten());
         }
         between.extend(self.moved_over(changes)?);
+        // What is only new is not below itself, and takes no place.
+        if changes.len() == 1 && changes.values().all(|(base, _)| base.is_none()) {
+            return Ok(between);
+        }
         let mut walked = BTreeSet::new();
         for (at, (_, local)) in changes {
             if local.is_none() || !walked.insert(at.parent) {
                 continue;
             }
-            let (mut num, mut way) = (at.parent, Vec::new());
-            while self.id(num, &[])?.is_none() && way.len() < DEEPEST {
+            let (mut num, mut way, mut up) = (at.parent, Vec::new(), Way::default());
+            while self.id(num, &[])?.is_none() && !up.is_circle(num) {
                 let Some(name) = self.trees.names(Tree::Local, num)?.into_iter().next() else { break };
                 num = name.parent;
                 let is_among = changes.contains_key(&name);
@@ -350,13 +410,13 @@ impl Pushing<'_> {
     /// Whether an object has a name in a new directory that is there once these names have changed.
     fn is_in_new(&self, child: Num, changes: &BTreeMap<At, Differing>) -> Planning<bool> {
         for name in self.trees.names(Tree::Local, child)? {
-            let (mut num, mut steps) = (name.parent, 0);
-            while self.id(num, &[])?.is_none() && steps < DEEPEST {
+            let (mut num, mut way) = (name.parent, Way::default());
+            while self.id(num, &[])?.is_none() && !way.is_circle(num) {
                 let Some(above) = self.trees.names(Tree::Local, num)?.into_iter().next() else { break };
                 if changes.contains_key(&above) {
                     return Ok(true);
                 }
-                (num, steps) = (above.parent, steps + 1);
+                num = above.parent;
             }
         }
         Ok(false)
@@ -389,13 +449,17 @@ impl Pushing<'_> {
     /// Those in directories after the directories: in the order of their depth.
     fn downwards<'a>(&self, changes: &'a BTreeMap<At, Differing>) -> Planning<Vec<(&'a At, &'a Differing)>> {
         let mut ordered: Vec<_> = changes.iter().map(|(at, change)| (0, at, change)).collect();
-        if ordered.len() > 1 {
+        let first = changes.keys().next().map(|at| at.parent);
+        if changes.keys().any(|at| Some(at.parent) != first) {
             for (depth, at, _) in &mut ordered {
-                let mut num = at.parent;
+                let (mut num, mut way) = (at.parent, Way::default());
                 while num != ROOT
-                    && *depth < DEEPEST
                     && let Some(name) = self.trees.names(Tree::Local, num)?.into_iter().next()
                 {
+                    if way.is_circle(num) {
+                        *depth = u64::MAX;
+                        break;
+                    }
                     (num, *depth) = (name.parent, *depth + 1);
                 }
             }
@@ -404,21 +468,22 @@ impl Pushing<'_> {
         Ok(ordered.into_iter().map(|(_, at, change)| (at, change)).collect())
     }
 
-    /// Directories on the way to a new name that are new, or moved, themselves. Whether it is a way to the top.
-    fn above(&mut self, mut num: Num) -> Planning<bool> {
-        let mut way = Vec::new();
-        while num != ROOT {
-            let Some(at) = self.trees.names(Tree::Local, num)?.into_iter().next() else { return Ok(false) };
-            num = at.parent;
-            if way.len() > DEEPEST {
-                return Ok(false);
-            }
-            way.push(at);
+    /// Directories on the way to a new name that are new, or moved, themselves: they are to be looked at first, from the top
+    /// on, as far as they were not. `None`: it is no way to the top.
+    fn above(&mut self, mut num: Num) -> Planning<Option<Vec<Task>>> {
+        let (mut names, mut way) = (Vec::new(), Way::default());
+        while num != ROOT && !self.reached.contains(&num) {
+            let at = self.trees.names(Tree::Local, num)?.into_iter().next();
+            let Some(at) = at.filter(|_| !self.astray.contains(&num) && !way.is_circle(num)) else {
+                self.astray.insert(num);
+                self.astray.extend(names.into_iter().map(|(num, _)| num));
+                return Ok(None);
+            };
+            let parent = at.parent;
+            names.push((num, at));
+            num = parent;
         }
-        for at in way.into_iter().rev() {
-            self.name(&at)?;
-        }
-        Ok(true)
+        Ok(Some(names.into_iter().rev().flat_map(|(num, at)| [Task::Look(at), Task::Reach(num)]).collect()))
     }
 
     fn item(

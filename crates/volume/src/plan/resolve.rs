@@ -97,6 +97,24 @@ pub fn resolve(trees: &dyn Trees, fresh: &mut dyn Fresh, at: &At, keep: Side) ->
     draft.finish()
 }
 
+/// What is still to be done for what goes. What is in it goes first, however much that is.
+enum Task {
+    /// A name, and all that was only below it.
+    Remove(At),
+    /// An object that lost a name, with what is in it if that was its last.
+    Clear(Num),
+    /// An object beside the tree, with what is in it.
+    Drop(Num),
+    /// What was in an object that is dropped.
+    TakeOut(At, Num),
+    /// Conflicts in an object, and then the object itself.
+    Sides(Num),
+    /// This node's side of a conflict.
+    DropSide(At),
+    /// An object that the store does not have.
+    Forget(Num),
+}
+
 impl Draft<'_> {
     /// A name beside another that nothing has or had.
     fn free_name(&self, at: &At, own: &NodeName) -> Planning<At> {
@@ -114,61 +132,73 @@ impl Draft<'_> {
 
     /// A name, and all that was only below it.
     fn remove(&mut self, at: &At) -> Planning {
-        let Some(child) = self.link(at)? else { return Ok(()) };
-        self.set_link(at, None);
-        self.clear(child)
+        self.all_of(Task::Remove(at.clone()))
     }
 
     /// An object that lost a name, perhaps its last.
     fn clear(&mut self, child: Num) -> Planning {
-        if !self.is_alive(child)? {
-            for (name, _) in self.children(Tree::Local, child)? {
-                self.remove(&At { parent: child, name })?;
-            }
-            for at in self.conflicts_in(child)? {
-                self.drop_side(&at)?;
-            }
-            if self.base(child)?.is_none() {
-                self.forget(child)?;
-            }
-        }
-        Ok(())
+        self.all_of(Task::Clear(child))
     }
 
     /// An object beside the tree with all that is in it. What the store has is not deleted there by that.
     fn drop_tree(&mut self, num: Num) -> Planning {
-        if self.base(num)?.is_some() {
-            return Ok(());
-        }
-        for (name, child) in self.children(Tree::Local, num)? {
-            self.set_link(&At { parent: num, name }, None);
-            if self.is_alive(child)? {
-                continue;
-            }
-            if self.base(child)?.is_none() {
-                self.drop_tree(child)?;
-                continue;
-            }
-            for home in self.names(Tree::Base, child)? {
-                self.put(&home, child)?;
-            }
-        }
-        for at in self.conflicts_in(num)? {
-            self.drop_side(&at)?;
-        }
-        self.forget(num)
+        self.all_of(Task::Drop(num))
     }
 
-    fn drop_side(&mut self, at: &At) -> Planning {
-        let mine = self.conflict(at)?.and_then(|conflict| conflict.mine);
-        self.set_conflict(at, None);
-        match mine {
-            Some(mine) if !self.is_wanted(mine)? => match self.base(mine)? {
-                None => self.drop_tree(mine),
-                Some(_) => self.clear(mine),
-            },
-            _ => Ok(()),
+    fn all_of(&mut self, task: Task) -> Planning {
+        let mut tasks = vec![task];
+        while let Some(task) = tasks.pop() {
+            match task {
+                Task::Remove(at) => {
+                    if let Some(child) = self.link(&at)? {
+                        self.set_link(&at, None);
+                        tasks.push(Task::Clear(child));
+                    }
+                }
+                Task::Clear(num) if self.is_alive(num)? => {}
+                Task::Clear(num) => {
+                    tasks.push(Task::Sides(num));
+                    let inside = self.children(Tree::Local, num)?.into_keys().rev();
+                    tasks.extend(inside.map(|name| Task::Remove(At { parent: num, name })));
+                }
+                Task::Drop(num) if self.base(num)?.is_some() => {}
+                Task::Drop(num) => {
+                    tasks.push(Task::Sides(num));
+                    let inside = self.children(Tree::Local, num)?.into_iter().rev();
+                    tasks.extend(inside.map(|(name, child)| Task::TakeOut(At { parent: num, name }, child)));
+                }
+                Task::TakeOut(at, child) => {
+                    self.set_link(&at, None);
+                    if self.is_alive(child)? {
+                        continue;
+                    }
+                    if self.base(child)?.is_none() {
+                        tasks.push(Task::Drop(child));
+                        continue;
+                    }
+                    for home in self.names(Tree::Base, child)? {
+                        self.put(&home, child)?;
+                    }
+                }
+                Task::Sides(num) => {
+                    tasks.push(Task::Forget(num));
+                    tasks.extend(self.conflicts_in(num)?.into_iter().rev().map(Task::DropSide));
+                }
+                Task::DropSide(at) => {
+                    let mine = self.conflict(&at)?.and_then(|conflict| conflict.mine);
+                    self.set_conflict(&at, None);
+                    if let Some(mine) = mine
+                        && !self.is_wanted(mine)?
+                    {
+                        let is_known = self.base(mine)?.is_some();
+                        tasks.push(if is_known { Task::Clear(mine) } else { Task::Drop(mine) });
+                    }
+                }
+                Task::Forget(num) if self.base(num)?.is_some() => {}
+                Task::Forget(num) => self.forget(num)?,
+            }
         }
+        Ok(())
     }
 
     fn are_versions(&self, mine: Num, theirs: Num, origin: &Option<crate::id::ObjectId>) -> Planning<bool> {

@@ -10,7 +10,7 @@ use super::node::{Node, ROOT, number};
 use super::site::Shown;
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{LinkName, Time};
-use crate::plan::{At, Conflict, ConflictKind, Side};
+use crate::plan::{At, Conflict, ConflictKind, Side, Way};
 
 /// Two versions of one thing, in a directory that stands in its place.
 #[derive(Debug, Clone)]
@@ -142,9 +142,9 @@ impl Core {
     /// The way from the top directory to another, with a `/` at its end; nothing for the top directory.
     pub(super) fn path_of(&self, num: u64) -> Done<Vec<u8>> {
         let mut names: Vec<Vec<u8>> = Vec::new();
-        let mut at = num;
+        let (mut at, mut way) = (num, Way::default());
         // A tree that is not one would go on for ever.
-        while at != ROOT && names.len() < 100_000 {
+        while at != ROOT && !way.is_circle(at) {
             let mut query =
                 self.db.prepare_cached("SELECT parent, name FROM link WHERE child = ?1 LIMIT 1")?;
             let found = query.query_row([at as i64], |row| Ok((number(row.get(0)?), row.get(1)?)));

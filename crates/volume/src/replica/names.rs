@@ -12,6 +12,7 @@ use super::{Replica, Shared};
 use crate::fail::{Point, point};
 use crate::id::{OwnerId, Seq};
 use crate::object::{Kind, Time};
+use crate::plan::Way;
 use crate::quota::Use;
 
 /// An object that is to be made.
@@ -346,9 +347,9 @@ impl Core {
 
     /// Whether an object is another, or below it.
     pub(super) fn is_below(&self, num: u64, above: u64) -> Done<bool> {
-        let mut at = num;
+        let (mut at, mut way) = (num, Way::default());
         // A tree that is not one would go on for ever.
-        for _ in 0..100_000 {
+        while !way.is_circle(at) {
             if at == above {
                 return Ok(true);
             }

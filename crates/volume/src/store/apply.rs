@@ -1,6 +1,6 @@
 //! The rules of a commit, the same for all engines: they read rows and write rows, what is allowed is said here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Field, Kind, LinkName, Object, Stored};
@@ -325,6 +325,8 @@ impl<'a, R: Rows> Batch<'a, R> {
 
     /// What has to hold once all changes of an item are made.
     fn settle(&mut self) -> Step {
+        // Directories in each other have one way up: it is gone once.
+        let mut sound = HashSet::new();
         for (id, n) in std::mem::take(&mut self.touched) {
             let Some(row) = self.object(id)? else { continue };
             let (links, names) = (row.stored.links, row.names);
@@ -333,30 +335,26 @@ impl<'a, R: Rows> Batch<'a, R> {
             }
             if links == 0 {
                 self.put_object(id, None);
-            } else if names > 0 && self.is_below_itself(id)? {
+            } else if names > 0 && self.is_below_itself(id, &mut sound)? {
                 return Err(Stop::Refused(Refused::Cycle));
             }
         }
         Ok(())
     }
 
-    fn is_below_itself(&mut self, id: ObjectId) -> Result<bool, StoreError> {
-        // A directory that was not moved has no cycle above it, so that the way up is as long as the tree is deep, or comes
-        // by `id` again; or by another one that was moved into itself, which the second walker, of half the speed, meets.
-        let (mut at, mut slow, mut odd) = (id, id, false);
-        while let Some(above) = self.object(at)?.and_then(|row| row.parent) {
-            if above == id {
+    /// Whether the way up from an object goes in a circle; else all that is on it is `sound`.
+    fn is_below_itself(&mut self, id: ObjectId, sound: &mut HashSet<ObjectId>) -> Result<bool, StoreError> {
+        let (mut at, mut way) = (id, HashSet::new());
+        while !sound.contains(&at) {
+            if !way.insert(at) {
                 return Ok(true);
             }
-            at = above;
-            if odd {
-                slow = self.object(slow)?.and_then(|row| row.parent).unwrap_or(ObjectId::ROOT);
+            match self.object(at)?.and_then(|row| row.parent) {
+                Some(above) => at = above,
+                None => break,
             }
-            if at == slow {
-                return Ok(true);
-            }
-            odd = !odd;
         }
+        sound.extend(way);
         Ok(false)
     }
 

@@ -22,10 +22,6 @@ const REFUSED: Duration = Duration::from_millis(500);
 /// Who misses the store has it tried so often.
 const NUDGE: Duration = Duration::from_secs(1);
 
-/// What makes a plan goes down the tree step by step, and a tree is as deep as its users make it. Memory is taken as it is
-/// used: this is room in the address space alone.
-const STACK: usize = 256 << 20;
-
 /// How long a wait for the store's hint is.
 const HINT: Duration = Duration::from_secs(1);
 
@@ -190,7 +186,7 @@ impl Runner {
         let (one, other) = (shared.clone(), shared.clone());
         let mut runner = Self { shared, threads: Vec::new() };
         let name = |name: &str| std::thread::Builder::new().name(name.into());
-        runner.threads.push(name("sync").stack_size(STACK).spawn(move || run(&one, synchroniser))?);
+        runner.threads.push(name("sync").spawn(move || run(&one, synchroniser))?);
         runner.threads.push(name("sync-hints").spawn(move || listen(&other, &*store))?);
         Ok(runner)
     }

@@ -159,6 +159,10 @@ impl Trees for State {
     fn conflicts_in(&self, parent: Num) -> Result<Vec<Vec<u8>>, Errno> {
         Ok(self.conflicts.keys().filter(|at| at.parent == parent).map(|at| at.name.clone()).collect())
     }
+
+    fn conflicts(&self) -> Result<Vec<At>, Errno> {
+        Ok(self.conflicts.keys().cloned().collect())
+    }
 }
 
 struct Numbers<'a>(&'a mut Num, &'a Memory);

@@ -102,8 +102,13 @@ impl Shown {
     }
 
     pub(super) fn children_of(&self, parent: Num) -> impl Iterator<Item = (Vec<u8>, Num)> {
-        let inside = self.all.iter().filter(move |(at, _)| at.parent == parent);
-        inside.filter_map(|(at, one)| Some((at.name.clone(), one.theirs?)))
+        self.within(parent).filter_map(|(at, one)| Some((at.name.clone(), one.theirs?)))
+    }
+
+    /// Those in a directory.
+    pub(super) fn within(&self, parent: Num) -> impl Iterator<Item = (&At, &One)> {
+        let first = At { parent, name: Vec::new() };
+        self.all.range(first..).take_while(move |(at, _)| at.parent == parent)
     }
 
     pub(super) fn sides(&self, mine: Num) -> Vec<At> {

@@ -227,6 +227,10 @@ impl Trees for View<'_> {
     }
 
     fn conflicts_in(&self, parent: Num) -> Result<Vec<Vec<u8>>, Errno> {
-        Ok(self.shown.places().into_iter().filter(|at| at.parent == parent).map(|at| at.name).collect())
+        Ok(self.shown.within(parent).map(|(at, _)| at.name.clone()).collect())
+    }
+
+    fn conflicts(&self) -> Result<Vec<At>, Errno> {
+        Ok(self.shown.places())
     }
 }

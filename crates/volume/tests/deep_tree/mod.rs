@@ -1,0 +1,307 @@
+//! Both trees of a node in memory, found by all that they are asked by.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rustix::io::Errno;
+use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq};
+use shunt_volume::object::{Content, Kind, LinkName, Object, Stored, Time};
+use shunt_volume::plan::{
+    At, Changes, Conflict, Fresh, Num, PlanError, Planned, ROOT, Snapshot, Todo, Tree, Trees, follow, push,
+    resync,
+};
+use shunt_volume::store::{Entry, Mutation};
+
+/// Ids of a chain begin here.
+pub const FIRST: u64 = 1 << 32;
+
+pub fn chain(n: u64) -> ObjectId {
+    ObjectId(u128::from(FIRST + n))
+}
+
+/// Of a directory of the chain, in the one before.
+pub fn name(n: u64) -> LinkName {
+    let parent = if n == 0 { ObjectId::ROOT } else { chain(n - 1) };
+    LinkName { parent, name: b"d".to_vec() }
+}
+
+fn object(id: ObjectId, kind: Kind) -> Object {
+    Object {
+        id,
+        kind,
+        mode: 0o755,
+        owner: OwnerId(0),
+        group: OwnerId(0),
+        modified: Time(0),
+        target: Vec::new(),
+        content: Content::empty(),
+        xattrs: BTreeMap::new(),
+    }
+}
+
+pub fn directory(id: ObjectId) -> Object {
+    object(id, Kind::Directory)
+}
+
+/// It is sent without any content.
+pub fn file(id: ObjectId) -> Object {
+    object(id, Kind::Fifo)
+}
+
+pub fn stored(object: Object) -> Stored {
+    Stored { object, made: Seq(1), set: BTreeMap::new(), links: 1 }
+}
+
+#[derive(Clone, Default)]
+pub struct Deep {
+    local: BTreeMap<Num, Object>,
+    base: BTreeMap<Num, Stored>,
+    nums: BTreeMap<ObjectId, Num>,
+    links: BTreeMap<At, Num>,
+    names: BTreeMap<Num, BTreeSet<At>>,
+    base_links: BTreeMap<At, (Num, Seq)>,
+    base_names: BTreeMap<Num, BTreeSet<At>>,
+    conflicts: BTreeMap<At, Conflict>,
+    sides: BTreeMap<Num, BTreeSet<At>>,
+    next: Numbers,
+    seq: u64,
+}
+
+#[derive(Clone, Default)]
+pub struct Numbers(u64);
+
+impl Fresh for Numbers {
+    fn num(&mut self) -> Num {
+        self.0 += 1;
+        self.0
+    }
+
+    fn id(&mut self) -> ObjectId {
+        self.0 += 1;
+        ObjectId(1 << 100 | u128::from(self.0))
+    }
+}
+
+fn lead(names: &mut BTreeMap<Num, BTreeSet<At>>, at: &At, before: Option<Num>, now: Option<Num>) {
+    if let Some(before) = before
+        && let Some(all) = names.get_mut(&before)
+    {
+        all.remove(at);
+    }
+    if let Some(now) = now {
+        names.entry(now).or_default().insert(at.clone());
+    }
+}
+
+impl Deep {
+    pub fn new() -> Self {
+        let root = stored(directory(ObjectId::ROOT));
+        let mut deep = Self { next: Numbers(ROOT), ..Self::default() };
+        deep.nums.insert(ObjectId::ROOT, ROOT);
+        deep.local.insert(ROOT, root.object.clone());
+        deep.base.insert(ROOT, root);
+        deep
+    }
+
+    pub fn set_here(&mut self, at: At, now: Option<Num>) {
+        let before = match now {
+            Some(now) => self.links.insert(at.clone(), now),
+            None => self.links.remove(&at),
+        };
+        lead(&mut self.names, &at, before, now);
+    }
+
+    pub fn make_here(&mut self, parent: Num, name: &str, object: Object) -> Num {
+        let num = self.next.num();
+        self.nums.insert(object.id, num);
+        self.local.insert(num, object);
+        self.set_here(At { parent, name: name.into() }, Some(num));
+        num
+    }
+
+    pub fn make_chain_here(&mut self, deep: u64) {
+        let mut at = ROOT;
+        for n in 0..deep {
+            at = self.make_here(at, "d", directory(chain(n)));
+        }
+    }
+
+    /// Everything is removed here.
+    pub fn unlink_here_all(&mut self) {
+        self.links.clear();
+        self.names.clear();
+    }
+
+    /// Steps down by the only name that there is.
+    pub fn depth(&self, tree: Tree) -> u64 {
+        let (mut at, mut depth) = (ROOT, 0);
+        while let Some((_, child)) = self.children(tree, at).unwrap().into_iter().next() {
+            (at, depth) = (child, depth + 1);
+        }
+        depth
+    }
+
+    pub fn objects(&self) -> usize {
+        self.local.len()
+    }
+
+    pub fn in_conflict(&self) -> impl Iterator<Item = &At> {
+        self.conflicts.keys()
+    }
+
+    pub fn plan(&mut self, plan: impl FnOnce(&Self, &mut Numbers) -> Result<Changes, PlanError>) {
+        let mut next = self.next.clone();
+        let changes = plan(self, &mut next).unwrap();
+        self.next = next;
+        self.apply(changes);
+    }
+
+    fn entry(&mut self, change: Vec<Mutation>) -> Entry {
+        self.seq += 1;
+        Entry { seq: Seq(self.seq), node: "other".parse().unwrap(), at: Time(0), change }
+    }
+
+    pub fn follow(&mut self, change: Vec<Mutation>) {
+        let entry = self.entry(change);
+        self.plan(|trees, fresh| follow(trees, fresh, &entry, false));
+    }
+
+    pub fn follow_own(&mut self, change: Vec<Mutation>) {
+        let entry = self.entry(change);
+        self.plan(|trees, fresh| follow(trees, fresh, &entry, true));
+    }
+
+    pub fn resync(&mut self, snapshot: &Snapshot) {
+        self.plan(|trees, fresh| resync(trees, fresh, &[], snapshot, &NodeName::store()));
+    }
+
+    /// Names that differ.
+    pub fn todo(&self) -> Todo {
+        let places: BTreeSet<&At> = self.links.keys().chain(self.base_links.keys()).collect();
+        let differs = |at: &&At| self.links.get(*at) != self.base_links.get(*at).map(|(child, _)| child);
+        Todo { names: places.into_iter().filter(differs).cloned().collect(), objects: Vec::new() }
+    }
+
+    pub fn push(&self, todo: &Todo) -> Planned {
+        push(self, todo, 1024, &mut |_, _| Ok(None)).unwrap()
+    }
+
+    /// As a node does it: so many changes are looked at in one round. How many commits that were.
+    pub fn push_all(&mut self, backwards: bool) -> u64 {
+        let mut names = self.todo().names;
+        if backwards {
+            names.reverse();
+        }
+        let mut sent = 0;
+        while !names.is_empty() {
+            let todo = Todo { names: names.iter().take(1024).cloned().collect(), objects: Vec::new() };
+            let planned = self.push(&todo);
+            assert_ne!(planned.items, []);
+            sent += planned.items.len() as u64;
+            planned.items.into_iter().for_each(|item| self.follow_own(item.change));
+            names.retain(|at| self.links.get(at) != self.base_links.get(at).map(|(child, _)| child));
+        }
+        sent
+    }
+
+    fn apply(&mut self, changes: Changes) {
+        for num in changes.objects.keys() {
+            if let Some(old) = self.local.remove(num)
+                && self.nums.get(&old.id) == Some(num)
+            {
+                self.nums.remove(&old.id);
+            }
+            self.base.remove(num);
+        }
+        for (num, (local, base)) in changes.objects {
+            if let Some(local) = local {
+                self.nums.insert(local.id, num);
+                self.local.insert(num, local);
+            }
+            if let Some(base) = base {
+                self.base.insert(num, base);
+            }
+        }
+        for (at, (local, base)) in changes.links {
+            self.set_here(at.clone(), local);
+            let before = match base {
+                Some(base) => self.base_links.insert(at.clone(), base),
+                None => self.base_links.remove(&at),
+            };
+            lead(&mut self.base_names, &at, before.map(|(num, _)| num), base.map(|(num, _)| num));
+        }
+        for (at, conflict) in changes.conflicts {
+            let now = conflict.as_ref().and_then(|one| one.mine);
+            let before = match conflict {
+                Some(conflict) => self.conflicts.insert(at.clone(), conflict),
+                None => self.conflicts.remove(&at),
+            };
+            lead(&mut self.sides, &at, before.and_then(|one| one.mine), now);
+        }
+    }
+}
+
+fn within<T>(all: &BTreeMap<At, T>, parent: Num) -> impl Iterator<Item = (&At, &T)> {
+    let first = |parent| At { parent, name: Vec::new() };
+    all.range(first(parent)..first(parent + 1))
+}
+
+fn listed(names: &BTreeMap<Num, BTreeSet<At>>, num: Num) -> Vec<At> {
+    names.get(&num).into_iter().flatten().cloned().collect()
+}
+
+impl Trees for Deep {
+    fn local(&self, num: Num) -> Result<Option<Object>, Errno> {
+        Ok(self.local.get(&num).cloned())
+    }
+
+    fn base(&self, num: Num) -> Result<Option<Stored>, Errno> {
+        Ok(self.base.get(&num).cloned())
+    }
+
+    fn num(&self, id: ObjectId) -> Result<Option<Num>, Errno> {
+        Ok(self.nums.get(&id).copied())
+    }
+
+    fn link(&self, tree: Tree, at: &At) -> Result<Option<(Num, Seq)>, Errno> {
+        Ok(match tree {
+            Tree::Local => self.links.get(at).map(|num| (*num, Seq(0))),
+            Tree::Base => self.base_links.get(at).copied(),
+        })
+    }
+
+    fn names(&self, tree: Tree, num: Num) -> Result<Vec<At>, Errno> {
+        Ok(match tree {
+            Tree::Local => listed(&self.names, num),
+            Tree::Base => listed(&self.base_names, num),
+        })
+    }
+
+    fn children(&self, tree: Tree, parent: Num) -> Result<Vec<(Vec<u8>, Num)>, Errno> {
+        Ok(match tree {
+            Tree::Local => within(&self.links, parent).map(|(at, num)| (at.name.clone(), *num)).collect(),
+            Tree::Base => {
+                within(&self.base_links, parent).map(|(at, (num, _))| (at.name.clone(), *num)).collect()
+            }
+        })
+    }
+
+    fn conflict(&self, at: &At) -> Result<Option<Conflict>, Errno> {
+        Ok(self.conflicts.get(at).cloned())
+    }
+
+    fn version(&self, _num: Num) -> Result<u64, Errno> {
+        Ok(0)
+    }
+
+    fn sides(&self, mine: Num) -> Result<Vec<At>, Errno> {
+        Ok(listed(&self.sides, mine))
+    }
+
+    fn conflicts_in(&self, parent: Num) -> Result<Vec<Vec<u8>>, Errno> {
+        Ok(within(&self.conflicts, parent).map(|(at, _)| at.name.clone()).collect())
+    }
+
+    fn conflicts(&self) -> Result<Vec<At>, Errno> {
+        Ok(self.conflicts.keys().cloned().collect())
+    }
+}
