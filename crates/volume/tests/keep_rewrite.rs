@@ -241,6 +241,28 @@ fn a_piece_that_is_condemned_stays_it_in_the_other_pack() {
     kept.is_whole();
 }
 
+/// A backup of the metadata that is no older than history is finds all it speaks of.
+#[test]
+fn a_pack_that_was_rewritten_stays_as_long_as_history() {
+    let _alone = ALONE.lock();
+    let kept = Kept::sparse(None);
+    let backup = kept.copied();
+    let keep_for = |age| {
+        set_retention(kept.volume.keeper().unwrap(), Retention { age, versions: Some(0) }).unwrap();
+    };
+    keep_for(Some(2 * DAY));
+    let done = kept.collect();
+    assert_eq!((done.rewritten, done.saved_after), (1, 2 * DAY));
+    assert_eq!(kept.collect().packs, 0);
+    keep_for(None);
+    assert_eq!(kept.collect().packs, 0, "history has no end");
+    assert_eq!(kept.unread_by(&backup), 0);
+    keep_for(Some(Duration::ZERO));
+    assert_eq!(kept.collect().packs, 1);
+    assert!(kept.unread_by(&backup) > 0);
+    kept.is_whole();
+}
+
 #[test]
 fn a_place_that_was_asked_for_before_is_read_for_the_grace() {
     let _alone = ALONE.lock();

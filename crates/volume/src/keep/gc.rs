@@ -5,14 +5,14 @@ use std::time::Duration;
 use crate::content::runtime;
 use crate::fail::{Point, point};
 use crate::id::Seq;
-use crate::keep::packs::Packs;
+use crate::keep::packs::{Ages, Packs};
 use crate::keep::refs::spoken;
 use crate::keep::rewrite::rewrite;
 use crate::keep::{KeepError, PAGE, Progress, clock, place, retention};
 use crate::object::{ChunkId, Time};
 use crate::store::StoreError;
 use crate::store::address::Volume;
-use crate::store::history::seq_at;
+use crate::store::history::{Retention, seq_at};
 
 /// How long a node may take from sending chunks to committing what speaks of them.
 pub const GRACE: Duration = Duration::from_secs(24 * 3600);
@@ -41,10 +41,12 @@ pub struct Collected {
     pub packs: u64,
     /// Bytes of these.
     pub bytes: u64,
-    /// Packs of which little was in use: that is in others now. They are removed when the grace is over.
+    /// Packs of which little was in use: that is in others now.
     pub rewritten: u64,
     /// Bytes that this will free.
     pub saved: u64,
+    /// When: so long they stay.
+    pub saved_after: Duration,
     /// Bytes of packs that stay, and of which nothing is in use, for others in them.
     pub stuck: u64,
     /// Up to where the log is not there any more.
@@ -54,7 +56,8 @@ pub struct Collected {
 /// Forgets what is older than the volume's [`retention`], condemns chunks that nothing speaks of, drops those that were
 /// condemned for longer than `grace`, and removes packs of the volume that hold no others and are older than it. History counts: a version
 /// that can be gone back to speaks of its chunks. Where the log is to be shortened, that is done first. At last, what is in
-/// use of packs of which most is not goes into new ones; a later call removes the old ones, the grace after that.
+/// use of packs of which most is not goes into new ones; a later call removes the old ones: the grace after that, and not before
+/// history is over, so that a copy of the metadata that is no older than what can be gone back to finds all it speaks of.
 ///
 /// # Errors
 /// Those of the stores; what was done until then is well. A list of pieces that cannot be read: nothing is freed then.
@@ -94,7 +97,8 @@ pub fn collect(
         return Err(error.into());
     }
     let before = ago(now, grace);
-    let mut done = Collected { forgotten, trimmed, ..Collected::default() };
+    let stays = grace.max(kept.age.or(Retention::default().age).unwrap_or_default());
+    let mut done = Collected { forgotten, trimmed, saved_after: stays, ..Collected::default() };
     let mut packs = Packs::default();
     let mut after = ChunkId([0; 32]);
     loop {
@@ -129,7 +133,7 @@ pub fn collect(
         progress("chunks", done.live + done.condemned + done.dropped);
     }
     stop(Point::GcDropped)?;
-    let sorted = packs.sort(volume, now, grace, known_for)?;
+    let sorted = packs.sort(volume, now, Ages { grace, stays, known_for })?;
     drop(packs);
     done.stuck = sorted.stuck;
     let blobs = volume.content.blobs();

@@ -1,7 +1,8 @@
 //! Packs that the metadata know whether or not a chunk is in them: those that were rewritten, and those that came of it.
 //!
-//! What is in a pack that is rewritten may be read for a while by who asked before where it is. So such a pack goes only when
-//! nothing has been in it for the grace; and so does one that was to take over, and whose writer ended before.
+//! What is in a pack that is rewritten may be read for a while by who asked before where it is, and by who goes back to a copy of
+//! the metadata. So such a pack goes only when nothing has been in it for long; and so does one that was to take over, and whose
+//! writer ended before.
 
 use std::collections::HashMap;
 

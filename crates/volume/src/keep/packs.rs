@@ -51,6 +51,17 @@ pub(super) struct Packs {
     left: HashSet<String>,
 }
 
+/// How old something has to be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ages {
+    /// To be seen as nobody's.
+    pub grace: Duration,
+    /// To be removed, after it was rewritten.
+    pub stays: Duration,
+    /// The place is known to be that of the volume for so long.
+    pub known_for: Duration,
+}
+
 /// Stored objects, sorted.
 #[derive(Default)]
 pub(super) struct Sorted {
@@ -80,7 +91,7 @@ impl Packs {
 
     /// Which of the stored objects nobody needs, and which only in small part, of those older than the grace.
     ///
-    /// What was left now is not needed, nor what is noted as empty for the grace. A pack that is not known at all may be of an
+    /// What was left now is not needed, nor what is noted as empty for as long as such packs stay. A pack that is not known at all may be of an
     /// upload that came to nothing, but also of another volume, or of this one, if these metadata are a copy of those in use.
     /// So it is spared where one of these can be: where the place was only lately marked as that of this volume, where no key
     /// of this volume made the pack, and where packs came for more than [`GRACE`] after the last commit, without one. Where
@@ -89,8 +100,7 @@ impl Packs {
         &self,
         volume: &Volume,
         now: Time,
-        grace: Duration,
-        known_for: Duration,
+        Ages { grace, stays, known_for }: Ages,
     ) -> Result<Sorted, KeepError> {
         let (changed, clock) = (place::changed(volume)?, system_clock());
         let (mut all, mut sorted) = (Vec::new(), Sorted::default());
@@ -116,7 +126,7 @@ impl Packs {
                 sorted.notes.extend(noted.flatten().map(|_| noted::used(&blob.key)));
             } else if let Some(since) = noted {
                 match since {
-                    Some(since) if since <= ago(now, grace) => emptied.push(blob),
+                    Some(since) if since <= ago(now, stays) => emptied.push(blob),
                     Some(_) => {}
                     None => sorted.notes.push(noted::empty(&blob.key, now)),
                 }
@@ -131,7 +141,7 @@ impl Packs {
         // Removed, or never stored; whoever was to store it may still be at it.
         for (key, since) in noted.into_iter().filter(|(key, _)| !self.used.contains_key(key)) {
             match since {
-                Some(since) if since <= ago(now, grace) => sorted.notes.push(noted::gone(&key)),
+                Some(since) if since <= ago(now, stays) => sorted.notes.push(noted::gone(&key)),
                 Some(_) => {}
                 None => sorted.notes.push(noted::empty(&key, now)),
             }

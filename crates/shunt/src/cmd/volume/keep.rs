@@ -101,20 +101,34 @@ pub fn gc(args: &VolumeGcArgs) -> Result<()> {
     let done = collect(&volume, GRACE, history, &|what, count| progress.show(format_args!("{count} {what}")))
         .map_err(|error| cannot("collect the garbage of", &args.name, error))?;
     drop(progress);
-    let Collected { trimmed, live, condemned, dropped, packs, bytes, rewritten, saved, stuck, forgotten } =
-        done;
+    let Collected {
+        trimmed,
+        live,
+        condemned,
+        dropped,
+        packs,
+        bytes,
+        rewritten,
+        saved,
+        saved_after,
+        stuck,
+        forgotten,
+    } = done;
     print(format!(
         "forgotten  {trimmed} versions and names of the past\nin use     {live} pieces\ncondemned  {condemned} just now, to be freed after {}\nfreed      {dropped} pieces, \
          {packs} packs of {bytes} bytes\nrewritten  {rewritten} packs of which little was in use, to free {saved} bytes after {}\n\
          kept       {stuck} bytes of freed pieces, in packs with others\nlog        from commit {} on\n",
         days(GRACE),
-        days(GRACE),
+        days(saved_after),
         forgotten.0 + 1,
     ))
 }
 
 fn days(time: Duration) -> String {
-    format!("{} hours", time.as_secs() / 3600)
+    match time.as_secs() / 3600 {
+        hours if hours > 24 && hours % 24 == 0 => format!("{} days", hours / 24),
+        hours => format!("{hours} hours"),
+    }
 }
 
 fn open(given: Option<&str>, name: &VolumeName, key_file: Option<&Path>) -> Result<Volume> {
