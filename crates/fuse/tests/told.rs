@@ -65,7 +65,7 @@ fn a_name_that_is_expired_while_it_is_confirmed_is_not_believed() {
     run(Plan::passthrough(), |stage| {
         let new = flipped_while_confirmed(stage, |caches| caches.expire_entry(ROOT, b"x"));
         eventually("the change is seen", || inode(stage) == new);
-        // Which does not go on for ever: the last time is two seconds after the first.
+        // Which does not go on for ever: the last time is a second after the first.
         eventually("nothing is asked any more", || {
             let (asked, ()) = stage.during(Opcode::Lookup, || {
                 (0..10).for_each(|_| {

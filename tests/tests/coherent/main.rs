@@ -410,9 +410,9 @@ fn directories_beyond_the_bound_are_not_stale() {
         stage::perform(plan().args(&["--inotify", "3"]), |s| {
             (0..8).for_each(|d| fs::create_dir(s.lower(format!("d{d}"))).unwrap());
             let names: Vec<String> = (0..8).map(|d| format!("d{d}/f")).collect();
-            // What was made just now is told for a second.
+            // What was made just now is told for a second, and once more until a second after that.
             names.iter().for_each(|name| drop(state(&s.path(name))));
-            std::thread::sleep(Duration::from_millis(1300));
+            std::thread::sleep(Duration::from_millis(3000));
             names.iter().for_each(|name| drop(state(&s.path(name))));
             std::thread::sleep(Duration::from_millis(1300));
             let before = s.requests("lookup");

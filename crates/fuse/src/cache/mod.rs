@@ -84,8 +84,8 @@ impl Caches {
     /// As `invalidate_entry`, but what is in use (open, mounted upon) stays attached until it is looked up again.
     /// Before Linux 6.2 the same as `invalidate_entry`.
     ///
-    /// A lookup that is being answered just then may confirm the name as it was. So this is repeated, four times within two
-    /// seconds, for a name that was looked up in the last 16; the completion is that of the first. What must not be shown for
+    /// A lookup that is being answered just then may confirm the name as it was. So this is repeated, four times within about
+    /// a second, for a name that was looked up in the last 16; the completion is that of the first. What must not be shown for
     /// that long wants `invalidate_entry`, which no answer undoes.
     pub fn expire_entry(&self, parent: NodeId, name: &[u8]) -> Completion {
         self.send(What::ExpireEntry { parent, name: name.into(), again: 0 })
