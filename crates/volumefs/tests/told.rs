@@ -8,12 +8,13 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use shunt_fuse::mount::Unmount;
+use shunt_fuse::mount::{MountPoint, Unmount};
 use shunt_volume::id::{ObjectId, OwnerId, Seq};
 use shunt_volume::object::{Content, Kind, Layout};
 use shunt_volume::replica::{Fetcher, LocalObject, New, Options, ROOT, Replica, Set};
@@ -69,6 +70,38 @@ fn make(replica: &Replica, name: &str, kind: Kind, target: &[u8]) -> u64 {
     replica.make(ROOT, name.as_bytes(), new).unwrap().num
 }
 
+/// A hang becomes a failure: the connection is aborted, and where that does not end it, the process.
+struct Watch {
+    over: mpsc::Sender<()>,
+    thread: JoinHandle<bool>,
+}
+
+impl Watch {
+    fn begin(mount: MountPoint) -> Self {
+        const LONG: Duration = Duration::from_secs(90);
+        let (over, ends) = mpsc::channel();
+        let hangs = move |long| ends.recv_timeout(long) == Err(mpsc::RecvTimeoutError::Timeout);
+        let thread = std::thread::spawn(move || {
+            if !hangs(LONG) {
+                return false;
+            }
+            eprintln!("a request was never answered: its connection is aborted");
+            mount.abort().ok();
+            if hangs(LONG) {
+                std::process::abort();
+            }
+            true
+        });
+        Self { over, thread }
+    }
+
+    /// Whether it was too late.
+    fn end(self) -> bool {
+        drop(self.over);
+        self.thread.join().unwrap()
+    }
+}
+
 /// `through`: the kernel reads and writes by itself what is here. Otherwise it goes by the length that it was told of.
 fn mounted(through: bool, test: impl FnOnce(&Replica, &Path)) {
     let possible = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
@@ -90,8 +123,10 @@ fn mounted(through: bool, test: impl FnOnce(&Replica, &Path)) {
     let volume = Arc::new(if through { volume } else { volume.without_passthrough() });
     let (config, options) = (volume.config(), volume.mount_options().allow_other(true));
     let mounted = shunt_fuse::mount::<VolumeFs>(volume, config, &at, &options).unwrap();
+    let watch = Watch::begin(mounted.mount_point().clone());
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&replica, &at)));
     mounted.unmount(Unmount::Lazy).map_err(|failed| failed.1).unwrap().unwrap();
+    assert!(!watch.end(), "a request was never answered");
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
