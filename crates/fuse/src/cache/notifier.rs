@@ -413,9 +413,12 @@ impl Inner {
             state.push(Note::new(What::ExpireAll).0, Vec::new());
             return;
         }
+        let due = state.later.due();
         state.later.put(*parent, name, *again, Instant::now());
-        // Those who are idle do not know yet when to look, and this thread may be stuck with the next.
-        self.wake_or_start_for(state, 1);
+        // Who is idle may not know yet when to look, and this thread may be stuck with the next.
+        if state.idle == 0 || state.later.due() != due {
+            self.wake_or_start_for(state, 1);
+        }
     }
 
     /// The kernel may be about to hear of a node that it did not know.
