@@ -107,6 +107,8 @@ impl Passthrough {
         let identity = Some((stat.st_dev, stat.st_ino));
         let mut nodes = self.registry.nodes(node).lock();
         if let Some(held) = nodes.get(&node).and_then(Weak::upgrade) {
+            // Its last open may end this moment, and it with `held`: that takes the lock.
+            drop(nodes);
             return match held.file.is_some() && held.file != identity {
                 true => Err(Errno::BUSY),
                 false => Ok(Backing(held)),
@@ -172,5 +174,65 @@ impl Passthrough {
     /// No backing file is registered.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    const NODE: NodeId = NodeId(7);
+
+    /// The kernel knows nothing of it: the end of it is refused, which is only noted.
+    fn register(passthrough: &Passthrough, id: u32) -> Backing {
+        let (device, registry) = (passthrough.device.clone(), Arc::downgrade(&passthrough.registry));
+        let registration = Arc::new(Registration { id, node: NODE, file: Some((0, 0)), device, registry });
+        passthrough.registry.nodes(NODE).lock().insert(NODE, Arc::downgrade(&registration));
+        Backing(registration)
+    }
+
+    impl Backing {
+        pub(crate) fn unregistered(node: NodeId) -> Self {
+            let (_reader, writer) = rustix::pipe::pipe().unwrap();
+            let device = Arc::new(Device::new(writer).unwrap());
+            Self(Arc::new(Registration { id: 1, node, file: None, device, registry: Weak::new() }))
+        }
+    }
+
+    #[test]
+    fn a_backing_file_whose_last_open_ends_while_another_version_is_opened_holds_nobody_up() {
+        let (_reader, writer) = rustix::pipe::pipe().unwrap();
+        let passthrough = Arc::new(Passthrough::new(Arc::new(Device::new(writer).unwrap())));
+        let other = std::fs::File::open("/dev/null").unwrap();
+        let ended = Arc::new(AtomicBool::new(false));
+        let (over, is_over) = mpsc::channel();
+        // A thread of its own each, which is left behind where it hangs.
+        let (opens, told) = (passthrough.clone(), ended.clone());
+        let opener = over.clone();
+        thread::spawn(move || {
+            while !told.load(Ordering::Relaxed) {
+                // Also EPERM, between two of them.
+                assert!(opens.share(NODE, other.as_fd()).is_err());
+            }
+            opener.send(()).unwrap();
+        });
+        thread::spawn(move || {
+            for id in 0..200_000 {
+                let last = register(&passthrough, id);
+                // Sooner or later it ends within an open.
+                (0..id % 1024).for_each(|_| std::hint::spin_loop());
+                drop(last);
+            }
+            ended.store(true, Ordering::Relaxed);
+            over.send(()).unwrap();
+        });
+        for _ in 0..2 {
+            is_over.recv_timeout(Duration::from_secs(60)).expect("an open waits for itself");
+        }
     }
 }
