@@ -99,12 +99,14 @@ pub struct Opened {
     pub serve: Serve,
     pub(crate) flags: OpenOutFlags,
     pub(crate) watched: bool,
+    pub(crate) joins: bool,
 }
 
 impl Opened {
     /// Served through the page cache; pages cached by an earlier open are dropped.
     pub fn cached(handle: FileHandle) -> Self {
-        Self { handle, serve: Serve::Cached, flags: OpenOutFlags::empty(), watched: false }
+        let flags = OpenOutFlags::empty();
+        Self { handle, serve: Serve::Cached, flags, watched: false, joins: false }
     }
 
     /// Served by the server at every read and write.
@@ -121,6 +123,12 @@ impl Opened {
     /// through, this one is served directly. A mapping of it is of the backing file all the same.
     pub fn watched(mut self) -> Self {
         self.watched = true;
+        self
+    }
+
+    /// Pass a [direct](Self::direct) open through where others are: what it reads is of their backing file then.
+    pub fn joining(mut self) -> Self {
+        self.joins = true;
         self
     }
 

@@ -305,8 +305,11 @@ pub(crate) async fn dispatch<'a, F: FileSystem>(
             Reply::Empty
         }
         Operation::Release { arg } => {
+            let shared = &request.session.shared;
+            // Before the file system knows: what it opens from then on is not to be served as this was.
+            let backing = shared.modes.release(node);
             let released = fs.release(request, node, release_args(&arg)).await;
-            request.session.shared.closed(node, FileHandle(arg.fh));
+            shared.closed(FileHandle(arg.fh), backing);
             released?;
             Reply::Empty
         }
@@ -527,7 +530,7 @@ pub(crate) async fn send<F: FileSystem>(
 pub(crate) async fn undo<F: FileSystem>(fs: &F, request: &Request<'_>, reply: Reply<'_>) {
     let shared = &request.session.shared;
     let close = async |node, handle: FileHandle| {
-        shared.closed(node, handle);
+        shared.closed(handle, shared.modes.release(node));
         let args = ReleaseArgs { handle, flags: 0, flock_owner: None };
         fs.release(request, node, args).await.ok();
     };

@@ -45,7 +45,7 @@ use crate::cache::write_out::Mountpoint;
 use crate::cache::{Caches, Listener, Notifier};
 use crate::guardian::Guardian;
 use crate::guardian::held::{Class, Held, Key};
-use crate::passthrough::Passthrough;
+use crate::passthrough::{Backing, Passthrough};
 use crate::takeover::{Kind, OpenRecord, Takeover};
 use crate::transport::device::Device;
 use crate::transport::pipe::PipePool;
@@ -99,11 +99,11 @@ impl Shared {
         }
     }
 
-    /// A file is closed.
-    pub(crate) fn closed(&self, node: NodeId, handle: FileHandle) {
+    /// A file is closed; `backing` is what its [mode](Modes::release) gave.
+    pub(crate) fn closed(&self, handle: FileHandle, backing: Option<Backing>) {
         match &self.takeover {
-            Some(takeover) => takeover.closed(Kind::File, handle, || self.modes.release(node)),
-            None => self.modes.release(node),
+            Some(takeover) => takeover.closed(Kind::File, handle, || drop(backing)),
+            None => drop(backing),
         }
     }
 

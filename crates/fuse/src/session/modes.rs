@@ -15,6 +15,8 @@ const SHARDS: usize = 16;
 #[derive(Debug)]
 struct NodeMode {
     opens: u32,
+    /// No open reads through the kernel's pages.
+    all_direct: bool,
     /// Set while the node's opens are passed through.
     backing: Option<Backing>,
 }
@@ -40,13 +42,22 @@ impl Modes {
         let mut shard = self.shards[node.0 as usize % SHARDS].lock();
         let mode = shard.entry(node).or_insert_with(|| NodeMode {
             opens: 0,
+            all_direct: true,
             backing: match &opened.serve {
                 Serve::Passthrough(backing) => Some(backing.clone()),
                 _ => None,
             },
         });
         mode.opens += 1;
-        if matches!(opened.serve, Serve::Direct) || (mode.backing.is_none() && self.is_uncached(node)) {
+        let is_direct = match (&opened.serve, &mode.backing) {
+            (Serve::Direct, Some(_)) => !opened.joins,
+            (Serve::Direct, None) => true,
+            // As where it is passed through, it goes past the kernel's pages.
+            (Serve::Passthrough(_), None) => mode.all_direct,
+            _ => false,
+        };
+        mode.all_direct &= is_direct;
+        if is_direct || (mode.backing.is_none() && self.is_uncached(node)) {
             flags |= OpenOutFlags::DIRECT_IO;
         }
         let mut backing_id = 0;
@@ -72,19 +83,18 @@ impl Modes {
     /// Counts an open that an earlier server answered.
     pub(crate) fn adopt(&self, node: NodeId, backing: Option<Backing>) {
         let mut shard = self.shards[node.0 as usize % SHARDS].lock();
-        shard.entry(node).or_insert(NodeMode { opens: 0, backing }).opens += 1;
+        shard.entry(node).or_insert(NodeMode { opens: 0, all_direct: false, backing }).opens += 1;
     }
 
-    /// Counts a release. The backing file goes with the last.
-    pub(crate) fn release(&self, node: NodeId) {
+    /// Counts a release. The last gives the backing file, whose registration ends with it: that is a system call, not to be
+    /// made under the lock.
+    pub(crate) fn release(&self, node: NodeId) -> Option<Backing> {
         let mut shard = self.shards[node.0 as usize % SHARDS].lock();
-        let Some(mode) = shard.get_mut(&node) else { return };
+        let mode = shard.get_mut(&node)?;
         mode.opens -= 1;
-        if mode.opens == 0 {
-            let gone = shard.remove(&node);
-            // Its registration ends with a system call: not under the lock.
-            drop(shard);
-            drop(gone);
+        match mode.opens {
+            0 => shard.remove(&node)?.backing,
+            _ => None,
         }
     }
 
@@ -135,6 +145,32 @@ mod tests {
         assert_eq!(flags(modes.open(NODE, &opened, true)), OpenOutFlags::DIRECT_IO);
         modes.set_uncached(NODE, false);
         assert_eq!(flags(modes.open(NODE, &opened, true)), OpenOutFlags::KEEP_CACHE);
+    }
+
+    #[test]
+    fn a_direct_open_is_passed_through_where_it_joins_those_that_are() {
+        let joining = Opened::direct(FileHandle(1)).joining();
+        let modes = Modes::default();
+        assert_eq!(flags(modes.open(NODE, &joining, true)), OpenOutFlags::DIRECT_IO);
+        let modes = Modes::default();
+        modes.adopt(NODE, Some(Backing::unregistered(NODE)));
+        assert_eq!(flags(modes.open(NODE, &joining, true)), OpenOutFlags::PASSTHROUGH);
+        let direct = Opened::direct(FileHandle(1));
+        let both = OpenOutFlags::PASSTHROUGH | OpenOutFlags::DIRECT_IO;
+        assert_eq!(flags(modes.open(NODE, &direct, true)), both);
+    }
+
+    #[test]
+    fn an_open_beside_direct_ones_alone_leaves_the_pages_alone() {
+        let passed = || Opened::passthrough(FileHandle(1), Backing::unregistered(NODE));
+        let modes = Modes::default();
+        modes.open(NODE, &Opened::direct(FileHandle(1)), true);
+        assert_eq!(flags(modes.open(NODE, &passed(), true)), OpenOutFlags::DIRECT_IO);
+        modes.open(NODE, &Opened::cached(FileHandle(1)), true);
+        assert_eq!(flags(modes.open(NODE, &passed(), true)), OpenOutFlags::empty());
+        (0..4).for_each(|_| assert!(modes.release(NODE).is_none()));
+        assert_eq!(flags(modes.open(NODE, &passed(), true)), OpenOutFlags::PASSTHROUGH);
+        assert!(modes.release(NODE).is_some());
     }
 
     #[test]
