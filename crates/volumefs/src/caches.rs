@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 use shunt_fuse::{Caches, Completion, Errno, NodeId};
 use shunt_volume::replica;
 
+use crate::sessions::Sessions;
+
 type Ready = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 pub(crate) struct Told {
@@ -18,11 +20,12 @@ pub(crate) struct Told {
     waiting: Mutex<VecDeque<Completion>>,
     /// The kernel cannot be told that all names are old.
     keeps_names: Arc<AtomicBool>,
+    sessions: Arc<Sessions>,
 }
 
 impl Told {
-    pub(crate) fn new(caches: Caches, keeps_names: Arc<AtomicBool>) -> Self {
-        Self { caches, waiting: Mutex::default(), keeps_names }
+    pub(crate) fn new(caches: Caches, keeps_names: Arc<AtomicBool>, sessions: Arc<Sessions>) -> Self {
+        Self { caches, waiting: Mutex::default(), keeps_names, sessions }
     }
 
     fn note(&self, told: Completion) {
@@ -38,6 +41,7 @@ impl Told {
 
 impl replica::Caches for Told {
     fn object_changed(&self, num: u64) {
+        self.sessions.telling(num);
         self.note(self.caches.invalidate_node(NodeId(num), None));
     }
 
@@ -53,6 +57,7 @@ impl replica::Caches for Told {
     }
 
     fn content_changed(&self, num: u64) {
+        self.sessions.telling(num);
         self.note(self.caches.invalidate_node_whole(NodeId(num)));
     }
 

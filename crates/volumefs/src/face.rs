@@ -64,6 +64,10 @@ impl VolumeFs {
     }
 
     fn believed(&self, node: &Node) -> Expiry {
+        // Whoever reads an older version through the kernel's pages has the length of that asked for each time.
+        if self.sessions.of(node.num).iter().any(|session| !self.replica.is_latest(node.num, *session)) {
+            return Expiry::NEVER_CACHED;
+        }
         if node.maybe_dirty && self.mapped.is_mapped(node.num) { WRITTEN } else { BELIEVED }
     }
 }
@@ -79,7 +83,7 @@ impl FileSystem for VolumeFs {
         // The replica keeps these caches.
         let replica = Arc::downgrade(&self.replica);
         caches.told(move |node| replica.upgrade().is_some_and(|replica| replica.is_held(node.0)));
-        self.replica.set_caches(Arc::new(Told::new(caches, self.keeps_names.clone())));
+        self.replica.set_caches(Arc::new(Told::new(caches, self.keeps_names.clone(), self.sessions.clone())));
         Ok(())
     }
 
@@ -127,9 +131,17 @@ impl FileSystem for VolumeFs {
         &self,
         _request: &Request<'_>,
         node: NodeId,
-        _handle: Option<FileHandle>,
+        handle: Option<FileHandle>,
     ) -> Result<(Attributes, Expiry), Errno> {
-        self.attributes(node)
+        let (mut attributes, expiry) = self.attributes(node)?;
+        // Not fstat(2), which names no open: the kernel is about to read by the length that it is told.
+        if let Some(open) = handle.and_then(|handle| self.files.get(handle).ok())
+            && open.num == node.0
+            && !self.replica.is_latest(node.0, open.opened.session)
+        {
+            attributes.size = open.file().metadata().map_err(opens::errno)?.len();
+        }
+        Ok((attributes, expiry))
     }
 
     async fn setattr(
@@ -295,7 +307,7 @@ impl FileSystem for VolumeFs {
         }
     }
 
-    async fn read(&self, _request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
+    async fn read(&self, request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
         if is_past(node) {
             let open = self.past_files.get(args.handle)?;
             let end = args.offset.saturating_add(args.size.into());
@@ -305,6 +317,7 @@ impl FileSystem for VolumeFs {
         let open = self.files.get(args.handle)?;
         self.not_deleted(&open)?;
         self.bring(&open, args.offset, args.size.into())?;
+        self.has_length(request, &open, args.offset.saturating_add(args.size.into()))?;
         Ok(Data::File(FileRange { file: open.data()?, offset: args.offset, length: args.size }))
     }
 

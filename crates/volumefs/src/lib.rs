@@ -60,7 +60,7 @@ pub struct VolumeFs {
     past_files: Handles<past::PastFile>,
     passthrough: bool,
     is_read_only: Box<dyn Fn() -> bool + Send + Sync>,
-    sessions: sessions::Sessions,
+    sessions: Arc<sessions::Sessions>,
     mapped: Arc<mapped::Mapped>,
     dead: dead::Dead,
     /// The kernel refused a backing file: that is said once.
@@ -90,7 +90,7 @@ impl VolumeFs {
             past_files: Handles::default(),
             passthrough: true,
             is_read_only: Box::new(|| false),
-            sessions: sessions::Sessions::default(),
+            sessions: Arc::default(),
             dead: dead::Dead::default(),
             refused: AtomicBool::new(false),
             keeps_names: Arc::default(),

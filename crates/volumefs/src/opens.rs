@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, OFlags};
-use shunt_fuse::{Backing, Errno, NodeId, Opened, Request};
+use shunt_fuse::{Backing, Capabilities, Errno, NodeId, Opened, Request, Serve};
 use shunt_volume::lease::Wait;
 use shunt_volume::replica::{self, Node, Replica};
 
@@ -25,6 +25,8 @@ pub(crate) struct OpenFile {
     pub(crate) opened: replica::Opened,
     /// The same, for replies that carry its data: most files are never read through the daemon.
     data: OnceLock<Arc<OwnedFd>>,
+    /// The kernel reads it through its pages, by the length that it knows.
+    paged: AtomicBool,
     /// As others were told of it last.
     pub(crate) told: Mutex<Option<Stamp>>,
     pub(crate) undone: Seen,
@@ -83,7 +85,8 @@ impl VolumeFs {
         let complete = opened.complete;
         let told = Mutex::default();
         let undone = Seen::new(&self.replica);
-        let open = OpenFile { num: node.num, writes, maps, opened, data: OnceLock::new(), told, undone };
+        let (paged, data) = (AtomicBool::new(false), OnceLock::new());
+        let open = OpenFile { num: node.num, writes, maps, opened, data, paged, told, undone };
         // Somebody may come before it is closed, to whom that is worth a request.
         let flushes = writes && self.leases.is_some();
         if flushes {
@@ -98,16 +101,32 @@ impl VolumeFs {
             true => Some(self.backing(request, &open).await),
             false => None,
         };
+        let maps_direct = request.session().negotiated().granted.contains(Capabilities::DIRECT_IO_ALLOW_MMAP);
         let served = match backing {
             Some(Ok(backing)) => Opened::passthrough(handle, backing),
-            // The kernel goes on with the older version, in its pages or past the daemon. Who reads gets that, all of it: what a
-            // program maps is of it in any case. What is written is not for it.
-            _ if !is_alone && !writes => Opened::cached(handle),
+            // Where the kernel goes on with the older version past the daemon, who reads gets that, all of it: what a program maps
+            // is of it in any case. What is written is not for it.
+            _ if !is_alone && !writes => Opened::direct(handle).joining(),
             _ if !is_alone => Opened::direct(handle).watched(),
             Some(Err(Errno::BUSY)) => Opened::direct(handle).watched(),
+            // Another version may come while this one does. By the length of that the kernel would cut this one off, or fill it up
+            // with zeros.
+            None if !complete && maps_direct => Opened::direct(handle).watched(),
             _ => Opened::cached(handle).watched(),
         };
+        open.paged.store(!matches!(served.serve, Serve::Direct), Ordering::Relaxed);
         Ok(if flushes { served } else { served.no_flush() })
+    }
+
+    /// ESTALE where the kernel may go by the length of a newer version, and not take in this one's by the answer of a read to its
+    /// end: it does not where it is told of a change at that moment, and would fill the read up with zeros.
+    pub(crate) fn has_length(&self, request: &Request<'_>, open: &OpenFile, end: u64) -> Result<(), Errno> {
+        let is_in_doubt = open.paged.load(Ordering::Relaxed)
+            && !self.replica.is_latest(open.num, open.opened.session)
+            && open.file().metadata().map_err(errno)?.len() < end
+            && (self.sessions.was_told(open.num)
+                || request.session().caches().settled(NodeId(open.num)).is_some());
+        if is_in_doubt { Err(Errno::STALE) } else { Ok(()) }
     }
 
     /// Waits until the kernel knows of the version that is opened: it would show the length and the pages of an older one, and

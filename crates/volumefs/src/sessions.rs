@@ -4,7 +4,7 @@
 //! the inode get that. The end of an open is told a moment after the program closed it, so that moment is waited for.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use shunt_volume::lease::Wait;
@@ -15,6 +15,9 @@ const MOST: u32 = 300;
 const FEW: u32 = 20;
 const STEP: Duration = Duration::from_millis(1);
 
+/// Within it the kernel has taken in what it was told, and a read is answered for whose sake it asked for the length.
+const MOMENT: Duration = Duration::from_millis(50);
+
 #[derive(Debug, Clone, Copy)]
 struct Opens {
     session: u64,
@@ -23,14 +26,22 @@ struct Opens {
     stays: bool,
 }
 
+/// The opens of a file.
+#[derive(Default)]
+struct File {
+    opens: Vec<Opens>,
+    /// When the kernel was last to be told that it changed.
+    told: Option<Instant>,
+}
+
 /// Opens by file.
 #[derive(Default)]
-pub(crate) struct Sessions(Mutex<HashMap<u64, Vec<Opens>>>);
+pub(crate) struct Sessions(Mutex<HashMap<u64, File>>);
 
 impl Sessions {
     pub(crate) fn add(&self, num: u64, session: u64) {
         let mut files = self.0.lock();
-        let all = files.entry(num).or_default();
+        let all = &mut files.entry(num).or_default().opens;
         match all.iter_mut().find(|opens| opens.session == session) {
             Some(opens) => opens.count += 1,
             None => all.push(Opens { session, count: 1, stays: false }),
@@ -39,7 +50,7 @@ impl Sessions {
 
     pub(crate) fn remove(&self, num: u64, session: u64) {
         let mut files = self.0.lock();
-        let Some(all) = files.get_mut(&num) else { return };
+        let Some(File { opens: all, .. }) = files.get_mut(&num) else { return };
         if let Some(opens) = all.iter_mut().find(|opens| opens.session == session) {
             opens.count -= 1;
         }
@@ -49,10 +60,30 @@ impl Sessions {
         }
     }
 
+    /// What is open of a file.
+    pub(crate) fn of(&self, num: u64) -> Vec<u64> {
+        let files = self.0.lock();
+        files.get(&num).map(|file| file.opens.iter().map(|opens| opens.session).collect()).unwrap_or_default()
+    }
+
+    /// The kernel is to be told that a file changed.
+    pub(crate) fn telling(&self, num: u64) {
+        if let Some(file) = self.0.lock().get_mut(&num) {
+            file.told = Some(Instant::now());
+        }
+    }
+
+    /// Whether that was a moment ago.
+    pub(crate) fn was_told(&self, num: u64) -> bool {
+        let files = self.0.lock();
+        files.get(&num).and_then(|file| file.told).is_some_and(|told| told.elapsed() < MOMENT)
+    }
+
     /// Whether there is an older one, and whether one of these is waited for.
     fn older(&self, num: u64, session: u64) -> (bool, bool) {
         let files = self.0.lock();
-        let older = files.get(&num).into_iter().flatten().filter(|opens| opens.session < session);
+        let all = files.get(&num).map_or(&[][..], |file| &file.opens);
+        let older = all.iter().filter(|opens| opens.session < session);
         let mut stay = older.map(|opens| opens.stays).peekable();
         (stay.peek().is_some(), stay.any(|stays| !stays))
     }
@@ -66,8 +97,11 @@ impl Sessions {
                 (true, _) => Wait::pause(STEP).await,
             }
         }
-        if let Some(all) = self.0.lock().get_mut(&num) {
-            all.iter_mut().filter(|opens| opens.session < session).for_each(|opens| opens.stays = true);
+        if let Some(file) = self.0.lock().get_mut(&num) {
+            file.opens
+                .iter_mut()
+                .filter(|opens| opens.session < session)
+                .for_each(|opens| opens.stays = true);
         }
         false
     }

@@ -259,8 +259,17 @@ fn what_is_cut_through_an_older_version_is_that() {
 /// The kernel may believe the length of the version before: it is not to fill what it reads with zeros up to that.
 #[test]
 fn a_shorter_version_that_comes_while_it_is_opened_has_its_own_length() {
+    shorter_versions_come(true);
+}
+
+#[test]
+fn so_it_has_where_the_kernel_reads_through_its_pages() {
+    shorter_versions_come(false);
+}
+
+fn shorter_versions_come(through: bool) {
     const LENGTHS: [u64; 2] = [75_000, 11_322];
-    mounted(true, |replica, at| {
+    mounted(through, |replica, at| {
         let path = at.join("file");
         let num = make(replica, "file", Kind::Regular, b"");
         let is_over = AtomicBool::new(false);
@@ -279,14 +288,16 @@ fn a_shorter_version_that_comes_while_it_is_opened_has_its_own_length() {
                 }
                 is_over.store(true, Ordering::Relaxed);
             });
-            let mut bytes = vec![0; 65_536];
+            let (mut bytes, mut whole) = (vec![0; 65_536], 0);
             while !is_over.load(Ordering::Relaxed) {
                 let Ok(file) = File::open(&path) else { continue };
                 let Ok(length) = file.read_at(&mut bytes, 0) else { continue };
                 let zeros = bytes[..length].iter().filter(|byte| **byte == 0).count();
                 is_over.fetch_or(zeros > 0, Ordering::Relaxed);
                 assert_eq!(zeros, 0, "of {length} bytes");
+                whole += u32::from(length < bytes.len());
             }
+            assert!(whole >= 10, "the shorter one was read {whole} times");
         });
     });
 }
