@@ -1,6 +1,7 @@
 //! Open files.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,6 +26,8 @@ pub(crate) struct OpenFile {
     pub(crate) opened: replica::Opened,
     /// The same, for replies that carry its data: most files are never read through the daemon.
     data: OnceLock<Arc<OwnedFd>>,
+    /// What of it is here, around what was read last.
+    here: Mutex<Range<u64>>,
     /// The kernel reads it through its pages, by the length that it knows.
     paged: AtomicBool,
     /// As others were told of it last.
@@ -85,8 +88,8 @@ impl VolumeFs {
         let complete = opened.complete;
         let told = Mutex::default();
         let undone = Seen::new(&self.replica);
-        let (paged, data) = (AtomicBool::new(false), OnceLock::new());
-        let open = OpenFile { num: node.num, writes, maps, opened, data, paged, told, undone };
+        let (here, paged, data) = (Mutex::default(), AtomicBool::new(false), OnceLock::new());
+        let open = OpenFile { num: node.num, writes, maps, opened, data, here, paged, told, undone };
         // Somebody may come before it is closed, to whom that is worth a request.
         let flushes = writes && self.leases.is_some();
         if flushes {
@@ -194,7 +197,15 @@ impl VolumeFs {
         if open.opened.complete {
             return Ok(());
         }
-        self.replica.want_open(open.num, open.opened.session, offset..offset.saturating_add(length))
+        let (num, session) = (open.num, open.opened.session);
+        let range = offset..offset.saturating_add(length);
+        let here = open.here.lock().clone();
+        if here.start <= range.start && range.end <= here.end {
+            return self.replica.read_on(num, session, &range);
+        }
+        let around = self.replica.want_open(num, session, range)?;
+        *open.here.lock() = around;
+        Ok(())
     }
 }
 

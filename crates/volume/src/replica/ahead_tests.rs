@@ -296,6 +296,25 @@ fn a_version_that_is_gone_is_not_read_as_zeros() {
     replica.close(num, false, again.session);
 }
 
+/// Who reads what is here asks for it once.
+#[test]
+fn what_is_here_is_told_and_read_on_as_long_as_it_is_the_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = open(dir.path(), Noting::new(Duration::ZERO));
+    replica.read_ahead(false);
+    let num = stored(&replica, ROOT, "file", 5 * PIECE);
+    let session = replica.open_file(num, false, false).unwrap().session;
+    let want = |range| replica.want_open(num, session, range).unwrap();
+    assert_eq!(want(PIECE + 1..PIECE + 2), PIECE..2 * PIECE);
+    assert_eq!(want(2 * PIECE..2 * PIECE + 1), PIECE..3 * PIECE, "with what came before");
+    assert_eq!(want(4 * PIECE..5 * PIECE + 1), 4 * PIECE..u64::MAX, "to the end of the file and beyond");
+    assert_eq!(want(9 * PIECE..9 * PIECE + 1), 9 * PIECE..u64::MAX, "nothing is missing there");
+    replica.read_on(num, session, &(PIECE..2 * PIECE)).unwrap();
+    replace(&replica, num);
+    assert_eq!(replica.read_on(num, session, &(PIECE..2 * PIECE)), Err(Errno::STALE));
+    replica.close(num, false, session);
+}
+
 /// The same while it comes: the rest would be of the other version, in the other file.
 #[test]
 fn a_version_that_goes_while_it_comes_is_not_read_as_zeros() {

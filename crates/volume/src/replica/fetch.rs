@@ -182,14 +182,26 @@ impl Replica {
         self.inner.shared.fetcher.read().as_ref().is_none_or(|fetcher| fetcher.is_fast())
     }
 
-    /// The same for who has the file open: what comes is what it held when it was opened.
+    /// The same for who has the file open: what comes is what it held when it was opened. Answers with all around the range
+    /// that is here, which is [read on](Self::read_on) without being asked for.
     ///
     /// # Errors
     /// As for [`want`](Self::want). ESTALE too where it holds something else by now.
-    pub fn want_open(&self, num: u64, session: u64, range: Range<u64>) -> Result<(), Errno> {
+    pub fn want_open(&self, num: u64, session: u64, range: Range<u64>) -> Result<Range<u64>, Errno> {
         self.holds_still(num, session)?;
-        self.want(num, range)?;
+        self.want(num, range.clone())?;
+        let here = self.inner.here(num, &range)?;
         // What came last may be of another version, in the file of that.
+        self.holds_still(num, session)?;
+        Ok(here)
+    }
+
+    /// Who has a file open reads of what was here already.
+    ///
+    /// # Errors
+    /// ESTALE where it holds something else by now.
+    pub fn read_on(&self, num: u64, session: u64, range: &Range<u64>) -> Result<(), Errno> {
+        self.inner.shared.ahead.read(&self.inner, num, range, None);
         self.holds_still(num, session)
     }
 
@@ -310,6 +322,19 @@ impl Inner {
             complete.iter().for_each(|num| caches.object_changed(*num));
         }
         Ok(())
+    }
+
+    /// What is here around a range, as long as the file is open.
+    fn here(&self, num: u64, range: &Range<u64>) -> Result<Range<u64>, Errno> {
+        self.read(|core| {
+            if core.node(num)?.state == State::Complete {
+                return Ok(0..u64::MAX);
+            }
+            let size = core.content(num)?.size;
+            let around = core.present(num)?.into_iter().find(|here| here.contains(&range.start));
+            let around = around.unwrap_or(range.start..range.start);
+            Ok(around.start..if around.end < size { around.end } else { u64::MAX })
+        })
     }
 
     /// The first part of a range that is not here, with what it is a part of.
