@@ -124,11 +124,11 @@ impl VolumeFs {
     /// ESTALE where the kernel may go by the length of a newer version, and not take in this one's by the answer of a read to its
     /// end: it does not where it is told of a change at that moment, and would fill the read up with zeros.
     pub(crate) fn has_length(&self, request: &Request<'_>, open: &OpenFile, end: u64) -> Result<(), Errno> {
+        let (num, caches) = (open.num, request.session().caches());
         let is_in_doubt = open.paged.load(Ordering::Relaxed)
-            && !self.replica.is_latest(open.num, open.opened.session)
-            && open.file().metadata().map_err(errno)?.len() < end
-            && (self.sessions.was_told(open.num)
-                || request.session().caches().settled(NodeId(open.num)).is_some());
+            && (self.sessions.was_told(num) || caches.settled(NodeId(num)).is_some())
+            && !self.replica.is_latest(num, open.opened.session)
+            && open.file().metadata().map_err(errno)?.len() < end;
         if is_in_doubt { Err(Errno::STALE) } else { Ok(()) }
     }
 
