@@ -65,7 +65,7 @@ impl VolumeFs {
 
     fn believed(&self, node: &Node) -> Expiry {
         // Whoever reads an older version through the kernel's pages has the length of that asked for each time.
-        if self.sessions.of(node.num).iter().any(|session| !self.replica.is_latest(node.num, *session)) {
+        if self.sessions.telling_length(node.num, |session| self.replica.is_latest(node.num, session)) {
             return Expiry::NEVER_CACHED;
         }
         if node.maybe_dirty && self.mapped.is_mapped(node.num) { WRITTEN } else { BELIEVED }
@@ -129,19 +129,20 @@ impl FileSystem for VolumeFs {
     // Not statx: a kernel that knows it asks each file once for its time of birth, which volumes do not keep.
     async fn getattr(
         &self,
-        _request: &Request<'_>,
+        request: &Request<'_>,
         node: NodeId,
         handle: Option<FileHandle>,
     ) -> Result<(Attributes, Expiry), Errno> {
-        let (mut attributes, expiry) = self.attributes(node)?;
         // Not fstat(2), which names no open: the kernel is about to read by the length that it is told.
         if let Some(open) = handle.and_then(|handle| self.files.get(handle).ok())
             && open.num == node.0
             && !self.replica.is_latest(node.0, open.opened.session)
         {
-            attributes.size = open.file().metadata().map_err(opens::errno)?.len();
+            self.takes_length(request, &open, false)?;
+            let size = open.file().metadata().map_err(opens::errno)?.len();
+            return Ok((Attributes { size, ..self.shown(&self.node(node)?) }, Expiry::NEVER_CACHED));
         }
-        Ok((attributes, expiry))
+        self.attributes(node)
     }
 
     async fn setattr(
@@ -317,7 +318,7 @@ impl FileSystem for VolumeFs {
         let open = self.files.get(args.handle)?;
         self.not_deleted(&open)?;
         self.bring(&open, args.offset, args.size.into())?;
-        self.has_length(request, &open, args.offset.saturating_add(args.size.into()))?;
+        self.takes_length(request, &open, true)?;
         Ok(Data::File(FileRange { file: open.data()?, offset: args.offset, length: args.size }))
     }
 

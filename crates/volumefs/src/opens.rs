@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use shunt_volume::replica::{self, Node, Replica};
 
 use crate::VolumeFs;
 use crate::leases::{Stamp, stamp};
+use crate::sessions::MOMENT;
 use crate::undone::Seen;
 
 /// A file that somebody has open.
@@ -30,6 +31,8 @@ pub(crate) struct OpenFile {
     here: Mutex<Range<u64>>,
     /// The kernel reads it through its pages, by the length that it knows.
     paged: AtomicBool,
+    /// How many lengths of other versions it had been told of, and one, when it last was sure to know that of this one.
+    known: AtomicU64,
     /// As others were told of it last.
     pub(crate) told: Mutex<Option<Stamp>>,
     pub(crate) undone: Seen,
@@ -88,8 +91,8 @@ impl VolumeFs {
         let complete = opened.complete;
         let told = Mutex::default();
         let undone = Seen::new(&self.replica);
-        let (here, paged, data) = (Mutex::default(), AtomicBool::new(false), OnceLock::new());
-        let open = OpenFile { num: node.num, writes, maps, opened, data, here, paged, told, undone };
+        let (here, paged, known, data) = Default::default();
+        let open = OpenFile { num: node.num, writes, maps, opened, data, here, paged, known, told, undone };
         // Somebody may come before it is closed, to whom that is worth a request.
         let flushes = writes && self.leases.is_some();
         if flushes {
@@ -112,24 +115,42 @@ impl VolumeFs {
             _ if !is_alone && !writes => Opened::direct(handle).joining(),
             _ if !is_alone => Opened::direct(handle).watched(),
             Some(Err(Errno::BUSY)) => Opened::direct(handle).watched(),
-            // Another version may come while this one does. By the length of that the kernel would cut this one off, or fill it up
-            // with zeros.
-            None if !complete && maps_direct => Opened::direct(handle).watched(),
+            // Another version may come while this one does, and what the kernel is told of the length of this one while news are
+            // about is not taken in: by that of another it would cut this one off, or fill it up with zeros.
+            _ if maps_direct && (!complete || self.sessions.has_news(node.num)) => {
+                Opened::direct(handle).watched()
+            }
             _ => Opened::cached(handle).watched(),
         };
         open.paged.store(!matches!(served.serve, Serve::Direct), Ordering::Relaxed);
         Ok(if flushes { served } else { served.no_flush() })
     }
 
-    /// ESTALE where the kernel may go by the length of a newer version, and not take in this one's by the answer of a read to its
-    /// end: it does not where it is told of a change at that moment, and would fill the read up with zeros.
-    pub(crate) fn has_length(&self, request: &Request<'_>, open: &OpenFile, end: u64) -> Result<(), Errno> {
-        let (num, caches) = (open.num, request.session().caches());
-        let is_in_doubt = open.paged.load(Ordering::Relaxed)
-            && (self.sessions.was_told(num) || caches.settled(NodeId(num)).is_some())
-            && !self.replica.is_latest(num, open.opened.session)
-            && open.file().metadata().map_err(errno)?.len() < end;
-        if is_in_doubt { Err(Errno::STALE) } else { Ok(()) }
+    /// ESTALE where the kernel may go by the length of another version than that of an open: it would cut off what it reads, or fill
+    /// it up with zeros. It does not take in what it is told while news of the file are about. `reads`: it asked for the length
+    /// before, where it had to.
+    pub(crate) fn takes_length(
+        &self,
+        request: &Request<'_>,
+        open: &OpenFile,
+        reads: bool,
+    ) -> Result<(), Errno> {
+        if !open.paged.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let (told, lengths) = self.sessions.news(open.num);
+        let is_quiet = match told {
+            None => true,
+            Some(ago) => ago >= MOMENT && request.session().caches().settled(NodeId(open.num)).is_none(),
+        };
+        let known = lengths + 1;
+        if is_quiet && reads {
+            open.known.store(known, Ordering::Relaxed);
+        }
+        let is_known = is_quiet
+            || open.known.load(Ordering::Relaxed) == known
+            || self.replica.is_latest(open.num, open.opened.session);
+        if is_known { Ok(()) } else { Err(Errno::STALE) }
     }
 
     /// Waits until the kernel knows of the version that is opened: it would show the length and the pages of an older one, and

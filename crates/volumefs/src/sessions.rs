@@ -4,6 +4,7 @@
 //! the inode get that. The end of an open is told a moment after the program closed it, so that moment is waited for.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -16,7 +17,7 @@ const FEW: u32 = 20;
 const STEP: Duration = Duration::from_millis(1);
 
 /// Within it the kernel has taken in what it was told, and a read is answered for whose sake it asked for the length.
-const MOMENT: Duration = Duration::from_millis(50);
+pub(crate) const MOMENT: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy)]
 struct Opens {
@@ -32,15 +33,32 @@ struct File {
     opens: Vec<Opens>,
     /// When the kernel was last to be told that it changed.
     told: Option<Instant>,
+    /// How often the kernel was told the length of another version than one that is open.
+    lengths: u64,
 }
 
+/// Files whose news are told apart, whether they are open or not. Of two that are not, one is taken to have those of the other.
+const NEWS: usize = 4096;
+
 /// Opens by file.
-#[derive(Default)]
-pub(crate) struct Sessions(Mutex<HashMap<u64, File>>);
+pub(crate) struct Sessions {
+    files: Mutex<HashMap<u64, File>>,
+    /// When a file was last told of, in milliseconds after the beginning.
+    news: Box<[AtomicU64; NEWS]>,
+    begun: Instant,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        // The first news are not a moment old.
+        let begun = Instant::now() - 2 * MOMENT;
+        Self { files: Mutex::default(), news: Box::new([const { AtomicU64::new(0) }; NEWS]), begun }
+    }
+}
 
 impl Sessions {
     pub(crate) fn add(&self, num: u64, session: u64) {
-        let mut files = self.0.lock();
+        let mut files = self.files.lock();
         let all = &mut files.entry(num).or_default().opens;
         match all.iter_mut().find(|opens| opens.session == session) {
             Some(opens) => opens.count += 1,
@@ -49,7 +67,7 @@ impl Sessions {
     }
 
     pub(crate) fn remove(&self, num: u64, session: u64) {
-        let mut files = self.0.lock();
+        let mut files = self.files.lock();
         let Some(File { opens: all, .. }) = files.get_mut(&num) else { return };
         if let Some(opens) = all.iter_mut().find(|opens| opens.session == session) {
             opens.count -= 1;
@@ -61,27 +79,50 @@ impl Sessions {
     }
 
     /// What is open of a file.
-    pub(crate) fn of(&self, num: u64) -> Vec<u64> {
-        let files = self.0.lock();
+    fn of(&self, num: u64) -> Vec<u64> {
+        let files = self.files.lock();
         files.get(&num).map(|file| file.opens.iter().map(|opens| opens.session).collect()).unwrap_or_default()
     }
 
     /// The kernel is to be told that a file changed.
     pub(crate) fn telling(&self, num: u64) {
-        if let Some(file) = self.0.lock().get_mut(&num) {
+        self.news[num as usize % NEWS].store(self.now(), Ordering::Release);
+        if let Some(file) = self.files.lock().get_mut(&num) {
             file.told = Some(Instant::now());
         }
     }
 
-    /// Whether that was a moment ago.
-    pub(crate) fn was_told(&self, num: u64) -> bool {
-        let files = self.0.lock();
-        files.get(&num).and_then(|file| file.told).is_some_and(|told| told.elapsed() < MOMENT)
+    fn now(&self) -> u64 {
+        self.begun.elapsed().as_millis() as u64
+    }
+
+    /// Whether it was to be told so a moment ago.
+    pub(crate) fn has_news(&self, num: u64) -> bool {
+        let told = self.news[num as usize % NEWS].load(Ordering::Acquire);
+        self.now() < told + MOMENT.as_millis() as u64
+    }
+
+    /// The kernel is told the length of what a file holds now. Whether one is open that holds something else.
+    pub(crate) fn telling_length(&self, num: u64, is_latest: impl Fn(u64) -> bool) -> bool {
+        // Not under the lock: who tells which is the latest may wait for who tells of news.
+        let open = self.of(num);
+        let has_older = !open.iter().all(|session| is_latest(*session));
+        if has_older && let Some(file) = self.files.lock().get_mut(&num) {
+            file.lengths += 1;
+        }
+        has_older
+    }
+
+    /// How long ago the kernel was last told that a file changed, since it is open, and how often it was told another length.
+    pub(crate) fn news(&self, num: u64) -> (Option<Duration>, u64) {
+        let files = self.files.lock();
+        let Some(file) = files.get(&num) else { return (None, 0) };
+        (file.told.map(|told| told.elapsed()), file.lengths)
     }
 
     /// Whether there is an older one, and whether one of these is waited for.
     fn older(&self, num: u64, session: u64) -> (bool, bool) {
-        let files = self.0.lock();
+        let files = self.files.lock();
         let all = files.get(&num).map_or(&[][..], |file| &file.opens);
         let older = all.iter().filter(|opens| opens.session < session);
         let mut stay = older.map(|opens| opens.stays).peekable();
@@ -97,7 +138,7 @@ impl Sessions {
                 (true, _) => Wait::pause(STEP).await,
             }
         }
-        if let Some(file) = self.0.lock().get_mut(&num) {
+        if let Some(file) = self.files.lock().get_mut(&num) {
             file.opens
                 .iter_mut()
                 .filter(|opens| opens.session < session)
