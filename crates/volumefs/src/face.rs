@@ -134,10 +134,7 @@ impl FileSystem for VolumeFs {
         handle: Option<FileHandle>,
     ) -> Result<(Attributes, Expiry), Errno> {
         // Not fstat(2), which names no open: the kernel is about to read by the length that it is told.
-        if let Some(open) = handle.and_then(|handle| self.files.get(handle).ok())
-            && open.num == node.0
-            && !self.replica.is_latest(node.0, open.opened.session)
-        {
+        if let Some(open) = self.older(node, handle) {
             self.takes_length(request, &open, false)?;
             let size = open.file().metadata().map_err(opens::errno)?.len();
             return Ok((Attributes { size, ..self.shown(&self.node(node)?) }, Expiry::NEVER_CACHED));
@@ -153,8 +150,7 @@ impl FileSystem for VolumeFs {
     ) -> Result<(Attributes, Expiry), Errno> {
         self.changeable(node)?;
         if let Some(size) = set.size {
-            let open = set.handle.and_then(|handle| self.files.get(handle).ok());
-            match open.filter(|open| open.writes && !self.replica.is_latest(node.0, open.opened.session)) {
+            match self.older(node, set.handle).filter(|open| open.writes) {
                 // As what is written through an older version, this is of that.
                 Some(older) => older.file().set_len(size).map_err(opens::errno)?,
                 None => self.replica.truncate(node.0, size)?,

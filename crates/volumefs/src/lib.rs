@@ -13,6 +13,7 @@ mod leases;
 mod listing;
 mod locks;
 mod mapped;
+mod news;
 mod opens;
 mod owners;
 mod past;

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, OFlags};
-use shunt_fuse::{Backing, Capabilities, Errno, NodeId, Opened, Request, Serve};
+use shunt_fuse::{Backing, Capabilities, Errno, FileHandle, NodeId, Opened, Request, Serve};
 use shunt_volume::lease::Wait;
 use shunt_volume::replica::{self, Node, Replica};
 
 use crate::VolumeFs;
 use crate::leases::{Stamp, stamp};
-use crate::sessions::MOMENT;
+use crate::news::MOMENT;
 use crate::undone::Seen;
 
 /// A file that somebody has open.
@@ -126,6 +126,17 @@ impl VolumeFs {
         Ok(if flushes { served } else { served.no_flush() })
     }
 
+    /// Whether the file holds something else by now than what an open of it shows.
+    fn is_older(&self, open: &OpenFile) -> bool {
+        !self.replica.is_latest(open.num, open.opened.session)
+    }
+
+    /// That by which something is asked of a node, where it is such.
+    pub(crate) fn older(&self, node: NodeId, handle: Option<FileHandle>) -> Option<Arc<OpenFile>> {
+        let open = self.files.get(handle?).ok()?;
+        (open.num == node.0 && self.is_older(&open)).then_some(open)
+    }
+
     /// ESTALE where the kernel may go by the length of another version than that of an open: it would cut off what it reads, or fill
     /// it up with zeros. It does not take in what it is told while news of the file are about. `reads`: it asked for the length
     /// before, where it had to.
@@ -147,9 +158,7 @@ impl VolumeFs {
         if is_quiet && reads {
             open.known.store(known, Ordering::Relaxed);
         }
-        let is_known = is_quiet
-            || open.known.load(Ordering::Relaxed) == known
-            || self.replica.is_latest(open.num, open.opened.session);
+        let is_known = is_quiet || open.known.load(Ordering::Relaxed) == known || !self.is_older(open);
         if is_known { Ok(()) } else { Err(Errno::STALE) }
     }
 
@@ -206,8 +215,7 @@ impl VolumeFs {
     /// ESTALE of a file that was deleted while it was open to be written, and is there again as others changed it: its length is
     /// that of the other one, up to which the kernel would show what it held.
     pub(crate) fn not_deleted(&self, open: &OpenFile) -> Result<(), Errno> {
-        let is_other = open.writes && !self.replica.is_latest(open.num, open.opened.session);
-        if is_other && self.replica.get(open.num).is_ok_and(|node| node.links > 0) {
+        if open.writes && self.is_older(open) && self.replica.get(open.num).is_ok_and(|node| node.links > 0) {
             return Err(Errno::STALE);
         }
         Ok(())

@@ -1,23 +1,23 @@
 //! Opens of what a file was before it was replaced.
 //!
 //! The kernel serves one file of an inode at a time: as long as somebody has the older one open through it, those who open
-//! the inode get that. The end of an open is told a moment after the program closed it, so that moment is waited for.
+//! the inode get that where it is passed through, and go past the kernel where it is not. The end of an open is told a moment
+//! after the program closed it, so that moment is waited for. By the length, too, a kernel knows one: what it was told of the
+//! files that are open, and when, is kept with them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use shunt_volume::lease::Wait;
+
+use crate::news::News;
 
 /// How long, in steps of the second. One who still has it open then has it open on purpose.
 const MOST: u32 = 300;
 /// Of those who do, each may have ended this moment as well.
 const FEW: u32 = 20;
 const STEP: Duration = Duration::from_millis(1);
-
-/// Within it the kernel has taken in what it was told, and a read is answered for whose sake it asked for the length.
-pub(crate) const MOMENT: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy)]
 struct Opens {
@@ -37,23 +37,11 @@ struct File {
     lengths: u64,
 }
 
-/// Files whose news are told apart, whether they are open or not. Of two that are not, one is taken to have those of the other.
-const NEWS: usize = 4096;
-
 /// Opens by file.
+#[derive(Default)]
 pub(crate) struct Sessions {
     files: Mutex<HashMap<u64, File>>,
-    /// When a file was last told of, in milliseconds after the beginning.
-    news: Box<[AtomicU64; NEWS]>,
-    begun: Instant,
-}
-
-impl Default for Sessions {
-    fn default() -> Self {
-        // The first news are not a moment old.
-        let begun = Instant::now() - 2 * MOMENT;
-        Self { files: Mutex::default(), news: Box::new([const { AtomicU64::new(0) }; NEWS]), begun }
-    }
+    news: News,
 }
 
 impl Sessions {
@@ -86,20 +74,15 @@ impl Sessions {
 
     /// The kernel is to be told that a file changed.
     pub(crate) fn telling(&self, num: u64) {
-        self.news[num as usize % NEWS].store(self.now(), Ordering::Release);
+        self.news.note(num);
         if let Some(file) = self.files.lock().get_mut(&num) {
             file.told = Some(Instant::now());
         }
     }
 
-    fn now(&self) -> u64 {
-        self.begun.elapsed().as_millis() as u64
-    }
-
-    /// Whether it was to be told so a moment ago.
+    /// Whether it was to be told so a moment ago, whoever has the file open.
     pub(crate) fn has_news(&self, num: u64) -> bool {
-        let told = self.news[num as usize % NEWS].load(Ordering::Acquire);
-        self.now() < told + MOMENT.as_millis() as u64
+        self.news.are_fresh(num)
     }
 
     /// The kernel is told the length of what a file holds now. Whether one is open that holds something else.
