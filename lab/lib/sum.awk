@@ -14,10 +14,13 @@
     }
 }
 
+/^lab-suite: unstable / { status[$3] = $4 }
+
 # Without a result line the binary is a test of its own, or died.
 /^lab-suite: end / {
     ended++
     if ($NF == 0 && !said) passed++
+    if ($NF == 0 && $3 in status) list = list "unstable: " $3 " ended with status " status[$3] " at first\n"
     if ($NF != 0 && !failures) { failed++; list = list "failed: " $3 " ended with status " $NF "\n" }
 }
 
