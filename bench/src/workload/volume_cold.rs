@@ -90,7 +90,9 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         std::fs::remove_dir_all(home.path().join("reader"))?;
     }
     whole.notes.push("the floor is the plain download: as many requests at once, of as many bytes".into());
-    whole.notes.push("shunt checks each byte's hash and is read by a program besides; its requests are ranges".into());
+    whole.notes.push(
+        "shunt checks each byte's hash and is read by a program besides; its requests are ranges".into(),
+    );
     for row in [&mut whole, &mut first] {
         row.finish(&bench.round_trips);
     }

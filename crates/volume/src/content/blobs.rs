@@ -21,6 +21,10 @@ use crate::silence::SILENT;
 const CONNECT: Duration = Duration::from_secs(5);
 /// No request lasts longer: of a pack, on a line of 1 Mbit/s.
 const REQUEST: Duration = Duration::from_secs(120);
+/// An object from its beginning on to here or farther is asked for as a whole, without a range, if no more than so many bytes of it
+/// are for nothing: servers that need not touch what they send (`sendfile`) send ranges by copying them.
+const LARGE: u64 = 7 << 20;
+const SPARE: u64 = 512 << 10;
 /// A request is tried again for so long, then the store is out of reach.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -31,6 +35,8 @@ pub struct Blobs {
     prefix: Key,
     /// Who waits for bytes waits no longer than this for the next ones.
     silent: Option<Duration>,
+    /// What is most of an object is asked for without a range.
+    takes_whole: bool,
 }
 
 /// The end of an object.
@@ -62,7 +68,7 @@ impl Blobs {
         std::fs::create_dir_all(path).map_err(|error| gone(&error))?;
         let path = path.canonicalize().map_err(|error| gone(&error))?;
         let store = Durable::new(&path).map_err(|error| gone(&error))?;
-        Ok(Self { store: Arc::new(store), prefix: Key::default(), silent: None })
+        Ok(Self { store: Arc::new(store), prefix: Key::default(), silent: None, takes_whole: false })
     }
 
     /// A bucket and a prefix in it. Where it is and who we are, say the usual variables `AWS_ENDPOINT_URL`,
@@ -99,13 +105,14 @@ impl Blobs {
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             .build()
             .map_err(|error| ContentError::Address(error.to_string()))?;
-        Ok(Self { store: Arc::new(store), prefix: Key::from(prefix), silent: Some(SILENT) })
+        let prefix = Key::from(prefix);
+        Ok(Self { store: Arc::new(store), prefix, silent: Some(SILENT), takes_whole: true })
     }
 
     /// Over any other way to keep objects, of which a put that was answered is durable: through a gateway. It finds out
     /// itself that nothing comes any more.
     pub fn over(store: Arc<dyn ObjectStore>) -> Self {
-        Self { store, prefix: Key::default(), silent: None }
+        Self { store, prefix: Key::default(), silent: None, takes_whole: false }
     }
 
     /// The objects themselves, for a gateway to stand before.
@@ -138,7 +145,20 @@ impl Blobs {
         if range.is_empty() {
             return Err(ContentError::Damaged(format!("nothing of {key} was stored")));
         }
-        self.bytes(&self.key(key), range).await
+        let at = self.key(key);
+        if self.takes_whole && range.start == 0 && range.end >= LARGE {
+            // Most of it, in all likelihood.
+            let whole = self.begin_at(&at, None).await?;
+            if whole.meta.size < range.end {
+                return Err(ContentError::Damaged(format!("{key} is shorter than what was stored in it")));
+            }
+            if whole.meta.size - range.end <= SPARE {
+                let mut bytes = self.end(whole).await?;
+                bytes.truncate(range.end as usize);
+                return Ok(bytes);
+            }
+        }
+        self.bytes(&at, range).await
     }
 
     /// At most so many bytes of its end.
@@ -248,6 +268,25 @@ mod tests {
         let error = |said: &str| object_store::Error::Generic { store: "S3", source: said.into() };
         let away = "Error performing GET http://s3/bucket/packs/4f/02c416d4 in 939.7804ms - HTTP error: error sending request";
         assert!(matches!(fault(error(away)), ContentError::Unreachable(_)));
+    }
+
+    #[tokio::test]
+    async fn most_of_an_object_comes_as_its_range_would() {
+        let store = Arc::new(object_store::memory::InMemory::new());
+        let whole = Blobs { takes_whole: true, ..Blobs::over(store) };
+        for spare in [0, 1, SPARE, SPARE + 1] {
+            let bytes: Vec<u8> = (0..LARGE + spare).map(|n| (n / 251) as u8).collect();
+            let key = format!("packs/{spare}");
+            whole.put(&key, bytes.clone()).await.unwrap();
+            for range in [0..LARGE - 1, 0..LARGE, 1..LARGE] {
+                let got = whole.get(&key, range.clone()).await.unwrap();
+                assert!(got == bytes[range.start as usize..range.end as usize], "{spare} {range:?}");
+            }
+        }
+        let error = whole.get("packs/away", 0..LARGE).await.unwrap_err();
+        assert!(matches!(error, ContentError::Missing(_)), "{error:?}");
+        let error = whole.get("packs/0", 0..LARGE + 1).await.unwrap_err();
+        assert!(matches!(error, ContentError::Damaged(_)), "{error:?}");
     }
 
     #[tokio::test]

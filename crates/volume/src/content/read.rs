@@ -9,15 +9,15 @@ use std::sync::Arc;
 use futures::StreamExt;
 use tokio::sync::watch;
 
-use crate::content::pack::{CHUNK_MAX, decode};
+use crate::content::pack::{CHUNK_MAX, FULL, decode};
 use crate::content::{ContentError, ContentStore, Local, hole, runtime};
 use crate::object::{ChunkId, Content, Piece};
 use crate::store::{MetaStore, Place};
 
 /// Requests at once.
 const REQUESTS: usize = 6;
-/// Chunks that lie together come by one request of at most so many bytes.
-const TOGETHER: u64 = 8 << 20;
+/// Chunks that lie together come by one request of at most so many bytes: those of any pack.
+const TOGETHER: u64 = (FULL + FULL / 4) as u64;
 /// Places that are asked for at once.
 const ASKED: usize = 1024;
 /// No pack is so long, by far.
