@@ -16,6 +16,7 @@ mod opens;
 mod policy;
 mod tree;
 mod volume;
+mod volume_change;
 mod volume_cold;
 mod volume_load;
 pub mod volume_many;
@@ -62,6 +63,7 @@ pub const ALL: &[Workload] = &[
     engine::WORKLOAD,
     volume::WORKLOAD,
     volume_cold::WORKLOAD,
+    volume_change::WORKLOAD,
     volume_nodes::WORKLOAD,
     volume_many::WORKLOAD,
     volume_load::WORKLOAD,

@@ -1,0 +1,183 @@
+//! What is changed on one machine, until another shows it, and what of it travels: two mounts, a durable PostgreSQL and S3.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use shunt_tests::servers::{Postgres, S3};
+
+use super::Workload;
+use crate::bench::{Bench, Ground};
+use crate::engine;
+use crate::job;
+use crate::model::{Row, Sample, Unit};
+use crate::progress::say;
+
+pub const WORKLOAD: Workload = Workload {
+    name: "volume-change",
+    about: "a change made on one machine until it shows on another, through a durable PostgreSQL and S3; what travels of an edit",
+    run,
+};
+
+const SHUNT: &str = "shunt";
+/// Seconds until a change shows, at most.
+const VISIBLE: f64 = 0.1;
+/// Mebibytes that travel of an edit of 4 KiB, at most.
+const TRAVELS: f64 = 8.0;
+/// Nothing takes longer.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// One that looks again and again gives others time to do something.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A mounted volume, gone on drop.
+struct Mounted<'a> {
+    program: &'a Path,
+    at: PathBuf,
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new(self.program).arg("umount").arg(&self.at).output();
+    }
+}
+
+/// Its servers and what both machines have.
+struct Shared<'a> {
+    program: &'a Path,
+    home: &'a Path,
+    database: Postgres,
+    server: S3,
+}
+
+impl<'a> Shared<'a> {
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(self.program);
+        command
+            .arg("volume")
+            .args(words)
+            .env("HOME", self.home)
+            .env("AWS_ENDPOINT_URL", self.server.endpoint());
+        command.env("AWS_ACCESS_KEY_ID", S3::KEYS.0).env("AWS_SECRET_ACCESS_KEY", S3::KEYS.1);
+        command.env("AWS_REGION", "us-east-1");
+        command
+    }
+
+    fn mount(&self, node: &str) -> Result<Mounted<'a>> {
+        let (at, cache) = (self.home.join(node), self.home.join(format!("cache-{node}")));
+        fs::create_dir_all(&at)?;
+        let meta = self.database.tcp_address();
+        let mut command = self.command(&["mount", "--daemon", "--node", node, "--meta", &meta, "--cache"]);
+        job::run(command.arg(cache).arg("bench").arg(&at))?;
+        Ok(Mounted { program: self.program, at })
+    }
+
+    /// Bytes in the bucket.
+    fn stored(&self) -> Result<u64> {
+        fn below(dir: &Path) -> Result<u64> {
+            let mut sum = 0;
+            for entry in fs::read_dir(dir)? {
+                let entry = entry?;
+                // What is being stored has another name for a moment.
+                let Ok(about) = entry.metadata() else { continue };
+                sum += if about.is_dir() { below(&entry.path())? } else { about.len() };
+            }
+            Ok(sum)
+        }
+        below(&self.server.bucket())
+    }
+}
+
+fn run(bench: &Bench) -> Result<Vec<Row>> {
+    let Some(database) = Postgres::start(true) else { bail!("no PostgreSQL: tests/setup installs it") };
+    let Some(server) = S3::start() else { bail!("no versitygw: tests/setup installs it") };
+    let home = tempfile::tempdir_in(bench.ground(Ground::Disk))?;
+    let program = bench.programs.shunt.as_deref().context("no shunt")?;
+    let shared = Shared { program, home: home.path(), database, server };
+    let meta = shared.database.tcp_address();
+    job::run(&mut shared.command(&["create", "bench", "--meta", &meta, "--data", "s3://bucket/volume"]))?;
+    let (here, there) = (shared.mount("here")?, shared.mount("there")?);
+
+    let mut name = Row::new(WORKLOAD.name, "name-shows", Unit::Seconds);
+    let mut content = Row::new(WORKLOAD.name, "content-shows", Unit::Seconds);
+    say(format_args!("{}: what shows", WORKLOAD.name));
+    let rounds = bench.size(100, 5);
+    for round in 0..rounds {
+        job::check()?;
+        let new = format!("new{round}");
+        ensure!(!there.at.join(&new).exists(), "a name was there before it was made");
+        fs::write(here.at.join(&new), &new)?;
+        record(&mut name, until(|| Ok(there.at.join(&new).exists()))?);
+        let text = format!("round {round}");
+        fs::write(here.at.join("file"), &text)?;
+        let reads = || Ok(fs::read_to_string(there.at.join("file")).is_ok_and(|read| read == text));
+        record(&mut content, until(reads)?);
+    }
+    for row in [&mut name, &mut content] {
+        row.notes.push(format!(
+            "{rounds} times, from the close here until who looks each millisecond sees it there"
+        ));
+    }
+
+    let mut edit = Row::new(WORKLOAD.name, "edit-4k-travels", Unit::Mebibytes);
+    let size: u64 = bench.size(1 << 30, 128 << 20);
+    say(format_args!("{}: an edit", WORKLOAD.name));
+    fs::write(here.at.join("large"), engine::noise(3, size as usize))?;
+    until(|| Ok(shared.stored()? >= size))?;
+    settle(&shared)?;
+    let before = shared.stored()?;
+    let large = File::options().write(true).open(here.at.join("large"))?;
+    large.write_all_at(&[7; 4096], size / 2)?;
+    drop(large);
+    let mut read = [0; 4096];
+    until(|| {
+        File::open(there.at.join("large"))?.read_exact_at(&mut read, size / 2)?;
+        Ok(read == [7; 4096])
+    })?;
+    settle(&shared)?;
+    let value = (shared.stored()? - before) as f64 / f64::from(1 << 20);
+    edit.record(SHUNT, Ok(Sample { value, seconds: 0.0, requests: None }));
+    edit.notes.push(format!(
+        "of a file of {} MiB, into the store; who reads the place fetches as much",
+        size >> 20
+    ));
+
+    for row in [&mut name, &mut content, &mut edit] {
+        row.finish(&bench.round_trips);
+    }
+    name.limit(SHUNT, VISIBLE);
+    content.limit(SHUNT, VISIBLE);
+    edit.limit(SHUNT, TRAVELS);
+    drop((here, there));
+    Ok(vec![name, content, edit])
+}
+
+/// How long it takes until that is so.
+fn until(mut is_so: impl FnMut() -> Result<bool>) -> Result<f64> {
+    let start = Instant::now();
+    while !is_so()? {
+        job::check()?;
+        ensure!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}");
+        std::thread::sleep(LOOK);
+    }
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Returns once nothing more is stored.
+fn settle(shared: &Shared<'_>) -> Result<()> {
+    let mut before = u64::MAX;
+    until(|| {
+        let now = shared.stored()?;
+        let is_still = now == before;
+        before = now;
+        std::thread::sleep(Duration::from_secs(3));
+        Ok(is_still)
+    })?;
+    Ok(())
+}
+
+fn record(row: &mut Row, seconds: f64) {
+    row.record(SHUNT, Ok(Sample { value: seconds, seconds, requests: None }));
+}
