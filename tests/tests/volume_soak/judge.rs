@@ -40,7 +40,8 @@ impl Tree {
         for entry in fs::read_dir(at.join(below))? {
             let name = below.join(entry?.file_name());
             let path = at.join(&name);
-            let there = fs::symlink_metadata(&path)?;
+            let there = fs::symlink_metadata(&path)
+                .map_err(|error| io::Error::other(format!("{path:?} is listed: {error}")))?;
             let mut what = format!("{:o} of {}.{:09}", there.mode(), there.mtime(), there.mtime_nsec());
             if there.is_dir() {
                 self.look(world, at, &name)?;
@@ -48,7 +49,8 @@ impl Tree {
                 what += &format!(" to {:?}", fs::read_link(&path)?);
             } else {
                 let mut bytes = Vec::new();
-                File::open(&path)?.read_to_end(&mut bytes)?;
+                (File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes)))
+                    .map_err(|error| io::Error::other(format!("{path:?}: {error}")))?;
                 let held = Held::of(&bytes);
                 if let Err(wrong) = lock(&world.ledger).allows(&held) {
                     self.wrong.push(format!("{path:?} holds {wrong}"));
@@ -172,25 +174,26 @@ pub fn judge(world: &World, read: bool) -> Result<(), String> {
     let all = loop {
         settle(world)?;
         let moved = moved(world);
-        let all = trees(world)?;
-        match believed(world, &all) {
-            // What came between two looks was believed by nobody.
+        match trees(world).and_then(|all| believed(world, &all).map(|()| all)) {
+            // What came between two looks was believed by nobody; a name that was listed may be gone by then.
             Err(_) if moved != self::moved(world) && begun.elapsed() < pace::limit(PATIENCE) => {}
-            done => break done.map(|()| all)?,
+            done => break done?,
         }
     };
     nothing_lost(world, &all)?;
     resolve(world)?;
     let begun = Instant::now();
     let all = loop {
-        let all = trees(world)?;
-        let differs = all[1..].iter().find_map(|tree| all[0].differs(tree));
-        match differs {
-            None => break all,
-            Some(what) if begun.elapsed() > pace::limit(Duration::from_secs(20)) => {
+        let agree = trees(world).and_then(|all| {
+            let differs = all[1..].iter().find_map(|tree| all[0].differs(tree));
+            differs.map_or(Ok(all), Err)
+        });
+        match agree {
+            Ok(all) => break all,
+            Err(what) if begun.elapsed() > pace::limit(Duration::from_secs(20)) => {
                 return Err(format!("they do not agree: {what}"));
             }
-            Some(_) => std::thread::sleep(Duration::from_millis(200)),
+            Err(_) => std::thread::sleep(Duration::from_millis(200)),
         }
     };
     let seen = nothing_lost(world, &all)?;
