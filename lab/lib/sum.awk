@@ -16,18 +16,20 @@
 
 /^lab-suite: unstable / { status[$3] = $4 }
 
+/^lab-suite: why: / { sub(/^lab-suite: why: /, ""); why = why " " $0 ";" }
+
 # Without a result line the binary is a test of its own, or died.
 /^lab-suite: end / {
     ended++
     if ($NF == 0 && !said) passed++
-    if ($NF == 0 && $3 in status) list = list "unstable: " $3 " ended with status " status[$3] " at first\n"
+    if ($NF == 0 && $3 in status) list = list "unstable: " $3 " ended with status " status[$3] " at first" why "\n"
     if ($NF != 0 && !failures) { failed++; list = list "failed: " $3 " ended with status " $NF "\n" }
 }
 
 END {
     if (ended < expected) {
         failed += expected - ended
-        list = list "failed: " expected - ended " test binaries did not finish\n"
+        list = list "failed: " expected - ended " test binaries did not finish" why "\n"
     }
     printf "%s", list
     printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped

@@ -374,6 +374,7 @@ fn who_ends_at_any_point_loses_nothing_and_leaves_nothing() {
 
 #[test]
 fn several_who_collect_at_once_lose_nothing() {
+    let _alone = ALONE.lock();
     collect_at_once(Kept::new(None));
 }
 
@@ -382,11 +383,11 @@ fn several_who_collect_at_once_in_a_database_lose_nothing() {
     let Some(server) = Postgres::start(false) else {
         return shunt_tests::skip::skip("PostgreSQL is not installed (run tests/setup)");
     };
+    let _alone = ALONE.lock();
     collect_at_once(Kept::by(Some(&server), Some(Secret::random())));
 }
 
 fn collect_at_once(mut kept: Kept) {
-    let _alone = ALONE.lock();
     for n in 1..6 {
         kept.make(n * 1000..n * 1000 + 50);
         kept.remove(|file| file >= n * 1000 && file % 10 != 0);
