@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::path::Path as Key;
@@ -15,15 +16,17 @@ use object_store::{
 
 use crate::content::ContentError;
 use crate::content::durable::Durable;
+use crate::content::pack::FULL;
 use crate::silence::SILENT;
 
 /// A connection that is not made by then is none.
 const CONNECT: Duration = Duration::from_secs(5);
 /// No request lasts longer: of a pack, on a line of 1 Mbit/s.
 const REQUEST: Duration = Duration::from_secs(120);
-/// An object from its beginning on to here or farther is asked for as a whole, without a range, if no more than so many bytes of it
-/// are for nothing: servers that need not touch what they send (`sendfile`) send ranges by copying them.
-const LARGE: u64 = 7 << 20;
+/// What begins an object and goes to here or farther is asked for without a range: servers that need not touch what they send
+/// (`sendfile`) send ranges by copying them. It is most of what packs are.
+const LARGE: u64 = (FULL / 8 * 7) as u64;
+/// If no more bytes than these then come for nothing: the index of a pack, or a chunk that is not wanted.
 const SPARE: u64 = 512 << 10;
 /// A request is tried again for so long, then the store is out of reach.
 const RETRY: Duration = Duration::from_secs(10);
@@ -38,6 +41,9 @@ pub struct Blobs {
     /// What is most of an object is asked for without a range.
     takes_whole: bool,
 }
+
+/// An object, or a range of it, in the parts in which it comes.
+pub(super) type Parts<'a> = BoxStream<'a, Result<bytes::Bytes, ContentError>>;
 
 /// The end of an object.
 pub(super) struct Tail {
@@ -142,6 +148,12 @@ impl Blobs {
 
     /// A range of an object.
     pub(super) async fn get(&self, key: &str, range: Range<u64>) -> Result<bytes::Bytes, ContentError> {
+        let length = range.end.saturating_sub(range.start);
+        collect_bytes(self.parts(key, range).await?, Some(length)).await
+    }
+
+    /// A range of an object, as it comes; what is not in the object is left out.
+    pub(super) async fn parts(&self, key: &str, range: Range<u64>) -> Result<Parts<'_>, ContentError> {
         if range.is_empty() {
             return Err(ContentError::Damaged(format!("nothing of {key} was stored")));
         }
@@ -153,12 +165,17 @@ impl Blobs {
                 return Err(ContentError::Damaged(format!("{key} is shorter than what was stored in it")));
             }
             if whole.meta.size - range.end <= SPARE {
-                let mut bytes = self.end(whole).await?;
-                bytes.truncate(range.end as usize);
-                return Ok(bytes);
+                // To its very end: of a connection that is left before, no other request can make use.
+                let mut left = range.end;
+                let within = self.parts_of(whole).map_ok(move |mut part| {
+                    part.truncate(left.min(part.len() as u64) as usize);
+                    left -= part.len() as u64;
+                    part
+                });
+                return Ok(within.boxed());
             }
         }
-        self.bytes(&at, range).await
+        Ok(self.parts_of(self.begin_at(&at, Some(GetRange::Bounded(range))).await?))
     }
 
     /// At most so many bytes of its end.
@@ -196,16 +213,18 @@ impl Blobs {
     /// Reads what was begun.
     pub(crate) async fn end(&self, got: GetResult) -> Result<bytes::Bytes, ContentError> {
         let length = got.range.end.saturating_sub(got.range.start);
-        match got.payload {
-            GetResultPayload::Stream(stream) => {
-                let parts = futures::stream::try_unfold(stream, |mut stream| async {
-                    let part = self.in_time(stream.try_next()).await?;
-                    Ok(part.map(|part| (part, stream)))
-                });
-                collect_bytes(parts.boxed(), Some(length)).await
-            }
-            GetResultPayload::File(..) => got.bytes().await.map_err(fault),
+        collect_bytes(self.parts_of(got), Some(length)).await
+    }
+
+    fn parts_of(&self, got: GetResult) -> Parts<'_> {
+        if matches!(got.payload, GetResultPayload::File(..)) {
+            return futures::stream::once(async { got.bytes().await.map_err(fault) }).boxed();
         }
+        let parts = futures::stream::try_unfold(got.into_stream(), |mut stream| async {
+            let part = self.in_time(stream.try_next()).await?;
+            Ok(part.map(|part| (part, stream)))
+        });
+        parts.boxed()
     }
 
     async fn in_time<T>(

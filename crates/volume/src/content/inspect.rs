@@ -1,7 +1,7 @@
 //! Stored contents as their keeper sees them.
 
+use crate::content::bring::Wanted;
 use crate::content::pack::{Indexed, index, index_length, is_newer};
-use crate::content::read::Wanted;
 use crate::content::{ContentError, ContentStore, runtime};
 use crate::object::{ChunkId, Content, Layout, Piece};
 use crate::store::{MetaStore, Place};

@@ -2,7 +2,9 @@
 //!
 //! Calls block, and must not be made by a task of an asynchronous runtime.
 
+mod arrival;
 mod blobs;
+mod bring;
 mod cut;
 mod durable;
 mod hole;

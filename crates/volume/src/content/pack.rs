@@ -65,6 +65,11 @@ pub(super) fn decode<'a>(keys: &Keys, id: ChunkId, stored: &'a [u8], length: usi
     (bytes.len() == length && keys.name(&bytes) == id).then_some(bytes)
 }
 
+/// Whether a chunk that begins with this byte, as it is stored, is its bytes as they are from the next one on.
+pub(super) fn is_plain(keys: &Keys, first: u8) -> bool {
+    first == PLAIN && !keys.encrypts()
+}
+
 /// A new one, spread over directories: none holds more than some thousands.
 pub(super) fn new_key() -> String {
     let number: u128 = rand::random();

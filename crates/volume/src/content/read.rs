@@ -6,36 +6,15 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use futures::StreamExt;
-use tokio::sync::watch;
-
-use crate::content::pack::{CHUNK_MAX, FULL, decode};
-use crate::content::{ContentError, ContentStore, Local, hole, runtime};
+use crate::content::bring::Wanted;
+use crate::content::{ContentError, ContentStore, Local, hole};
 use crate::object::{ChunkId, Content, Piece};
-use crate::store::{MetaStore, Place};
+use crate::store::MetaStore;
 
-/// Requests at once.
-const REQUESTS: usize = 6;
-/// Chunks that lie together come by one request of at most so many bytes: those of any pack.
-const TOGETHER: u64 = (FULL + FULL / 4) as u64;
 /// Places that are asked for at once.
 const ASKED: usize = 1024;
-/// No pack is so long, by far.
-const PACK_MAX: u64 = 1 << 30;
-/// Nor has one a key so long.
-const KEY_MAX: usize = 256;
-
 /// Called with ranges of the file that have come.
 pub type Progress<'a> = &'a (dyn Fn(Range<u64>) + Sync);
-
-/// A chunk and where it goes.
-#[derive(Debug, Clone)]
-pub(super) struct Wanted {
-    pub id: ChunkId,
-    pub place: Place,
-    /// Offset in the file.
-    pub at: u64,
-}
 
 /// A chunk of which is not known yet where it is.
 struct Sought {
@@ -43,21 +22,6 @@ struct Sought {
     length: u32,
     at: u64,
 }
-
-/// Whether a pack may hold something there: what a store says of places came from any node that writes.
-fn is_sound(place: &Place) -> bool {
-    let is_key = place.key.starts_with("packs/")
-        && place.key.len() <= KEY_MAX
-        && place.key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_".contains(&byte));
-    let end = place.offset.checked_add(u64::from(place.stored));
-    is_key
-        && (1..=2 * CHUNK_MAX).contains(&(place.stored as usize))
-        && place.length as usize <= CHUNK_MAX
-        && end.is_some_and(|end| end <= PACK_MAX)
-}
-
-/// Chunks of one request: next to each other in one stored object, or nearly.
-type Run = Vec<Wanted>;
 
 impl ContentStore {
     /// Brings all of a content into a file, which then has its size. Memory is bounded (about 64 MiB).
@@ -121,14 +85,8 @@ impl ContentStore {
         let file = Arc::new(file.try_clone().map_err(ContentError::Io)?);
         for part in wanted.chunks(ASKED) {
             let (wanted, file) = (self.locate(meta, part)?, file.clone());
-            let write = move |at, bytes: Cow<'_, [u8]>| {
-                file.write_all_at(&bytes, at).map_err(ContentError::Io)?;
-                Ok(bytes.len() as u64)
-            };
-            self.bring(wanted, write, |at, length| {
-                progress(at..at + length);
-                Ok(())
-            })?;
+            let write = move |at, offset, bytes: &[u8]| file.write_all_at(bytes, at + offset);
+            self.place(wanted, write, |at, length| progress(at..at + length))?;
         }
         Ok(from.unwrap_or(to)..to)
     }
@@ -168,11 +126,11 @@ impl ContentStore {
                 (&one.place.key, one.place.offset).cmp(&(&other.place.key, other.place.offset))
             });
             let goals = goals.clone();
-            let write = move |goal, bytes: Cow<'_, [u8]>| {
+            let write = move |goal, offset, bytes: &[u8]| {
                 let (file, at): &(Arc<File>, u64) = &goals[goal as usize];
-                file.write_all_at(&bytes, *at).map_err(ContentError::Io)
+                file.write_all_at(bytes, at + offset)
             };
-            self.bring(wanted, write, |_, ()| Ok(()))?;
+            self.place(wanted, write, |_, _| ())?;
         }
         Ok(())
     }
@@ -253,80 +211,6 @@ impl ContentStore {
             })
             .collect()
     }
-
-    /// Gets chunks by parallel requests and checks them. `work` is done with each where it was checked, on any thread; what
-    /// comes of it is handed over one by one in any order, on this thread. None is at work once this has returned, whatever it
-    /// returns: what `work` writes to a file would take the place of what users write there by then, or of a later version.
-    pub(super) fn bring<T: Send + 'static>(
-        &self,
-        wanted: Vec<Wanted>,
-        work: impl Fn(u64, Cow<'_, [u8]>) -> Result<T, ContentError> + Send + Sync + 'static,
-        take: impl FnMut(u64, T) -> Result<(), ContentError>,
-    ) -> Result<(), ContentError> {
-        self.bring_stored(wanted, 0, move |at, _, bytes| work(at, bytes), take)
-    }
-
-    /// The same, where `work` is given the bytes as they are stored, too. Chunks of a pack between which are at most `apart`
-    /// bytes come together.
-    pub(super) fn bring_stored<T: Send + 'static>(
-        &self,
-        wanted: Vec<Wanted>,
-        apart: u64,
-        work: impl Fn(u64, &[u8], Cow<'_, [u8]>) -> Result<T, ContentError> + Send + Sync + 'static,
-        mut take: impl FnMut(u64, T) -> Result<(), ContentError>,
-    ) -> Result<(), ContentError> {
-        if let Some(Wanted { id, .. }) = wanted.iter().find(|wanted| !is_sound(&wanted.place)) {
-            return Err(ContentError::Damaged(format!("{id:?} has an impossible place")));
-        }
-        let work = Arc::new(work);
-        let (over, is_over) = watch::channel(false);
-        let requests = futures::stream::iter(runs(wanted, apart)).map(|run| {
-            let (blobs, keys, work, link) =
-                (self.blobs.clone(), self.keys.clone(), work.clone(), self.link.clone());
-            let mut is_over = is_over.clone();
-            // Each on the runtime's own threads: checking takes as long as getting.
-            let task = runtime().spawn(async move {
-                let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(Vec::new()) };
-                let begin = first.place.offset;
-                let end = last.place.offset.saturating_add(u64::from(last.place.stored));
-                link.begin();
-                let got = tokio::select! {
-                    biased;
-                    // Or whoever asked is no more.
-                    _ = is_over.wait_for(|is_over| *is_over) => Err(ContentError::Unreachable("given up".into())),
-                    got = blobs.get(&first.place.key, begin..end) => got,
-                };
-                link.end(got.as_ref().map_or(0, |bytes| bytes.len() as u64));
-                let bytes = got?;
-                let opened = tokio::task::spawn_blocking(move || {
-                    run.iter()
-                        .map(|Wanted { id, place, at }| {
-                            let from = place.offset.saturating_sub(begin) as usize;
-                            let stored = bytes.get(from..from.saturating_add(place.stored as usize));
-                            let stored = stored.unwrap_or_default();
-                            let bytes = decode(&keys, *id, stored, place.length as usize)
-                                .ok_or_else(|| ContentError::Damaged(format!("{id:?} in {}", place.key)))?;
-                            Ok((*at, work(*at, stored, bytes)?))
-                        })
-                        .collect::<Result<Vec<_>, ContentError>>()
-                });
-                opened.await.map_err(|error| ContentError::Damaged(error.to_string()))?
-            });
-            async { task.await.map_err(|error| ContentError::Unreachable(error.to_string()))? }
-        });
-        let mut answers = requests.buffer_unordered(REQUESTS);
-        let mut done = Ok(());
-        while let Some(opened) = runtime().block_on(answers.next()) {
-            if done.is_err() {
-                continue;
-            }
-            done = opened.and_then(|opened| opened.into_iter().try_for_each(|(at, of)| take(at, of)));
-            if done.is_err() {
-                over.send_replace(true);
-            }
-        }
-        done
-    }
 }
 
 /// The pieces that a range of a content touches, each with the range that it is.
@@ -342,24 +226,4 @@ pub fn touched<'a>(pieces: &'a [Piece], range: &Range<u64>) -> impl Iterator<Ite
 
 fn whole(_at: u64, bytes: Cow<'_, [u8]>) -> Result<Vec<u8>, ContentError> {
     Ok(bytes.into_owned())
-}
-
-fn runs(wanted: Vec<Wanted>, apart: u64) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
-    for next in wanted {
-        if let Some(run) = runs.last_mut()
-            && let (Some(first), Some(last)) = (run.first(), run.last())
-            && last.place.key == next.place.key
-            && let Some(end) = last.place.offset.checked_add(u64::from(last.place.stored))
-            && next.place.offset.checked_sub(end).is_some_and(|between| between <= apart)
-            && (next.place.offset.saturating_sub(first.place.offset))
-                .saturating_add(u64::from(next.place.stored))
-                <= TOGETHER
-        {
-            run.push(next);
-        } else {
-            runs.push(vec![next]);
-        }
-    }
-    runs
 }

@@ -1,7 +1,7 @@
 //! Chunks on their way from packs into others, as they are stored.
 
+use crate::content::bring::Wanted;
 use crate::content::pack::{Pack, new_key};
-use crate::content::read::Wanted;
 use crate::content::{ContentError, ContentStore};
 use crate::object::ChunkId;
 use crate::store::Place;
