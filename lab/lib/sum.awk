@@ -1,26 +1,41 @@
 # Sums the results of several test binaries; "expected" is how many there should be.
 # Wants the lines of guest/suite around libtest's own, and fails when anything did.
 
-/^lab-suite: begin / { binary = $3; said = failures = 0 }
+/^lab-suite: begin / { binary = $3; said = failures = 0; names = "" }
 
-/^test .* \.\.\. FAILED$/ { list = list "failed: " binary ": " $2 "\n" }
+/^test .* \.\.\. FAILED$/ { names = names "failed: " binary ": " $2 "\n" }
 
 /^test result: / {
     said = 1
+    passes = 0
     for (i = 2; i <= NF; i++) {
-        if ($i == "passed;") passed += $(i - 1)
+        if ($i == "passed;") { passed += $(i - 1); passes = $(i - 1) }
         if ($i == "failed;") { failed += $(i - 1); failures += $(i - 1) }
         if ($i == "ignored;") skipped += $(i - 1)
     }
 }
 
-/^lab-suite: unstable / { status[$3] = $4 }
+# What had failed by then is run again with the rest.
+/^lab-suite: unstable / {
+    status[$3] = $4
+    sub(/\n$/, "", names)
+    gsub(/failed: /, "", names)
+    gsub(/\n/, ", ", names)
+    if (names) why = why " failed before: " names ";"
+    names = ""
+    passed -= passes
+    failed -= failures
+    said = passes = failures = 0
+}
 
 /^lab-suite: why: / { sub(/^lab-suite: why: /, ""); why = why " " $0 ";" }
 
 # Without a result line the binary is a test of its own, or died.
 /^lab-suite: end / {
     ended++
+    list = list names
+    names = ""
+    passes = 0
     if ($NF == 0 && !said) passed++
     if ($NF == 0 && $3 in status) list = list "unstable: " $3 " ended with status " status[$3] " at first" why "\n"
     if ($NF != 0 && !failures) { failed++; list = list "failed: " $3 " ended with status " $NF "\n" }

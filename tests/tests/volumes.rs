@@ -251,8 +251,11 @@ fn rsync_finds_nothing_to_do_afterwards() {
     needs_tools!("rsync");
     let volume = Volume::new();
     let source = volume.aside().join("source");
+    // From a second that is over: rsync compares seconds, and leaves a directory that is of this one as it is, though it is
+    // of the next one once names were made in it.
     sh(volume.aside(), &format!(
-        "mkdir -p {0}/d && cp -a /etc/hosts /etc/passwd {0}/d && ln -s d/hosts {0}/l && ln {0}/d/hosts {0}/h",
+        "mkdir -p {0}/d && cp -a /etc/hosts /etc/passwd {0}/d && ln -s d/hosts {0}/l && ln {0}/d/hosts {0}/h \
+         && touch -d @1500000000 {0}/d {0}",
         source.display()
     ))
     .ok();

@@ -355,8 +355,8 @@ fn nothing_is_written_to_a_file_once_its_coming_has_failed() {
     let bad = Arc::new(Sky::over(volume.content.blobs().objects()));
     let far = ContentStore::new(Blobs::over(bad.clone()), Keys::open([1; 32]));
     let file = tempfile::tempfile().unwrap();
-    for _ in 0..4 {
-        *bad.way.lock() = Way::Uneven(true);
+    for way in [Way::Uneven(true), Way::Broken(true)].repeat(4) {
+        *bad.way.lock() = way;
         let begun = Instant::now();
         let failed = far.fetch_file(&volume.meta, &content, &file, &|_| ()).unwrap_err();
         assert!(failed.is_unreachable(), "{failed}");

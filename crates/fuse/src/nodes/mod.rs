@@ -15,12 +15,14 @@ use parking_lot::Mutex;
 
 use crate::{Errno, NodeId};
 pub use node::TableNode;
-use own::SHARDS;
+use own::{SHARD_BITS, SHARDS};
 use shard::{Shard, Slot};
 
-/// The table inside of a shard uses the low bits and the top seven.
+/// Any of its bits alone may be the same for all of a row of numbers, by some of the hash's keys; the table inside of a shard
+/// uses the low ones and the top seven.
 fn shard_of(hash: u64) -> usize {
-    (hash >> 40) as usize % SHARDS
+    // The golden ratio, as a fraction of 2^64: what it leaves on top depends on all bits.
+    (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SHARD_BITS)) as usize
 }
 
 /// The inodes that the kernel knows: it gives out their ids, counts lookups, and lets go of an inode with its last one.

@@ -215,6 +215,22 @@ fn what_nodes_hold_counts_as_memory() {
     assert_eq!(table.memory(), full - more);
 }
 
+/// Inode numbers come in rows; the keys of the hash are another table's own each time.
+#[test]
+fn rows_of_numbers_spread_over_all_shards() {
+    for step in [1, 2, 32, 4096, 1 << 32].repeat(50) {
+        let table = table();
+        let mut counts = [0; own::SHARDS];
+        for number in 0..1000 {
+            let id = table.acquire(inode(100 + number * step, 0)).unwrap();
+            counts[(id.0 - 1) as usize % own::SHARDS] += 1;
+        }
+        let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+        // 31 at the mean: these are six standard deviations.
+        assert!(*least > 0 && *most < 65, "{least} to {most} of steps of {step}");
+    }
+}
+
 #[test]
 fn cold_nodes_are_those_not_used() {
     let table = table();

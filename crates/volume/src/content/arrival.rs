@@ -1,6 +1,5 @@
 //! Chunks on their way from the parts of an answer to where they belong.
 
-use std::mem::replace;
 use std::sync::Arc;
 
 use crate::content::ContentError;
@@ -9,7 +8,7 @@ use crate::content::keys::Keys;
 use crate::content::pack::{decode, is_plain};
 use crate::object::ChunkId;
 
-/// Writes bytes of the chunk of which [`Wanted::at`] is this, from one of them on.
+/// Writes bytes of a chunk: by [`Wanted::at`] which one it is, by their offset in it where they belong.
 pub(super) type Write = dyn Fn(u64, u64, &[u8]) -> std::io::Result<()> + Send + Sync;
 
 /// Takes the chunks of one request out of the bytes that come. Those that are stored as they are go on by the parts in which
@@ -115,7 +114,7 @@ impl Arrival {
         }
         if is_last {
             self.arrived.push((*at, place.length.into()));
-            drop(replace(&mut self.state, State::Before));
+            self.state = State::Before;
         }
         Ok(())
     }

@@ -23,10 +23,11 @@ use crate::silence::SILENT;
 const CONNECT: Duration = Duration::from_secs(5);
 /// No request lasts longer: of a pack, on a line of 1 Mbit/s.
 const REQUEST: Duration = Duration::from_secs(120);
-/// What begins an object and goes to here or farther is asked for without a range: servers that need not touch what they send
-/// (`sendfile`) send ranges by copying them. It is most of what packs are.
+/// Seven eighths of a full pack. Who wants so much of an object from its beginning on asks for all of it, without a range:
+/// servers that need not touch what they send (`sendfile`) send ranges by copying them.
 const LARGE: u64 = (FULL / 8 * 7) as u64;
-/// If no more bytes than these then come for nothing: the index of a pack, or a chunk that is not wanted.
+/// So many bytes may come for nothing by that: an index, or a chunk that is not wanted. Where there are more, the range is
+/// asked for after all.
 const SPARE: u64 = 512 << 10;
 /// A request is tried again for so long, then the store is out of reach.
 const RETRY: Duration = Duration::from_secs(10);
@@ -152,7 +153,7 @@ impl Blobs {
         collect_bytes(self.parts(key, range).await?, Some(length)).await
     }
 
-    /// A range of an object, as it comes; what is not in the object is left out.
+    /// A range of an object, as it comes; fewer bytes, or an error, where the object ends before.
     pub(super) async fn parts(&self, key: &str, range: Range<u64>) -> Result<Parts<'_>, ContentError> {
         if range.is_empty() {
             return Err(ContentError::Damaged(format!("nothing of {key} was stored")));

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -57,6 +58,19 @@ type Run = Vec<Wanted>;
 fn extent(run: &[Wanted]) -> Range<u64> {
     let end = |place: &Place| place.offset.saturating_add(u64::from(place.stored));
     run.first().map_or(0, |first| first.place.offset)..run.last().map_or(0, |last| end(&last.place))
+}
+
+fn length(run: &[Wanted]) -> u64 {
+    let Range { start, end } = extent(run);
+    end.saturating_sub(start)
+}
+
+/// Whether so many bytes are all of a run. Of one that is over they are not, and say nothing of the way either.
+fn is_all(run: &[Wanted], came: u64) -> Result<(), ContentError> {
+    match run.first() {
+        Some(Wanted { id, place, .. }) if came < length(run) => Err(damaged(*id, place)),
+        _ => Ok(()),
+    }
 }
 
 /// Becomes true once nobody wants any more what was asked for, or is gone where whoever asked is no more.
@@ -119,12 +133,13 @@ impl ContentStore {
 
     /// Gets chunks, and has them written where they belong as they come, by parts: `write` is told of which chunk, and from
     /// which of its bytes on. `take` is called for those that are there and what their name says, with their length; until
-    /// then what was written may be anything. Nothing is written any more once this has returned, whatever it returns: it
-    /// would take the place of what users write there by then, or of a later version.
+    /// then, and after an error, what was written may be anything, so nothing may be there that anybody reads. Nothing is
+    /// written any more once this has returned, whatever it returns: it would take the place of what users write there by
+    /// then, or of a later version.
     ///
     /// # Errors
     /// Those of the store, and of writing.
-    pub(super) fn place(
+    pub(super) fn bring_into(
         &self,
         wanted: Vec<Wanted>,
         write: impl Fn(u64, u64, &[u8]) -> std::io::Result<()> + Send + Sync + 'static,
@@ -136,8 +151,10 @@ impl ContentStore {
             async move {
                 let mut work = Work::new(Arrival::new(run.clone(), store.keys.clone(), write));
                 store.link.begin();
-                let got = store.pass_on(&run, is_over, &mut work).await;
-                store.link.end(work.came);
+                // What is at work is waited for, whatever becomes of the request.
+                let got = AssertUnwindSafe(store.pass_on(&run, is_over, &mut work)).catch_unwind().await;
+                let got = got.unwrap_or_else(|_| Err(ContentError::Unreachable("a request panicked".into())));
+                store.link.end(got.as_ref().map_or(0, |()| work.came));
                 work.end(got).await
             }
         };
@@ -160,8 +177,9 @@ impl ContentStore {
 
     /// The same, and waits for all of it.
     async fn request_whole(&self, run: &[Wanted], is_over: IsOver) -> Result<Bytes, ContentError> {
-        let Range { start, end } = extent(run);
-        collect_bytes(self.request(run, is_over).await?, Some(end - start)).await
+        let length = length(run);
+        let bytes = collect_bytes(self.request(run, is_over).await?, Some(length)).await?;
+        is_all(run, bytes.len() as u64).map(|()| bytes)
     }
 
     /// The same, and has it worked on as it comes.
@@ -170,7 +188,7 @@ impl ContentStore {
         while let Some(part) = parts.try_next().await? {
             work.push(part).await?;
         }
-        Ok(())
+        is_all(run, work.came)
     }
 
     /// Has something done for each run, for several at once.
@@ -189,7 +207,7 @@ impl ContentStore {
         }
         let (over, is_over) = watch::channel(false);
         let requests = futures::stream::iter(runs(wanted, apart)).map(|run| {
-            // Each on the runtime's own threads: checking takes as long as getting.
+            // Each by itself: they go on while this thread does something with what came.
             let task = runtime().spawn(by_run(run, is_over.clone()));
             async { task.await.map_err(|error| ContentError::Unreachable(error.to_string()))? }
         });
@@ -248,7 +266,7 @@ impl Work {
         let (arrival, parts) = (self.arrival.clone(), std::mem::take(&mut self.held));
         self.worth = 0;
         self.at_work =
-            Some(spawn_blocking(move || parts.iter().try_for_each(|part| arrival.lock().push(part))));
+            Some(spawn_blocking(move || parts.into_iter().try_for_each(|part| arrival.lock().push(&part))));
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use crate::store::MetaStore;
 
 /// Places that are asked for at once.
 const ASKED: usize = 1024;
+
 /// Called with ranges of the file that have come.
 pub type Progress<'a> = &'a (dyn Fn(Range<u64>) + Sync);
 
@@ -27,7 +28,7 @@ impl ContentStore {
     /// Brings all of a content into a file, which then has its size. Memory is bounded (about 64 MiB).
     ///
     /// # Errors
-    /// What was written until then stays.
+    /// What was asked for may be anything in the file then, but where `progress` was called.
     pub fn fetch_file(
         &self,
         meta: &dyn MetaStore,
@@ -51,7 +52,7 @@ impl ContentStore {
     /// then. Those that another file here holds come from that.
     ///
     /// # Errors
-    /// What was written until then stays.
+    /// What was asked for may be anything in the file then, but where `progress` was called.
     pub fn fetch(
         &self,
         meta: &dyn MetaStore,
@@ -86,7 +87,7 @@ impl ContentStore {
         for part in wanted.chunks(ASKED) {
             let (wanted, file) = (self.locate(meta, part)?, file.clone());
             let write = move |at, offset, bytes: &[u8]| file.write_all_at(bytes, at + offset);
-            self.place(wanted, write, |at, length| progress(at..at + length))?;
+            self.bring_into(wanted, write, |at, length| progress(at..at + length))?;
         }
         Ok(from.unwrap_or(to)..to)
     }
@@ -94,7 +95,7 @@ impl ContentStore {
     /// Brings several small files, each all of its pieces, whatever is there: chunks that lie together come by one request.
     ///
     /// # Errors
-    /// What was written until then stays.
+    /// The files may hold anything then.
     pub fn fetch_together(
         &self,
         meta: &dyn MetaStore,
@@ -130,7 +131,7 @@ impl ContentStore {
                 let (file, at): &(Arc<File>, u64) = &goals[goal as usize];
                 file.write_all_at(bytes, at + offset)
             };
-            self.place(wanted, write, |_, _| ())?;
+            self.bring_into(wanted, write, |_, _| ())?;
         }
         Ok(())
     }

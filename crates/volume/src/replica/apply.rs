@@ -291,8 +291,7 @@ impl Core {
         if node.is_regular()
             && let Some(content) = content
         {
-            let known = self.content(num)?;
-            if !keeps && (!known.is_same(content) || node.maybe_dirty || node.state == State::Absent) {
+            if !keeps && !self.may_stay(&node, content)? {
                 self.replace_content(&mut node, content, shared)?;
                 stale.push(Stale::Content(num));
             }
@@ -328,6 +327,18 @@ impl Core {
         self.save(node);
         stale.push(Stale::Object(num));
         Ok(num)
+    }
+
+    /// Whether what is here of a file is of this content, and what else comes of it does not touch that: pieces of one that
+    /// was cut otherwise would lie over some that are here, and be believed before they are whole.
+    pub(super) fn may_stay(&self, node: &Node, content: &Content) -> Done<bool> {
+        let known = self.content(node.num)?;
+        let is_untouched = match node.state {
+            State::Complete => true,
+            State::Partial => known.layout == content.layout,
+            State::Absent => false,
+        };
+        Ok(is_untouched && known.is_same(content) && !node.maybe_dirty)
     }
 
     /// What a file holds is in the store only, from now on. Who has it open goes on with what it held.

@@ -41,7 +41,8 @@ pub trait Fetcher: Send + Sync {
     /// Writes a range of a content to its place in a file, perhaps with more around it. What was brought.
     ///
     /// # Errors
-    /// ENETUNREACH while the store cannot be reached; EIO where it is damaged; those of writing.
+    /// ENETUNREACH while the store cannot be reached; EIO where it is damaged; those of writing. What would have been brought
+    /// may be anything then.
     fn fetch(
         &self,
         id: ObjectId,

@@ -101,6 +101,31 @@ fn what_was_here_completely_is_wanted_again_and_nothing_else() {
     assert_eq!((wanted(&replica), noted(&replica)), (vec![], vec![]));
 }
 
+/// Pieces of the one would come over some of the other that are here.
+#[test]
+fn what_is_here_in_part_goes_where_the_same_bytes_are_cut_otherwise() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = open(dir.path());
+    let [had, part, same] = ["had", "part", "same"].map(|name| stored(&replica, ROOT, name, SIZE));
+    read(&replica, had);
+    replica.want(part, 0..1).unwrap();
+    replica.want(same, 0..1).unwrap();
+    for (num, is_cut) in [(had, true), (part, true), (same, false)] {
+        let apply = |applying: &mut Applying<'_>| {
+            let node = applying.node(num)?.ok_or(Errno::NOENT)?;
+            let mut agreed = applying.local(&node)?;
+            if is_cut {
+                let half = Piece::Hole { length: SIZE / 2 };
+                agreed.object.content.layout = Layout::Pieces(vec![half.clone(), half]);
+            }
+            applying.set_object(node.id, Some(&agreed), LocalObject::Agreed)
+        };
+        replica.apply(apply).unwrap();
+    }
+    let states = [had, part, same].map(|num| state(&replica, num));
+    assert_eq!(states, [State::Complete, State::Absent, State::Partial]);
+}
+
 #[test]
 fn a_change_that_is_undone_leaves_no_mark() {
     let dir = tempfile::tempdir().unwrap();

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, Result,
+    Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use parking_lot::Mutex;
 
@@ -24,6 +26,8 @@ pub enum Way {
     Silent,
     /// Every second question is lost, and the others are answered late.
     Uneven(bool),
+    /// Every second answer breaks off, and the others come slowly.
+    Broken(bool),
 }
 
 #[derive(Debug)]
@@ -58,6 +62,16 @@ impl Sky {
 
 pub const LATE: Duration = Duration::from_millis(300);
 
+/// As over a network: not all at once, and cut anywhere.
+const PART: usize = 200_001;
+/// Of which so many come before one breaks off.
+const BROKEN: usize = 12;
+
+fn in_parts(bytes: Bytes) -> Vec<Result<Bytes>> {
+    let part = |at| bytes.slice(at..bytes.len().min(at + PART));
+    (0..bytes.len()).step_by(PART).map(|at| Ok(part(at))).collect()
+}
+
 fn lost() -> Error {
     Error::Generic { store: "sky", source: "the network is bad".into() }
 }
@@ -88,7 +102,23 @@ impl ObjectStore for Sky {
         tokio::time::sleep(self.pass()?).await;
         let got = self.objects.get_opts(at, options).await?;
         self.brought.fetch_add(got.range.end - got.range.start, Ordering::Relaxed);
-        Ok(got)
+        let (meta, range, attributes) = (got.meta.clone(), got.range.clone(), got.attributes.clone());
+        let mut parts = in_parts(got.bytes().await?);
+        let mut pause = Duration::ZERO;
+        if let Way::Broken(breaks) = &mut *self.way.lock() {
+            match *breaks {
+                true => parts = parts.into_iter().take(BROKEN).chain([Err(lost())]).collect(),
+                false => pause = LATE / 20,
+            }
+            *breaks = !*breaks;
+        }
+        let parts = stream::iter(parts).then(move |part| async move {
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+            part
+        });
+        Ok(GetResult { payload: GetResultPayload::Stream(parts.boxed()), meta, range, attributes })
     }
 
     async fn delete(&self, at: &Path) -> Result<()> {

@@ -181,8 +181,7 @@ impl Writing<'_> {
             // What is not here is what both sides agreed on. It may have been sent, and then removed here with its name.
             let content = base.map_or(&object.content, |base| &base.object.content);
             if !keeps {
-                let is_there = self.core.content(num)?.is_same(content) && !node.maybe_dirty;
-                if !is_there || node.state == State::Absent {
+                if !self.core.may_stay(&node, content)? {
                     self.core.replace_content(&mut node, content, self.shared)?;
                     self.stale.push(Stale::Content(num));
                 }
