@@ -116,7 +116,7 @@ fn what_is_here_in_part_goes_where_the_same_bytes_are_cut_otherwise() {
             let mut agreed = applying.local(&node)?;
             if is_cut {
                 let half = Piece::Hole { length: SIZE / 2 };
-                agreed.object.content.layout = Layout::Pieces(vec![half.clone(), half]);
+                agreed.object.content.layout = Layout::Pieces(vec![half, half]);
             }
             applying.set_object(node.id, Some(&agreed), LocalObject::Agreed)
         };

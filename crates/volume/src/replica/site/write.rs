@@ -180,11 +180,9 @@ impl Writing<'_> {
         if node.is_regular() {
             // What is not here is what both sides agreed on. It may have been sent, and then removed here with its name.
             let content = base.map_or(&object.content, |base| &base.object.content);
-            if !keeps {
-                if !self.core.may_stay(&node, content)? {
-                    self.core.replace_content(&mut node, content, self.shared)?;
-                    self.stale.push(Stale::Content(num));
-                }
+            if !keeps && !self.core.may_stay(&node, content)? {
+                self.core.replace_content(&mut node, content, self.shared)?;
+                self.stale.push(Stale::Content(num));
             }
             if base.is_some() || !keeps {
                 self.core.set_content(num, content)?;
