@@ -78,6 +78,12 @@ const TOUR: &[(usize, Work)] = &[
         write(world, 0, "file3", true)?;
         world.settle_one(0)
     }),
+    // Who collects here leaves no time to what was sent and is not committed, so nobody may have anything on its way: also
+    // not one that ended when it was to go.
+    (0, |world| world.settle_one(0)),
+    (1, |world| world.settle_one(1)),
+    (0, |world| world.settle_one(0)),
+    (1, |world| world.settle_one(1)),
     (1, |world| {
         (0..3).try_for_each(|_| {
             world.forget(0)?;
