@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Key;
@@ -97,7 +98,10 @@ impl ObjectStore for Durable {
     }
 
     fn list(&self, below: Option<&Key>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.store.list(below)
+        // What is removed between its name and its attributes is not there.
+        let is_there =
+            |found: &Result<ObjectMeta>| !matches!(found, Err(object_store::Error::NotFound { .. }));
+        self.store.list(below).filter(move |found| std::future::ready(is_there(found))).boxed()
     }
 
     async fn list_with_delimiter(&self, below: Option<&Key>) -> Result<ListResult> {
