@@ -1,9 +1,9 @@
 # Sums the results of several test binaries; "expected" is how many there should be.
 # Wants the lines of guest/suite around libtest's own, and fails when anything did.
 
-/^lab-suite: begin / { binary = $3; said = failures = 0; names = "" }
+/^lab-suite: begin / { binary = $3; said = failures = 0; lines = names = "" }
 
-/^test .* \.\.\. FAILED$/ { names = names "failed: " binary ": " $2 "\n" }
+/^test .* \.\.\. FAILED$/ { lines = lines "failed: " binary ": " $2 "\n"; names = names " " $2 }
 
 /^test result: / {
     said = 1
@@ -18,11 +18,8 @@
 # What had failed by then is run again with the rest.
 /^lab-suite: unstable / {
     status[$3] = $4
-    sub(/\n$/, "", names)
-    gsub(/failed: /, "", names)
-    gsub(/\n/, ", ", names)
-    if (names) why = why " failed before: " names ";"
-    names = ""
+    if (names) why = why " failed before:" names ";"
+    lines = names = ""
     passed -= passes
     failed -= failures
     said = passes = failures = 0
@@ -33,12 +30,14 @@
 # Without a result line the binary is a test of its own, or died.
 /^lab-suite: end / {
     ended++
-    list = list names
-    names = ""
+    list = list lines
+    lines = names = ""
     passes = 0
     if ($NF == 0 && !said) passed++
     if ($NF == 0 && $3 in status) list = list "unstable: " $3 " ended with status " status[$3] " at first" why "\n"
     if ($NF != 0 && !failures) { failed++; list = list "failed: " $3 " ended with status " $NF "\n" }
+    # The next one has its own.
+    why = ""
 }
 
 END {

@@ -73,42 +73,37 @@ impl Arrival {
     }
 
     /// Bytes of the chunk that is coming.
-    fn take(&mut self, bytes: &[u8], is_last: bool) -> Result<(), ContentError> {
+    fn take(&mut self, mut bytes: &[u8], is_last: bool) -> Result<(), ContentError> {
         let Wanted { id, place, at } = &self.run[self.next];
         let length = place.length as usize;
-        let is_damaged = || damaged(*id, place);
         let write = |from, bytes: &[u8]| (self.write)(*at, from, bytes).map_err(ContentError::Io);
+        let whole = |stored: &[u8]| {
+            let bytes = decode(&self.keys, *id, stored, length).ok_or_else(|| damaged(*id, place))?;
+            write(0, &bytes)
+        };
+        if matches!(self.state, State::Before) && !is_last {
+            self.state = match bytes {
+                [first, rest @ ..] if is_plain(&self.keys, *first) && place.stored as usize == length + 1 => {
+                    bytes = rest;
+                    State::Passing(Box::new(self.keys.hasher()), 0)
+                }
+                _ => State::Held(Vec::with_capacity(place.stored as usize)),
+            };
+        }
         match &mut self.state {
-            State::Before if is_last => {
-                write(0, &decode(&self.keys, *id, bytes, length).ok_or_else(is_damaged)?)?;
-            }
-            State::Before => match bytes {
-                [first, bytes @ ..]
-                    if is_plain(&self.keys, *first) && place.stored as usize == length + 1 =>
-                {
-                    let mut hasher = Box::new(self.keys.hasher());
-                    hasher.update(bytes);
-                    write(0, bytes)?;
-                    self.state = State::Passing(hasher, bytes.len() as u64);
-                }
-                _ => {
-                    let mut held = Vec::with_capacity(place.stored as usize);
-                    held.extend_from_slice(bytes);
-                    self.state = State::Held(held);
-                }
-            },
+            State::Before => whole(bytes)?,
             State::Passing(hasher, past) => {
                 hasher.update(bytes);
                 write(*past, bytes)?;
                 *past += bytes.len() as u64;
                 if is_last && ChunkId(*hasher.finalize().as_bytes()) != *id {
-                    return Err(is_damaged());
+                    return Err(damaged(*id, place));
                 }
             }
             State::Held(held) => {
                 held.extend_from_slice(bytes);
                 if is_last {
-                    write(0, &decode(&self.keys, *id, held, length).ok_or_else(is_damaged)?)?;
+                    whole(held)?;
                 }
             }
         }
