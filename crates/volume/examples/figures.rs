@@ -17,7 +17,7 @@ use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
 use shunt_volume::store::{Item, MetaStore, Mutation, PostgresStore, SqliteStore};
 
-#[path = "../tests/replicas/sky.rs"]
+#[path = "../tests/integration/common/sky.rs"]
 #[allow(dead_code, reason = "the network is good here")]
 mod sky;
 

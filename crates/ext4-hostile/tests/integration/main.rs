@@ -1,0 +1,5 @@
+//! Damaged images, given to the engine.
+
+mod clean;
+mod dice;
+mod hostile;

@@ -1,0 +1,122 @@
+//! Files whose content somebody else writes: what was given reads as zeros until it is entered, and nothing is lost.
+//!
+//! Needs mkfs.ext4 and e2fsck. In CI (`CI=true`) their absence is a failure.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use crate::common::Image;
+use shunt_ext4::{Error, Extent, FileDevice, Filesystem, Making, New, ROOT, Rights, Time};
+
+const BLOCK: u64 = 4096;
+
+fn image(mib: u64) -> Option<Image> {
+    match Image::make(&["-b", "4096"], mib) {
+        Ok(image) => Some(image),
+        Err(reason) => {
+            assert!(std::env::var_os("CI").is_none(), "{reason}");
+            eprintln!("skipped: {reason}");
+            None
+        }
+    }
+}
+
+fn device(image: &Image) -> File {
+    OpenOptions::new().read(true).write(true).open(image.path()).unwrap()
+}
+
+fn open(image: &Image) -> Filesystem {
+    Filesystem::open_writable(Arc::new(FileDevice::new(device(image), false).unwrap())).unwrap()
+}
+
+fn create(fs: &Filesystem, name: &[u8]) -> u32 {
+    fs.create(ROOT, name, Making::Regular, &New::default()).unwrap().number
+}
+
+fn read(fs: &Filesystem, number: u32) -> Vec<u8> {
+    let inode = fs.inode(number).unwrap();
+    let mut content = vec![1; inode.size as usize];
+    fs.read(&inode, 0, &mut content).unwrap();
+    content
+}
+
+/// Writes as the kernel would: where the extents say, behind the engine's back.
+fn write(device: &File, extents: &[Extent], byte: u8) {
+    for extent in extents {
+        device.write_all_at(&vec![byte; extent.length as usize], extent.device).unwrap();
+    }
+}
+
+#[test]
+fn what_is_given_reads_as_zeros_until_it_is_entered() {
+    let Some(image) = image(32) else { return };
+    let fs = open(&image);
+    let number = create(&fs, b"file");
+    let mut given = Vec::new();
+    fs.give(number, 0..10 * BLOCK, 0, Rights::Reserved, &mut given).unwrap();
+    assert_eq!(given.iter().map(|extent| extent.length).sum::<u64>(), 10 * BLOCK);
+    assert!(given.iter().all(|extent| !extent.written));
+    write(&device(&image), &given, 7);
+    let changed = Time { seconds: 1_700_000_000, nanoseconds: 5 };
+    // Every other block, so that none lies beside another.
+    let ranges: Vec<_> = (0..5).map(|n| 2 * n * BLOCK..(2 * n + 1) * BLOCK).collect();
+    fs.enter_written(number, &ranges, 9 * BLOCK + 100, Some(changed)).unwrap();
+    let wanted: Vec<u8> =
+        (0..9 * BLOCK + 100).map(|at| if (at / BLOCK).is_multiple_of(2) { 7 } else { 0 }).collect();
+    assert!(read(&fs, number) == wanted);
+    assert_eq!(fs.inode(number).unwrap().mtime, changed);
+    // Again, and all of it.
+    fs.enter_written(number, std::slice::from_ref(&(0..10 * BLOCK)), 0, None).unwrap();
+    assert!(read(&fs, number).iter().all(|byte| *byte == 7));
+    given.clear();
+    fs.give(number, 0..10 * BLOCK, 0, Rights::Reserved, &mut given).unwrap();
+    assert_eq!(given, [], "blocks that are there already");
+    assert!(matches!(
+        fs.enter_written(number, std::slice::from_ref(&(20 * BLOCK..21 * BLOCK)), 0, None),
+        Err(Error::Invalid)
+    ));
+    fs.finish().unwrap();
+    drop(fs);
+    image.check();
+}
+
+#[test]
+fn what_was_given_ahead_comes_back() {
+    let Some(image) = image(32) else { return };
+    let fs = open(&image);
+    let number = create(&fs, b"file");
+    fs.sync().unwrap();
+    let free = fs.usage().unwrap().free;
+    let mut given = Vec::new();
+    fs.give(number, 0..1, 256 * BLOCK, Rights::Reserved, &mut given).unwrap();
+    assert_eq!(given.iter().map(|extent| extent.length).sum::<u64>(), 257 * BLOCK);
+    fs.enter_written(number, std::slice::from_ref(&(0..BLOCK)), 1, None).unwrap();
+    fs.take_back(number, BLOCK..1 << 40, false).unwrap();
+    fs.sync().unwrap();
+    assert_eq!(fs.usage().unwrap().free, free - 1);
+    fs.truncate_mapped(number, 0).unwrap();
+    fs.sync().unwrap();
+    assert_eq!(fs.usage().unwrap().free, free);
+    fs.finish().unwrap();
+    drop(fs);
+    image.check();
+}
+
+#[test]
+fn a_full_device_gives_what_it_has() {
+    let Some(image) = image(16) else { return };
+    let fs = open(&image);
+    let number = create(&fs, b"file");
+    let mut given = Vec::new();
+    let error = fs.give(number, 0..1 << 30, 0, Rights::Reserved, &mut given).unwrap_err();
+    assert!(matches!(error, Error::NoSpace), "{error}");
+    let bytes: u64 = given.iter().map(|extent| extent.length).sum();
+    assert!(bytes > 4 << 20, "{bytes}");
+    // What is kept for the map suffices to enter every other block.
+    let ranges: Vec<_> = (0..bytes / BLOCK / 2).map(|n| 2 * n * BLOCK..(2 * n + 1) * BLOCK).collect();
+    fs.enter_written(number, &ranges, bytes, None).unwrap();
+    fs.finish().unwrap();
+    drop(fs);
+    image.check();
+}

@@ -1,0 +1,97 @@
+//! What the kernel wrote, the engine reads: byte for byte and attribute for attribute, on images of many kinds.
+//!
+//! Needs root, loop devices and mkfs.ext4; in CI (`CI=true`) their absence is a failure.
+
+use std::fs;
+
+use crate::common::{Image, populate, run, seen_by_engine, seen_by_kernel};
+use shunt_ext4::{Place, ROOT};
+
+fn agrees(mkfs: &[&str], optional: bool) {
+    let Some(mut image) = Image::new(mkfs, 96, optional) else { return };
+    populate(&image.mnt(), 3000);
+    run("sync", &["-f", image.mnt().to_str().unwrap()]).unwrap();
+    let expected = seen_by_kernel(&image.mnt());
+    image.unmount();
+    let fs = image.open();
+    let seen = seen_by_engine(&fs);
+    for (path, expected) in &expected {
+        assert_eq!(seen.get(path), Some(expected), "{mkfs:?}: {path:?}");
+    }
+    assert_eq!(seen.len(), expected.len(), "{mkfs:?}");
+    // Names that are not there.
+    let many = fs.walk(b"many").unwrap();
+    for n in (0..3000).step_by(7) {
+        let name = format!("a name that is not too short {n}");
+        assert!(matches!(fs.find(&many, name.as_bytes()), Err(shunt_ext4::Error::NotFound)), "{name}");
+    }
+}
+
+macro_rules! images {
+    ($($name:ident: $mkfs:expr, $optional:expr;)*) => {
+        $(#[test] fn $name() { agrees(&$mkfs, $optional); })*
+    };
+}
+
+images! {
+    defaults: ["-b", "4096"], false;
+    blocks_of_1k: ["-b", "1024"], false;
+    blocks_of_2k: ["-b", "2048"], false;
+    ext2: ["-t", "ext2", "-b", "1024"], false;
+    ext3: ["-t", "ext3", "-b", "1024", "-I", "128"], false;
+    orphan_file_and_seed: ["-O", "orphan_file,metadata_csum_seed"], true;
+    without_sums: ["-O", "^metadata_csum,uninit_bg"], false;
+    without_64bit: ["-O", "^64bit", "-b", "1024"], false;
+    inline_data: ["-O", "inline_data", "-I", "512"], false;
+    ea_inode: ["-O", "ea_inode"], false;
+    bigalloc: ["-O", "bigalloc", "-C", "16384"], false;
+    meta_bg: ["-O", "meta_bg,^resize_inode", "-b", "1024"], false;
+    without_types: ["-O", "^filetype", "-b", "1024"], false;
+    without_index: ["-O", "^dir_index"], false;
+    large_dir: ["-O", "large_dir", "-b", "1024"], false;
+}
+
+#[test]
+fn each_hash_of_names_finds() {
+    for hash in ["legacy", "half_md4", "tea"] {
+        let Some(mut image) = Image::new(&["-b", "1024"], 32, false) else { return };
+        image.unmount();
+        run("tune2fs", &["-E", &format!("hash_alg={hash}"), image.path().to_str().unwrap()]).unwrap();
+        let mut image = image.mount().unwrap();
+        // Names beyond ASCII, whose bytes have a sign.
+        let name = |n: usize| format!("ü{n}ß{}", "é".repeat(n % 60));
+        (0..2000).for_each(|n| fs::write(image.mnt().join(name(n)), b"").unwrap());
+        image.unmount();
+        let fs = image.open();
+        let root = fs.inode(ROOT).unwrap();
+        assert!(root.flags.contains(shunt_ext4::layout::InodeFlags::INDEX));
+        (0..2000).for_each(|n| drop(fs.find(&root, name(n).as_bytes()).unwrap()));
+        assert!(fs.find(&root, b"none").is_err());
+    }
+}
+
+#[test]
+fn runs_are_those_of_the_kernel() {
+    let Some(mut image) = Image::new(&[], 96, false) else { return };
+    populate(&image.mnt(), 10);
+    image.unmount();
+    let fs = image.open();
+    for name in ["large", "sparse", "room"] {
+        let inode = fs.walk(name.as_bytes()).unwrap();
+        let (mut logical, mut blocks) = (0_u32, 0_u64);
+        let size = u64::from(fs.geometry().block_size);
+        let end = inode.size.div_ceil(size) as u32;
+        while logical < end {
+            let run = fs.map(&inode, logical, end - logical).unwrap();
+            assert_eq!((run.logical, run.length > 0), (logical, true));
+            if !matches!(run.place, Place::Hole) {
+                blocks += u64::from(run.length);
+            }
+            logical += run.length;
+        }
+        assert_eq!(logical, end);
+        // What is mapped is what it occupies, less the nodes of its own tree.
+        let occupied = inode.blocks * 512 / size;
+        assert!((blocks..=blocks + 10).contains(&occupied), "{name}: {blocks} of {occupied}");
+    }
+}

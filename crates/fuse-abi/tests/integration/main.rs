@@ -1,0 +1,8 @@
+//! The wire types, through their public interface.
+
+mod build;
+mod common;
+mod corpus;
+mod errors;
+mod literal;
+mod roundtrip;

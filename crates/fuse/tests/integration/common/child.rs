@@ -1,0 +1,78 @@
+//! Processes of their own for tests: to be killed, to be another program than the server.
+//!
+//! The test binary starts itself with the name of a role; [`perform`] is called by the one test that every such binary
+//! has for this.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+const ROLE: &str = "SHUNT_TEST_ROLE";
+const ARGUMENT: &str = "SHUNT_TEST_ARGUMENT";
+
+/// A running child, killed at the end of the test.
+pub struct Actor {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+/// Starts this program in a role.
+pub fn start(role: &str, argument: &Path) -> Actor {
+    let mut child = Command::new("/proc/self/exe")
+        .args(["--exact", "interrupt::children_of_other_tests", "--nocapture", "--test-threads=1", "-q"])
+        .env(ROLE, role)
+        .env(ARGUMENT, argument)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    Actor { child, output }
+}
+
+/// In a child: what to do. `None` in the test run itself.
+pub fn role() -> Option<(String, std::path::PathBuf)> {
+    Some((std::env::var(ROLE).ok()?, std::env::var_os(ARGUMENT)?.into()))
+}
+
+/// In a child: tells the test something.
+pub fn tell(text: &str) {
+    let mut out = std::io::stdout();
+    writeln!(out, "={text}").unwrap();
+    out.flush().unwrap();
+}
+
+impl Actor {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.pid() as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// The next thing that the child tells.
+    pub fn hear(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "the child ended without a word");
+            if let Some((_, text)) = line.split_once('=') {
+                return text.trim_end().to_owned();
+            }
+        }
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> std::process::ExitStatus {
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}

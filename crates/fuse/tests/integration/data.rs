@@ -1,0 +1,239 @@
+//! Bytes arrive as they were sent: copied or spliced, of every size, from memory and from files.
+
+use crate::common;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use crate::common::sys::memfd;
+use crate::common::{Content, OpenAs, Plan, Rng, Stage, TestFs, assert_same, pattern, run_with, slowness};
+use shunt_fuse::{NodeId, Opcode};
+
+const SIZE: usize = 3 << 20;
+
+/// With splice and without.
+fn both(body: impl Fn(&Stage, NodeId), fs: impl Fn() -> (TestFs, NodeId)) {
+    for splice in [true, false] {
+        let (fs, node) = fs();
+        run_with(Plan::passthrough().config(|config| config.splice(splice)), fs, |stage| body(stage, node));
+    }
+}
+
+/// A file system with one file "x" with this content.
+fn one(content: impl Into<Content>, open: OpenAs) -> (TestFs, NodeId) {
+    let fs = TestFs::new();
+    let node = fs.add_file("x", content);
+    fs.set_open(node, open);
+    (fs, node)
+}
+
+fn leaked(bytes: Vec<u8>) -> Content {
+    Content::Static(Vec::leak(bytes))
+}
+
+fn open(stage: &Stage) -> File {
+    File::options().read(true).write(true).open(stage.path("x")).unwrap()
+}
+
+/// Reads stretches of every kind: tiny, around the limit of splicing, around a message, beyond the end.
+fn read_all_over(stage: &Stage, whole: &[u8]) {
+    let file = File::open(stage.path("x")).unwrap();
+    let mut rng = Rng(11);
+    let limits = [1, 4096, 64 << 10, 128 << 10, 1 << 20, whole.len() as u64 + 5000];
+    for n in 0..120 / slowness() as usize {
+        let limit = limits[n % limits.len()];
+        let length = (limit - 1 + rng.below(3)) as usize;
+        let offset = rng.below(whole.len() as u64 + 9000);
+        let mut bytes = vec![0; length];
+        let mut done = 0;
+        while done < length {
+            match file.read_at(&mut bytes[done..], offset + done as u64).unwrap() {
+                0 => break,
+                n => done += n,
+            }
+        }
+        let start = whole.len().min(offset as usize);
+        let end = whole.len().min(start + length);
+        assert_same(&bytes[..done], &whole[start..end], &format!("{length} bytes at {offset}"));
+    }
+}
+
+#[test]
+fn slices_are_read() {
+    for open in [OpenAs::Direct, OpenAs::Cached] {
+        both(|stage, _| read_all_over(stage, &pattern(SIZE, 1)), || one(leaked(pattern(SIZE, 1)), open));
+    }
+}
+
+#[test]
+fn owned_bytes_are_read() {
+    for open in [OpenAs::Direct, OpenAs::Cached] {
+        both(|stage, _| read_all_over(stage, &pattern(SIZE, 2)), || one(pattern(SIZE, 2), open));
+    }
+}
+
+#[test]
+fn stretches_of_files_are_read() {
+    for open in [OpenAs::Direct, OpenAs::Cached] {
+        both(
+            |stage, _| read_all_over(stage, &pattern(SIZE + 777, 3)),
+            || one(Content::File(memfd(&pattern(SIZE + 777, 3))), open),
+        );
+    }
+}
+
+#[test]
+fn a_file_that_ends_early_gives_a_short_answer() {
+    both(
+        |stage, node| {
+            let file = File::open(stage.path("x")).unwrap();
+            let mut bytes = vec![0; 1 << 20];
+            assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 200_000);
+            assert_same(&bytes[..200_000], &pattern(200_000, 4), "all there is");
+            assert_eq!(file.read_at(&mut bytes, 150_000).unwrap(), 50_000);
+            assert_eq!(file.read_at(&mut bytes, 200_000).unwrap(), 0);
+            assert_eq!(file.read_at(&mut bytes, 1 << 40).unwrap(), 0);
+            stage.fs.set_content(node, Content::File(memfd(b"")));
+            assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 0);
+        },
+        || one(Content::File(memfd(&pattern(200_000, 4))), OpenAs::Direct),
+    );
+}
+
+#[test]
+fn an_error_of_the_file_is_the_error_of_the_read() {
+    // Nothing is mapped at address 0, and that is an EIO.
+    let broken = || Content::File(Arc::new(File::open("/proc/self/mem").unwrap().into()));
+    both(
+        |stage, _| {
+            let file = File::open(stage.path("x")).unwrap();
+            for length in [100, 100_000, 1 << 20] {
+                let error = file.read_at(&mut vec![0; length], 0).unwrap_err();
+                assert_eq!(error.raw_os_error(), Some(libc::EIO), "{length} bytes");
+            }
+        },
+        || one(broken(), OpenAs::Direct),
+    );
+}
+
+/// Writes at random, compares with a model.
+fn write_all_over(stage: &Stage, node: NodeId) {
+    let file = open(stage);
+    let mut model = vec![0; SIZE];
+    let mut rng = Rng(5);
+    for n in 0..150 / slowness() as usize {
+        // Runs of large ones, which are received by splice, with small ones in between.
+        let largest = [1 << 20, 1 << 20, 1 << 20, 200 << 10, 130 << 10, 4096][n % 6];
+        let length = 1 + rng.below(largest) as usize;
+        let offset = rng.below((SIZE - length) as u64) as usize;
+        let bytes = pattern(length, n as u64 + 100);
+        file.write_all_at(&bytes, offset as u64).unwrap();
+        model[offset..offset + length].copy_from_slice(&bytes);
+        if n % 10 == 0 {
+            // Other requests come by the way that was made ready for a large write.
+            stage.fs.log.clear();
+            file.metadata().unwrap();
+            let mut back = vec![0; length];
+            file.read_exact_at(&mut back, offset as u64).unwrap();
+            assert_same(&back, &bytes, "read back");
+        }
+    }
+    file.sync_all().unwrap();
+    assert_same(&stage.fs.content(node), &model, "the model");
+}
+
+#[test]
+fn large_writes_arrive_in_memory() {
+    for open in [OpenAs::Direct, OpenAs::KeepCache] {
+        both(write_all_over, || one(vec![0; SIZE], open));
+    }
+}
+
+#[test]
+fn large_writes_arrive_in_a_file() {
+    for open in [OpenAs::Direct, OpenAs::KeepCache] {
+        both(write_all_over, || one(Content::File(memfd(&vec![0; SIZE])), open));
+    }
+}
+
+#[test]
+fn large_writes_arrive_out_of_the_write_back_cache() {
+    for splice in [true, false] {
+        let (fs, node) = one(vec![0; SIZE], OpenAs::KeepCache);
+        let plan = Plan::writeback().config(|config| config.splice(splice));
+        run_with(plan, fs, |stage| write_all_over(stage, node));
+    }
+}
+
+#[test]
+fn large_writes_from_several_threads_arrive() {
+    const EACH: usize = 4 << 20;
+    both(
+        |stage, node| {
+            std::thread::scope(|scope| {
+                for id in 0..4 {
+                    scope.spawn(move || {
+                        let file = open(stage);
+                        let bytes = pattern(EACH, id as u64 + 1);
+                        for chunk in 0..EACH / 262_144 {
+                            let at = chunk * 262_144;
+                            file.write_all_at(&bytes[at..at + 262_144], (id * EACH + at) as u64).unwrap();
+                        }
+                    });
+                }
+            });
+            let content = stage.fs.content(node);
+            for id in 0..4 {
+                assert_same(&content[id * EACH..][..EACH], &pattern(EACH, id as u64 + 1), "a thread's part");
+            }
+        },
+        || one(Content::File(memfd(&vec![0; 4 * EACH])), OpenAs::Direct),
+    );
+}
+
+#[test]
+fn a_write_to_a_file_opened_to_append_is_not_spliced_and_arrives() {
+    let both_flags = || {
+        let file = memfd(b"");
+        rustix::fs::fcntl_setfl(&*file, rustix::fs::OFlags::APPEND).unwrap();
+        one(Content::File(file), OpenAs::Direct)
+    };
+    both(
+        |stage, node| {
+            let file = open(stage);
+            for n in 0..4_u64 {
+                file.write_all_at(&pattern(300_000, n), n * 300_000).unwrap();
+            }
+            let content = stage.fs.content(node);
+            for n in 0..4_usize {
+                assert_same(&content[n * 300_000..][..300_000], &pattern(300_000, n as u64), "a part");
+            }
+        },
+        both_flags,
+    );
+}
+
+#[test]
+fn a_mebibyte_is_one_write() {
+    let (fs, _) = one(Vec::new(), OpenAs::Direct);
+    run_with(Plan::passthrough(), fs, |stage| {
+        assert_eq!(stage.handle.negotiated().max_write, 1 << 20);
+        let file = open(stage);
+        let page = common::sys::Mapping::anonymous(1 << 20);
+        let (writes, result) = stage.during(Opcode::Write, || file.write_all_at(page.bytes(), 0));
+        result.unwrap();
+        assert_eq!(writes, 1);
+        assert!(stage.fs.log.last(Opcode::Write).has("length: 1048576"));
+    });
+}
+
+#[test]
+fn a_small_max_write_is_kept() {
+    let (fs, node) = one(Vec::new(), OpenAs::Direct);
+    run_with(Plan::passthrough().config(|config| config.max_write(8192)), fs, |stage| {
+        let file = open(stage);
+        file.write_all_at(&pattern(100_000, 8), 0).unwrap();
+        assert!(stage.count(Opcode::Write) >= 13);
+        assert_same(&stage.fs.content(node), &pattern(100_000, 8), "written");
+    });
+}

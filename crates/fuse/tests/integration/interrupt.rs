@@ -1,0 +1,216 @@
+//! Callers that give up.
+
+use crate::common;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::common::{Behaviour, Plan, Stage, child, eventually, run, sys, timed};
+use rustix::io::Errno;
+use rustix::process::Signal;
+use shunt_fuse::{Capabilities, Opcode};
+use shunt_tests::pace;
+
+/// A killed caller is gone within this time, though its request is never answered.
+const AT_ONCE: Duration = Duration::from_millis(200);
+
+#[test]
+fn children_of_other_tests() {
+    let Some((role, path)) = child::role() else { return };
+    match role.as_str() {
+        "read" => {
+            let file = File::open(path).unwrap();
+            child::tell("open");
+            drop(file.read_at(&mut [0; 10], 0));
+        }
+        "lock" => {
+            let file = File::options().read(true).write(true).open(path).unwrap();
+            child::tell("open");
+            let _ = sys::posix_lock(&file, libc::F_SETLKW, libc::F_WRLCK);
+        }
+        "mkdir" => {
+            child::tell("ready");
+            drop(std::fs::create_dir(path));
+        }
+        "signalled" => signalled(&path),
+        other => panic!("{other}"),
+    }
+}
+
+/// Reads with a handler for SIGINT installed, without SA_RESTART, and tells what came back.
+fn signalled(path: &Path) {
+    extern "C" fn ignore(_: libc::c_int) {}
+    // SAFETY: the handler does nothing; the zeroed structure has no flags and an empty mask.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = ignore as *const () as usize;
+        assert_eq!(libc::sigaction(libc::SIGINT, &raw const action, std::ptr::null_mut()), 0);
+    }
+    let file = File::open(path).unwrap();
+    child::tell(&rustix::thread::gettid().as_raw_nonzero().to_string());
+    // `read_at` gives EINTR to its caller; nothing is tried again.
+    let result = file.read_at(&mut [0; 10], 0);
+    child::tell(&format!("{:?}", result.map_err(|error| error.raw_os_error().unwrap())));
+}
+
+fn wait_for_handler(stage: &Stage, op: Opcode) {
+    eventually("the request waits", || stage.fs.log.count(op) > 0 && stage.handle.waiting_requests() > 0);
+}
+
+#[test]
+fn a_killed_reader_returns_at_once_and_its_handler_is_dropped() {
+    run(Plan::passthrough(), |stage| {
+        let node = stage.fs.add_file("x", b"bytes");
+        stage.fs.set_open(node, common::OpenAs::Direct);
+        let gate = common::Gate::before(&stage.fs, Opcode::Read);
+        let mut reader = child::start("read", &stage.path("x"));
+        assert_eq!(reader.hear(), "open");
+        wait_for_handler(stage, Opcode::Read);
+        let (time, _) = timed(|| {
+            reader.signal(Signal::KILL);
+            reader.wait()
+        });
+        assert!(time < pace::limit(AT_ONCE), "{time:?}");
+        eventually("the handler is dropped", || stage.handle.waiting_requests() == 0);
+        assert_eq!(stage.handle.statistics().cancelled, 1);
+        drop(gate);
+        let mut bytes = [0; 5];
+        File::open(stage.path("x")).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"bytes", "others are served as before");
+    });
+}
+
+#[test]
+fn a_killed_reader_of_the_page_cache_returns_at_once() {
+    // Read-ahead belongs to nobody: the kernel sends no INTERRUPT, and the pages are filled all the same.
+    run(Plan::passthrough(), |stage| {
+        stage.fs.add_file("x", b"bytes");
+        let gate = common::Gate::before(&stage.fs, Opcode::Read);
+        let mut reader = child::start("read", &stage.path("x"));
+        assert_eq!(reader.hear(), "open");
+        wait_for_handler(stage, Opcode::Read);
+        let (time, _) = timed(|| {
+            reader.signal(Signal::KILL);
+            reader.wait()
+        });
+        assert!(time < pace::limit(AT_ONCE), "{time:?}");
+        gate.open();
+        assert_eq!(std::fs::read(stage.path("x")).unwrap(), b"bytes");
+    });
+}
+
+#[test]
+fn a_killed_waiter_for_a_lock_returns_at_once_and_leaves_no_lock() {
+    run(Plan::passthrough().config(|config| config.require(Capabilities::POSIX_LOCKS)), |stage| {
+        stage.fs.add_file("x", b"");
+        let mine = File::options().read(true).write(true).open(stage.path("x")).unwrap();
+        sys::posix_lock(&mine, libc::F_SETLK, libc::F_WRLCK).unwrap();
+        let mut waiter = child::start("lock", &stage.path("x"));
+        assert_eq!(waiter.hear(), "open");
+        wait_for_handler(stage, Opcode::Setlkw);
+        let (time, _) = timed(|| {
+            waiter.signal(Signal::KILL);
+            waiter.wait()
+        });
+        assert!(time < pace::limit(AT_ONCE), "{time:?}");
+        sys::posix_lock(&mine, libc::F_SETLK, libc::F_UNLCK).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(stage.fs.locks.held(), 0, "the dead take no locks");
+    });
+}
+
+#[test]
+fn a_waiting_lock_is_given_when_it_is_free() {
+    run(Plan::passthrough().config(|config| config.require(Capabilities::POSIX_LOCKS)), |stage| {
+        stage.fs.add_file("x", b"");
+        let mine = File::options().read(true).write(true).open(stage.path("x")).unwrap();
+        sys::posix_lock(&mine, libc::F_SETLK, libc::F_WRLCK).unwrap();
+        let mut waiter = child::start("lock", &stage.path("x"));
+        assert_eq!(waiter.hear(), "open");
+        wait_for_handler(stage, Opcode::Setlkw);
+        sys::posix_lock(&mine, libc::F_SETLK, libc::F_UNLCK).unwrap();
+        assert!(waiter.wait().success());
+        eventually("FLUSH ended the lock", || stage.fs.locks.held() == 0);
+    });
+}
+
+#[test]
+fn an_operation_that_changes_something_is_told_and_decides_by_itself() {
+    run(Plan::passthrough(), |stage| {
+        stage.fs.script(|call| match call.op {
+            Opcode::Mkdir => Behaviour::UntilInterrupted,
+            _ => Behaviour::Go,
+        });
+        let mut maker = child::start("mkdir", &stage.path("d"));
+        assert_eq!(maker.hear(), "ready");
+        wait_for_handler(stage, Opcode::Mkdir);
+        let (time, _) = timed(|| {
+            maker.signal(Signal::KILL);
+            maker.wait()
+        });
+        assert!(time < pace::limit(AT_ONCE), "{time:?}");
+        eventually("nobody waits any more", || stage.handle.waiting_requests() == 0);
+        assert_eq!(stage.handle.statistics().cancelled, 0, "it answered by itself");
+        stage.fs.no_script();
+        assert!(!stage.path("d").exists());
+    });
+}
+
+#[test]
+fn an_operation_that_changes_something_is_never_cancelled_behind_its_back() {
+    run(Plan::passthrough(), |stage| {
+        let gate = common::Gate::before(&stage.fs, Opcode::Mkdir);
+        let mut maker = child::start("mkdir", &stage.path("d"));
+        assert_eq!(maker.hear(), "ready");
+        wait_for_handler(stage, Opcode::Mkdir);
+        maker.signal(Signal::KILL);
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(stage.handle.waiting_requests(), 1, "the handler goes on");
+        gate.open();
+        maker.wait();
+        eventually("the directory is made", || stage.path("d").exists());
+    });
+}
+
+#[test]
+fn a_signal_with_a_handler_ends_a_read_with_eintr() {
+    run(Plan::passthrough(), |stage| {
+        let node = stage.fs.add_file("x", b"bytes");
+        // Direct, because the page cache waits for its pages without hearing signals that do not kill.
+        stage.fs.set_open(node, common::OpenAs::Direct);
+        let _gate = common::Gate::before(&stage.fs, Opcode::Read);
+        let mut reader = child::start("signalled", &stage.path("x"));
+        let thread: i32 = reader.hear().parse().unwrap();
+        wait_for_handler(stage, Opcode::Read);
+        // SAFETY: no pointers are passed.
+        let sent =
+            unsafe { libc::syscall(libc::SYS_tgkill, reader.pid() as libc::c_long, thread, libc::SIGINT) };
+        assert_eq!(sent, 0);
+        let (time, told) = timed(|| reader.hear());
+        assert_eq!(told, format!("Err({})", Errno::INTR.raw_os_error()));
+        assert!(time < pace::limit(AT_ONCE), "{time:?}");
+    });
+}
+
+#[test]
+fn readers_killed_at_every_moment_leave_nothing_behind() {
+    run(Plan::passthrough().timeout(120), |stage| {
+        stage.fs.add_file("x", b"bytes");
+        stage.fs.script(|call| match call.op {
+            Opcode::Read => Behaviour::Block(Duration::from_millis(3)),
+            _ => Behaviour::Go,
+        });
+        for n in 0..20 {
+            let mut reader = child::start("read", &stage.path("x"));
+            assert_eq!(reader.hear(), "open");
+            std::thread::sleep(Duration::from_micros(n * 300));
+            reader.signal(Signal::KILL);
+            reader.wait();
+        }
+        eventually("nothing waits", || stage.handle.waiting_requests() == 0);
+        stage.all_released();
+        stage.fs.no_script();
+        assert_eq!(std::fs::read(stage.path("x")).unwrap(), b"bytes");
+    });
+}

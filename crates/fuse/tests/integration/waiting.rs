@@ -1,0 +1,136 @@
+//! Handlers that wait, and handlers that block, hold up nobody else.
+
+use crate::common;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use crate::common::{Behaviour, Gate, OpenAs, Plan, TestFs, eventually, run_with, timed};
+use shunt_fuse::{Expiry, Opcode};
+use shunt_tests::pace;
+
+const REQUESTS: usize = 20;
+
+/// Files that are served directly, and attributes that nobody may cache.
+fn files() -> TestFs {
+    let fs = TestFs::new();
+    *fs.expiry.lock() = Expiry::NEVER_CACHED;
+    for n in 0..REQUESTS {
+        let node = fs.add_file(&format!("f{n}"), b"bytes");
+        fs.set_open(node, OpenAs::Direct);
+    }
+    fs.add_file("quick", b"");
+    fs
+}
+
+fn read(file: &File) -> [u8; 5] {
+    let mut bytes = [0; 5];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// The best of a few: the machine may be busy with others.
+fn fastest_stat(stage: &common::Stage) -> Duration {
+    (0..5).map(|_| timed(|| fs::metadata(stage.path("quick")).unwrap()).0).min().unwrap()
+}
+
+#[test]
+fn handlers_that_wait_take_no_thread() {
+    run_with(Plan::passthrough().config(|config| config.threads(2, 2)), files(), |stage| {
+        let gate = Gate::before(&stage.fs, Opcode::Read);
+        let files: Vec<File> =
+            (0..REQUESTS).map(|n| File::open(stage.path(&format!("f{n}"))).unwrap()).collect();
+        std::thread::scope(|scope| {
+            let readers: Vec<_> = files.iter().map(|file| scope.spawn(|| read(file))).collect();
+            eventually("all wait", || gate.arrived() == REQUESTS);
+            assert_eq!(stage.handle.waiting_requests(), REQUESTS);
+            let time = fastest_stat(stage);
+            assert!(time < pace::limit(Duration::from_millis(50)), "{time:?}");
+            // Over rings each queue has a thread, and one more while an entry changes hands.
+            let most = if common::over_rings() { 1 + 2 * common::processors() } else { 2 };
+            assert!(stage.handle.threads() <= most, "{}", stage.handle.threads());
+            gate.open();
+            for reader in readers {
+                assert_eq!(&reader.join().unwrap(), b"bytes");
+            }
+        });
+        eventually("nobody waits any more", || stage.handle.waiting_requests() == 0);
+    });
+}
+
+#[test]
+fn handlers_that_block_get_more_threads_which_leave_again() {
+    run_with(Plan::passthrough().config(|config| config.threads(2, 64)), files(), |stage| {
+        let files: Vec<File> =
+            (0..REQUESTS).map(|n| File::open(stage.path(&format!("f{n}"))).unwrap()).collect();
+        std::thread::scope(|scope| {
+            let gate = Gate::new();
+            let door = gate.door();
+            stage.fs.script(move |call| match call.op {
+                Opcode::Read => Behaviour::BlockUntil(door.clone()),
+                _ => Behaviour::Go,
+            });
+            for file in &files {
+                scope.spawn(|| assert_eq!(&read(file), b"bytes"));
+            }
+            eventually("all block", || gate.arrived() == REQUESTS);
+            eventually("one more thread for others", || stage.handle.threads() > REQUESTS);
+            let time = fastest_stat(stage);
+            assert!(time < pace::limit(Duration::from_millis(50)), "{time:?}");
+        });
+        if common::over_rings() {
+            // An entry that the kernel has cannot be taken back, and keeps its thread.
+            return;
+        }
+        // They leave one by one, about two a second, while requests flow.
+        let most = stage.handle.threads();
+        eventually("threads leave", || {
+            (0..20).for_each(|_| drop(fs::metadata(stage.path("quick"))));
+            stage.handle.threads() + 3 <= most
+        });
+    });
+}
+
+#[test]
+fn a_session_with_all_its_threads_blocked_goes_on_when_they_are_free() {
+    run_with(Plan::passthrough().config(|config| config.threads(1, 4)), files(), |stage| {
+        stage.fs.script(|call| match call.op {
+            Opcode::Read => Behaviour::Block(Duration::from_millis(20)),
+            _ => Behaviour::Go,
+        });
+        let files: Vec<File> =
+            (0..REQUESTS).map(|n| File::open(stage.path(&format!("f{n}"))).unwrap()).collect();
+        std::thread::scope(|scope| {
+            for file in &files {
+                scope.spawn(|| (0..5).for_each(|_| assert_eq!(&read(file), b"bytes")));
+            }
+        });
+        // The bound is that of readers of /dev/fuse; entries of rings have threads of their own, and their own bound.
+        assert!(common::over_rings() || stage.handle.threads() <= 4);
+    });
+}
+
+#[test]
+fn handlers_that_block_after_they_waited_hold_up_nobody() {
+    run_with(Plan::passthrough(), files(), |stage| {
+        let gate = Gate::new();
+        let door = gate.door();
+        stage.fs.script(move |call| match call.op {
+            Opcode::Open => Behaviour::Wait(door.clone()),
+            Opcode::Read => Behaviour::Block(Duration::from_millis(200)),
+            _ => Behaviour::Go,
+        });
+        std::thread::scope(|scope| {
+            for n in 0..REQUESTS {
+                scope.spawn(move || {
+                    let file = File::open(stage.path(&format!("f{n}"))).unwrap();
+                    assert_eq!(&read(&file), b"bytes");
+                });
+            }
+            eventually("all wait", || gate.arrived() == REQUESTS);
+            gate.open();
+            let time = fastest_stat(stage);
+            assert!(time < pace::limit(Duration::from_millis(50)), "{time:?}");
+        });
+    });
+}

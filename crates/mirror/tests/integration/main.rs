@@ -1,0 +1,3 @@
+//! The mirror as a library, on real mounts.
+
+mod mount;

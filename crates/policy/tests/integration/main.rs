@@ -1,0 +1,5 @@
+//! Policies and the redaction of pictures, through the public interface.
+
+mod hostile;
+mod pictures;
+mod policies;

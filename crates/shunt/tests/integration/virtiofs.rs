@@ -1,0 +1,152 @@
+//! `mirror --virtiofs` as seen from this side: the socket, the lock, and who comes and goes. Guests are in `lab/virtiofs`.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Stdio};
+
+use crate::common::*;
+
+/// A daemon that waits for guests; ends with this.
+struct Daemon {
+    process: Child,
+    /// What it says, line by line.
+    lines: Vec<String>,
+}
+
+impl Daemon {
+    fn start(scene: &Scene, options: &[&str], last: &str) -> Self {
+        let mut command = command("shunt");
+        command.args(["mirror", "--virtiofs"]).arg(scene.path("socket")).arg(scene.source()).args(options);
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = Vec::new();
+        for line in BufReader::new(process.stdout.take().unwrap()).lines() {
+            lines.push(line.unwrap());
+            if lines[lines.len() - 1].contains(last) {
+                break;
+            }
+        }
+        assert!(lines.last().is_some_and(|line| line.contains(last)), "{lines:?}");
+        Self { process, lines }
+    }
+
+    fn signal(&self) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+#[test]
+fn it_is_locked_in_before_anybody_comes() {
+    let Some(scene) = Scene::new() else { return };
+    let daemon = Daemon::start(&scene, &["--sandbox-probe"], "to a guest");
+    let probes: Vec<_> = daemon.lines.iter().filter(|line| line.starts_with("probe: open")).collect();
+    assert_eq!(probes.len(), 2, "two threads tried: {:?}", daemon.lines);
+    for line in probes {
+        assert_eq!(line, "probe: open 2 write 2 list 2 execve 1 connect 1 umount 1 ring 1 self 0");
+    }
+    let pid = daemon.process.id();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    for line in ["NoNewPrivs:\t1", "Seccomp:\t2"] {
+        assert!(status.contains(line), "{line} is not in {status}");
+    }
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:\t")).unwrap();
+    // Of SYS_ADMIN, SYS_CHROOT, SYS_PTRACE, NET_ADMIN, SYS_MODULE nothing is left.
+    let gone = 1 << 21 | 1 << 18 | 1 << 19 | 1 << 12 | 1 << 16;
+    assert_eq!(u64::from_str_radix(effective, 16).unwrap() & gone, 0, "{effective}");
+    let mut seen: Vec<_> = std::fs::read_dir(format!("/proc/{pid}/root/"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    seen.sort();
+    assert_eq!(seen, ["dev", "proc"]);
+}
+
+#[test]
+fn whoever_hangs_up_or_talks_nonsense_is_sent_away_and_the_next_one_served() {
+    let Some(scene) = Scene::new() else { return };
+    let mut daemon = Daemon::start(&scene, &[], "to a guest");
+    let socket = scene.path("socket");
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    for round in 0..20_u8 {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        match round % 4 {
+            0 => {}
+            1 => stream.write_all(&[round; 5]).unwrap(),
+            2 => stream.write_all(&[0xff; 4096]).unwrap_or_default(),
+            // A message that announces more than there is.
+            _ => stream.write_all(&[1, 0, 0, 0, 1, 0, 0, 0, 0xff, 0xff, 0, 0, 7]).unwrap(),
+        }
+    }
+    assert!(daemon.process.try_wait().unwrap().is_none(), "it goes on");
+    // A question that it can answer: which features there are.
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+    stream.write_all(&[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    let mut answer = [0; 20];
+    std::io::Read::read_exact(&mut stream, &mut answer).unwrap();
+    let features = u64::from_le_bytes(answer[12..].try_into().unwrap());
+    assert_ne!(features & 1 << 32, 0, "version 1 of virtio");
+    daemon.signal();
+    assert!(daemon.process.wait().unwrap().success());
+}
+
+#[test]
+fn one_socket_one_daemon() {
+    let Some(scene) = Scene::new() else { return };
+    let (socket, source) = (scene.path("socket"), scene.source());
+    let again = || command("shunt").args(["mirror", "--virtiofs"]).args([&socket, &source]).output().unwrap();
+    let mut daemon = Daemon::start(&scene, &[], "to a guest");
+    assert!(fails(again(), 4).contains("somebody listens"));
+    daemon.process.kill().unwrap();
+    daemon.process.wait().unwrap();
+    assert!(socket.exists());
+    drop(Daemon::start(&scene, &["--daemon"], "to a guest"));
+    // The one in the background has taken the place of the dead one's socket.
+    assert!(fails(again(), 4).contains("somebody listens"));
+    let found = std::fs::read_dir("/proc").unwrap().flatten().find(|process| {
+        std::fs::read(process.path().join("cmdline"))
+            .is_ok_and(|line| String::from_utf8_lossy(&line).contains(socket.to_str().unwrap()))
+    });
+    let pid: i32 = found.expect("it runs").file_name().to_str().unwrap().parse().unwrap();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(pid).unwrap(),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
+    wait_until("it ended", || has_ended(pid as u64));
+    std::fs::write(scene.path("file"), "").unwrap();
+    let onto_file =
+        command("shunt").args(["mirror", "--virtiofs"]).args([scene.path("file"), source]).output().unwrap();
+    assert!(fails(onto_file, 1).contains("cannot make the socket"));
+    assert!(scene.path("file").exists());
+}
+
+#[test]
+fn what_cannot_be_had_with_a_guest_is_refused_in_a_line() {
+    let Some(scene) = Scene::new() else { return };
+    for options in [
+        &["--cache", "coherent"][..],
+        &["--max-inodes", "5000"],
+        &["--policy", "/none"],
+        &["--extension", "builtin", "--cache", "exclusive"],
+    ] {
+        let mut command = command("shunt");
+        command.args(["mirror", "--virtiofs"]).args([scene.path("socket"), scene.source()]).args(options);
+        let line = fails(command.output().unwrap(), 2);
+        assert!(line.contains(options[0]) && line.contains("--virtiofs"), "{line}");
+    }
+    let mut command = command("shunt");
+    command
+        .args(["mirror", "--tag", &"x".repeat(37), "--virtiofs"])
+        .args([scene.path("socket"), scene.source()]);
+    assert!(fails(command.output().unwrap(), 2).contains("36 bytes"));
+    assert!(fails(shunt(["mirror", "/", "/mnt", "--tag", "x"]), 2).contains("--virtiofs"));
+}

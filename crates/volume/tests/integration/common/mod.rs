@@ -1,0 +1,5 @@
+//! What several tests share.
+
+pub mod net;
+pub mod seeds;
+pub mod sky;

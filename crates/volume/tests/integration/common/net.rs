@@ -1,0 +1,114 @@
+//! A store that is reached over a bad network.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+use shunt_volume::id::{NodeName, ObjectId, Seq};
+use shunt_volume::object::{ChunkId, Stored};
+use shunt_volume::store::{Entry, Item, MetaStore, Page, Place, Refused, StoreError};
+
+pub struct Net {
+    pub store: Arc<dyn MetaStore>,
+    pub state: Mutex<Weather>,
+}
+
+pub struct Weather {
+    pub rng: SmallRng,
+    pub cut: bool,
+    /// Commits are not taken: it may only read.
+    pub denied: bool,
+    /// Of 100 calls, so many go wrong in some way.
+    pub bad: u32,
+}
+
+impl Net {
+    pub fn new(store: Arc<dyn MetaStore>, seed: u64) -> Self {
+        let rng = SmallRng::seed_from_u64(seed);
+        Self { store, state: Mutex::new(Weather { rng, cut: false, denied: false, bad: 0 }) }
+    }
+
+    /// Which of three ways it goes wrong in, if it does.
+    fn fails(&self) -> Option<u32> {
+        let mut state = self.state.lock();
+        if state.cut {
+            return Some(0);
+        }
+        let bad = state.bad;
+        (state.rng.random_range(0..100) < bad).then(|| state.rng.random_range(0..3))
+    }
+}
+
+fn lost<T>() -> Result<T, StoreError> {
+    Err(StoreError::Unreachable("the network is bad".into()))
+}
+
+impl MetaStore for Net {
+    fn head(&self) -> Result<Seq, StoreError> {
+        self.store.head()
+    }
+
+    fn commit(
+        &self,
+        node: &NodeName,
+        token: u128,
+        items: &[Item],
+    ) -> Result<Vec<Result<Seq, Refused>>, StoreError> {
+        if self.state.lock().denied {
+            return Err(StoreError::Denied("it may only read".into()));
+        }
+        match self.fails() {
+            // The question is lost, the answer is lost, or the question comes twice.
+            Some(0) => lost(),
+            Some(1) => {
+                self.store.commit(node, token, items)?;
+                lost()
+            }
+            Some(_) => {
+                let first = self.store.commit(node, token, items)?;
+                assert_eq!(first, self.store.commit(node, token, items)?);
+                Ok(first)
+            }
+            None => {
+                let answers = self.store.commit(node, token, items);
+                crate::common::seeds::log(|| format!("{node} is answered {answers:?}"));
+                answers
+            }
+        }
+    }
+
+    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        self.store.get(ids)
+    }
+
+    fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
+        match self.fails() {
+            Some(0 | 1) => lost(),
+            Some(_) => self.store.scan(from, most.min(2)),
+            None => self.store.scan(from, most),
+        }
+    }
+
+    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
+        // Only whether the store is still the same.
+        if most == 1 {
+            return self.store.log_since(after, most);
+        }
+        match self.fails() {
+            Some(0 | 1) => lost(),
+            // Only the beginning is seen, after what is known.
+            Some(_) => self.store.log_since(after, most.min(3)),
+            None => self.store.log_since(after, most),
+        }
+    }
+
+    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError> {
+        self.store.places(chunks)
+    }
+
+    fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {
+        self.store.wait(after, at_most)
+    }
+}

@@ -1,0 +1,142 @@
+//! Stored objects that are reached over a bad network.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use object_store::path::Path;
+use object_store::{
+    Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+use parking_lot::Mutex;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    Open,
+    Cut,
+    /// For one question.
+    CutOnce,
+    /// What is sent arrives, and nobody is told.
+    Silent,
+    /// Every second question is lost, and the others are answered late.
+    Uneven(bool),
+    /// Every second answer breaks off, and the others come slowly.
+    Broken(bool),
+}
+
+#[derive(Debug)]
+pub struct Sky {
+    pub objects: Arc<dyn ObjectStore>,
+    pub way: Mutex<Way>,
+    /// Bytes that were asked for and came.
+    pub brought: AtomicU64,
+}
+
+impl Sky {
+    pub fn over(objects: Arc<dyn ObjectStore>) -> Self {
+        Self { objects, way: Mutex::new(Way::Open), brought: AtomicU64::new(0) }
+    }
+
+    fn pass(&self) -> Result<Duration> {
+        let mut way = self.way.lock();
+        match *way {
+            Way::Uneven(is_lost) => {
+                *way = Way::Uneven(!is_lost);
+                if is_lost { Err(lost()) } else { Ok(LATE) }
+            }
+            Way::Cut => Err(lost()),
+            Way::CutOnce => {
+                *way = Way::Open;
+                Err(lost())
+            }
+            _ => Ok(Duration::ZERO),
+        }
+    }
+}
+
+pub const LATE: Duration = Duration::from_millis(300);
+
+/// As over a network: not all at once, and cut anywhere.
+const PART: usize = 200_001;
+/// Of which so many come before one breaks off.
+const BROKEN: usize = 12;
+
+fn in_parts(bytes: Bytes) -> Vec<Result<Bytes>> {
+    let part = |at| bytes.slice(at..bytes.len().min(at + PART));
+    (0..bytes.len()).step_by(PART).map(|at| Ok(part(at))).collect()
+}
+
+fn lost() -> Error {
+    Error::Generic { store: "sky", source: "the network is bad".into() }
+}
+
+impl std::fmt::Display for Sky {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.objects.fmt(f)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Sky {
+    async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.pass()?;
+        let done = self.objects.put_opts(at, payload, options).await?;
+        if *self.way.lock() == Way::Silent { Err(lost()) } else { Ok(done) }
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        _at: &Path,
+        _options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        Err(Error::NotImplemented)
+    }
+
+    async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
+        tokio::time::sleep(self.pass()?).await;
+        let got = self.objects.get_opts(at, options).await?;
+        self.brought.fetch_add(got.range.end - got.range.start, Ordering::Relaxed);
+        let (meta, range, attributes) = (got.meta.clone(), got.range.clone(), got.attributes.clone());
+        let mut parts = in_parts(got.bytes().await?);
+        let mut pause = Duration::ZERO;
+        if let Way::Broken(breaks) = &mut *self.way.lock() {
+            match *breaks {
+                true => parts = parts.into_iter().take(BROKEN).chain([Err(lost())]).collect(),
+                false => pause = LATE / 20,
+            }
+            *breaks = !*breaks;
+        }
+        let parts = stream::iter(parts).then(move |part| async move {
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+            part
+        });
+        Ok(GetResult { payload: GetResultPayload::Stream(parts.boxed()), meta, range, attributes })
+    }
+
+    async fn delete(&self, at: &Path) -> Result<()> {
+        self.objects.delete(at).await
+    }
+
+    fn list(&self, below: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.objects.list(below)
+    }
+
+    async fn list_with_delimiter(&self, below: Option<&Path>) -> Result<ListResult> {
+        self.objects.list_with_delimiter(below).await
+    }
+
+    async fn copy(&self, _from: &Path, _to: &Path) -> Result<()> {
+        Err(Error::NotImplemented)
+    }
+
+    async fn copy_if_not_exists(&self, _from: &Path, _to: &Path) -> Result<()> {
+        Err(Error::NotImplemented)
+    }
+}

@@ -1,0 +1,187 @@
+//! The same points with a process of its own, which is killed there, and with all threads that a node has.
+//!
+//! The process is this very test, told by its environment what to be.
+
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use shunt_volume::fail::Point;
+use shunt_volume::id::OwnerId;
+use shunt_volume::keep::{Depth, check, collect, set_retention};
+use shunt_volume::object::Kind;
+use shunt_volume::replica::{FromStore, New, Options, ROOT, Replica, ReplicaSite};
+use shunt_volume::store::address::{MetaAddress, Options as Wanted, Volume, create, open};
+use shunt_volume::store::history::Retention;
+use shunt_volume::sync::{Runner, Synchroniser};
+
+use crate::replicas::disk::scratch;
+use crate::replicas::node::{bytes, held, token};
+use crate::replicas::world::litter;
+
+const PLACE: &str = "SHUNT_KILLED_IN";
+const FILES: u64 = 16;
+const ROUNDS: u32 = 4;
+/// Nothing here takes long, but for a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+fn volume(dir: &Path) -> Volume {
+    let (at, name) = (MetaAddress::Sqlite(dir.join("volume")), "killed".parse().unwrap());
+    open(&at, &name, None).unwrap_or_else(|_| create(&at, &name, &Wanted::default()).unwrap())
+}
+
+struct Live {
+    replica: Arc<Replica>,
+    runner: Runner,
+}
+
+fn live(dir: &Path, node: &str, volume: &Volume) -> Live {
+    let options = Options::new("killed", node.parse().unwrap());
+    let replica = Arc::new(Replica::open(&dir.join(node), options).unwrap());
+    let (meta, content) = (volume.meta.clone(), volume.content.clone());
+    replica.set_fetcher(Some(Arc::new(FromStore::new(meta.clone(), content.clone()))));
+    let site = ReplicaSite::new(replica.clone(), meta.clone(), content);
+    let sync = Synchroniser::new(site, meta.clone(), node.parse().unwrap(), rand::random);
+    let runner = Runner::start(sync, meta, true).unwrap();
+    let waker = runner.waker();
+    replica.set_watcher(Some(Box::new(move || waker.wake())));
+    Live { replica, runner }
+}
+
+impl Live {
+    /// Writes a new content, and says so once it is on the disk.
+    fn write(&self, dir: &Path, file: u64) {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let (token, name) = (NEXT.fetch_add(1, Ordering::Relaxed), format!("file{file}"));
+        let new = New { kind: Kind::Regular, mode: 0o600, owner: OwnerId(0), group: OwnerId(0), target: b"" };
+        let node = self.replica.lookup(ROOT, name.as_bytes());
+        let node = node.or_else(|_| self.replica.make(ROOT, name.as_bytes(), new)).unwrap();
+        let promise = dir.join(format!("promised{file}"));
+        std::fs::remove_file(&promise).ok();
+        let opened = self.replica.open_file(node.num, true, true).unwrap();
+        opened.file.write_all_at(&bytes(token), 0).unwrap();
+        self.replica.sync_file(node.num).unwrap();
+        std::fs::write(&promise, token.to_string()).unwrap();
+        self.replica.close(node.num, true, opened.session);
+    }
+
+    fn read(&self, file: u64) -> Option<u64> {
+        let node = self.replica.lookup(ROOT, format!("file{file}").as_bytes()).ok()?;
+        self.replica.want(node.num, 0..u64::MAX).ok()?;
+        let opened = self.replica.open_file(node.num, false, false).ok()?;
+        let found = token(&held(&opened.file));
+        self.replica.close(node.num, false, opened.session);
+        found
+    }
+
+    fn settle(&self, volume: &Volume) {
+        let since = Instant::now();
+        let is_done = || {
+            let all = volume.meta.head().unwrap();
+            self.replica.commit().unwrap();
+            self.replica.pending_count() == Ok(0) && self.replica.cursor() == Ok(all)
+        };
+        while !is_done() {
+            assert!(since.elapsed() < PATIENCE, "{:?}", self.runner);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// All that nodes do, more than once: they find what they left.
+fn work(dir: &Path) {
+    let volume = volume(dir);
+    set_retention(volume.keeper().unwrap(), Retention { age: Some(Duration::ZERO), versions: Some(0) })
+        .unwrap();
+    for _ in 0..ROUNDS {
+        let ant = live(dir, "ant", &volume);
+        // Two who write to the same file and do not know it are in conflict, which nobody here would end.
+        ant.settle(&volume);
+        (0..FILES).for_each(|file| ant.write(dir, file));
+        ant.settle(&volume);
+        ant.replica.evict(u64::MAX).unwrap();
+        (0..FILES).for_each(|file| assert!(ant.read(file).is_some()));
+        // What came is made sure.
+        ant.write(dir, 3);
+        std::fs::remove_file(dir.join("promised0")).unwrap();
+        ant.replica.unlink(ROOT, b"file0").unwrap();
+        ant.replica.sync().unwrap();
+        ant.replica.reap(100).unwrap();
+        ant.settle(&volume);
+        drop(ant);
+        // Who comes then has not followed the log.
+        let bee = live(dir, "bee", &volume);
+        bee.settle(&volume);
+        bee.write(dir, 1);
+        bee.settle(&volume);
+        volume.keeper().unwrap().forget(shunt_volume::object::Time(i64::MAX), 0).unwrap();
+        drop(bee);
+        for _ in 0..3 {
+            collect(&volume, Duration::ZERO, None, &|_, _| ()).unwrap();
+        }
+    }
+}
+
+fn killed_at(point: Point) -> Result<(), String> {
+    let dir = scratch();
+    litter(&volume(dir.path()), &[11]);
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["replicas::killed::is_killed", "--exact", "--ignored"])
+        .env(PLACE, dir.path())
+        .env("SHUNT_FAIL", point.name())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let since = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if since.elapsed() > PATIENCE => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                return Err(format!("{point:?} is never reached"));
+            }
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    if status.signal() != Some(9) {
+        return Err(format!("{point:?} is never reached: {status}"));
+    }
+    let volume = volume(dir.path());
+    let nodes = ["ant", "bee", "cat"].map(|node| live(dir.path(), node, &volume));
+    for node in nodes.iter().chain(&nodes) {
+        node.settle(&volume);
+    }
+    for file in 0..FILES {
+        let promised = std::fs::read_to_string(dir.path().join(format!("promised{file}")));
+        let promised: Option<u64> = promised.ok().and_then(|text| text.parse().ok());
+        let found = nodes.each_ref().map(|node| node.read(file));
+        if promised.is_some() && found[0] != promised || found.iter().any(|one| *one != found[0]) {
+            return Err(format!("{point:?}: file{file} was to hold {promised:?}, and holds {found:?}"));
+        }
+    }
+    let checked = check(&volume, Depth::Bytes, &|_, _| ()).map_err(|error| error.to_string())?;
+    if checked.count > 0 { Err(format!("{point:?}: {checked:?}")) } else { Ok(()) }
+}
+
+#[test]
+#[ignore = "is a process that a test starts"]
+fn is_killed() {
+    if let Some(dir) = std::env::var_os(PLACE) {
+        work(Path::new(&dir));
+    }
+}
+
+#[test]
+#[ignore = "takes a while: make simulate"]
+fn a_process_may_be_killed_at_every_point() {
+    let _alone = crate::replicas::ALONE.lock();
+    let outcomes: Vec<String> = Point::ALL.iter().filter_map(|point| killed_at(*point).err()).collect();
+    assert!(outcomes.is_empty(), "{}", outcomes.join("\n"));
+    println!("{} points, at each of which a process was killed", Point::ALL.len());
+}

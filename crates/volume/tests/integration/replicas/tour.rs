@@ -1,0 +1,164 @@
+//! A way through all that nodes do, which ends once at each point.
+
+use std::time::Duration;
+
+use shunt_volume::fail::{Point, arm, disarm};
+use shunt_volume::id::OwnerId;
+use shunt_volume::object::Kind;
+use shunt_volume::replica::{New, ROOT, Rename};
+
+use crate::replicas::disk::Crash;
+use crate::replicas::world::{World, litter};
+
+type Work = fn(&mut World) -> Result<(), String>;
+
+fn failed(errno: rustix::io::Errno) -> String {
+    errno.to_string()
+}
+
+fn make(world: &mut World, n: usize, name: &str, kind: Kind) -> Result<u64, String> {
+    let new = New { kind, mode: 0o700, owner: OwnerId(0), group: OwnerId(0), target: b"" };
+    let replica = world.nodes[n].replica();
+    match replica.lookup(ROOT, name.as_bytes()) {
+        // Of the time before the end.
+        Ok(node) => Ok(node.num),
+        Err(_) => replica.make(ROOT, name.as_bytes(), new).map(|node| node.num).map_err(failed),
+    }
+}
+
+fn write(world: &mut World, n: usize, name: &str, truncate: bool) -> Result<(), String> {
+    let num = make(world, n, name, Kind::Regular)?;
+    world.user(n).write(num, truncate).map_err(failed)?;
+    world.user(n).sync_file(num).map_err(failed)
+}
+
+/// By which node, and what.
+const TOUR: &[(usize, Work)] = &[
+    (0, |world| {
+        make(world, 0, "directory", Kind::Directory)?;
+        // Of all lengths: some go into packs.
+        (0..16).try_for_each(|n| write(world, 0, &format!("file{n}"), false))
+    }),
+    (0, |world| world.settle_one(0)),
+    (1, |world| world.settle_one(1)),
+    (1, |world| world.read_all(1)),
+    (1, |world| {
+        // It is made sure before it is written.
+        (8..16).try_for_each(|n| write(world, 1, &format!("file{n}"), true))
+    }),
+    (0, |world| {
+        (6..10).try_for_each(|n| write(world, 0, &format!("file{n}"), false))?;
+        let moved = world.nodes[0].replica().rename(ROOT, b"file0", ROOT, b"moved", Rename::Replace);
+        moved
+            .map(drop)
+            .or_else(|errno| if errno == rustix::io::Errno::NOENT { Ok(()) } else { Err(failed(errno)) })
+    }),
+    (1, |world| world.settle_one(1)),
+    (0, |world| world.settle_one(0)),
+    (0, |world| world.nodes[0].replica().evict(u64::MAX).map(drop).map_err(failed)),
+    (0, |world| world.read_all(0)),
+    (1, |world| {
+        let place = world.nodes[1].places().map_err(failed)?;
+        let place = place.into_iter().find(|place| place.name == b"file1");
+        place.map_or(Ok(()), |place| world.user(1).remove(&place).map_err(failed))?;
+        world.nodes[1].replica().sync().map_err(failed)?;
+        world.nodes[1].replica().reap(100).map(drop).map_err(failed)
+    }),
+    (1, |world| {
+        world.nodes[1].shut().map_err(failed)?;
+        let World { nodes, rng, .. } = world;
+        nodes[1].boot(rng).map_err(|error| error.to_string())
+    }),
+    (1, |world| {
+        write(world, 1, "file2", true)?;
+        world.settle_one(1)?;
+        world.forget(0)
+    }),
+    (0, |world| {
+        write(world, 0, "file3", true)?;
+        world.settle_one(0)
+    }),
+    // Who collects here leaves no time to what was sent and is not committed, so nobody may have anything on its way: also
+    // not one that ended when it was to go.
+    (0, |world| world.settle_one(0)),
+    (1, |world| world.settle_one(1)),
+    (0, |world| world.settle_one(0)),
+    (1, |world| world.settle_one(1)),
+    (1, |world| {
+        (0..3).try_for_each(|_| {
+            world.forget(0)?;
+            world.collect(Duration::ZERO)
+        })
+    }),
+];
+
+impl World {
+    fn settle_one(&mut self, n: usize) -> Result<(), String> {
+        for _ in 0..20 {
+            let step = self.step(n, true)?;
+            if !step.more && step.sent == 0 {
+                return Ok(());
+            }
+        }
+        Err("there is no end".into())
+    }
+
+    fn read_all(&mut self, n: usize) -> Result<(), String> {
+        for place in self.nodes[n].places().map_err(failed)? {
+            if place.node.is_regular() {
+                self.nodes[n].read(place.node.num).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the point was reached so often.
+fn ends_at(point: Point, nth: u32, crash: Crash) -> Result<bool, String> {
+    disarm();
+    let mut world = World::new(point as u64, 2);
+    litter(&world.volume, &[27, 29]);
+    arm(point, nth);
+    let mut ended = false;
+    for (n, work) in TOUR {
+        ended |= world.survive(*n, crash, work)?;
+    }
+    disarm();
+    world.judge(true)?;
+    Ok(ended)
+}
+
+#[test]
+fn nodes_may_end_at_every_point() {
+    let _alone = crate::replicas::ALONE.lock();
+    let mut failures = Vec::new();
+    for &point in Point::ALL {
+        for crash in [Crash::Process, Crash::Power] {
+            match ends_at(point, 1, crash) {
+                Ok(true) => {}
+                Ok(false) => failures.push(format!("{point:?} is never reached")),
+                Err(error) => failures.push(format!("{point:?}, {crash:?}: {error}")),
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    println!("{} points, each in two ways", Point::ALL.len());
+}
+
+#[test]
+#[ignore = "takes minutes: make simulate"]
+fn each_point_may_be_the_end_each_time() {
+    let _alone = crate::replicas::ALONE.lock();
+    let mut ends = 0;
+    for &point in Point::ALL {
+        for crash in [Crash::Process, Crash::Power] {
+            let mut nth = 1;
+            while ends_at(point, nth, crash)
+                .unwrap_or_else(|error| panic!("{point:?}, {nth}, {crash:?}: {error}"))
+            {
+                (ends, nth) = (ends + 1, nth + 1);
+            }
+        }
+    }
+    println!("{ends} ends at {} points", Point::ALL.len());
+}

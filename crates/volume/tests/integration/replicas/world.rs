@@ -1,0 +1,259 @@
+//! A volume, its nodes, and what is to hold of them in the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+use shunt_volume::content::Secret;
+use shunt_volume::fail::{disarm, has_failed};
+use shunt_volume::keep::{self, Depth, collect};
+use shunt_volume::store::address::{MetaAddress, Options, Volume, create};
+use shunt_volume::store::history::Retention;
+use shunt_volume::store::{Item, StoreError};
+use shunt_volume::sync::{Step, SyncError};
+use tempfile::TempDir;
+
+use crate::common::sky::Way;
+use crate::replicas::disk::{Crash, scratch};
+use crate::replicas::node::{Node, bytes, token};
+use crate::replicas::user::{Promises, User};
+use crate::replicas::{log, sound};
+
+/// Nobody needs more rounds to agree.
+const ROUNDS: u32 = 300;
+
+pub struct World {
+    pub nodes: Vec<Node>,
+    pub volume: Volume,
+    pub promises: Promises,
+    pub rng: SmallRng,
+    clock: Arc<AtomicI64>,
+    dir: TempDir,
+    secret: Option<Secret>,
+}
+
+/// Sends a pack of which nobody will speak, but for what users write of these tokens: to be rewritten.
+pub fn litter(volume: &Volume, tokens: &[u64]) {
+    let mut upload = volume.content.upload(&*volume.meta);
+    let mut noise = [0; 100_000];
+    blake3::Hasher::new().finalize_xof().fill(&mut noise);
+    let wanted = tokens.iter().map(|token| bytes(*token));
+    for bytes in wanted.chain(noise.chunks(5000).map(<[u8]>::to_vec)) {
+        upload.put(&bytes[..], bytes.len() as u64, None).unwrap();
+    }
+    let item = Item { chunks: upload.finish().unwrap().chunks, ..Item::default() };
+    volume.meta.commit(&"litter".parse().unwrap(), rand::random(), &[item]).unwrap().remove(0).unwrap();
+}
+
+impl World {
+    pub fn new(seed: u64, nodes: usize) -> Self {
+        let dir = scratch();
+        let at = MetaAddress::Sqlite(dir.path().join("volume"));
+        // Of some, the store does not know what it has.
+        let secret = (seed % 8 == 3).then(|| Secret::parse(&"5a".repeat(32)).unwrap());
+        let options = Options { secret: secret.clone(), ..Options::default() };
+        let volume = create(&at, &"simulated".parse().unwrap(), &options).unwrap();
+        // Nothing of the past is wanted: what nobody speaks of may go at once.
+        let kept = Retention { age: Some(Duration::ZERO), versions: Some(0) };
+        keep::set_retention(volume.keeper().unwrap(), kept).unwrap();
+        let mut world = Self {
+            nodes: Vec::new(),
+            volume,
+            promises: Promises::default(),
+            rng: SmallRng::seed_from_u64(seed),
+            clock: Arc::new(AtomicI64::new(1_000_000_000_000_000_000)),
+            dir,
+            secret,
+        };
+        (0..nodes).for_each(|n| world.join(&format!("node{n}")));
+        world
+    }
+
+    fn join(&mut self, name: &str) {
+        let seed = self.rng.random();
+        let mut node =
+            Node::new(name, self.dir.path(), (&self.volume, self.secret.as_ref()), &self.clock, seed);
+        node.boot(&mut self.rng).unwrap();
+        self.nodes.push(node);
+    }
+
+    pub fn user(&mut self, n: usize) -> User<'_> {
+        User { node: &mut self.nodes[n], rng: &mut self.rng, promises: &mut self.promises }
+    }
+
+    /// A round of a node. While the network is bad, it may be in vain.
+    pub fn step(&mut self, n: usize, good: bool) -> Result<Step, String> {
+        match self.nodes[n].step() {
+            Err(SyncError::Store(StoreError::Unreachable(_))) if !good => Ok(Step::default()),
+            step => step.map_err(|error| format!("{} cannot go on: {error}", self.nodes[n].name)),
+        }
+    }
+
+    /// A node ends, and starts again.
+    pub fn crash(&mut self, n: usize, crash: Crash) -> Result<(), String> {
+        let Self { nodes, rng, promises, .. } = self;
+        let node = &mut nodes[n];
+        for token in node.crash(crash, rng) {
+            promises.due.remove(&token);
+        }
+        node.boot(rng).map_err(|error| format!("{} does not start: {error}", node.name))?;
+        sound::check(node)
+    }
+
+    /// Where something was to fail, and did, the node ends with it.
+    pub fn survive(
+        &mut self,
+        n: usize,
+        crash: Crash,
+        work: impl FnOnce(&mut Self) -> Result<(), String>,
+    ) -> Result<bool, String> {
+        let done = work(self);
+        if has_failed() {
+            disarm();
+            log(|| format!("{done:?} is the end of {}", self.nodes[n].name));
+            self.crash(n, crash)?;
+            return Ok(true);
+        }
+        done.map(|()| false)
+    }
+
+    /// Shortens the log, so that who was away for long has to read the whole tree.
+    pub fn forget(&mut self, count: u64) -> Result<(), String> {
+        let keeper = self.volume.keeper().map_err(|error| error.to_string())?;
+        let max = shunt_volume::object::Time(i64::MAX);
+        keeper.forget(max, count).map(drop).map_err(|error| error.to_string())
+    }
+
+    pub fn collect(&self, grace: Duration) -> Result<(), String> {
+        collect(&self.volume, grace, None, &|_, _| ()).map(drop).map_err(|error| format!("gc: {error}"))
+    }
+
+    /// Until nobody has anything to do.
+    pub fn settle(&mut self) -> Result<(), String> {
+        for _ in 0..ROUNDS {
+            let mut quiet = true;
+            for n in 0..self.nodes.len() {
+                let step = self.step(n, true)?;
+                quiet &= Step { held: 0, ..step } == Step::default();
+            }
+            if quiet {
+                return Ok(());
+            }
+        }
+        let pending: Vec<_> = self.nodes.iter().map(|node| node.replica().pending_count()).collect();
+        Err(format!("there is no end: {pending:?}"))
+    }
+
+    fn heal(&mut self) -> Result<(), String> {
+        for n in 0..self.nodes.len() {
+            self.nodes[n].weather(false, 0, Way::Open);
+            for handle in std::mem::take(&mut self.nodes[n].open) {
+                self.nodes[n].replica().close(handle.num, true, handle.session);
+            }
+            self.nodes[n].replica().commit().map_err(|errno| format!("commit: {errno}"))?;
+            self.user(n).committed();
+        }
+        self.settle()
+    }
+
+    fn seen(&self, n: usize) -> Result<BTreeSet<u64>, String> {
+        let node = &self.nodes[n];
+        let mut found = BTreeSet::new();
+        let failed = |path: &str, errno: rustix::io::Errno| format!("{}: {path}: {errno}", node.name);
+        for place in node.places().map_err(|errno| failed("/", errno))? {
+            if place.node.is_regular() {
+                let held = node.read(place.node.num).map_err(|errno| failed(&place.path, errno))?;
+                match token(&held) {
+                    Some(token) => drop(found.insert(token)),
+                    None if held.is_empty() => {}
+                    // What was never written out may be anything after a power failure, and it is shared like all else.
+                    None if self.nodes.iter().any(|node| node.disk.damaged.contains(&held)) => {}
+                    None => {
+                        let head = &held[..held.len().min(24)];
+                        let what = format!("{} bytes of nobody: {head:?}", held.len());
+                        return Err(format!("{}: {}: {what}", node.name, place.path));
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn nothing_lost(&self, seen: &BTreeSet<u64>) -> Result<(), String> {
+        let lost = self.promises.lost(seen);
+        if lost.is_empty() { Ok(()) } else { Err(format!("contents {lost:?} are lost")) }
+    }
+
+    /// Has all be well, and asks for all that was promised. With `deep`, of a new node too, once nothing is stored that
+    /// nobody speaks of.
+    pub fn judge(&mut self, deep: bool) -> Result<(), String> {
+        self.heal()?;
+        let mut seen = BTreeSet::new();
+        for n in 0..self.nodes.len() {
+            sound::check(&self.nodes[n])?;
+            seen.extend(self.seen(n)?);
+        }
+        self.nothing_lost(&seen)?;
+        self.resolve_all()?;
+        if deep {
+            // Condemned, dropped, removed.
+            for _ in 0..3 {
+                self.collect(Duration::ZERO)?;
+            }
+            for node in &self.nodes {
+                node.replica().evict(u64::MAX).map_err(|errno| format!("evict: {errno}"))?;
+            }
+            self.join("latest");
+            self.settle()?;
+        }
+        let mut first: Option<BTreeMap<String, String>> = None;
+        for n in 0..self.nodes.len() {
+            sound::check(&self.nodes[n])?;
+            let tree = self.nodes[n].describe()?;
+            self.nothing_lost(&self.seen(n)?)?;
+            if self.nodes[n].replica().pending_count() != Ok(0) {
+                return Err(format!("{} has changes that do not go", self.nodes[n].name));
+            }
+            match &first {
+                Some(other) if *other != tree => {
+                    let differ = tree.iter().find(|(path, what)| other.get(*path) != Some(what));
+                    let differ = differ.or_else(|| other.iter().find(|(path, _)| !tree.contains_key(*path)));
+                    let path = differ.unwrap().0;
+                    return Err(format!(
+                        "{} has {path} as {:?}, and another as {:?}",
+                        self.nodes[n].name,
+                        tree.get(path),
+                        other.get(path)
+                    ));
+                }
+                _ => first = Some(tree),
+            }
+        }
+        let checked =
+            keep::check(&self.volume, Depth::Bytes, &|_, _| ()).map_err(|error| error.to_string())?;
+        if checked.count == 0 { Ok(()) } else { Err(format!("the volume is not sound: {checked:?}")) }
+    }
+
+    /// With both sides of each conflict, all nodes have the same.
+    fn resolve_all(&mut self) -> Result<(), String> {
+        for _ in 0..20 {
+            let mut there = false;
+            for node in &self.nodes {
+                for (at, _) in node.replica().conflicts().map_err(|errno| errno.to_string())? {
+                    there = true;
+                    log(|| format!("{} keeps both of {at:?}", node.name));
+                    // One may have ended another.
+                    node.replica().keep_both(&at).ok();
+                }
+            }
+            self.settle()?;
+            if !there {
+                return Ok(());
+            }
+        }
+        Err("conflicts do not end".into())
+    }
+}

@@ -1,0 +1,289 @@
+//! A replica in memory, with the least that a replica can be: both trees in full, and a copy of them that outlives a crash.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+
+use rustix::io::Errno;
+use shunt_volume::id::{NodeName, ObjectId, Seq};
+use shunt_volume::object::{Object, Stored, Time};
+use shunt_volume::plan::{At, Changes, Conflict, Fresh, Num, Plan, PlanError, ROOT, Todo, Tree, Trees};
+use shunt_volume::sync::{Contents, Mark, Outbox, Site, SyncError};
+
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    pub local: BTreeMap<Num, Object>,
+    pub base: BTreeMap<Num, Stored>,
+    pub nums: BTreeMap<ObjectId, Num>,
+    pub links: BTreeMap<At, Num>,
+    pub base_links: BTreeMap<At, (Num, Seq)>,
+    pub conflicts: BTreeMap<At, Conflict>,
+    pub cursor: Seq,
+    pub mark: Option<Mark>,
+    pub next: Num,
+    pub versions: BTreeMap<Num, u64>,
+    pub outbox: Option<Outbox>,
+    /// Contents that a user wrote here, and those that a user here saw and did away with: since the last commit.
+    pub wrote: BTreeSet<u64>,
+    pub ended: BTreeSet<u64>,
+}
+
+pub struct Memory {
+    pub name: NodeName,
+    pub now: RefCell<State>,
+    lasting: RefCell<State>,
+    ids: Cell<u128>,
+    /// Steps of persistence until the next crash.
+    pub crash_in: Cell<Option<u32>>,
+}
+
+impl Memory {
+    pub fn new(name: &str, ids: u128, root: Stored) -> Self {
+        let mut state = State { next: 2, ..State::default() };
+        state.nums.insert(root.object.id, ROOT);
+        state.local.insert(ROOT, root.object.clone());
+        state.base.insert(ROOT, root);
+        Self {
+            name: name.parse().unwrap(),
+            lasting: RefCell::new(state.clone()),
+            now: RefCell::new(state),
+            ids: Cell::new(ids),
+            crash_in: Cell::new(None),
+        }
+    }
+
+    pub fn new_id(&self) -> ObjectId {
+        self.ids.set(self.ids.get() + 1);
+        ObjectId(self.ids.get())
+    }
+
+    /// What is there now outlives a crash. What was written and ended since.
+    pub fn commit(&self) -> (BTreeSet<u64>, BTreeSet<u64>) {
+        let mut now = self.now.borrow_mut();
+        *self.lasting.borrow_mut() = now.clone();
+        let done = (std::mem::take(&mut now.wrote), std::mem::take(&mut now.ended));
+        let mut lasting = self.lasting.borrow_mut();
+        lasting.wrote.clear();
+        lasting.ended.clear();
+        done
+    }
+
+    pub fn crash(&self) {
+        *self.now.borrow_mut() = self.lasting.borrow().clone();
+    }
+
+    /// A point at which the power may fail.
+    fn point(&self) -> Result<(), Errno> {
+        match self.crash_in.get() {
+            Some(0) => return Err(Errno::IO),
+            Some(n) => self.crash_in.set(Some(n - 1)),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// A transaction lasts with all that was done before it.
+    pub fn lasts(&self) {
+        *self.lasting.borrow_mut() = self.now.borrow().clone();
+    }
+}
+
+impl Trees for State {
+    fn local(&self, num: Num) -> Result<Option<Object>, Errno> {
+        Ok(self.local.get(&num).cloned())
+    }
+
+    fn base(&self, num: Num) -> Result<Option<Stored>, Errno> {
+        Ok(self.base.get(&num).cloned())
+    }
+
+    fn num(&self, id: ObjectId) -> Result<Option<Num>, Errno> {
+        Ok(self.nums.get(&id).copied())
+    }
+
+    fn link(&self, tree: Tree, at: &At) -> Result<Option<(Num, Seq)>, Errno> {
+        Ok(match tree {
+            Tree::Local => self.links.get(at).map(|num| (*num, Seq(0))),
+            Tree::Base => self.base_links.get(at).copied(),
+        })
+    }
+
+    fn names(&self, tree: Tree, num: Num) -> Result<Vec<At>, Errno> {
+        Ok(match tree {
+            Tree::Local => {
+                self.links.iter().filter(|(_, child)| **child == num).map(|(at, _)| at.clone()).collect()
+            }
+            Tree::Base => self
+                .base_links
+                .iter()
+                .filter(|(_, (child, _))| *child == num)
+                .map(|(at, _)| at.clone())
+                .collect(),
+        })
+    }
+
+    fn children(&self, tree: Tree, parent: Num) -> Result<Vec<(Vec<u8>, Num)>, Errno> {
+        let inside = |at: &At| at.parent == parent;
+        Ok(match tree {
+            Tree::Local => self
+                .links
+                .iter()
+                .filter(|(at, _)| inside(at))
+                .map(|(at, num)| (at.name.clone(), *num))
+                .collect(),
+            Tree::Base => self
+                .base_links
+                .iter()
+                .filter(|(at, _)| inside(at))
+                .map(|(at, (num, _))| (at.name.clone(), *num))
+                .collect(),
+        })
+    }
+
+    fn conflict(&self, at: &At) -> Result<Option<Conflict>, Errno> {
+        Ok(self.conflicts.get(at).cloned())
+    }
+
+    fn version(&self, num: Num) -> Result<u64, Errno> {
+        Ok(self.versions.get(&num).copied().unwrap_or(0))
+    }
+
+    fn sides(&self, mine: Num) -> Result<Vec<At>, Errno> {
+        Ok(self
+            .conflicts
+            .iter()
+            .filter(|(_, one)| one.mine == Some(mine))
+            .map(|(at, _)| at.clone())
+            .collect())
+    }
+
+    fn conflicts_in(&self, parent: Num) -> Result<Vec<Vec<u8>>, Errno> {
+        Ok(self.conflicts.keys().filter(|at| at.parent == parent).map(|at| at.name.clone()).collect())
+    }
+
+    fn conflicts(&self) -> Result<Vec<At>, Errno> {
+        Ok(self.conflicts.keys().cloned().collect())
+    }
+}
+
+struct Numbers<'a>(&'a mut Num, &'a Memory);
+
+impl Fresh for Numbers<'_> {
+    fn num(&mut self) -> Num {
+        *self.0 += 1;
+        *self.0 - 1
+    }
+
+    fn id(&mut self) -> ObjectId {
+        self.1.new_id()
+    }
+}
+
+impl State {
+    pub fn apply(&mut self, changes: Changes) {
+        for (num, (local, base)) in changes.objects {
+            if let Some(old) = self.local.remove(&num)
+                && self.nums.get(&old.id) == Some(&num)
+            {
+                self.nums.remove(&old.id);
+            }
+            if let Some(local) = local {
+                self.local.insert(num, local);
+            }
+            self.base.remove(&num);
+            if let Some(base) = base {
+                self.base.insert(num, base);
+            }
+        }
+        self.nums = self.local.iter().map(|(num, object)| (object.id, *num)).collect();
+        for (at, (local, base)) in changes.links {
+            self.links.remove(&at);
+            if let Some(local) = local {
+                self.links.insert(at.clone(), local);
+            }
+            self.base_links.remove(&at);
+            if let Some(base) = base {
+                self.base_links.insert(at, base);
+            }
+        }
+        for (at, conflict) in changes.conflicts {
+            self.conflicts.remove(&at);
+            if let Some(conflict) = conflict {
+                self.conflicts.insert(at, conflict);
+            }
+        }
+    }
+}
+
+impl Site for &Memory {
+    fn now(&self) -> Time {
+        Time(0)
+    }
+
+    fn mark(&self) -> Result<Option<Mark>, Errno> {
+        Ok(self.now.borrow().mark)
+    }
+
+    fn set_mark(&self, mark: Mark) -> Result<(), Errno> {
+        self.now.borrow_mut().mark = Some(mark);
+        Ok(())
+    }
+
+    fn cursor(&self) -> Result<Seq, Errno> {
+        Ok(self.now.borrow().cursor)
+    }
+
+    fn read(&self, read: &mut dyn FnMut(&dyn Trees) -> Result<(), PlanError>) -> Result<(), PlanError> {
+        read(&*self.now.borrow())
+    }
+
+    fn change(&self, cursor: Option<Seq>, plan: &mut Plan<'_>) -> Result<(), PlanError> {
+        self.point()?;
+        let mut next = self.now.borrow().next;
+        let changes = plan(&*self.now.borrow(), &mut Numbers(&mut next, self))?;
+        crate::sim::log(|| format!("{} at {cursor:?}: {changes:?}", self.name));
+        let mut now = self.now.borrow_mut();
+        now.next = next;
+        now.apply(changes);
+        now.cursor = cursor.unwrap_or(now.cursor);
+        drop(now);
+        self.lasts();
+        Ok(())
+    }
+
+    fn todo(&self, _after: i64, _most: usize) -> Result<(Todo, Option<i64>), Errno> {
+        let now = self.now.borrow();
+        let places: BTreeSet<&At> = now.links.keys().chain(now.base_links.keys()).collect();
+        let names = places
+            .into_iter()
+            .filter(|at| now.links.get(at).copied() != now.base_links.get(at).map(|(child, _)| *child))
+            .cloned()
+            .collect();
+        let differs = |num: &&Num| {
+            now.base.get(num).is_some_and(|base| now.local.get(num).is_some_and(|here| *here != base.object))
+        };
+        Ok((Todo { names, objects: now.local.keys().filter(differs).copied().collect() }, None))
+    }
+
+    fn send(&self, files: Vec<(Num, Object)>) -> Result<Vec<Contents>, SyncError> {
+        let sent = |(num, object): (Num, Object)| {
+            Ok((num, Some((self.now.borrow().version(num)?, (object.content, Vec::new())))))
+        };
+        files.into_iter().map(sent).collect()
+    }
+
+    fn outbox(&self) -> Result<Option<Outbox>, Errno> {
+        Ok(self.now.borrow().outbox.clone())
+    }
+
+    fn set_outbox(&self, outbox: Option<&Outbox>) -> Result<(), Errno> {
+        self.point()?;
+        crate::sim::log(|| format!("{} sends {outbox:?}", self.name));
+        self.now.borrow_mut().outbox = outbox.cloned();
+        self.lasts();
+        Ok(())
+    }
+
+    fn conflicts(&self) -> Result<Vec<At>, Errno> {
+        Ok(self.now.borrow().conflicts.keys().cloned().collect())
+    }
+}

@@ -1,0 +1,168 @@
+//! Leases: what every engine has to do.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use shunt_volume::id::Seq;
+use shunt_volume::object::{Kind, Time};
+use shunt_volume::store::keep::Keeper;
+use shunt_volume::store::lease::Board;
+use shunt_volume::store::{LeaseAsk, LeaseEvent, LeaseTold};
+
+use crate::store::build::*;
+
+type Store = Arc<dyn Keeper>;
+
+/// Long enough for all of a test.
+const LIFE: u32 = 30_000;
+
+fn ask(session: u128, seen: u64) -> LeaseAsk {
+    LeaseAsk { session, life: LIFE, seen, ..LeaseAsk::default() }
+}
+
+fn say(store: &Store, ask: &LeaseAsk) -> LeaseTold {
+    store.lease(&node(&format!("n{}", ask.session)), ask).unwrap()
+}
+
+/// Two sessions that know of each other, and the place up to which both have seen all.
+fn two(store: &Store) -> u64 {
+    let one = say(store, &ask(1, 0));
+    assert_eq!((one.began, one.company, one.all_seen), (true, 0, u64::MAX));
+    let other = say(store, &ask(2, 0));
+    assert_eq!((other.began, other.company), (true, 1));
+    assert!(other.all_seen < other.at, "the first has not heard of the second");
+    let one = say(store, &ask(1, one.at));
+    assert_eq!((one.began, one.company), (false, 1));
+    assert!(one.newest > 0);
+    let one = say(store, &ask(1, one.at));
+    assert_eq!(say(store, &ask(2, other.at)).all_seen, one.at);
+    one.at
+}
+
+pub fn tells_of_leases_until_all_have_seen_them(store: &Store) {
+    let at = two(store);
+    done(&**store, make(5, Kind::Regular, ROOT, "f"));
+    let taken = say(store, &LeaseAsk { take: vec![(7, id(5)), (8, ROOT)], ..ask(1, at) });
+    assert!(taken.at > at && taken.events.is_empty(), "{taken:?}");
+    assert!(taken.all_seen < taken.at);
+    // It may have been said already: an answer can be lost.
+    assert_eq!(say(store, &LeaseAsk { take: vec![(7, id(5))], ..ask(1, at) }).at, taken.at);
+
+    let told = say(store, &ask(2, at));
+    let mut events = told.events.clone();
+    events.sort_by_key(|event| event.lease);
+    let who = events[0].who;
+    let lease = |lease, object, freed| LeaseEvent { lease, object, who, freed };
+    assert_eq!(events, [lease(7, id(5), None), lease(8, ROOT, None)]);
+    // Told again until it says that it has seen them.
+    assert_eq!(say(store, &ask(2, at)).events.len(), 2);
+    assert!(say(store, &ask(1, taken.at)).all_seen < taken.at);
+    let acks = say(store, &ask(1, taken.at)).acks;
+    assert_eq!(say(store, &ask(2, told.at)).events, []);
+    let seen = say(store, &ask(1, taken.at));
+    assert_eq!(seen.all_seen, taken.at);
+    assert!(seen.acks > acks);
+
+    // A third comes, and is told of what is held.
+    assert_eq!(say(store, &ask(3, 0)).events.len(), 2);
+    say(store, &LeaseAsk { free: vec![(7, Seq(1))], ..ask(1, taken.at) });
+    assert_eq!(say(store, &ask(2, told.at)).events, [lease(7, id(5), Some(Seq(1)))]);
+    // Somebody else's are left alone.
+    let free = LeaseAsk { free: vec![(8, Seq(1))], ..ask(2, told.at) };
+    assert!(!say(store, &free).events.iter().any(|event| event.lease == 8));
+}
+
+pub fn ends_leases_with_their_session(store: &Store) {
+    let at = two(store);
+    let short = LeaseAsk { life: 50, take: vec![(7, id(5))], ..ask(1, at) };
+    say(store, &short);
+    let told = say(store, &ask(2, at));
+    assert_eq!(told.events.len(), 1);
+    let until = Instant::now() + Duration::from_secs(30);
+    let freed = loop {
+        let now = say(store, &ask(2, told.at));
+        if now.company == 0 {
+            break now;
+        }
+        assert!(Instant::now() < until, "it lives for ever");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(freed.events[0].freed, Some(Seq(0)));
+    assert_eq!(freed.all_seen, u64::MAX, "who is gone is waited for by nobody");
+    // It comes back as a new one, which has nothing.
+    assert!(say(store, &ask(1, told.at)).began);
+    // One that says so is gone at once.
+    say(store, &LeaseAsk { ends: true, ..ask(1, 0) });
+    assert_eq!(say(store, &ask(2, told.at)).company, 0);
+}
+
+pub fn wakes_who_waits_for_leases(store: &Store) {
+    let at = two(store);
+    assert!(!store.wait_lease(at, None, Duration::from_millis(20)).unwrap());
+    let (other, begun) = (store.clone(), Instant::now());
+    let waits = std::thread::spawn(move || other.wait_lease(at, None, Duration::from_secs(30)).unwrap());
+    std::thread::sleep(Duration::from_millis(100));
+    let told = say(store, &LeaseAsk { take: vec![(7, id(5))], ..ask(1, at) });
+    assert!(waits.join().unwrap());
+    let (other, acks) = (store.clone(), told.acks);
+    let waits =
+        std::thread::spawn(move || other.wait_lease(told.at, Some(acks), Duration::from_secs(30)).unwrap());
+    std::thread::sleep(Duration::from_millis(100));
+    say(store, &ask(2, told.at));
+    assert!(waits.join().unwrap());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+/// What is said to a board at a time in seconds.
+fn at_time(board: &mut Board, node: &str, ask: &LeaseAsk, seconds: i64) -> Option<LeaseTold> {
+    board.exchange(&crate::store::build::node(node), ask, Time(seconds * 1_000_000_000), Seq(0))
+}
+
+#[test]
+fn who_sees_nothing_is_in_nobodys_way_for_long() {
+    let mut board = Board::default();
+    let one = at_time(&mut board, "one", &ask(1, 0), 0).unwrap();
+    let idle = at_time(&mut board, "idle", &ask(2, 0), 0).unwrap();
+    let slow = at_time(&mut board, "slow", &ask(3, 0), 0).unwrap();
+    at_time(&mut board, "idle", &ask(2, slow.at), 1).unwrap();
+    let (mut seen, mut slow_seen, mut ended) = (one.at, slow.at, None);
+    assert!(idle.began && slow.began);
+    for second in 2..60 {
+        let take = vec![(second as u64, id(5))];
+        let told = at_time(&mut board, "one", &LeaseAsk { take, ..ask(1, seen) }, second).unwrap();
+        assert!(!told.began, "it sees all");
+        seen = told.at;
+        let idle = at_time(&mut board, "idle", &ask(2, slow.at), second).unwrap();
+        ended = ended.or(idle.began.then_some(second));
+        if second % 5 == 0 {
+            // What it was told five seconds before: it is slow.
+            let told = at_time(&mut board, "slow", &ask(3, slow_seen), second).unwrap();
+            assert!(!told.began, "after {second} s");
+            slow_seen = told.at;
+        }
+    }
+    assert!(ended.is_some_and(|ended| (12..20).contains(&ended)), "{ended:?}");
+    // Where nothing comes that could be seen, nobody is behind.
+    let mut board = Board::default();
+    let alone = at_time(&mut board, "one", &ask(1, 0), 0).unwrap();
+    for second in 1..60 {
+        assert!(!at_time(&mut board, "one", &ask(1, alone.at), second).unwrap().began);
+    }
+}
+
+#[test]
+fn a_node_has_few_sessions_and_none_lives_long_in_silence() {
+    let mut board = Board::default();
+    let long = |session| LeaseAsk { life: u32::MAX, ..ask(session, 0) };
+    for session in 0..8 {
+        at_time(&mut board, "one", &long(session), 0).unwrap();
+    }
+    assert_eq!(at_time(&mut board, "one", &long(8), 1), None);
+    assert_eq!(at_time(&mut board, "other", &long(9), 1).unwrap().company, 8);
+    let told = at_time(&mut board, "one", &long(8), 31).unwrap();
+    assert!(told.began && told.company <= 1, "{told:?}");
+    let many: Vec<_> = (0..2049).map(|lease| (lease, id(5))).collect();
+    assert_eq!(at_time(&mut board, "one", &LeaseAsk { take: many, ..ask(8, 0) }, 31), None);
+    let many = (0..2049).map(|lease| (lease, Seq(0))).collect();
+    assert_eq!(at_time(&mut board, "one", &LeaseAsk { free: many, ..ask(8, 0) }, 31), None);
+}

@@ -1,0 +1,1115 @@
+//! Two replicas over one store, without a mount.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use shunt_volume::content::{Blobs, ContentStore, Keys, Secret};
+use shunt_volume::id::{ObjectId, OwnerId};
+use shunt_volume::object::{Content, Kind, Layout, LinkName, Object, Time};
+use shunt_volume::replica::{
+    FromStore, Keep, New, Node, Options, ROOT, Rename, Replica, ReplicaSite, Set, State, Tender,
+};
+use shunt_volume::store::keep::Keeper as _;
+use shunt_volume::store::{Item, MetaStore, Mutation, SqliteStore, Veil, VeiledStore};
+use shunt_volume::sync::{Runner, Step, Synchroniser, Touch};
+use tempfile::TempDir;
+
+use crate::common::sky::{Sky, Way};
+
+struct Machine {
+    replica: Arc<Replica>,
+    sync: Synchroniser<ReplicaSite>,
+}
+
+struct World {
+    dir: TempDir,
+    meta: Arc<dyn MetaStore>,
+    keeper: Arc<SqliteStore>,
+    contents: ContentStore,
+    sky: Arc<Sky>,
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        let root = Object {
+            id: ObjectId::ROOT,
+            kind: Kind::Directory,
+            mode: 0o755,
+            owner: OwnerId(0),
+            group: OwnerId(0),
+            modified: Time(0),
+            target: Vec::new(),
+            content: Content::empty(),
+            xattrs: BTreeMap::new(),
+        };
+        let meta = Arc::new(SqliteStore::in_memory(&"test".parse().unwrap(), &root, b"").unwrap());
+        std::fs::create_dir(dir.path().join("chunks")).unwrap();
+        let blobs = Blobs::directory(&dir.path().join("chunks")).unwrap();
+        let sky = Arc::new(Sky::over(blobs.objects()));
+        let contents = ContentStore::new(Blobs::over(sky.clone()), Keys::open([7; 32]));
+        Self { keeper: meta.clone(), meta, contents, sky, dir }
+    }
+
+    fn machine(&self, name: &str) -> Machine {
+        let options = Options::new("test", name.parse().unwrap());
+        let replica = Arc::new(Replica::open(&self.dir.path().join(name), options).unwrap());
+        replica.set_fetcher(Some(Arc::new(FromStore::new(self.meta.clone(), self.contents.clone()))));
+        let site = ReplicaSite::new(replica.clone(), self.meta.clone(), self.contents.clone());
+        let sync = Synchroniser::new(site, self.meta.clone(), name.parse().unwrap(), rand::random);
+        Machine { replica, sync }
+    }
+}
+
+impl Machine {
+    fn settle(&mut self) {
+        for _ in 0..50 {
+            let step = self.sync.step().unwrap();
+            if (Step { held: 0, ..step }) == Step::default() {
+                return;
+            }
+        }
+        panic!("there is no end");
+    }
+
+    fn plain(kind: Kind) -> New<'static> {
+        New { kind, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" }
+    }
+
+    fn directory(&self, parent: u64, name: &str) -> Node {
+        self.replica.make(parent, name.as_bytes(), Self::plain(Kind::Directory)).unwrap()
+    }
+
+    fn write(&self, parent: u64, name: &str, bytes: &[u8]) -> Node {
+        let node = match self.replica.lookup(parent, name.as_bytes()) {
+            Ok(node) => node,
+            Err(_) => self.replica.make(parent, name.as_bytes(), Self::plain(Kind::Regular)).unwrap(),
+        };
+        let opened = self.replica.open_file(node.num, true, true).unwrap();
+        (&*opened.file).write_all(bytes).unwrap();
+        self.replica.close(node.num, true, opened.session);
+        node
+    }
+
+    /// Changes a part of a file at its place.
+    fn edit(&self, path: &str, at: u64, bytes: &[u8]) {
+        let num = self.at(path).unwrap().num;
+        let opened = self.replica.open_file(num, true, false).unwrap();
+        opened.file.write_all_at(bytes, at).unwrap();
+        self.replica.close(num, true, opened.session);
+    }
+
+    fn at(&self, path: &str) -> Result<Node, Errno> {
+        let parts = path.split('/').filter(|part| !part.is_empty());
+        parts.fold(self.replica.get(ROOT), |at, name| self.replica.lookup(at?.num, name.as_bytes()))
+    }
+
+    fn read(&self, path: &str) -> Vec<u8> {
+        let node = self.at(path).unwrap();
+        self.replica.want(node.num, 0..u64::MAX).unwrap();
+        let opened = self.replica.open_file(node.num, false, false).unwrap();
+        let mut bytes = Vec::new();
+        (&*opened.file).read_to_end(&mut bytes).unwrap();
+        self.replica.close(node.num, false, opened.session);
+        bytes
+    }
+
+    fn names(&self, path: &str) -> Vec<String> {
+        let listed = self.replica.list(self.at(path).unwrap().num, b"", 100).unwrap();
+        listed.into_iter().map(|one| String::from_utf8(one.name).unwrap()).collect()
+    }
+}
+
+fn both(one: &mut Machine, other: &mut Machine) {
+    for _ in 0..3 {
+        one.settle();
+        other.settle();
+    }
+}
+
+#[test]
+fn who_was_away_for_longer_than_the_log_reads_the_tree() {
+    let world = World::new();
+    let (mut one, mut other) = (world.machine("one"), world.machine("other"));
+    let kept = one.directory(ROOT, "kept");
+    let gone = one.directory(ROOT, "gone");
+    one.write(kept.num, "both", b"first");
+    one.write(kept.num, "theirs", b"first");
+    one.write(kept.num, "mine", b"first");
+    one.write(gone.num, "file", b"first");
+    both(&mut one, &mut other);
+
+    let kept_there = other.at("kept").unwrap().num;
+    other.write(kept_there, "both", b"of the other");
+    other.write(kept_there, "mine", b"of the other, too");
+    other.write(kept_there, "new", b"new here");
+
+    one.write(kept.num, "both", b"of the one");
+    one.write(kept.num, "theirs", b"second");
+    one.replica.unlink(gone.num, b"file").unwrap();
+    one.replica.rmdir(ROOT, b"gone").unwrap();
+    one.replica.rename(kept.num, b"theirs", ROOT, b"moved", Rename::Replace).unwrap();
+    one.settle();
+    world.keeper.forget(Time(i64::MAX), 0).unwrap();
+
+    both(&mut one, &mut other);
+    let mut third = world.machine("third");
+    third.settle();
+    for machine in [&one, &third] {
+        assert_eq!(machine.names("kept"), ["both", "mine", "new"]);
+        assert_eq!(machine.read("kept/both"), b"of the one");
+    }
+    for machine in [&one, &other, &third] {
+        assert_eq!(machine.names(""), ["kept", "moved"]);
+        assert_eq!(machine.read("moved"), b"second");
+        assert_eq!(machine.read("kept/mine"), b"of the other, too");
+        assert_eq!(machine.read("kept/new"), b"new here");
+    }
+    assert_eq!(other.names("kept/both"), ["other", "store"]);
+    assert_eq!(other.read("kept/both/other"), b"of the other");
+    assert_eq!(other.read("kept/both/store"), b"of the one");
+}
+
+#[test]
+fn what_is_written_here_is_read_there() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let large: Vec<u8> = (0..3_000_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
+    let docs = ant.directory(ROOT, "docs");
+    ant.write(docs.num, "small", b"a few bytes");
+    ant.write(docs.num, "large", &large);
+    ant.settle();
+    bee.settle();
+    assert_eq!(bee.names("docs"), ["large", "small"]);
+    assert_eq!(bee.read("docs/small"), b"a few bytes");
+    assert!(bee.read("docs/large") == large);
+    let docs = bee.at("docs").unwrap();
+    bee.write(docs.num, "small", b"other bytes");
+    bee.replica.rename(docs.num, b"large", ROOT, b"moved", Rename::Replace).unwrap();
+    both(&mut bee, &mut ant);
+    assert_eq!(ant.read("docs/small"), b"other bytes");
+    assert!(ant.read("moved") == large);
+    assert_eq!(ant.names("docs"), ["small"]);
+    assert_eq!(ant.replica.pending_count(), Ok(0));
+    assert_eq!(bee.replica.pending_count(), Ok(0));
+}
+
+#[test]
+fn who_had_a_file_has_the_next_version_off_the_network() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let large: Vec<u8> = (0..3_000_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
+    let files = [("small", b"a few bytes".to_vec()), ("large", large)];
+    for (name, bytes) in &files {
+        ant.write(ROOT, name, bytes);
+    }
+    ant.write(ROOT, "other", &files[1].1);
+    both(&mut ant, &mut bee);
+    for (name, bytes) in &files {
+        assert!(bee.read(name) == *bytes);
+    }
+    let _tender = Tender::start(bee.replica.clone(), Keep::default()).unwrap();
+    for (name, bytes) in &files {
+        ant.write(ROOT, name, &[bytes, &b", and more"[..]].concat());
+    }
+    ant.write(ROOT, "other", b"read by nobody here".repeat(999).as_slice());
+    both(&mut ant, &mut bee);
+    let is_here = |name: &str| bee.at(name).unwrap().state == State::Complete;
+    until("they come by themselves", || files.iter().all(|(name, _)| is_here(name)));
+    bee.replica.set_fetcher(None);
+    for (name, bytes) in &files {
+        assert!(bee.read(name) == [bytes, &b", and more"[..]].concat(), "{name}");
+    }
+    assert!(!is_here("other"));
+}
+
+#[test]
+fn directories_have_the_time_of_their_last_change_everywhere() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let docs = ant.directory(ROOT, "docs");
+    both(&mut ant, &mut bee);
+    ant.write(docs.num, "new", b"new here");
+    bee.directory(ROOT, "other");
+    both(&mut ant, &mut bee);
+    for path in ["", "docs"] {
+        assert_eq!(ant.at(path).unwrap().modified, bee.at(path).unwrap().modified, "{path:?}");
+    }
+    assert!(bee.at("docs").unwrap().modified > docs.modified);
+    assert_eq!((ant.replica.pending_count(), bee.replica.pending_count()), (Ok(0), Ok(0)));
+}
+
+#[test]
+fn two_versions_show_as_a_directory_until_one_is_removed() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.write(ROOT, "file", b"first");
+    both(&mut ant, &mut bee);
+    ant.write(ROOT, "file", b"of ant");
+    bee.write(ROOT, "file", b"of bee");
+    both(&mut ant, &mut bee);
+    assert_eq!(ant.read("file"), b"of ant");
+    assert_eq!(bee.names("file"), ["ant", "bee"]);
+    assert_eq!(bee.read("file/ant"), b"of ant");
+    assert_eq!(bee.read("file/bee"), b"of bee");
+    let place = bee.at("file").unwrap().num;
+    assert_eq!(bee.replica.make(place, b"new", Machine::plain(Kind::Regular)).unwrap_err(), Errno::PERM);
+    let moved = bee.replica.rename(ROOT, b"file", ROOT, b"elsewhere", Rename::Replace);
+    assert_eq!(moved, Err(Errno::BUSY));
+    assert_eq!(bee.replica.rename(place, b"ant", ROOT, b"elsewhere", Rename::Replace), Err(Errno::BUSY));
+    assert_eq!(bee.replica.rmdir(ROOT, b"file"), Err(Errno::NOTEMPTY));
+    // It outlives the process.
+    drop(bee);
+    let mut bee = world.machine("bee");
+    bee.settle();
+    assert_eq!(bee.names("file"), ["ant", "bee"]);
+    let place = bee.at("file").unwrap().num;
+    bee.replica.unlink(place, b"ant").unwrap();
+    assert_eq!(bee.read("file"), b"of bee");
+    both(&mut bee, &mut ant);
+    assert_eq!(ant.read("file"), b"of bee");
+    assert_eq!(bee.replica.pending_count(), Ok(0));
+    assert!(bee.replica.conflicts().unwrap().is_empty());
+}
+
+#[test]
+fn what_was_deleted_there_and_changed_here_can_be_kept_or_not() {
+    for keep in [true, false] {
+        let world = World::new();
+        let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+        ant.write(ROOT, "file", b"first");
+        both(&mut ant, &mut bee);
+        ant.replica.unlink(ROOT, b"file").unwrap();
+        bee.write(ROOT, "file", b"of bee");
+        both(&mut ant, &mut bee);
+        assert_eq!(bee.names("file"), ["ant", "bee"]);
+        let gone = bee.at("file/ant").unwrap();
+        assert_eq!((gone.kind, &gone.target[..]), (Kind::Symlink, &b"bee"[..]));
+        let place = bee.at("file").unwrap().num;
+        bee.replica.unlink(place, if keep { b"ant" } else { b"bee" }).unwrap();
+        both(&mut bee, &mut ant);
+        for machine in [&ant, &bee] {
+            match keep {
+                true => assert_eq!(machine.read("file"), b"of bee"),
+                false => assert_eq!(machine.at("file").unwrap_err(), Errno::NOENT),
+            }
+        }
+    }
+}
+
+/// What has no name goes when a node starts.
+fn again(world: &World, bee: Machine) -> Machine {
+    drop(bee);
+    world.machine("bee")
+}
+
+fn keep_both(machine: &Machine) {
+    for (at, _) in machine.replica.conflicts().unwrap() {
+        machine.replica.keep_both(&at).unwrap();
+    }
+}
+
+/// The directory that both moved has its place in one conflict, and the other shows the way there. Then the first ends.
+#[test]
+fn a_side_whose_place_goes_with_another_conflict_stays() {
+    // In whatever order the two conflicts are shown.
+    ["elsewhere", "aside"].into_iter().for_each(one_has_its_place_in_another);
+}
+
+fn one_has_its_place_in_another(elsewhere: &str) {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.directory(ROOT, "moved");
+    both(&mut ant, &mut bee);
+    ant.replica.rename(ROOT, b"moved", ROOT, b"at", Rename::Replace).unwrap();
+    ant.settle();
+    bee.replica.rename(ROOT, b"moved", ROOT, elsewhere.as_bytes(), Rename::Replace).unwrap();
+    bee.write(ROOT, "at", b"of bee");
+    bee.settle();
+    assert_eq!(bee.at(&format!("{elsewhere}/bee")).unwrap().kind, Kind::Symlink);
+    assert_eq!(bee.at("at/ant").unwrap().kind, Kind::Directory);
+    ant.replica.rmdir(ROOT, b"at").unwrap();
+    ant.settle();
+    bee.settle();
+    assert_eq!(bee.at(&format!("{elsewhere}/bee")).unwrap().kind, Kind::Directory);
+    let mut bee = again(&world, bee);
+    keep_both(&bee);
+    both(&mut ant, &mut bee);
+    for machine in [&ant, &bee] {
+        assert_eq!(
+            BTreeSet::from_iter(machine.names("")),
+            BTreeSet::from(["at", elsewhere].map(String::from))
+        );
+        assert_eq!(machine.replica.conflicts().unwrap(), []);
+    }
+}
+
+/// Nobody here ever read them: the store has what they hold, and no object that tells of it any more.
+#[test]
+fn a_side_of_which_nothing_is_here_is_sent() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let held = [("empty", vec![]), ("small", b"small".repeat(3)), ("large", b"large".repeat(99_999))];
+    for (name, bytes) in &held {
+        ant.write(ROOT, name, bytes);
+    }
+    both(&mut ant, &mut bee);
+    for (name, _) in &held {
+        ant.replica.unlink(ROOT, name.as_bytes()).unwrap();
+        let mode = Set { mode: Some(0o600), ..Set::default() };
+        bee.replica.set(bee.at(name).unwrap().num, mode).unwrap();
+    }
+    both(&mut ant, &mut bee);
+    assert_eq!(bee.replica.conflicts().unwrap().len(), held.len());
+    // Whatever this machine keeps, it is to keep these.
+    assert_eq!(bee.replica.away(false, 0, 10).unwrap().len(), held.len());
+    keep_both(&bee);
+    // After a round that failed nothing is fetched before one went well.
+    let fetcher = || FromStore::new(world.meta.clone(), world.contents.clone());
+    bee.replica.set_fetcher(Some(Arc::new(fetcher().reachable_as(|| None))));
+    bee.settle();
+    assert_ne!(bee.replica.pending_count().unwrap(), 0);
+    bee.replica.set_fetcher(Some(Arc::new(fetcher())));
+    both(&mut bee, &mut ant);
+    assert_eq!(bee.replica.pending_count().unwrap(), 0);
+    for (name, bytes) in &held {
+        assert_eq!(ant.read(name), *bytes, "{name}");
+    }
+}
+
+#[test]
+fn a_side_that_is_removed_at_its_place_stays() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.directory(ROOT, "moved");
+    both(&mut ant, &mut bee);
+    ant.replica.rename(ROOT, b"moved", ROOT, b"there", Rename::Replace).unwrap();
+    ant.settle();
+    bee.replica.rename(ROOT, b"moved", ROOT, b"here", Rename::Replace).unwrap();
+    bee.settle();
+    bee.replica.rmdir(ROOT, b"there").unwrap();
+    bee.settle();
+    assert_eq!(bee.at("here/bee").unwrap().kind, Kind::Directory);
+    let mut bee = again(&world, bee);
+    keep_both(&bee);
+    both(&mut ant, &mut bee);
+    for machine in [&ant, &bee] {
+        assert_eq!(machine.names(""), ["here"]);
+        assert_eq!(machine.replica.conflicts().unwrap(), []);
+    }
+}
+
+/// The new directory can be made only once the old one has left its name, which it does only for a place below the new one.
+#[test]
+fn a_directory_is_moved_to_far_below_one_that_takes_its_name() {
+    let world = World::new();
+    let (mut one, mut other) = (world.machine("one"), world.machine("other"));
+    let old = one.directory(ROOT, "a");
+    one.write(old.num, "file", b"what was there");
+    both(&mut one, &mut other);
+    one.replica.rename(ROOT, b"a", ROOT, b"x", Rename::Replace).unwrap();
+    let top = one.directory(ROOT, "a");
+    let middle = one.directory(top.num, "a");
+    one.write(middle.num, "beside", b"new");
+    one.replica.rename(ROOT, b"x", middle.num, b"b", Rename::Replace).unwrap();
+    both(&mut one, &mut other);
+    assert_eq!(other.read("a/a/b/file"), b"what was there");
+    assert_eq!(other.read("a/a/beside"), b"new");
+    assert_eq!(one.replica.pending_count().unwrap(), 0);
+}
+
+/// Each had its first round, and has not read any of the log: what the store has of the top directory by then is no change of
+/// those who only changed names in it.
+/// What would have taken a directory out of another waits with a conflict: so does what goes into it.
+#[test]
+fn a_directory_waits_for_what_it_is_moved_into() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let place = ant.directory(ROOT, "place");
+    ant.directory(place.num, "was");
+    let above = ant.directory(ROOT, "above");
+    ant.directory(above.num, "below");
+    both(&mut ant, &mut bee);
+    ant.write(ROOT, "same", b"of ant");
+    ant.settle();
+    let aside = bee.directory(ROOT, "same").num;
+    bee.settle();
+    let num = |path: &str| bee.at(path).unwrap().num;
+    let (place, above) = (num("place"), num("above"));
+    bee.replica.rename(place, b"was", aside, b"was", Rename::Replace).unwrap();
+    bee.replica.rename(above, b"below", place, b"was", Rename::Replace).unwrap();
+    bee.replica.rename(ROOT, b"above", num("place/was"), b"above", Rename::Replace).unwrap();
+    bee.settle();
+    assert_eq!(bee.names("place/was"), ["above"]);
+    keep_both(&bee);
+    both(&mut bee, &mut ant);
+    for machine in [&ant, &bee] {
+        assert_eq!(machine.names(""), ["place", "same", "same.conflict-bee"]);
+        assert_eq!(machine.names("place/was"), ["above"]);
+        assert_eq!(machine.names("same.conflict-bee"), ["was"]);
+    }
+}
+
+/// The new directory comes once the old one is empty, which is so once the file has its name in the new one.
+#[test]
+fn a_directory_takes_the_place_of_one_that_a_file_left_for_it() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let old = bee.directory(ROOT, "place").num;
+    let below = bee.directory(old, "below").num;
+    let file = bee.write(below, "file", b"of bee").num;
+    both(&mut bee, &mut ant);
+    let new = bee.directory(ROOT, "new").num;
+    bee.replica.link(file, new, b"file").unwrap();
+    bee.replica.unlink(below, b"file").unwrap();
+    bee.replica.rmdir(old, b"below").unwrap();
+    bee.replica.rename(ROOT, b"new", ROOT, b"place", Rename::Replace).unwrap();
+    both(&mut bee, &mut ant);
+    assert_eq!(bee.replica.pending_count().unwrap(), 0);
+    assert_eq!((ant.names(""), ant.read("place/file")), (vec!["place".to_owned()], b"of bee".to_vec()));
+}
+
+/// A round that is under way when somebody wishes to be off the network sends nothing of what is changed then.
+#[test]
+fn what_is_changed_off_the_network_is_not_sent() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let keeps = ant.sync.keeps();
+    keeps.store(true, Ordering::SeqCst);
+    ant.write(ROOT, "file", b"of ant");
+    both(&mut ant, &mut bee);
+    assert_eq!(bee.names(""), Vec::<String>::new());
+    keeps.store(false, Ordering::SeqCst);
+    both(&mut ant, &mut bee);
+    assert_eq!(bee.read("file"), b"of ant");
+}
+
+#[test]
+fn a_file_takes_the_place_of_the_directory_above_its_own() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let above = bee.directory(ROOT, "above").num;
+    let below = bee.directory(above, "below").num;
+    bee.write(below, "file", b"of bee");
+    both(&mut bee, &mut ant);
+    bee.replica.rename(below, b"file", ROOT, b"aside", Rename::NoReplace).unwrap();
+    bee.replica.rmdir(above, b"below").unwrap();
+    bee.replica.rmdir(ROOT, b"above").unwrap();
+    bee.replica.rename(ROOT, b"aside", ROOT, b"above", Rename::NoReplace).unwrap();
+    both(&mut bee, &mut ant);
+    assert_eq!(bee.replica.pending_count().unwrap(), 0);
+    assert_eq!((ant.names(""), ant.read("above")), (vec!["above".to_owned()], b"of bee".to_vec()));
+}
+
+#[test]
+fn what_is_set_for_a_volume_stays_set_where_a_name_was_made_meanwhile() {
+    let world = World::new();
+    let (mut one, mut other) = (world.machine("one"), world.machine("other"));
+    both(&mut one, &mut other);
+    one.write(ROOT, "file", b"1");
+    other.replica.set_xattr(ROOT, b"user.said", Some(b"by the other"), None).unwrap();
+    other.settle();
+    both(&mut one, &mut other);
+    for machine in [&one, &other] {
+        assert_eq!(machine.replica.xattr(ROOT, b"user.said").unwrap(), b"by the other");
+    }
+}
+
+#[test]
+fn the_same_on_both_sides_is_no_conflict() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    for machine in [&ant, &bee] {
+        let docs = machine.directory(ROOT, "docs");
+        machine.write(docs.num, "same", b"equal");
+    }
+    let docs = bee.at("docs").unwrap();
+    bee.write(docs.num, "more", b"only of bee");
+    both(&mut ant, &mut bee);
+    for machine in [&ant, &bee] {
+        assert_eq!(machine.names(""), ["docs"]);
+        assert_eq!(machine.names("docs"), ["more", "same"]);
+        assert_eq!(machine.read("docs/same"), b"equal");
+        assert!(machine.replica.conflicts().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_change_is_seen_elsewhere_in_a_moment() {
+    let world = World::new();
+    let (ant, bee) = (world.machine("ant"), world.machine("bee"));
+    let runner = |machine: Machine| {
+        let Machine { replica, sync } = machine;
+        let runner = Runner::start(sync, world.meta.clone(), true).unwrap();
+        let waker = runner.waker();
+        replica.set_watcher(Some(Box::new(move || waker.wake())));
+        (replica, runner)
+    };
+    let ((ant, ants), (bee, bees)) = (runner(ant), runner(bee));
+    let mut waits = Vec::new();
+    let mut make = |name: &str| {
+        ant.make(ROOT, name.as_bytes(), Machine::plain(Kind::Directory)).unwrap();
+        let since = Instant::now();
+        while bee.lookup(ROOT, name.as_bytes()).is_err() {
+            assert!(since.elapsed() < Duration::from_secs(20), "{ants:?} {bees:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        waits.push(since.elapsed());
+    };
+    (0..21).for_each(|n| make(&format!("name{n}")));
+    waits.sort();
+    println!("median {:?}, longest {:?}", waits[10], waits[20]);
+    assert!(waits[10] < Duration::from_millis(500), "{waits:?}");
+    // Off the network by choice, nothing goes; back, it does.
+    bees.set_online(false);
+    std::thread::sleep(Duration::from_millis(50));
+    ant.make(ROOT, b"late", Machine::plain(Kind::Directory)).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(bee.lookup(ROOT, b"late").is_err());
+    assert_eq!(bees.progress().touch, Touch::Offline);
+    bees.set_online(true);
+    let since = Instant::now();
+    while bee.lookup(ROOT, b"late").is_err() {
+        assert!(since.elapsed() < Duration::from_secs(20), "{bees:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Until something is so, and no longer than a test may take.
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}: not within 30 s");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn what_was_synced_is_sent_while_the_file_stays_open() {
+    let world = World::new();
+    let (mut one, mut other) = (world.machine("one"), world.machine("other"));
+    one.write(ROOT, "old", b"before");
+    both(&mut one, &mut other);
+    let old = one.at("old").unwrap().num;
+    let new = one.replica.make(ROOT, b"new", Machine::plain(Kind::Regular)).unwrap().num;
+    let opened = [old, new].map(|num| one.replica.open_file(num, true, false).unwrap());
+    for (num, opened) in [old, new].into_iter().zip(&opened) {
+        (&*opened.file).write_all(b"synced").unwrap();
+        one.replica.sync_file(num).unwrap();
+    }
+    until("the first versions", || {
+        one.sync.step().unwrap();
+        other.settle();
+        other.at("new").is_ok() && other.read("old") == b"synced" && other.read("new") == b"synced"
+    });
+
+    // What lasts not yet is not sent, and what was sent is not sent again.
+    (&*opened[0].file).write_all(b", and more").unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let head = world.meta.head().unwrap();
+    for _ in 0..20 {
+        one.sync.step().unwrap();
+    }
+    assert_eq!(world.meta.head().unwrap(), head, "something was sent");
+    assert_eq!(one.sync.step().unwrap().sent, 0);
+    one.replica.sync_file(old).unwrap();
+    until("the second version", || {
+        one.sync.step().unwrap();
+        other.settle();
+        other.read("old") == b"synced, and more"
+    });
+
+    // After a crash it is known that the file may hold something else than what was sent.
+    assert!(one.at("old").unwrap().maybe_dirty);
+    (&*opened[0].file).write_all(b"!").unwrap();
+    for (num, opened) in [old, new].into_iter().zip(&opened) {
+        one.replica.close(num, true, opened.session);
+    }
+    both(&mut one, &mut other);
+    assert_eq!(other.read("old"), b"synced, and more!");
+    assert_eq!(one.replica.conflicts().unwrap(), []);
+    assert_eq!(one.replica.pending_count().unwrap(), 0);
+}
+
+#[test]
+fn a_file_that_was_sent_while_open_is_in_conflict_as_ever() {
+    let world = World::new();
+    let (mut one, mut other) = (world.machine("one"), world.machine("other"));
+    one.write(ROOT, "file", b"before");
+    both(&mut one, &mut other);
+    let num = one.at("file").unwrap().num;
+    let opened = one.replica.open_file(num, true, false).unwrap();
+    (&*opened.file).write_all(b"synced").unwrap();
+    one.replica.sync_file(num).unwrap();
+    until("the synced version", || {
+        one.sync.step().unwrap();
+        other.settle();
+        other.read("file") == b"synced"
+    });
+    (&*opened.file).write_all(b", and more").unwrap();
+    other.write(ROOT, "file", b"of the other");
+    other.settle();
+    until("the version of the other", || {
+        one.sync.step().unwrap();
+        one.replica.cursor().unwrap() == world.meta.head().unwrap()
+    });
+    one.replica.close(num, true, opened.session);
+    both(&mut one, &mut other);
+    assert_eq!(one.names("file"), ["one", "other"]);
+    assert_eq!(one.read("file/one"), b"synced, and more");
+    assert_eq!(one.read("file/other"), b"of the other");
+}
+
+const MIB: usize = 1 << 20;
+
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+/// Until what one changed is at the other: a large file may not go at once.
+fn sent(one: &mut Machine, other: &mut Machine) {
+    until("it is sent", || {
+        both(one, other);
+        one.replica.pending_count() == Ok(0)
+    });
+    other.settle();
+}
+
+impl World {
+    /// Bytes that come from the store by what is done.
+    fn brought(&self, done: impl FnOnce()) -> usize {
+        let before = self.sky.brought.load(Ordering::Relaxed);
+        done();
+        (self.sky.brought.load(Ordering::Relaxed) - before) as usize
+    }
+
+    /// The backing file of a machine's file.
+    fn backing(&self, machine: &Machine, name: &str, path: &str) -> std::path::PathBuf {
+        let num = machine.at(path).unwrap().num;
+        self.dir.path().join(format!("{name}/data/{:x}/{num:x}", num / 4096))
+    }
+}
+
+#[test]
+fn of_a_file_that_was_here_only_changed_pieces_come() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let fixed = noise(1, 65 * MIB + 5);
+    // Its list of pieces is in the store.
+    let long = noise(2, 60 * MIB);
+    let longer = [&long[..], &noise(3, 80 * MIB)].concat();
+    let mut holes = vec![0; 80 * MIB];
+    holes[10 * MIB..50 * MIB].copy_from_slice(&fixed[..40 * MIB]);
+    ant.write(ROOT, "fixed", &fixed);
+    ant.write(ROOT, "long", &long);
+    ant.settle();
+    ant.write(ROOT, "long", &longer);
+    ant.write(ROOT, "holes", &holes);
+    sent(&mut ant, &mut bee);
+    let names = ["fixed", "long", "holes"];
+    let mut expected = [fixed, longer, holes];
+    for (name, bytes) in names.iter().zip(&expected) {
+        assert!(bee.read(name) == *bytes);
+    }
+    let reader = bee.replica.open_file(bee.at("fixed").unwrap().num, false, false).unwrap();
+
+    // In it, moved by something before it, and zeros where something was and the other way round.
+    let part = noise(4, 4096);
+    expected[0][33 * MIB + 77..][..4096].copy_from_slice(&part);
+    ant.edit("fixed", 33 * MIB as u64 + 77, &part);
+    expected[1].splice(MIB..MIB, part.iter().copied());
+    ant.write(ROOT, "long", &expected[1]);
+    expected[2][20 * MIB..28 * MIB].fill(0);
+    expected[2][60 * MIB..][..4096].copy_from_slice(&part);
+    ant.write(ROOT, "holes", &expected[2]);
+    sent(&mut ant, &mut bee);
+    for (name, bytes) in names.iter().zip(&expected) {
+        let brought = world.brought(|| assert!(bee.read(name) == *bytes, "{name}"));
+        assert!((4096..8 * MIB).contains(&brought), "{name}: {brought}");
+        assert_eq!(world.brought(|| drop(bee.read(name))), 0);
+    }
+    let mut before = vec![0; 4096];
+    reader.file.read_exact_at(&mut before, 33 * MIB as u64 + 77).unwrap();
+    assert_eq!(before, noise(1, 65 * MIB + 5)[33 * MIB + 77..][..4096], "what was opened stays as it was");
+
+    // What is known of the old version is not kept over a restart.
+    ant.edit("fixed", 5, &part);
+    expected[0][5..][..4096].copy_from_slice(&part);
+    sent(&mut ant, &mut bee);
+    let bee = again(&world, bee);
+    let brought = world.brought(|| assert!(bee.read("fixed") == expected[0]));
+    assert!(brought > 60 * MIB, "{brought}");
+}
+
+#[test]
+fn an_old_version_is_not_believed() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let mut expected = noise(1, 65 * MIB);
+    for name in ["spoiled", "short"] {
+        ant.write(ROOT, name, &expected);
+    }
+    sent(&mut ant, &mut bee);
+    for name in ["spoiled", "short"] {
+        assert!(bee.read(name) == expected);
+        let file = std::fs::File::options().write(true).open(world.backing(&bee, "bee", name)).unwrap();
+        match name {
+            "spoiled" => file.write_all_at(b"not what it was", 9 * MIB as u64).unwrap(),
+            _ => file.set_len(50 * MIB as u64).unwrap(),
+        }
+        ant.edit(name, 40 * MIB as u64, b"changed");
+    }
+    expected[40 * MIB..][..7].copy_from_slice(b"changed");
+    sent(&mut ant, &mut bee);
+    for (name, least, most) in [("spoiled", 8 * MIB, 9 * MIB), ("short", 18 * MIB, 25 * MIB)] {
+        let brought = world.brought(|| assert!(bee.read(name) == expected, "{name}"));
+        assert!((least..most).contains(&brought), "{name}: {brought}");
+    }
+}
+
+#[test]
+fn what_came_in_part_is_whole_in_the_end() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let mut expected = noise(1, 65 * MIB);
+    ant.write(ROOT, "file", &expected);
+    sent(&mut ant, &mut bee);
+    assert!(bee.read("file") == expected);
+    let mut change = |ant: &Machine, n: u64| {
+        let (at, part) = (n as usize * 7 * MIB, noise(n, 4096));
+        ant.edit("file", at as u64, &part);
+        expected[at..][..4096].copy_from_slice(&part);
+        expected.clone()
+    };
+    // Ends after some of it came, and while nothing more can.
+    for n in 1..3 {
+        let expected = change(&ant, n);
+        sent(&mut ant, &mut bee);
+        let num = bee.at("file").unwrap().num;
+        bee.replica.want(num, 0..1).unwrap();
+        *world.sky.way.lock() = Way::Cut;
+        assert_eq!(bee.replica.want(num, 0..u64::MAX), Err(Errno::NETUNREACH));
+        assert_eq!(bee.at("file").unwrap().state, State::Partial);
+        *world.sky.way.lock() = Way::Open;
+        if n % 2 == 1 {
+            bee = again(&world, bee);
+        }
+        let fetcher = FromStore::new(world.meta.clone(), world.contents.clone());
+        bee.replica.set_fetcher(Some(Arc::new(fetcher)));
+        assert!(bee.read("file") == expected, "{n}");
+    }
+    // Others read all the time, and one version follows the other.
+    let (replica, num) = (bee.replica.clone(), bee.at("file").unwrap().num);
+    let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let readers: Vec<_> = (0..3u64)
+        .map(|n| {
+            let (replica, ended) = (replica.clone(), ended.clone());
+            std::thread::spawn(move || {
+                let mut at = n;
+                while !ended.load(Ordering::Relaxed) {
+                    at = (at * 7 + 5) % 65;
+                    let range = (at << 20)..((at + 3) << 20);
+                    replica.want(num, range).unwrap();
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            })
+        })
+        .collect();
+    let mut last = Vec::new();
+    for n in 4..7 {
+        last = change(&ant, n);
+        sent(&mut ant, &mut bee);
+        std::thread::sleep(Duration::from_millis(20));
+        if n % 2 == 0 {
+            assert!(bee.read("file") == last, "{n}");
+        }
+    }
+    ended.store(true, Ordering::Relaxed);
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
+    assert!(bee.read("file") == last);
+}
+
+/// Nobody waits anew for a store that was just found to be away; once it is back, nobody is told that it is not.
+#[test]
+fn contents_are_asked_for_again_once_the_store_is_back() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
+    ant.write(ROOT, "file", &bytes);
+    both(&mut ant, &mut bee);
+    let comings = Arc::new(AtomicU64::new(0));
+    let told = comings.clone();
+    let from = FromStore::new(world.meta.clone(), world.contents.clone());
+    let from = from.reachable_as(move || Some(told.load(Ordering::Relaxed)));
+    bee.replica.set_fetcher(Some(Arc::new(from)));
+    let num = bee.at("file").unwrap().num;
+    let want = || bee.replica.want(num, 0..u64::MAX);
+    *world.sky.way.lock() = Way::Cut;
+    assert_eq!(want(), Err(Errno::NETUNREACH));
+    *world.sky.way.lock() = Way::Open;
+    assert_eq!(want(), Err(Errno::NETUNREACH), "asked too soon");
+    comings.store(1, Ordering::Relaxed);
+    assert_eq!(want(), Ok(()));
+    assert!(bee.read("file") == bytes);
+}
+
+/// No line to the metadata tells of it: contents alone were away.
+#[test]
+fn contents_that_were_away_are_there_soon_after_they_are_back() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
+    ant.write(ROOT, "file", &bytes);
+    both(&mut ant, &mut bee);
+    let from = Arc::new(FromStore::new(world.meta.clone(), world.contents.clone()).probed());
+    bee.replica.set_fetcher(Some(from.clone()));
+    let num = bee.at("file").unwrap().num;
+    let want = || bee.replica.want(num, 0..u64::MAX);
+    *world.sky.way.lock() = Way::Cut;
+    assert_eq!(want(), Err(Errno::NETUNREACH));
+    // However long they were away.
+    std::thread::sleep(Duration::from_secs(3));
+    let asked = Instant::now();
+    assert_eq!(want(), Err(Errno::NETUNREACH));
+    assert!(asked.elapsed() < Duration::from_millis(100), "somebody waited for what is away");
+    *world.sky.way.lock() = Way::Open;
+    let back = Instant::now();
+    until("they are back", || !from.is_gone());
+    assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
+    assert_eq!(want(), Ok(()));
+    assert!(bee.read("file") == bytes);
+}
+
+/// A line that ended while the store was there: who asked over it is not told that it is away.
+#[test]
+fn a_question_that_was_lost_is_asked_again() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.write(ROOT, "file", &[7; 100_000]);
+    both(&mut ant, &mut bee);
+    let from = Arc::new(FromStore::new(world.meta.clone(), world.contents.clone()).probed());
+    bee.replica.set_fetcher(Some(from.clone()));
+    *world.sky.way.lock() = Way::CutOnce;
+    assert!(bee.read("file") == [7; 100_000]);
+    assert_eq!((*world.sky.way.lock(), from.is_gone()), (Way::Open, false));
+}
+
+/// A pack that was cut to nothing: only what was in it is lost.
+#[test]
+fn one_damaged_pack_is_no_store_that_is_away() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let packs = || {
+        let of = |dir: std::path::PathBuf| {
+            std::fs::read_dir(dir).into_iter().flatten().map(|at| at.unwrap().path())
+        };
+        of(world.dir.path().join("chunks/packs")).flat_map(of).collect::<BTreeSet<_>>()
+    };
+    ant.write(ROOT, "lost", &noise(1, 100_000));
+    sent(&mut ant, &mut bee);
+    let first = packs();
+    ant.write(ROOT, "kept", &noise(2, 100_000));
+    sent(&mut ant, &mut bee);
+    assert!(first.len() == 1 && packs().len() == 2);
+    for (way, pack) in ["cut", "away"].iter().zip(first.iter().cycle()) {
+        match *way {
+            "cut" => std::fs::File::options().write(true).open(pack).unwrap().set_len(0).unwrap(),
+            _ => std::fs::remove_file(pack).unwrap(),
+        }
+        let from = Arc::new(FromStore::new(world.meta.clone(), world.contents.clone()).probed());
+        bee.replica.set_fetcher(Some(from.clone()));
+        let lost = bee.at("lost").unwrap().num;
+        assert_eq!(bee.replica.want(lost, 0..u64::MAX), Err(Errno::IO), "{way}");
+        assert!(!from.is_gone());
+        assert!(bee.read("kept") == noise(2, 100_000));
+    }
+}
+
+/// Who asks whether the store is back may have a piece that it lost.
+#[test]
+fn a_store_that_lost_what_is_asked_for_is_back() {
+    let world = World::new();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.write(ROOT, "lost", &noise(1, 100_000));
+    sent(&mut ant, &mut bee);
+    let from = Arc::new(FromStore::new(world.meta.clone(), world.contents.clone()).probed());
+    bee.replica.set_fetcher(Some(from.clone()));
+    let lost = bee.at("lost").unwrap().num;
+    *world.sky.way.lock() = Way::Cut;
+    assert_eq!(bee.replica.want(lost, 0..u64::MAX), Err(Errno::NETUNREACH));
+    assert!(from.is_gone());
+    for pack in std::fs::read_dir(world.dir.path().join("chunks/packs")).unwrap() {
+        for pack in std::fs::read_dir(pack.unwrap().path()).unwrap() {
+            std::fs::write(pack.unwrap().path(), b"").unwrap();
+        }
+    }
+    *world.sky.way.lock() = Way::Open;
+    until("it is back", || !from.is_gone());
+    assert_eq!(bee.replica.want(lost, 0..u64::MAX), Err(Errno::IO));
+}
+
+/// An object that a node without the key makes up.
+fn planted(n: u128, kind: Kind, target: &[u8], bytes: &[u8]) -> Object {
+    Object {
+        id: ObjectId(n),
+        kind,
+        mode: 0o644,
+        owner: OwnerId(0),
+        group: OwnerId(0),
+        modified: Time(0),
+        target: target.to_vec(),
+        content: match bytes {
+            b"" => Content::empty(),
+            _ => Content {
+                size: bytes.len() as u64,
+                digest: [n as u8; 32],
+                layout: Layout::Inline(bytes.to_vec()),
+            },
+        },
+        xattrs: BTreeMap::new(),
+    }
+}
+
+fn commit(store: &dyn MetaStore, change: Vec<Mutation>) {
+    let item = Item { change, ..Item::default() };
+    store.commit(&"cuckoo".parse().unwrap(), rand::random(), &[item]).unwrap().remove(0).unwrap();
+}
+
+fn named(name: &[u8]) -> LinkName {
+    LinkName { parent: ObjectId::ROOT, name: name.to_vec() }
+}
+
+#[test]
+fn bytes_that_were_not_encrypted_are_not_those_of_an_encrypted_volume() {
+    let mut world = World::new();
+    world.contents = ContentStore::new(Blobs::over(world.sky.clone()), Keys::sealed(&Secret::random()));
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.write(ROOT, "own", b"small");
+    ant.write(ROOT, "empty", b"");
+    let planted = planted(77, Kind::Regular, b"", b"made up");
+    commit(&*world.meta, vec![Mutation::Make(planted), Mutation::Link(named(b"planted"), ObjectId(77))]);
+    both(&mut ant, &mut bee);
+    let num = bee.at("planted").unwrap().num;
+    assert_eq!(bee.replica.want(num, 0..u64::MAX), Err(Errno::IO));
+    assert_eq!(bee.at("planted").unwrap().state, State::Absent);
+    assert_eq!((bee.read("own"), bee.read("empty")), (b"small".to_vec(), Vec::new()));
+}
+
+/// Not even of a volume whose log holds what cannot be read for ever.
+#[test]
+fn what_was_named_without_the_key_keeps_nobody_out() {
+    let mut world = World::new();
+    let secret = Secret::random();
+    let veiled = || Arc::new(VeiledStore::new(world.keeper.clone(), Veil::new(&secret)));
+    world.meta = veiled();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.write(ROOT, "own", b"text");
+    both(&mut ant, &mut bee);
+    let own = world.meta.scan(ObjectId::ROOT, 10).unwrap().links.remove(0).child;
+    let pipe = |n| planted(n, Kind::Fifo, b"", b"");
+    commit(
+        &*world.keeper,
+        vec![
+            Mutation::Make(pipe(71)),
+            Mutation::Link(named(b"in the clear"), ObjectId(71)),
+            Mutation::Make(pipe(72)),
+            Mutation::Link(named(&[200; 394]), ObjectId(72)),
+            Mutation::Make(planted(73, Kind::Symlink, b"/etc/passwd", b"")),
+            Mutation::Link(named(b"symlink"), ObjectId(73)),
+            Mutation::SetXattr(own, b"user.planted".to_vec(), Some(b"value".to_vec())),
+        ],
+    );
+    both(&mut ant, &mut bee);
+    // One who reads the log, and one who reads the tree; and they agree.
+    let names = ant.names("");
+    assert_eq!(names.len(), 4, "{names:?}");
+    assert_eq!(names.iter().filter(|name| name.starts_with("unreadable-")).count(), 3);
+    assert_eq!(bee.names(""), names);
+    let mut told: Vec<_> = world
+        .meta
+        .scan(ObjectId::ROOT, 10)
+        .unwrap()
+        .links
+        .into_iter()
+        .map(|link| String::from_utf8(link.at.name).unwrap())
+        .collect();
+    told.sort();
+    assert_eq!(told, names);
+    let object = |id| world.meta.get(&[id]).unwrap().remove(0).unwrap().object;
+    assert!(object(own).xattrs.is_empty());
+    assert!(object(ObjectId(73)).target.starts_with(b"unreadable-"));
+    assert_eq!(bee.read("own"), b"text");
+
+    // They can be taken away, also by who did not see them in this process.
+    world.meta = veiled();
+    let mut cat = world.machine("cat");
+    cat.settle();
+    drop(cat);
+    world.meta = veiled();
+    let mut cat = world.machine("cat");
+    for name in names.iter().filter(|name| name.starts_with("unreadable-")) {
+        cat.replica.unlink(ROOT, name.as_bytes()).unwrap();
+    }
+    both(&mut cat, &mut bee);
+    assert_eq!(bee.names(""), ["own"]);
+    assert_eq!(world.keeper.scan(ObjectId::ROOT, 10).unwrap().links.len(), 1);
+}
+
+fn settle_all(machine: &mut Machine) {
+    while (Step { held: 0, ..machine.sync.step().unwrap() }) != Step::default() {}
+}
+
+fn goes_through_all(deep: usize) {
+    let world = World::new();
+    let [mut one, mut other] = [world.machine("one"), world.machine("other")];
+    let mut chain = vec![ROOT];
+    let began = Instant::now();
+    for n in 0..deep {
+        chain.push(one.directory(chain[n], "d").num);
+    }
+    println!("made {:?}", began.elapsed());
+    settle_all(&mut one);
+    println!("sent {:?}", began.elapsed());
+    settle_all(&mut other);
+    println!("came {:?}", began.elapsed());
+    let mut bottom = ROOT;
+    for _ in 0..deep {
+        bottom = other.replica.lookup(bottom, b"d").unwrap().num;
+    }
+    // The whole tree, where the log is not there any more.
+    world.keeper.forget(Time(i64::MAX), 0).unwrap();
+    let mut late = world.machine("late");
+    settle_all(&mut late);
+    assert!(late.at(&"d/".repeat(deep)).is_ok());
+    println!("met {:?}", began.elapsed());
+    // All of it goes, and the other has something new at its bottom.
+    for n in (0..deep).rev() {
+        one.replica.rmdir(chain[n], b"d").unwrap();
+    }
+    other.write(bottom, "new", b"new");
+    println!("removed {:?}", began.elapsed());
+    settle_all(&mut one);
+    println!("sent {:?}", began.elapsed());
+    settle_all(&mut other);
+    println!("kept {:?}", began.elapsed());
+    let conflicts = other.replica.in_conflict().unwrap();
+    assert_eq!(conflicts.iter().map(|one| &one.path[..]).collect::<Vec<_>>(), [b"d"]);
+    world.keeper.forget(Time(i64::MAX), 0).unwrap();
+    settle_all(&mut late);
+    assert!(late.at("d").is_err());
+    println!("gone {:?}", began.elapsed());
+}
+
+#[test]
+fn a_chain_of_directories_goes_to_others_with_little_stack_and_is_kept_by_one() {
+    let deep = std::env::var("DEPTH").map_or(3000, |depth| depth.parse().unwrap());
+    let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(move || goes_through_all(deep));
+    thread.unwrap().join().unwrap();
+}

@@ -1,0 +1,197 @@
+//! `shunt upgrade`, with programs that are fit and programs that are not.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use shunt_tests::cmd::{one_line, within};
+use shunt_tests::{Plan, Ran, Stage, binary, copy_program, mounts, needs_mount, run_for, stage};
+
+fn plan() -> Plan {
+    Plan::tmpfs().args(&["--transport", "dev"])
+}
+
+/// An unfit program, beside a `shunt` that is fit.
+fn unfit(s: &Stage, name: &str) -> PathBuf {
+    let fit = s.aside().join("shunt");
+    if !fit.exists() {
+        symlink(binary::shunt(), fit).unwrap();
+    }
+    let path = s.aside().join(name);
+    copy_program(env!("CARGO_BIN_EXE_unfit"), &path);
+    path
+}
+
+fn upgrade(s: &Stage, to: &Path) -> Ran {
+    run_for(40, binary::command(&["upgrade", "--json", "--binary"]).arg(to).arg(s.mnt()))
+}
+
+fn code(ran: &Ran) -> Option<i32> {
+    ran.status.and_then(|status| status.code())
+}
+
+/// Whether a file that is open goes on, and names are found.
+struct Open(File);
+
+impl Open {
+    fn new(s: &Stage) -> Self {
+        Self(File::create(s.path("open")).unwrap())
+    }
+
+    fn works(&mut self, s: &Stage) {
+        self.0.write_all(b"x").expect("write to what is open");
+        let length = self.0.metadata().expect("fstat").len();
+        assert_eq!(fs::metadata(s.path("open")).expect("stat").len(), length);
+    }
+}
+
+#[test]
+fn another_file_of_the_program_goes_on() {
+    needs_mount!();
+    stage::perform(plan(), |s| {
+        let mut open = Open::new(s);
+        let copy = s.aside().join("copy");
+        copy_program(binary::shunt(), &copy);
+        for number in 1..=3 {
+            let before = s.server().unwrap();
+            let told: Value = serde_json::from_str(&upgrade(s, &copy).ok()).unwrap();
+            assert_eq!(told["takeovers"], number);
+            assert_eq!(told["old_pid"], before);
+            assert_eq!(told["pid"], s.server().unwrap());
+            assert!(told["pause_ms"].as_f64().unwrap() > 0.0);
+            assert_eq!(s.stat()["takeover"]["cause"], "upgrade");
+            let runs = fs::read_link(format!("/proc/{}/exe", told["pid"])).unwrap();
+            assert_eq!(runs, copy, "what runs is the new program");
+            open.works(s);
+        }
+        // Killed now, it is followed by the same program.
+        let pid = s.server().unwrap();
+        // A program that has not lived for ten seconds is on trial: once is forgiven.
+        mounts::signal(pid, rustix::process::Signal::KILL);
+        assert!(within(Duration::from_secs(10), || s.server().is_some_and(|now| now != pid)));
+        open.works(s);
+        let now = s.server().unwrap();
+        assert_eq!(fs::read_link(format!("/proc/{now}/exe")).unwrap(), copy);
+        let said = run_for(20, binary::command(&["upgrade"]).arg(s.mnt())).ok();
+        assert!(said.contains("pause") && said.contains("is served by version"), "{said}");
+        open.works(s);
+    });
+}
+
+#[test]
+fn what_is_not_fit_changes_nothing() {
+    needs_mount!();
+    stage::perform(plan(), |s| {
+        let mut open = Open::new(s);
+        let before = s.server();
+        let text = s.aside().join("text");
+        fs::write(&text, "no program").unwrap();
+        let garbage = s.aside().join("garbage");
+        fs::write(&garbage, [7; 5000]).unwrap();
+        fs::set_permissions(&garbage, fs::Permissions::from_mode(0o755)).unwrap();
+        let inside = s.path("inside");
+        copy_program(binary::shunt(), &inside);
+        for (program, word) in [
+            (s.aside().join("nowhere"), "no such file"),
+            (s.aside().to_owned(), "not a file"),
+            (text, "permission denied"),
+            (garbage, "exec format"),
+            ("/bin/true".into(), "no shunt that can"),
+            ("/bin/cat".into(), "does not know the options"),
+            (inside, "in the mount itself"),
+            (unfit(s, "other"), "version 4294967295 of takeover"),
+            (unfit(s, "chatty"), "no shunt that can"),
+            (unfit(s, "mute"), "says nothing"),
+        ] {
+            let ran = upgrade(s, &program);
+            assert_eq!(code(&ran), Some(1), "{}: {}", program.display(), ran.err);
+            one_line(&ran.err, word);
+            assert_eq!(s.server(), before, "{}", program.display());
+            open.works(s);
+        }
+        assert_eq!(s.stat()["takeovers"], 0);
+    });
+}
+
+#[test]
+fn a_program_that_does_not_get_to_serve_is_left_for_the_old_one() {
+    needs_mount!();
+    for name in ["fails", "hangs"] {
+        stage::perform(plan(), |s| {
+            let mut open = Open::new(s);
+            let old = fs::read_link(format!("/proc/{}/exe", s.server().unwrap())).unwrap();
+            let start = Instant::now();
+            let ran = upgrade(s, &unfit(s, name));
+            assert_eq!(code(&ran), Some(1), "{}", ran.err);
+            one_line(&ran.err, "did not take over");
+            assert!(name == "hangs" || start.elapsed() < shunt_tests::pace::limit(Duration::from_secs(2)));
+            let stat = s.stat();
+            assert_eq!(
+                (&stat["takeovers"], &stat["takeover"]["cause"]),
+                (&2.into(), &"failed upgrade".into())
+            );
+            assert_eq!(fs::read_link(format!("/proc/{}/exe", s.server().unwrap())).unwrap(), old);
+            open.works(s);
+        });
+    }
+}
+
+#[test]
+fn a_program_that_ends_soon_is_left_for_the_old_one() {
+    needs_mount!();
+    stage::perform(plan(), |s| {
+        let mut open = Open::new(s);
+        upgrade(s, &unfit(s, "short-lived")).ok();
+        let stat = || run_for(20, binary::command(&["stat", "--json"]).arg(s.mnt())).out;
+        assert!(within(Duration::from_secs(10), || {
+            open.works(s);
+            stat().contains("failed upgrade")
+        }));
+        let serves = s.server();
+        std::thread::sleep(Duration::from_millis(600));
+        assert_eq!(s.server(), serves, "the old program stays");
+        open.works(s);
+    });
+}
+
+#[test]
+fn where_nothing_can_take_over_it_is_said_before() {
+    needs_mount!();
+    let transport = if shunt_tests::stage::over_rings() { "uring" } else { "dev" };
+    let cases = [(["--takeover", "off"], "--takeover off"), (["--transport", transport], "io_uring")];
+    for (args, word) in cases.into_iter().filter(|(args, _)| args[1] != "dev") {
+        stage::perform(Plan::tmpfs().args(&args), |s| {
+            let pid = s.server();
+            let ran = upgrade(s, &binary::shunt());
+            assert_eq!(code(&ran), Some(1));
+            one_line(&ran.err, word);
+            assert_eq!(s.server(), pid);
+            assert!(s.stat()["no_takeover"].as_str().unwrap().contains(word));
+        });
+    }
+    let ran = run_for(20, &mut binary::command(&["upgrade", "/proc"]));
+    assert_eq!(code(&ran), Some(3));
+    one_line(&ran.err, "/proc");
+}
+
+/// A mount in the foreground goes on in the background.
+#[test]
+fn a_mount_in_the_foreground() {
+    needs_mount!();
+    stage::perform(plan().unmounted(), |s| {
+        let mut child = crate::takeover::edges::in_the_foreground(s);
+        let mut open = Open::new(s);
+        let told: Value = serde_json::from_str(&upgrade(s, &binary::shunt()).ok()).unwrap();
+        assert_eq!(told["old_pid"], child.id());
+        assert!(child.wait().unwrap().success(), "it ends well");
+        open.works(s);
+        mounts::signal(s.server().unwrap(), rustix::process::Signal::KILL);
+        open.works(s);
+        drop(open);
+        s.umount().ok();
+        assert!(s.gone(Duration::from_secs(5)));
+    });
+}

@@ -1,0 +1,198 @@
+//! What goes wrong in a round, and when: all of it by the round's seed.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use shunt_tests::Rng;
+
+use crate::volume_soak::net::Cut;
+use crate::volume_soak::world::{GATES, NODES, World};
+
+/// What can be away, or bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Node(usize),
+    Network(usize),
+    Line(usize),
+    Gateway(usize),
+    Database,
+    Objects,
+    /// A node by its user's wish.
+    Wish(usize),
+}
+
+/// How, where there are several ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Cut(Cut),
+    Delay(u64),
+    Loss(u64),
+    Silence,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Fault {
+    from: Duration,
+    to: Duration,
+    how: How,
+}
+
+/// What, how many tenths of a second it is well between two faults at most, and how many it is not.
+const ALL: [(What, usize, usize); 18] = [
+    (What::Node(0), 120, 15),
+    (What::Node(1), 120, 15),
+    (What::Node(2), 120, 15),
+    (What::Network(0), 100, 60),
+    (What::Network(1), 100, 60),
+    (What::Network(2), 100, 60),
+    (What::Network(3), 200, 40),
+    (What::Line(0), 80, 40),
+    (What::Line(1), 80, 40),
+    (What::Line(2), 80, 40),
+    (What::Gateway(0), 150, 20),
+    (What::Database, 200, 30),
+    (What::Objects, 200, 30),
+    (What::Wish(0), 200, 50),
+    (What::Wish(1), 200, 50),
+    (What::Wish(2), 200, 50),
+    (What::Network(GATES[1]), 200, 40),
+    (What::Gateway(1), 150, 20),
+];
+
+/// In some rounds a node leaves the stores alone from the beginning to the end, and is not killed: that one.
+fn leaves(seed: u64) -> Option<usize> {
+    seed.is_multiple_of(16).then_some((seed / 16) as usize % NODES.len())
+}
+
+/// Then a round takes so long at least: what grows while a node is away has grown.
+const LEAVE: Duration = Duration::from_secs(80);
+
+/// How long a round of this seed takes, where others take so long.
+pub fn time(seed: u64, usual: Duration) -> Duration {
+    if leaves(seed).is_some() { usual.max(LEAVE) } else { usual }
+}
+
+/// All that goes wrong with one thing within so long.
+fn plan(seed: u64, number: usize, end: Duration) -> Vec<Fault> {
+    let (what, well, ill) = ALL[number];
+    match (what, leaves(seed)) {
+        (What::Wish(n), Some(away)) if n == away => {
+            return vec![Fault { from: Duration::ZERO, to: end, how: How::Cut(Cut::Drops) }];
+        }
+        (What::Node(n), Some(away)) if n == away => return Vec::new(),
+        _ => {}
+    }
+    let mut rng = Rng::new(seed * 100 + number as u64);
+    // The first numbers of like seeds are alike.
+    rng.bytes(20);
+    let mut tenths = |most: usize| Duration::from_millis(rng.below(most * 100) as u64);
+    let mut spans = Vec::new();
+    let mut from = tenths(well);
+    while from < end {
+        let to = (from + tenths(ill)).min(end);
+        spans.push((from, to));
+        from = to + Duration::from_millis(500) + tenths(well);
+    }
+    let mut how = || match (what, rng.below(3)) {
+        (What::Line(_), 0) => How::Delay(2 + rng.below(60) as u64),
+        (What::Line(_), 1) => How::Loss(5 + rng.below(60) as u64),
+        (What::Line(_), _) => How::Silence,
+        (_, 0) => How::Cut(Cut::Down),
+        (_, _) => How::Cut(Cut::Drops),
+    };
+    spans.into_iter().map(|(from, to)| Fault { from, to, how: how() }).collect()
+}
+
+/// Has all of a seed go wrong, until all is well again.
+pub fn run(world: &World, seed: u64, time: Duration) {
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        for (number, (what, ..)) in
+            ALL.into_iter().enumerate().filter(|(_, (what, ..))| is_there(world, *what))
+        {
+            scope.spawn(move || {
+                for fault in plan(seed, number, time) {
+                    thread::sleep(fault.from.saturating_sub(begun.elapsed()));
+                    begin(world, what, fault.how);
+                    thread::sleep(fault.to.saturating_sub(begun.elapsed()));
+                    end(world, what, fault.how);
+                }
+            });
+        }
+        thread::sleep(time.saturating_sub(begun.elapsed()));
+    });
+}
+
+fn is_there(world: &World, what: What) -> bool {
+    match what {
+        What::Network(machine) => world.has(machine),
+        What::Gateway(gate) => world.has(GATES[gate]),
+        _ => true,
+    }
+}
+
+fn begin(world: &World, what: What, how: How) {
+    let counts = &world.counts;
+    match (what, how) {
+        (What::Node(n), _) => {
+            world.kill(n);
+            counts.killed_nodes.add(1);
+        }
+        (What::Network(n), How::Cut(cut)) => {
+            world.cut(n, cut);
+            counts.partitions.add(1);
+        }
+        (What::Line(n), how) => {
+            world.tell(format_args!("{}'s line: {how:?}", NODES[n]));
+            let weather = world.weather(n);
+            match how {
+                How::Delay(delay) => weather.delay.store(delay, Ordering::Relaxed),
+                How::Loss(loss) => weather.loss.store(loss, Ordering::Relaxed),
+                _ => weather.silent.store(true, Ordering::Relaxed),
+            }
+            counts.bad_lines.add(1);
+        }
+        (What::Gateway(gate), _) => {
+            world.kill_gateway(gate);
+            counts.killed_gateways.add(1);
+        }
+        (What::Database, _) => {
+            world.tell(format_args!("PostgreSQL is stopped"));
+            world.postgres().stop_at_once();
+            counts.stopped_databases.add(1);
+        }
+        (What::Objects, _) => {
+            world.tell(format_args!("the S3 server is killed"));
+            world.s3().kill();
+            counts.killed_stores.add(1);
+        }
+        (What::Wish(n), _) => {
+            world.set_online(n, false);
+            counts.offline.add(1);
+        }
+        (What::Network(_), _) => unreachable!("a network is cut"),
+    }
+}
+
+fn end(world: &World, what: What, how: How) {
+    match (what, how) {
+        (What::Node(n), _) => world.mount(n),
+        (What::Network(n), How::Cut(cut)) => world.mend(n, cut),
+        (What::Line(n), _) => world.weather(n).be_fair(),
+        (What::Gateway(gate), _) => world.start_gateway(gate),
+        (What::Database, _) => world.postgres().start_again(),
+        (What::Objects, _) => world.s3().start_again(),
+        (What::Wish(n), _) => world.set_online(n, true),
+        (What::Network(_), _) => unreachable!("a network is cut"),
+    }
+}
+
+#[test]
+fn a_seed_has_the_same_go_wrong() {
+    let all = |seed| {
+        format!("{:?}", (0..ALL.len()).map(|n| plan(seed, n, Duration::from_secs(60))).collect::<Vec<_>>())
+    };
+    assert_eq!(all(1), all(1));
+    assert_ne!(all(1), all(2));
+}

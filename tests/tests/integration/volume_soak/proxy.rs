@@ -1,0 +1,92 @@
+//! What comes between a machine and a server: delay, loss, silence.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use shunt_tests::Rng;
+
+use crate::volume_soak::net::Net;
+
+/// What is sent at once.
+const PIECE: usize = 16 << 10;
+/// A lost piece is sent again after so long.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// How a line is just now.
+#[derive(Default)]
+pub struct Weather {
+    /// Each piece takes so many milliseconds.
+    pub delay: AtomicU64,
+    /// So many pieces of a thousand are lost once; a tenth as many end their connection.
+    pub loss: AtomicU64,
+    /// Nothing gets through, and no connection ends.
+    pub silent: AtomicBool,
+}
+
+impl Weather {
+    pub fn be_fair(&self) {
+        self.delay.store(0, Ordering::Relaxed);
+        self.loss.store(0, Ordering::Relaxed);
+        self.silent.store(false, Ordering::Relaxed);
+    }
+
+    /// False where the connection ends.
+    fn lets_through(&self, rng: &mut Rng) -> bool {
+        while self.silent.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let (delay, loss) = (self.delay.load(Ordering::Relaxed), self.loss.load(Ordering::Relaxed) as usize);
+        thread::sleep(Duration::from_millis(delay));
+        if rng.below(1000) < loss {
+            thread::sleep(AGAIN);
+        }
+        rng.below(10_000) >= loss
+    }
+}
+
+/// Passes on what comes to an address in one namespace to an address in another, until this process ends.
+pub fn pass(from: (&Net, SocketAddr), to: (&Net, SocketAddr), weather: &Arc<Weather>) {
+    let (at, server) = (from.1, to.1);
+    let listener = from.0.within(|| TcpListener::bind(at)).expect("a port");
+    let weather = weather.clone();
+    let (told, is_there) = std::sync::mpsc::channel();
+    let net = to.0;
+    thread::scope(|scope| {
+        // It outlives the scope, which only waits until it is in the other namespace.
+        scope.spawn(move || {
+            net.enter();
+            thread::spawn(move || {
+                told.send(()).expect("somebody waits");
+                for (n, client) in listener.incoming().flatten().enumerate() {
+                    let weather = weather.clone();
+                    thread::spawn(move || connect(client, server, &weather, n as u64));
+                }
+            });
+        });
+    });
+    is_there.recv().expect("a thread");
+}
+
+fn connect(client: TcpStream, server: SocketAddr, weather: &Arc<Weather>, n: u64) {
+    let Ok(server) = TcpStream::connect_timeout(&server, Duration::from_secs(5)) else { return };
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let (Ok(other_client), Ok(other_server)) = (client.try_clone(), server.try_clone()) else { return };
+    for (from, to) in [(client, server), (other_server, other_client)] {
+        let (weather, mut rng) = (weather.clone(), Rng::new(n));
+        thread::spawn(move || copy(from, to, &weather, &mut rng));
+    }
+}
+
+fn copy(mut from: TcpStream, mut to: TcpStream, weather: &Weather, rng: &mut Rng) {
+    let mut piece = vec![0; PIECE];
+    while let Ok(len @ 1..) = from.read(&mut piece) {
+        if !weather.lets_through(rng) || to.write_all(&piece[..len]).is_err() {
+            break;
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}

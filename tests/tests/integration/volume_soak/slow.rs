@@ -1,0 +1,54 @@
+//! A line over which little goes.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use shunt_tests::cmd::within;
+use shunt_tests::{Rng, needs_mount, needs_tools, skip};
+
+use crate::volume_soak::counts::Counts;
+use crate::volume_soak::world::World;
+
+const MOST: Duration = Duration::from_secs(90);
+const SIZE: usize = 1 << 19;
+/// For each 16 KiB: 400 KiB in a second.
+const DELAY: u64 = 40;
+
+/// The node that is to have all files, and another one.
+const COMPLETE: usize = 0;
+const OTHER: usize = 1;
+
+#[test]
+fn over_a_slow_line_comes_only_what_is_asked_for() {
+    needs_mount!();
+    needs_tools!("ip", "nft");
+    let Some(world) = World::new(&Arc::new(Counts::default()), 1) else {
+        skip::skip("no PostgreSQL or versitygw (run tests/setup)");
+        return;
+    };
+    let mut rng = Rng::new(1);
+    let bytes: Vec<u8> = (0..SIZE).map(|_| rng.below(256) as u8).collect();
+    let (here, there) = (&world.nodes[COMPLETE], &world.nodes[OTHER]);
+    let is_named = |name: &str| {
+        within(MOST, || fs::metadata(here.work().join(name)).is_ok_and(|file| file.len() == SIZE as u64))
+    };
+    let holds = |files: usize| {
+        let held = here.status()["cached_bytes"].as_u64().unwrap();
+        held >= (files * SIZE) as u64
+    };
+    world.weather(COMPLETE).delay.store(DELAY, Ordering::Relaxed);
+    fs::write(there.work().join("first"), &bytes).unwrap();
+    // It is brought as always, and that shows how the line is.
+    assert!(is_named("first") && within(MOST, || holds(1)), "{}", here.status());
+    assert!(within(MOST, || here.status()["slow"] == true), "{}", here.status());
+
+    fs::write(there.work().join("second"), [&bytes[1..], b"x"].concat()).unwrap();
+    assert!(is_named("second"), "{}", here.status());
+    // Three times as long as it would take to come.
+    assert!(!within(Duration::from_secs(5), || holds(2)), "{}", here.status());
+    assert!(fs::read(here.work().join("second")).unwrap()[..SIZE - 1] == bytes[1..]);
+    world.weather(COMPLETE).be_fair();
+    world.look_after();
+}

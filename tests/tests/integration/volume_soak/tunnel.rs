@@ -1,0 +1,144 @@
+//! A line that goes silent in the middle of things.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use shunt_tests::cmd::within;
+use shunt_tests::{needs_mount, needs_tools, skip};
+
+use crate::volume_soak::counts::Counts;
+use crate::volume_soak::net::Cut;
+use crate::volume_soak::world::{GATES, NODES, World};
+
+/// Until all is as it should be.
+const MOST: Duration = Duration::from_secs(60);
+/// For the first who asks over a line that went silent: 10 s, and what a loaded machine takes.
+const FIRST: Duration = Duration::from_secs(20);
+/// Of what is known to be out of reach.
+const AT_ONCE: Duration = Duration::from_secs(2);
+/// Until it is seen that contents are back: they are asked for twice a second.
+const SOON: Duration = Duration::from_secs(5);
+/// Those that have not all files: one by itself, one behind the gateway.
+const THEY: [usize; 2] = [1, 2];
+const SIZE: usize = 1 << 20;
+
+/// Reading it fails for want of a network, in less than so long.
+fn fails(path: &Path, in_time: Duration) {
+    let begun = Instant::now();
+    let read = fs::read(path);
+    let took = begun.elapsed();
+    assert_eq!(read.unwrap_err().raw_os_error(), Some(Errno::NETUNREACH.raw_os_error()), "{path:?}");
+    assert!(took < in_time, "{path:?}: {took:?}");
+}
+
+#[test]
+fn who_asks_over_a_silent_line_is_told_so() {
+    needs_mount!();
+    needs_tools!("ip", "nft");
+    let Some(world) = World::new(&Arc::new(Counts::default()), 1) else {
+        skip::skip("no PostgreSQL or versitygw (run tests/setup)");
+        return;
+    };
+    let bytes: Vec<u8> = (0..SIZE as u32).map(|n| (n.wrapping_mul(0x9E37_79B9) >> 24) as u8).collect();
+    for name in ["first", "second"] {
+        fs::write(world.nodes[0].work().join(name), &bytes).unwrap();
+    }
+    let is_there = |n: usize| {
+        let status = world.nodes[n].status();
+        let file = fs::metadata(world.nodes[n].work().join("second"));
+        file.is_ok_and(|file| file.len() == SIZE as u64)
+            && status["state"] == "online"
+            && status["pending"] == 0
+    };
+    assert!(within(MOST, || (0..NODES.len()).all(is_there)), "the files do not come");
+
+    std::thread::scope(|scope| {
+        for n in THEY {
+            let world = &world;
+            let node = &world.nodes[n];
+            scope.spawn(move || {
+                world.cut(n, Cut::Drops);
+                fails(&node.work().join("first"), FIRST);
+                let is_known = || node.status()["state"] == "unreachable";
+                assert!(within(MOST, is_known), "{}: {}", NODES[n], node.status());
+                fails(&node.work().join("second"), AT_ONCE);
+                (0..3).for_each(|_| fails(&node.work().join("second@2020-01-01"), AT_ONCE));
+                world.mend(n, Cut::Drops);
+                assert!(within(MOST, || is_there(n)), "{}: {}", NODES[n], node.status());
+            });
+        }
+    });
+    for n in THEY {
+        assert!(fs::read(world.nodes[n].work().join("second")).unwrap() == bytes, "{}", NODES[n]);
+    }
+    world.look_after();
+}
+
+/// The line between two gateways.
+#[test]
+fn who_asks_a_gateway_over_a_silent_line_is_told_so() {
+    needs_mount!();
+    needs_tools!("ip", "nft");
+    let Some(world) = World::new(&Arc::new(Counts::default()), 2) else {
+        skip::skip("no PostgreSQL or versitygw (run tests/setup)");
+        return;
+    };
+    let node = &world.nodes[THEY[1]];
+    for name in ["first", "second"] {
+        fs::write(world.nodes[0].work().join(name), vec![7; SIZE]).unwrap();
+    }
+    let is_there = || fs::metadata(node.work().join("second")).is_ok_and(|file| file.len() == SIZE as u64);
+    assert!(within(MOST, is_there), "the files do not come");
+    world.cut(GATES[0], Cut::Drops);
+    fails(&node.work().join("first"), FIRST);
+    let is_known = || node.status()["state"] == "unreachable";
+    assert!(within(MOST, is_known), "{}", node.status());
+    fails(&node.work().join("second"), AT_ONCE);
+    world.mend(GATES[0], Cut::Drops);
+    assert!(within(MOST, || node.status()["state"] == "online"), "{}", node.status());
+    assert!(fs::read(node.work().join("second")).unwrap() == vec![7; SIZE]);
+    world.look_after();
+}
+
+/// The object store ends, and nothing else: metadata go on, and contents come as soon as it is back.
+#[test]
+fn contents_that_alone_were_away_come_once_they_are_back() {
+    needs_mount!();
+    needs_tools!("ip", "nft");
+    let Some(world) = World::new(&Arc::new(Counts::default()), 1) else {
+        skip::skip("no PostgreSQL or versitygw (run tests/setup)");
+        return;
+    };
+    for name in ["first", "second"] {
+        fs::write(world.nodes[0].work().join(name), vec![7; SIZE]).unwrap();
+    }
+    let they = THEY.map(|n| &world.nodes[n]);
+    let is_there = || {
+        they.iter()
+            .all(|node| fs::metadata(node.work().join("second")).is_ok_and(|file| file.len() == SIZE as u64))
+    };
+    assert!(within(MOST, is_there), "the files do not come");
+    world.s3().kill();
+    for node in they {
+        fails(&node.work().join("first"), FIRST);
+        (0..3).for_each(|_| fails(&node.work().join("second"), AT_ONCE));
+        let status = node.status();
+        assert_eq!(
+            (&status["state"], &status["contents_away"]),
+            (&"online".into(), &true.into()),
+            "{status}"
+        );
+    }
+    world.s3().start_again();
+    let back = Instant::now();
+    assert!(within(MOST, || they.iter().all(|node| node.status()["contents_away"] == false)));
+    let took = back.elapsed();
+    assert!(took < SOON, "{took:?}");
+    for node in they {
+        assert!(fs::read(node.work().join("second")).unwrap() == vec![7; SIZE], "{}", node.name);
+    }
+    world.look_after();
+}

@@ -1,0 +1,230 @@
+//! Somebody who works on a machine, whatever happens to it.
+
+mod attributes;
+mod away;
+mod names;
+mod parts;
+mod seen;
+mod whole;
+
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use shunt_tests::Rng;
+
+pub use attributes::ATTRIBUTE;
+
+use crate::volume_soak::ledger::Ledger;
+use crate::volume_soak::world::{NODES, World, lock};
+
+/// Few, so that machines come to the same.
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+const DEPTH: usize = 3;
+/// With more, more is taken away than made.
+const MANY: usize = 120;
+/// What was looked at is believed for so long.
+const OLD: Duration = Duration::from_millis(400);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    File,
+    Directory,
+    Link,
+}
+
+/// One that stays open.
+struct Handle {
+    file: File,
+    path: PathBuf,
+}
+
+pub struct User<'a> {
+    world: &'a World,
+    node: usize,
+    rng: Rng,
+    open: Vec<Handle>,
+    known: Vec<(PathBuf, Kind)>,
+    looked: Option<Instant>,
+    /// Files that were moved aside.
+    asides: u64,
+    /// The latest that was told of it.
+    said: RefCell<String>,
+}
+
+/// What users have to live with.
+const USUAL: [Errno; 12] = [
+    Errno::NOENT,
+    Errno::EXIST,
+    Errno::NOTEMPTY,
+    Errno::PERM,
+    Errno::BUSY,
+    Errno::NETUNREACH,
+    Errno::ISDIR,
+    Errno::NOTDIR,
+    Errno::INVAL,
+    Errno::NODATA,
+    // A link leads to itself where a file was.
+    Errno::LOOP,
+    // Another version came before all of this one was here, or the file went.
+    Errno::STALE,
+];
+
+/// What takes so long is told of: twice as long as a lease of who does not answer lasts.
+const SLOW: Duration = Duration::from_secs(10);
+
+impl<'a> User<'a> {
+    pub fn new(world: &'a World, node: usize, seed: u64) -> Self {
+        let rng = Rng::new(seed * 100 + 50 + node as u64);
+        Self {
+            world,
+            node,
+            rng,
+            open: Vec::new(),
+            known: Vec::new(),
+            looked: None,
+            asides: 0,
+            said: RefCell::default(),
+        }
+    }
+
+    /// Goes on until it is told to stop.
+    pub fn work(mut self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            let life = self.life();
+            let begun = Instant::now();
+            let done = self.act();
+            let took = begun.elapsed();
+            let same_life = life.is_some() && life == self.life();
+            if same_life {
+                self.world.counts.slowest_ms.at_least(took.as_millis() as u64);
+                if took >= SLOW {
+                    let said = self.said.borrow();
+                    eprintln!(
+                        "volume-soak: slow: {}: {took:.1?}, {done:?}; before it {said}",
+                        NODES[self.node]
+                    );
+                }
+            }
+            match done {
+                Ok(()) => self.world.counts.operations.add(1),
+                Err(error) => self.failed(&error, same_life),
+            }
+            std::thread::sleep(Duration::from_millis(self.rng.below(12) as u64));
+        }
+        for handle in std::mem::take(&mut self.open) {
+            self.tell(format_args!("closes {:?}", handle.path));
+        }
+    }
+
+    fn life(&self) -> Option<u64> {
+        self.world.nodes[self.node].life()
+    }
+
+    fn failed(&mut self, error: &io::Error, same_life: bool) {
+        self.looked = None;
+        let errno = Errno::from_io_error(error);
+        if !same_life {
+            // What was open is of a mount that is gone.
+            self.open.clear();
+            std::thread::sleep(Duration::from_millis(50));
+        } else if errno.is_none_or(|errno| !USUAL.contains(&errno)) {
+            let what = self.said.take();
+            self.world.note(format!("{} got {error}, after: {what}", NODES[self.node]));
+        }
+    }
+
+    fn tell(&self, what: std::fmt::Arguments<'_>) {
+        self.said.replace(what.to_string());
+        self.world.tell(format_args!("{}: {what}", NODES[self.node]));
+    }
+
+    fn ledger(&self) -> std::sync::MutexGuard<'_, Ledger> {
+        lock(&self.world.ledger)
+    }
+
+    fn look(&mut self) -> io::Result<()> {
+        if self.looked.is_some_and(|when| when.elapsed() < OLD) {
+            return Ok(());
+        }
+        self.known.clear();
+        let work = self.world.nodes[self.node].work();
+        let mut below = vec![work];
+        while let Some(directory) = below.pop() {
+            for entry in fs::read_dir(&directory)? {
+                let entry = entry?;
+                let (path, kind) = (entry.path(), entry.file_type()?);
+                // Of a conflict, or about to be no more.
+                let is_left = |name: &str| NODES.contains(&name) || name.starts_with('.');
+                if entry.file_name().to_str().is_none_or(is_left) {
+                    continue;
+                }
+                let kind = match (kind.is_dir(), kind.is_file()) {
+                    (true, _) => Kind::Directory,
+                    (_, true) => Kind::File,
+                    _ => Kind::Link,
+                };
+                if kind == Kind::Directory {
+                    below.push(path.clone());
+                }
+                self.known.push((path, kind));
+            }
+        }
+        self.looked = Some(Instant::now());
+        Ok(())
+    }
+
+    fn pick(&mut self, kind: impl Fn(Kind) -> bool) -> io::Result<PathBuf> {
+        let all: Vec<&PathBuf> = self.known.iter().filter(|one| kind(one.1)).map(|one| &one.0).collect();
+        match all.len() {
+            0 => Err(Errno::NOENT.into()),
+            count => Ok(all[self.rng.below(count)].clone()),
+        }
+    }
+
+    fn file(&mut self) -> io::Result<PathBuf> {
+        self.pick(|kind| kind == Kind::File)
+    }
+
+    /// Somewhere, perhaps taken.
+    fn place(&mut self) -> PathBuf {
+        let work = self.world.nodes[self.node].work();
+        let mut parent = self.pick(|kind| kind == Kind::Directory).unwrap_or_else(|_| work.clone());
+        if self.rng.below(3) == 0
+            || parent.strip_prefix(&work).map_or(0, |path| path.components().count()) >= DEPTH
+        {
+            parent = work;
+        }
+        parent.join(NAMES[self.rng.below(NAMES.len())])
+    }
+
+    fn act(&mut self) -> io::Result<()> {
+        self.look()?;
+        let less = self.known.len() > MANY && self.rng.below(2) == 0;
+        let what = if less { 81 + self.rng.below(12) } else { self.rng.below(100) };
+        match what {
+            0..15 => self.create(),
+            15..21 => self.make_directory(),
+            21..33 => self.rewrite(),
+            33..45 => self.edit(),
+            45..52 => self.replace(),
+            52..55 => self.cut(),
+            55..58 => self.set_mode(),
+            58..61 => self.set_attribute(),
+            61..65 => self.set_time(),
+            65..75 => self.rename(),
+            75..79 => self.link(),
+            79..81 => self.make_link(),
+            81..84 => self.remove_link(),
+            84..89 => self.remove_file(),
+            89..91 => self.remove_directory(),
+            91..93 => self.remove_tree(),
+            93..97 => self.go_on(),
+            _ => self.sync_what_is_there(),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Files of which a part is written, or cut off.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use super::User;
+use crate::volume_soak::content::{BLOCK, Content, Held, length};
+use crate::volume_soak::layout::Layout;
+
+/// What is written in the middle, in blocks, and what a file gets longer by.
+const SOME: usize = 16;
+
+impl User<'_> {
+    /// Some of its middle, or a new end: further in front, or behind the one that it has.
+    pub(super) fn put_part(
+        &mut self,
+        file: &File,
+        path: &Path,
+        before: &Held,
+        layout: &Layout,
+    ) -> io::Result<Content> {
+        let old = layout.len();
+        let (len, from) = match self.rng.below(4) {
+            0 => (length(self.rng.below(old)), None),
+            1 => (length(old + self.rng.below(SOME * BLOCK)), Some(old / BLOCK)),
+            _ => (old, Some(self.rng.below(old.div_ceil(BLOCK)))),
+        };
+        let last = len.div_ceil(BLOCK) - 1;
+        let from = from.unwrap_or(last).min(last);
+        let to = if len == old { (from + 1 + self.rng.below(SOME)).min(last + 1) } else { last + 1 };
+        let line = before.contents().first().map(|content| content.line);
+        let content = self.ledger().begin(self.node, line, len);
+        self.tell(format_args!("puts blocks {from}..{to} of {content:?} into {path:?} over {before:?}"));
+        self.write(file, before, &content, from..to)?;
+        Ok(content)
+    }
+
+    /// Blocks of a content over what is there.
+    pub(super) fn write(
+        &mut self,
+        file: &File,
+        before: &Held,
+        content: &Content,
+        blocks: Range<usize>,
+    ) -> io::Result<()> {
+        let layout = before.layout().cloned().unwrap_or_default();
+        if file.metadata()?.len() as usize > content.len {
+            self.ledger().may_be(layout.cut(content.len));
+            file.set_len(content.len as u64)?;
+        }
+        file.write_all_at(&content.piece(blocks.clone()), (blocks.start * BLOCK) as u64)?;
+        self.ledger().whole(content, layout.with(content, blocks));
+        Ok(())
+    }
+
+    /// By itself it writes nothing that could be promised.
+    pub(super) fn cut(&mut self) -> io::Result<()> {
+        let path = self.file()?;
+        let file = File::options().read(true).write(true).open(&path)?;
+        let before = self.seen(&file, &path)?;
+        let Some(layout) = before.layout() else { return Ok(()) };
+        let len = length(self.rng.below(layout.len()));
+        if len == layout.len() {
+            return Ok(());
+        }
+        self.tell(format_args!("cuts {path:?} with {before:?} at {len}"));
+        self.ends(&before);
+        self.ledger().may_be(layout.cut(len));
+        file.set_len(len as u64)?;
+        if self.rng.below(3) == 0 { file.sync_all() } else { Ok(()) }
+    }
+}

@@ -1,0 +1,82 @@
+//! What users see of files, sync, and do away with.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use super::User;
+use crate::volume_soak::content::{Content, Held};
+use crate::volume_soak::world::NODES;
+
+/// Up to its end, wherever that is said to be: of a file that is open while a later version arrives, the length is of that.
+fn read(file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    loop {
+        let from = bytes.len();
+        bytes.resize(from + (64 << 10), 0);
+        let more = file.read_at(&mut bytes[from..], from as u64)?;
+        bytes.truncate(from + more);
+        if more == 0 {
+            return Ok(bytes);
+        }
+    }
+}
+
+impl User<'_> {
+    /// What a file holds, which is a version that somebody made.
+    pub(super) fn seen(&self, file: &File, path: &Path) -> io::Result<Held> {
+        let held = Held::of(&read(file)?);
+        let allowed = self.ledger().allows(&held);
+        if let Err(what) = allowed {
+            self.world.note(format!("{} sees in {path:?} {what}", NODES[self.node]));
+        }
+        Ok(held)
+    }
+
+    /// The same of one that is about to be no more there.
+    pub(super) fn seen_at(&self, path: &Path) -> io::Result<Held> {
+        let file = File::open(path)?;
+        let held = self.seen(&file, path)?;
+        // What came there meanwhile nobody has seen.
+        match fs::symlink_metadata(path)?.ino() == file.metadata()?.ino() {
+            true => Ok(held),
+            false => Err(Errno::NOENT.into()),
+        }
+    }
+
+    /// Somebody is about to do away with it.
+    pub(super) fn ends(&self, held: &Held) {
+        held.contents().iter().for_each(|content| self.ledger().ends(content));
+    }
+
+    /// Somebody has done away with a file that held this when it was looked at.
+    pub(super) fn ended(&self, held: &Held) {
+        held.contents().iter().for_each(|content| self.ledger().ended_unseen(self.node, content));
+    }
+
+    pub(super) fn sync(&self, file: &File, content: &Content) -> io::Result<()> {
+        // One without a name goes with its last close; one that has it again by then does not hold what was written before.
+        let had_name = file.metadata()?.nlink() > 0;
+        file.sync_all()?;
+        let has_name = had_name && file.metadata()?.nlink() > 0;
+        self.tell(format_args!("synced {}, has a name: {has_name}", content.token));
+        if has_name && self.ledger().synced(content) {
+            self.world.counts.synced.add(1);
+            self.world.counts.synced_bytes.add(content.len as u64);
+        }
+        Ok(())
+    }
+
+    /// What is there, whoever wrote it.
+    pub(super) fn sync_what_is_there(&mut self) -> io::Result<()> {
+        let path = self.file()?;
+        let file = File::open(&path)?;
+        match self.seen(&file, &path)?.newest() {
+            Some(content) => self.sync(&file, &content),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Files that are made, or written from their first byte to their last.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{Handle, User};
+use crate::volume_soak::content::{Content, Held, length};
+use crate::volume_soak::world::NODES;
+
+impl User<'_> {
+    /// All of a file, in a way that leaves only whole blocks of one or the other content at any time.
+    fn put(&mut self, file: &File, path: &Path, before: &Held) -> io::Result<Content> {
+        let (line, len) = (before.contents().first().map(|content| content.line), self.some_length());
+        let content = self.ledger().begin(self.node, line, len);
+        self.tell(format_args!("puts {content:?} into {path:?} over {before:?}"));
+        self.write(file, before, &content, 0..content.blocks())?;
+        Ok(content)
+    }
+
+    fn some_length(&mut self) -> usize {
+        length(match self.rng.below(20) {
+            0..6 => 32 + self.rng.below(480),
+            6..15 => self.rng.below(20_000),
+            15..19 => self.rng.below(200_000),
+            _ => self.rng.below(3 << 20),
+        })
+    }
+
+    /// Writes that file, or a part of it.
+    fn work_on(&mut self, file: File, path: PathBuf, before: &Held, in_part: bool) -> io::Result<()> {
+        self.ends(before);
+        let content = match before.layout().filter(|_| in_part) {
+            Some(layout) => self.put_part(&file, &path, before, layout)?,
+            None => self.put(&file, &path, before)?,
+        };
+        if self.rng.below(3) > 0 {
+            self.sync(&file, &content)?;
+        }
+        if self.rng.below(8) == 0 {
+            self.open.push(Handle { file, path });
+        }
+        Ok(())
+    }
+
+    pub(super) fn create(&mut self) -> io::Result<()> {
+        let path = self.place();
+        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        self.work_on(file, path, &Held::Nothing, false)
+    }
+
+    pub(super) fn rewrite(&mut self) -> io::Result<()> {
+        self.open_and_work(false)
+    }
+
+    pub(super) fn edit(&mut self) -> io::Result<()> {
+        self.open_and_work(true)
+    }
+
+    fn open_and_work(&mut self, in_part: bool) -> io::Result<()> {
+        let path = self.file()?;
+        let file = File::options().read(true).write(true).open(&path)?;
+        let before = self.seen(&file, &path)?;
+        self.work_on(file, path, &before, in_part)
+    }
+
+    /// Through a file that was opened some time ago.
+    pub(super) fn go_on(&mut self) -> io::Result<()> {
+        if self.open.is_empty() {
+            return Ok(());
+        }
+        let n = self.rng.below(self.open.len());
+        let Handle { file, path } = self.open.swap_remove(n);
+        if self.rng.below(3) == 0 {
+            self.tell(format_args!("closes {path:?}"));
+            return Ok(());
+        }
+        let before = self.seen(&file, &path)?;
+        let in_part = self.rng.below(2) == 0;
+        self.work_on(file, path, &before, in_part)
+    }
+
+    /// As editors save: another file takes the place.
+    pub(super) fn replace(&mut self) -> io::Result<()> {
+        let path = self.file()?;
+        let new = path.with_file_name(format!("{}.new", NODES[self.node]));
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(&new)?;
+        let before = self.seen(&file, &new)?;
+        self.ends(&before);
+        let content = self.put(&file, &new, &before)?;
+        self.sync(&file, &content)?;
+        drop(file);
+        self.take_place(&new, &path)
+    }
+}
