@@ -1,6 +1,6 @@
 //! A bounded fuzz run over the saved corpus: each entry as it is, then mutated in a fixed order.
 //!
-//! `cargo test -p shunt-fuse-abi --test corpus -- --ignored` writes the seeds again; the other entries come from
+//! `cargo test -p shunt-fuse-abi --test integration corpus:: -- --ignored` writes the seeds again; the other entries come from
 //! `cargo fuzz`, see `fuzz/`.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Files written on a disk whose writes the lab records: `extmap_cuts` judges each prefix of them.
+//! Files written on a disk whose writes the lab records: `cuts` judges each prefix of them.
 //!
 //! `CUT_SEED`, `CUT_STEPS`; `CUT_ON=kernel` has the kernel's ext4 do it, to try the tests themselves.
 
