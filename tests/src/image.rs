@@ -8,7 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::cmd::{Ran, patiently, run_for, within};
-use crate::{binary, mounts};
+use crate::{binary, loops, mounts};
 
 /// A file with a file system in it.
 #[derive(Debug)]
@@ -79,8 +79,8 @@ impl Image {
     pub fn by_kernel(&self, options: &str) -> Result<Mount, String> {
         let at = self.mount_point("kernel");
         let options = format!("loop,user_xattr,acl,{options}");
-        let ran =
-            run_for(60, Command::new("mount").args(["-t", "ext4", "-o", &options]).arg(self.path()).arg(&at));
+        let mut mount = Command::new("mount");
+        let ran = loops::set_up(mount.args(["-t", "ext4", "-o", &options]).arg(self.path()).arg(&at));
         if ran.success() { Ok(Mount { at, ours: false }) } else { Err(ran.err) }
     }
 
@@ -102,7 +102,7 @@ impl Image {
     /// When that fails.
     #[track_caller]
     pub fn by_shunt(&self, args: &[&str]) -> Mount {
-        run_for(20, &mut self.mount_command(args)).ok();
+        loops::while_busy(|| run_for(20, &mut self.mount_command(args))).ok();
         self.by_shunt_already()
     }
 }

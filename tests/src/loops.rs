@@ -2,8 +2,36 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use crate::cmd::run;
+use crate::cmd::{Ran, run, within};
+use crate::turn;
+
+/// Runs a `losetup` or `mount` that takes a loop device, one at a time, and for ten seconds as long as that is busy.
+///
+/// The kernel claims a device for itself before it looks whether that is free. Where two programs were given the same free
+/// device, the slower one is refused, and meanwhile the faster one cannot mount its own. And what was unmounted just now stays
+/// in the mount namespaces that others are just making, until they have left the tree that they were made with.
+pub fn set_up(command: &mut Command) -> Ran {
+    while_busy(|| {
+        let _turn = turn::alone("loops");
+        run(command)
+    })
+}
+
+/// Runs a program that takes a device, for ten seconds as long as that is in use.
+pub fn while_busy(mut take: impl FnMut() -> Ran) -> Ran {
+    let mut ran = take();
+    within(Duration::from_secs(10), || {
+        let busy = !ran.success()
+            && ["busy", "in use", "is the loop device"].iter().any(|word| ran.err.contains(word));
+        if busy {
+            ran = take();
+        }
+        !busy
+    });
+    ran
+}
 
 /// A block device over a file, for as long as this lives.
 #[derive(Debug)]
@@ -12,7 +40,7 @@ pub struct Loop(String);
 impl Loop {
     /// `None` where there can be none.
     pub fn over(file: &Path) -> Option<Self> {
-        let ran = run(Command::new("losetup").args(["-f", "--show"]).arg(file));
+        let ran = set_up(Command::new("losetup").args(["-f", "--show"]).arg(file));
         ran.success().then(|| Self(ran.out.trim().to_owned()))
     }
 

@@ -5,6 +5,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::loops;
+
 /// The file system below a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lower {
@@ -74,10 +76,9 @@ impl Source {
         for command in
             [make.args(quietly).arg(&image), mount.args(["-oloop", "-t", kind]).args([&image, &path])]
         {
-            let ran = command.output().map_err(|e| format!("no {kind}: {command:?}: {e}"))?;
-            if !ran.status.success() {
-                let said = String::from_utf8_lossy(&ran.stderr);
-                return Err(format!("no {kind}: {command:?}: {}", said.trim()));
+            let ran = loops::set_up(command);
+            if !ran.success() {
+                return Err(format!("no {kind}: {}: {}", ran.what, ran.err.trim()));
             }
         }
         Ok(Self { path, image: true, _dir: dir })

@@ -1,7 +1,11 @@
-//! Turns for what the whole machine has once. Whichever program a test belongs to, and whoever else runs tests here: it
-//! shares, or it is alone.
+//! Turns for what the whole machine has once: a readers-writer lock between processes, whichever program a test belongs to and
+//! whoever else runs tests here.
+//!
+//! A lock is a pair of files, locked by `flock(2)`, which lets a writer starve while readers come and go. So everybody locks
+//! the first file, the gate, before the second one, and a writer keeps it while it waits: readers that come later queue up.
 
 use std::fs::File;
+use std::path::Path;
 
 /// A turn, until it is dropped.
 #[derive(Debug)]
@@ -11,9 +15,11 @@ pub struct Turn(#[expect(dead_code, reason = "closing it ends the turn")] File);
 /// Others may share it; nobody is alone with it.
 ///
 /// # Panics
-/// Without a place for temporary files.
+/// When `/tmp` cannot be written to.
 pub fn share(what: &str) -> Turn {
-    let lock = lock(what);
+    let gate = file(what, "gate");
+    gate.lock_shared().unwrap_or_else(|error| panic!("the gate to {what}: {error}"));
+    let lock = file(what, "lock");
     lock.lock_shared().unwrap_or_else(|error| panic!("a lock on {what}: {error}"));
     Turn(lock)
 }
@@ -21,17 +27,20 @@ pub fn share(what: &str) -> Turn {
 /// Nobody else has it.
 ///
 /// # Panics
-/// Without a place for temporary files.
+/// When `/tmp` cannot be written to.
 pub fn alone(what: &str) -> Turn {
-    let lock = lock(what);
+    let gate = file(what, "gate");
+    gate.lock().unwrap_or_else(|error| panic!("the gate to {what}: {error}"));
+    let lock = file(what, "lock");
     lock.lock().unwrap_or_else(|error| panic!("a lock on {what}: {error}"));
     Turn(lock)
 }
 
-/// One file for all tests of one user: it stays, because a lock on a file that was removed keeps nobody out.
-fn lock(what: &str) -> File {
+/// One file for all tests of one user, wherever they have their temporary files. It stays, because a lock on a file that was
+/// removed keeps nobody out.
+fn file(what: &str, kind: &str) -> File {
     let user = rustix::process::geteuid().as_raw();
-    let path = std::env::temp_dir().join(format!("shunt-test-{what}-{user}.lock"));
+    let path = Path::new("/tmp").join(format!("shunt-test-{what}-{user}.{kind}"));
     let mut options = File::options();
     options.create(true).truncate(false).write(true);
     options.open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))

@@ -107,8 +107,8 @@ fn an_image_in_use_is_left_alone() {
     refused("locked");
     drop(file);
     // Its device, mounted by the kernel: it opens for one alone.
-    let device = run(Command::new("losetup").args(["--show", "-f"]).arg(image.path())).ok();
-    let (device, mnt) = (device.trim(), image.aside().join("kernel"));
+    let disk = Loop::over(&image.path()).unwrap();
+    let (device, mnt) = (disk.path(), image.aside().join("kernel"));
     let mounted = run(Command::new("mount").args(["-t", "ext4", device]).arg(&mnt));
     let over = image.aside().join("over");
     fs::create_dir(&over).unwrap();
@@ -117,7 +117,6 @@ fn an_image_in_use_is_left_alone() {
     let alone = run_for(20, binary::command(&["ext4", "--daemon", device]).arg(&over));
     let kernel = run(Command::new("mount").args(["-t", "ext4", device]).arg(&mnt));
     patiently(|| run(binary::command(&["umount"]).arg(&over)));
-    run(Command::new("losetup").args(["-d", device]));
     mounted.ok();
     one_line(&ran.fails(), "in use");
     alone.ok();

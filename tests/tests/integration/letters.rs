@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use shunt_tests::{Plan, Stage, memory, mounts, needs_mount, run, skip};
+use shunt_tests::{Plan, Stage, loops, memory, mounts, needs_mount, run, skip};
 
 /// A file system below the source whose directories can ignore case; taken away after the mirror's mount.
 struct Folding(PathBuf);
@@ -22,7 +22,7 @@ fn fold(s: &Stage) -> Option<Folding> {
     fs::create_dir(&at).unwrap();
     fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
     let made = run(Command::new("mkfs.ext4").args(["-qF", "-O", "casefold"]).arg(&image)).success()
-        && run(Command::new("mount").arg("-oloop").args([&image, &at])).success();
+        && loops::set_up(Command::new("mount").arg("-oloop").args([&image, &at])).success();
     if made
         || run(Command::new("mount").args(["-t", "tmpfs", "-o", "casefold", "shunt-test-fold"]).arg(&at))
             .success()

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use shunt_tests::cmd::within;
 use shunt_tests::look::names;
-use shunt_tests::{Volume, mounts, needs_mount, run};
+use shunt_tests::{Volume, loops, mounts, needs_mount, run};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const FULL: Option<i32> = Some(libc::ENOSPC);
@@ -30,7 +30,7 @@ impl Disk {
         fs::create_dir(&at).unwrap();
         File::create(&image).unwrap().set_len(size << 20).unwrap();
         run(Command::new("mkfs.ext4").args(["-q", "-O", "^extents,^64bit", "-m", "0"]).arg(&image)).ok();
-        run(Command::new("mount").args(["-o", "loop"]).args([&image, &at])).ok();
+        loops::set_up(Command::new("mount").args(["-o", "loop"]).args([&image, &at])).ok();
         Self(at)
     }
 }

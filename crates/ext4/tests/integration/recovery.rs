@@ -8,7 +8,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::common::{Image, Log, digest, populate, run, seen_by_engine, seen_by_kernel, shutdown};
+use crate::common::{
+    Image, Log, digest, loops_alone, populate, run, seen_by_engine, seen_by_kernel, shutdown,
+};
 use shunt_ext4::journal::{self, JournalSuperblock, Recovered};
 use shunt_ext4::{Device, FileDevice, Filesystem};
 
@@ -182,7 +184,9 @@ fn journal_on_a_device_of_its_own() {
             assert!(std::env::var_os("CI").is_none(), "{reason}");
             return;
         }
+        let alone = loops_alone();
         let output = std::process::Command::new("losetup").args(["-f", "--show", path]).output().unwrap();
+        drop(alone);
         let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
         assert!(device.starts_with("/dev/loop"), "{device}");
         let done = std::panic::catch_unwind(|| {

@@ -7,13 +7,13 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use crate::common::block::Loop;
 use crate::common::{
     Content, Plan, Stage, TestFs, assert_same, eventually, pattern, run, run_with, stage, sys,
 };
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 use shunt_fuse::{Capabilities, FileType, NodeId, Opcode, Timestamp};
+use shunt_tests::Loop;
 
 const ROOT: NodeId = NodeId::ROOT;
 
@@ -421,7 +421,7 @@ fn a_block_device_gets_syncfs_bmap_and_destroy() {
     let Some(device) = Loop::over(image.path()) else { return stage::skip("no loop devices") };
     let fs = TestFs::new();
     fs.add_file("x", pattern(8192, 1));
-    let plan = Plan::passthrough().options(|options| options.blkdev(&device.path).blksize(512));
+    let plan = Plan::passthrough().options(|options| options.blkdev(device.path()).blksize(512));
     run_with(plan, fs, |stage| {
         let file = open(stage, "x");
         let mut block: libc::c_int = 3;

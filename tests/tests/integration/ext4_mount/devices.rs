@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use shunt_tests::cmd::within;
+use shunt_tests::loops::while_busy;
 use shunt_tests::{Image, Loop, binary, mounts, needs_mount, patiently, requirement, run, run_for, sh};
 
 /// A loop device over an image, and where it is mounted.
@@ -27,7 +28,8 @@ impl Disk {
     #[track_caller]
     fn mount(&self, args: &[&str]) {
         let mut command = binary::command(&["ext4", "--daemon"]);
-        run_for(20, command.args(args).arg(self.device.path()).arg(&self.at)).ok();
+        command.args(args).arg(self.device.path()).arg(&self.at);
+        while_busy(|| run_for(20, &mut command)).ok();
     }
 
     /// The kernel's umount(8), and `e2fsck` at once.

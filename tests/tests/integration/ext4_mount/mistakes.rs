@@ -123,7 +123,9 @@ fn none_where_the_medium_cannot_be_written() {
     assert!(within(Duration::from_secs(10), || mounts::count(mount.at()) == 0));
     drop(mount);
     let before = fs::read(image.path()).unwrap();
-    let device = run(Command::new("losetup").args(["-r", "-f", "--show"]).arg(image.path())).ok();
+    let device =
+        shunt_tests::loops::set_up(Command::new("losetup").args(["-r", "-f", "--show"]).arg(image.path()))
+            .ok();
     let (device, at) = (device.trim(), image.aside().join("device"));
     fs::create_dir(&at).unwrap();
     let mounted = run_for(20, shunt_tests::binary::command(&["ext4", "--daemon", device]).arg(&at));

@@ -18,6 +18,17 @@ pub fn run(program: &str, args: &[&str]) -> Result<(), String> {
     }
 }
 
+/// Has the caller be the only one who looks for a free loop device: a program that comes second makes the device of the first
+/// busy for a moment. The file is that of the turns of the whole-system tests, which know nothing of this crate's.
+pub fn loops_alone() -> File {
+    let user = rustix::process::geteuid().as_raw();
+    let mut options = File::options();
+    let lock = options.create(true).truncate(false).write(true);
+    let lock = lock.open(format!("/tmp/shunt-test-loops-{user}.lock")).unwrap();
+    lock.lock().unwrap();
+    lock
+}
+
 /// A new image, mounted by the kernel until it is dropped.
 pub struct Image {
     pub dir: TempDir,
@@ -82,6 +93,7 @@ impl Image {
     pub fn mount_with(mut self, options: &str) -> Result<Self, String> {
         let (image, mnt) = (self.path(), self.mnt());
         let options = format!("loop,{options}");
+        let _alone = loops_alone();
         run("mount", &["-t", "ext4", "-o", &options, image.to_str().unwrap(), mnt.to_str().unwrap()])?;
         self.mounted = true;
         Ok(self)

@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
+use shunt_tests::Loop;
+
 use super::super::*;
 use super::{Place, answer_init, as_role, can_mount, found, line_of, my_role, skip};
 
@@ -120,21 +122,10 @@ fn a_file_system_whose_root_is_a_file() {
 }
 
 /// A loop device over a sparse file; gone at the end.
-struct Loop(String);
-
-impl Loop {
-    fn new(place: &Place) -> Option<Self> {
-        let image = place.outer().join("image");
-        std::fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
-        let made = Command::new("losetup").args(["-f", "--show"]).arg(&image).output().ok()?;
-        made.status.success().then(|| Loop(String::from_utf8(made.stdout).unwrap().trim().to_owned()))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["-d", &self.0]).status();
-    }
+fn loop_device(place: &Place) -> Option<Loop> {
+    let image = place.outer().join("image");
+    std::fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
+    Loop::over(&image)
 }
 
 #[test]
@@ -143,19 +134,17 @@ fn a_block_device_is_mounted_as_fuseblk() {
         return;
     }
     let dir = Place::new();
-    let Some(device) = Loop::new(&dir) else {
+    let Some(device) = loop_device(&dir) else {
         skip("no loop device");
         return;
     };
     for method in [MountMethod::Fsopen, MountMethod::Classic] {
         let place = Place::new();
-        let opts = MountOptions::new().blkdev(&device.0).blksize(1024).subtype("shunt.ext4").method(method);
+        let opts =
+            MountOptions::new().blkdev(device.path()).blksize(1024).subtype("shunt.ext4").method(method);
         let mounted = mount(&place.path(), &opts).unwrap();
         let line = place.line().unwrap();
-        assert_eq!(
-            (line.fstype.as_str(), line.source.to_str()),
-            ("fuseblk.shunt.ext4", Some(device.0.as_str()))
-        );
+        assert_eq!((line.fstype.as_str(), line.source.to_str()), ("fuseblk.shunt.ext4", Some(device.path())));
         assert!(line.super_options.contains("blksize="), "{line:?}");
         assert_eq!(mounted.mount.waiting().unwrap(), 1, "the control directory of {:?}", mounted.mount.dev());
         let report = bdi::BdiTuning { read_ahead_kb: Some(256), ..Default::default() }.apply(&mounted.mount);

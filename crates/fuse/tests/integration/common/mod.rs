@@ -3,7 +3,6 @@
 //!
 //! Without root or `/dev/fuse` a test prints `SKIP name: reason`; with `CI=true` that is a failure.
 
-pub mod block;
 pub mod child;
 pub mod fs;
 pub mod locks;
