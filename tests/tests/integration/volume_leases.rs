@@ -10,7 +10,7 @@ use rustix::fs::{CWD, Dir, FileType, Mode, mknodat};
 use shunt_tests::cmd::within;
 use shunt_tests::look::names;
 use shunt_tests::volume::Mount;
-use shunt_tests::{Volume, binary, needs_mount, run};
+use shunt_tests::{Volume, binary, needs_mount, pace, run};
 
 #[track_caller]
 fn connected(mounts: &[&Mount]) {
@@ -115,13 +115,13 @@ fn one_who_is_gone_is_in_nobodys_way_for_long() {
     bee.kill();
     let begun = Instant::now();
     fs::write(ant.at().join("file"), "2").unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < pace::seconds(20), "{:?}", begun.elapsed());
     connected(&[&ant]);
     // Off the network there is nothing to wait for.
     run(binary::command(&["volume", "offline"]).arg(ant.at())).ok();
     let begun = Instant::now();
     fs::write(ant.at().join("file"), "3").unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < pace::seconds(2), "{:?}", begun.elapsed());
     assert_eq!(ant.status()["connected"], false);
 }
 
@@ -136,7 +136,7 @@ fn a_file_that_stays_open_holds_nobody_up() {
     let begun = Instant::now();
     names(bee.at());
     File::open(bee.at().join("log")).ok();
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < pace::seconds(4), "{:?}", begun.elapsed());
     drop(log);
     assert_eq!(fs::read_to_string(bee.at().join("log")).unwrap(), "line\n");
 }

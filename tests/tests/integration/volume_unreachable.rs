@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use shunt_tests::cmd::within;
 use shunt_tests::servers::Postgres;
 use shunt_tests::volume::Mount;
-use shunt_tests::{Volume, binary, needs_mount, run, skip};
+use shunt_tests::{Volume, binary, needs_mount, pace, run, skip};
 
 const MOST: Duration = Duration::from_secs(60);
 
@@ -97,7 +97,7 @@ fn what_is_here_is_mounted_off_the_network() {
         let past = fs::read(ant.at().join("here@2020-01-01")).unwrap_err();
         assert_eq!(past.raw_os_error(), Some(rustix::io::Errno::NETUNREACH.raw_os_error()));
     }
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < pace::seconds(3), "{:?}", begun.elapsed());
 
     gate.set(true);
     settled(&ant);

@@ -120,10 +120,11 @@ fn all_kinds_arrive_as_they_were_asked_for() {
     caches.prune(&[NodeId(3), NodeId(4)]).wait().unwrap();
     caches.poll_ready(PollHandle(9)).wait().unwrap();
     caches.resend().wait().unwrap();
-    assert!(kernel.wait_events(SOON, |events| notifications(events) == 10));
+    assert!(kernel.wait_events(SOON, |events| events.contains(&Event::Notification(Notification::Resend))));
+    let expire = Notification::InvalEntry { parent: 2, name: b"b".to_vec(), flags: 1 };
     let expected = [
         entry(2, "a"),
-        Notification::InvalEntry { parent: 2, name: b"b".to_vec(), flags: 1 },
+        expire.clone(),
         Notification::Delete { parent: 2, child: 3, name: b"c".to_vec() },
         Notification::InvalInode { node: 3, off: -1, len: 0 },
         Notification::InvalInode { node: 3, off: 4096, len: 4096 },
@@ -133,7 +134,14 @@ fn all_kinds_arrive_as_they_were_asked_for() {
         Notification::Poll { kh: 9 },
         Notification::Resend,
     ];
-    assert_eq!(kernel.take_notifications(), expected);
+    let mut told = kernel.take_notifications();
+    // An expiry is repeated a few times, the first of them after 2 ms.
+    let mut expiries = 0;
+    told.retain(|it| {
+        expiries += usize::from(*it == expire);
+        *it != expire || expiries == 1
+    });
+    assert_eq!(told, expected);
     assert_eq!(kernel.pages(3), b"\0\0\0\0\0\0\0\0\0\0data");
     kernel.finish();
 }

@@ -2,15 +2,16 @@
 
 use crate::common;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use shunt_fuse::*;
 use shunt_fuse_mock::{OpenFile, Served};
 
 /// READ gives one byte too many; WRITE blocks its thread until it sees that it was interrupted, for two seconds;
-/// GETXATTR waits, then blocks for a second where it is asked for 1 byte.
+/// GETXATTR waits, then blocks its thread where it is asked for 1 byte, until it is told to go on.
 #[derive(Default)]
-struct Odd(Arc<common::Gate>);
+struct Odd(Arc<common::Gate>, AtomicBool);
 
 impl FileSystem for Odd {
     async fn read(&self, _: &Request<'_>, _: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
@@ -43,7 +44,7 @@ impl FileSystem for Odd {
     ) -> Result<XattrReply, Errno> {
         self.0.clone().pass().await;
         if size == 1 {
-            std::thread::sleep(Duration::from_secs(1));
+            common::until("it is told to go on", || self.1.load(Ordering::Relaxed));
         }
         XattrReply::fit(vec![0], size)
     }
@@ -81,7 +82,8 @@ fn a_resumed_handler_that_blocks_stalls_no_other() {
     let quick = ask(2);
     common::until("both wait", || kernel.session().waiting_requests() == 2);
     kernel.fs().0.open();
-    assert!(quick.wait_for(Duration::from_millis(500)).is_some_and(|reply| reply.is_ok()));
+    assert!(quick.wait_for(Duration::from_secs(8)).is_some_and(|reply| reply.is_ok()));
+    kernel.fs().1.store(true, Ordering::Relaxed);
     slow.wait().unwrap();
     kernel.finish();
 }
