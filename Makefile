@@ -5,11 +5,12 @@ CARGO ?= cargo
 
 FILES ?= 2000000
 
-.PHONY: help build demo test takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint install uninstall clean
+.PHONY: help build demo test test-all takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint install uninstall clean
 
 help:
 	@echo "make demo     mirror this repository: native against mirrored speed, and what the daemon saw"
-	@echo "make test     every test: units, the wire, real mounts, suites of others, the lab's short part"
+	@echo "make test     units, the wire, real mounts, suites of others: all tests that need no other kernel"
+	@echo "make test-all  make test, the tests that move requests over io_uring, the lab's short part: what a change must pass"
 	@echo "make takeover  kill daemons for TIME=$(TIME), check what programs see, print how long they waited"
 	@echo "make crash    cut the power under ext4 images for TIME=$(TIME), at every write; goes on where it was stopped"
 	@echo "make simulate  nodes of a volume on bad networks and disks, seed after seed from SEED on, for TIME=$(TIME)"
@@ -32,6 +33,9 @@ demo:
 
 test:
 	@scripts/test
+
+test-all:
+	@scripts/test --all
 
 takeover:
 	@scripts/takeover $(TIME)
@@ -73,7 +77,7 @@ fuzz:
 
 lint:
 	@$(CARGO) fmt --all --check
-	@$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	@. scripts/lib/features.sh && $(CARGO) clippy --workspace --all-targets --features "$$FEATURES" --quiet -- -D warnings
 
 install: build
 	@scripts/install

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The command `shunt`.
+/// The command under test: `SHUNT_BIN`; in the lab `shunt` from `PATH`; otherwise the one that cargo built together with this
+/// test, by the same profile.
 ///
 /// # Panics
 /// When it has not been built.
@@ -14,21 +15,12 @@ pub fn shunt() -> PathBuf {
     if std::env::var_os("SHUNT_LAB").is_some() {
         return "shunt".into();
     }
-    let mut places: Vec<PathBuf> =
-        ["target/release/shunt", "target/debug/shunt"].iter().map(|p| root().join(p)).collect();
-    // A test executable lives in <profile>/deps/, the command in <profile>/.
-    if let Some(profile) =
-        std::env::current_exe().ok().as_deref().and_then(Path::parent).and_then(Path::parent)
-    {
-        places.push(profile.join("shunt"));
-    }
-    places
-        .iter()
-        .find(|p| p.exists())
-        .unwrap_or_else(|| {
-            panic!("no shunt in {places:?}: run `cargo build --release -p shunt`, or set SHUNT_BIN")
-        })
-        .clone()
+    // A test executable is in <profile>/deps/, the command in <profile>/.
+    let test = std::env::current_exe().expect("the path of this program");
+    let profile = test.parent().and_then(Path::parent).expect("a directory of cargo's");
+    let shunt = profile.join("shunt");
+    assert!(shunt.exists(), "no {}: run `cargo build --workspace`, or set SHUNT_BIN", shunt.display());
+    shunt
 }
 
 /// A `Command` of `shunt` with these arguments.
@@ -38,13 +30,23 @@ pub fn command(args: &[&str]) -> Command {
     command
 }
 
-/// A tool that `tests/setup` put into `target/tools`, or one in `PATH`.
+/// A tool that `tests/setup` built, or one in `PATH`.
 pub fn tool(name: &str) -> Option<PathBuf> {
-    let built = root().join("target/tools/bin").join(name);
+    let built = tools().join("bin").join(name);
     if built.exists() {
         return Some(built);
     }
     crate::skip::have(&[name]).then(|| name.into())
+}
+
+/// Where `tests/setup` puts what it builds: what `tests/setup --where` prints.
+fn tools() -> PathBuf {
+    if let Some(given) = std::env::var_os("SHUNT_TOOLS") {
+        return given.into();
+    }
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(std::env::home_dir()?.join(".cache"))).unwrap_or_default();
+    cache.join("shunt/tools")
 }
 
 /// The repository.

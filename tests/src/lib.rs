@@ -5,7 +5,8 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `SHUNT_BIN` | the command under test; otherwise `target/release/shunt`, then `target/debug/shunt` |
+//! | `SHUNT_BIN` | the command under test; otherwise the one built with these tests |
+//! | `SHUNT_TOOLS` | where `tests/setup` puts what it builds; otherwise `shunt/tools` in `XDG_CACHE_HOME` or `~/.cache` |
 //! | `SHUNT_LAB` | set inside the virtual machine of `lab/`: the command is `shunt` from `PATH`, time limits are longer |
 //! | `SHUNT_TEST_NATIVE` | run the bodies in a plain directory |
 //! | `SHUNT_TEST_EXT4` | a directory on ext4 to hold sources; otherwise one is looked for, then made on a loop device |

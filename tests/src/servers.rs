@@ -234,8 +234,7 @@ impl S3 {
     /// # Panics
     /// Where it does not start.
     pub fn start() -> Option<Self> {
-        let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/bin/versitygw");
-        let program = tools.canonicalize().ok().or_else(|| crate::binary::tool("versitygw"))?;
+        let program = crate::binary::tool("versitygw")?;
         let (dir, port) = (directory(), free_port());
         std::fs::create_dir_all(dir.join("data/bucket")).expect("a bucket");
         let address = format!("127.0.0.1:{port}");
