@@ -1,45 +1,61 @@
 # Builds what lab/suite packs.
 # shellcheck shell=bash disable=SC2034,SC2154 # shares its variables with lab/suite
 
+. "$LAB/lib/programs.sh"
+
 # Where the packages are whose tests use a real mount.
 readonly TEST_DIRECTORIES=(tests crates/fuse)
 
-# From cargo's messages on standard input, prints "directory-name <tab> executable <tab> directory" for
-# the artifacts whose profile says test=$1; the directory is the package's, its last part goes into the
-# name because two packages may have tests of one name. The hash in cargo's file names goes.
-artifacts() {
-    grep '"reason":"compiler-artifact"' | grep "\"test\":$1}" |
-        sed -n 's|.*"manifest_path":"\([^"]*\)/Cargo.toml".*"executable":"\([^"]*\)".*|\2\t\1|p' |
-        while IFS=$'\t' read -r executable package; do
-            name=${executable##*/}
-            printf '%s-%s\t%s\t%s\n' "${package##*/}" "${name%-????????????????}" "$executable" "$package"
-        done
-}
-
-# Sets SHUNT to the command, and writes the wanted test binaries to $work/tests: what artifacts() prints,
-# and the filters of their own that $select gives them.
+# Sets SHUNT to the command, and writes what is to be run to $work/tests, a line for each module of the test binaries:
+# "binary-module <tab> executable <tab> package's directory <tab> names of its tests". A module is run by a process of its own,
+# for its tests may count what the whole process has. $select names
+# modules with filters of their own, $only modules; $filters choose tests among these by parts of their names.
 build_all() {
-    local manifests name
-    # Their manifests tell the packages apart in cargo's messages.
-    manifests=$(printf '|%s' "${TEST_DIRECTORIES[@]}")
+    local directory name own
     cd "$REPO" || die "cannot enter $REPO"
-    SHUNT=$(cargo build --release -p shunt --message-format=json | artifacts false | cut -f2 | grep '/shunt$') ||
-        die "the command does not build"
-    # The whole workspace, as in "cargo test --workspace": with fewer packages cargo would choose other features
-    # for their dependencies, and compile those once more.
-    cargo test --no-run --workspace --message-format=json |
-        grep -E "\"manifest_path\":\"$REPO/(${manifests#|})/Cargo.toml\"" | artifacts true | sort >"$work/built" ||
-        die "the tests do not build"
+    SHUNT=$(built_command) || die "the command does not build"
+    all_tests >"$work/built" || die "the tests do not build"
+    for directory in "${TEST_DIRECTORIES[@]}"; do
+        awk -F '\t' -v package="$REPO/$directory" '$3 == package' "$work/built"
+    done | while IFS=$'\t' read -r name executable directory; do
+        "$executable" --list --format terse | sed -n 's/: test$//p' | sort |
+            awk -v OFS='\t' -v binary="$name" -v executable="$executable" -v directory="$directory" '
+                { module = $0; sub(/::.*/, "", module) }
+                module != last { if (last) print binary "-" last, executable, directory, tests; last = module; tests = $0; next }
+                { tests = tests " " $0 }
+                END { if (last) print binary "-" last, executable, directory, tests }'
+    done >"$work/modules"
+    [ -s "$work/modules" ] || die "the tests name none of theirs"
     : >"$work/tests"
     if [ -n "$select" ]; then
-        sed 's/#.*//' "$select" | while read -r name filters; do
-            [ -z "$name" ] || awk -F '\t' -v OFS='\t' -v name="$name" -v filters="$filters" '
-                $1 == name { print $0, filters; found = 1 }
-                END { exit !found }' "$work/built" >>"$work/tests" || die "$select: no test binary $name"
-        done
+        sed 's/#.*//' "$select" | while read -r name own; do
+            [ -z "$name" ] || choose "$name" "$own" >>"$work/tests" || die "$select: no tests $name $own"
+        done || exit "$EXIT_LAB"
     elif ((${#only[@]})); then
-        for name in "${only[@]}"; do awk -F '\t' -v name="$name" '$1 == name' "$work/built" >>"$work/tests"; done
+        for name in "${only[@]}"; do choose "$name" "" >>"$work/tests" || die "there are no tests $name"; done
     else
-        cp "$work/built" "$work/tests"
+        cp "$work/modules" "$work/tests"
     fi
+    # Those of the command line choose among these.
+    if [ -n "$filters" ]; then
+        mv "$work/tests" "$work/modules"
+        while IFS=$'\t' read -r name _; do choose "$name" "$filters" || true; done <"$work/modules" >"$work/tests"
+    fi
+}
+
+# Prints the line of a module, of its tests those whose names contain one of the filters.
+choose() { # MODULE FILTERS
+    awk -F '\t' -v OFS='\t' -v name="$1" -v filters="$2" '
+        $1 != name { next }
+        {
+            count = split(filters, filter, " ")
+            tests = ""
+            for (i = 1; i <= split($4, test, " "); i++) {
+                wanted = !count
+                for (j = 1; j <= count; j++) if (index(test[i], filter[j])) wanted = 1
+                if (wanted) tests = tests (tests ? " " : "") test[i]
+            }
+            if (tests) { print $1, $2, $3, tests; found = 1 }
+        }
+        END { exit !found }' "$work/modules"
 }

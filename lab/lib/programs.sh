@@ -1,22 +1,30 @@
-# What the lab's parts build to pack it.
+# What the lab's parts pack of what cargo builds.
 # shellcheck shell=bash
 
-# All programs for the kernel at once, for all parts: one build serves them.
-readonly FEATURES=shunt/extension,shunt/lsm
+# As scripts/test builds it: by the same profile, with the same features, and always the tests of the whole workspace. For less
+# cargo would choose other features of the dependencies, and compile those once more. SHUNT_PROFILE=release asks for that one.
+# shellcheck source=../../scripts/lib/features.sh
+. "$REPO/scripts/lib/features.sh"
+readonly CARGO_OPTIONS=(--workspace --features "$FEATURES" --profile "${SHUNT_PROFILE:-dev}")
 
-# All of the workspace, whatever is wanted of it: with fewer packages cargo would choose other features for their
-# dependencies, and compile those once more.
+# Prints where the command is, which is built for its tests.
+built_command() { built_for_tests | executables false | cut -f2 | grep '/shunt$'; }
 
-# Prints where the command is that cargo builds; arguments are cargo's.
-built_command() { cargo build --workspace --bin shunt --message-format=json "$@" | executable shunt; }
-
-# Prints where the tests of this name are.
-built_tests() { # NAME ARGUMENT...
-    local name=$1
-    shift
-    cargo test --no-run --workspace --test "$name" --message-format=json "$@" | executable "$name"
+# Prints where the integration tests of the package in this directory are.
+built_tests() { # DIRECTORY
+    all_tests | awk -F '\t' -v package="$REPO/$1" '$3 == package { print $2; found = 1 } END { exit !found }'
 }
 
-executable() {
-    sed -n 's|.*"name":"'"$1"'".*"executable":"\([^"]*\)".*|\1|p' | grep .
+# Builds all integration tests; prints "package <tab> executable <tab> package's directory" of each.
+all_tests() { built_for_tests | executables true; }
+
+built_for_tests() { cargo test "${CARGO_OPTIONS[@]}" --no-run --test '*' --message-format=json; }
+
+# Of cargo's messages on standard input, the executables whose profile, after which come features, says test=$1.
+executables() {
+    grep '"reason":"compiler-artifact"' | grep "\"test\":$1},\"features\"" |
+        sed -n 's|.*"manifest_path":"\([^"]*\)/Cargo.toml".*"executable":"\([^"]*\)".*|\2\t\1|p' |
+        while IFS=$'\t' read -r executable package; do
+            printf '%s\t%s\t%s\n' "${package##*/}" "$executable" "$package"
+        done
 }

@@ -14,8 +14,9 @@ readonly TOOLS=(
     git rsync fio strace setfacl getfacl setfattr getfattr setcap getcap capsh quota setquota
 )
 
-# Programs that the tests' own set-up installs; in the guest they are where tests look first.
-readonly TEST_TOOLS=${SHUNT_TOOLS:-$REPO/target/tools}/bin
+# Programs that the tests' own set-up installs; in the guest tests find them by PATH.
+TEST_TOOLS=$("$REPO/tests/setup" --where)/bin
+readonly TEST_TOOLS
 
 # Appends to lab/run's arguments.
 add_tools() {
@@ -27,7 +28,9 @@ add_tools() {
     for path in /usr/lib/git-core /usr/share/git-core; do
         [ ! -d "$path" ] || arguments+=(--file "$path:$path")
     done
-    if [ -d "$TEST_TOOLS" ]; then arguments+=(--file "$TEST_TOOLS:$REPO/target/tools/bin"); fi
+    for path in pjdfstest fsx; do
+        [ ! -x "$TEST_TOOLS/$path" ] || arguments+=(--bin "$TEST_TOOLS/$path")
+    done
     # Where a user has the command, and where tests that know the build tree look.
     arguments+=(--file "$SHUNT:/usr/bin/shunt" --file "$SHUNT:$SHUNT")
     # Tests run in their package's directory, and may read files there.
