@@ -8,8 +8,8 @@ readonly TEST_DIRECTORIES=(tests crates/fuse)
 
 # Sets SHUNT to the command, and writes what is to be run to $work/tests, a line for each module of the test binaries:
 # "binary-module <tab> executable <tab> package's directory <tab> names of its tests". A module is run by a process of its own,
-# for its tests may count what the whole process has. $select names
-# modules with filters of their own, $only modules; $filters choose tests among these by parts of their names.
+# for its tests may count what the whole process has. $select names modules with filters of their own, $only modules; $filters
+# choose tests among these by parts of their names.
 build_all() {
     local directory name own
     cd "$REPO" || die "cannot enter $REPO"

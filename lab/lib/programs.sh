@@ -23,8 +23,5 @@ built_for_tests() { cargo test "${CARGO_OPTIONS[@]}" --no-run --test '*' --messa
 # Of cargo's messages on standard input, the executables whose profile, after which come features, says test=$1.
 executables() {
     grep '"reason":"compiler-artifact"' | grep "\"test\":$1},\"features\"" |
-        sed -n 's|.*"manifest_path":"\([^"]*\)/Cargo.toml".*"executable":"\([^"]*\)".*|\2\t\1|p' |
-        while IFS=$'\t' read -r executable package; do
-            printf '%s\t%s\t%s\n' "${package##*/}" "$executable" "$package"
-        done
+        sed -n 's|.*"manifest_path":"\(/[^"]*/\([^/"]*\)\)/Cargo.toml".*"executable":"\([^"]*\)".*|\2\t\3\t\1|p'
 }
