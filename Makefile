@@ -76,6 +76,7 @@ fuzz:
 	@scripts/fuzz $(TIME)
 
 lint:
+	@tests/setup --packages
 	@$(CARGO) fmt --all --check
 	@. scripts/lib/features.sh && $(CARGO) clippy --workspace --all-targets --features "$$FEATURES" --quiet -- -D warnings
 
