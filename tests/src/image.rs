@@ -81,12 +81,12 @@ impl Image {
         let options = format!("loop,user_xattr,acl,{options}");
         let mut mount = Command::new("mount");
         let ran = loops::set_up(mount.args(["-t", "ext4", "-o", &options]).arg(self.path()).arg(&at));
-        if ran.success() { Ok(Mount { at, ours: false }) } else { Err(ran.err) }
+        if ran.success() { Ok(Mount { at, of_kernel: Some(self.path()) }) } else { Err(ran.err) }
     }
 
     /// The mount that [`mount_command`](Self::mount_command) made.
     pub fn by_shunt_already(&self) -> Mount {
-        Mount { at: self.mount_point("ours"), ours: true }
+        Mount { at: self.mount_point("ours"), of_kernel: None }
     }
 
     /// `shunt ext4 --daemon` of it.
@@ -111,7 +111,8 @@ impl Image {
 #[derive(Debug)]
 pub struct Mount {
     at: PathBuf,
-    ours: bool,
+    /// The image, where the kernel mounted it.
+    of_kernel: Option<PathBuf>,
 }
 
 impl Mount {
@@ -144,13 +145,20 @@ impl Drop for Mount {
             if mounts::count(&self.at) == 0 {
                 return true;
             }
-            let ran =
-                if self.ours { self.umount() } else { run_for(60, Command::new("umount").arg(&self.at)) };
+            let ran = match self.of_kernel {
+                Some(_) => run_for(60, Command::new("umount").arg(&self.at)),
+                None => self.umount(),
+            };
             said = ran.err.clone();
             ran.success()
         });
-        let served = || self.ours && !mounts::processes_naming(&self.at).is_empty();
-        let ended = gone && within(Duration::from_secs(5), || !served());
+        // In mount namespaces that others were just making it stays for a moment, and its loop device with it, which the
+        // next mount of this image would use and keep.
+        let ended = gone
+            && match &self.of_kernel {
+                Some(image) => within(Duration::from_secs(60), || !loops::is_over(image)),
+                None => within(Duration::from_secs(5), || mounts::processes_naming(&self.at).is_empty()),
+            };
         if !ended {
             mounts::processes_naming(&self.at).into_iter().for_each(mounts::end);
             mounts::detach(&self.at);

@@ -28,6 +28,7 @@ pub mod nobody;
 pub mod pace;
 pub mod peer;
 pub mod picture;
+pub mod port;
 pub mod rich;
 pub mod rings;
 pub mod rng;

@@ -1,5 +1,6 @@
 //! Loop devices.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -31,6 +32,18 @@ pub fn while_busy(mut take: impl FnMut() -> Ran) -> Ran {
         !busy
     });
     ran
+}
+
+/// Whether a device is over a file.
+///
+/// # Panics
+/// Where `/sys` does not tell.
+pub fn is_over(file: &Path) -> bool {
+    let devices = std::fs::read_dir("/sys/block").expect("/sys/block");
+    devices.flatten().any(|device| {
+        let of = std::fs::read(device.path().join("loop/backing_file"));
+        of.is_ok_and(|path| path.trim_ascii_end() == file.as_os_str().as_bytes())
+    })
 }
 
 /// A block device over a file, for as long as this lives.

@@ -1,14 +1,13 @@
 //! Servers of others that tests speak to: a PostgreSQL and an S3 of their own, gone with the test.
 
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::User;
+use crate::{User, port};
 
 /// `nobody`: PostgreSQL serves no root.
 const NOBODY: u32 = 65_534;
@@ -83,11 +82,6 @@ fn directory() -> PathBuf {
     TempDir::with_prefix("shunt-server-").expect("a directory").keep()
 }
 
-/// Port that was free just now.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port()
-}
-
 /// A PostgreSQL server with nothing in it.
 pub struct Postgres {
     dir: PathBuf,
@@ -106,7 +100,7 @@ impl Postgres {
             .flatten()
             .map(|version| version.path().join("bin"))
             .find(|bin| bin.join("initdb").exists())?;
-        let (dir, port) = (directory(), free_port());
+        let (dir, port) = (directory(), port::reserve());
         let is_root = rustix::process::geteuid().is_root();
         if is_root {
             std::os::unix::fs::chown(&dir, Some(NOBODY), Some(NOBODY)).expect("chown");
@@ -235,7 +229,7 @@ impl S3 {
     /// Where it does not start.
     pub fn start() -> Option<Self> {
         let program = crate::binary::tool("versitygw")?;
-        let (dir, port) = (directory(), free_port());
+        let (dir, port) = (directory(), port::reserve());
         std::fs::create_dir_all(dir.join("data/bucket")).expect("a bucket");
         let address = format!("127.0.0.1:{port}");
         let arguments = ["--port", &address, "--quiet", "posix", "data"];

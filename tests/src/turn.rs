@@ -4,7 +4,7 @@
 //! A lock is a pair of files, locked by `flock(2)`, which lets a writer starve while readers come and go. So everybody locks
 //! the first file, the gate, before the second one, and a writer keeps it while it waits: readers that come later queue up.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::path::Path;
 
 /// A turn, until it is dropped.
@@ -34,6 +34,19 @@ pub fn alone(what: &str) -> Turn {
     let lock = file(what, "lock");
     lock.lock().unwrap_or_else(|error| panic!("a lock on {what}: {error}"));
     Turn(lock)
+}
+
+/// Nobody else has it; `None` where somebody has.
+///
+/// # Panics
+/// When `/tmp` cannot be written to.
+pub fn try_alone(what: &str) -> Option<Turn> {
+    let lock = file(what, "lock");
+    match lock.try_lock() {
+        Ok(()) => Some(Turn(lock)),
+        Err(TryLockError::WouldBlock) => None,
+        Err(TryLockError::Error(error)) => panic!("a lock on {what}: {error}"),
+    }
 }
 
 /// One file for all tests of one user, wherever they have their temporary files. It stays, because a lock on a file that was

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use shunt_tests::cmd::Ended;
 use shunt_tests::look::{names, read, refused, soon};
 use shunt_tests::volume::Mount;
-use shunt_tests::{Volume, binary, needs_mount, run};
+use shunt_tests::{Volume, binary, needs_mount, port, run};
 
 fn log(words: &[&str], at: &Path) -> Vec<(String, String, String)> {
     let said = run(binary::command(&["volume", "log", "--json"]).args(words).arg(at)).ok();
@@ -277,8 +277,7 @@ fn versions_are_listed_and_brought_back() {
 fn the_past_is_there_through_a_gateway() {
     needs_mount!();
     let volume = Volume::new();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let address = format!("127.0.0.1:{port}");
+    let address = format!("127.0.0.1:{}", port::reserve());
     let here = |words: &[&str]| {
         let mut command = binary::command(&["volume"]);
         command.args(words).env("XDG_DATA_HOME", volume.aside()).env("HOME", volume.aside());

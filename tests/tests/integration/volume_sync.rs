@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use shunt_tests::cmd::{Ended, Ran};
 use shunt_tests::look::{names, read, soon};
 use shunt_tests::volume::Mount;
-use shunt_tests::{Volume, binary, needs_mount, run};
+use shunt_tests::{Volume, binary, needs_mount, port, run};
 
 #[test]
 fn what_the_kernel_knows_is_old_at_once() {
@@ -93,12 +93,7 @@ impl<'a> Gateway<'a> {
             soon(|| read(&log).contains("is served at "));
             serving
         };
-        // What it says is where it listens, and so where nodes find it.
-        let serving = serve(&["--listen", "127.0.0.1:0"]);
-        let said = read(&log);
-        let address =
-            said.split("is served at ").nth(1).and_then(|rest| rest.split(',').next()).unwrap().to_owned();
-        drop(serving);
+        let address = format!("127.0.0.1:{}", port::reserve());
         Self { home, _serving: serve(&["--listen", &address, "--address", &address]) }
     }
 

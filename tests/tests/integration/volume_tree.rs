@@ -1,7 +1,6 @@
 //! Several volumes in one tree, as the files of one of them say, on two machines.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +8,7 @@ use std::time::Duration;
 
 use shunt_tests::cmd::{one_line, run_for, within};
 use shunt_tests::volume::Mount;
-use shunt_tests::{binary, lower, mounts, needs_mount};
+use shunt_tests::{binary, lower, mounts, needs_mount, port};
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -206,8 +205,7 @@ struct Gateway {
 
 impl Gateway {
     fn of(site: &Site, volume: &str) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let address = format!("127.0.0.1:{port}");
+        let address = format!("127.0.0.1:{}", port::reserve());
         let log = site.dir.path().join(format!("served-{volume}"));
         let mut serve =
             site.command(&["volume", "serve", volume, "--listen", &address, "--address", &address]);

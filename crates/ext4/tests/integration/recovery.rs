@@ -8,11 +8,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::common::{
-    Image, Log, digest, loops_alone, populate, run, seen_by_engine, seen_by_kernel, shutdown,
-};
+use crate::common::{Image, Log, digest, populate, run, seen_by_engine, seen_by_kernel, shutdown};
 use shunt_ext4::journal::{self, JournalSuperblock, Recovered};
 use shunt_ext4::{Device, FileDevice, Filesystem};
+use shunt_tests::Loop;
 
 fn sync(mnt: &Path) {
     run("sync", &["-f", mnt.to_str().unwrap()]).unwrap();
@@ -184,30 +183,20 @@ fn journal_on_a_device_of_its_own() {
             assert!(std::env::var_os("CI").is_none(), "{reason}");
             return;
         }
-        let alone = loops_alone();
-        let output = std::process::Command::new("losetup").args(["-f", "--show", path]).output().unwrap();
-        drop(alone);
-        let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
-        assert!(device.starts_with("/dev/loop"), "{device}");
-        let done = std::panic::catch_unwind(|| {
-            let mkfs = ["-b", block, "-J", &format!("device={device}")];
-            let mut image = Image::make(&mkfs, 96).unwrap().mount().unwrap();
-            work(&image.mnt(), 2);
-            shutdown(&image.mnt(), Log::Flush);
-            image.unmount();
-            // Without it there is an error that says so.
-            let file = FileDevice::new(File::open(image.path()).unwrap(), true).unwrap();
-            let error = Filesystem::open(Arc::new(file)).err().unwrap();
-            assert!(error.to_string().contains("was not given"), "{error}");
-            let copy = dir.path().join("copy");
-            fs::copy(&journal, &copy).unwrap();
-            let recovered = recovers(&image, Some((&copy, &device)));
-            assert!(recovered.transactions > 0 && recovered.blocks > 0, "{recovered:?}");
-        });
-        run("losetup", &["-d", &device]).unwrap();
-        if let Err(panic) = done {
-            std::panic::resume_unwind(panic);
-        }
+        let device = Loop::over(&journal).unwrap();
+        let mkfs = ["-b", block, "-J", &format!("device={}", device.path())];
+        let mut image = Image::make(&mkfs, 96).unwrap().mount().unwrap();
+        work(&image.mnt(), 2);
+        shutdown(&image.mnt(), Log::Flush);
+        image.unmount();
+        // Without it there is an error that says so.
+        let file = FileDevice::new(File::open(image.path()).unwrap(), true).unwrap();
+        let error = Filesystem::open(Arc::new(file)).err().unwrap();
+        assert!(error.to_string().contains("was not given"), "{error}");
+        let copy = dir.path().join("copy");
+        fs::copy(&journal, &copy).unwrap();
+        let recovered = recovers(&image, Some((&copy, device.path())));
+        assert!(recovered.transactions > 0 && recovered.blocks > 0, "{recovered:?}");
     }
 }
 

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use shunt_ext4::{FileDevice, Filesystem};
+use shunt_tests::cmd::within;
+use shunt_tests::loops;
 use tempfile::TempDir;
 
 /// Runs a program to its end; what it complained of where it failed.
@@ -16,17 +18,6 @@ pub fn run(program: &str, args: &[&str]) -> Result<(), String> {
         Ok(output) => Err(format!("{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr))),
         Err(error) => Err(format!("{program}: {error}")),
     }
-}
-
-/// Has the caller be the only one who looks for a free loop device: a program that comes second makes the device of the first
-/// busy for a moment. The file is that of the turns of the whole-system tests, which know nothing of this crate's.
-pub fn loops_alone() -> File {
-    let user = rustix::process::geteuid().as_raw();
-    let mut options = File::options();
-    let lock = options.create(true).truncate(false).write(true);
-    let lock = lock.open(format!("/tmp/shunt-test-loops-{user}.lock")).unwrap();
-    lock.lock().unwrap();
-    lock
 }
 
 /// A new image, mounted by the kernel until it is dropped.
@@ -93,10 +84,10 @@ impl Image {
     pub fn mount_with(mut self, options: &str) -> Result<Self, String> {
         let (image, mnt) = (self.path(), self.mnt());
         let options = format!("loop,{options}");
-        let _alone = loops_alone();
-        run("mount", &["-t", "ext4", "-o", &options, image.to_str().unwrap(), mnt.to_str().unwrap()])?;
-        self.mounted = true;
-        Ok(self)
+        let ran =
+            loops::set_up(Command::new("mount").args(["-t", "ext4", "-o", &options]).args([image, mnt]));
+        self.mounted = ran.success();
+        if self.mounted { Ok(self) } else { Err(ran.err) }
     }
 
     pub fn unmount(&mut self) {
@@ -107,6 +98,9 @@ impl Image {
                 assert!(error.contains("busy") && Instant::now() < patience, "{error}");
                 std::thread::sleep(Duration::from_millis(50));
             }
+            // In mount namespaces that others were just making it stays mounted for a moment.
+            let gone = within(Duration::from_secs(60), || !loops::is_over(&self.path()));
+            assert!(gone, "{} is still mounted somewhere", self.path().display());
         }
     }
 

@@ -5,7 +5,7 @@ mod populate;
 mod shutdown;
 mod tree;
 
-pub use image::{Image, loops_alone, run};
+pub use image::{Image, run};
 pub use populate::populate;
 pub use shutdown::{Log, shutdown};
 pub use tree::{Seen, Tree, digest, seen_by_engine, seen_by_kernel};

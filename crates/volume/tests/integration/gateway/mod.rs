@@ -68,6 +68,11 @@ async fn put(blobs: &Blobs, key: &Key, bytes: &[u8]) -> object_store::Result<()>
     blobs.put_opts(key, PutPayload::from(bytes.to_vec()), options).await.map(|_| ())
 }
 
+/// Where a gateway may come back after it ended.
+fn own_address() -> String {
+    format!("127.0.0.1:{}", shunt_tests::port::reserve())
+}
+
 /// A gateway on a port of its own.
 struct Served {
     address: SocketAddr,
@@ -83,7 +88,7 @@ impl Served {
         let place = tempfile::tempdir().unwrap();
         let at = MetaAddress::Sqlite(place.path().join("volume"));
         let volume = address::create(&at, &volume(), &Options::default()).unwrap();
-        Self::over(place, volume, "127.0.0.1:0")
+        Self::over(place, volume, &own_address())
     }
 
     fn over(place: TempDir, volume: Volume, at: &str) -> Self {

@@ -1,0 +1,38 @@
+//! Ports for servers that have to be told one, or that come back at the one they had.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use crate::turn::{self, Turn};
+
+/// The kernel gives none of these to sockets that ask for any port: its own range begins at 32768 unless the machine says
+/// otherwise.
+const FIRST: u16 = 20_000;
+const PORTS: u16 = 12_000;
+
+/// Held until the process ends.
+static RESERVED: Mutex<Vec<Turn>> = Mutex::new(Vec::new());
+
+/// A port that is free, and that no other test on this machine is given before this process ends.
+///
+/// A port of the kernel's choice does not do: once the socket that found it is closed, the next connection of anybody may
+/// get it.
+///
+/// # Panics
+/// When there is none.
+pub fn reserve() -> u16 {
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    // Processes that began one after the other begin at different ports.
+    let start = (std::process::id() % u32::from(PORTS)) as u16;
+    loop {
+        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
+        assert!(tried < PORTS, "no port is free");
+        let port = FIRST + (start + tried) % PORTS;
+        let Some(turn) = turn::try_alone(&format!("port-{port}")) else { continue };
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            RESERVED.lock().expect("nobody panicked").push(turn);
+            return port;
+        }
+    }
+}
