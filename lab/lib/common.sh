@@ -29,5 +29,5 @@ install_packages() {
     say "installing $*"
     apt-cache show "$@" >/dev/null 2>&1 || "${sudo[@]}" apt-get -qq update
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get -qq install -y --no-install-recommends "$@" >/dev/null
+        apt-get -qq install -y --no-install-recommends -o DPkg::Lock::Timeout=600 "$@" >/dev/null
 }

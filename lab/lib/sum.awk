@@ -43,7 +43,7 @@
 END {
     if (ended < expected) {
         failed += expected - ended
-        list = list "failed: " expected - ended " test binaries did not finish" why "\n"
+        list = list "failed: " expected - ended " parts did not finish" why "\n"
     }
     printf "%s", list
     printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped

@@ -68,3 +68,21 @@ impl Drop for Loop {
         run(Command::new("losetup").args(["-d", &self.0]));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_known_by_its_file() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        file.as_file().set_len(1 << 20).expect("room");
+        assert!(!is_over(file.path()));
+        let Some(device) = Loop::over(file.path()) else {
+            return crate::skip::kernel_cannot("no loop device");
+        };
+        assert!(is_over(file.path()));
+        drop(device);
+        assert!(within(Duration::from_secs(10), || !is_over(file.path())));
+    }
+}

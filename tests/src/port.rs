@@ -36,3 +36,28 @@ pub fn reserve() -> u16 {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Peer;
+
+    #[test]
+    fn a_reserved_port_is_given_to_nobody_else() {
+        let ours = reserve();
+        assert_ne!(reserve(), ours);
+        // As another process that begins at the same port.
+        let peer = Peer::start(|_| {
+            let lock = turn::try_alone(&format!("port-{ours}"));
+            assert!(lock.is_none(), "{ours} is free for others");
+        });
+        peer.done();
+    }
+
+    #[test]
+    fn a_port_in_use_is_passed_over() {
+        let next = reserve() + 1;
+        let _server = TcpListener::bind((Ipv4Addr::LOCALHOST, next));
+        assert_ne!(reserve(), next);
+    }
+}
