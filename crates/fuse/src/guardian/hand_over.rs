@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
@@ -56,7 +55,7 @@ impl HandOver {
         // The guardian hides from the OOM killer; its children inherit that.
         let _ = std::fs::write("/proc/self/oom_score_adj", oom_score.to_string());
         let next = AtomicU32::new(watch.0.wrapping_add(1));
-        let guardian = Guardian { socket, child: None, next, restart: OnceLock::new() };
+        let guardian = Guardian { socket, child: None, next, restarts: false };
         Ok(Self { guardian, held, watch, mount, takeovers, gone, cause })
     }
 

@@ -8,6 +8,10 @@
 //! For that it holds all that would be lost with the server, first of all the connection itself: each descriptor is
 //! sent to it before it is used.
 //!
+//! What it may ever do is settled when it is started, before the server has read anything of anybody: a guardian that was
+//! not given the arguments of another server starts none, whatever it is told later, and once it is
+//! [sealed](Guardian::seal) it hears of no other mounts.
+//!
 //! What it cannot help against: being killed together with the server (`kill -9` to a whole control group),
 //! and copies of the mount in other mount namespaces, which stay there but fail at once.
 
@@ -27,7 +31,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -106,7 +109,8 @@ pub struct Guardian {
     /// None where it is the guardian that started us.
     child: Option<Child>,
     next: AtomicU32,
-    restart: OnceLock<Restart>,
+    /// It was given the arguments of another server.
+    restarts: bool,
 }
 
 /// A mount that a [`Guardian`] watches.
@@ -115,7 +119,8 @@ pub struct Guardian {
 pub struct Watch(u32);
 
 impl Guardian {
-    /// Starts a guardian by `command`, which must call [`main`] as the first thing it does.
+    /// Starts a guardian that takes mounts away and will never do anything else, by `command`, which must call [`main`] as
+    /// the first thing it does.
     ///
     /// Usually that is `/proc/self/exe` with a hidden argument. The guardian talks over its standard input;
     /// of the server's other descriptors it keeps only standard error, for its log. Start it after the server
@@ -124,7 +129,21 @@ impl Guardian {
     /// # Errors
     ///
     /// The command cannot be executed, or does not get ready within five seconds.
-    pub fn spawn(mut command: Command) -> Result<Self, GuardianError> {
+    pub fn spawn(command: Command) -> Result<Self, GuardianError> {
+        Self::spawn_with(command, None)
+    }
+
+    /// As [`spawn`](Self::spawn), but should this server die, from the moment on when its mount is complete, another one is
+    /// started. Nothing that is said later changes how.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`spawn`](Self::spawn).
+    pub fn spawn_restarting(command: Command, restart: Restart) -> Result<Self, GuardianError> {
+        Self::spawn_with(command, Some(restart))
+    }
+
+    fn spawn_with(mut command: Command, restart: Option<Restart>) -> Result<Self, GuardianError> {
         let (socket, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(|errno| GuardianError::Start(errno.into()))?;
@@ -134,9 +153,17 @@ impl Guardian {
         let child = command.spawn().map_err(GuardianError::Start)?;
         // Closes our copy of the guardian's end, so that its death is noticed.
         drop(command);
-        let next = AtomicU32::new(0);
-        let mut guardian = Guardian { socket, child: Some(child), next, restart: OnceLock::new() };
-        if let Err(error) = guardian.wait_ready() {
+        let settled = match &restart {
+            Some(Restart { crashes, arguments }) => {
+                Message::Restart { crashes: *crashes, arguments: arguments.clone() }
+            }
+            None => Message::UnmountOnly,
+        };
+        let (next, restarts) = (AtomicU32::new(0), restart.is_some());
+        let mut guardian = Guardian { socket, child: Some(child), next, restarts };
+        // A program that ended at once is not ready either.
+        let ready = guardian.send(&settled).and_then(|()| guardian.wait_ready());
+        if let Err(error) = ready.map_err(|_| GuardianError::NotReady) {
             // It may be any program, one that never looks at its standard input.
             let _ = guardian.child.as_mut().map(Child::kill);
             return Err(error);
@@ -153,12 +180,6 @@ impl Guardian {
             return Ok(());
         }
         Err(GuardianError::NotReady)
-    }
-
-    /// Asks for another server should this one die, from the moment on when its mount is complete. To be called before
-    /// the mount; the first call counts.
-    pub fn restart_with(&self, restart: Restart) {
-        let _ = self.restart.set(restart);
     }
 
     /// The process id of the guardian; none where it is not our child.
@@ -201,6 +222,16 @@ impl Guardian {
     /// The guardian is gone.
     pub fn release(&self, watch: Watch) -> Result<(), GuardianError> {
         self.send(&Message::Release { token: watch.0 })
+    }
+
+    /// The guardian hears of no other mounts from here on, and is given nothing more. To be called once the mount is
+    /// complete by a server that may come to be told what to say.
+    ///
+    /// # Errors
+    ///
+    /// The guardian is gone.
+    pub fn seal(&self) -> Result<(), GuardianError> {
+        self.send(&Message::Seal)
     }
 
     /// No server is to follow this one, which is about to end: its mount is taken away.
@@ -250,13 +281,12 @@ impl Guardian {
 
     /// Whether another server was asked for.
     pub(crate) fn may_restart(&self) -> bool {
-        self.restart.get().is_some()
+        self.restarts
     }
 
     /// From here on another server follows.
     pub(crate) fn arm(&self) -> Result<(), GuardianError> {
-        let Some(Restart { arguments, crashes }) = self.restart.get() else { return Ok(()) };
-        self.send(&Message::Restart { crashes: *crashes, arguments: arguments.clone() })
+        if self.restarts { self.send(&Message::Arm) } else { Ok(()) }
     }
 
     pub(crate) fn taken_over(&self) -> Result<(), GuardianError> {

@@ -32,8 +32,12 @@ const OOM_SCORE: &str = "/proc/self/oom_score_adj";
 pub(super) struct Book {
     pub(super) mounts: BTreeMap<u32, Watched>,
     pub(super) held: Held,
-    /// How to start another server: how many crashes are too many, and its arguments.
+    /// How to start another server: how many crashes are too many, and its arguments. Settled by the first packet.
     pub(super) restart: Option<(u32, Vec<OsString>)>,
+    /// A server that dies from now on is followed by another one.
+    armed: bool,
+    /// No other mounts are taken, and nothing else is kept.
+    sealed: bool,
     /// The server.
     life: Option<Life>,
     /// The server ends on purpose.
@@ -49,7 +53,34 @@ impl Book {
     pub(super) fn to_be_continued(&self) -> Option<(u32, &Watched)> {
         let (token, watched) = self.mounts.iter().next()?;
         let mounted = self.mounts.len() == 1 && matches!(watched, Watched::Mounted { .. });
-        (mounted && self.restart.is_some() && !self.ending).then_some((*token, watched))
+        (mounted && self.is_armed() && !self.ending).then_some((*token, watched))
+    }
+
+    fn is_armed(&self) -> bool {
+        self.armed && self.restart.is_some()
+    }
+
+    /// Settles what may ever be done, by the first packet. `false` where that is none that does.
+    pub(super) fn settle(&mut self, first: Option<Message>) -> bool {
+        match first {
+            Some(Message::UnmountOnly) => {}
+            Some(Message::Restart { crashes, arguments }) => self.restart = Some((crashes, arguments)),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Whether the server may ask for this, now. One that reads what nobody vouches for may be told what to say.
+    fn allows(&self, message: &Message) -> bool {
+        match message {
+            Message::Release { .. } | Message::Ending => true,
+            Message::Pending { .. } | Message::Mounted { .. } => !self.sealed,
+            Message::Hold(_) | Message::LetGo(_) | Message::Arm | Message::Upgrade | Message::Serving => {
+                !self.sealed && self.restart.is_some()
+            }
+            Message::Seal => true,
+            Message::Restart { .. } | Message::UnmountOnly | Message::Go { .. } => false,
+        }
     }
 
     pub(super) fn path(&self) -> PathBuf {
@@ -59,7 +90,8 @@ impl Book {
         }
     }
 
-    fn note(&mut self, message: Option<Message>, descriptor: Option<OwnedFd>) {
+    pub(super) fn note(&mut self, message: Option<Message>, descriptor: Option<OwnedFd>) {
+        let message = message.filter(|message| self.allows(message));
         let (token, watched) = match (message, descriptor) {
             (Some(Message::Pending { token, before, path }), _) => (token, Watched::Pending { before, path }),
             (Some(Message::Mounted { token, mark, path }), _) => (token, Watched::Mounted { mark, path }),
@@ -81,8 +113,12 @@ impl Book {
                 self.held.remove(&key);
                 return;
             }
-            (Some(Message::Restart { crashes, arguments }), _) => {
-                self.restart = Some((crashes, arguments));
+            (Some(Message::Arm), _) => {
+                self.armed = true;
+                return;
+            }
+            (Some(Message::Seal), _) => {
+                self.sealed = true;
                 return;
             }
             (Some(Message::Ending), _) => {
@@ -97,8 +133,8 @@ impl Book {
                 self.serving = true;
                 return;
             }
-            (Some(Message::Go { .. }) | None, _) => {
-                log("dropped a message that it does not know");
+            (Some(Message::Restart { .. } | Message::UnmountOnly | Message::Go { .. }) | None, _) => {
+                log("dropped a message that it does not know, or that its server may not send");
                 return;
             }
         };
@@ -135,13 +171,16 @@ pub fn main() -> ExitCode {
     let _ = setrlimit(Resource::Nofile, limit);
 
     let stdin = std::io::stdin();
-    if send(&stdin, READY, SendFlags::NOSIGNAL).is_err() {
-        log("standard input is not the server's socket; do not start this by hand");
-        return ExitCode::FAILURE;
-    }
     // The first server started us.
     let life = rustix::process::getppid().map(Life::of);
     let mut book = Book { serving: true, life, ..Book::default() };
+    let mut first = vec![0; MAX];
+    let settled = link::receive(stdin.as_fd(), &mut first)
+        .is_ok_and(|(length, _)| book.settle(Message::decode(&first[..length])));
+    if !settled || send(&stdin, READY, SendFlags::NOSIGNAL).is_err() {
+        log("standard input is not the server's socket; do not start this by hand");
+        return ExitCode::FAILURE;
+    }
     follow(stdin.as_fd(), &mut book, None);
     let mut succession = Succession::new(oom_score.unwrap_or(0));
     while book.to_be_continued().is_some() {
@@ -178,7 +217,7 @@ fn follow(socket: BorrowedFd<'_>, book: &mut Book, deadline: Option<Instant>) {
     loop {
         let deadline = deadline.filter(|_| !book.serving);
         // Somebody waits for the next server.
-        let pause = if book.restart.is_some() { LOOK } else { SELDOM };
+        let pause = if book.is_armed() { LOOK } else { SELDOM };
         if !wait(socket, deadline, book.life, pause) {
             return;
         }

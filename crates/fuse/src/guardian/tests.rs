@@ -47,6 +47,9 @@ fn play_the_server() {
         "released" => guardian.release(watch).unwrap(),
         _ => guardian.confirm(watch, &mounted.mount).unwrap(),
     }
+    if role_name.starts_with("hostile") {
+        ask_for_a_program(&guardian, &path, role_name.contains("sealed"));
+    }
     if role_name == "notifying" {
         let device = mounted.device.try_clone().unwrap();
         std::thread::Builder::new().name(death::NOTIFIER.into()).spawn(move || drop_a_name(device)).unwrap();
@@ -56,6 +59,33 @@ fn play_the_server() {
         take_a_request(&mounted.device);
     }
     say("ready");
+}
+
+/// As a server that was told by an image what to say: a guardian that would start other servers started `touch` by this.
+fn ask_for_a_program(guardian: &Guardian, mount: &Path, sealed: bool) {
+    if sealed {
+        guardian.seal().unwrap();
+    }
+    let touched = touched(mount).into_os_string();
+    let restart = Message::Restart { crashes: 5, arguments: vec!["touch".into(), touched] };
+    let program = std::fs::File::open("/usr/bin/touch").unwrap();
+    guardian.send(&restart).unwrap();
+    guardian.send(&Message::Arm).unwrap();
+    guardian
+        .send_with(&Message::Hold(Key { class: held::Class::State, id: 0 }), Some(program.as_fd()))
+        .unwrap();
+    guardian.upgrade(program.as_fd()).unwrap();
+    // Nor does it take other mounts away.
+    let other = MountPoint::top(Path::new("/proc")).unwrap();
+    if sealed {
+        let path = other.path().to_owned();
+        guardian.send(&Message::Mounted { token: 77, mark: other.mark(), path }).unwrap();
+    }
+}
+
+/// What `touch` would make.
+fn touched(mount: &Path) -> PathBuf {
+    mount.with_extension("touched")
 }
 
 /// Tells the kernel to drop a name of the top directory once somebody asks for one there, who gets no answer.
@@ -129,6 +159,44 @@ fn a_killed_server_leaves_no_mount() {
         assert!(place.line().is_none(), "{name}");
         assert!(std::fs::read_dir(place.path()).is_ok());
     }
+}
+
+#[test]
+fn a_guardian_starts_nothing_that_it_was_not_started_for() {
+    if !can_mount() {
+        return;
+    }
+    for name in ["hostile", "hostile, sealed"] {
+        let place = Place::new();
+        Server::start(name, &place).kill();
+        assert!(place.line().is_none(), "{name}: the mount stays");
+        assert!(!touched(&place.path()).exists(), "{name}: the guardian started a program");
+        assert!(
+            Path::new("/proc/self").exists(),
+            "{name}: the guardian unmounted what it was not started for"
+        );
+    }
+}
+
+/// By what it writes down, whichever way a message comes.
+#[test]
+fn the_first_packet_settles_what_a_guardian_does() {
+    let mark = MountPoint::top(Path::new("/proc")).unwrap().mark();
+    let mounted = |token| Message::Mounted { token, mark, path: "/proc".into() };
+    let restart = || Message::Restart { crashes: 5, arguments: vec!["server".into()] };
+    let continues = |messages: Vec<Message>| {
+        let mut book = process::Book::default();
+        let mut messages = messages.into_iter();
+        assert!(book.settle(messages.next()));
+        messages.for_each(|message| book.note(Some(message), None));
+        (book.to_be_continued().is_some(), book.mounts.len())
+    };
+    assert_eq!(continues(vec![restart(), mounted(1), Message::Arm]), (true, 1));
+    assert_eq!(continues(vec![restart(), mounted(1)]), (false, 1), "it is not armed");
+    assert_eq!(continues(vec![Message::UnmountOnly, mounted(1), restart(), Message::Arm]), (false, 1));
+    assert_eq!(continues(vec![Message::UnmountOnly, mounted(1), Message::Seal, mounted(2)]), (false, 1));
+    assert!(!process::Book::default().settle(Some(Message::Serving)));
+    assert!(!process::Book::default().settle(None));
 }
 
 #[test]

@@ -14,13 +14,17 @@
 //! |---|---|---|---|
 //! | 16 hold | both | class of the descriptor | its id (8), the descriptor |
 //! | 17 let go | to the guardian | class of the descriptor | its id (8) |
-//! | 18 restart | to the guardian | crashes too many | arguments of the next server, each ended by a NUL |
+//! | 18 restart | to the guardian, first | crashes too many | arguments of the next server, each ended by a NUL |
 //! | 19 ending | to the guardian | 0 | |
 //! | 20 upgrade | to the guardian | 0 | the program, open for execution |
 //! | 21 go | to the server | takeovers so far, this one included | the value for `oom_score_adj` (4), nanoseconds of CLOCK_MONOTONIC at which the last server was found gone, or began to hand over (8), the [`Cause`] (1) |
 //! | 22 serving | to the guardian | 0 | |
+//! | 23 unmount only | to the guardian, first | 0 | |
+//! | 24 arm | to the guardian | 0 | |
+//! | 25 seal | to the guardian | 0 | |
 //!
-//! Who gets a message that it does not know drops it.
+//! The first packet settles what a guardian may ever do: one of the kinds 18 and 23, which mean nothing later. Who gets a
+//! message that it does not know drops it.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -48,6 +52,9 @@ const ENDING: u8 = 19;
 const UPGRADE: u8 = 20;
 const GO: u8 = 21;
 const SERVING: u8 = 22;
+const UNMOUNT_ONLY: u8 = 23;
+const ARM: u8 = 24;
+const SEAL: u8 = 25;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
@@ -61,7 +68,7 @@ pub(super) enum Message {
     Hold(Key),
     /// It is not needed any more.
     LetGo(Key),
-    /// From now on a server that dies is followed by another one, started so.
+    /// A server that dies is followed by another one, started so. The first packet, or none.
     Restart { crashes: u32, arguments: Vec<OsString> },
     /// The server is about to end, and none is to follow it.
     Ending,
@@ -71,6 +78,12 @@ pub(super) enum Message {
     Go { takeovers: u32, oom_score: i32, gone: u64, cause: Cause },
     /// The new server has taken over.
     Serving,
+    /// There will be no other server, whatever this one says. The first packet, or none.
+    UnmountOnly,
+    /// From now on a server that dies is followed by another one.
+    Arm,
+    /// No other mounts are to be watched, and nothing else is to be kept.
+    Seal,
 }
 
 impl Message {
@@ -123,6 +136,9 @@ impl Message {
                 out
             }
             Message::Serving => head(SERVING, 0),
+            Message::UnmountOnly => head(UNMOUNT_ONLY, 0),
+            Message::Arm => head(ARM, 0),
+            Message::Seal => head(SEAL, 0),
         }
     }
 
@@ -152,6 +168,9 @@ impl Message {
                 Some(Message::Go { takeovers: token, oom_score, gone, cause })
             }
             SERVING => rest.is_empty().then_some(Message::Serving),
+            UNMOUNT_ONLY => rest.is_empty().then_some(Message::UnmountOnly),
+            ARM => rest.is_empty().then_some(Message::Arm),
+            SEAL => rest.is_empty().then_some(Message::Seal),
             _ => None,
         }
     }
@@ -203,6 +222,9 @@ mod tests {
             Message::Upgrade,
             Message::Go { takeovers: 2, oom_score: -1000, gone: 1 << 40, cause: Cause::Upgrade },
             Message::Serving,
+            Message::UnmountOnly,
+            Message::Arm,
+            Message::Seal,
         ] {
             let packet = message.encode();
             assert_eq!(Message::decode(&packet), Some(message));

@@ -165,6 +165,9 @@ pub fn serve<F: FileSystem>(
         return Err(failure);
     }
     if service.untrusted {
+        if let Some(Err(error)) = mounted.guardian().map(|guardian| guardian.seal()) {
+            tracing::warn!("{error}");
+        }
         kernel::keep_open();
         let rings = mounted.handle().transport().transport == shunt_fuse::Transport::Uring;
         sandbox::enter(mounted.mount_point().path(), rings);
@@ -302,10 +305,8 @@ fn guardian(args: &MountArgs, restart: Option<Restart>) -> Result<Guardian, Guar
         // The terminal, or a pipe that somebody reads to its end.
         command.stderr(Stdio::null());
     }
-    let guardian = Guardian::spawn(command)?;
-    if let Some(restart) = restart {
-        guardian.restart_with(restart);
-    }
+    let Some(restart) = restart else { return Guardian::spawn(command) };
+    let guardian = Guardian::spawn_restarting(command, restart)?;
     if let Some(log) = log::file() {
         guardian.hold_log(log.as_fd())?;
     }
