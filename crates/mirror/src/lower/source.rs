@@ -75,7 +75,7 @@ fn detach(plain: &OwnedFd, read_only: bool) -> Result<OwnedFd, Errno> {
         | OpenTreeFlags::AT_RECURSIVE
         | OpenTreeFlags::AT_EMPTY_PATH;
     let tree = rustix::mount::open_tree(plain, c"", clone)?;
-    sys::settle(tree.as_fd(), &sys::Settling::read_only(read_only))?;
+    sys::settle(tree.as_fd(), &sys::Settling::source(read_only))?;
     // A tree that cannot be walked is of no use: some old kernels refuse.
     rustix::fs::statat(&tree, c".", AtFlags::empty())?;
     Ok(tree)

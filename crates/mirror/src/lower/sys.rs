@@ -104,9 +104,12 @@ pub(super) struct Settling<'a> {
 }
 
 impl Settling<'_> {
-    /// Refuses changes, or not.
-    pub(super) fn read_only(read_only: bool) -> Self {
-        Self { set: if read_only { libc::MOUNT_ATTR_RDONLY } else { 0 }, ..Self::default() }
+    /// A source as the daemon sees it: nothing in it is a device, a program or a way to more rights to who opens it there.
+    /// What the mount shows is not touched by that: devices, programs and set-user-ID bits are the kernel's, by the options
+    /// of the mount itself.
+    pub(super) fn source(read_only: bool) -> Self {
+        let inert = libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
+        Self { set: inert | if read_only { libc::MOUNT_ATTR_RDONLY } else { 0 }, ..Self::default() }
     }
 
     /// As strict as a mount with these options, as the mount table has them. What is stricter stays so.

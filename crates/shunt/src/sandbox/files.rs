@@ -1,13 +1,13 @@
-//! Files that cannot be opened: all but a few that serving needs. By landlock(7).
+//! Files that cannot be opened: all but a few that serving needs. By landlock(7). And rights, which go with them.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::thread::gettid;
+use rustix::thread::{CapabilitySet, gettid};
 use signal_hook::consts::SIGUSR2;
 
 use crate::control::SocketDir;
@@ -35,21 +35,25 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the threads are locked in by, while they are.
 static RULES: AtomicI32 = AtomicI32::new(-1);
+/// The rights that they keep, as bits.
+static KEPT: AtomicU64 = AtomicU64::new(0);
 static LOCKED: AtomicU32 = AtomicU32::new(0);
 static FAILED: AtomicU32 = AtomicU32::new(0);
 
-/// Locks all threads of this process in, and those that come.
+/// Locks all threads of this process in, and those that come, with no capabilities but these.
 ///
-/// Landlock locks in the thread that asks. So each is interrupted by a signal, and asks for itself; who was started by
-/// one that is locked in is, too.
-pub fn forbid() -> io::Result<()> {
-    let rules = rules()?;
-    RULES.store(rules.as_raw_fd(), Ordering::SeqCst);
+/// Landlock and capabilities are those of the thread that asks. So each is interrupted by a signal, and asks for itself; who was
+/// started by one that is locked in is, too. Without landlock the capabilities go all the same.
+pub fn forbid(kept: CapabilitySet) -> io::Result<()> {
+    let rules = rules();
+    RULES.store(rules.as_ref().map_or(-1, AsRawFd::as_raw_fd), Ordering::SeqCst);
+    KEPT.store(kept.bits(), Ordering::SeqCst);
     // SAFETY: the handler makes system calls and changes atomics, nothing else.
     let handler = unsafe { signal_hook::low_level::register(SIGUSR2, lock_in) }?;
     let done = all_threads();
     signal_hook::low_level::unregister(handler);
     RULES.store(-1, Ordering::SeqCst);
+    rules?;
     done
 }
 
@@ -98,8 +102,11 @@ fn one_thread(task: i32) -> io::Result<()> {
 
 /// Locks this thread in, and looks whether it is.
 fn lock_in() {
+    drop_rights();
     // SAFETY: numbers alone, and a string that lives for ever.
     let opened = unsafe {
+        // Takes that, or root's rights.
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         libc::syscall(libc::SYS_landlock_restrict_self, RULES.load(Ordering::SeqCst), 0);
         libc::open(c"/etc/passwd".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC)
     };
@@ -109,6 +116,16 @@ fn lock_in() {
         unsafe { libc::close(opened) };
     }
     LOCKED.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Gives up this thread's capabilities but for those that are kept: nobody keeps what they do not have.
+fn drop_rights() {
+    let kept = KEPT.load(Ordering::Relaxed);
+    // `struct __user_cap_header_struct` of version 3, for this thread; effective, permitted and inheritable in two halves.
+    let header = [0x2008_0522_u32, 0];
+    let sets = [kept as u32, kept as u32, 0, (kept >> 32) as u32, (kept >> 32) as u32, 0];
+    // SAFETY: the kernel reads these two, which are as long as version 3 has them.
+    unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
 }
 
 /// What may still be opened.
@@ -137,8 +154,6 @@ fn rules() -> io::Result<OwnedFd> {
     };
     // More threads that read requests.
     allow("/dev/fuse".as_ref(), READ_FILE | WRITE_FILE | IOCTL_DEVICE)?;
-    // No deep sleep of the processor while requests flow.
-    allow("/dev/cpu_dma_latency".as_ref(), READ_FILE | WRITE_FILE)?;
     // What `shunt stat` tells of us.
     allow("/proc/self".as_ref(), READ_FILE | READ_DIR)?;
     // The control socket goes with us.

@@ -5,28 +5,41 @@
 
 mod calls;
 mod files;
+mod identity;
 mod namespace;
 pub mod outside;
 mod probe;
 
 use std::path::Path;
 
+use rustix::thread::CapabilitySet;
+
+pub use calls::Image;
 pub use probe::on_entry as probe_on_entry;
 
-/// Locks all threads of this process in, and those that come. `rings`: requests come by io_uring, and all rings are made.
-pub fn enter(mountpoint: &Path, rings: bool) {
+/// Locks all threads of this process in, and those that come.
+pub fn enter(mountpoint: &Path, socket: Option<&Path>, image: Image) {
     // First, for it takes a program. Without it nobody could unmount in good order.
-    if let Err(error) = outside::start(mountpoint) {
+    if let Err(error) = outside::start(mountpoint, socket) {
         tracing::warn!("not locked in: {error}");
         return;
     }
-    if let Err(error) = calls::forbid(calls::For::Image { rings }) {
-        tracing::warn!("not locked in: {error}");
-        return;
+    let kept = match image.kernel {
+        true => identity::PASSING_THROUGH,
+        false => CapabilitySet::empty(),
+    };
+    if kept.is_empty()
+        && let Err(error) = identity::become_nobody()
+    {
+        tracing::warn!("the daemon stays the user that it is: {error}");
     }
-    // Needs what the filter brings: no new privileges.
-    if let Err(error) = files::forbid() {
+    if let Err(error) = files::forbid(kept) {
         tracing::warn!("files can still be opened: {error}");
+    }
+    // Last: it refuses what the other steps take.
+    if let Err(error) = calls::forbid(calls::For::Image(image)) {
+        tracing::warn!("not locked in: {error}");
+        return;
     }
     probe::run();
 }
