@@ -194,3 +194,48 @@ fn all_ways_of_serving_are_locked_in() {
         image.check();
     }
 }
+
+/// Of a process: what of it is not as a locked-in one has it.
+fn not_given_up(pid: u32, wanted: &[&str]) -> Vec<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    wanted.iter().filter(|line| !status.contains(**line)).map(|line| (*line).to_owned()).collect()
+}
+
+/// Who only looks into an image has nothing but the image and standard output, from before the first byte of it is read.
+#[test]
+fn commands_without_a_mount_are_locked_in() {
+    requirement!(rustix::process::geteuid().is_root(), "needs root");
+    let content = tempfile::tempdir().unwrap();
+    fs::write(content.path().join("large"), vec![7; 16 << 20]).unwrap();
+    fs::create_dir(content.path().join("many")).unwrap();
+    for n in 0..2000 {
+        fs::write(content.path().join(format!("many/{n}")), [1; 5000]).unwrap();
+    }
+    let image = Image::make(&["-N", "4000", "-d", content.path().to_str().unwrap()], 64).unwrap();
+    let common = ["Seccomp:\t2", "NoNewPrivs:\t1"];
+    // It waits for somebody to read.
+    let mut cat = binary::command(&["ext4", "cat"]);
+    let mut cat = cat.arg(image.path()).arg("/large").stdout(Stdio::piped()).spawn().unwrap();
+    let wanted = [&common[..], &["CapEff:\t0000000000000000", "Groups:\t \n"]].concat();
+    let locked = within(Duration::from_secs(10), || not_given_up(cat.id(), &wanted).is_empty());
+    assert!(locked, "{:?}", not_given_up(cat.id(), &wanted));
+    let mut read = Vec::new();
+    std::io::Read::read_to_end(&mut cat.stdout.take().unwrap(), &mut read).unwrap();
+    assert!(cat.wait().unwrap().success() && read == vec![7; 16 << 20]);
+    // It has much to make.
+    let target = tempfile::tempdir().unwrap();
+    let mut extract = binary::command(&["ext4", "extract"]);
+    let extract = extract.arg(image.path()).arg("/many").arg(target.path().join("made"));
+    let mut extract = extract.stderr(Stdio::null()).spawn().unwrap();
+    let mut locked = false;
+    while extract.try_wait().unwrap().is_none() {
+        locked |= not_given_up(extract.id(), &common).is_empty();
+    }
+    assert!(extract.wait().unwrap().success() && locked);
+    assert_eq!(fs::read_dir(target.path().join("made")).unwrap().count(), 2000);
+    for (words, expected) in [(&["info"][..], "large_file"), (&["ls"], "many")] {
+        let path = (words[0] != "info").then_some("/");
+        let said = run(binary::command(&[&["ext4"], words].concat()).arg(image.path()).args(path)).ok();
+        assert!(said.contains(expected), "{said}");
+    }
+}
