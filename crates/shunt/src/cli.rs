@@ -265,6 +265,10 @@ pub struct MirrorArgs {
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = ids::rule)]
     pub gid_map: Vec<String>,
 
+    /// With `-o suid` and a map by which an id is 0 here: programs of its owner may run as root here
+    #[arg(long)]
+    pub mapped_root_suid: bool,
+
     /// Show it to a virtual machine instead: wait at this socket for QEMU (vhost-user-fs-pci), or another emulator
     /// that speaks vhost-user, and serve its guest by virtiofs
     #[arg(long, value_name = "SOCKET", conflicts_with = "mountpoint")]

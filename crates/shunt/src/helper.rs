@@ -10,9 +10,8 @@ use crate::error::{Code, Result, usage};
 pub const KINDS: &[&str] = &["mirror", "ext4", "volume", "tree"];
 /// Those that the kernel mounts where they lie on a block device.
 pub const BLOCK_KINDS: &[&str] = &["ext4"];
-/// Those of which another machine says what files are: one that may write would be root here by a file with setuid.
-const FROM_AFAR: &[&str] = &["volume", "tree"];
-/// What says for them what mount(8) keeps for itself, as its default.
+/// What says that set-user-ID bits and device nodes are meant. Somebody else may have made them, in an image, in a container or on
+/// another machine, and would be root here; and mount(8) keeps `suid` and `dev` for itself, as its default.
 const ALLOWED: &[(&str, &str)] = &[("allow_suid", "suid"), ("allow_dev", "dev")];
 
 /// A call by mount(8) or umount(8), as a command line of our own.
@@ -99,14 +98,9 @@ fn mount(kind: Option<&str>, args: &[OsString]) -> Result<Call> {
         kind => ["shunt", kind].map(OsString::from).into(),
     };
     argv.push("--daemon".into());
-    let from_afar = FROM_AFAR.contains(&kind.as_str());
-    if !from_afar {
-        // mount(8) leaves out what is its default, and says nosuid and nodev where users may mount.
-        argv.extend(["-o", "suid,dev"].map(OsString::from));
-    }
     argv.extend(extra);
     for option in options {
-        argv.extend(["-o".into(), if from_afar { allowed(&option) } else { option }]);
+        argv.extend(["-o".into(), allowed(&option)]);
     }
     argv.extend(["--".into(), source, mountpoint]);
     Ok(Call { argv, fake })
@@ -200,19 +194,21 @@ mod tests {
             "shunt volume mount --daemon -o rw,cache=/c -- notes /b",
         );
         becomes("mount.shunt.tree site /b -o rw", "shunt volume tree --daemon -o rw -- site /b");
-        becomes("mount.shunt.ext4 /a /b", "shunt ext4 --daemon -o suid,dev -- /a /b");
-        becomes("/sbin/mount.shunt.mirror /a /b", "shunt mirror --daemon -o suid,dev -- /a /b");
+        becomes("mount.shunt.ext4 /a /b", "shunt ext4 --daemon -- /a /b");
+        becomes("/sbin/mount.shunt.mirror /a /b", "shunt mirror --daemon -- /a /b");
         becomes(
             "mount.shunt.mirror /a /b -o rw,cache=none -v",
-            "shunt mirror --daemon -o suid,dev -v -o rw,cache=none -- /a /b",
+            "shunt mirror --daemon -v -o rw,cache=none -- /a /b",
         );
-        becomes("mount.shunt /a /b -t shunt.mirror -sn", "shunt mirror --daemon -o suid,dev -- /a /b");
-        becomes("mount.fuse.shunt.mirror /a /b -oro", "shunt mirror --daemon -o suid,dev -o ro -- /a /b");
+        becomes("mount.shunt /a /b -t shunt.mirror -sn", "shunt mirror --daemon -- /a /b");
+        becomes("mount.fuse.shunt.mirror /a /b -oro", "shunt mirror --daemon -o ro -- /a /b");
     }
 
     /// mount(8) does not pass on `suid` and `dev`, which are its defaults.
     #[test]
-    fn what_another_machine_made_has_no_rights_unless_that_is_said() {
+    fn what_others_made_has_no_rights_unless_that_is_said() {
+        becomes("mount.shunt.ext4 /a /b -o rw,allow_suid", "shunt ext4 --daemon -o rw,suid -- /a /b");
+        becomes("mount.shunt.mirror /a /b -o allow_dev,ro", "shunt mirror --daemon -o dev,ro -- /a /b");
         becomes(
             "mount.shunt.volume notes /b -o rw,allow_suid,cache=/c,allow_dev",
             "shunt volume mount --daemon -o rw,suid,cache=/c,dev -- notes /b",

@@ -145,15 +145,17 @@ fn the_mount_helper() {
     let mounted = sh(s.aside(), &format!("mount -t shunt.mirror {src} {mnt} -o ro,cache=exclusive"));
     let seen = mounts::count(s.mnt());
     let read_only = fs::write(s.path("f"), b"").map_err(|e| e.raw_os_error());
-    let options = run(Command::new("grep").arg(s.mnt()).arg("/proc/self/mountinfo")).out;
+    let shown = || run(Command::new("grep").arg(s.mnt()).arg("/proc/self/mountinfo")).out;
+    let options = shown();
     let away = sh(s.aside(), &format!("umount {mnt}"));
     let gone = within(SOON, || mounts::count(s.mnt()) == 0 && mounts::processes_naming(s.mnt()).is_empty());
     mounts::detach(s.mnt());
     // mount(8) passes options of its own; `nofail` and the x- ones are for others to read.
     let odd = sh(
         s.aside(),
-        &format!("mount -t shunt.mirror {src} {mnt} -o rw,nofail,x-systemd.automount,noatime,nodev"),
+        &format!("mount -t shunt.mirror {src} {mnt} -o rw,nofail,x-systemd.automount,noatime,allow_suid"),
     );
+    let odd_options = shown();
     let odd_away = sh(s.aside(), &format!("umount {mnt}"));
     mounts::detach(s.mnt());
     if ours {
@@ -163,7 +165,9 @@ fn the_mount_helper() {
     away.ok();
     assert_eq!(seen, 1);
     assert_eq!(read_only, Err(Some(libc::EROFS)));
-    assert!(options.contains(" ro,"), "{options}");
+    // Whoever made the files may be somebody who is not to be root here.
+    assert!(options.contains(" ro,nosuid,nodev"), "{options}");
+    assert!(odd_options.contains(" rw,nodev,noatime "), "{odd_options}");
     assert!(gone);
     odd.ok();
     odd_away.ok();

@@ -213,6 +213,11 @@ impl MountOptions {
         self.atime != Atime::Never && !self.read_only
     }
 
+    /// Whether set-user-id and set-group-id bits will have an effect.
+    pub fn is_suid(&self) -> bool {
+        !self.nosuid
+    }
+
     /// Whether other users will be let in.
     pub fn is_allow_other(&self) -> bool {
         self.allow_other

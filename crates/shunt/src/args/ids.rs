@@ -1,5 +1,6 @@
 //! `--uid-map` and `--gid-map`: `FROM:TO[:COUNT]`, any number of times.
 
+use shunt_fuse::mount::MountOptions;
 use shunt_mirror::{IdMap, IdMapError};
 
 use crate::error::{Result, usage};
@@ -24,9 +25,38 @@ pub fn map(option: &str, rules: &[String]) -> Result<IdMap> {
     Ok(map)
 }
 
+/// Refuses a mount on which whoever owns the files of others could run programs as root: set-user-ID bits count, and ids that are
+/// not 0 where the files are, are 0 here.
+///
+/// # Errors
+/// It is one.
+pub fn refuse_root(users: &IdMap, groups: &IdMap, options: &MountOptions, allowed: bool) -> Result<()> {
+    let mapped = [("--uid-map", users), ("--gid-map", groups)].into_iter().find(|(_, map)| map.store(0) != 0);
+    match mapped {
+        Some((option, map)) if options.is_suid() && !allowed => Err(usage(format_args!(
+            "-o suid with {option}: programs of {} would run as root here; leave out suid, or add --mapped-root-suid",
+            map.store(0)
+        ))),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_becomes_root_by_a_map_unless_that_is_said() {
+        let (suid, nosuid) = (MountOptions::new().nosuid(false), MountOptions::new());
+        let container = map("--uid-map", &["100000:0:65536".into()]).unwrap();
+        let (none, others) = (IdMap::default(), map("--uid-map", &["0:1000".into()]).unwrap());
+        let failure = refuse_root(&container, &none, &suid, false).unwrap_err();
+        assert!(failure.message.contains("programs of 100000 would run as root"), "{failure}");
+        refuse_root(&none, &container, &suid, false).unwrap_err();
+        refuse_root(&container, &none, &suid, true).unwrap();
+        refuse_root(&container, &container, &nosuid, false).unwrap();
+        refuse_root(&none, &others, &suid, false).unwrap();
+    }
 
     #[test]
     fn rules_are_checked_one_by_one_and_together() {

@@ -180,6 +180,10 @@ pub struct VolumeMountArgs {
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = ids::rule)]
     pub gid_map: Vec<String>,
 
+    /// With `-o suid` and a map by which an id is 0 here: programs of its owner may run as root here
+    #[arg(long)]
+    pub mapped_root_suid: bool,
+
     /// Show owners as this file says, which is read again on SIGHUP: how a tree tells
     #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["uid_map", "gid_map"])]
     pub owner_table: Option<PathBuf>,

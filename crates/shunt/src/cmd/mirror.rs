@@ -129,6 +129,9 @@ fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror
 }
 
 pub(super) fn options(args: &MirrorArgs) -> Result<MirrorOptions> {
+    let (uid_map, gid_map) = (ids::map("--uid-map", &args.uid_map)?, ids::map("--gid-map", &args.gid_map)?);
+    let mount = args.mount.mount_options(MountOptions::new())?;
+    ids::refuse_root(&uid_map, &gid_map, &mount, args.mapped_root_suid)?;
     Ok(MirrorOptions {
         source: args.source.clone(),
         cache: match args.cache {
@@ -138,9 +141,9 @@ pub(super) fn options(args: &MirrorArgs) -> Result<MirrorOptions> {
             CacheArg::Timeout(time) => CacheMode::Timeout(time),
             CacheArg::None => CacheMode::None,
         },
-        read_only: args.mount.mount_options(MountOptions::new())?.is_read_only(),
-        uid_map: ids::map("--uid-map", &args.uid_map)?,
-        gid_map: ids::map("--gid-map", &args.gid_map)?,
+        read_only: mount.is_read_only(),
+        uid_map,
+        gid_map,
         max_inodes: args.max_inodes,
         passthrough: match args.passthrough {
             PassthroughArg::Auto => PassthroughMode::Auto,

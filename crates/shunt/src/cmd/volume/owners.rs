@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use shunt_fuse::mount::MountOptions;
 use shunt_mirror::IdMap;
 use shunt_volume::tree::{NOBODY, People};
 use shunt_volumefs::Owners;
@@ -23,6 +24,12 @@ struct Mapped {
 pub fn mapped(args: &VolumeMountArgs) -> Result<Option<Box<dyn Owners>>> {
     let users = ids::map("--uid-map", &args.uid_map)?;
     let groups = ids::map("--gid-map", &args.gid_map)?;
+    ids::refuse_root(
+        &users,
+        &groups,
+        &args.mount.mount_options(MountOptions::new())?,
+        args.mapped_root_suid,
+    )?;
     let maps = !users.is_identity() || !groups.is_identity();
     Ok(maps.then(|| Box::new(Mapped { users, groups }) as Box<dyn Owners>))
 }
