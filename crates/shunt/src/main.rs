@@ -11,6 +11,7 @@ mod extension;
 mod grafts;
 mod helper;
 mod holders;
+mod inherited;
 mod log;
 mod ours;
 mod progress;

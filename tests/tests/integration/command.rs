@@ -172,3 +172,41 @@ fn the_mount_helper() {
     odd.ok();
     odd_away.ok();
 }
+
+/// What a shell that starts a daemon allows itself is not what those who use the mount may do; and beyond what cannot be lifted
+/// there is an error, and no end by a signal.
+#[test]
+fn limits_of_who_starts_a_daemon_are_not_its_own() {
+    needs_mount!();
+    needs_tools!("prlimit");
+    let Some(s) = Plan::tmpfs().unmounted().set_or_skip() else { return };
+    let image = shunt_tests::Image::make(&[], 32).unwrap();
+    let (shunt, mnt) = (binary::shunt().display().to_string(), s.mnt().display().to_string());
+    let mirror = format!("{shunt} mirror --daemon --passthrough off {} {mnt}", s.src().display());
+    let ext4 = format!("{shunt} ext4 --daemon {} {mnt}", image.path().display());
+    for (command, limits) in [(mirror, &["65536:", "65536:65536"][..]), (ext4, &["65536:"])] {
+        for limit in limits {
+            // Signals as a careless parent leaves them.
+            let line = format!("trap '' CHLD HUP; umask 777; prlimit --fsize={limit} {command}");
+            sh(s.aside(), &line).ok();
+            let stat = run(binary::command(&["stat", "--json"]).arg(s.mnt())).ok();
+            let stat: serde_json::Value = serde_json::from_str(&stat).unwrap();
+            let pid = stat["pid"].as_u64().unwrap() as u32;
+            let written = fs::write(s.path("large"), vec![3; 1 << 20]).and_then(|()| {
+                fs::File::open(s.path("large"))?.sync_all()?;
+                fs::read(s.path("large"))
+            });
+            match written {
+                Ok(read) => assert!(read == vec![3; 1 << 20], "{command}"),
+                Err(error) => {
+                    // Only who may lift them lifts hard limits.
+                    assert!(limit.ends_with("65536"), "{command}: {error}");
+                    assert!(matches!(error.raw_os_error(), Some(libc::EFBIG | libc::EIO)), "{error}");
+                }
+            }
+            assert!(mounts::alive(pid), "{command} under a limit of {limit} is gone");
+            patiently(|| run(binary::command(&["umount"]).arg(s.mnt()))).ok();
+            assert!(within(SOON, || !mounts::alive(pid)));
+        }
+    }
+}

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use crate::args::MountArgs;
 use crate::cli::Command;
 use crate::error::{Result, failed};
-use crate::{daemon, log};
+use crate::{daemon, inherited, log};
 
 /// Runs a command; `argv` is what it was parsed from.
 pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
@@ -54,12 +54,15 @@ fn serve_as_told(
     serve: impl FnOnce() -> Result<()>,
 ) -> Result<ExitCode> {
     if mount.background {
+        inherited::give_up();
+        inherited::give_up_rank();
         return Ok(daemon::run(&mount.log, serve));
     }
     if mount.daemon {
         let line = daemon::launch(argv, words)?;
         print(format!("{line}\n"))?;
     } else {
+        inherited::give_up();
         log::start(&mount.log)?;
         serve()?;
     }

@@ -20,7 +20,7 @@ use crate::args::{InviteArgs, JoinArgs, NodesCommand, ServeArgs, ServedArgs};
 use crate::base;
 use crate::cmd::print;
 use crate::error::{Result, failed, usage};
-use crate::log;
+use crate::{inherited, log};
 
 /// Between a token and a key.
 const KEY: char = '+';
@@ -38,6 +38,7 @@ struct Listed {
 
 /// Serves until it is told to end.
 pub fn serve(args: &ServeArgs) -> Result<()> {
+    inherited::give_up();
     let name = &args.served.name;
     log::start(&args.log)?;
     let mut signals = Signals::new([SIGINT, SIGTERM])
