@@ -3,7 +3,7 @@
 use shunt_fuse::{Attributes, Errno, FileType, Request, SetAttributes, SetTime, Timestamp};
 use shunt_volume::id::OwnerId;
 use shunt_volume::object::{Kind, Time};
-use shunt_volume::replica::{New, Node, Set, State};
+use shunt_volume::replica::{New, Node, Set};
 
 pub(crate) fn timestamp(time: Time) -> Timestamp {
     Timestamp::new(time.0.div_euclid(1_000_000_000), time.0.rem_euclid(1_000_000_000) as u32)
@@ -41,11 +41,12 @@ pub(crate) fn attributes(node: &Node) -> Attributes {
     };
     // A directory's own name, its `.`, and the `..` of those in it.
     let directory = if node.links > 0 { node.subdirs.saturating_add(2) } else { 0 };
-    let here = node.state == State::Complete && node.is_regular();
     Attributes {
         ino: node.num,
         size: node.size,
-        blocks: if here { node.size.div_ceil(512) } else { 0 },
+        // Wherever the bytes lie: to programs that copy, a file without blocks is one hole. Of holes none is known before it
+        // is open.
+        blocks: if node.is_regular() { node.size.div_ceil(512) } else { 0 },
         atime: timestamp(node.used),
         mtime: timestamp(node.modified),
         ctime: timestamp(node.changed),

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use shunt_tests::cmd::within;
+use shunt_tests::look::soon;
 use shunt_tests::rules::{ALL_CASES, Rules};
 use shunt_tests::{User, Volume, binary, needs_mount, needs_tools, requirement, run, run_for, sh};
 
@@ -389,4 +390,45 @@ fn a_volume_is_checked_and_repaired() {
     assert!(wrong.contains("volume notes has 1 problem"), "{wrong}");
     shunt(&["check", "--repair"]).ok();
     shunt(&["check"]).ok();
+}
+
+/// Programs that look for holes believe a file without blocks to be one, and copy nothing of it.
+#[test]
+fn copies_of_what_is_not_here_are_whole() {
+    needs_mount!();
+    needs_tools!("tar", "rsync");
+    let volume = Volume::new();
+    let (ant, bee) = (volume.mount_as("ant"), volume.mount_as_with("bee", &["--role", "cached"]));
+    let bytes: Vec<u8> =
+        (0..3_000_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).take(3 << 20).collect();
+    let copies = [
+        "cp --sparse=auto {} q",
+        "cp --sparse=always {} q",
+        "rsync -S {} q",
+        "tar -cSf - {} | tar -xOf - > q",
+    ];
+    for n in 0..copies.len() {
+        fs::write(ant.at().join(n.to_string()), &bytes).unwrap();
+    }
+    let last = bee.at().join((copies.len() - 1).to_string());
+    soon(|| fs::metadata(&last).is_ok_and(|metadata| metadata.len() == bytes.len() as u64));
+    for (n, copy) in copies.iter().enumerate() {
+        let file = bee.at().join(n.to_string());
+        assert!(fs::metadata(&file).unwrap().blocks() >= bytes.len() as u64 / 512, "{copy}");
+        sh(
+            bee.at(),
+            &copy.replace("{}", &n.to_string()).replace(" q", &format!(" {}/q", volume.aside().display())),
+        )
+        .ok();
+        assert!(fs::read(volume.aside().join("q")).unwrap() == bytes, "{copy}");
+        fs::remove_file(volume.aside().join("q")).unwrap();
+    }
+    // Where they cannot be had there is an error, never zeros.
+    fs::write(ant.at().join("gone"), &bytes).unwrap();
+    soon(|| fs::metadata(bee.at().join("gone")).is_ok_and(|metadata| metadata.len() == bytes.len() as u64));
+    bee.set_online(false);
+    for copy in ["cp --sparse=always gone q", "tar -cSf q gone"] {
+        sh(bee.at(), &copy.replace(" q", &format!(" {}/q", volume.aside().display()))).fails();
+    }
+    bee.set_online(true);
 }
