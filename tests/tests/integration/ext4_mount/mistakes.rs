@@ -137,3 +137,22 @@ fn none_where_the_medium_cannot_be_written() {
     assert_eq!((content.unwrap().as_slice(), write), (b"synced".as_slice(), Err(Some(30))));
     assert!(fs::read(image.path()).unwrap() == before);
 }
+
+/// Nothing is waited for that is no image, and nobody reads from it.
+#[test]
+fn pipes_devices_and_directories() {
+    needs_mount!();
+    let image = Image::make(&[], 16).unwrap();
+    let pipe = image.aside().join("pipe");
+    run(Command::new("mkfifo").arg(&pipe)).ok();
+    for place in [pipe.as_path(), image.aside(), std::path::Path::new("/dev/zero")] {
+        for words in [&["info"][..], &["ls"], &["cat", "/file"], &["extract", "/"]] {
+            let mut command = shunt_tests::binary::command(&["ext4", words[0]]);
+            let ran = run_for(5, command.arg(place).args(&words[1..]).current_dir(image.aside()));
+            assert_eq!(ran.status.and_then(|status| status.code()), Some(1), "{ran:?}");
+            one_line(&ran.err, "give a regular file or a block device");
+        }
+    }
+    let image = Image::of(pipe);
+    refused(&image, 1, &["give a regular file or a block device"]);
+}

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,7 +34,12 @@ pub struct Image {
 impl Image {
     /// Opens an image to be looked into. Not one byte of it is written, and others may use it.
     pub fn open(path: &Path, journal: Option<&Path>) -> Result<Self> {
-        let open = |path: &Path| File::open(path).map_err(|error| cannot_open(path, &error));
+        // A pipe would be waited for.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let open = |path: &Path| {
+            let opened = File::options().read(true).custom_flags(flags).open(path);
+            opened.map_err(|error| cannot_open(path, &error))
+        };
         let journal = journal.map(|path| device(path, &open(path)?, false)).transpose()?;
         Self::new(path, Opened { file: open(path)?, writable: false, claim: None }, journal)
     }
@@ -102,6 +107,11 @@ impl Image {
 
 /// The whole of an open file. The device has the lock of the file for as long as it lives.
 fn device(path: &Path, file: &File, writable: bool) -> Result<Arc<dyn Device>> {
+    let kind = file.metadata().map(|metadata| metadata.file_type());
+    if kind.is_ok_and(|kind| !kind.is_file() && !kind.is_block_device()) {
+        let path = path.display();
+        return Err(failed(format_args!("{path} holds no image: give a regular file or a block device")));
+    }
     let opened = || -> io::Result<Arc<dyn Device>> {
         let (file, is_block) = (file.try_clone()?, file.metadata()?.file_type().is_block_device());
         Ok(match is_block {

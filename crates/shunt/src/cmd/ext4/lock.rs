@@ -42,6 +42,8 @@ pub fn open(path: &Path, write: bool) -> Result<Opened> {
         let mut options = OpenOptions::new();
         options.read(true).write(write);
         if !fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
+            // A pipe would be waited for.
+            options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
             return Ok(Opened { file: options.open(path)?, writable: write, claim: None });
         }
         // It opens all the same, and refuses each write.
