@@ -45,9 +45,10 @@ impl Filesystem {
         inode.permissions = permissions.unwrap_or(inode.permissions) & 0o7777;
         inode.uid = uid.unwrap_or(inode.uid);
         inode.gid = gid.unwrap_or(inode.gid);
-        inode.atime = atime.unwrap_or(inode.atime);
-        inode.mtime = mtime.unwrap_or(inode.mtime);
-        inode.ctime = ctime.unwrap_or_else(time::now);
+        let latest = Time::latest(inode.extra(&self.geometry));
+        inode.atime = atime.map_or(inode.atime, |time| time.min(latest));
+        inode.mtime = mtime.map_or(inode.mtime, |time| time.min(latest));
+        inode.ctime = ctime.unwrap_or_else(time::now).min(latest);
         inode.flags = flags.unwrap_or(inode.flags);
         // As where the kernel writes back the times of what was made or lost its name a moment ago.
         if permissions.is_none() && parts(&inode) == before {

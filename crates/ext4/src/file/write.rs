@@ -7,6 +7,7 @@ use crate::allocate::Rights;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
+use crate::layout::RoCompat;
 use crate::map::{self, Piece, Place};
 use crate::time;
 
@@ -72,9 +73,13 @@ impl Filesystem {
         Ok(done)
     }
 
-    /// Bytes of the largest file of this form.
+    /// Bytes of the largest file of this form, as the kernel has it: an inode must be able to count what it occupies.
     pub(super) fn largest(&self, inode: &Inode) -> u64 {
-        map::longest(&self.geometry, inode) << self.geometry.block_bits
+        let largest = map::largest(&self.geometry, inode) << self.geometry.block_bits;
+        match self.geometry.ro_compat.contains(RoCompat::LARGE_FILE) {
+            true => largest.min(i64::MAX.cast_unsigned()),
+            false => largest.min(i32::MAX as u64),
+        }
     }
 
     fn write_from(

@@ -267,6 +267,11 @@ impl Inode {
         })
     }
 
+    /// Bytes of the fields behind those that the first inodes had.
+    pub(crate) fn extra(&self, geometry: &Geometry) -> usize {
+        usize::from(geometry.inode_size) - RawInode::BASE - self.tail.len()
+    }
+
     /// Major and minor number of a device.
     pub fn device(&self) -> Option<(u32, u32)> {
         if !matches!(self.kind, Kind::CharDevice | Kind::BlockDevice) {

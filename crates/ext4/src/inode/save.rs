@@ -115,14 +115,16 @@ impl Inode {
         if extra >= 4 {
             raw.extra_isize.set(extra as u16);
         }
-        // What lies behind the room of the inode is cut off when it is copied.
+        // What lies behind the room of the inode is cut off when it is copied. Without the upper bits of the seconds a time
+        // after 2038 would be one before 1970.
+        let most = Time::latest(extra);
         for (time, low, high) in [
             (self.atime, &mut raw.atime, &mut raw.atime_extra),
             (self.mtime, &mut raw.mtime, &mut raw.mtime_extra),
             (self.ctime, &mut raw.ctime, &mut raw.ctime_extra),
             (self.crtime.unwrap_or_default(), &mut raw.crtime, &mut raw.crtime_extra),
         ] {
-            let (seconds, more) = time.encode();
+            let (seconds, more) = time.min(most).encode();
             low.set(seconds);
             high.set(more);
         }
@@ -156,7 +158,16 @@ pub(super) fn fill_sum(geometry: &Geometry, number: u32, generation: u32, bytes:
     }
 }
 
+/// Bytes behind the old inode that the upper bits of all times but that of creation end at.
+const TIMES_EXTRA: usize = 0x90 - RawInode::BASE;
+
 impl Time {
+    /// The latest time that an inode with so many bytes of extra fields can have.
+    pub(crate) fn latest(extra: usize) -> Self {
+        let seconds = if extra < TIMES_EXTRA { i32::MAX.into() } else { (3 << 32) + (1 << 31) - 1 };
+        Self { seconds, nanoseconds: 0 }
+    }
+
     /// The inverse of `decode`; times that do not fit become the nearest that does.
     fn encode(self) -> (u32, u32) {
         let seconds = self.seconds.clamp(-(1 << 31), (3 << 32) + (1 << 31) - 1);

@@ -6,7 +6,7 @@ mod indirect;
 use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
-use crate::layout::InodeFlags;
+use crate::layout::{InodeFlags, RoCompat};
 use crate::store::{Handle, Store};
 use crate::superblock::Geometry;
 
@@ -102,6 +102,19 @@ pub(crate) fn longest(geometry: &Geometry, inode: &Inode) -> u64 {
         // The last number is left out: no extent could end behind it.
         true => u32::MAX.into(),
         false => indirect::longest(geometry),
+    }
+}
+
+/// Blocks of the largest file: as [`longest`], and so few that the inode can count what it occupies.
+///
+/// Without `huge_file` it counts units of 512 bytes in 32 bits, else in 48 bits. Those are the limits of the kernel, which
+/// takes an inode for damaged that is larger.
+pub(crate) fn largest(geometry: &Geometry, inode: &Inode) -> u64 {
+    let huge = geometry.ro_compat.contains(RoCompat::HUGE_FILE);
+    let counted = if huge { (1 << 48) - 1 } else { u64::from(u32::MAX) >> (geometry.block_bits - 9) };
+    match inode.flags.contains(InodeFlags::EXTENTS) {
+        true => longest(geometry, inode).min(counted),
+        false => longest(geometry, inode).min(indirect::dense(geometry, counted)),
     }
 }
 

@@ -11,6 +11,7 @@ mod locked;
 mod mistakes;
 mod reads;
 mod seen;
+mod sizes;
 mod suites;
 mod times;
 mod transport;

@@ -14,6 +14,23 @@ pub(crate) fn longest(geometry: &crate::superblock::Geometry) -> u64 {
     (DIRECT + table + table * table + table * table * table).min(u32::MAX.into())
 }
 
+/// Blocks of the largest file without holes that occupies at most `most` blocks, those of its map included.
+pub(crate) fn dense(geometry: &crate::superblock::Geometry, most: u64) -> u64 {
+    let table = u64::from(geometry.block_size / 4);
+    let whole = DIRECT + table + table * table + table * table * table;
+    let map = 1 + (1 + table) + (1 + table + table * table);
+    if whole + map <= most {
+        return whole;
+    }
+    // As the kernel counts it: the tables of a map that leads to `most` blocks are taken off.
+    let double = most - DIRECT - table;
+    if double < table * table {
+        return most - (1 + 1 + double.div_ceil(table));
+    }
+    let triple = double - table * table;
+    most - (1 + (1 + table) + 1 + triple.div_ceil(table) + triple.div_ceil(table * table))
+}
+
 /// As [`replace`](crate::map::replace).
 pub(crate) fn replace(
     fs: &Filesystem,

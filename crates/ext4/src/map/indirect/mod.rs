@@ -2,7 +2,7 @@
 
 mod edit;
 
-pub(crate) use edit::{longest, replace};
+pub(crate) use edit::{dense, longest, replace};
 
 use super::{Place, Run};
 use crate::error::{Corruption, Result};
