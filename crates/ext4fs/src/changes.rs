@@ -31,6 +31,38 @@ fn without_setid(permissions: u16) -> u16 {
     permissions & !SETUID & !setgid
 }
 
+/// What the flags of an inode allow.
+///
+/// # Errors
+/// EPERM for what is immutable; and for what may only be appended to, unless both times are set to now.
+fn may_change(inode: &Inode, set: &SetAttributes) -> Result<(), Errno> {
+    if !inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+        return Ok(());
+    }
+    let times_only = set.mode.is_none() && set.uid.is_none() && set.gid.is_none() && set.size.is_none();
+    // A write-back cache writes back the times of writes before the flag was set. It names a handle; `utimensat(2)` does not.
+    let written_back = set.atime.is_none() && set.ctime.is_some() && set.handle.is_some();
+    // It also gives the time for "now", which is that of the change of the inode then.
+    let is_now = |set_time: Option<SetTime>| match set_time {
+        Some(SetTime::Now) => true,
+        Some(SetTime::At(at)) => Some(at) == set.ctime,
+        None => false,
+    };
+    // `chown` to the owner that it has, or a write past the daemon to a setuid file.
+    let marked = set.atime.is_none() && set.mtime.is_none();
+    let touched = is_now(set.atime) && is_now(set.mtime);
+    let may_grow = !inode.flags.contains(InodeFlags::IMMUTABLE);
+    if times_only && (written_back || may_grow && (touched || marked)) { Ok(()) } else { Err(Errno::PERM) }
+}
+
+/// Whether the flags of an inode allow `fallocate(2)` through a descriptor that was opened before they were set.
+pub(crate) fn may_allocate(inode: &Inode, what: Fallocate) -> Result<(), Errno> {
+    let only_adds = matches!(what, Fallocate::Allocate | Fallocate::KeepSize);
+    let immutable = inode.flags.contains(InodeFlags::IMMUTABLE);
+    let append_only = inode.flags.contains(InodeFlags::APPEND);
+    if immutable || append_only && !only_adds { Err(Errno::PERM) } else { Ok(()) }
+}
+
 /// What `fallocate(2)` means by its flags.
 pub(crate) fn fallocation(mode: u32) -> Result<Fallocate, Errno> {
     const KEEP_SIZE: u32 = 1;
@@ -55,13 +87,7 @@ pub(crate) fn fallocation(mode: u32) -> Result<Fallocate, Errno> {
 impl Ext4 {
     /// `chmod`, `chown`, `truncate`, `utimens`.
     pub(crate) fn change(&self, inode: &Inode, set: &SetAttributes) -> Result<Inode, Errno> {
-        let fixed = inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND);
-        // Times alone may be set to now even of what may only be appended to; the kernel writes them back, too.
-        let times_only = set.mode.is_none() && set.uid.is_none() && set.gid.is_none() && set.size.is_none();
-        let to_a_time = matches!(set.mtime, Some(SetTime::At(_))) && set.ctime.is_none();
-        if fixed && (!times_only || to_a_time || inode.flags.contains(InodeFlags::IMMUTABLE)) {
-            return Err(Errno::PERM);
-        }
+        may_change(inode, set)?;
         if let Some(size) = set.size {
             self.told(match &self.writing {
                 Some(writing) => writing.truncate(inode.number, size),

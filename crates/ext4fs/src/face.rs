@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 
 use shunt_ext4::Making;
+use shunt_ext4::layout::InodeFlags;
 use shunt_fuse::{
     Attributes, Capabilities, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno,
     Expiry, Fallocate, FileHandle, FileSystem, IoctlArgs, IoctlReply, LockOwner, Name, NewNode, NodeId,
@@ -11,7 +12,7 @@ use shunt_fuse::{
 };
 
 use crate::known::Held;
-use crate::opens::{O_EXCL, may_open, rights_of};
+use crate::opens::{O_EXCL, may_open, number_of, rights_of};
 use crate::{Ext4, changes, names};
 
 impl FileSystem for Ext4 {
@@ -20,6 +21,8 @@ impl FileSystem for Ext4 {
         let forgotten = self.known.forget(number, lookups);
         if forgotten.is_some() {
             self.filesystem.release(number);
+            self.lost.forget(number);
+            self.writers.forget(number);
             if let Some(writing) = &self.writing {
                 writing.forgotten(number);
             }
@@ -44,10 +47,13 @@ impl FileSystem for Ext4 {
         &self,
         _request: &Request<'_>,
         node: NodeId,
-        _handle: Option<FileHandle>,
+        handle: Option<FileHandle>,
     ) -> Result<(Attributes, Expiry), Errno> {
         let inode = self.inode(node)?;
-        Ok((self.attributes(&inode), Expiry::FOREVER))
+        if let Some(handle) = handle {
+            self.may_write(handle, &inode)?;
+        }
+        Ok((self.attributes(&inode), self.expiry(&inode)))
     }
 
     async fn statx(
@@ -73,7 +79,8 @@ impl FileSystem for Ext4 {
         }
         let inode = self.inode(node)?;
         may_open(&inode, args.flags)?;
-        Ok(self.opened_mapped(request, &inode, self.opened(request)))
+        self.has_writes_ask(request, node, args.flags).await;
+        Ok(self.opened_mapped(request, &inode, self.opened(request, inode.number, args.flags)))
     }
 
     async fn create(
@@ -92,8 +99,9 @@ impl FileSystem for Ext4 {
             }
             made => made?,
         };
-        let opened = self.opened_mapped(request, &inode, self.opened(request));
-        Ok(Created { entry: self.tell(&inode), opened })
+        let opened = self.opened_mapped(request, &inode, self.opened(request, inode.number, args.flags));
+        let entry = Entry { attributes_expiry: self.expiry(&inode), ..self.tell(&inode) };
+        Ok(Created { entry, opened })
     }
 
     async fn tmpfile(
@@ -103,7 +111,9 @@ impl FileSystem for Ext4 {
         args: CreateArgs,
     ) -> Result<Created, Errno> {
         let entry = self.make_nameless(request, parent, args.mode, args.umask)?;
-        let opened = self.opened_mapped(request, &self.inode(entry.node)?, self.opened(request));
+        let inode = self.inode(entry.node)?;
+        let opened = self.opened_mapped(request, &inode, self.opened(request, inode.number, args.flags));
+        let entry = Entry { attributes_expiry: self.expiry(&inode), ..entry };
         Ok(Created { entry, opened })
     }
 
@@ -177,7 +187,7 @@ impl FileSystem for Ext4 {
         set: &SetAttributes,
     ) -> Result<(Attributes, Expiry), Errno> {
         let inode = self.change(&self.inode(node)?, set)?;
-        Ok((self.attributes(&inode), Expiry::FOREVER))
+        Ok((self.attributes(&inode), self.expiry(&inode)))
     }
 
     async fn read(&self, _request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
@@ -199,6 +209,10 @@ impl FileSystem for Ext4 {
         }
         let data = data.into_bytes()?;
         let (offset, rights) = (args.offset, rights_of(args.handle));
+        // What was accepted before the file became immutable is still written back.
+        if !args.from_cache && self.inode(node)?.flags.contains(InodeFlags::IMMUTABLE) {
+            return Err(Errno::PERM);
+        }
         if let Some(writing) = &self.writing {
             if let Some(written) = writing.write(number, offset, &data) {
                 return written;
@@ -208,14 +222,19 @@ impl FileSystem for Ext4 {
         }
         // The kernel knows when it was written, and tells that by itself.
         let back = args.from_cache && request.session().negotiated().has(Capabilities::WRITEBACK_CACHE);
-        self.with_space(|| match back {
+        let written = self.with_space(|| match back {
             true => self.filesystem.write_back(number, offset, &data, rights),
             false => self.filesystem.write_as(number, offset, &data, rights),
-        })
+        });
+        if back && let Err(errno) = written {
+            self.write_back_failed(request, number, errno, data.len());
+        }
+        written
     }
 
     async fn fallocate(&self, request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
         let (number, what) = (self.number(node)?, changes::fallocation(args.mode)?);
+        changes::may_allocate(&self.inode(node)?, what)?;
         let rights = self.filesystem.rights(request.uid(), request.gid());
         let range = (args.offset, args.length);
         self.with_space(|| match &self.writing {
@@ -224,7 +243,8 @@ impl FileSystem for Ext4 {
         })
     }
 
-    async fn release(&self, _request: &Request<'_>, node: NodeId, _args: ReleaseArgs) -> Result<(), Errno> {
+    async fn release(&self, _request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
+        self.closed(self.number(node)?, &args);
         if let (Some(writing), Ok(mut inode)) = (&self.writing, self.inode(node)) {
             writing.overlay(&mut inode);
             self.note_read_past_us(&mut inode);
@@ -237,9 +257,11 @@ impl FileSystem for Ext4 {
         &self,
         _request: &Request<'_>,
         node: NodeId,
-        _handle: FileHandle,
+        handle: FileHandle,
         _data_only: bool,
     ) -> Result<(), Errno> {
+        // The kernel asks for this only where no error is left to be told.
+        self.lost.knows(self.number(node)?, number_of(handle));
         self.sync_one(node)
     }
 
@@ -268,9 +290,9 @@ impl FileSystem for Ext4 {
         Err(Errno::NOSYS)
     }
 
-    async fn opendir(&self, request: &Request<'_>, _node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
+    async fn opendir(&self, request: &Request<'_>, node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
         if self.sees_all_reads() {
-            return Ok(self.opened(request));
+            return Ok(self.opened(request, self.number(node)?, 0));
         }
         // Remembered: directories are never opened or released again, and listings are cached.
         Err(Errno::NOSYS)
@@ -338,21 +360,22 @@ impl FileSystem for Ext4 {
 
     async fn ioctl(
         &self,
-        _request: &Request<'_>,
+        request: &Request<'_>,
         node: NodeId,
         args: IoctlArgs<'_>,
     ) -> Result<IoctlReply, Errno> {
-        self.command(&self.inode(node)?, args)
+        self.command(request, node, args).await
     }
 
     async fn lseek(
         &self,
-        _request: &Request<'_>,
+        request: &Request<'_>,
         node: NodeId,
         _handle: FileHandle,
         offset: u64,
         whence: Whence,
     ) -> Result<u64, Errno> {
+        self.write_out(request, node, offset).await?;
         self.seek(&self.inode(node)?, offset, whence)
     }
 

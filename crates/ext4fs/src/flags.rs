@@ -2,7 +2,7 @@
 
 use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{Inode, Kind};
-use shunt_fuse::{Errno, IoctlArgs, IoctlReply};
+use shunt_fuse::{Errno, IoctlArgs, IoctlReply, NodeId, Request};
 
 use crate::Ext4;
 
@@ -89,12 +89,24 @@ fn answer(inode: &Inode, command: u32) -> Option<Vec<u8>> {
 }
 
 impl Ext4 {
-    pub(crate) fn command(&self, inode: &Inode, args: IoctlArgs<'_>) -> Result<IoctlReply, Errno> {
-        if let Some(flags) = changed(inode, args.command, args.data)? {
-            self.set_flags(inode, flags)?;
+    pub(crate) async fn command(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        args: IoctlArgs<'_>,
+    ) -> Result<IoctlReply, Errno> {
+        let inode = self.inode(node)?;
+        if let Some(flags) = changed(&inode, args.command, args.data)? {
+            if flags.contains(InodeFlags::IMMUTABLE) {
+                // What was accepted until now is written; what comes later is refused.
+                self.write_out(request, node, 0).await?;
+            }
+            self.set_flags(&inode, flags)?;
+            // The kernel caches the flags that statx tells, and asks before writes only where it has to.
+            request.session().caches().invalidate_node(node, None);
             return Ok(IoctlReply::default());
         }
-        let mut data = answer(inode, args.command).ok_or(Errno::NOTTY)?;
+        let mut data = answer(&inode, args.command).ok_or(Errno::NOTTY)?;
         data.truncate(args.out_size as usize);
         Ok(IoctlReply { result: 0, data })
     }

@@ -23,10 +23,12 @@ mod answer;
 mod attributes;
 mod changes;
 mod damage;
+mod elsewhere;
 mod face;
 mod flags;
 mod known;
 mod listing;
+mod lost;
 mod mapped;
 mod names;
 mod opens;
@@ -34,6 +36,7 @@ mod places;
 mod reads;
 mod reaper;
 mod sync;
+mod writers;
 mod writing;
 mod xattrs;
 
@@ -48,8 +51,10 @@ use shunt_fuse::{Capabilities, Config, Profile};
 
 use damage::Damage;
 use known::Known;
+use lost::Lost;
 use mapped::Mapped;
 use reaper::Reaper;
+use writers::Writers;
 use writing::Writing;
 
 pub use reads::{Atime, ReadTimes};
@@ -62,6 +67,10 @@ pub struct Ext4 {
     damage: Damage,
     /// What the kernel knows; kept only where something may be freed.
     known: Known,
+    /// What failed to be written back.
+    lost: Lost,
+    /// Files that may have dirty pages.
+    writers: Writers,
     /// Set where anything may be changed.
     reaper: Option<Arc<Reaper>>,
     read_times: ReadTimes,
@@ -86,6 +95,8 @@ impl Ext4 {
             image: image.map(Arc::new),
             damage: Damage::default(),
             known: Known::default(),
+            lost: Lost::default(),
+            writers: Writers::default(),
             reaper,
             mapped: None,
             writing: None,

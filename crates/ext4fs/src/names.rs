@@ -33,9 +33,10 @@ fn second_root(directory: &Inode) -> Error {
 
 impl Ext4 {
     pub(crate) fn look_up(&self, directory: &Inode, name: &[u8]) -> Result<Entry, Errno> {
-        // Only to make sense of a file handle.
+        // Only to make sense of a file handle. What the kernel does not know and what has no name is about to be freed, or
+        // was.
         if name == b"." {
-            return Ok(self.tell(directory));
+            return if directory.links > 0 { Ok(self.tell(directory)) } else { Err(Errno::STALE) };
         }
         match self.filesystem.find(directory, name) {
             Ok(inode) if inode.number == ROOT && name != b".." => self.told(Err(second_root(directory))),

@@ -1,11 +1,34 @@
 //! Where in a file there is data, and where on the device that lies.
 
 use shunt_ext4::{Error, Inode, Kind, Place};
-use shunt_fuse::{Errno, Whence};
+use shunt_fuse::{Capabilities, Errno, NodeId, Request, Whence};
 
 use crate::Ext4;
+use crate::elsewhere::Elsewhere;
 
 impl Ext4 {
+    /// Has the kernel write out what is dirty from `offset` on: the engine knows neither of data that waits in the page cache
+    /// nor of a size that it gave the file, and the kernel asks where data is without writing it first.
+    ///
+    /// An invalidation writes dirty pages and drops all. It needs no lock that the kernel holds while it waits for LSEEK.
+    pub(crate) async fn write_out(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        offset: u64,
+    ) -> Result<(), Errno> {
+        let has_cache = request.session().negotiated().has(Capabilities::WRITEBACK_CACHE);
+        if !has_cache || !self.writers.any(self.number(node)?) {
+            return Ok(());
+        }
+        let caches = request.session().caches();
+        caches.invalidate_node(node, Some(offset..offset));
+        if let Some(settled) = caches.settled(node) {
+            Elsewhere::wait_for(settled).await;
+        }
+        Ok(())
+    }
+
     /// `SEEK_DATA`, `SEEK_HOLE`.
     pub(crate) fn seek(&self, inode: &Inode, offset: u64, whence: Whence) -> Result<u64, Errno> {
         let writing = self.writing.as_ref();

@@ -104,6 +104,17 @@ impl Allocator {
         self.available().saturating_sub(kept)
     }
 
+    /// Blocks that somebody with these rights may have for data, those that wait for a commit included.
+    pub(super) fn left_for_data(&self, rights: Rights) -> u64 {
+        let left = || {
+            let waiting = self.waiting.load(Ordering::Relaxed).max(0);
+            self.left(For::Data, rights).saturating_add(waiting)
+        };
+        let (before, released) = (left(), || self.release_windows());
+        let left = if before <= 0 && released() { left() } else { before };
+        left.max(0).cast_unsigned()
+    }
+
     /// Checks that somebody with these rights may have so many blocks for what a handle will need half way.
     ///
     /// # Errors

@@ -30,4 +30,10 @@ impl Filesystem {
             false => Rights::Common,
         }
     }
+
+    /// Bytes that somebody with these rights may still write into holes and behind the ends of files; some of them may be
+    /// needed for maps. 0 where nothing can be written.
+    pub fn room(&self, rights: Rights) -> u64 {
+        self.allocator().map_or(0, |allocator| allocator.left_for_data(rights) << self.geometry.block_bits)
+    }
 }

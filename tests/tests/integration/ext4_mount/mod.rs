@@ -3,6 +3,7 @@
 mod devices;
 mod encrypted;
 mod ends;
+mod fixed;
 mod hostile;
 mod kept;
 mod killed;
@@ -12,6 +13,7 @@ mod mistakes;
 mod reads;
 mod seen;
 mod sizes;
+mod sparse;
 mod suites;
 mod times;
 mod transport;

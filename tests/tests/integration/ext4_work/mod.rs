@@ -4,6 +4,7 @@
 //! What takes minutes is ignored unless asked for: `make soak` does that.
 
 mod databases;
+mod full;
 mod postgres;
 mod programs;
 mod room;

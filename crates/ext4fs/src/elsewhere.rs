@@ -1,0 +1,59 @@
+//! Waiting for a notification in a handler.
+//!
+//! A notification cannot be awaited on a thread that handles a request, so another thread does it meanwhile.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use parking_lot::Mutex;
+use shunt_fuse::Completion;
+
+#[derive(Debug, Default)]
+struct State {
+    done: bool,
+    waker: Option<Waker>,
+}
+
+/// Ready once the notification was sent. Its result does not matter.
+#[derive(Debug)]
+pub(crate) struct Elsewhere(Arc<Mutex<State>>);
+
+impl Elsewhere {
+    pub(crate) fn wait_for(completion: Completion) -> Self {
+        let state = Arc::<Mutex<State>>::default();
+        let of_thread = state.clone();
+        let run = move || {
+            // What the kernel did not take in was not cached.
+            let _ = completion.wait();
+            let mut state = of_thread.lock();
+            state.done = true;
+            let waker = state.waker.take();
+            drop(state);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        };
+        // Without a thread nobody waits.
+        let started = thread::Builder::new().name("settle".into()).spawn(run);
+        if started.is_err() {
+            state.lock().done = true;
+        }
+        Self(state)
+    }
+}
+
+impl Future for Elsewhere {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.0.lock();
+        if state.done {
+            return Poll::Ready(());
+        }
+        state.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}

@@ -1,0 +1,220 @@
+//! A full image stops its writers, as the kernel's own ext4 does: with ENOSPC from `write(2)`, not from `close(2)` alone.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::process::Command;
+
+use shunt_tests::cmd::within;
+use shunt_tests::image::Mount;
+use shunt_tests::sys::Shared;
+use shunt_tests::{Image, User, needs_mount, needs_tools, pace, requirement, run_for};
+
+const NOBODY: u32 = 65534;
+
+fn image() -> (Image, Mount) {
+    let image = Image::make(&["-b", "4096", "-E", "root_owner=65534:65534"], 40).unwrap();
+    let mount = image.by_shunt(&[]);
+    // A small window of dirty pages, so that writers meet the end soon.
+    let dev = fs::metadata(mount.at()).unwrap().dev();
+    let bdi = format!("/sys/class/bdi/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    for (limit, value) in [("strict_limit", "1"), ("max_bytes", "67108864")] {
+        // Older kernels have a window of all that may be dirty.
+        drop(fs::write(format!("{bdi}/{limit}"), value));
+    }
+    (image, mount)
+}
+
+/// Runs a line that writes without an end, as root and as somebody for whom no block is reserved.
+fn stops(line: &str) {
+    needs_mount!();
+    requirement!(rustix::process::geteuid().is_root(), "needs root");
+    needs_tools!("setpriv");
+    let (image, mount) = image();
+    let as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    for user in [&["env"][..], &as_nobody] {
+        let mut command = Command::new(user[0]);
+        command.args(&user[1..]).args(["sh", "-c", line]).current_dir(mount.at());
+        let ran = run_for(60, &mut command);
+        assert!(ran.status.is_some_and(|status| status.code() == Some(1)), "{user:?}: {ran:#?}");
+        assert!(ran.err.contains("No space left"), "{user:?}: {ran:#?}");
+        clear(&mount);
+    }
+    drop(mount);
+    image.check();
+}
+
+/// Removes everything, and waits until there is room again.
+fn clear(mount: &Mount) {
+    for entry in fs::read_dir(mount.at()).unwrap().flatten() {
+        if entry.file_name() != "lost+found" {
+            fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path())).unwrap();
+        }
+    }
+    let has_room = || rustix::fs::statvfs(mount.at()).is_ok_and(|seen| seen.f_bavail > 5000);
+    assert!(within(pace::seconds(10), has_room), "no room after everything was removed");
+    fs::write(mount.at().join("after"), b"usable").unwrap();
+    File::open(mount.at().join("after")).unwrap().sync_all().unwrap();
+    fs::remove_file(mount.at().join("after")).unwrap();
+}
+
+#[test]
+fn stops_dd() {
+    stops("exec dd if=/dev/zero of=x bs=64k");
+}
+
+#[test]
+fn stops_dd_in_a_hole() {
+    stops("truncate -s 500G x && exec dd if=/dev/zero of=x bs=1M conv=notrunc");
+}
+
+#[test]
+fn stops_cat() {
+    stops("exec cat /dev/zero >x");
+}
+
+#[test]
+fn stops_yes() {
+    stops("exec yes >x");
+}
+
+#[test]
+fn stops_gzip() {
+    needs_tools!("gzip");
+    stops("exec gzip -1 </dev/urandom >x");
+}
+
+#[test]
+fn stops_appending() {
+    stops("exec yes >>x");
+}
+
+#[test]
+fn stops_mkdir() {
+    stops("i=0; while mkdir d$i; do i=$((i + 1)); done; exit 1");
+}
+
+#[test]
+fn stops_python() {
+    needs_tools!("python3");
+    stops(
+        "exec python3 -c \"
+with open('x', 'wb') as f:
+    while True:
+        f.write(b'q' * 65536)
+\"",
+    );
+}
+
+/// Leaves no block.
+fn fill(at: &Path) -> File {
+    let mut fill = File::create(at.join("fill")).unwrap();
+    let mut length = 1 << 20;
+    while length >= 4096 {
+        if fill.write_all(&vec![4; length]).and_then(|()| fill.sync_data()).is_err() {
+            length /= 2;
+        }
+    }
+    fill
+}
+
+/// What needs no block is written on a full image; what needs one is refused by the first write, and reading, seeking and
+/// looking at files is not.
+#[test]
+fn only_what_needs_room_is_refused() {
+    needs_mount!();
+    requirement!(rustix::process::geteuid().is_root(), "needs root");
+    let (image, mount) = image();
+    let at = mount.at();
+    fs::write(at.join("old"), vec![1; 8192]).unwrap();
+    fs::write(at.join("log"), vec![1; 8192]).unwrap();
+    fs::write(at.join("empty"), b"").unwrap();
+    for name in ["old", "log", "empty"] {
+        fs::set_permissions(at.join(name), fs::Permissions::from_mode(0o666)).unwrap();
+    }
+    let fill = fill(at);
+    let refused = |mut file: File| {
+        let error = file.write_all(b"x").unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+        assert!(file.metadata().unwrap().len() <= 8192);
+    };
+    let tries = || {
+        for _ in 0..2 {
+            refused(File::options().append(true).open(at.join("log")).unwrap());
+            refused(File::options().write(true).open(at.join("empty")).unwrap());
+        }
+        let mut old = File::options().read(true).write(true).open(at.join("old")).unwrap();
+        old.write_all_at(&[2; 8192], 0).unwrap();
+        old.sync_all().unwrap();
+        assert_eq!(old.seek(SeekFrom::End(0)).unwrap(), 8192);
+        assert_eq!(old.read(&mut [0; 10]).unwrap(), 0);
+        let mut empty = File::options().read(true).write(true).open(at.join("empty")).unwrap();
+        assert_eq!(empty.read(&mut [0; 10]).unwrap(), 0);
+        assert_eq!(empty.seek(SeekFrom::End(0)).unwrap(), 0);
+    };
+    tries();
+    User::new(NOBODY).run(tries);
+    // A file is made as long as there is an inode; its first write is refused.
+    refused(File::create(at.join("new")).unwrap());
+    // With room they go on, through handles that were refused before.
+    let mut log = File::options().append(true).open(at.join("log")).unwrap();
+    log.write_all(b"x").unwrap_err();
+    drop(fill);
+    fs::remove_file(at.join("fill")).unwrap();
+    assert!(within(pace::seconds(10), || log.write_all(b"x").is_ok()), "refused while there is room");
+    log.sync_all().unwrap();
+    assert_eq!(log.metadata().unwrap().len(), 8193);
+    drop(log);
+    drop(mount);
+    image.check();
+}
+
+/// What is written through a mapping is told by msync.
+#[test]
+fn a_mapping_is_told() {
+    needs_mount!();
+    requirement!(rustix::process::geteuid().is_root(), "needs root");
+    let (image, mount) = image();
+    let path = mount.at().join("mapped");
+    let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
+    file.set_len(100 << 20).unwrap();
+    let mut map = Shared::new(&file, 100 << 20).unwrap();
+    map.fill(1);
+    assert_eq!(map.sync().unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    drop((map, file));
+    clear(&mount);
+    drop(mount);
+    image.check();
+}
+
+/// Each handle that was open hears of a failure once, and as long as there is no room the next failure is told as well.
+#[test]
+fn who_goes_on_writing_is_told_again() {
+    needs_mount!();
+    requirement!(rustix::process::geteuid().is_root(), "needs root");
+    let (image, mount) = image();
+    let file = File::create(mount.at().join("x")).unwrap();
+    let other = file_again(&mount);
+    let until_refused = |file: &File| {
+        for n in 0..100_000_u64 {
+            if let Err(error) = file.write_all_at(&vec![3; 1 << 16], n << 16) {
+                assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+                return;
+            }
+        }
+        panic!("6 GiB were accepted by a file system of 40 MiB");
+    };
+    for _ in 0..3 {
+        until_refused(&file);
+    }
+    other.write_all_at(b"x", 1 << 30).unwrap_err();
+    drop((file, other));
+    clear(&mount);
+    drop(mount);
+    image.check();
+}
+
+fn file_again(mount: &Mount) -> File {
+    File::options().write(true).open(mount.at().join("x")).unwrap()
+}
