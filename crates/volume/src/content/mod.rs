@@ -106,6 +106,11 @@ impl ContentStore {
         })
     }
 
+    /// Whether contents are encrypted: the stores are not trusted with them.
+    pub fn encrypts(&self) -> bool {
+        self.keys.encrypts()
+    }
+
     /// What gives a content its digest: all of its bytes go in.
     pub fn hasher(&self) -> blake3::Hasher {
         self.keys.hasher()

@@ -14,6 +14,9 @@ use crate::store::MetaStore;
 /// Places that are asked for at once.
 const ASKED: usize = 1024;
 
+/// Bytes of a file that are read at once to verify it.
+const BLOCK: usize = 256 << 10;
+
 /// Called with ranges of the file that have come.
 pub type Progress<'a> = &'a (dyn Fn(Range<u64>) + Sync);
 
@@ -45,7 +48,34 @@ impl ContentStore {
         }
         let pieces = self.pieces(meta, content)?;
         self.fetch(meta, &pieces, 0..content.size, file, None, progress)?;
-        Ok(())
+        self.verify_file(content, file)
+    }
+
+    /// Compares the digest of a content with that of all bytes of a file, where the volume is encrypted: pieces prove
+    /// themselves, but only the digest proves that they are those of this file, in this order and with these holes.
+    ///
+    /// # Errors
+    /// [`ContentError::Damaged`]; those of reading the file.
+    pub fn verify_file(&self, content: &Content, file: &File) -> Result<(), ContentError> {
+        if !self.keys.encrypts() || content.size == 0 {
+            return Ok(());
+        }
+        let (mut hasher, mut block, mut at) = (self.hasher(), vec![0; BLOCK], 0);
+        while at < content.size {
+            let most = (content.size - at).min(BLOCK as u64) as usize;
+            let length = match file.read_at(&mut block[..most], at) {
+                Ok(0) => break,
+                Ok(length) => length,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(ContentError::Io(error)),
+            };
+            hasher.update(&block[..length]);
+            at += length as u64;
+        }
+        match *hasher.finalize().as_bytes() == content.digest {
+            true => Ok(()),
+            false => Err(ContentError::Damaged("its bytes do not have the digest of the file".into())),
+        }
     }
 
     /// Brings the pieces that a range of the file touches into it, whatever is there; answers with the range that is there

@@ -79,6 +79,19 @@ pub trait Fetcher: Send + Sync {
         one_by_one(self, files)
     }
 
+    /// Whether files that have come are to be [verified](Self::verify).
+    fn verifies(&self) -> bool {
+        false
+    }
+
+    /// Whether a file of which all has come holds what its content says: the digest is that of all of its bytes.
+    ///
+    /// # Errors
+    /// EIO where it holds something else; those of reading it.
+    fn verify(&self, _id: ObjectId, _content: &Content, _file: &File) -> Result<(), Errno> {
+        Ok(())
+    }
+
     /// Whether the bytes of a content that are with the metadata may be its own.
     fn allows_inline(&self, _id: ObjectId, _content: &Content) -> bool {
         true
@@ -104,6 +117,19 @@ pub(super) fn one_by_one<F: Fetcher + ?Sized>(fetcher: &F, files: &[Whole]) -> V
 
 /// What is not here: of which object and content, and which part of it.
 pub(super) type Missing = (ObjectId, Arc<Content>, Range<u64>);
+
+/// What came of a content: its range, in its backing file.
+pub(super) type Brought<'a> = (u64, &'a Content, Range<u64>, &'a File);
+
+/// What a file holds once a range of it has come.
+enum Came {
+    /// Not all of it, or something else by now.
+    Part,
+    /// All of it.
+    Complete,
+    /// All of it, with this range: its digest is to be verified first.
+    Unverified(ObjectId),
+}
 
 /// What is on its way. Ranges of one content never overlap: each is of whole pieces.
 #[derive(Default)]
@@ -304,25 +330,52 @@ impl Inner {
         })
     }
 
-    pub(super) fn note_brought(&self, all: &[(u64, &Content, Range<u64>, &File)]) -> Result<(), Errno> {
+    /// Notes ranges that have come. A file of which all is here then is complete, once its digest was verified; where that is
+    /// not the one of its content, nothing of it is here.
+    ///
+    /// # Errors
+    /// EIO where a file was refused; those of the database.
+    pub(super) fn note_brought(&self, all: &[Brought<'_>]) -> Result<(), Errno> {
         point(Point::FetchBrought)?;
-        let complete = self.change(|core, _| {
-            let mut complete = Vec::new();
-            for (num, content, range, file) in all {
-                match core.brought(*num, content, range.clone(), file) {
-                    Ok(true) => complete.push(*num),
-                    // It was removed meanwhile.
-                    Ok(false) | Err(Fail { errno: Errno::STALE, .. }) => {}
-                    Err(fail) => return Err(fail),
+        let verifier = self.shared.fetcher.read().clone().filter(|fetcher| fetcher.verifies());
+        let (mut complete, mut refused) = (Vec::new(), None);
+        let (mut rest, mut is_verified) = ((0..all.len()).collect::<Vec<_>>(), verifier.is_none());
+        loop {
+            let unverified = self.change(|core, _| {
+                let mut unverified = Vec::new();
+                for &n in &rest {
+                    let (num, content, range, file) = &all[n];
+                    match core.brought(*num, content, range.clone(), file, is_verified) {
+                        Ok(Came::Part) => {}
+                        Ok(Came::Complete) => complete.push(*num),
+                        Ok(Came::Unverified(id)) => unverified.push((n, id)),
+                        // It was removed meanwhile.
+                        Err(Fail { errno: Errno::STALE, .. }) => {}
+                        Err(fail) => return Err(fail),
+                    }
+                }
+                Ok(unverified)
+            })?;
+            let Some(verifier) = verifier.as_ref().filter(|_| !unverified.is_empty()) else { break };
+            // Nothing is locked while whole files are read.
+            rest.clear();
+            for (n, id) in unverified {
+                let (num, content, _, file) = &all[n];
+                match verifier.verify(id, content, file) {
+                    Ok(()) => rest.push(n),
+                    Err(errno) => {
+                        self.change(|core, _| core.refuse(*num, content))?;
+                        refused = Some(errno);
+                    }
                 }
             }
-            Ok(complete)
-        })?;
+            is_verified = true;
+        }
         self.shared.space.poke();
         if let Some(caches) = self.shared.caches.get() {
             complete.iter().for_each(|num| caches.object_changed(*num));
         }
-        Ok(())
+        refused.map_or(Ok(()), Err)
     }
 
     /// What is here around a range, as long as the file is open.
@@ -382,13 +435,20 @@ impl Core {
         Ok(())
     }
 
-    /// A range of a content is here. Whether all of it is.
-    fn brought(&mut self, num: u64, content: &Content, range: Range<u64>, into: &File) -> Done<bool> {
+    /// A range of a content is here. Where that would make a file complete whose digest was not verified, nothing is noted.
+    fn brought(
+        &mut self,
+        num: u64,
+        content: &Content,
+        range: Range<u64>,
+        into: &File,
+        is_verified: bool,
+    ) -> Done<Came> {
         let mut node = self.node(num)?;
         // It may have been replaced meanwhile, or have left: its file with it.
         let is_gone = rustix::fs::fstat(into)?.st_nlink == 0;
         if is_gone || node.state == State::Complete || !self.content(num)?.is_same(content) {
-            return Ok(false);
+            return Ok(Came::Part);
         }
         let mut all = self.present(num)?;
         all.push(range);
@@ -400,8 +460,12 @@ impl Core {
                 _ => merged.push(range),
             }
         }
+        let is_complete = matches!(merged[..], [ref only] if only.start == 0 && only.end >= content.size);
+        if is_complete && !is_verified {
+            return Ok(Came::Unverified(node.id));
+        }
         self.forget_present(num)?;
-        if matches!(merged[..], [ref only] if only.start == 0 && only.end >= content.size) {
+        if is_complete {
             node.state = State::Complete;
         } else {
             let mut insert = self.db.prepare_cached("INSERT INTO present VALUES (?1, ?2, ?3)")?;
@@ -416,11 +480,22 @@ impl Core {
         if !self.replaced.contains(num) || self.opens.contains_key(&num) {
             self.note_open(num)?;
         }
-        let complete = node.state == State::Complete;
-        if complete {
+        if is_complete {
             self.end_replaced(num)?;
         }
         self.save(node);
-        Ok(complete)
+        Ok(if is_complete { Came::Complete } else { Came::Part })
+    }
+
+    /// Nothing of a content is here: what came is something else.
+    fn refuse(&mut self, num: u64, content: &Content) -> Done<()> {
+        let mut node = self.node(num)?;
+        if node.state == State::Complete || !self.content(num)?.is_same(content) {
+            return Ok(());
+        }
+        self.forget_present(num)?;
+        node.state = State::Absent;
+        self.save(node);
+        Ok(())
     }
 }

@@ -236,6 +236,22 @@ impl Fetcher for FromStore {
         }
     }
 
+    fn verifies(&self) -> bool {
+        self.contents.encrypts()
+    }
+
+    fn verify(&self, id: ObjectId, content: &Content, file: &File) -> Result<(), Errno> {
+        self.contents.verify_file(content, file).map_err(|error| match error {
+            ContentError::Io(error) => errno(error),
+            error => {
+                tracing::error!(
+                    "contents of {id:?}: {error}; the file is refused: restore it from its history or a backup"
+                );
+                Errno::IO
+            }
+        })
+    }
+
     fn allows_inline(&self, id: ObjectId, content: &Content) -> bool {
         match self.contents.inline(content) {
             Ok(_) => true,

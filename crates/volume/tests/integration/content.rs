@@ -343,6 +343,27 @@ fn bytes_with_the_metadata_of_an_encrypted_volume_are_damage() {
     }
 }
 
+/// Pieces prove themselves, but who writes to the metadata without the key chooses among those that there are.
+#[test]
+fn other_pieces_than_those_of_the_file_are_damage_in_an_encrypted_volume() {
+    let volume = Volume::new(Keys::sealed(&Secret::random()));
+    let (content, _) = volume.put(&[noise(1, 8 << 20), vec![0; 1 << 20], noise(2, 8 << 20)].concat(), None);
+    let Layout::Pieces(pieces) = &content.layout else { panic!("{content:?}") };
+    let hole = |piece: &Piece| Piece::Hole { length: piece.length() };
+    let mut variants = vec![pieces.clone(); 3];
+    variants[0][0] = hole(&pieces[0]);
+    variants[1].reverse();
+    variants[2][1] = pieces[0];
+    for pieces in variants {
+        let size = pieces.iter().map(Piece::length).sum();
+        let altered = Content { size, layout: Layout::Pieces(pieces), ..content.clone() };
+        let file = tempfile::tempfile().unwrap();
+        let fetched = volume.content.fetch_file(&volume.meta, &altered, &file, &|_| ());
+        assert!(matches!(fetched, Err(ContentError::Damaged(_))), "{fetched:?}");
+    }
+    assert_eq!(volume.get(&content).len() as u64, content.size);
+}
+
 /// A user may have written there by then, or another version may have come.
 #[test]
 fn nothing_is_written_to_a_file_once_its_coming_has_failed() {

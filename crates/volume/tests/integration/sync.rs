@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use shunt_volume::content::{Blobs, ContentStore, Keys, Secret};
 use shunt_volume::id::{ObjectId, OwnerId};
-use shunt_volume::object::{Content, Kind, Layout, LinkName, Object, Time};
+use shunt_volume::object::{Content, Kind, Layout, LinkName, Object, Piece, Time};
 use shunt_volume::replica::{
     FromStore, Keep, New, Node, Options, ROOT, Rename, Replica, ReplicaSite, Set, State, Tender,
 };
@@ -1000,6 +1000,47 @@ fn bytes_that_were_not_encrypted_are_not_those_of_an_encrypted_volume() {
     assert_eq!(bee.replica.want(num, 0..u64::MAX), Err(Errno::IO));
     assert_eq!(bee.at("planted").unwrap().state, State::Absent);
     assert_eq!((bee.read("own"), bee.read("empty")), (b"small".to_vec(), Vec::new()));
+}
+
+#[test]
+fn a_file_of_an_encrypted_volume_is_refused_unless_it_has_its_digest() {
+    let mut world = World::new();
+    world.contents = ContentStore::new(Blobs::over(world.sky.clone()), Keys::sealed(&Secret::random()));
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.write(ROOT, "small", b"small");
+    ant.write(ROOT, "large", &vec![7; 9 << 20]);
+    both(&mut ant, &mut bee);
+    // A piece is replaced by zeros, of another one the digest.
+    let mut changes = Vec::new();
+    for stored in world.meta.scan(ObjectId(0), 10).unwrap().objects {
+        let Object { id, kind: Kind::Regular, mut content, modified, .. } = stored.object else { continue };
+        match &mut content.layout {
+            Layout::Pieces(pieces) if pieces.len() > 1 => {
+                pieces[0] = Piece::Hole { length: pieces[0].length() };
+            }
+            _ => content.digest[0] ^= 1,
+        }
+        changes.push(Mutation::SetContent(id, content, modified));
+    }
+    assert_eq!(changes.len(), 2);
+    assert_eq!(bee.read("large").len(), 9 << 20);
+    commit(&*world.meta, changes);
+    let mut cat = world.machine("cat");
+    (0..2).for_each(|_| both(&mut bee, &mut cat));
+    for name in ["small", "large"] {
+        let num = cat.at(name).unwrap().num;
+        for _ in 0..2 {
+            assert_eq!(cat.replica.want(num, 0..u64::MAX), Err(Errno::IO), "{name}");
+            assert_eq!(cat.at(name).unwrap().state, State::Absent, "{name}");
+        }
+    }
+    // What was here before is served as ever.
+    assert_eq!(bee.read("large").len(), 9 << 20);
+    // What is written anew is there again.
+    ant.settle();
+    ant.write(ROOT, "small", b"again");
+    both(&mut ant, &mut cat);
+    assert_eq!(cat.read("small"), b"again");
 }
 
 /// Not even of a volume whose log holds what cannot be read for ever.
