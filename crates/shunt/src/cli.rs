@@ -161,7 +161,7 @@ pub enum Command {
 
     /// Unmounts for a daemon that is locked in
     #[command(name = "__outside", hide = true)]
-    Outside { mountpoint: PathBuf },
+    Outside { mountpoint: PathBuf, socket: Option<PathBuf> },
 }
 
 #[derive(Clone, Debug, Subcommand)]

@@ -9,19 +9,24 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The PM QoS device: the request lasts while the descriptor is open, so a killed server leaves nothing behind.
+/// The PM QoS device: a request lasts while the descriptor is open, so a killed server leaves nothing behind.
 const DEVICE: &str = "/dev/cpu_dma_latency";
+/// No processor is to take time to wake up.
+const NONE: i32 = 0;
+/// As if nothing was asked for (`PM_QOS_DEFAULT_VALUE`).
+const USUAL: i32 = -1;
 
 /// This many requests in one tick of the watch begin a burst.
 const BURST: u64 = 4;
 /// This many ticks without a request end it.
 const QUIET: u32 = 25;
 
-/// The request, held or not.
-#[derive(Debug)]
+/// The request, made or not.
+#[derive(Debug, Default)]
 pub(crate) struct WakefulProcessors {
+    /// Where it is made. Opened with the session, for later the server may have given up what that takes.
+    device: Option<File>,
     wanted: bool,
-    held: Option<File>,
     /// Requests flow.
     burst: bool,
     quiet: u32,
@@ -29,7 +34,16 @@ pub(crate) struct WakefulProcessors {
 
 impl WakefulProcessors {
     pub(crate) fn new(wanted: bool) -> Self {
-        Self { wanted, held: None, burst: false, quiet: 0 }
+        let open = || {
+            let opened = OpenOptions::new()
+                .write(true)
+                .open(DEVICE)
+                .and_then(|device| ask(&device, USUAL).map(|()| device));
+            opened.inspect_err(
+                |error| tracing::debug!(%error, "{DEVICE} cannot be used: idle processors sleep between requests"),
+            )
+        };
+        Self { device: wanted.then(open).and_then(Result::ok), wanted, ..Self::default() }
     }
 
     /// Takes note of how many requests came since the last tick. Tells whether requests flow, and nobody is to sleep
@@ -37,25 +51,20 @@ impl WakefulProcessors {
     pub(crate) fn tick(&mut self, requests: u64, bursts: &AtomicU64) -> bool {
         self.quiet = if requests == 0 { self.quiet + 1 } else { 0 };
         if self.burst && self.quiet >= QUIET {
-            (self.burst, self.held) = (false, None);
+            self.burst = false;
+            if let Some(device) = &self.device {
+                ask(device, USUAL).ok();
+            }
         } else if !self.burst && self.wanted && requests >= BURST {
             self.burst = true;
-            match request() {
-                Ok(file) => {
-                    self.held = Some(file);
-                    bursts.fetch_add(1, Ordering::Relaxed);
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "{DEVICE} cannot be used: idle processors sleep between requests");
-                }
+            if self.device.as_ref().is_some_and(|device| ask(device, NONE).is_ok()) {
+                bursts.fetch_add(1, Ordering::Relaxed);
             }
         }
         self.burst
     }
 }
 
-fn request() -> std::io::Result<File> {
-    let mut file = OpenOptions::new().write(true).open(DEVICE)?;
-    file.write_all(&0i32.to_ne_bytes())?;
-    Ok(file)
+fn ask(mut device: &File, latency: i32) -> std::io::Result<()> {
+    device.write_all(&latency.to_ne_bytes())
 }

@@ -51,6 +51,7 @@ use crate::transport::device::Device;
 use crate::transport::pipe::PipePool;
 use executor::Executor;
 use interrupt::{EarlyInterrupts, Waiting};
+use latency::WakefulProcessors;
 use modes::Modes;
 use negotiate::{Circumstances, Outcome, negotiate};
 use readers::Readers;
@@ -236,8 +237,8 @@ impl Handle {
 pub struct Session<F> {
     fs: Arc<F>,
     handle: Handle,
-    config: Config,
     rings: Option<ring::Prepared>,
+    processors: WakefulProcessors,
 }
 
 impl<F> std::fmt::Debug for Session<F> {
@@ -367,7 +368,7 @@ impl<F: FileSystem> Session<F> {
         shared.adopt_opens();
         let handle = Handle::new(shared);
         fs.start(&handle).map_err(NegotiationError::Start)?;
-        Ok(Self { fs, handle, config, rings })
+        Ok(Self { fs, handle, rings, processors: WakefulProcessors::new(config.wakeful) })
     }
 
     /// Nothing is asked any more.
@@ -393,8 +394,8 @@ impl<F: FileSystem> Session<F> {
     /// # Errors
     /// Those of starting threads and of the device.
     pub fn run(mut self) -> io::Result<()> {
-        let rings = self.rings.take();
-        let result = readers::serve(&self.fs, &self.handle, &self.config, rings);
+        let (rings, processors) = (self.rings.take(), std::mem::take(&mut self.processors));
+        let result = readers::serve(&self.fs, &self.handle, rings, processors);
         self.end();
         result
     }

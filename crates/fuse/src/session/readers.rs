@@ -21,7 +21,7 @@ use super::latency::WakefulProcessors;
 use super::linger::Linger;
 use super::load::{Load, Wish};
 use super::ring::{Prepared, Rings};
-use super::{Config, Handle, TransportInUse};
+use super::{Handle, TransportInUse};
 use crate::api::FileSystem;
 use crate::transport::Channel;
 use crate::transport::buffer::BufferPool;
@@ -179,8 +179,8 @@ impl Readers {
 pub(crate) fn serve<F: FileSystem>(
     fs: &Arc<F>,
     handle: &Handle,
-    config: &Config,
     prepared: Option<Prepared>,
+    mut processors: WakefulProcessors,
 ) -> io::Result<()> {
     let rings = &handle.shared.rings;
     let readers = &handle.shared.readers;
@@ -213,7 +213,6 @@ pub(crate) fn serve<F: FileSystem>(
             *handle.shared.transport.lock() = TransportInUse::dev(Some(reason));
         }
         let mut load = Load::default();
-        let mut processors = WakefulProcessors::new(config.wakeful);
         while readers.wait_for_need(&mut load, &mut processors, &handle.shared.rings) {
             readers.surplus.store(0, Ordering::Release);
             if readers.threads() >= readers.most {

@@ -56,13 +56,16 @@ impl Device {
         let fd = match self.kind {
             Kind::Socket | Kind::Guest => self.fd.try_clone()?,
             Kind::Kernel => {
-                let fd = rustix::fs::open(
-                    "/dev/fuse",
-                    rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
-                    rustix::fs::Mode::empty(),
-                )?;
-                sys::bind_clone(fd.as_fd(), self.fd.as_raw_fd())?;
-                fd
+                let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+                match rustix::fs::open("/dev/fuse", flags, rustix::fs::Mode::empty()) {
+                    Ok(fd) => {
+                        sys::bind_clone(fd.as_fd(), self.fd.as_raw_fd())?;
+                        fd
+                    }
+                    // A server that gave up its rights: its threads share a queue of requests under way.
+                    Err(Errno::ACCESS | Errno::PERM) => self.fd.try_clone()?,
+                    Err(errno) => return Err(errno.into()),
+                }
             }
         };
         Ok(Self { fd, kind: self.kind })

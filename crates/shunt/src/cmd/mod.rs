@@ -37,7 +37,9 @@ pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
         Command::InstallHelpers(args) => install_helpers::run(&args)?,
         Command::Completions { shell } => completions::run(shell)?,
         Command::Man { dir } => man::run(dir.as_deref())?,
-        Command::Outside { mountpoint } => return Ok(crate::sandbox::outside::main(&mountpoint)),
+        Command::Outside { mountpoint, socket } => {
+            return Ok(crate::sandbox::outside::main(&mountpoint, socket.as_deref()));
+        }
         Command::Guardian { .. } => return Ok(guardian::run()),
     }
     Ok(ExitCode::SUCCESS)

@@ -198,7 +198,7 @@ fn service(
         fs: policed,
         passthrough_off: mirror::passthrough_off(args),
         tuning: BdiTuning::default(),
-        untrusted: false,
+        untrusted: None,
         held: |policed: &Policed| Held {
             grafts: policed.grafts(),
             rules: Some(policed.checks()),

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -65,6 +65,13 @@ pub(super) fn serve_in(dir: SocketDir, name: SocketName, provider: Arc<dyn Provi
     dir.rename(&new, name.as_str())?;
     thread::Builder::new().name("control".into()).spawn(move || listen(&listener, &provider))?;
     Ok(Control { dir, name })
+}
+
+impl Control {
+    /// Where it is.
+    pub fn path(&self) -> PathBuf {
+        self.dir.path.join(self.name.as_str())
+    }
 }
 
 impl Drop for Control {

@@ -1,13 +1,13 @@
-//! Files that cannot be opened: all but a few that serving needs. By landlock(7).
+//! Files that cannot be opened: all but a few that serving needs. By landlock(7). And rights, which go with them.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::thread::gettid;
+use rustix::thread::{CapabilitySet, gettid};
 use signal_hook::consts::SIGUSR2;
 
 use crate::control::SocketDir;
@@ -35,27 +35,44 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the threads are locked in by, while they are.
 static RULES: AtomicI32 = AtomicI32::new(-1);
+/// The rights that they keep, as bits.
+static KEPT: AtomicU64 = AtomicU64::new(0);
 static LOCKED: AtomicU32 = AtomicU32::new(0);
 static FAILED: AtomicU32 = AtomicU32::new(0);
 
-/// Locks all threads of this process in, and those that come.
+/// Locks all threads of this process in, and those that come, with no capabilities but these.
 ///
-/// Landlock locks in the thread that asks. So each is interrupted by a signal, and asks for itself; who was started by
-/// one that is locked in is, too.
-pub fn forbid() -> io::Result<()> {
-    let rules = rules()?;
-    RULES.store(rules.as_raw_fd(), Ordering::SeqCst);
+/// Landlock and capabilities are those of the thread that asks. So each is interrupted by a signal, and asks for itself; who was
+/// started by one that is locked in is, too. Without landlock the capabilities go all the same.
+pub fn forbid(kept: CapabilitySet) -> io::Result<()> {
+    let rules = serving();
+    RULES.store(rules.as_ref().map_or(-1, |rules| rules.fd.as_raw_fd()), Ordering::SeqCst);
+    KEPT.store(kept.bits(), Ordering::SeqCst);
     // SAFETY: the handler makes system calls and changes atomics, nothing else.
     let handler = unsafe { signal_hook::low_level::register(SIGUSR2, lock_in) }?;
     let done = all_threads();
     signal_hook::low_level::unregister(handler);
     RULES.store(-1, Ordering::SeqCst);
+    rules?;
     done
 }
 
 /// Threads that locked themselves in, each after a look whether it is.
 pub fn locked() -> u32 {
     LOCKED.load(Ordering::SeqCst) - FAILED.load(Ordering::SeqCst)
+}
+
+/// Locks this process in, which has one thread: with all rights on files below a directory, where one is given, else with none.
+pub fn forbid_all_but(below: Option<BorrowedFd<'_>>, kept: CapabilitySet) -> io::Result<()> {
+    let rules = Rules::new();
+    if let (Ok(rules), Some(directory)) = (&rules, below) {
+        rules.allow(directory, u64::MAX)?;
+    }
+    RULES.store(rules.as_ref().map_or(-1, |rules| rules.fd.as_raw_fd()), Ordering::SeqCst);
+    KEPT.store(kept.bits(), Ordering::SeqCst);
+    lock_in();
+    RULES.store(-1, Ordering::SeqCst);
+    rules.map(drop)
 }
 
 fn all_threads() -> io::Result<()> {
@@ -98,8 +115,11 @@ fn one_thread(task: i32) -> io::Result<()> {
 
 /// Locks this thread in, and looks whether it is.
 fn lock_in() {
+    drop_rights();
     // SAFETY: numbers alone, and a string that lives for ever.
     let opened = unsafe {
+        // Takes that, or root's rights.
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         libc::syscall(libc::SYS_landlock_restrict_self, RULES.load(Ordering::SeqCst), 0);
         libc::open(c"/etc/passwd".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC)
     };
@@ -111,39 +131,69 @@ fn lock_in() {
     LOCKED.fetch_add(1, Ordering::SeqCst);
 }
 
-/// What may still be opened.
-fn rules() -> io::Result<OwnedFd> {
-    let null = std::ptr::null::<u64>();
-    // SAFETY: asks for the version; nothing is read.
-    let version = checked(unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, null, 0, 1) })?;
-    let handled = handled(version);
-    // SAFETY: reads the array, of the size given.
-    let made = unsafe {
-        libc::syscall(libc::SYS_landlock_create_ruleset, handled.as_ptr(), size_of_val(&handled), 0)
-    };
-    let made = checked(made)? as i32;
-    // SAFETY: it was just made, and nobody else has it.
-    let rules = unsafe { OwnedFd::from_raw_fd(made) };
-    let allow = |path: &Path, rights: u64| -> io::Result<()> {
-        let Ok(file) = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
-            return Ok(());
+/// Gives up this thread's capabilities but for those that are kept: nobody keeps what they do not have.
+fn drop_rights() {
+    let kept = KEPT.load(Ordering::Relaxed);
+    // `struct __user_cap_header_struct` of version 3, for this thread; effective, permitted and inheritable in two halves.
+    let header = [0x2008_0522_u32, 0];
+    let sets = [kept as u32, kept as u32, 0, (kept >> 32) as u32, (kept >> 32) as u32, 0];
+    // SAFETY: the kernel reads these two, which are as long as version 3 has them.
+    unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
+}
+
+/// What may still be done with files: nothing but what was allowed.
+struct Rules {
+    fd: OwnedFd,
+    /// The rights that this kernel's landlock knows.
+    known: u64,
+}
+
+impl Rules {
+    fn new() -> io::Result<Self> {
+        let null = std::ptr::null::<u64>();
+        // SAFETY: asks for the version; nothing is read.
+        let version = checked(unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, null, 0, 1) })?;
+        let handled = handled(version);
+        // SAFETY: reads the array, of the size given.
+        let made = unsafe {
+            libc::syscall(libc::SYS_landlock_create_ruleset, handled.as_ptr(), size_of_val(&handled), 0)
         };
+        let made = checked(made)? as i32;
+        // SAFETY: it was just made, and nobody else has it.
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(made) }, known: handled[0] })
+    }
+
+    /// Gives rights on a file, or on all below a directory.
+    fn allow(&self, file: BorrowedFd<'_>, rights: u64) -> io::Result<()> {
         let mut rule = [0; 12];
-        rule[..8].copy_from_slice(&(rights & handled[0]).to_ne_bytes());
+        rule[..8].copy_from_slice(&(rights & self.known).to_ne_bytes());
         rule[8..].copy_from_slice(&file.as_raw_fd().to_ne_bytes());
         // SAFETY: reads the twelve bytes of a rule of kind 1, a right on all below a descriptor.
-        checked(unsafe { libc::syscall(libc::SYS_landlock_add_rule, rules.as_raw_fd(), 1, rule.as_ptr(), 0) })
-            .map(drop)
-    };
+        checked(unsafe {
+            libc::syscall(libc::SYS_landlock_add_rule, self.fd.as_raw_fd(), 1, rule.as_ptr(), 0)
+        })
+        .map(drop)
+    }
+
+    /// The same by a path, where there is something.
+    fn allow_at(&self, path: &Path, rights: u64) -> io::Result<()> {
+        match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(file) => self.allow(file.as_fd(), rights),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// What a daemon may still open.
+fn serving() -> io::Result<Rules> {
+    let rules = Rules::new()?;
     // More threads that read requests.
-    allow("/dev/fuse".as_ref(), READ_FILE | WRITE_FILE | IOCTL_DEVICE)?;
-    // No deep sleep of the processor while requests flow.
-    allow("/dev/cpu_dma_latency".as_ref(), READ_FILE | WRITE_FILE)?;
+    rules.allow_at("/dev/fuse".as_ref(), READ_FILE | WRITE_FILE | IOCTL_DEVICE)?;
     // What `shunt stat` tells of us.
-    allow("/proc/self".as_ref(), READ_FILE | READ_DIR)?;
+    rules.allow_at("/proc/self".as_ref(), READ_FILE | READ_DIR)?;
     // The control socket goes with us.
     if let Ok(dir) = SocketDir::own() {
-        allow(&dir.path, REMOVE_FILE)?;
+        rules.allow_at(&dir.path, REMOVE_FILE)?;
     }
     Ok(rules)
 }

@@ -5,29 +5,67 @@
 
 mod calls;
 mod files;
+mod identity;
 mod namespace;
 pub mod outside;
 mod probe;
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+use rustix::thread::CapabilitySet;
+
+pub use calls::Image;
 pub use probe::on_entry as probe_on_entry;
 
-/// Locks all threads of this process in, and those that come. `rings`: requests come by io_uring, and all rings are made.
-pub fn enter(mountpoint: &Path, rings: bool) {
+/// Locks all threads of this process in, and those that come.
+pub fn enter(mountpoint: &Path, socket: Option<&Path>, image: Image) {
+    learn();
     // First, for it takes a program. Without it nobody could unmount in good order.
-    if let Err(error) = outside::start(mountpoint) {
+    if let Err(error) = outside::start(mountpoint, socket) {
         tracing::warn!("not locked in: {error}");
         return;
     }
-    if let Err(error) = calls::forbid(calls::For::Image { rings }) {
-        tracing::warn!("not locked in: {error}");
-        return;
+    let kept = match image.kernel {
+        true => identity::PASSING_THROUGH,
+        false => CapabilitySet::empty(),
+    };
+    if kept.is_empty()
+        && let Err(error) = identity::become_nobody()
+    {
+        tracing::warn!("the daemon stays the user that it is: {error}");
     }
-    // Needs what the filter brings: no new privileges.
-    if let Err(error) = files::forbid() {
+    if let Err(error) = files::forbid(kept) {
         tracing::warn!("files can still be opened: {error}");
     }
+    // Last: it refuses what the other steps take.
+    if let Err(error) = calls::forbid(calls::For::Image(image)) {
+        tracing::warn!("not locked in: {error}");
+        return;
+    }
+    probe::run();
+}
+
+/// Asks the kernel what libraries ask it only when they first need it, by calls that are refused afterwards.
+fn learn() {
+    let _ = rustix::param::page_size();
+}
+
+/// Locks this process in, which has one thread, before it looks into an image that is open: with no file, program, socket or right.
+pub fn enter_to_look() {
+    learn();
+    let _ = identity::become_nobody();
+    // What the kernel does not have is no reason not to look.
+    let _ = files::forbid_all_but(None, CapabilitySet::empty());
+    let _ = calls::forbid(calls::For::Image(Image { rings: false, kernel: false }));
+    probe::run();
+}
+
+/// The same for who makes files of what is in an image: below a directory, in all owners' names, and nothing else.
+pub fn enter_to_extract(target: BorrowedFd<'_>) {
+    learn();
+    let _ = files::forbid_all_but(Some(target), namespace::KEPT);
+    let _ = calls::forbid(calls::For::Guest);
     probe::run();
 }
 

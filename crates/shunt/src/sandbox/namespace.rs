@@ -19,7 +19,7 @@ pub fn possible() -> bool {
 }
 
 /// What a mirror does in its callers' names, and to reach inodes by handle. All else is given up.
-const KEPT: CapabilitySet = CapabilitySet::CHOWN
+pub(super) const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER)

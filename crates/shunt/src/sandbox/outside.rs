@@ -1,4 +1,5 @@
-//! The process that unmounts for a daemon that is locked in. It hears one byte for each wish, and ends with the daemon.
+//! The process that unmounts for a daemon that is locked in. It hears one byte for each wish, and ends with the daemon, whose
+//! control socket it removes then.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -19,9 +20,9 @@ const IN_GOOD_ORDER: u8 = b'1';
 const BY_FORCE: u8 = b'2';
 
 /// Starts it.
-pub(super) fn start(mountpoint: &Path) -> io::Result<()> {
+pub(super) fn start(mountpoint: &Path, socket: Option<&Path>) -> io::Result<()> {
     let mut command = Command::new("/proc/self/exe");
-    command.arg("__outside").arg(mountpoint).stdin(Stdio::piped()).stdout(Stdio::null());
+    command.arg("__outside").arg(mountpoint).args(socket).stdin(Stdio::piped()).stdout(Stdio::null());
     if let Some(log) = log::file() {
         command.stderr(log.try_clone()?);
     }
@@ -38,7 +39,7 @@ pub fn unmount(by_force: bool) -> bool {
 }
 
 /// Runs as that process.
-pub fn main(mountpoint: &Path) -> ExitCode {
+pub fn main(mountpoint: &Path, socket: Option<&Path>) -> ExitCode {
     // The terminal's signals are for the daemon, which tells us.
     let _ = rustix::process::setsid();
     let _ = rustix::thread::set_name(c"shunt-outside");
@@ -54,6 +55,10 @@ pub fn main(mountpoint: &Path) -> ExitCode {
             IN_GOOD_ORDER => stop::in_good_order(mount.clone(), Vec::new()),
             _ => stop::by_force(&mount),
         }
+    }
+    // The daemon is not who made it any more.
+    if let Some(socket) = socket {
+        let _ = std::fs::remove_file(socket);
     }
     ExitCode::SUCCESS
 }

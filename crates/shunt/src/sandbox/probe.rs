@@ -2,8 +2,11 @@
 
 use std::fs::File;
 use std::net::TcpStream;
+use std::os::fd::BorrowedFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::FileType;
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 
@@ -36,6 +39,37 @@ pub(super) fn run() {
     all();
     // Threads to come are locked in as well.
     let _ = std::thread::spawn(all).join();
+    println!("probe: descriptors {}", descriptors().join(" "));
+}
+
+/// What each open descriptor is, the first three apart: each is a way out that is left.
+fn descriptors() -> Vec<String> {
+    let most =
+        rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(65536).min(65536);
+    (3..most as i32).filter_map(kind).collect()
+}
+
+fn kind(number: i32) -> Option<String> {
+    // SAFETY: only asked about, and not kept.
+    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    let stat = rustix::fs::fstat(fd).ok()?;
+    Some(match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Socket => format!("socket:{}", if is_listening(fd) { "listening" } else { "connected" }),
+        FileType::CharacterDevice => {
+            format!("device:{}:{}", rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev))
+        }
+        FileType::Fifo => "pipe".to_owned(),
+        FileType::RegularFile => format!("file:{}", stat.st_ino),
+        FileType::Directory => format!("directory:{}", stat.st_ino),
+        FileType::BlockDevice => "disk".to_owned(),
+        FileType::Symlink => "link".to_owned(),
+        // Rings, counters of events and the like have no type.
+        FileType::Unknown => "anonymous".to_owned(),
+    })
+}
+
+fn is_listening(socket: BorrowedFd<'_>) -> bool {
+    rustix::net::sockopt::socket_acceptconn(socket).is_ok_and(|listening| listening)
 }
 
 fn ring() -> std::io::Result<()> {

@@ -36,6 +36,13 @@ use upgrade::Successor;
 pub use block::{Block, Claim};
 pub use upgrade::probe;
 
+/// A file system of bytes that nobody vouches for.
+#[derive(Clone, Copy, Debug)]
+pub struct Untrusted {
+    /// A module of the kernel takes part in serving it.
+    pub kernel: bool,
+}
+
 /// What a file system holds.
 #[derive(Clone, Debug, Default)]
 pub struct Held {
@@ -94,7 +101,7 @@ pub struct Service<F> {
     /// It lies on a block device.
     pub block: Option<Block>,
     /// It reads what nobody vouches for: once it serves it gives up what it has no more use for.
-    pub untrusted: bool,
+    pub untrusted: Option<Untrusted>,
     /// What it holds now.
     pub held: fn(&F) -> Held,
     /// What is done once it is mounted, before that is told.
@@ -154,7 +161,7 @@ pub fn serve<F: FileSystem>(
     for (name, value, error) in service.tuning.apply(mounted.mount_point()).refused {
         tracing::info!("slower than it could be: cannot set {name} to {value}: {error}");
     }
-    let (facts, _control) = show(&service, &mounted, refused, None);
+    let (facts, control) = show(&service, &mounted, refused, None);
     let announced = done(&service, &mounted)
         .and_then(|()| watch(signals, &mounted, &facts, &service))
         .and_then(|()| announce(args, &facts.line()));
@@ -164,13 +171,15 @@ pub fn serve<F: FileSystem>(
         mounted.mount_point().unmount(Unmount::Lazy).ok();
         return Err(failure);
     }
-    if service.untrusted {
+    if let Some(Untrusted { kernel }) = service.untrusted {
         if let Some(Err(error)) = mounted.guardian().map(|guardian| guardian.seal()) {
             tracing::warn!("{error}");
         }
         kernel::keep_open();
         let rings = mounted.handle().transport().transport == shunt_fuse::Transport::Uring;
-        sandbox::enter(mounted.mount_point().path(), rings);
+        let image = sandbox::Image { rings, kernel };
+        let socket = control.as_ref().ok().map(Control::path);
+        sandbox::enter(mounted.mount_point().path(), socket.as_deref(), image);
     }
     wait(mounted, args)
 }
@@ -259,7 +268,7 @@ fn configured<F>(service: &Service<F>, args: &MountArgs) -> Config {
     let wakeful = args.wakeful == WakefulArg::Auto;
     let config = service.config.clone().wakeful(wakeful).transport(args.transport.into());
     // None can be made by who is locked in.
-    let config = config.rings_ahead(service.untrusted);
+    let config = config.rings_ahead(service.untrusted.is_some());
     let Some(threads) = args.threads.map(usize::from) else { return config };
     config.threads(threads, threads.max(64))
 }

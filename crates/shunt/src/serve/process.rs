@@ -11,8 +11,12 @@ pub fn resident_bytes() -> u64 {
 
 /// Open file descriptors, 0 if not known.
 pub fn descriptors() -> u64 {
-    // One of them is the directory being read.
-    fs::read_dir("/proc/self/fd").map_or(0, |entries| (entries.count() as u64).saturating_sub(1))
+    // Since Linux 6.2 the size of the directory, which a process that changed its user may not read.
+    match fs::metadata("/proc/self/fd").map_or(0, |directory| directory.len()) {
+        // One of them is the directory being read.
+        0 => fs::read_dir("/proc/self/fd").map_or(0, |entries| (entries.count() as u64).saturating_sub(1)),
+        count => count,
+    }
 }
 
 #[cfg(test)]

@@ -24,9 +24,18 @@ fn the_daemon_is_locked_in() {
     let pid = mount.pid();
     let locked = || {
         let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
-        threads
-            .map(|thread| fs::read_to_string(thread.path().join("status")).unwrap_or_default())
-            .all(|status| status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"))
+        threads.map(|thread| fs::read_to_string(thread.path().join("status")).unwrap_or_default()).all(
+            |status| {
+                let nobody =
+                    |line: &str| line.strip_prefix("Uid:\t").is_some_and(|ids| !ids.starts_with("0\t"));
+                status.lines().any(nobody)
+                    && ["CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "Groups:\t \n"]
+                        .iter()
+                        .all(|line| status.contains(line))
+                    && status.contains("Seccomp:\t2")
+                    && status.contains("NoNewPrivs:\t1")
+            },
+        )
     };
     // Just after it said that it serves.
     assert!(within(Duration::from_secs(5), locked));
@@ -44,15 +53,38 @@ fn the_daemon_is_locked_in() {
 fn tries(command: &mut Command) -> (Child, Vec<String>) {
     let mut daemon = command.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(daemon.stdout.take().unwrap()).lines();
-    let tried = lines.map_while(Result::ok).filter(|line| line.starts_with("probe")).take(3).collect();
+    let tried = lines.map_while(Result::ok).filter(|line| line.starts_with("probe")).take(4).collect();
     (daemon, tried)
 }
 
 fn assert_refused(tried: &[String]) {
-    let [threads, there, new] = tried else { panic!("{tried:?}") };
+    let [threads, there, new, descriptors] = tried else { panic!("{tried:?}") };
     let counts: Vec<u32> = threads.split(' ').filter_map(|word| word.parse().ok()).collect();
     assert!(counts[0] >= counts[1] && counts[1] > 4, "{threads}");
     assert_eq!([there, new], [REFUSED; 2]);
+    let descriptors = descriptors.strip_prefix("probe: descriptors ").unwrap();
+    descriptors.split(' ').for_each(assert_known);
+}
+
+/// Each descriptor that is left is a way out: one of another kind wants thought first.
+fn assert_known(descriptor: &str) {
+    let known = match descriptor.split_once(':') {
+        // To the guardian, which was told what it may do before; from signals; the control socket.
+        Some(("socket", how)) => ["connected", "listening"].contains(&how),
+        // /dev/fuse, /dev/null, /dev/cpu_dma_latency.
+        Some(("device", number)) => {
+            let misc = fs::read_to_string("/proc/misc").unwrap();
+            let latency = misc.lines().find_map(|line| line.trim().strip_suffix(" cpu_dma_latency"));
+            ["10:229", "1:3"].contains(&number)
+                || latency.is_some_and(|minor| number == format!("10:{}", minor.trim()))
+        }
+        // The image alone, and its lock; the directory of the control socket.
+        Some(("file" | "directory", _)) => true,
+        Some(_) => false,
+        // To the process outside; rings and counters; the disk itself.
+        None => ["pipe", "anonymous", "disk"].contains(&descriptor),
+    };
+    assert!(known, "what is descriptor {descriptor}?");
 }
 
 fn ends(mut daemon: Child) -> bool {
@@ -160,5 +192,50 @@ fn all_ways_of_serving_are_locked_in() {
         mount.umount().ok();
         drop(mount);
         image.check();
+    }
+}
+
+/// Of a process: what of it is not as a locked-in one has it.
+fn not_given_up(pid: u32, wanted: &[&str]) -> Vec<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    wanted.iter().filter(|line| !status.contains(**line)).map(|line| (*line).to_owned()).collect()
+}
+
+/// Who only looks into an image has nothing but the image and standard output, from before the first byte of it is read.
+#[test]
+fn commands_without_a_mount_are_locked_in() {
+    requirement!(rustix::process::geteuid().is_root(), "needs root");
+    let content = tempfile::tempdir().unwrap();
+    fs::write(content.path().join("large"), vec![7; 16 << 20]).unwrap();
+    fs::create_dir(content.path().join("many")).unwrap();
+    for n in 0..2000 {
+        fs::write(content.path().join(format!("many/{n}")), [1; 5000]).unwrap();
+    }
+    let image = Image::make(&["-N", "4000", "-d", content.path().to_str().unwrap()], 64).unwrap();
+    let common = ["Seccomp:\t2", "NoNewPrivs:\t1"];
+    // It waits for somebody to read.
+    let mut cat = binary::command(&["ext4", "cat"]);
+    let mut cat = cat.arg(image.path()).arg("/large").stdout(Stdio::piped()).spawn().unwrap();
+    let wanted = [&common[..], &["CapEff:\t0000000000000000", "Groups:\t \n"]].concat();
+    let locked = within(Duration::from_secs(10), || not_given_up(cat.id(), &wanted).is_empty());
+    assert!(locked, "{:?}", not_given_up(cat.id(), &wanted));
+    let mut read = Vec::new();
+    std::io::Read::read_to_end(&mut cat.stdout.take().unwrap(), &mut read).unwrap();
+    assert!(cat.wait().unwrap().success() && read == vec![7; 16 << 20]);
+    // It has much to make.
+    let target = tempfile::tempdir().unwrap();
+    let mut extract = binary::command(&["ext4", "extract"]);
+    let extract = extract.arg(image.path()).arg("/many").arg(target.path().join("made"));
+    let mut extract = extract.stderr(Stdio::null()).spawn().unwrap();
+    let mut locked = false;
+    while extract.try_wait().unwrap().is_none() {
+        locked |= not_given_up(extract.id(), &common).is_empty();
+    }
+    assert!(extract.wait().unwrap().success() && locked);
+    assert_eq!(fs::read_dir(target.path().join("made")).unwrap().count(), 2000);
+    for (words, expected) in [(&["info"][..], "large_file"), (&["ls"], "many")] {
+        let path = (words[0] != "info").then_some("/");
+        let said = run(binary::command(&[&["ext4"], words].concat()).arg(image.path()).args(path)).ok();
+        assert!(said.contains(expected), "{said}");
     }
 }

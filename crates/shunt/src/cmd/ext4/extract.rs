@@ -25,6 +25,16 @@ const PIECE: u64 = 1 << 20;
 /// Directories one inside the other, each with a descriptor.
 const DEEPEST: usize = 500;
 
+/// The directory in which something is to be made.
+pub fn place(target: Option<&Path>) -> Result<OwnedFd> {
+    let parent = target.and_then(Path::parent).filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(parent, flags, Mode::empty()).map_err(|errno| {
+        failed(format_args!("cannot make anything in {}: {}", parent.display(), std::io::Error::from(errno)))
+    })
+}
+
 pub fn run(filesystem: &Filesystem, path: &OsStr, target: Option<&Path>) -> Result<()> {
     let inode = walk(filesystem, path)?;
     let last = || path.as_bytes().split(|&byte| byte == b'/').rfind(|name| !name.is_empty());

@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 use rustix::mm::{MlockAllFlags, mlockall};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::error::{Code, Failure, Result, failed};
@@ -33,6 +33,10 @@ pub fn lock() -> Result<()> {
         && !capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK))
     {
         return Err(forbidden(&crate::text::bytes(limit)));
+    }
+    // Without limits by a right that the daemon gives up when it serves.
+    if limit.is_some() {
+        let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
     }
     let locked = mlockall(MlockAllFlags::CURRENT)
         .and_then(|()| mlockall(MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT));

@@ -17,6 +17,7 @@ mod mount;
 mod read_times;
 
 use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
@@ -24,6 +25,7 @@ use shunt_ext4::{Error, Filesystem, Inode};
 
 use crate::args::{Ext4Args, Ext4Command, Ext4MountArgs, ImageArgs};
 use crate::error::{Failure, Result, failed};
+use crate::sandbox;
 use image::Image;
 
 pub fn run(args: &Ext4Args, argv: &[OsString]) -> Result<ExitCode> {
@@ -34,13 +36,19 @@ pub fn run(args: &Ext4Args, argv: &[OsString]) -> Result<ExitCode> {
 }
 
 fn look(command: &Ext4Command) -> Result<()> {
-    let image = |args: &ImageArgs| Image::open(&args.image, args.place.journal.as_deref());
+    // Nobody vouches for an image. Not one byte of it is looked at before this process has given up what that does not take.
+    let opened = |args: &ImageArgs| Image::open(&args.image, args.place.journal.as_deref());
+    let image = |args: &ImageArgs| opened(args).inspect(|_| sandbox::enter_to_look());
     let open = |args: &ImageArgs| image(args)?.filesystem(&args.place);
     match command {
         Ext4Command::Info { image: args, json } => info::run(&image(args)?, &args.place, *json),
         Ext4Command::Ls { image, path, long } => ls::run(&open(image)?, path, *long),
         Ext4Command::Cat { image, path } => cat::run(&open(image)?, path),
-        Ext4Command::Extract { image, path, target } => extract::run(&open(image)?, path, target.as_deref()),
+        Ext4Command::Extract { image, path, target } => {
+            let opened = opened(image)?;
+            sandbox::enter_to_extract(extract::place(target.as_deref())?.as_fd());
+            extract::run(&opened.filesystem(&image.place)?, path, target.as_deref())
+        }
         Ext4Command::Extents { image, path, json } => extents::run(&open(image)?, path, *json),
     }
 }

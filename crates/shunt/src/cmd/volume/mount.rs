@@ -106,7 +106,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         cache: "told of changes".to_owned(),
         passthrough_off,
         tuning: BdiTuning::default(),
-        untrusted: false,
+        untrusted: None,
         block: None,
         held,
         fs: Arc::new(fs.named(args.name.as_str())),

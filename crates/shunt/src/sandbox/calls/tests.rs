@@ -1,0 +1,168 @@
+//! Each filter is tried on threads and processes of its own: the other tests go on as they are.
+
+use std::io;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, socket};
+use seccompiler::apply_filter;
+
+use super::*;
+
+const PLAIN: Image = Image { rings: false, kernel: false };
+const RINGS: Image = Image { rings: true, kernel: false };
+const ALL: Image = Image { rings: true, kernel: true };
+
+/// An error that no call has by itself.
+const OURS: u32 = 1234;
+
+/// On a thread that is locked in.
+fn inside(whom: For, work: impl FnOnce() + Send + 'static) {
+    let locked = move || {
+        apply_filter(&without_clone3().unwrap()).unwrap();
+        #[cfg(target_arch = "x86_64")]
+        apply_filter(&without_x32()).unwrap();
+        apply_filter(&filter(whom, REFUSED).unwrap()).unwrap();
+        work();
+    };
+    std::thread::spawn(locked).join().unwrap();
+}
+
+fn call(number: libc::c_long, arguments: [usize; 4]) -> Result<(), i32> {
+    let [a, b, c, d] = arguments;
+    // SAFETY: the callers give numbers that no memory is reached by.
+    let result = unsafe { libc::syscall(number, a, b, c, d, 0, 0) };
+    if result < 0 { Err(io::Error::last_os_error().raw_os_error().unwrap()) } else { Ok(()) }
+}
+
+/// Whether a process that is locked in may make a call with all its arguments zero.
+fn is_allowed(program: &BpfProgram, number: libc::c_long) -> bool {
+    // SAFETY: the child makes system calls alone, without memory, and ends by one.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        // SAFETY: as above. A call that waits is one that is allowed: the alarm ends it.
+        unsafe {
+            libc::alarm(1);
+            let refused = apply_filter(program).is_ok()
+                && libc::syscall(number, 0, 0, 0, 0, 0, 0) < 0
+                && *libc::__errno_location() == OURS.cast_signed();
+            libc::_exit(if refused { 42 } else { 0 });
+        }
+    }
+    let pid = rustix::process::Pid::from_raw(child);
+    let ended = rustix::process::waitpid(pid, rustix::process::WaitOptions::empty()).unwrap().unwrap();
+    // Where even the end is refused the alarm comes: no list does that.
+    ended.1.exit_status() != Some(42)
+}
+
+/// The list in the repository is what the filter does, call by call.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn what_is_allowed_is_what_is_listed() {
+    let lines = include_str!("allowed.txt").lines().filter(|line| !line.starts_with('#'));
+    let listed = lines.map(|line| {
+        let (call, reason) = line.split_once("  ").expect("two spaces before the reason");
+        assert!(!reason.is_empty(), "{line}");
+        let mut words = call.split(' ');
+        let number: i64 = words.next().unwrap().parse().unwrap();
+        (number, words.nth(1) == Some("part"))
+    });
+    let listed: BTreeMap<_, _> = listed.collect();
+    assert!(listed.len() <= 90, "{} calls", listed.len());
+    let ours = SeccompAction::Errno(OURS);
+    let program = filter(For::Image(PLAIN), ours.clone()).unwrap();
+    let widest = image::allowed(ALL).unwrap();
+    assert!(listed.keys().eq(widest.keys()), "{:?}", widest.keys());
+    for number in 0..=600 {
+        match listed.get(&number) {
+            // Their arguments decide.
+            Some(true) => {}
+            // `uretprobe(2)` and `uprobe(2)` pass all filters, and mean something to code that the kernel put there.
+            None if matches!(number, 335 | 336) => {}
+            listed => assert_eq!(is_allowed(&program, number), listed.is_some(), "call {number}"),
+        }
+    }
+    // The table of 32-bit pointers, in which a list of numbers may be mistaken.
+    for number in [0, 1, 59, 101, 257, 520] {
+        assert!(!is_allowed(&program, 0x4000_0000 | number), "call {number} of x32");
+    }
+}
+
+#[test]
+fn arguments_are_looked_at() {
+    inside(For::Image(PLAIN), || {
+        let refused = Err(libc::EPERM);
+        let executable = (libc::PROT_READ | libc::PROT_EXEC) as usize;
+        assert_eq!(call(libc::SYS_mmap, [0, 4096, executable, libc::MAP_ANONYMOUS as usize]), refused);
+        assert_eq!(call(libc::SYS_mprotect, [0, 4096, executable, 0]), refused);
+        assert_eq!(call(libc::SYS_clone, [libc::SIGCHLD as usize, 0, 0, 0]), refused, "a process");
+        assert_eq!(call(libc::SYS_clone3, [0; 4]), Err(libc::ENOSYS));
+        assert_eq!(call(libc::SYS_ioctl, [0, libc::TIOCSTI as usize, 0, 0]), refused);
+        assert_eq!(call(libc::SYS_prctl, [libc::PR_SET_DUMPABLE as usize, 1, 0, 0]), refused);
+        assert_eq!(call(libc::SYS_prlimit64, [0, 7, 4096, 0]), refused, "a limit is set");
+        assert_eq!(call(libc::SYS_tgkill, [1, 1, 0, 0]), refused);
+        assert_eq!(call(libc::SYS_io_uring_setup, [1, 0, 0, 0]), refused);
+        rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        std::thread::spawn(|| vec![0_u8; 1 << 22]).join().unwrap();
+    });
+    inside(For::Image(RINGS), || {
+        assert_eq!(call(libc::SYS_io_uring_register, [0, 1, 0, 0]), Err(libc::EPERM), "files of a ring");
+        assert_eq!(call(libc::SYS_io_uring_setup, [1, 0, 0, 0]), Err(libc::EPERM));
+    });
+}
+
+/// What was found to lead out of a list of what is forbidden.
+#[test]
+fn metadata_of_others_are_out_of_reach() {
+    inside(For::Image(PLAIN), || {
+        for number in [
+            libc::SYS_fchmodat2,
+            libc::SYS_fchmodat,
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_lchown,
+            libc::SYS_fchownat,
+            libc::SYS_setxattr,
+            libc::SYS_utimensat,
+            libc::SYS_setresuid,
+            libc::SYS_setgroups,
+            libc::SYS_shmget,
+            libc::SYS_pidfd_open,
+            libc::SYS_kill,
+            libc::SYS_memfd_create,
+            libc::SYS_capset,
+        ] {
+            assert_eq!(call(number, [0; 4]), Err(libc::EPERM), "{number}");
+        }
+    });
+}
+
+#[test]
+fn programs_and_sockets_are_refused() {
+    inside(For::Image(PLAIN), || {
+        assert_eq!(socket(AddressFamily::INET, SocketType::STREAM, None).unwrap_err(), Errno::PERM);
+        assert_eq!(socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap_err(), Errno::PERM);
+        let program = std::process::Command::new("/bin/true").spawn();
+        assert_eq!(program.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        std::fs::read("/proc/self/statm").unwrap();
+    });
+}
+
+#[test]
+fn who_serves_a_guest_makes_threads_and_no_namespaces() {
+    use rustix::thread::{UnshareFlags, unshare_unsafe};
+    inside(For::Guest, || {
+        // SAFETY: nothing that this thread shares by memory is unshared.
+        unsafe {
+            unshare_unsafe(UnshareFlags::FS).unwrap();
+            assert_eq!(unshare_unsafe(UnshareFlags::NEWUSER), Err(Errno::PERM));
+            assert_eq!(unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS), Err(Errno::PERM));
+        }
+        let flags = libc::CLONE_NEWUSER | libc::SIGCHLD;
+        assert_eq!(call(libc::SYS_clone, [flags as usize, 0, 0, 0]), Err(libc::EPERM));
+        let this = rustix::process::getpid();
+        assert_eq!(rustix::process::test_kill_process(this), Err(Errno::PERM));
+        #[cfg(target_arch = "x86_64")]
+        assert_eq!(call(0x4000_0000 | libc::SYS_getpid, [0; 4]), Err(libc::EPERM));
+        std::thread::spawn(|| ()).join().unwrap();
+    });
+}
