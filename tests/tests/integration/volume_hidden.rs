@@ -1,7 +1,7 @@
 //! A volume whose stores know neither what files hold nor what anything is called.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -73,8 +73,11 @@ fn no_name_is_in_the_stores_and_all_is_on_the_machines() {
     needs_mount!();
     let hidden = Hidden::new();
     assert!(run(&mut hidden.mount_command("ant")).fails().contains("are encrypted: say --key-file FILE"));
-    // What is set for the volume needs no key.
-    run(&mut hidden.command(&["set", "--quota", "100M", "diary"])).ok();
+    // What machines go by is sealed; what only the stores do needs no key.
+    run(&mut hidden.command(&["set", "--keep-days", "40", "diary"])).ok();
+    let refused = run(&mut hidden.command(&["set", "--quota", "100M", "diary"])).fails();
+    assert!(refused.contains("sealed by its key") && refused.contains("--key-file FILE"), "{refused}");
+    run(hidden.command(&["set", "--quota", "100M", "diary", "--key-file"]).arg(hidden.key())).ok();
     let (ant, bee) = (hidden.mount("ant"), hidden.mount("bee"));
     let at = |name: &str| ant.at().join(name.replace('Z', SECRET));
     let there = |name: &str| bee.at().join(name.replace('Z', SECRET));
@@ -140,4 +143,62 @@ fn no_name_is_in_the_stores_and_all_is_on_the_machines() {
     // A new machine reads the tree from the beginning.
     let cat = hidden.mount("cat");
     soon(|| read(&cat.at().join("dir-zanzibar/deep-zanzibar/moved-zanzibar")) == SECRET.repeat(1000));
+}
+
+#[test]
+fn what_is_tampered_with_is_told_in_one_line_and_not_taken() {
+    needs_mount!();
+    let hidden = Hidden::new();
+    let (ant, bee) = (hidden.mount("ant"), hidden.mount("bee"));
+    fs::write(ant.at().join("kept"), "what was here before").unwrap();
+    fs::write(ant.at().join("tool"), "#!/bin/sh").unwrap();
+    soon(|| bee.at().join("tool").exists() && read(&bee.at().join("kept")) == "what was here before");
+    drop(bee);
+    let mode = |at: &Path| fs::metadata(at.join("tool")).unwrap().permissions().mode();
+    fs::set_permissions(ant.at().join("tool"), fs::Permissions::from_mode(0o755)).unwrap();
+    soon(|| ant.status()["pending"] == 0);
+    drop(ant);
+    run(hidden.command(&["check", "diary", "--key-file"]).arg(hidden.key())).ok();
+
+    // 0755 becomes 04755 in the last commit that says the first.
+    let db = rusqlite::Connection::open(hidden.store().join("meta.db")).unwrap();
+    let mut query = db.prepare("SELECT seq, change FROM log ORDER BY seq DESC").unwrap();
+    let all = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    let (seq, mut change, at): (i64, Vec<u8>, usize) = all
+        .filter_map(|row| {
+            let (seq, change): (i64, Vec<u8>) = row.unwrap();
+            let at = change.windows(2).position(|pair| pair == [0xed, 0x03])?;
+            Some((seq, change, at))
+        })
+        .next()
+        .unwrap();
+    change[at + 1] = 0x13;
+    db.execute("UPDATE log SET change = ? WHERE seq = ?", rusqlite::params![change, seq]).unwrap();
+
+    let bee = hidden.mount("bee");
+    let status = || run(binary::command(&["volume", "status"]).arg(bee.at())).ok();
+    soon(|| status().contains("stopped"));
+    let status = status();
+    let told = status.lines().find(|line| line.contains("tampered with")).unwrap_or_default();
+    assert!(told.contains(&format!("commit {seq} in the name of ant was changed")), "{status}");
+    assert_eq!(mode(bee.at()) & 0o7777, 0o644);
+    assert_eq!(read(&bee.at().join("kept")), "what was here before");
+    fs::write(bee.at().join("own"), "goes on").unwrap();
+    assert_eq!(read(&bee.at().join("own")), "goes on");
+    drop(bee);
+    let ran = run(hidden.command(&["check", "diary", "--key-file"]).arg(hidden.key()));
+    assert!(ran.out.contains("tampered with: commit"), "{ran:?}");
+    assert!(ran.fails().contains("has 1 problem"));
+}
+
+#[test]
+fn only_an_encrypted_volume_of_an_older_format_is_upgraded() {
+    let hidden = Hidden::new();
+    let done = run(hidden.command(&["upgrade-format", "diary", "--key-file"]).arg(hidden.key())).ok();
+    assert!(done.contains("is of format 3 already"), "{done}");
+    assert!(run(&mut hidden.command(&["upgrade-format", "diary"])).fails().contains("--key-file FILE"));
+    assert!(run(&mut hidden.command(&["upgrade-format", "test"])).fails().contains("--encrypt"));
+    let history =
+        run(hidden.command(&["gc", "--history-days", "1", "diary", "--key-file"]).arg(hidden.key()));
+    assert!(history.fails().contains("Leave out --history-days"));
 }

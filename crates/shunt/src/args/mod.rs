@@ -39,6 +39,6 @@ pub use takeover::TakeoverArg;
 pub use tree::VolumeTreeArgs;
 pub use volume::{
     LocksArg, PinArgs, RoleArg, VolumeCheckArgs, VolumeCommand, VolumeCreateArgs, VolumeGcArgs,
-    VolumeMountArgs, VolumeStatusArgs,
+    VolumeMountArgs, VolumeStatusArgs, VolumeUpgradeArgs,
 };
 pub use wakeful::WakefulArg;

@@ -149,6 +149,11 @@ pub struct VolumeSetArgs {
     #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
     pub meta: Option<String>,
 
+    /// The file with the key of an encrypted volume, to change what its machines go by [default:
+    /// $XDG_CONFIG_HOME/shunt/volumes/NAME.key]
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+
     #[command(flatten)]
     pub retention: RetentionArgs,
 

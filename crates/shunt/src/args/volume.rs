@@ -88,6 +88,9 @@ pub enum VolumeCommand {
     /// objects of which little is in use
     Gc(VolumeGcArgs),
 
+    /// Bring an encrypted volume that an older version made to the format that notices tampering: see the guide
+    UpgradeFormat(VolumeUpgradeArgs),
+
     /// Show how a mounted volume is: what is here, what waits for the network
     Status(VolumeStatusArgs),
 
@@ -256,6 +259,21 @@ pub struct VolumeStatusArgs {
     /// Where it is mounted
     #[arg(value_name = "MOUNTPOINT")]
     pub mountpoint: PathBuf,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct VolumeUpgradeArgs {
+    /// Where the metadata of the volume are, as it was made [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
+    #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
+    pub meta: Option<String>,
+
+    /// The file with the key of the volume [default: $XDG_CONFIG_HOME/shunt/volumes/NAME.key]
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+
+    /// The volume
+    #[arg(value_name = "NAME")]
+    pub name: VolumeName,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -52,6 +52,11 @@ impl Secret {
     pub fn mark(&self) -> [u8; 32] {
         blake3::derive_key("shunt volume 1: mark of the key", &self.0)
     }
+
+    /// The same of a volume whose log is sealed: its store cannot make it pass for one whose log is not.
+    pub fn mark_of_sealed(&self) -> [u8; 32] {
+        blake3::derive_key("shunt volume 3: mark of the key", &self.0)
+    }
 }
 
 /// Names chunks, and encrypts them where the volume has a secret.

@@ -630,9 +630,10 @@ impl From<StoreError> for Failure {
             StoreError::Forgotten(seq) => Self::Forgotten(seq),
             StoreError::NoVolume(_) => Self::NoVolume,
             StoreError::Denied(why) => Self::Denied(why),
-            error @ (StoreError::Damaged(_) | StoreError::Format { .. } | StoreError::Exists(_)) => {
-                Self::Damaged(error.to_string())
-            }
+            error @ (StoreError::Damaged(_)
+            | StoreError::Tampered(_)
+            | StoreError::Format { .. }
+            | StoreError::Exists(_)) => Self::Damaged(error.to_string()),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::content::{Blob, ContentError, runtime};
 use crate::id::{ObjectId, Seq};
 use crate::keep::refs::{Spoken, spoken};
-use crate::keep::{KeepError, PAGE, Progress};
+use crate::keep::{KeepError, PAGE, Progress, sealed};
 use crate::object::{ChunkId, Kind, LinkName};
 use crate::store::address::Volume;
 use crate::store::keep::{Chunk, Kept};
@@ -47,6 +47,8 @@ pub enum Problem {
     Missing(ChunkId, String),
     /// A piece whose bytes are others.
     Damaged(ChunkId, String),
+    /// Something that nobody with the key of the volume put there.
+    Altered(String),
     /// What a machine says that a user holds is not what it has of it.
     Counted(String),
 }
@@ -66,6 +68,7 @@ impl fmt::Display for Problem {
             Self::Content(id, why) => write!(f, "file {id} has {why}"),
             Self::Missing(id, why) => write!(f, "piece {id:?} is missing: {why}"),
             Self::Damaged(id, why) => write!(f, "piece {id:?} is damaged: {why}"),
+            Self::Altered(what) => write!(f, "tampered with: {what}"),
             Self::Counted(how) => f.write_str(how),
         }
     }
@@ -109,6 +112,7 @@ pub fn check(volume: &Volume, depth: Depth, progress: Progress<'_>) -> Result<Ch
         let before = volume.meta.head()?;
         checked = Checked::default();
         metadata(volume, &mut checked, progress)?;
+        sealed::compare(volume, &mut checked, progress)?;
         if volume.meta.head()? == before {
             checked.at = Some(before);
             break;
@@ -118,7 +122,9 @@ pub fn check(volume: &Volume, depth: Depth, progress: Progress<'_>) -> Result<Ch
             break;
         }
     }
-    let mut known = spoken(volume.keeper()?, &*volume.meta, &volume.content, progress)?;
+    // Pieces are counted by what is stored, whether or not somebody changed it.
+    let keeper = volume.keeper()?;
+    let mut known = spoken(keeper, keeper, &volume.content, progress)?;
     for (id, error) in std::mem::take(&mut known.unread) {
         checked.tell(Problem::Damaged(id, error.to_string()));
     }

@@ -70,6 +70,11 @@ pub fn collect(
     progress: Progress<'_>,
 ) -> Result<Collected, KeepError> {
     let keeper = volume.keeper()?;
+    if history.is_some() && volume.described.sealed.is_some() {
+        let why = "the log of this volume is sealed, and kept as a whole: it proves what the volume holds. Leave out \
+                   --history-days";
+        return Err(StoreError::Denied(why.to_owned()).into());
+    }
     let known_for = place::known_for(volume)?;
     let now = clock::agreed(volume, keeper)?;
     place::note(volume, volume.meta.head()?)?;

@@ -11,6 +11,7 @@ pub(crate) mod place;
 mod refs;
 mod repair;
 mod rewrite;
+mod sealed;
 mod settings;
 
 pub use check::{Checked, Depth, Problem, check};

@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
         let mut deeds = Vec::new();
         for change in &entry.change {
             let (id, what) = match change {
-                Mutation::Make(_) | Mutation::Unlink(_) => continue,
+                Mutation::Make(_) | Mutation::Unlink(_) | Mutation::Seal(_) => continue,
                 Mutation::Link(at, child) => {
                     let what = match (made.get(child), self.moved_from(*child, now, at, &gone)) {
                         (Some(object), _) => What::Made(object.kind),

@@ -174,6 +174,7 @@ fn agree(draft: &mut Draft<'_>, entry: &Entry) -> Planning<Touched> {
                     };
                 })?;
             }
+            Mutation::Seal(_) => {}
         }
     }
     Ok(touched)

@@ -54,11 +54,12 @@ const USAGE: &str =
 
 /// What is to be sent of objects that the store has, without looking at all that it does not have: those come with their
 /// names. Files that the store does not have, and of which not all is here. Files that were here when another version took
-/// their place. Older versions of this format get on with all of these.
+/// their place. The last commits of each writer of a sealed log. Older versions of this format get on with all of these.
 const ADDED: &str = "
 CREATE INDEX IF NOT EXISTS base_object_changed ON base_object (n) WHERE object IS NOT NULL;
 CREATE INDEX IF NOT EXISTS object_lone ON object (num) WHERE kind = 0 AND state < 2 AND made = 0;
 CREATE TABLE IF NOT EXISTS replaced (num INTEGER PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS writer (id BLOB PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
 ";
 
 /// A connection that commits without waiting for the disk: what must last waits by itself.

@@ -17,12 +17,15 @@ use crate::object::{Content, Kind, Object, Time};
 use crate::store::keep::Keeper;
 use crate::store::late::LateStore;
 use crate::store::map::{self, MapError};
+use crate::store::seal::{Sealed, Sealer, Top, Vouching, tampered};
 use crate::store::{
     MetaStore, PostgresStore, SqliteStore, StoreError, Veil, VeiledStore, code, sqlite, system_clock,
 };
 
 /// The version of [`Described`].
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
+/// That of a volume whose store does not know what things are called, and whose log is not sealed.
+const HIDDEN_NAMES: u32 = 2;
 /// That of a volume whose names lie open in its store.
 const OPEN_NAMES: u32 = 1;
 /// In the directory of a volume that needs nothing else.
@@ -175,13 +178,27 @@ pub struct Described {
     /// Its store does not know what things are called. Told by the format of this.
     #[serde(skip)]
     pub hides_names: bool,
+    /// From where on its log is sealed; `None`: it is not.
+    #[serde(skip)]
+    pub sealed: Option<Sealed>,
+}
+
+/// Whether a description, of which this is the beginning, is of a volume whose log is sealed: a store takes only what is sealed
+/// there.
+pub(super) fn is_sealed_format(description: &[u8]) -> bool {
+    description.starts_with(&FORMAT.to_le_bytes())
 }
 
 impl Described {
     /// What [`from_bytes`](Self::from_bytes) reads.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let format = if self.hides_names { FORMAT } else { OPEN_NAMES };
-        [&format.to_le_bytes()[..], &code::encode(self)].concat()
+        let format = match (self.hides_names, self.sealed) {
+            (_, Some(_)) => FORMAT,
+            (true, None) => HIDDEN_NAMES,
+            (false, None) => OPEN_NAMES,
+        };
+        let sealed = self.sealed.as_ref().map(code::encode).unwrap_or_default();
+        [&format.to_le_bytes()[..], &code::encode(self), &sealed].concat()
     }
 
     /// What [`create`] wrote: for a gateway's node, who gets it from elsewhere.
@@ -192,9 +209,14 @@ impl Described {
         let damaged = || StoreError::Damaged("the description of the volume is too short".into());
         let (format, rest) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
         match u32::from_le_bytes(*format) {
-            format @ (OPEN_NAMES | FORMAT) => {
+            format @ (OPEN_NAMES | HIDDEN_NAMES) => {
                 let described: Self = code::decode("the description of the volume", rest)?;
-                Ok(Self { hides_names: format == FORMAT, ..described })
+                Ok(Self { hides_names: format == HIDDEN_NAMES, ..described })
+            }
+            FORMAT => {
+                let (described, sealed): (Self, Sealed) =
+                    code::decode("the description of the volume", rest)?;
+                Ok(Self { hides_names: true, sealed: Some(sealed), ..described })
             }
             found => Err(StoreError::Format {
                 found: found.to_string(),
@@ -204,6 +226,10 @@ impl Described {
         }
     }
 
+    fn mark_of(&self, secret: &Secret) -> [u8; 32] {
+        if self.sealed.is_some() { secret.mark_of_sealed() } else { secret.mark() }
+    }
+
     /// The keys of its contents.
     ///
     /// # Errors
@@ -211,7 +237,7 @@ impl Described {
     pub fn keys(&self, secret: Option<&Secret>) -> Result<Keys, OpenError> {
         match (self.mark, secret) {
             (None, None) => Ok(Keys::open(self.names)),
-            (Some(mark), Some(secret)) if secret.mark() == mark => Ok(Keys::sealed(secret)),
+            (Some(mark), Some(secret)) if self.mark_of(secret) == mark => Ok(Keys::sealed(secret)),
             (None, Some(_)) => Err(OpenError::NoKey(self.name.clone())),
             (Some(_), None) => Err(OpenError::NeedsKey(self.name.clone())),
             _ => Err(OpenError::WrongKey(self.name.clone())),
@@ -254,12 +280,16 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Shows what is hidden from its store to who has the key.
-    fn unveiled(mut self, secret: Option<&Secret>) -> Self {
+    /// Shows what is hidden from its store to who has the key, and believes only what its seals prove.
+    fn unveiled(mut self, secret: Option<&Secret>) -> Result<Self, OpenError> {
         if let Some(secret) = secret.filter(|_| self.described.hides_names) {
-            self.meta = Arc::new(VeiledStore::new(self.meta, Veil::new(secret)));
+            let veiled = VeiledStore::new(self.meta, Veil::new(secret));
+            self.meta = Arc::new(match self.described.sealed {
+                Some(sealed) => veiled.sealed(Sealer::new(secret, self.described.id, sealed)?),
+                None => veiled,
+            });
         }
-        self
+        Ok(self)
     }
 
     /// The metadata as their keeper sees them, names as the store has them.
@@ -286,15 +316,6 @@ impl fmt::Debug for Volume {
 pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Result<Volume, OpenError> {
     let meta = &meta.of(name)?;
     let made = system_clock()();
-    let described = Described {
-        name: name.clone(),
-        id: rand::random(),
-        made,
-        data: options.data.clone(),
-        names: rand::random(),
-        mark: options.secret.as_ref().map(Secret::mark),
-        hides_names: options.secret.is_some(),
-    };
     let root = Object {
         id: ObjectId::ROOT,
         kind: Kind::Directory,
@@ -305,6 +326,17 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
         target: Vec::new(),
         content: Content::empty(),
         xattrs: Default::default(),
+    };
+    let (id, secret) = (rand::random(), options.secret.as_ref());
+    let described = Described {
+        name: name.clone(),
+        id,
+        made,
+        data: options.data.clone(),
+        names: rand::random(),
+        mark: secret.map(Secret::mark_of_sealed),
+        hides_names: secret.is_some(),
+        sealed: secret.map(|secret| Vouching::new(secret, id).seal(Top::from(&root))),
     };
     // The contents first: a volume that cannot store any is none.
     let content = contents(meta, &described, &|described| described.keys(options.secret.as_ref()))?;
@@ -325,7 +357,7 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
     };
     place.keep();
     let volume = Volume { meta: keeper.clone(), keeper: Some(keeper), content, described };
-    Ok(volume.unveiled(options.secret.as_ref()))
+    volume.unveiled(options.secret.as_ref())
 }
 
 /// Opens a volume.
@@ -333,7 +365,7 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
 /// # Errors
 /// [`StoreError::NoVolume`], [`StoreError::Format`]; those of the stores; those of keys.
 pub fn open(meta: &MetaAddress, name: &VolumeName, secret: Option<&Secret>) -> Result<Volume, OpenError> {
-    open_by(meta, name, &|described| described.keys(secret)).map(|volume| volume.unveiled(secret))
+    open_by(meta, name, &|described| described.keys(secret))?.unveiled(secret)
 }
 
 /// Opens a volume that this machine has had before, whether or not its metadata can be reached now: what is wrong with them
@@ -351,19 +383,26 @@ pub fn open_known(
         return open(&meta, &known.name, secret);
     }
     let content = contents(&meta, known, &|described| described.keys(secret))?;
-    let (name, id) = (known.name.clone(), known.id);
+    let (name, id, sealed) = (known.name.clone(), known.id, known.sealed);
     let store = LateStore::new(move || {
         let (store, about) = open_meta(&meta, &name).map_err(|error| match error {
             OpenError::Store(error) => error,
             error => StoreError::Unreachable(error.to_string()),
         })?;
-        match Described::from_bytes(&about)?.id == id {
-            true => Ok(store as Arc<dyn MetaStore>),
+        let found = Described::from_bytes(&about)?;
+        match found.id == id {
+            true if found.sealed == sealed => Ok(store as Arc<dyn MetaStore>),
+            true if sealed.is_none() => {
+                Err(StoreError::Denied(format!("volume {name} was upgraded: mount it anew")))
+            }
+            true => {
+                Err(tampered("it has another description of the volume than the one that this machine knows"))
+            }
             false => Err(StoreError::Damaged(format!("another volume is called {name} there"))),
         }
     });
     let volume = Volume { meta: Arc::new(store), keeper: None, content, described: known.clone() };
-    Ok(volume.unveiled(secret))
+    volume.unveiled(secret)
 }
 
 /// Opens a volume for who only passes on what is stored: it needs no key, and reads no contents of an encrypted volume.
@@ -405,7 +444,10 @@ fn open_by(meta: &MetaAddress, name: &VolumeName, keys: &FindKeys<'_>) -> Result
 }
 
 /// A store of metadata that is no gateway, and what it keeps of the volume.
-fn open_meta(meta: &MetaAddress, name: &VolumeName) -> Result<(Arc<dyn Keeper>, Vec<u8>), OpenError> {
+pub(super) fn open_meta(
+    meta: &MetaAddress,
+    name: &VolumeName,
+) -> Result<(Arc<dyn Keeper>, Vec<u8>), OpenError> {
     match meta {
         MetaAddress::Sqlite(dir) => {
             let path = dir.join(META);
@@ -565,7 +607,7 @@ mod tests {
         create(&at, &name, &Options::default()).unwrap();
         rusqlite::Connection::open(&meta).unwrap().pragma_update(None, "user_version", 99).unwrap();
         assert_eq!(refused(), "99");
-        let mut described = [3u32.to_le_bytes().to_vec(), vec![0; 9]].concat();
+        let mut described = [4u32.to_le_bytes().to_vec(), vec![0; 9]].concat();
         assert!(matches!(Described::from_bytes(&described), Err(StoreError::Format { .. })));
         described[0] = 1;
         assert!(matches!(Described::from_bytes(&described), Err(StoreError::Damaged(_))));

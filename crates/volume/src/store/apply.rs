@@ -270,6 +270,7 @@ impl<'a, R: Rows> Batch<'a, R> {
             }
             Mutation::Link(at, child) => self.make_name(seq, n, at, *child),
             Mutation::Unlink(at) => self.remove_name(n, at),
+            Mutation::Seal(_) => Ok(()),
         }
     }
 

@@ -162,4 +162,11 @@ pub trait Keeper: MetaStore {
     /// # Errors
     /// Those of the store.
     fn mend(&self, at: Seq, counts: &HashMap<ObjectId, (u32, u64)>) -> Result<bool, StoreError>;
+
+    /// Replaces the description of the volume; unless there was a commit after `at`: then nothing is done, and `false` the
+    /// answer.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn redescribe(&self, at: Seq, description: &[u8]) -> Result<bool, StoreError>;
 }

@@ -10,9 +10,13 @@ pub mod history;
 pub mod keep;
 mod late;
 pub mod lease;
+pub mod ledger;
 pub mod map;
 mod postgres;
+pub(crate) mod proof;
+pub mod seal;
 mod sqlite;
+pub mod upgrade;
 pub mod values;
 mod veil;
 mod veiled;
@@ -65,6 +69,8 @@ pub enum Mutation {
     Link(LinkName, ObjectId),
     /// A name that is not there any more. An object without names is gone at the end of its item.
     Unlink(LinkName),
+    /// Changes nothing: proves those before it, of a volume whose log is [sealed](seal).
+    Seal(seal::Seal),
 }
 
 impl Mutation {
@@ -77,7 +83,7 @@ impl Mutation {
             | Self::SetGroup(id, _)
             | Self::SetModified(id, _)
             | Self::SetXattr(id, ..) => Some(*id),
-            Self::Make(_) | Self::Link(..) | Self::Unlink(_) => None,
+            Self::Make(_) | Self::Link(..) | Self::Unlink(_) | Self::Seal(_) => None,
         }
     }
 }
@@ -159,6 +165,12 @@ pub enum StoreError {
     /// It holds what makes no sense.
     #[error("the store is damaged: {0}")]
     Damaged(String),
+    /// What it holds was not made with the key of the volume: the store, or who writes to it, changed it.
+    #[error(
+        "the store was tampered with: {0}. Nothing of it is taken. Put back a copy of the store that is intact; this machine \
+         keeps what it has"
+    )]
+    Tampered(String),
     /// This node may not do that; one line.
     #[error("{0}")]
     Denied(String),
@@ -274,6 +286,11 @@ pub trait MetaStore: Send + Sync {
         Ok(self.places(chunks)?.iter().map(Option::is_some).collect())
     }
 
+    /// The log as it is stored, of a volume whose log is [sealed](seal); `None`: it is not, or its key is not here.
+    fn sealed_log(&self) -> Option<&dyn SealedLog> {
+        None
+    }
+
     /// The side that looks back; `None`: there is none.
     fn history(&self) -> Option<&dyn history::History> {
         None
@@ -309,4 +326,19 @@ pub trait MetaStore: Send + Sync {
         let _ = (after, acks, at_most);
         Err(StoreError::Denied("this store has no leases".to_owned()))
     }
+}
+
+/// A sealed log, for who [follows](ledger) it.
+pub trait SealedLog {
+    /// Verifies its entries.
+    fn sealer(&self) -> &seal::Sealer;
+
+    /// What was committed after a place, at most so many entries, as they are stored.
+    ///
+    /// # Errors
+    /// As [`MetaStore::log_since`]; [`StoreError::Tampered`] where it does not go back so far.
+    fn stored_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError>;
+
+    /// An entry as who has the key sees it.
+    fn shown(&self, entry: Entry) -> Entry;
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::object::{Content, Kind, Layout, LinkName, Object, Piece};
-use crate::store::Mutation;
+use crate::store::{Item, Mutation};
 
 /// The longest name of a link, in bytes.
 pub const NAME_MAX: usize = 255;
@@ -42,6 +42,15 @@ pub(super) fn wrong_together(changes: &[Mutation]) -> Option<&'static str> {
     (size.unwrap_or(usize::MAX) > CHANGES_MAX).then_some("more changes at once than one message has room for")
 }
 
+/// Why a store of a sealed volume takes nothing of who does not seal: nodes would refuse the whole log from there on.
+pub(super) const UNSEALED: &str = "the log of this volume is sealed by its key, and these changes are not. A machine that joined \
+     or mounted the volume before it was upgraded has to mount it anew, or to join it anew; commands need --key-file FILE";
+
+/// Whether all items of a batch end with a seal.
+pub(super) fn are_sealed(items: &[Item]) -> bool {
+    items.iter().all(|item| matches!(item.change.last(), Some(Mutation::Seal(_))))
+}
+
 /// Whether an object has more of extended attributes than it may.
 pub(super) fn are_too_long(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> bool {
     let bytes = xattrs.iter().map(|(name, value)| name.len() + value.len() + XATTR_BESIDES);
@@ -56,7 +65,9 @@ pub(super) fn wrong(change: &Mutation) -> Option<&'static str> {
         Mutation::SetMode(_, mode) => wrong_mode(*mode),
         Mutation::SetXattr(_, name, value) => wrong_xattr(name, value.as_deref()),
         Mutation::Link(at, _) | Mutation::Unlink(at) => wrong_name(at),
-        Mutation::SetOwner(..) | Mutation::SetGroup(..) | Mutation::SetModified(..) => None,
+        Mutation::SetOwner(..) | Mutation::SetGroup(..) | Mutation::SetModified(..) | Mutation::Seal(_) => {
+            None
+        }
     }
 }
 

@@ -324,11 +324,12 @@ impl Veil {
             | Mutation::SetMode(..)
             | Mutation::SetOwner(..)
             | Mutation::SetGroup(..)
-            | Mutation::SetModified(..) => change.clone(),
+            | Mutation::SetModified(..)
+            | Mutation::Seal(_) => change.clone(),
         }
     }
 
-    /// `None` of what is about an attribute that does not show.
+    /// `None` of what is about an attribute that does not show, and of a seal.
     fn show_change(&self, change: Mutation) -> Option<Mutation> {
         Some(match change {
             Mutation::Make(object) => Mutation::Make(self.show_object(object)),
@@ -340,6 +341,8 @@ impl Veil {
             }
             Mutation::Link(at, child) => Mutation::Link(self.show_name(at), child),
             Mutation::Unlink(at) => Mutation::Unlink(self.show_name(at)),
+            // It is about what is stored.
+            Mutation::Seal(_) => return None,
             change => change,
         })
     }

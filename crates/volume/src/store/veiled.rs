@@ -1,12 +1,14 @@
-//! A store that does not know what things are called.
+//! A store that does not know what things are called, and, where its log is [sealed](super::seal), is not believed what it holds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::history::{History, PastLink, Version};
+use super::proof::{Proofs, log_since};
+use super::seal::Sealer;
 use super::veil::Veil;
-use super::{Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError};
+use super::{Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, SealedLog, StoreError};
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{ChunkId, LinkName, Stored, StoredLink, Time};
 
@@ -14,8 +16,18 @@ use crate::object::{ChunkId, LinkName, Stored, StoredLink, Time};
 pub struct VeiledStore {
     store: Arc<dyn MetaStore>,
     veil: Veil,
+    /// `None`: it is not sealed.
+    log: Option<Log>,
+    proofs: Proofs,
     /// Whether all names were looked at for those that cannot be read.
     is_known: AtomicBool,
+}
+
+/// The log of a store, of a volume whose log is sealed.
+struct Log {
+    store: Arc<dyn MetaStore>,
+    veil: Veil,
+    sealer: Sealer,
 }
 
 /// Names that are looked at at once.
@@ -24,7 +36,33 @@ const PAGE: usize = 1000;
 impl VeiledStore {
     /// Of one that keeps them hidden by this.
     pub fn new(store: Arc<dyn MetaStore>, veil: Veil) -> Self {
-        Self { store, veil, is_known: AtomicBool::new(false) }
+        Self { store, veil, log: None, proofs: Proofs::default(), is_known: AtomicBool::new(false) }
+    }
+
+    /// The same, of a volume whose log is sealed.
+    pub fn sealed(self, sealer: Sealer) -> Self {
+        let (store, veil) = (self.store.clone(), self.veil.clone());
+        Self { log: Some(Log { store, veil, sealer }), ..self }
+    }
+
+    /// Verifies objects and names as they are stored, where the log proves them.
+    fn prove<'a>(
+        &self,
+        objects: impl Iterator<Item = &'a Stored> + Clone,
+        links: impl Iterator<Item = &'a StoredLink> + Clone,
+    ) -> Result<(), StoreError> {
+        let Some(log) = &self.log else { return Ok(()) };
+        self.proofs.prove(&*self.store, &log.sealer, objects, links)
+    }
+
+    fn proven_objects(&self, found: Vec<Option<Stored>>) -> Result<Vec<Option<Stored>>, StoreError> {
+        self.prove(found.iter().flatten(), std::iter::empty())?;
+        Ok(self.each(found, stored))
+    }
+
+    fn proven_past(&self, found: Vec<PastLink>) -> Result<Vec<PastLink>, StoreError> {
+        self.prove(std::iter::empty(), found.iter().map(|past| &past.link))?;
+        Ok(self.each(found, past_link))
     }
 
     fn past(&self) -> Result<&dyn History, StoreError> {
@@ -69,8 +107,13 @@ impl MetaStore for VeiledStore {
         if items.iter().any(|item| self.veil.lacks_name(item)) {
             self.know_names()?;
         }
-        let hidden: Vec<Item> = items.iter().map(|item| self.veil.hide_item(item)).collect();
-        self.store.commit(node, token, &hidden)
+        let mut hidden: Vec<Item> = items.iter().map(|item| self.veil.hide_item(item)).collect();
+        match &self.log {
+            Some(log) => {
+                log.sealer.commit(node, &mut hidden, |sealed| self.store.commit(node, token, sealed))
+            }
+            None => self.store.commit(node, token, &hidden),
+        }
     }
 
     fn only_reads(&self) -> Option<String> {
@@ -78,7 +121,7 @@ impl MetaStore for VeiledStore {
     }
 
     fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError> {
-        Ok(self.each(self.store.get(ids)?, stored))
+        self.proven_objects(self.store.get(ids)?)
     }
 
     fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
@@ -86,7 +129,11 @@ impl MetaStore for VeiledStore {
     }
 
     fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
-        Ok(self.each(self.store.log_since(after, most)?, Veil::show_entry))
+        let entries = self.store.log_since(after, most)?;
+        if let Some(log) = &self.log {
+            self.proofs.verify(&*self.store, &log.sealer, &entries)?;
+        }
+        Ok(self.each(entries, Veil::show_entry))
     }
 
     fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError> {
@@ -95,6 +142,10 @@ impl MetaStore for VeiledStore {
 
     fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
         self.store.known(chunks)
+    }
+
+    fn sealed_log(&self) -> Option<&dyn SealedLog> {
+        self.log.as_ref().map(|log| log as &dyn SealedLog)
     }
 
     fn history(&self) -> Option<&dyn History> {
@@ -114,6 +165,20 @@ impl MetaStore for VeiledStore {
     }
 }
 
+impl SealedLog for Log {
+    fn sealer(&self) -> &Sealer {
+        &self.sealer
+    }
+
+    fn stored_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
+        log_since(&*self.store, after, most)
+    }
+
+    fn shown(&self, entry: Entry) -> Entry {
+        self.veil.show_entry(entry)
+    }
+}
+
 impl History for VeiledStore {
     fn kept_since(&self) -> Result<Seq, StoreError> {
         self.past()?.kept_since()
@@ -127,15 +192,16 @@ impl History for VeiledStore {
     }
 
     fn object_at(&self, id: ObjectId, at: Seq) -> Result<Option<Stored>, StoreError> {
-        Ok(stored(&self.veil, self.past()?.object_at(id, at)?))
+        Ok(self.objects_at(&[id], at)?.pop().flatten())
     }
 
     fn objects_at(&self, ids: &[ObjectId], at: Seq) -> Result<Vec<Option<Stored>>, StoreError> {
-        Ok(self.each(self.past()?.objects_at(ids, at)?, stored))
+        self.proven_objects(self.past()?.objects_at(ids, at)?)
     }
 
     fn link_at(&self, name: &LinkName, at: Seq) -> Result<Option<StoredLink>, StoreError> {
         let link = self.past()?.link_at(&self.veil.hide_name(name), at)?;
+        self.prove(std::iter::empty(), link.iter())?;
         Ok(link.map(|link| self.veil.show_link(link)))
     }
 
@@ -151,20 +217,24 @@ impl History for VeiledStore {
             b"" => Vec::new(),
             name => self.veil.hide_name(&LinkName { parent, name: name.to_vec() }).name,
         };
-        Ok(self.each(self.past()?.links_at(parent, at, &hidden, most)?, Veil::show_link))
+        let links = self.past()?.links_at(parent, at, &hidden, most)?;
+        self.prove(std::iter::empty(), links.iter())?;
+        Ok(self.each(links, Veil::show_link))
     }
 
     fn versions(&self, id: ObjectId) -> Result<Vec<Version>, StoreError> {
         let show =
             |veil: &Veil, version: Version| Version { stored: veil.show_stored(version.stored), ..version };
-        Ok(self.each(self.past()?.versions(id)?, show))
+        let versions = self.past()?.versions(id)?;
+        self.prove(versions.iter().map(|version| &version.stored), std::iter::empty())?;
+        Ok(self.each(versions, show))
     }
 
     fn past_of_name(&self, name: &LinkName) -> Result<Vec<PastLink>, StoreError> {
-        Ok(self.each(self.past()?.past_of_name(&self.veil.hide_name(name))?, past_link))
+        self.proven_past(self.past()?.past_of_name(&self.veil.hide_name(name))?)
     }
 
     fn past_names(&self, ids: &[ObjectId]) -> Result<Vec<PastLink>, StoreError> {
-        Ok(self.each(self.past()?.past_names(ids)?, past_link))
+        self.proven_past(self.past()?.past_names(ids)?)
     }
 }

@@ -4,6 +4,7 @@
 //! learned from there. So an answer that was lost costs nothing, and a node that was killed at any point goes on where it
 //! was.
 
+mod followed;
 mod resync;
 mod runner;
 mod site;

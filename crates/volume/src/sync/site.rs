@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Object, Time};
 use crate::plan::{At, Num, Plan, PlanError, Sent, Todo, Trees};
+use crate::store::ledger::Kept;
 use crate::store::{Entry, Item, Place, Precondition, StoreError, code};
 
 /// Commits that are on their way. Kept by the replica until the log has told what became of them.
@@ -121,6 +122,23 @@ pub trait Site {
     /// # Errors
     /// Those of writing.
     fn set_mark(&self, mark: Mark) -> Result<(), Errno>;
+
+    /// What was kept by [`set_ledger`](Self::set_ledger).
+    ///
+    /// # Errors
+    /// Those of reading.
+    fn ledger(&self) -> Result<Option<Kept>, Errno> {
+        Ok(None)
+    }
+
+    /// Keeps how far a sealed log was verified, and counts of writers beside those that are kept.
+    ///
+    /// # Errors
+    /// Those of writing.
+    fn set_ledger(&self, ledger: &Kept) -> Result<(), Errno> {
+        let _ = ledger;
+        Ok(())
+    }
 
     /// Reads while nothing changes.
     ///

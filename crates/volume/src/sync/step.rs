@@ -13,6 +13,7 @@ use crate::plan::{
     Changes, Fresh, Num, Plan, PlanError, Planned, Sent, Todo, Trees, begin, follow, one, push, resync,
 };
 use crate::store::{Entry, Item, MetaStore, StoreError};
+use crate::sync::followed::Followed;
 use crate::sync::resync::snapshot;
 use crate::sync::site::refused;
 use crate::sync::{Mark, Outbox, Site, SyncError};
@@ -64,6 +65,8 @@ pub struct Synchroniser<S> {
     /// Everything was refused the last time, at this place of the log.
     stuck: Option<Seq>,
     keeps: Arc<AtomicBool>,
+    /// How far the log was verified, of a volume whose log is sealed.
+    followed: Option<Followed>,
 }
 
 impl<S> std::fmt::Debug for Synchroniser<S> {
@@ -80,7 +83,7 @@ impl<S: Site> Synchroniser<S> {
         node: NodeName,
         token: impl FnMut() -> u128 + Send + 'static,
     ) -> Self {
-        Self { site, store, node, token: Box::new(token), stuck: None, keeps: Arc::default() }
+        Self { site, store, node, token: Box::new(token), stuck: None, keeps: Arc::default(), followed: None }
     }
 
     /// The replica.
@@ -101,7 +104,9 @@ impl<S: Site> Synchroniser<S> {
         let outcome = self.round();
         match &outcome {
             Ok(_) => self.site.distrust_store(false)?,
-            Err(SyncError::WentBack(_)) => self.site.distrust_store(true)?,
+            Err(SyncError::WentBack(_) | SyncError::Store(StoreError::Tampered(_))) => {
+                self.site.distrust_store(true)?;
+            }
             Err(_) => {}
         }
         outcome
@@ -190,34 +195,26 @@ impl<S: Site> Synchroniser<S> {
         Ok(())
     }
 
-    /// What the log has after the last entry that was read, which is read along: a store that does not have it went back.
+    /// What the log has after the last entry that was read.
     ///
-    /// Then nothing goes on. What this node agreed on with the store that was, and is not in this one, would else come in as
-    /// deleted by others; and what others commit up to this node's place in the log would never come in.
-    fn entries(&self, cursor: Seq, most: usize) -> Result<Vec<Entry>, SyncError> {
-        if cursor == Seq(0) {
-            return Ok(self.store.log_since(cursor, most)?);
-        }
-        let mut entries = match self.store.log_since(Seq(cursor.0 - 1), most.saturating_add(1)) {
-            // It may begin just behind that one.
-            Err(StoreError::Forgotten(_)) => {
-                let entries = self.store.log_since(cursor, most)?;
-                if entries.is_empty() && self.store.head()? < cursor {
-                    return Err(SyncError::WentBack(cursor));
-                }
-                return Ok(entries);
-            }
-            entries => entries?.into_iter(),
+    /// Of a sealed log nothing is given that was not verified.
+    fn entries(&mut self, cursor: Seq, most: usize) -> Result<Vec<Entry>, SyncError> {
+        let Self { site, store, followed, .. } = self;
+        let Some(log) = store.sealed_log() else {
+            let read = |after, most| store.log_since(after, most);
+            return read_on(site, &**store, cursor, most, &read, &Mark::of);
         };
-        let last = entries.next().filter(|entry| entry.seq == cursor);
-        let found = Mark::of(&last.ok_or(SyncError::WentBack(cursor))?);
-        // None after the whole tree was read, or of an older version.
-        match self.site.mark()?.filter(|mark| mark.seq == cursor) {
-            Some(mark) if mark != found => return Err(SyncError::WentBack(cursor)),
-            Some(_) => {}
-            None => self.site.set_mark(found)?,
-        }
-        Ok(entries.collect())
+        let mut verified = match followed.take() {
+            Some(followed) => followed,
+            None => Followed::resume(log, site, cursor)?,
+        };
+        let read = |after, most| log.stored_since(after, most);
+        // Of what users see, as it was before the volume was upgraded.
+        let mark = |entry: &Entry| Mark::of(&log.shown(entry.clone()));
+        let entries = read_on(site, &**store, cursor, most, &read, &mark)?;
+        verified.verify(log.sealer(), &entries)?;
+        *followed = Some(verified);
+        Ok(entries.into_iter().map(|entry| log.shown(entry)).collect())
     }
 
     /// Follows the log to its end, or for a while: whether that was all.
@@ -252,6 +249,9 @@ impl<S: Site> Synchroniser<S> {
                 step.received += usize::from(!own);
             }
             self.site.change_each(&mut plans)?;
+        }
+        if let (Some(log), Some(followed)) = (self.store.sealed_log(), &mut self.followed) {
+            followed.applied(log.sealer(), &self.site, cursor)?;
         }
         if outbox.as_ref().and_then(|outbox| outbox.answered).is_some_and(|answered| answered <= cursor) {
             outbox = None;
@@ -390,6 +390,43 @@ impl<S: Site> Synchroniser<S> {
             contents.extend(self.site.send(wanted.into_iter().collect())?);
         }
     }
+}
+
+/// Reads on in a log, behind the last entry that was read, which is read along: a store that does not have it went back.
+///
+/// Then nothing goes on. What this node agreed on with the store that was, and is not in this one, would else come in as
+/// deleted by others; and what others commit up to this node's place in the log would never come in.
+fn read_on(
+    site: &impl Site,
+    store: &dyn MetaStore,
+    cursor: Seq,
+    most: usize,
+    read: &dyn Fn(Seq, usize) -> Result<Vec<Entry>, StoreError>,
+    mark_of: &dyn Fn(&Entry) -> Mark,
+) -> Result<Vec<Entry>, SyncError> {
+    if cursor == Seq(0) {
+        return Ok(read(cursor, most)?);
+    }
+    let mut entries = match read(Seq(cursor.0 - 1), most.saturating_add(1)) {
+        // It may begin just behind that one.
+        Err(StoreError::Forgotten(_)) => {
+            let entries = read(cursor, most)?;
+            if entries.is_empty() && store.head()? < cursor {
+                return Err(SyncError::WentBack(cursor));
+            }
+            return Ok(entries);
+        }
+        entries => entries?.into_iter(),
+    };
+    let last = entries.next().filter(|entry| entry.seq == cursor);
+    let found = mark_of(&last.ok_or(SyncError::WentBack(cursor))?);
+    // None after the whole tree was read, or of an older version.
+    match site.mark()?.filter(|mark| mark.seq == cursor) {
+        Some(mark) if mark != found => return Err(SyncError::WentBack(cursor)),
+        Some(_) => {}
+        None => site.set_mark(found)?,
+    }
+    Ok(entries.collect())
 }
 
 /// Sets apart that a change is not taken, and why.

@@ -10,6 +10,7 @@ mod keep_place;
 mod keep_rewrite;
 mod replicas;
 mod s3;
+mod sealed;
 mod sim;
 mod store;
 mod sync;

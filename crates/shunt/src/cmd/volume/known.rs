@@ -34,6 +34,12 @@ pub fn open(cache: &Path, meta: &MetaAddress, name: &VolumeName, secret: Option<
         .spawn(move || tell.send(address::open(&at, &of, key.as_ref())).is_ok())
         .map_err(|error| cannot(&error))?;
     let why = match told.recv_timeout(SOON) {
+        // A store that says that the log is not sealed would have anything believed.
+        Ok(Ok(volume)) if known.sealed.is_some() && volume.described.sealed != known.sealed => {
+            let why = "the store was tampered with: it has another description of the volume than the one that this machine \
+                       knows. Put back a copy of the store that is intact";
+            return Err(cannot(&why));
+        }
         Ok(Ok(volume)) => return Ok(volume),
         Ok(Err(OpenError::Store(error @ StoreError::Unreachable(_)))) => error.to_string(),
         Ok(Err(error)) => return Err(cannot(&error)),

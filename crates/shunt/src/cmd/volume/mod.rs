@@ -21,6 +21,7 @@ mod status;
 mod sync;
 mod told;
 mod tree;
+mod upgrade;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -39,6 +40,7 @@ pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
         VolumeCommand::Unpin(args) => space::pin(args, false)?,
         VolumeCommand::Check(args) => keep::check(args)?,
         VolumeCommand::Gc(args) => keep::gc(args)?,
+        VolumeCommand::UpgradeFormat(args) => upgrade::run(args)?,
         VolumeCommand::Conflicts(args) => conflicts::list(args)?,
         VolumeCommand::Resolve(args) => conflicts::resolve(args)?,
         VolumeCommand::Log(args) => log::run(args)?,

@@ -10,7 +10,7 @@ use shunt_volume::store::history::Retention;
 
 use super::keep::cannot;
 use super::mount::own_name;
-use super::{create, quota};
+use super::{create, key, quota};
 use crate::args::{ConflictsArg, RetentionArgs, VolumeSetArgs};
 use crate::cmd::print;
 use crate::error::Result;
@@ -19,7 +19,12 @@ const DAY: u64 = 24 * 3600;
 
 pub fn run(args: &VolumeSetArgs) -> Result<()> {
     let meta = create::meta(args.meta.as_deref(), &args.name)?;
-    let volume = address::open_blind(&meta, &args.name).map_err(|error| cannot("open", &args.name, error))?;
+    let opened = match key::find(args.key_file.as_deref(), &args.name)? {
+        Some(secret) => address::open(&meta, &args.name, Some(&secret)),
+        // Only what is sealed needs the key.
+        None => address::open_blind(&meta, &args.name),
+    };
+    let volume = opened.map_err(|error| cannot("open", &args.name, error))?;
     let kept = keep(&volume, args.retention).map_err(|error| cannot("set", &args.name, error))?;
     let limits = quota::set(&volume, &args.quota).map_err(|error| cannot("set", &args.name, error))?;
     let beside = conflicts(&volume, args.conflicts).map_err(|error| cannot("set", &args.name, error))?;

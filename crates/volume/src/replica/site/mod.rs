@@ -1,5 +1,6 @@
 //! A replica as synchronisation sees it: both trees, without what only shows conflicts.
 
+mod ledger;
 mod open;
 mod show;
 mod useful;
@@ -24,6 +25,7 @@ use crate::id::Seq;
 use crate::keep::GRACE;
 use crate::object::{ChunkId, Content, Layout, Object, Piece, Time};
 use crate::plan::{At, Conflict, Fresh, Num, Plan, PlanError, Sent, Side, Todo, Trees, keep_both, resolve};
+use crate::store::ledger::Kept;
 use crate::store::{MetaStore, StoreError};
 use crate::sync::{Mark, Outbox, Site, SyncError, refused};
 
@@ -221,6 +223,14 @@ impl Site for ReplicaSite {
 
     fn set_mark(&self, mark: Mark) -> Result<(), Errno> {
         self.replica.change(|core, _| put_mark(core, mark))
+    }
+
+    fn ledger(&self) -> Result<Option<Kept>, Errno> {
+        self.replica.inner.look(|core| ledger::get(core))
+    }
+
+    fn set_ledger(&self, ledger: &Kept) -> Result<(), Errno> {
+        self.replica.change(|core, _| ledger::put(core, ledger))
     }
 
     fn cursor(&self) -> Result<Seq, Errno> {

@@ -9,6 +9,7 @@ use super::{Answers, PostgresStore};
 use crate::content::runtime;
 use crate::id::Seq;
 use crate::store::apply::Batch;
+use crate::store::values::{UNSEALED, are_sealed};
 use crate::store::{StoreError, code};
 
 /// Times that a transaction is tried which the server gave up for another one.
@@ -61,6 +62,10 @@ impl PostgresStore {
             let head = locked.head;
             runtime().block_on(in_time(connection.client.batch_execute("ROLLBACK")))?;
             return Ok((before.into_iter().flatten().collect(), head));
+        }
+        // Those that were asked for together are then tried one by one.
+        if locked.is_sealed && parts.iter().any(|part| !are_sealed(part.items)) {
+            return Err(Failed::Store(StoreError::Denied(UNSEALED.to_owned())));
         }
         // A clock that was set back does not take the past with it. That of a node would be wrong for all of them, for good.
         let at = locked.now.max(locked.latest);

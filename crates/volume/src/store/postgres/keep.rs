@@ -228,4 +228,13 @@ impl Keeper for PostgresStore {
             Ok(true)
         })
     }
+
+    fn redescribe(&self, at: Seq, description: &[u8]) -> Result<bool, StoreError> {
+        let at = at.0 as i64;
+        self.with(async |connection| {
+            let Connection { client, ready } = connection;
+            let changed = client.execute(&ready.redescribe, &[&self.volume, &at, &description]).await?;
+            Ok(changed > 0)
+        })
+    }
 }

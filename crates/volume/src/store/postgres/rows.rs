@@ -10,6 +10,7 @@ use super::group::Part;
 use crate::content::runtime;
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{LinkName, Stored, Time};
+use crate::store::address::is_sealed_format;
 use crate::store::apply::{Row, Rows, Written};
 use crate::store::{ANSWERS_KEPT, Item, Mutation, Precondition, StoreError, code};
 
@@ -75,6 +76,8 @@ pub(super) struct Locked<'a> {
     pub now: Time,
     /// What was answered to each part before.
     pub answers: Vec<Option<Vec<u8>>>,
+    /// Whether the log of the volume is sealed.
+    pub is_sealed: bool,
     objects: HashMap<ObjectId, Option<Row>>,
     links: HashMap<LinkName, Option<(ObjectId, Seq)>>,
 }
@@ -124,7 +127,8 @@ pub(super) async fn lock<'a>(
     }
     let head = Seq(locked.try_get::<_, i64>(0)? as u64);
     let (batches, latest, now) = (locked.try_get(1)?, Time(locked.try_get(2)?), Time(locked.try_get(3)?));
-    Ok(Some(Locked { connection, volume, head, batches, latest, now, answers, objects, links }))
+    let is_sealed = is_sealed_format(locked.try_get(4)?);
+    Ok(Some(Locked { connection, volume, head, batches, latest, now, answers, is_sealed, objects, links }))
 }
 
 /// A statement failed, or what it gave cannot be.

@@ -61,8 +61,11 @@ macro_rules! statements {
 
 statements! {
     lock (INT8) =
-        "SELECT head, batches, latest, (extract(epoch FROM clock_timestamp()) * 1000000000)::BIGINT
+        "SELECT head, batches, latest, (extract(epoch FROM clock_timestamp()) * 1000000000)::BIGINT,
+             substr(description, 1, 4)
          FROM shunt_volume WHERE volume = $1 FOR UPDATE";
+    redescribe (INT8, INT8, BYTEA) =
+        "UPDATE shunt_volume SET description = $3 WHERE volume = $1 AND head = $2";
     head (INT8) = "SELECT head FROM shunt_volume WHERE volume = $1";
     forgotten (INT8) = "SELECT forgotten FROM shunt_volume WHERE volume = $1";
     forget (INT8, INT8, INT8) =

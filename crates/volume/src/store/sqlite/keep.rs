@@ -239,4 +239,10 @@ impl Keeper for SqliteStore {
         all.commit().map_err(fault)?;
         Ok(true)
     }
+
+    fn redescribe(&self, at: Seq, description: &[u8]) -> Result<bool, StoreError> {
+        let sql = "UPDATE about SET description = ? WHERE head = ?";
+        let changed = self.writer.lock().execute(sql, params![description, at.0 as i64]).map_err(fault)?;
+        Ok(changed > 0)
+    }
 }

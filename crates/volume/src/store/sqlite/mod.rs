@@ -15,8 +15,10 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior, pa
 use crate::fail::{Point, point};
 use crate::id::{NodeName, ObjectId, Seq, VolumeName};
 use crate::object::{ChunkId, LinkName, Object, Stored, StoredLink, Time};
+use crate::store::address::is_sealed_format;
 use crate::store::apply::{Batch, Row, Rows};
 use crate::store::history::History;
+use crate::store::values::{UNSEALED, are_sealed};
 use crate::store::{
     ANSWERS_KEPT, Clock, Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError, code,
     system_clock,
@@ -150,6 +152,14 @@ fn head(db: &Connection) -> Result<Seq, StoreError> {
         .map_err(fault)
 }
 
+/// Whether the log of the volume is sealed, by the format of its description.
+fn is_sealed(db: &Connection) -> Result<bool, StoreError> {
+    db.prepare_cached("SELECT substr(description, 1, 4) FROM about")
+        .and_then(|mut query| query.query_row([], |row| row.get::<_, Option<Vec<u8>>>(0)))
+        .map(|format| format.is_some_and(|format| is_sealed_format(&format)))
+        .map_err(fault)
+}
+
 /// Up to where the log is not there any more.
 fn forgotten(db: &Connection) -> Result<Seq, StoreError> {
     db.prepare_cached("SELECT forgotten FROM about")
@@ -216,6 +226,9 @@ impl MetaStore for SqliteStore {
         let batch = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
         if let Some(answers) = answered(&batch, node, token)? {
             return Ok(answers);
+        }
+        if is_sealed(&batch)? && !are_sealed(items) {
+            return Err(StoreError::Denied(UNSEALED.to_owned()));
         }
         let mut work = Batch::new(Table(&batch), head(&batch)?);
         let answers = items.iter().map(|item| work.item(item)).collect::<Result<Answers, _>>()?;

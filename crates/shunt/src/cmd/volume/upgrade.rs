@@ -1,0 +1,31 @@
+//! `shunt volume upgrade-format`.
+
+use shunt_volume::store::upgrade::{Upgraded, upgrade};
+
+use super::keep::cannot;
+use super::{create, key};
+use crate::args::VolumeUpgradeArgs;
+use crate::cmd::print;
+use crate::error::Result;
+use crate::progress::Progress;
+
+pub fn run(args: &VolumeUpgradeArgs) -> Result<()> {
+    let meta = create::meta(args.meta.as_deref(), &args.name)?;
+    let secret = key::find(args.key_file.as_deref(), &args.name)?;
+    let progress = Progress::new();
+    let done = upgrade(&meta, &args.name, secret.as_ref(), &|commits| {
+        progress.show(format_args!("reading the log: {commits} commits"));
+    })
+    .map_err(|error| cannot("upgrade", &args.name, error))?;
+    drop(progress);
+    print(match done {
+        Upgraded::Now(at) => format!(
+            "shunt: volume {} is of format 3: its log is sealed after commit {at}. Mount it anew where it is mounted, start \
+             its gateways anew, and have machines that joined it join again\n",
+            args.name
+        ),
+        Upgraded::Before(at) => {
+            format!("shunt: volume {} is of format 3 already, sealed after commit {at}\n", args.name)
+        }
+    })
+}

@@ -1,0 +1,212 @@
+//! Follows a sealed log: each entry is verified before anything is made of it.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::seal::{Digest, Sealer, tampered};
+use super::{Entry, StoreError};
+use crate::id::Seq;
+
+/// Values of the chain that are remembered, to compare them with what seals attest. An older one is not compared: the next
+/// seal of the same writer attests that part of the log too.
+const RECENT: usize = 1 << 16;
+
+/// A sealed log as far as it was verified.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    at: Seq,
+    /// The chain at the last entries, up to `at`.
+    recent: VecDeque<Digest>,
+    /// The count of the last entry of each writer.
+    writers: HashMap<Writer, u64>,
+    /// Those among them that changed since it was [kept](Self::to_keep).
+    changed: HashMap<Writer, u64>,
+    /// It was begun anew since then.
+    is_anew: bool,
+}
+
+/// A process that commits.
+pub type Writer = [u8; 16];
+
+/// What a replica keeps of a [`Ledger`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Kept {
+    /// Where it is.
+    pub at: Seq,
+    /// The chain there.
+    pub chain: Digest,
+    /// Counts of writers: of all of them, or to be kept, of those that changed.
+    pub writers: Vec<(Writer, u64)>,
+    /// Counts that were kept before are not those of this one.
+    pub is_anew: bool,
+}
+
+impl From<Kept> for Ledger {
+    fn from(Kept { at, chain, writers, is_anew }: Kept) -> Self {
+        let writers = writers.into_iter().collect();
+        Self { at, recent: VecDeque::from([chain]), writers, changed: HashMap::new(), is_anew }
+    }
+}
+
+impl Ledger {
+    /// Before the first entry.
+    pub fn new(sealer: &Sealer) -> Self {
+        Self::from(Kept { chain: sealer.first(), is_anew: true, ..Kept::default() })
+    }
+
+    /// All that is new since the last call.
+    pub fn to_keep(&mut self) -> Kept {
+        let writers = std::mem::take(&mut self.changed).into_iter().collect();
+        Kept { at: self.at, chain: self.chain(), writers, is_anew: std::mem::take(&mut self.is_anew) }
+    }
+
+    /// The last entry that was verified.
+    pub fn at(&self) -> Seq {
+        self.at
+    }
+
+    /// The chain there.
+    pub fn chain(&self) -> Digest {
+        self.recent.back().copied().unwrap_or_default()
+    }
+
+    /// The chain at an entry, as long as it is remembered.
+    fn chain_at(&self, seq: Seq) -> Option<Digest> {
+        let back = self.at.0.checked_sub(seq.0)?;
+        let n = (self.recent.len() as u64).checked_sub(back + 1)?;
+        self.recent.get(n as usize).copied()
+    }
+
+    /// Forgets what only who is before an entry needs.
+    pub fn forget_before(&mut self, seq: Seq) {
+        while self.recent.len() > RECENT && self.at.0 - (self.recent.len() as u64 - 1) < seq.0 {
+            self.recent.pop_front();
+        }
+    }
+
+    /// Verifies the next entry, or compares one that was verified before.
+    ///
+    /// # Errors
+    /// [`StoreError::Tampered`]: the store changed it, left out one before it, or shows others another log. Then nothing is
+    /// remembered of it.
+    pub fn take(&mut self, sealer: &Sealer, entry: &Entry) -> Result<(), StoreError> {
+        let seq = entry.seq;
+        if seq <= self.at {
+            let before = self.chain_at(Seq(seq.0.saturating_sub(1)));
+            return match before.zip(self.chain_at(seq)) {
+                Some((before, chain)) if sealer.next(&before, entry) == chain => Ok(()),
+                Some(_) => Err(tampered(format_args!("commit {seq} is not the one that it was before"))),
+                None => Err(StoreError::Damaged(format!("commit {seq} was read too long ago"))),
+            };
+        }
+        if seq.0 != self.at.0 + 1 {
+            return Err(tampered(format_args!("commit {seq} follows {} in the log", self.at)));
+        }
+        let seal = sealer.verify(entry)?;
+        if let Some(seal) = seal {
+            if self.writers.get(&seal.writer).is_some_and(|last| seal.count <= *last) {
+                return Err(tampered(format_args!(
+                    "commit {seq} in the name of {} is an older one over again",
+                    entry.node
+                )));
+            }
+            let is_other = self.chain_at(seal.seen).is_some_and(|chain| chain != seal.chain);
+            if seal.seen > self.at || is_other {
+                return Err(tampered(format_args!(
+                    "{} saw another log up to commit {} when it made commit {seq}: commits were left out, replaced or put \
+                     into another order",
+                    entry.node, seal.seen
+                )));
+            }
+        }
+        let chain = sealer.next(&self.chain(), entry);
+        if seq == sealer.sealed().from && chain != sealer.sealed().chain {
+            return Err(tampered(format_args!(
+                "the log up to commit {seq} is not the one that the volume was upgraded with"
+            )));
+        }
+        if let Some(seal) = seal {
+            self.writers.insert(seal.writer, seal.count);
+            self.changed.insert(seal.writer, seal.count);
+        }
+        self.at = seq;
+        self.recent.push_back(chain);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::content::Secret;
+    use crate::id::{NodeName, ObjectId, OwnerId};
+    use crate::object::Time;
+    use crate::store::seal::{Top, Vouching};
+    use crate::store::{Item, Mutation};
+
+    fn sealer(secret: &Secret) -> Sealer {
+        let top = Top { mode: 0o755, owner: OwnerId(0), group: OwnerId(0), modified: Time(0) };
+        Sealer::new(secret, 7, Vouching::new(secret, 7).seal(top)).unwrap()
+    }
+
+    /// What a store makes of a commit.
+    fn entry(sealer: &Sealer, seq: u64) -> Entry {
+        let node: NodeName = "ant".parse().unwrap();
+        let change = vec![Mutation::SetMode(ObjectId(5), seq as u16)];
+        let mut items = [Item { change, ..Item::default() }];
+        sealer.commit(&node, &mut items, |_| ());
+        let [Item { change, .. }] = items;
+        Entry { seq: Seq(seq), node, at: Time(seq as i64), change }
+    }
+
+    #[test]
+    fn entries_are_taken_in_their_order_and_compared_when_they_come_again() {
+        let secret = Secret::random();
+        let (one, other) = (sealer(&secret), sealer(&secret));
+        let mut ledger = Ledger::new(&one);
+        let mut entries = Vec::new();
+        for seq in 1..=20 {
+            let by = if seq % 3 == 0 { &other } else { &one };
+            let made = entry(by, seq);
+            ledger.take(&other, &made).unwrap();
+            if seq % 2 == 0 {
+                by.saw(ledger.at(), ledger.chain());
+            }
+            entries.push(made);
+        }
+        let refused = |ledger: &mut Ledger, entry: &Entry| {
+            let error = ledger.take(&one, entry).unwrap_err();
+            assert!(matches!(error, StoreError::Tampered(_)), "{error:?}");
+            assert_eq!(ledger.at(), Seq(20));
+        };
+        for made in &entries {
+            ledger.take(&one, made).unwrap();
+            refused(&mut ledger, &Entry { at: Time(100), ..made.clone() });
+            refused(&mut ledger, &Entry { seq: Seq(21), ..made.clone() });
+        }
+        refused(&mut ledger, &entry(&one, 22));
+        refused(&mut ledger, &entry(&sealer(&Secret::random()), 21));
+        // What a replica keeps of it knows the same.
+        let mut again = Ledger::from(ledger.to_keep());
+        refused(&mut again, &Entry { seq: Seq(21), ..entries[3].clone() });
+        let next = entry(&one, 21);
+        again.take(&one, &next).unwrap();
+        ledger.take(&one, &next).unwrap();
+        assert_eq!(again.chain(), ledger.chain());
+        assert_eq!(ledger.to_keep().writers.len(), 1, "only what is new");
+    }
+
+    #[test]
+    fn a_seal_that_attests_another_log_is_refused() {
+        let secret = Secret::random();
+        let (one, other) = (sealer(&secret), sealer(&secret));
+        let mut ledger = Ledger::new(&one);
+        ledger.take(&one, &entry(&one, 1)).unwrap();
+        for (seen, chain) in [(Seq(1), [1; 32]), (Seq(0), ledger.chain()), (Seq(2), ledger.chain())] {
+            other.saw(seen, chain);
+            let error = ledger.take(&one, &entry(&other, 2)).unwrap_err().to_string();
+            assert!(error.contains("ant saw another log"), "{error}");
+        }
+        other.saw(ledger.at(), ledger.chain());
+        ledger.take(&one, &entry(&other, 2)).unwrap();
+    }
+}

@@ -1,0 +1,282 @@
+//! Compares what the tables of a store say with the entries of its sealed log that stated it.
+//!
+//! Each part of an object, and each name, tells the commit that set it. So what is read is genuine: somebody with the key stated
+//! it, of this object or name. That nothing newer took its place is only known to who follows the log.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::ledger::Ledger;
+use super::seal::{Sealer, Top, tampered};
+use super::{Entry, MetaStore, Mutation, StoreError, code};
+use crate::id::{ObjectId, Seq};
+use crate::object::{Field, Kind, LinkName, Object, Stored, StoredLink};
+
+/// Entries that are remembered.
+const REMEMBERED: usize = 4096;
+/// Entries that are read together, where no more than so many of them are wanted in between.
+const TOGETHER: u64 = 256;
+const GAP: u64 = 16;
+/// Entries of a log that is read as a whole.
+const PAGE: u64 = 1024;
+
+/// Verifies what is read of a store out of order.
+#[derive(Default)]
+pub(crate) struct Proofs {
+    /// Verified entries by their places in the log, the last that were needed.
+    known: Mutex<BTreeMap<Seq, Entry>>,
+    /// Hashes of the entries that have no seals, once all of them were verified together.
+    vouched: Mutex<Option<Arc<[Short]>>>,
+}
+
+/// A hash of an entry.
+type Short = [u8; 16];
+
+fn short(entry: &Entry) -> Short {
+    let mut short = Short::default();
+    blake3::Hasher::new().update(&code::encode(entry)).finalize_xof().fill(&mut short);
+    short
+}
+
+/// What an entry states of a part of an object.
+enum Stated<'a> {
+    Made(&'a Object),
+    Set(&'a Mutation),
+}
+
+impl Proofs {
+    /// Verifies objects and names as they are stored.
+    ///
+    /// # Errors
+    /// [`StoreError::Tampered`]; those of the store.
+    pub fn prove<'a>(
+        &self,
+        store: &dyn MetaStore,
+        sealer: &Sealer,
+        objects: impl Iterator<Item = &'a Stored> + Clone,
+        links: impl Iterator<Item = &'a StoredLink> + Clone,
+    ) -> Result<(), StoreError> {
+        let mut wanted: BTreeSet<Seq> = links.clone().map(|link| link.set).collect();
+        for stored in objects.clone() {
+            wanted.extend(stored.set.values());
+            wanted.insert(stored.made);
+        }
+        // The top directory was made before the log began.
+        wanted.remove(&Seq(0));
+        let mut known = self.known.lock();
+        if known.len() > REMEMBERED {
+            known.clear();
+        }
+        self.read(store, sealer, wanted, &mut known)?;
+        objects.into_iter().try_for_each(|stored| object(sealer, &known, stored))?;
+        links.into_iter().try_for_each(|link| name(&known, link))
+    }
+
+    /// Verifies entries of a log, wherever in it.
+    ///
+    /// # Errors
+    /// As for [`prove`](Self::prove).
+    pub fn verify(
+        &self,
+        store: &dyn MetaStore,
+        sealer: &Sealer,
+        entries: &[Entry],
+    ) -> Result<(), StoreError> {
+        let from = sealer.sealed().from;
+        for entry in entries {
+            sealer.verify(entry)?;
+            if entry.seq <= from {
+                let vouched = self.vouched(store, sealer)?;
+                if vouched.get(entry.seq.0.wrapping_sub(1) as usize) != Some(&short(entry)) {
+                    return Err(tampered(format_args!(
+                        "commit {} is not the one that it was before",
+                        entry.seq
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads all entries without seals: only together are they what somebody with the key vouched for.
+    fn vouched(&self, store: &dyn MetaStore, sealer: &Sealer) -> Result<Arc<[Short]>, StoreError> {
+        let mut vouched = self.vouched.lock();
+        if let Some(vouched) = &*vouched {
+            return Ok(vouched.clone());
+        }
+        let (mut ledger, mut all) = (Ledger::new(sealer), Vec::new());
+        let from = sealer.sealed().from;
+        while ledger.at() < from {
+            let most = (from.0 - ledger.at().0).min(PAGE) as usize;
+            let entries = log_since(store, ledger.at(), most)?;
+            if entries.is_empty() {
+                return Err(tampered(format_args!("its log ends with commit {}", ledger.at())));
+            }
+            for entry in &entries {
+                ledger.take(sealer, entry)?;
+                all.push(short(entry));
+            }
+            ledger.forget_before(ledger.at());
+        }
+        Ok(vouched.insert(all.into()).clone())
+    }
+
+    fn read(
+        &self,
+        store: &dyn MetaStore,
+        sealer: &Sealer,
+        mut wanted: BTreeSet<Seq>,
+        known: &mut BTreeMap<Seq, Entry>,
+    ) -> Result<(), StoreError> {
+        wanted.retain(|seq| !known.contains_key(seq));
+        while let Some(first) = wanted.first().copied() {
+            let mut last = first;
+            for seq in wanted.iter().copied() {
+                if seq.0 - last.0 > GAP || seq.0 - first.0 >= TOGETHER {
+                    break;
+                }
+                last = seq;
+            }
+            let mut entries = log_since(store, Seq(first.0 - 1), (last.0 - first.0) as usize + 1)?;
+            entries.retain(|entry| wanted.remove(&entry.seq));
+            self.verify(store, sealer, &entries)?;
+            known.extend(entries.into_iter().map(|entry| (entry.seq, entry)));
+            if wanted.first() == Some(&first) {
+                return Err(tampered(format_args!(
+                    "its tables speak of commit {first}, which is not in its log"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A sealed log is never shortened.
+pub(super) fn log_since(store: &dyn MetaStore, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
+    match store.log_since(after, most) {
+        Err(StoreError::Forgotten(_)) => Err(tampered("its log does not go back to the beginning")),
+        entries => entries,
+    }
+}
+
+fn object(sealer: &Sealer, known: &BTreeMap<Seq, Entry>, stored: &Stored) -> Result<(), StoreError> {
+    let object = &stored.object;
+    let wrong =
+        |what: &str| Err(tampered(format_args!("{what} of object {} is not what its log says", object.id)));
+    let made = known.get(&stored.made).and_then(|entry| made(entry, object.id));
+    let is_top = object.id == ObjectId::ROOT && stored.made == Seq(0) && object.kind == Kind::Directory;
+    match made {
+        Some(made) if made.kind == object.kind && made.target == object.target => {}
+        None if is_top && object.target.is_empty() => {}
+        _ => return wrong("the kind"),
+    }
+    let mut fields = vec![Field::Content, Field::Mode, Field::Owner, Field::Group, Field::Modified];
+    let names = object.xattrs.keys().chain(made.into_iter().flat_map(|made| made.xattrs.keys()));
+    fields.extend(names.cloned().map(Field::Xattr));
+    fields.extend(stored.set.keys().cloned());
+    for field in fields {
+        let seq = stored.seq_of(&field);
+        let is_genuine = match known.get(&seq).and_then(|entry| stated(entry, object.id, &field)) {
+            Some(Stated::Made(made)) => is_same(&field, object, made),
+            Some(Stated::Set(change)) => says(change, &field, object),
+            None if seq == Seq(0) && is_top => is_of_top(&field, object, sealer.sealed().top),
+            None => false,
+        };
+        if !is_genuine {
+            return wrong(match field {
+                Field::Content => "the content",
+                Field::Mode => "the mode",
+                Field::Owner => "the owner",
+                Field::Group => "the group",
+                Field::Modified => "the time",
+                Field::Xattr(_) => "an extended attribute",
+            });
+        }
+    }
+    Ok(())
+}
+
+fn made(entry: &Entry, id: ObjectId) -> Option<&Object> {
+    entry.change.iter().find_map(|change| match change {
+        Mutation::Make(object) if object.id == id => Some(object),
+        _ => None,
+    })
+}
+
+/// The last that an entry states of a part of an object.
+fn stated<'a>(entry: &'a Entry, id: ObjectId, field: &Field) -> Option<Stated<'a>> {
+    entry.change.iter().rev().find_map(|change| match change {
+        Mutation::Make(object) if object.id == id => Some(Stated::Made(object)),
+        change if change.sets() == Some(id) && is_about(change, field) => Some(Stated::Set(change)),
+        _ => None,
+    })
+}
+
+fn is_about(change: &Mutation, field: &Field) -> bool {
+    match change {
+        Mutation::SetContent(..) => matches!(field, Field::Content | Field::Modified),
+        Mutation::SetMode(..) => *field == Field::Mode,
+        Mutation::SetOwner(..) => *field == Field::Owner,
+        Mutation::SetGroup(..) => *field == Field::Group,
+        Mutation::SetModified(..) => *field == Field::Modified,
+        Mutation::SetXattr(_, name, _) => matches!(field, Field::Xattr(of) if of == name),
+        Mutation::Make(_) | Mutation::Link(..) | Mutation::Unlink(_) | Mutation::Seal(_) => false,
+    }
+}
+
+/// Whether a change to a part of an object made it what it is.
+fn says(change: &Mutation, field: &Field, object: &Object) -> bool {
+    match change {
+        Mutation::SetContent(_, _, modified) if *field == Field::Modified => *modified == object.modified,
+        Mutation::SetContent(_, content, _) => *content == object.content,
+        Mutation::SetMode(_, mode) => *mode == object.mode,
+        Mutation::SetOwner(_, owner) => *owner == object.owner,
+        Mutation::SetGroup(_, group) => *group == object.group,
+        Mutation::SetModified(_, modified) => *modified == object.modified,
+        Mutation::SetXattr(_, name, value) => object.xattrs.get(name) == value.as_ref(),
+        Mutation::Make(_) | Mutation::Link(..) | Mutation::Unlink(_) | Mutation::Seal(_) => false,
+    }
+}
+
+fn is_same(field: &Field, one: &Object, other: &Object) -> bool {
+    match field {
+        Field::Content => one.content == other.content,
+        Field::Mode => one.mode == other.mode,
+        Field::Owner => one.owner == other.owner,
+        Field::Group => one.group == other.group,
+        Field::Modified => one.modified == other.modified,
+        Field::Xattr(name) => one.xattrs.get(name) == other.xattrs.get(name),
+    }
+}
+
+/// As it was made.
+fn is_of_top(field: &Field, object: &Object, top: Top) -> bool {
+    match field {
+        Field::Content => object.content == crate::object::Content::empty(),
+        Field::Mode => object.mode == top.mode,
+        Field::Owner => object.owner == top.owner,
+        Field::Group => object.group == top.group,
+        Field::Modified => object.modified == top.modified,
+        Field::Xattr(name) => !object.xattrs.contains_key(name),
+    }
+}
+
+fn name(known: &BTreeMap<Seq, Entry>, link: &StoredLink) -> Result<(), StoreError> {
+    let leads = |at: &LinkName, child: Option<ObjectId>| (*at == link.at).then_some(child);
+    let stated = known.get(&link.set).and_then(|entry| {
+        entry.change.iter().rev().find_map(|change| match change {
+            Mutation::Link(at, child) => leads(at, Some(*child)),
+            Mutation::Unlink(at) => leads(at, None),
+            _ => None,
+        })
+    });
+    match stated {
+        Some(Some(child)) if child == link.child => Ok(()),
+        _ => Err(tampered(format_args!(
+            "a name in directory {} leads to object {}, and its log does not say so",
+            link.at.parent, link.child
+        ))),
+    }
+}

@@ -1,0 +1,86 @@
+//! Brings an encrypted volume to the format whose log is sealed.
+//!
+//! Whoever has the key reads the log as it is, and vouches for it: the description of the volume then names the last commit
+//! without a seal, with the [chain](super::seal) there. The description is replaced in one transaction of the store, and only
+//! if nothing was committed since; so an upgrade that is interrupted has changed nothing, and is begun again.
+
+use super::StoreError;
+use super::address::{Described, MetaAddress, OpenError, open_meta};
+use super::keep::Keeper;
+use super::seal::{Top, Vouching};
+use crate::content::Secret;
+use crate::id::{ObjectId, Seq, VolumeName};
+
+/// Entries that are read together.
+const PAGE: usize = 1024;
+/// Where others commit all the time it is given up.
+const TRIES: u32 = 100;
+
+/// What an upgrade came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upgraded {
+    /// The log is sealed from here on.
+    Now(Seq),
+    /// It was before.
+    Before(Seq),
+}
+
+/// Seals the log of a volume from now on. `progress` is told how many commits were read. Nodes that have the volume mounted can
+/// commit nothing more until they mount it anew.
+///
+/// # Errors
+/// [`StoreError::Denied`] where the volume is not encrypted, or its log was shortened; those of the store and of keys.
+pub fn upgrade(
+    meta: &MetaAddress,
+    name: &VolumeName,
+    secret: Option<&Secret>,
+    progress: &dyn Fn(u64),
+) -> Result<Upgraded, OpenError> {
+    let (keeper, about) = open_meta(&meta.of(name)?, name)?;
+    let described = Described::from_bytes(&about)?;
+    if described.name != *name {
+        return Err(StoreError::NoVolume(name.clone()).into());
+    }
+    described.keys(secret)?;
+    if let Some(sealed) = described.sealed {
+        return Ok(Upgraded::Before(sealed.from));
+    }
+    let denied = |why: &str| Err(StoreError::Denied(why.to_owned()).into());
+    let Some(secret) = secret.filter(|_| described.hides_names) else {
+        return denied(
+            "only a volume that was made with --encrypt, by version 2 of the format, can be upgraded: make a new one with \
+             --encrypt, and copy the files",
+        );
+    };
+    if keeper.forgotten()? > Seq(0) {
+        return denied(
+            "its log was shortened by `gc --history-days`, and proves no more what the volume holds: make a new volume with \
+             --encrypt, and copy the files",
+        );
+    }
+    let mut vouching = Vouching::new(secret, described.id);
+    for _ in 0..TRIES {
+        read(&*keeper, &mut vouching, progress)?;
+        let top = keeper.get(&[ObjectId::ROOT])?.pop().flatten();
+        let top = top.ok_or_else(|| StoreError::Damaged("it has no top directory".to_owned()))?;
+        let sealed = vouching.seal(Top::from(&top.object));
+        let mark = Some(secret.mark_of_sealed());
+        let about = Described { sealed: Some(sealed), mark, ..described.clone() }.to_bytes();
+        if keeper.redescribe(sealed.from, &about)? {
+            return Ok(Upgraded::Now(sealed.from));
+        }
+    }
+    denied("others change it all the time: unmount it on all machines first")
+}
+
+/// Reads the log to its end.
+fn read(keeper: &dyn Keeper, vouching: &mut Vouching, progress: &dyn Fn(u64)) -> Result<(), StoreError> {
+    loop {
+        let entries = keeper.log_since(vouching.at(), PAGE)?;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        entries.iter().try_for_each(|entry| vouching.add(entry))?;
+        progress(vouching.at().0);
+    }
+}

@@ -1,0 +1,636 @@
+//! Volumes whose log is sealed: what who has no key changes in the metadata is refused.
+
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+
+use rusqlite::{Connection, params};
+use rustix::io::Errno;
+use shunt_volume::content::Secret;
+use shunt_volume::id::{ObjectId, OwnerId, Seq, VolumeName};
+use shunt_volume::keep::{Depth, History, Problem, check, collect};
+use shunt_volume::object::{Content, Kind, Layout, LinkName, Object, Piece, Stored, Time};
+use shunt_volume::replica::{FromStore, New, Options, ROOT, Replica, ReplicaSite, Set};
+use shunt_volume::setting;
+use shunt_volume::store::address::{self, DataAddress, Described, MetaAddress, OpenError, Volume};
+use shunt_volume::store::upgrade::{Upgraded, upgrade};
+use shunt_volume::store::{Item, Mutation, SqliteStore, StoreError};
+use shunt_volume::sync::{Step, SyncError, Synchroniser};
+use tempfile::TempDir;
+
+struct World {
+    dir: TempDir,
+    secret: Secret,
+}
+
+struct Machine {
+    replica: Arc<Replica>,
+    sync: Synchroniser<ReplicaSite>,
+}
+
+fn name() -> VolumeName {
+    "diary".parse().unwrap()
+}
+
+fn top() -> Object {
+    Object {
+        id: ObjectId::ROOT,
+        kind: Kind::Directory,
+        mode: 0o750,
+        owner: OwnerId(7),
+        group: OwnerId(8),
+        modified: Time(1),
+        target: Vec::new(),
+        content: Content::empty(),
+        xattrs: Default::default(),
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        let world = Self { dir: TempDir::new().unwrap(), secret: Secret::random() };
+        let secret = Some(world.secret.clone());
+        address::create(&world.meta(), &name(), &address::Options { secret, ..Default::default() }).unwrap();
+        world
+    }
+
+    /// As the version before this format made it.
+    fn of_format_2() -> Self {
+        let world = Self { dir: TempDir::new().unwrap(), secret: Secret::random() };
+        let described = Described {
+            name: name(),
+            id: 77,
+            made: Time(0),
+            data: DataAddress::Beside,
+            names: [0; 32],
+            mark: Some(world.secret.mark()),
+            hides_names: true,
+            sealed: None,
+        };
+        let about = described.to_bytes();
+        assert_eq!(about[..4], [2, 0, 0, 0]);
+        SqliteStore::create(&world.dir.path().join("meta.db"), &name(), &top(), &about).unwrap();
+        world
+    }
+
+    fn meta(&self) -> MetaAddress {
+        MetaAddress::Sqlite(self.dir.path().to_owned())
+    }
+
+    fn open(&self) -> Volume {
+        address::open(&self.meta(), &name(), Some(&self.secret)).unwrap()
+    }
+
+    fn machine(&self, node: &str) -> Machine {
+        let volume = self.open();
+        let replica =
+            Replica::open(&self.dir.path().join(node), Options::new("diary", node.parse().unwrap())).unwrap();
+        let replica = Arc::new(replica);
+        let from = FromStore::new(volume.meta.clone(), volume.content.clone());
+        replica.set_fetcher(Some(Arc::new(from)));
+        let site = ReplicaSite::new(replica.clone(), volume.meta.clone(), volume.content.clone());
+        let sync = Synchroniser::new(site, volume.meta.clone(), node.parse().unwrap(), rand::random);
+        Machine { replica, sync }
+    }
+
+    fn db(&self) -> Db {
+        Db(Connection::open(self.dir.path().join("meta.db")).unwrap())
+    }
+
+    fn check(&self) -> Vec<String> {
+        let checked = check(&self.open(), Depth::Places, &|_, _| ()).unwrap();
+        let altered = |problem: &Problem| matches!(problem, Problem::Altered(_)).then(|| problem.to_string());
+        checked.problems.iter().filter_map(altered).collect()
+    }
+}
+
+impl Machine {
+    fn settle(&mut self) {
+        for _ in 0..50 {
+            let step = self.sync.step().unwrap();
+            if (Step { held: 0, ..step }) == Step::default() {
+                return;
+            }
+        }
+        panic!("there is no end");
+    }
+
+    fn make(&mut self, parent: u64, name: &str, kind: Kind) -> u64 {
+        let new = New { kind, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" };
+        self.replica.make(parent, name.as_bytes(), new).unwrap().num
+    }
+
+    /// Writes a file, and commits that by itself.
+    fn write(&mut self, parent: u64, name: &str, bytes: &[u8]) -> u64 {
+        let num = match self.replica.lookup(parent, name.as_bytes()) {
+            Ok(node) => node.num,
+            Err(_) => self.make(parent, name, Kind::Regular),
+        };
+        let opened = self.replica.open_file(num, true, true).unwrap();
+        opened.file.set_len(0).unwrap();
+        (&*opened.file).write_all(bytes).unwrap();
+        self.replica.close(num, true, opened.session);
+        self.settle();
+        num
+    }
+
+    fn read(&self, path: &str) -> Result<Vec<u8>, Errno> {
+        let step = |at, name: &str| self.replica.lookup(at, name.as_bytes()).map(|node| node.num);
+        let num = path.split('/').try_fold(ROOT, step)?;
+        self.replica.want(num, 0..u64::MAX)?;
+        let opened = self.replica.open_file(num, false, false)?;
+        let mut bytes = Vec::new();
+        (&*opened.file).read_to_end(&mut bytes).unwrap();
+        self.replica.close(num, false, opened.session);
+        Ok(bytes)
+    }
+
+    /// The one line that a round ends with.
+    fn refusal(&mut self) -> String {
+        let error = self.sync.step().unwrap_err();
+        assert!(
+            matches!(error, SyncError::Store(StoreError::Tampered(_)) | SyncError::WentBack(_)),
+            "{error:?}"
+        );
+        let line = error.to_string();
+        assert!(!line.contains('\n'), "{line}");
+        line
+    }
+}
+
+/// The metadata, as who has no key gets to write to them.
+struct Db(Connection);
+
+impl Db {
+    fn head(&self) -> i64 {
+        self.0.query_row("SELECT head FROM about", [], |row| row.get(0)).unwrap()
+    }
+
+    fn entry(&self, seq: i64) -> Vec<Mutation> {
+        let sql = "SELECT change FROM log WHERE seq = ?";
+        let bytes: Vec<u8> = self.0.query_row(sql, [seq], |row| row.get(0)).unwrap();
+        postcard::from_bytes(&bytes).unwrap()
+    }
+
+    fn row(&self, seq: i64) -> (String, i64, Vec<u8>) {
+        let sql = "SELECT node, at, change FROM log WHERE seq = ?";
+        self.0.query_row(sql, [seq], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap()
+    }
+
+    fn set_row(&self, seq: i64, (node, at, change): &(String, i64, Vec<u8>)) {
+        let sql = "UPDATE log SET node = ?, at = ?, change = ? WHERE seq = ?";
+        assert_eq!(self.0.execute(sql, params![node, at, change, seq]).unwrap(), 1);
+    }
+
+    fn put(&self, seq: i64, change: &[Mutation]) {
+        let bytes = postcard::to_stdvec(change).unwrap();
+        let sql = "UPDATE log SET change = ? WHERE seq = ?";
+        assert_eq!(self.0.execute(sql, params![bytes, seq]).unwrap(), 1);
+    }
+
+    /// The last entry with such a change.
+    fn last(&self, is_it: impl Fn(&Mutation) -> bool) -> i64 {
+        (1..=self.head()).rev().find(|seq| self.entry(*seq).iter().any(&is_it)).unwrap()
+    }
+
+    /// Changes an entry: all that `edit` is said to know of it.
+    fn edit(&self, seq: i64, edit: impl Fn(&mut Mutation) -> bool) {
+        let mut change = self.entry(seq);
+        assert!(change.iter_mut().any(&edit), "{change:?}");
+        self.put(seq, &change);
+    }
+
+    fn content(&self, seq: i64) -> Content {
+        let content = |change: &Mutation| match change {
+            Mutation::Make(object) if object.kind == Kind::Regular => Some(object.content.clone()),
+            Mutation::SetContent(_, content, _) => Some(content.clone()),
+            _ => None,
+        };
+        self.entry(seq).iter().find_map(content).unwrap()
+    }
+
+    fn set_content(&self, seq: i64, content: &Content) {
+        self.edit(seq, |change| match change {
+            Mutation::Make(object) if object.kind == Kind::Regular => {
+                object.content = content.clone();
+                true
+            }
+            Mutation::SetContent(_, of, _) => {
+                *of = content.clone();
+                true
+            }
+            _ => false,
+        });
+    }
+
+    fn run(&self, sql: &str) {
+        self.0.execute_batch(sql).unwrap();
+    }
+}
+
+/// The commits of [`late`].
+struct Late {
+    x: i64,
+    y: i64,
+    mode: i64,
+    owner: i64,
+    again: i64,
+    last: i64,
+}
+
+fn holds(change: &Mutation) -> bool {
+    match change {
+        Mutation::Make(object) => object.kind == Kind::Regular,
+        change => matches!(change, Mutation::SetContent(..)),
+    }
+}
+
+/// What bee has followed, and what it has not yet.
+fn late(world: &World) -> (Machine, Late) {
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let (a, b) = (ant.make(ROOT, "a", Kind::Directory), ant.make(ROOT, "b", Kind::Directory));
+    let tool = ant.write(ROOT, "tool", b"#!/bin/sh");
+    ant.write(ROOT, "kept", b"what was here before");
+    bee.settle();
+    assert_eq!(bee.read("kept").unwrap(), b"what was here before");
+    let db = world.db();
+    ant.write(a, "x", b"the first of x");
+    let x = db.last(holds);
+    ant.write(b, "y", b"all there is of y");
+    let y = db.last(holds);
+    ant.replica.set(tool, Set { mode: Some(0o755), ..Set::default() }).unwrap();
+    ant.settle();
+    let mode = db.last(|change| matches!(change, Mutation::SetMode(..)));
+    ant.replica.set(tool, Set { owner: Some(OwnerId(5)), ..Set::default() }).unwrap();
+    ant.settle();
+    let owner = db.last(|change| matches!(change, Mutation::SetOwner(..)));
+    ant.write(a, "x", b"the second of x");
+    let again = db.last(holds);
+    ant.write(ROOT, "last", b"last");
+    let last = db.head();
+    assert!(x < y && y < mode && mode < owner && owner < again && again < last);
+    (bee, Late { x, y, mode, owner, again, last })
+}
+
+/// Has somebody without the key change the metadata: a machine that follows the log refuses that, and so does a new one.
+fn refused(line: &str, tamper: impl Fn(&Db, &Late)) {
+    let world = World::new();
+    let (mut bee, late) = late(&world);
+    assert_eq!(world.check(), [""; 0]);
+    tamper(&world.db(), &late);
+    let names = |machine: &Machine| machine.replica.list(ROOT, b"", 100).unwrap().len();
+    for _ in 0..2 {
+        let told = bee.refusal();
+        assert!(told.contains(line), "{told}");
+        assert_eq!(bee.read("kept").unwrap(), b"what was here before");
+        assert_eq!(names(&bee), 4);
+    }
+    let mut cat = world.machine("cat");
+    let told = cat.refusal();
+    assert!(told.starts_with("the store was tampered with: "), "{told}");
+    assert_eq!(names(&cat), 0);
+    let problems = world.check();
+    assert!(problems.iter().any(|problem| problem.contains(line)), "{problems:?}");
+    // Also after it was started anew.
+    drop(bee);
+    assert!(world.machine("bee").refusal().contains(line));
+}
+
+const CHANGED: &str = "was changed after it was sealed";
+
+#[test]
+fn contents_of_files_are_not_exchanged() {
+    refused(CHANGED, |db, late| {
+        let (x, y) = (db.content(late.x), db.content(late.y));
+        db.set_content(late.x, &y);
+        db.set_content(late.y, &x);
+    });
+}
+
+#[test]
+fn a_piece_is_not_replaced_by_a_hole() {
+    refused(CHANGED, |db, late| {
+        let content = db.content(late.y);
+        let layout = Layout::Pieces(vec![Piece::Hole { length: content.size }]);
+        db.set_content(late.y, &Content { layout, ..content });
+    });
+}
+
+#[test]
+fn a_file_does_not_go_back_to_an_old_version() {
+    refused(CHANGED, |db, late| db.set_content(late.again, &db.content(late.x)));
+}
+
+#[test]
+fn attributes_are_not_changed() {
+    refused(CHANGED, |db, late| {
+        db.edit(late.mode, |change| match change {
+            Mutation::SetMode(_, mode) => {
+                *mode |= 0o4000;
+                true
+            }
+            _ => false,
+        });
+    });
+    refused(CHANGED, |db, late| {
+        db.edit(late.owner, |change| match change {
+            Mutation::SetOwner(_, owner) => {
+                *owner = OwnerId(0);
+                true
+            }
+            _ => false,
+        });
+    });
+}
+
+#[test]
+fn names_are_not_exchanged() {
+    let link = |db: &Db, seq: i64| -> (LinkName, ObjectId) {
+        let link = |change: &Mutation| match change {
+            Mutation::Link(at, child) => Some((at.clone(), *child)),
+            _ => None,
+        };
+        db.entry(seq).iter().find_map(link).unwrap()
+    };
+    refused(CHANGED, |db, late| {
+        let (x, y) = (link(db, late.x).1, link(db, late.y).1);
+        for (seq, child) in [(late.x, y), (late.y, x)] {
+            db.edit(seq, |change| match change {
+                Mutation::Link(_, of) => {
+                    *of = child;
+                    true
+                }
+                _ => false,
+            });
+        }
+    });
+}
+
+#[test]
+fn commits_are_not_reordered_left_out_or_made_again() {
+    refused("saw another log", |db, Late { x, y, .. }| {
+        db.run(&format!(
+            "UPDATE log SET seq = -1 WHERE seq = {x}; UPDATE log SET seq = {x} WHERE seq = {y};
+             UPDATE log SET seq = {y} WHERE seq = -1;"
+        ));
+    });
+    refused("saw another log", |db, Late { owner, last, .. }| {
+        db.run(&format!("DELETE FROM log WHERE seq = {owner};"));
+        for seq in owner + 1..=*last {
+            db.run(&format!("UPDATE log SET seq = {seq} - 1 WHERE seq = {seq};"));
+        }
+        db.run("UPDATE about SET head = head - 1;");
+    });
+    refused("follows", |db, Late { owner, .. }| db.run(&format!("DELETE FROM log WHERE seq = {owner};")));
+    refused("is an older one over again", |db, Late { x, .. }| {
+        db.run(&format!(
+            "INSERT INTO log SELECT (SELECT head + 1 FROM about), node, at, change FROM log WHERE seq = {x};
+             UPDATE about SET head = head + 1;"
+        ));
+    });
+    // By the name of another node, or without a seal.
+    refused(CHANGED, |db, Late { y, .. }| db.run(&format!("UPDATE log SET node = 'eve' WHERE seq = {y};")));
+    refused("was not sealed", |db, Late { mode, .. }| {
+        let mut change = db.entry(*mode);
+        assert!(matches!(change.pop(), Some(Mutation::Seal(_))));
+        db.put(*mode, &change);
+    });
+}
+
+#[test]
+fn a_log_that_went_back_is_refused_by_who_has_seen_more() {
+    let world = World::new();
+    let (mut bee, _) = late(&world);
+    let db = world.db();
+    let old = world.dir.path().join("old.db");
+    db.run(&format!("VACUUM INTO '{}'; ATTACH '{0}' AS old;", old.display()));
+    let mut ant = world.machine("ant");
+    ant.write(ROOT, "newest", b"newest");
+    bee.settle();
+    assert_eq!(bee.read("newest").unwrap(), b"newest");
+    for table in ["about", "object", "link", "log", "past_object", "past_link", "chunk", "answer"] {
+        db.run(&format!("DELETE FROM main.{table}; INSERT INTO main.{table} SELECT * FROM old.{table};"));
+    }
+    assert!(bee.refusal().contains("is not in it any more"));
+    // Somebody else commits as many: the log is as long again.
+    let mut dog = world.machine("dog");
+    for n in 0..3 {
+        dog.write(ROOT, &format!("other{n}"), b"");
+    }
+    assert!(bee.refusal().contains("is not in it any more"));
+    assert_eq!(bee.read("newest").unwrap(), b"newest");
+    // Nor does the log begin later than it did.
+    db.run("DELETE FROM log WHERE seq <= 2; UPDATE about SET forgotten = 2;");
+    assert!(world.machine("elk").refusal().contains("does not go back to the beginning"));
+}
+
+/// A store that shows one machine another log than all others is found out by the next commit that it passes on.
+#[test]
+fn a_log_of_its_own_for_one_machine_is_found_out() {
+    let world = World::new();
+    let (mut bee, late) = late(&world);
+    let db = world.db();
+    // Bee is not told of the last commit, and has one of its own in its place.
+    let of_ant = db.row(late.last);
+    db.run(&format!("DELETE FROM log WHERE seq = {}; UPDATE about SET head = head - 1;", late.last));
+    bee.write(ROOT, "of-bee", b"");
+    let of_bee = db.row(late.last);
+    // Ant goes on with its own.
+    db.set_row(late.last, &of_ant);
+    let mut ant = world.machine("ant");
+    ant.write(ROOT, "more", b"");
+    db.set_row(late.last, &of_bee);
+    assert!(bee.refusal().contains("saw another log"));
+}
+
+#[test]
+fn tables_that_are_not_what_the_log_says_are_told_and_not_believed() {
+    let edit = |db: &Db, table: &str, of: ObjectId, edit: &dyn Fn(&mut Stored)| {
+        let sql = format!("SELECT body FROM {table} WHERE id = ?");
+        let bytes: Vec<u8> = db.0.query_row(&sql, [of.to_bytes()], |row| row.get(0)).unwrap();
+        let mut stored: Stored = postcard::from_bytes(&bytes).unwrap();
+        edit(&mut stored);
+        let bytes = postcard::to_stdvec(&stored).unwrap();
+        let sql = format!("UPDATE {table} SET body = ? WHERE id = ?");
+        db.0.execute(&sql, params![bytes, of.to_bytes()]).unwrap();
+    };
+    let world = World::new();
+    let (mut bee, late) = late(&world);
+    let db = world.db();
+    let of = |seq: i64| {
+        let id = |change: &Mutation| match change {
+            Mutation::Link(_, child) => Some(*child),
+            change => change.sets(),
+        };
+        db.entry(seq).iter().find_map(id).unwrap()
+    };
+    let (x, y, tool) = (of(late.x), of(late.y), of(late.mode));
+    let volume = world.open();
+    let history = volume.meta.history().unwrap();
+    assert_eq!(history.versions(x).unwrap().len(), 2);
+
+    // The past of a file.
+    edit(&db, "past_object", x, &|stored| stored.object.content = db.content(late.y));
+    let error = history.versions(x).unwrap_err().to_string();
+    assert!(error.contains("the content of object"), "{error}");
+    assert!(history.object_at(x, Seq(late.x as u64)).is_err());
+    assert_eq!(history.versions(tool).unwrap().len(), 3);
+
+    // What is so now.
+    edit(&db, "object", tool, &|stored| stored.object.mode = 0o4755);
+    edit(&db, "object", y, &|stored| stored.object.owner = OwnerId(9));
+    let problems = world.check();
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(problems.iter().any(|problem| problem.contains("the mode of object")), "{problems:?}");
+    assert!(problems.iter().any(|problem| problem.contains("the owner of object")), "{problems:?}");
+    assert!(volume.meta.get(&[tool]).is_err() && volume.meta.get(&[x]).is_ok());
+    // An old state, which was so once.
+    edit(&db, "object", tool, &|stored| {
+        stored.object.mode = 0o644;
+        stored.set.clear();
+        stored.object.owner = OwnerId(0);
+    });
+    edit(&db, "object", y, &|stored| stored.object.owner = OwnerId(0));
+    let problems = world.check();
+    assert!(problems.iter().any(|problem| problem.contains("is not as its log left it")), "{problems:?}");
+    let swap = |one: ObjectId, other: ObjectId| {
+        let sql = "UPDATE link SET child = ? WHERE child = ?";
+        db.0.execute(sql, params![[0u8; 16], one.to_bytes()]).unwrap();
+        db.0.execute(sql, params![one.to_bytes(), other.to_bytes()]).unwrap();
+        db.0.execute(sql, params![other.to_bytes(), [0u8; 16]]).unwrap();
+    };
+    swap(x, y);
+    assert!(world.check().iter().any(|problem| problem.contains("leads to object")));
+    // None of that reaches a machine.
+    bee.settle();
+    assert_eq!(bee.read("a/x").unwrap(), b"the second of x");
+    assert_eq!(bee.replica.lookup(ROOT, b"tool").unwrap().mode, 0o755);
+    // Of the top directory no entry says how it was made.
+    swap(y, x);
+    edit(&db, "object", ObjectId::ROOT, &|stored| stored.object.mode = 0o777);
+    assert!(world.machine("cat").refusal().contains("the mode of object"));
+}
+
+#[test]
+fn a_volume_of_format_2_is_used_as_it_is_and_upgraded() {
+    let world = World::of_format_2();
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.write(ROOT, "a", b"before");
+    bee.settle();
+    let b = bee.write(ROOT, "b", b"before, too");
+    bee.replica.set(b, Set { mode: Some(0o640), ..Set::default() }).unwrap();
+    bee.settle();
+    assert!(world.open().meta.sealed_log().is_none());
+    assert_eq!(world.check(), [""; 0]);
+    let head = world.db().head() as u64;
+
+    // Somebody commits while the log is read: that is vouched for, too.
+    let (other, once) = (world.open(), std::sync::Once::new());
+    let done = upgrade(&world.meta(), &name(), Some(&world.secret), &|_| {
+        once.call_once(|| {
+            setting::set(&*other.meta, &"fox".parse().unwrap(), b"system.shunt.test", &|_| Ok(Some(vec![1])))
+                .unwrap();
+        });
+    });
+    assert_eq!(done.unwrap(), Upgraded::Now(Seq(head + 1)));
+    let again = upgrade(&world.meta(), &name(), Some(&world.secret), &|_| ());
+    assert_eq!(again.unwrap(), Upgraded::Before(Seq(head + 1)));
+    assert!(matches!(
+        upgrade(&world.meta(), &name(), Some(&Secret::random()), &|_| ()),
+        Err(OpenError::WrongKey(_))
+    ));
+
+    // Who has it open still commits nothing that others would have to refuse, and loses nothing.
+    ant.make(ROOT, "new", Kind::Regular);
+    let denied = ant.sync.step().unwrap().denied.unwrap();
+    assert!(denied.contains("mount it anew"), "{denied}");
+    drop((ant, bee));
+    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    ant.settle();
+    bee.settle();
+    bee.write(ROOT, "a", b"after");
+    ant.settle();
+    let mut cat = world.machine("cat");
+    cat.settle();
+    for machine in [&ant, &cat] {
+        assert_eq!(machine.read("a").unwrap(), b"after");
+        assert_eq!(machine.read("b").unwrap(), b"before, too");
+        assert_eq!(machine.replica.lookup(ROOT, b"b").unwrap().mode, 0o640);
+        assert!(machine.replica.lookup(ROOT, b"new").is_ok());
+    }
+    assert_eq!(world.check(), [""; 0]);
+    let volume = world.open();
+    let a = cat.replica.lookup(ROOT, b"a").unwrap().id;
+    assert_eq!(volume.meta.history().unwrap().versions(a).unwrap().len(), 2);
+
+    // What was there before is vouched for as a whole.
+    let db = world.db();
+    let made = |change: &Mutation| matches!(change, Mutation::Make(_));
+    let seq = (1..=head as i64).find(|seq| db.entry(*seq).iter().any(made)).unwrap();
+    db.edit(seq, |change| match change {
+        Mutation::Make(object) => {
+            object.mode |= 0o4000;
+            true
+        }
+        _ => false,
+    });
+    let line = "is not the one that the volume was upgraded with";
+    let mut dog = world.machine("dog");
+    assert!(dog.refusal().contains(line));
+    assert!(dog.replica.lookup(ROOT, b"a").is_err());
+    assert!(world.check().iter().any(|problem| problem.contains(line)));
+    let error = world.open().meta.history().unwrap().versions(a).unwrap_err().to_string();
+    assert!(error.contains(line), "{error}");
+    // Who followed it until now was not told another one.
+    ant.settle();
+    drop(ant);
+    world.machine("ant").settle();
+}
+
+#[test]
+fn a_description_that_the_key_did_not_make_is_refused() {
+    let world = World::new();
+    let db = world.db();
+    let about: Vec<u8> = db.0.query_row("SELECT description FROM about", [], |row| row.get(0)).unwrap();
+    let described = Described::from_bytes(&about).unwrap();
+    assert_eq!(described.to_bytes(), about);
+    let put = |described: &Described| {
+        db.0.execute("UPDATE about SET description = ?", [described.to_bytes()]).unwrap();
+        address::open(&world.meta(), &name(), Some(&world.secret)).map(drop)
+    };
+    // As if nothing were sealed.
+    let opened = put(&Described { sealed: None, ..described.clone() });
+    assert!(matches!(opened, Err(OpenError::WrongKey(_))), "{opened:?}");
+    // As if the log began elsewhere, or the volume were another one.
+    let mut sealed = described.sealed.unwrap();
+    sealed.from = Seq(100);
+    for other in
+        [Described { sealed: Some(sealed), ..described.clone() }, Described { id: 1, ..described.clone() }]
+    {
+        let opened = put(&other);
+        assert!(matches!(opened, Err(OpenError::Store(StoreError::Tampered(_)))), "{opened:?}");
+    }
+    put(&described).unwrap();
+}
+
+#[test]
+fn a_sealed_log_is_kept_and_takes_only_what_is_sealed() {
+    let world = World::new();
+    let mut ant = world.machine("ant");
+    ant.write(ROOT, "a", b"text");
+    let whole = History { age: std::time::Duration::ZERO, count: 0 };
+    let collected = collect(&world.open(), std::time::Duration::ZERO, Some(whole), &|_, _| ());
+    assert!(collected.unwrap_err().to_string().contains("Leave out --history-days"));
+    collect(&world.open(), std::time::Duration::ZERO, None, &|_, _| ()).unwrap();
+    let blind = address::open_blind(&world.meta(), &name()).unwrap();
+    let item = Item { change: vec![Mutation::SetMode(ObjectId::ROOT, 0o777)], ..Item::default() };
+    let refused = blind.meta.commit(&"eve".parse().unwrap(), 1, &[item]);
+    assert!(matches!(refused, Err(StoreError::Denied(_))), "{refused:?}");
+    // The same batch twice is one, as ever.
+    let volume = world.open();
+    let node = "fox".parse().unwrap();
+    let item = Item { change: vec![Mutation::SetMode(ObjectId::ROOT, 0o700)], ..Item::default() };
+    let once = volume.meta.commit(&node, 2, std::slice::from_ref(&item)).unwrap();
+    assert_eq!(volume.meta.commit(&node, 2, &[item]).unwrap(), once);
+    ant.settle();
+    assert_eq!(ant.replica.get(ROOT).unwrap().mode, 0o700);
+}
