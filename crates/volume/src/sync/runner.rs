@@ -281,8 +281,12 @@ fn run<S: Site>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
                 match error {
                     SyncError::Store(StoreError::Unreachable(_)) => shared.touch(Touch::Unreachable(reason)),
                     _ => {
-                        tracing::error!("synchronisation stopped: {reason}");
-                        shared.touch(Touch::Stopped(reason));
+                        let touch = Touch::Stopped(reason.clone());
+                        // Tried again and again, it is told once.
+                        if shared.state.lock().progress.touch != touch {
+                            tracing::error!("synchronisation stopped: {reason}");
+                        }
+                        shared.touch(touch);
                     }
                 }
                 Some(again.next())
@@ -307,6 +311,11 @@ fn listen(shared: &Shared, store: &dyn MetaStore) {
             _ => store.wait(cursor, HINT),
         };
         match heard {
+            // What it stopped at is there still.
+            Ok(true) if matches!(touch, Touch::Stopped(_)) => {
+                shared.wake();
+                std::thread::sleep(again.next());
+            }
             Ok(true) => {
                 shared.wake();
                 again.begin();

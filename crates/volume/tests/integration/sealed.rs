@@ -2,6 +2,8 @@
 
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rusqlite::{Connection, params};
 use rustix::io::Errno;
@@ -14,7 +16,7 @@ use shunt_volume::setting;
 use shunt_volume::store::address::{self, DataAddress, Described, MetaAddress, OpenError, Volume};
 use shunt_volume::store::upgrade::{Upgraded, upgrade};
 use shunt_volume::store::{Item, Mutation, SqliteStore, StoreError};
-use shunt_volume::sync::{Step, SyncError, Synchroniser};
+use shunt_volume::sync::{Rounds, Runner, Step, SyncError, Synchroniser, Touch};
 use tempfile::TempDir;
 
 struct World {
@@ -421,6 +423,32 @@ fn a_log_that_went_back_is_refused_by_who_has_seen_more() {
     // Nor does the log begin later than it did.
     db.run("DELETE FROM log WHERE seq <= 2; UPDATE about SET forgotten = 2;");
     assert!(world.machine("elk").refusal().contains("does not go back to the beginning"));
+}
+
+/// Counts rounds.
+#[derive(Default)]
+struct Count(AtomicU64);
+
+impl Rounds for Count {
+    fn begin(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn end(&self, _began: u64, _is_all: bool, _cursor: Seq) {}
+}
+
+#[test]
+fn what_is_refused_is_not_asked_for_all_the_time() {
+    let world = World::new();
+    let (bee, late) = late(&world);
+    world.db().run(&format!("UPDATE log SET node = 'eve' WHERE seq = {};", late.y));
+    let runner = Runner::start(bee.sync, world.open().meta, true).unwrap();
+    let count = Arc::new(Count::default());
+    runner.set_rounds(count.clone());
+    std::thread::sleep(Duration::from_secs(4));
+    let Touch::Stopped(reason) = runner.progress().touch else { panic!("{:?}", runner.progress()) };
+    assert!(reason.contains(CHANGED), "{reason}");
+    assert!((2..20).contains(&count.0.load(Ordering::SeqCst)), "{count:?}", count = count.0);
 }
 
 /// A store that shows one machine another log than all others is found out by the next commit that it passes on.
