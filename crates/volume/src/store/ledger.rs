@@ -90,10 +90,11 @@ impl Ledger {
     /// remembered of it.
     pub fn take(&mut self, sealer: &Sealer, entry: &Entry) -> Result<(), StoreError> {
         let seq = entry.seq;
+        let seal = sealer.verify(entry)?;
         if seq <= self.at {
             let before = self.chain_at(Seq(seq.0.saturating_sub(1)));
             return match before.zip(self.chain_at(seq)) {
-                Some((before, chain)) if sealer.next(&before, entry) == chain => Ok(()),
+                Some((before, chain)) if sealer.next(&before, entry, seal) == chain => Ok(()),
                 Some(_) => Err(tampered(format_args!("commit {seq} is not the one that it was before"))),
                 None => Err(StoreError::Damaged(format!("commit {seq} was read too long ago"))),
             };
@@ -101,7 +102,6 @@ impl Ledger {
         if seq.0 != self.at.0 + 1 {
             return Err(tampered(format_args!("commit {seq} follows {} in the log", self.at)));
         }
-        let seal = sealer.verify(entry)?;
         if let Some(seal) = seal {
             if self.writers.get(&seal.writer).is_some_and(|last| seal.count <= *last) {
                 return Err(tampered(format_args!(
@@ -118,7 +118,7 @@ impl Ledger {
                 )));
             }
         }
-        let chain = sealer.next(&self.chain(), entry);
+        let chain = sealer.next(&self.chain(), entry, seal);
         if seq == sealer.sealed().from && chain != sealer.sealed().chain {
             return Err(tampered(format_args!(
                 "the log up to commit {seq} is not the one that the volume was upgraded with"
@@ -181,6 +181,10 @@ mod tests {
         for made in &entries {
             ledger.take(&one, made).unwrap();
             refused(&mut ledger, &Entry { at: Time(100), ..made.clone() });
+            // The seal stays as it was.
+            let mut changed = made.clone();
+            changed.change[0] = Mutation::SetMode(ObjectId(5), 0o4755);
+            refused(&mut ledger, &changed);
             refused(&mut ledger, &Entry { seq: Seq(21), ..made.clone() });
         }
         refused(&mut ledger, &entry(&one, 22));

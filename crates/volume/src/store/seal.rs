@@ -107,9 +107,18 @@ impl Keys {
         *blake3::keyed_hash(&self.chains, &self.volume.to_le_bytes()).as_bytes()
     }
 
-    fn next(&self, chain: &Digest, entry: &Entry) -> Digest {
+    /// The chain after an entry. A seal that was verified stands for all that it is about.
+    fn next(&self, chain: &Digest, entry: &Entry, seal: Option<&Seal>) -> Digest {
         let mut hasher = blake3::Hasher::new_keyed(&self.chains);
-        hasher.update(chain).update(&code::encode(entry));
+        hasher.update(&[u8::from(seal.is_some())]).update(chain);
+        match seal {
+            Some(seal) => {
+                hasher.update(&entry.seq.0.to_le_bytes());
+                hasher.update(&entry.at.0.to_le_bytes());
+                hasher.update(&seal.mac)
+            }
+            None => hasher.update(&code::encode(entry)),
+        };
         *hasher.finalize().as_bytes()
     }
 
@@ -168,9 +177,9 @@ impl Sealer {
         self.keys.first()
     }
 
-    /// The chain after an entry.
-    pub fn next(&self, chain: &Digest, entry: &Entry) -> Digest {
-        self.keys.next(chain, entry)
+    /// The chain after an entry, with what [`verify`](Self::verify) gave for it.
+    pub fn next(&self, chain: &Digest, entry: &Entry, seal: Option<&Seal>) -> Digest {
+        self.keys.next(chain, entry, seal)
     }
 
     /// What this process commits from now on attests the log up to an entry.
@@ -259,7 +268,7 @@ impl Vouching {
         if entry.seq.0 != self.at.0 + 1 {
             return Err(StoreError::Damaged(format!("commit {} follows {} in its log", entry.seq, self.at)));
         }
-        self.chain = self.keys.next(&self.chain, entry);
+        self.chain = self.keys.next(&self.chain, entry, None);
         self.at = entry.seq;
         Ok(())
     }

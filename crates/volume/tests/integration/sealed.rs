@@ -8,6 +8,7 @@ use std::time::Duration;
 use rusqlite::{Connection, params};
 use rustix::io::Errno;
 use shunt_volume::content::Secret;
+use shunt_volume::gateway::{Book, Gateway, Role, Token, join};
 use shunt_volume::id::{ObjectId, OwnerId, Seq, VolumeName};
 use shunt_volume::keep::{Depth, History, Problem, check, collect};
 use shunt_volume::object::{Content, Kind, Layout, LinkName, Object, Piece, Stored, Time};
@@ -83,7 +84,10 @@ impl World {
     }
 
     fn machine(&self, node: &str) -> Machine {
-        let volume = self.open();
+        self.machine_over(&self.open(), node)
+    }
+
+    fn machine_over(&self, volume: &Volume, node: &str) -> Machine {
         let replica =
             Replica::open(&self.dir.path().join(node), Options::new("diary", node.parse().unwrap())).unwrap();
         let replica = Arc::new(replica);
@@ -423,6 +427,42 @@ fn a_log_that_went_back_is_refused_by_who_has_seen_more() {
     // Nor does the log begin later than it did.
     db.run("DELETE FROM log WHERE seq <= 2; UPDATE about SET forgotten = 2;");
     assert!(world.machine("elk").refusal().contains("does not go back to the beginning"));
+}
+
+#[test]
+fn what_goes_through_a_gateway_is_sealed_too() {
+    let world = World::new();
+    let blind = address::open_to_serve(&world.meta(), &name()).unwrap();
+    let book = Arc::new(Book::open(&world.dir.path().join("book")).unwrap());
+    let serving = Gateway::new(&blind, book.clone()).unwrap().listen("127.0.0.1:0").unwrap();
+    let secret = book.invite(Role::Write, Duration::from_secs(60)).unwrap();
+    let token = Token::new(serving.address().to_string(), name(), &book, secret);
+    let credentials = world.dir.path().join("credentials");
+    join(&token, &"far".parse().unwrap()).unwrap().save(&credentials).unwrap();
+    let there = MetaAddress::Gateway(credentials);
+    let volume = address::open(&there, &name(), Some(&world.secret)).unwrap();
+    let (mut far, mut near) = (world.machine_over(&volume, "far"), world.machine("near"));
+    near.write(ROOT, "near", b"of near");
+    far.settle();
+    far.write(ROOT, "far", b"of far");
+    near.settle();
+    assert_eq!(far.read("near").unwrap(), b"of near");
+    assert_eq!(near.read("far").unwrap(), b"of far");
+    let id = near.replica.lookup(ROOT, b"far").unwrap().id;
+    assert!(!volume.meta.history().unwrap().versions(id).unwrap().is_empty());
+    assert_eq!(world.check(), [""; 0]);
+
+    // A gateway takes nothing that is not sealed, and gives nothing that is believed for being its own.
+    let there = address::open_blind(&there, &name()).unwrap();
+    let item = Item { change: vec![Mutation::SetMode(ObjectId::ROOT, 0o777)], ..Item::default() };
+    let refused = there.meta.commit(&"far".parse().unwrap(), 1, &[item]);
+    assert!(matches!(refused, Err(StoreError::Denied(_))), "{refused:?}");
+    near.write(ROOT, "more", b"");
+    let db = world.db();
+    let seq = db.last(holds);
+    db.run(&format!("UPDATE log SET node = 'far' WHERE seq = {seq};"));
+    assert!(far.refusal().contains(CHANGED));
+    serving.stop().unwrap();
 }
 
 /// Counts rounds.
