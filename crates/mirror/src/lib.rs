@@ -31,4 +31,4 @@ pub use lower::idmap::IdMapError;
 pub use lower::{IdMap, Memory};
 pub use mirror::{Description, Mirror};
 pub use options::{CacheMode, MirrorOptions, PassthroughMode};
-pub use policed::{AuditLog, Gate, Policed};
+pub use policed::{AuditLog, Gate, Lease, Leases, Policed};

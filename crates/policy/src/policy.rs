@@ -14,6 +14,8 @@ use crate::rule::{Action, Rule};
 pub(crate) struct Inner {
     pub(crate) rules: Vec<Rule>,
     pub(crate) tables: Vec<Table>,
+    /// The file says `default = "allow"`.
+    pub(crate) says_default: bool,
 }
 
 impl Inner {
@@ -38,7 +40,13 @@ impl Policy {
 
     /// One that says nothing.
     pub fn empty() -> Self {
-        Self(Arc::new(Inner { rules: Vec::new(), tables: Vec::new() }))
+        Self(Arc::new(Inner { rules: Vec::new(), tables: Vec::new(), says_default: true }))
+    }
+
+    /// Whether there is no rule, and `default = "allow"` does not say that this is meant: an empty file, or one whose end
+    /// is missing.
+    pub fn is_unfinished(&self) -> bool {
+        self.0.rules.is_empty() && !self.0.says_default
     }
 
     /// The rules, in order.

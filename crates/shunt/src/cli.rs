@@ -234,6 +234,10 @@ pub struct MirrorArgs {
     #[arg(long, value_name = "FILE", requires = "policy")]
     pub audit_log: Option<PathBuf>,
 
+    /// Fail what rules want told (EIO) when its line cannot be written to the audit log
+    #[arg(long, requires = "audit_log")]
+    pub audit_required: bool,
+
     /// Who checks the rules
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub lsm: LsmArg,

@@ -53,6 +53,9 @@ pub fn start_in(args: &LogArgs, file: Option<File>) {
 /// What was asked for by a signal is logged at any level.
 pub const STATISTICS: &str = "statistics";
 
+/// Decisions that the rules of a policy want told, and so they are at any level.
+const AUDIT: &str = "audit";
+
 /// Everybody's warnings, and more of our own with each -v.
 fn filter(verbose: u8) -> EnvFilter {
     let own = match verbose {
@@ -63,7 +66,7 @@ fn filter(verbose: u8) -> EnvFilter {
     };
     let crates = ["shunt", "shunt_fuse", "shunt_mirror", "shunt_ext4", "shunt_ext4fs"];
     let own: String = crates.iter().map(|name| format!(",{name}={own}")).collect();
-    from_environment(&format!("warn,{STATISTICS}=info{own}"))
+    from_environment(&format!("warn,{STATISTICS}=info,{AUDIT}=info{own}"))
 }
 
 fn from_environment(default: &str) -> EnvFilter {

@@ -8,10 +8,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use serde_json::json;
+use shunt_fuse::Errno;
 
 /// Where decisions are told.
 #[derive(Debug, Default)]
-pub struct AuditLog(Option<Mutex<File>>);
+pub struct AuditLog {
+    file: Option<Mutex<AuditFile>>,
+    /// What cannot be told is not done.
+    required: bool,
+}
+
+#[derive(Debug)]
+struct AuditFile {
+    file: File,
+    /// The last line was not written, or not as a whole.
+    failed: bool,
+}
 
 /// A decision to be told.
 pub(super) struct Line<'a> {
@@ -37,19 +49,28 @@ impl AuditLog {
     /// Those of `open(2)`.
     pub fn to(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-        Ok(Self(Some(Mutex::new(file))))
+        Ok(Self::into(file))
     }
 
     /// Into a file that is open for appending.
     pub(super) fn into(file: File) -> Self {
-        Self(Some(Mutex::new(file)))
+        Self { file: Some(Mutex::new(AuditFile { file, failed: false })), required: false }
+    }
+
+    /// Operations fail when their line cannot be written to the file.
+    pub fn require(&mut self) {
+        self.required = true;
     }
 
     pub(super) fn file(&self) -> Option<File> {
-        self.0.as_ref()?.lock().try_clone().ok()
+        self.file.as_ref()?.lock().file.try_clone().ok()
     }
 
-    pub(super) fn tell(&self, line: &Line<'_>) {
+    /// Tells a decision. What cannot be written to the file goes to the log of the process.
+    ///
+    /// # Errors
+    /// EIO where the line is [required](Self::require) and cannot be written.
+    pub(super) fn tell(&self, line: &Line<'_>) -> Result<(), Errno> {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let text = json!({
             "time": time.as_secs_f64(),
@@ -57,19 +78,63 @@ impl AuditLog {
             "line": line.line,
             "op": line.op,
             "outcome": line.outcome,
-            "path": String::from_utf8_lossy(line.path),
+            "path": escaped(line.path),
             "uid": line.uid,
             "gid": line.gid,
             "pid": line.pid,
         });
-        match &self.0 {
-            None => tracing::info!(target: "audit", "{text}"),
-            Some(file) => {
-                // One write: lines of several threads stay apart.
-                if let Err(error) = file.lock().write_all(format!("{text}\n").as_bytes()) {
-                    tracing::warn!("cannot write the audit log: {error}; {text}");
-                }
-            }
+        let written = match &self.file {
+            // A daemon that goes on for another may not have been given the file.
+            None => !self.required,
+            Some(file) => file.lock().write(&format!("{text}\n")),
+        };
+        if self.file.is_none() || !written {
+            tracing::info!(target: "audit", "{text}");
         }
+        if self.required && !written { Err(Errno::IO) } else { Ok(()) }
+    }
+}
+
+impl AuditFile {
+    /// Writes a line; says so once when that begins to fail, and once when it works again.
+    fn write(&mut self, line: &str) -> bool {
+        // One write: lines of several processes stay apart. A line cut short is ended first.
+        let written = match self.failed {
+            true => self.file.write_all(format!("\n{line}").as_bytes()),
+            false => self.file.write_all(line.as_bytes()),
+        };
+        match (&written, self.failed) {
+            (Err(error), false) => {
+                tracing::error!("cannot write the audit log: {error}; its lines go to this log meanwhile");
+            }
+            (Ok(()), true) => tracing::warn!("the audit log can be written again"),
+            _ => {}
+        }
+        self.failed = written.is_err();
+        written.is_ok()
+    }
+}
+
+/// A path as text that stands for no other path: `\\` for a backslash, `\xNN` for a byte that is not UTF-8.
+fn escaped(path: &[u8]) -> String {
+    let mut text = String::with_capacity(path.len());
+    for chunk in path.utf8_chunks() {
+        text.push_str(&chunk.valid().replace('\\', "\\\\"));
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_paths_are_escaped_alike() {
+        assert_eq!(escaped("/a/\u{e4}".as_bytes()), "/a/\u{e4}");
+        assert_eq!(escaped(b"/a\xff"), "/a\\xff");
+        assert_eq!(escaped(b"/a\\xff"), "/a\\\\xff");
+        assert_eq!(escaped("/a\u{fffd}".as_bytes()), "/a\u{fffd}");
+        assert_eq!(escaped(b"/\xc3\x28"), "/\\xc3(");
     }
 }

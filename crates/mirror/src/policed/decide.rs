@@ -111,7 +111,10 @@ impl Policed {
         })
     }
 
-    /// Decides, and tells whom the rules want told.
+    /// Decides, and tells it where the rules want that.
+    ///
+    /// # Errors
+    /// EIO where it has to be told and cannot be.
     pub(super) fn decide(
         &self,
         request: &Request<'_>,
@@ -120,7 +123,7 @@ impl Policed {
         path: Option<&[u8]>,
         op: Op,
         content: &impl Content,
-    ) -> Decision {
+    ) -> Result<Decision, Errno> {
         let decision = class.decide(op, &Asker::new(request, &self.programs), content);
         for rule in decision.audit.iter().filter_map(|rule| rules.policy.rules().get(*rule)) {
             self.audit.tell(&Line {
@@ -132,9 +135,9 @@ impl Policed {
                 uid: request.uid(),
                 gid: request.gid(),
                 pid: request.pid(),
-            });
+            })?;
         }
-        decision
+        Ok(decision)
     }
 
     /// Whether the caller may do something with a node. Tells the engine's.
@@ -144,7 +147,7 @@ impl Policed {
             Target::Ruled(View { inner, class, path, .. }) => {
                 let content = Peeked::new(&self.mirror.lower, inner);
                 let rules = self.rules();
-                let decision = self.decide(request, &rules, &class, path.as_deref(), op, &content);
+                let decision = self.decide(request, &rules, &class, path.as_deref(), op, &content)?;
                 refusal(&decision.outcome, op)?;
                 Ok(inner)
             }
@@ -156,15 +159,16 @@ impl Policed {
         if spot.class.is_free() {
             return Ok(());
         }
-        let decide = |op| {
+        let decide = |op| -> Result<Outcome, Errno> {
             let path = spot.path.as_deref();
-            self.decide(request, &spot.rules, &spot.class, path, op, &shunt_policy::NoContent).outcome
+            let none = &shunt_policy::NoContent;
+            Ok(self.decide(request, &spot.rules, &spot.class, path, op, none)?.outcome)
         };
         // What is hidden from the caller is not made by it either, there or not.
-        if spot.class.hides() && decide(Op::Lookup) == Outcome::Hide {
+        if spot.class.hides() && decide(Op::Lookup)? == Outcome::Hide {
             return Err(Errno::ACCESS);
         }
-        refusal(&decide(Op::Create), Op::Create)
+        refusal(&decide(Op::Create)?, Op::Create)
     }
 
     /// Whether the caller may do something with what a name stands for.
@@ -180,9 +184,11 @@ impl Policed {
         }
         let found = self.mirror.lower.lookup(parent, name)?.id;
         let content = Peeked::new(&self.mirror.lower, found);
-        let decide =
-            |op| self.decide(request, &spot.rules, &spot.class, spot.path.as_deref(), op, &content).outcome;
-        let checked = refusal(&decide(Op::Lookup), Op::Lookup).and_then(|()| refusal(&decide(op), op));
+        let check = |op| {
+            let path = spot.path.as_deref();
+            refusal(&self.decide(request, &spot.rules, &spot.class, path, op, &content)?.outcome, op)
+        };
+        let checked = check(Op::Lookup).and_then(|()| check(op));
         self.mirror.lower.forget(found, 1);
         checked
     }

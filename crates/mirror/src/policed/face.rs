@@ -76,12 +76,12 @@ impl Policed {
         let flags = OFlags::from_bits_retain(flags);
         let access = flags & OFlags::RWMODE;
         if access != OFlags::RDONLY || flags.contains(OFlags::TRUNC) {
-            refusal(&decide(Op::Write).outcome, Op::Write)?;
+            refusal(&decide(Op::Write)?.outcome, Op::Write)?;
         }
         if access == OFlags::WRONLY {
             return Ok((inner, redaction));
         }
-        let read = decide(Op::Read);
+        let read = decide(Op::Read)?;
         refusal(&read.outcome, Op::Read)?;
         // The kernel came by an inode that is not the caller's to see: looked up once more it finds the other.
         if read.unseen == redaction { Ok((inner, redaction)) } else { Err(Errno::STALE) }
@@ -184,7 +184,8 @@ impl FileSystem for Policed {
     }
 
     async fn readlink(&self, request: &Request<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
-        self.mirror.readlink(request, self.inner(node)?).await
+        let inner = self.check(request, node, Op::Read)?;
+        self.mirror.readlink(request, inner).await
     }
 
     async fn symlink(
@@ -405,7 +406,8 @@ impl FileSystem for Policed {
         name: &CStr,
         size: u32,
     ) -> Result<XattrReply, Errno> {
-        let inner = if is_acl(name) { self.inner(node)? } else { self.check(request, node, Op::Read)? };
+        let for_permissions = is_acl(name) && self.mirror.lower.features().acls;
+        let inner = if for_permissions { self.inner(node)? } else { self.check(request, node, Op::Read)? };
         self.mirror.getxattr(request, inner, name, size).await
     }
 

@@ -3,17 +3,20 @@
 //! The kernel grants one only where nobody has the file open for writing, nor mapped so, and whoever opens it so or cuts
 //! it meanwhile waits until the lease is given back, which is a read later. Who waits is let by first.
 
+use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::sync::Once;
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 /// How many use the lease of one open file.
-#[derive(Default)]
-pub(super) struct Leases(Mutex<u32>);
+#[derive(Debug, Default)]
+pub struct Leases(Mutex<u32>);
 
 /// The file stays as it is as long as this lives, or until [`held`](Self::held) says otherwise.
-pub(super) struct Lease<'a> {
+#[derive(Debug)]
+pub struct Lease<'a> {
     leases: &'a Leases,
     file: BorrowedFd<'a>,
 }
@@ -21,20 +24,30 @@ pub(super) struct Lease<'a> {
 impl Leases {
     /// Takes one; none where somebody writes, or waits to.
     pub(super) fn take<'a>(&'a self, file: &'a impl AsFd) -> Option<Lease<'a>> {
+        self.try_take(file).ok()
+    }
+
+    /// Takes a lease on a file that is open for reading only.
+    ///
+    /// # Errors
+    /// EAGAIN where somebody writes, or waits to; EACCES where the file is another user's and the process has no
+    /// CAP_LEASE; EINVAL where the file system has no leases.
+    pub fn try_take<'a>(&'a self, file: &'a impl AsFd) -> Result<Lease<'a>, Errno> {
         let file = file.as_fd();
         let mut users = self.0.lock();
-        let granted = if *users > 0 { is_read(file) } else { set(file, libc::F_RDLCK) };
-        if !granted {
-            return None;
+        match *users {
+            0 => set(file, libc::F_RDLCK)?,
+            _ if is_read(file) => {}
+            _ => return Err(Errno::AGAIN),
         }
         *users += 1;
-        Some(Lease { leases: self, file })
+        Ok(Lease { leases: self, file })
     }
 }
 
 impl Lease<'_> {
     /// Whether it was held all the time: who waits too long is let by. In doubt it was not.
-    pub(super) fn held(&self) -> bool {
+    pub fn held(&self) -> bool {
         is_read(self.file)
     }
 }
@@ -44,12 +57,12 @@ impl Drop for Lease<'_> {
         let mut users = self.leases.0.lock();
         *users -= 1;
         if *users == 0 {
-            set(self.file, libc::F_UNLCK);
+            let _ = set(self.file, libc::F_UNLCK);
         }
     }
 }
 
-fn set(file: BorrowedFd<'_>, kind: libc::c_int) -> bool {
+fn set(file: BorrowedFd<'_>, kind: libc::c_int) -> Result<(), Errno> {
     static DEAF: Once = Once::new();
     // Whoever wants to write is told by SIGIO, which ends a process that did not ask for it.
     DEAF.call_once(|| {
@@ -57,7 +70,10 @@ fn set(file: BorrowedFd<'_>, kind: libc::c_int) -> bool {
         unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
     });
     // SAFETY: numbers only.
-    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) == 0 }
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) } {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
 }
 
 /// Whether there is one that nobody waits for.

@@ -49,6 +49,7 @@ pub use audit::AuditLog;
 pub use gate::Gate;
 use gate::Gated;
 use grafts::Grafts;
+pub use lease::{Lease, Leases};
 use places::Places;
 use programs::Programs;
 use redacted::RedactedFiles;
@@ -138,7 +139,8 @@ impl Policed {
     /// What a session asks of the kernel.
     pub fn config(&self) -> Config {
         // A file handle names an inode, not the path by which rules speak of it.
-        self.mirror.config().without(Capabilities::EXPORT_SUPPORT)
+        // Targets of links are not cached: who may read one, and who not, is decided each time.
+        self.mirror.config().without(Capabilities::EXPORT_SUPPORT | Capabilities::CACHE_SYMLINKS)
     }
 
     /// Puts other rules in force. Files that are open stay open as they are. Not to be called by a thread that serves the
@@ -173,10 +175,20 @@ impl Policed {
         Ok(())
     }
 
+    /// Operations of which rules want a decision told fail with EIO when it cannot be written to the audit log.
+    pub fn require_audit(&mut self) {
+        self.audit.require();
+    }
+
     /// Resolves the paths of programs in the rules again. Not to be called by a thread that serves the mount.
     pub fn refresh_programs(&self) {
         let policy = self.rules().policy.clone();
         self.programs.refresh(&policy);
+    }
+
+    /// Rules in force.
+    pub fn rule_count(&self) -> usize {
+        self.rules().policy.rules().len()
     }
 
     /// Files noted for the rules that speak of them, or because none does.

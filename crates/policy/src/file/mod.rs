@@ -42,18 +42,30 @@ pub(crate) fn read(text: &str, names: &Names) -> Result<Arc<Inner>, PolicyError>
     })?;
     let mut context = Context { text, names, tables: vec![users(names)] };
     let document = document.into_inner();
-    let mut rules = None;
+    let (mut rules, mut says_default) = (None, false);
     for (key, value) in &document {
         match key.get_ref().as_ref() {
             "rule" => rules = Some(value),
             "ids" => context.tables.extend(tables(&context, value)?),
+            "default" => {
+                let value = Value::new(text, "default", value);
+                if value.string()? != "allow" {
+                    return Err(value.error(
+                        "there is only default = \"allow\"; for another write a last rule with path = \"/**\"",
+                    ));
+                }
+                says_default = true;
+            }
             other => {
-                let message = format!("there is no `{other}` here; a policy has [[rule]] and [ids.NAME]");
+                let message =
+                    format!("there is no `{other}` here; a policy has default, [[rule]] and [ids.NAME]");
                 return Err(PolicyError::at(text, key.span(), message));
             }
         }
     }
-    let Some(rules) = rules else { return Ok(Arc::new(Inner { rules: Vec::new(), tables: context.tables })) };
+    let Some(rules) = rules else {
+        return Ok(Arc::new(Inner { rules: Vec::new(), tables: context.tables, says_default }));
+    };
     let rules = Value::new(text, "rule", rules).tables()?;
     if rules.len() > MOST_RULES {
         return Err(rules[MOST_RULES].0.error(format!("more than {MOST_RULES} rules")));
@@ -62,7 +74,7 @@ pub(crate) fn read(text: &str, names: &Names) -> Result<Arc<Inner>, PolicyError>
         rule::read(&context, index, value, table)
     };
     let rules = rules.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
-    let inner = Arc::new(Inner { rules, tables: context.tables });
+    let inner = Arc::new(Inner { rules, tables: context.tables, says_default });
     grafts::check(&inner)?;
     Ok(inner)
 }

@@ -1,22 +1,24 @@
 //! `shunt policy`, and `shunt mirror --policy`.
 
+mod file;
+mod follow;
+mod origin;
+
 use std::ffi::OsString;
 use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread;
-use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use shunt_fuse::guardian::HandOver;
 use shunt_fuse::mount::MountPoint;
 use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_mirror::{AuditLog, Gate, MirrorOptions, Policed};
-use shunt_policy::{Content, Names, Op, Policy, Somebody};
+use shunt_policy::{Content, Op, Policy, Somebody};
 
+use self::file::PolicyFile;
+use self::follow::Followed;
+use self::origin::Origin;
 use super::mirror;
 use crate::args::LsmArg;
 use crate::cli::{ExplainArgs, MirrorArgs, PolicyCommand};
@@ -26,9 +28,6 @@ use crate::serve::{self, Held, Service};
 /// Why a mount with a policy may end with its daemon: what the kernel believes is true only as long as it checks.
 const GUARDED: &str =
     "the kernel checks its rules, by programs that end with the daemon (not with --lsm off)";
-
-/// How often the file is looked at. What SIGHUP does is at once.
-const LOOK: Duration = Duration::from_secs(1);
 
 pub fn run(command: &PolicyCommand) -> Result<()> {
     match command {
@@ -70,55 +69,10 @@ fn explain(args: &ExplainArgs) -> Result<()> {
     super::print(format!("{}\n", explanation.show(&policy)))
 }
 
-/// A policy, and all that it was made of: what another daemon needs to make the same.
-#[derive(Serialize, Deserialize)]
-struct Origin {
-    /// Paths as bytes.
-    file: Vec<u8>,
-    source: Vec<u8>,
-    text: String,
-    passwd: String,
-    group: String,
-}
-
-impl Origin {
-    /// Reads a policy, and the users and groups of this machine.
-    fn read(file: &Path, source: &Path) -> Result<Self> {
-        let names = |path: &str| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        let text = fs::read_to_string(file).map_err(|error| match error.kind() {
-            ErrorKind::InvalidData => failed(format_args!("{}: not a text in UTF-8", file.display())),
-            _ => failed(format_args!("cannot read the policy {}: {error}", file.display())),
-        })?;
-        Ok(Self {
-            file: file.as_os_str().as_bytes().to_vec(),
-            source: source.as_os_str().as_bytes().to_vec(),
-            text,
-            passwd: names("/etc/passwd").unwrap_or_default(),
-            group: names("/etc/group").unwrap_or_default(),
-        })
-    }
-
-    fn policy(&self) -> Result<Policy> {
-        let names = Names::parse(&self.passwd, &self.group);
-        Policy::parse(&self.text, &names)
-            .map_err(|error| failed(format_args!("{}: {error}", self.file().display())))
-    }
-
-    fn file(&self) -> PathBuf {
-        PathBuf::from(OsString::from_vec(self.file.clone()))
-    }
-
-    fn source(&self) -> PathBuf {
-        PathBuf::from(OsString::from_vec(self.source.clone()))
-    }
-
-    fn save(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default()
-    }
-}
-
-fn read(file: &Path) -> Result<Policy> {
-    Origin::read(file, Path::new("/"))?.policy()
+/// Reads a policy of anybody's.
+fn read(path: &Path) -> Result<Policy> {
+    let origin = PolicyFile::open(path).and_then(|file| file.read());
+    origin.map_err(failed).and_then(|text| Origin::new(path, Path::new("/"), text).complete_policy())
 }
 
 /// Mounts with a policy, and serves.
@@ -126,15 +80,20 @@ pub fn serve(args: &MirrorArgs, argv: &[OsString], file: &Path) -> Result<()> {
     let file = fs::canonicalize(file)
         .map_err(|error| failed(format_args!("cannot read the policy {}: {error}", file.display())))?;
     let source = mirror::source(args)?;
-    let origin = Origin::read(&file, &source)?;
-    let policy = origin.policy()?;
+    let text = PolicyFile::open(&file).and_then(|opened| opened.protected(&file)?.read()).map_err(failed)?;
+    let origin = Origin::new(&file, &source, text);
+    let policy = origin.complete_policy()?;
     let audit = match &args.audit_log {
         None => AuditLog::new(),
         Some(path) => AuditLog::to(path)
             .map_err(|error| failed(format_args!("cannot open the audit log {}: {error}", path.display())))?,
     };
     let policed = Policed::open(mirror::options(args)?, policy, origin.save(), audit);
-    let policed = Arc::new(policed.map_err(mirror::explain)?);
+    let mut policed = policed.map_err(mirror::explain)?;
+    if args.audit_required {
+        policed.require_audit();
+    }
+    let policed = Arc::new(policed);
     tracing::info!("{}", policed.mirror().describe());
     let programs = load(args.lsm);
     let restart = match (&programs, policed.mirror().can_be_taken_over()) {
@@ -153,7 +112,10 @@ pub fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
     let origin: Origin = serde_json::from_slice(&saved).map_err(|_| lost())?;
     let (policy, file, source) = (origin.policy()?, origin.file(), origin.source());
     let options = MirrorOptions { source: source.clone(), ..mirror::options(args)? };
-    let policed = Policed::resume(options, policy, saved, &mut hand_over).map_err(mirror::explain)?;
+    let mut policed = Policed::resume(options, policy, saved, &mut hand_over).map_err(mirror::explain)?;
+    if args.audit_required {
+        policed.require_audit();
+    }
     // Where programs checked, no daemon would follow.
     let programs = Mutex::new(Some(Err("as before".to_owned())));
     let service = service(args, Arc::new(policed), source, file, programs, origin.text)?;
@@ -170,10 +132,11 @@ fn service(
     text: String,
 ) -> Result<Service<Policed>> {
     let place = Arc::new(OnceLock::new());
+    let followed = Arc::new(Followed::new(policed.clone(), file, source.clone()));
     let reload = {
-        let (policed, file, place, source) = (policed.clone(), file.clone(), place.clone(), source.clone());
+        let (policed, place, followed) = (policed.clone(), place.clone(), followed.clone());
         Arc::new(move || {
-            reload(&policed, &file, &source);
+            followed.reload();
             graft(&policed, &place);
         })
     };
@@ -188,7 +151,7 @@ fn service(
             Ok(())
         })
     };
-    follow(policed.clone(), file, place, reload.clone(), text)?;
+    follow::start(followed, place, text)?;
     Ok(Service {
         kind: "mirror",
         source,
@@ -210,21 +173,6 @@ fn service(
         answers: None,
         block: None,
     })
-}
-
-/// Puts the file in force as it is now. One that is wrong changes nothing.
-fn reload(policed: &Policed, file: &Path, source: &Path) {
-    let read = Origin::read(file, source).and_then(|origin| Ok((origin.policy()?, origin)));
-    match read {
-        Ok((policy, origin)) => {
-            let rules = policy.rules().len();
-            match policed.reload(policy, origin.save()) {
-                Ok(()) => tracing::info!("{}: {rules} rules in force", file.display()),
-                Err(reason) => tracing::error!("the policy stays as it was: {reason}"),
-            }
-        }
-        Err(failure) => tracing::error!("the policy stays as it was: {}", failure.message),
-    }
 }
 
 /// What checks rules in the kernel, not yet of any mount.
@@ -265,42 +213,4 @@ fn graft(policed: &Policed, place: &OnceLock<MountPoint>) {
     if let Some(mount) = place.get() {
         policed.keep_grafts(mount);
     }
-}
-
-/// What tells that a file is another.
-fn stamp(file: &Path) -> Option<(u64, u64, i64, i64, u64)> {
-    let file = fs::metadata(file).ok()?;
-    Some((file.dev(), file.ino(), file.ctime(), file.ctime_nsec(), file.size()))
-}
-
-/// Reads the file again when it changes, or is no more what is in force. An editor that removes it first is waited for.
-fn follow(
-    policed: Arc<Policed>,
-    file: PathBuf,
-    place: Arc<OnceLock<MountPoint>>,
-    reload: Arc<dyn Fn() + Send + Sync>,
-    text: String,
-) -> Result<()> {
-    let work = move || {
-        // Before that a change could not be told to the kernel, nor to the next daemon.
-        place.wait();
-        let mut known = stamp(&file);
-        policed.refresh_programs();
-        if fs::read_to_string(&file).is_ok_and(|now| now != text) {
-            reload();
-        }
-        drop(text);
-        loop {
-            thread::sleep(LOOK);
-            let now = stamp(&file);
-            if now.is_some() && now != known {
-                known = now;
-                reload();
-            }
-            policed.refresh_programs();
-            graft(&policed, &place);
-        }
-    };
-    let spawned = thread::Builder::new().name("policy".into()).spawn(work);
-    spawned.map(drop).map_err(|error| failed(format_args!("cannot start a thread: {error}")))
 }

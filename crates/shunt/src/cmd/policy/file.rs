@@ -1,0 +1,153 @@
+//! The file of a policy: who may write it, and whether it is whole.
+//!
+//! A file that others can write is no policy: they would decide what they see. A file that somebody is writing is none
+//! yet: cut between two rules it is valid, and allows what the missing rules forbid.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use shunt_mirror::Leases;
+
+/// Larger files are no policies.
+const LARGEST_BYTES: u64 = 8 << 20;
+
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+const STICKY: u32 = 0o1000;
+
+/// Identifies one state of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    dev: u64,
+    ino: u64,
+    ctime: (i64, i64),
+    size: u64,
+}
+
+impl Stamp {
+    /// Of what a path leads to.
+    pub(super) fn of(path: &Path) -> Option<Self> {
+        fs::metadata(path).ok().map(|metadata| Self::new(&metadata))
+    }
+
+    fn new(metadata: &fs::Metadata) -> Self {
+        Self {
+            dev: metadata.dev(),
+            ino: metadata.ino(),
+            ctime: (metadata.ctime(), metadata.ctime_nsec()),
+            size: metadata.size(),
+        }
+    }
+
+    /// Whether both are of one inode.
+    pub(super) fn is_same_file(&self, other: &Self) -> bool {
+        (self.dev, self.ino) == (other.dev, other.ino)
+    }
+}
+
+/// Whether anybody writes to a file.
+pub(super) enum Writers {
+    /// Nobody did while it was read.
+    None(String),
+    /// Somebody has it open for writing.
+    Some,
+    /// The file system, or a lack of rights, does not let this be known.
+    Unknown(String),
+}
+
+/// An open policy.
+pub(super) struct PolicyFile {
+    file: File,
+    metadata: fs::Metadata,
+    path: String,
+}
+
+impl PolicyFile {
+    /// Opens a regular file.
+    ///
+    /// # Errors
+    /// One line.
+    pub(super) fn open(path: &Path) -> Result<Self, String> {
+        let display = path.display().to_string();
+        let failed = |error: std::io::Error| format!("cannot read the policy {display}: {error}");
+        // O_NONBLOCK: a FIFO would keep us waiting.
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        Ok(Self { file, metadata, path: display })
+    }
+
+    pub(super) fn stamp(&self) -> Stamp {
+        Stamp::new(&self.metadata)
+    }
+
+    /// Refuses a file that somebody other than root and the daemon's user can change or replace.
+    ///
+    /// # Errors
+    /// One line.
+    pub(super) fn protected(self, path: &Path) -> Result<Self, String> {
+        let me = rustix::process::geteuid().as_raw();
+        let is_trusted = |metadata: &fs::Metadata| [0, me].contains(&metadata.uid());
+        let (name, file) = (&self.path, &self.metadata);
+        if !is_trusted(file) {
+            return Err(format!(
+                "{name}: the policy belongs to user {}; only one of root or of the daemon's user is followed",
+                file.uid()
+            ));
+        }
+        if file.mode() & WRITABLE_BY_OTHERS != 0 {
+            return Err(format!(
+                "{name}: others can write the policy (mode {:04o}); run chmod go-w on it",
+                file.mode() & 0o7777
+            ));
+        }
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        let metadata = fs::metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        // In a sticky directory only its owner replaces files of others.
+        let is_shared = metadata.mode() & WRITABLE_BY_OTHERS != 0 && metadata.mode() & STICKY == 0;
+        if is_shared || !is_trusted(&metadata) {
+            return Err(format!(
+                "{name}: others can replace the policy, for {} is theirs to write; run chmod go-w on it, or move the file",
+                dir.display()
+            ));
+        }
+        Ok(self)
+    }
+
+    /// Reads it as it is.
+    ///
+    /// # Errors
+    /// One line.
+    pub(super) fn read(&self) -> Result<String, String> {
+        let name = &self.path;
+        if !self.metadata.is_file() {
+            return Err(format!("cannot read the policy {name}: not a regular file"));
+        }
+        let mut bytes = Vec::new();
+        let read = (&self.file).take(LARGEST_BYTES + 1).read_to_end(&mut bytes);
+        read.map_err(|error| format!("cannot read the policy {name}: {error}"))?;
+        if bytes.len() as u64 > LARGEST_BYTES {
+            return Err(format!("{name}: the policy is larger than {LARGEST_BYTES} bytes; split it"));
+        }
+        String::from_utf8(bytes).map_err(|_| format!("{name}: not a text in UTF-8"))
+    }
+
+    /// Reads it under a read lease, during which nobody writes to it.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(super) fn read_undisturbed(&self) -> Result<Writers, String> {
+        let leases = Leases::default();
+        let lease = match leases.try_take(&self.file) {
+            Ok(lease) => lease,
+            Err(Errno::AGAIN) => return Ok(Writers::Some),
+            Err(_) => return Ok(Writers::Unknown(self.read()?)),
+        };
+        let text = self.read()?;
+        let is_same = self.file.metadata().is_ok_and(|now| Stamp::new(&now) == self.stamp());
+        Ok(if lease.held() && is_same { Writers::None(text) } else { Writers::Some })
+    }
+}

@@ -1,0 +1,70 @@
+//! What a policy in force was made of.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use shunt_policy::{Names, Policy};
+
+use crate::error::{Result, failed};
+
+/// A policy, and all that it was made of: what another daemon needs to make the same.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Origin {
+    /// Paths as bytes.
+    file: Vec<u8>,
+    source: Vec<u8>,
+    pub(super) text: String,
+    passwd: String,
+    group: String,
+}
+
+impl Origin {
+    /// A policy as it was read, and the users and groups of this machine.
+    pub(super) fn new(file: &Path, source: &Path, text: String) -> Self {
+        let names = |path: &str| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Self {
+            file: file.as_os_str().as_bytes().to_vec(),
+            source: source.as_os_str().as_bytes().to_vec(),
+            text,
+            passwd: names("/etc/passwd").unwrap_or_default(),
+            group: names("/etc/group").unwrap_or_default(),
+        }
+    }
+
+    /// The rules of a file that is to be put in force.
+    ///
+    /// # Errors
+    /// What is wrong with it; it has no rule and does not say that this is meant.
+    pub(super) fn complete_policy(&self) -> Result<Policy> {
+        let policy = self.policy()?;
+        if policy.is_unfinished() {
+            return Err(failed(format_args!(
+                "{}: the policy has no rule, which would allow everything; write default = \"allow\" if that is meant",
+                self.file().display()
+            )));
+        }
+        Ok(policy)
+    }
+
+    /// The rules that another daemon had in force.
+    pub(super) fn policy(&self) -> Result<Policy> {
+        let names = Names::parse(&self.passwd, &self.group);
+        Policy::parse(&self.text, &names)
+            .map_err(|error| failed(format_args!("{}: {error}", self.file().display())))
+    }
+
+    pub(super) fn file(&self) -> PathBuf {
+        PathBuf::from(OsString::from_vec(self.file.clone()))
+    }
+
+    pub(super) fn source(&self) -> PathBuf {
+        PathBuf::from(OsString::from_vec(self.source.clone()))
+    }
+
+    pub(super) fn save(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
