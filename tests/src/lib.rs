@@ -16,6 +16,7 @@ pub mod binary;
 pub mod cmd;
 pub mod dir;
 pub mod disk;
+pub mod folding;
 pub mod fscrypt;
 pub mod fsx;
 pub mod image;

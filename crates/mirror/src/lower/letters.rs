@@ -1,11 +1,12 @@
 //! Directories that take a name in any letters (`chattr +F`): there one name hides others, which no event tells.
 
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 use shunt_fuse::NodeId;
 
@@ -20,6 +21,8 @@ pub enum Letters {
     Any,
     /// Those with a flag.
     ByDirectory,
+    /// The file system does not tell; names have to be tried.
+    Untold,
 }
 
 /// FAT, exFAT, NTFS (two drivers), HFS, HFS+, AFFS, SMB (two).
@@ -31,6 +34,24 @@ const BY_DIRECTORY: [i64; 4] = [0xef53, 0xf2f5_2010, 0x0102_1994, 0x794c_7630];
 
 /// bcachefs.
 const ALWAYS_BY_DIRECTORY: i64 = 0xca45_1a4e;
+
+/// FUSE, NFS, 9p, XFS, JFS, ZFS, vboxsf, vmhgfs, Lustre, AFS, eCryptfs: some directories of some of them.
+const UNTOLD: [i64; 11] = [
+    0x6573_5546,
+    0x6969,
+    0x0102_1997,
+    0x5846_5342,
+    0x3153_464a,
+    0x2fc1_2fc1,
+    0x786f_4256,
+    0xbacb_acbc,
+    0x0bd0_0bd0,
+    0x5346_414f,
+    0xf15f,
+];
+
+/// Names of a directory among which one is looked for that can be tried.
+const MOST_TRIED: usize = 4096;
 
 /// Where the kernel says so.
 const SAID_BY: [&str; 3] =
@@ -45,6 +66,9 @@ impl Letters {
         let magic = rustix::fs::fstatfs(fd).map_or(0, |statfs| statfs.f_type) & 0xffff_ffff;
         if ANY.contains(&magic) {
             return Self::Any;
+        }
+        if UNTOLD.contains(&magic) {
+            return Self::Untold;
         }
         // Asked once: a daemon that was locked in does not see these paths any more.
         static FOLDS: LazyLock<bool> = LazyLock::new(|| SAID_BY.iter().any(|path| Path::new(path).exists()));
@@ -111,10 +135,67 @@ impl Lower {
     /// Whether names in a directory may be found by other letters than theirs. The flag is asked for once.
     pub fn ignores_case(&self, dir: NodeId) -> bool {
         match self.letters_of(dir) {
-            Letters::Exact => false,
+            Letters::Exact | Letters::Untold => false,
             Letters::Any => true,
             Letters::ByDirectory => self.letters.get(dir).unwrap_or_else(|| self.ask_letters(dir)),
         }
+    }
+
+    /// As [`ignores_case`](Self::ignores_case), and where the file system does not tell it is tried by a name in the
+    /// directory. In doubt it does. A directory without a name that has letters passes for exact until one comes.
+    pub fn may_ignore_case(&self, dir: NodeId) -> bool {
+        if self.letters_of(dir) != Letters::Untold {
+            return self.ignores_case(dir);
+        }
+        if let Some(known) = self.letters.get(dir) {
+            return known;
+        }
+        match self.try_letters(dir) {
+            Ok(None) => false,
+            Ok(Some(any)) => {
+                self.letters.note(dir, any);
+                any
+            }
+            Err(_) => true,
+        }
+    }
+
+    /// Whether the file system of a directory does not tell.
+    pub fn letters_are_untold(&self, dir: NodeId) -> bool {
+        self.letters_of(dir) == Letters::Untold
+    }
+
+    /// Looks for a name in its other case; `None` where there is none to try.
+    fn try_letters(&self, dir: NodeId) -> Result<Option<bool>, Errno> {
+        let dir = self.reopen(dir, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let entries = rustix::fs::Dir::read_from(&dir)?.take(MOST_TRIED);
+        let names: Vec<_> =
+            entries.map(|entry| Ok(entry?.file_name().to_owned())).collect::<Result<_, Errno>>()?;
+        let identity = |name: &CStr| {
+            let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+            let stat = rustix::fs::statx(&dir, name, flags, StatxFlags::INO)?;
+            Ok::<_, Errno>((stat.stx_ino, stat.stx_dev_major, stat.stx_dev_minor))
+        };
+        for name in names.iter().filter(|name| name.to_bytes().iter().any(u8::is_ascii_alphabetic)) {
+            let swap = |byte: &u8| byte ^ if byte.is_ascii_alphabetic() { 0x20 } else { 0 };
+            let Ok(swapped) = CString::new(name.to_bytes().iter().map(swap).collect::<Vec<u8>>()) else {
+                continue;
+            };
+            if names.contains(&swapped) {
+                // Both are there, so they are two.
+                return Ok(Some(false));
+            }
+            let known = match identity(name) {
+                // Gone meanwhile.
+                Err(Errno::NOENT) => continue,
+                known => known?,
+            };
+            return match identity(&swapped) {
+                Err(Errno::NOENT) => Ok(Some(false)),
+                other => Ok(Some(other? == known)),
+            };
+        }
+        Ok(None)
     }
 
     /// Whether a directory came to ignore case since it was asked, or may have. Only an empty one can, so it is asked

@@ -65,9 +65,13 @@ impl Policed {
     }
 
     /// A name in a directory.
+    ///
+    /// # Errors
+    /// EACCES where the directory finds names by several spellings and rules speak of some.
     pub(super) fn spot(&self, parent: NodeId, name: &[u8]) -> Result<Spot, Errno> {
         let rules = self.rules();
         let (place, path) = self.place(&rules, parent)?;
+        self.check_spelling(&place, parent, &path, name)?;
         Ok(below(rules, &place, &path, name))
     }
 
@@ -80,6 +84,8 @@ impl Policed {
         let rules = self.rules();
         let (from, from_path) = self.place(&rules, parent)?;
         let (to, to_path) = self.place(&rules, new_parent)?;
+        self.check_spelling(&from, parent, &from_path, name)?;
+        self.check_spelling(&to, new_parent, &to_path, new_name)?;
         Ok((below(rules.clone(), &from, &from_path, name), below(rules, &to, &to_path, new_name)))
     }
 

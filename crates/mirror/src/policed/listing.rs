@@ -19,14 +19,17 @@ pub(super) struct ShowSome<'a, 'b> {
     pub(super) dir: NodeId,
     pub(super) spot: Spot,
     pub(super) hides: bool,
+    /// The kernel may be told what names lead to.
+    entries: bool,
 }
 
 impl<'a, 'b> ShowSome<'a, 'b> {
     pub(super) fn new(policed: &'a Policed, request: &'a Request<'b>, dir: NodeId) -> Result<Self, Errno> {
         let spot = policed.dir_spot(dir)?;
         let hides = spot.place.hides_names();
+        let entries = policed.is_spelled_once(&spot.place, dir);
         let asker = Asker::new(request, &policed.programs);
-        Ok(Self { policed, request, asker, dir, spot, hides })
+        Ok(Self { policed, request, asker, dir, spot, hides, entries })
     }
 
     fn below(&self, name: &[u8]) -> Spot {
@@ -67,7 +70,7 @@ impl Show for ShowSome<'_, '_> {
         let spot = self.below(name);
         // Pinned, it may lead to another inode than it does in the source.
         let pinned = self.policed.mirror.pins.get(self.dir, name).is_some();
-        if pinned || !spot.class.is_name_constant() {
+        if pinned || !self.entries || !spot.class.is_name_constant() {
             // The kernel would give it to the next caller.
             self.policed.mirror.lower.forget(entry.node, 1);
             return Ok(None);

@@ -32,6 +32,7 @@ mod programs;
 mod records;
 mod redacted;
 mod renames;
+mod spellings;
 mod takeover;
 mod views;
 
@@ -53,6 +54,7 @@ pub use lease::{Lease, Leases};
 use places::Places;
 use programs::Programs;
 use redacted::RedactedFiles;
+use spellings::Undecided;
 use views::Views;
 
 /// How long the kernel believes attributes of a file that it may know by several inodes.
@@ -86,6 +88,7 @@ pub struct Policed {
     audit: AuditLog,
     session: OnceLock<Handle>,
     expires_all: AtomicBool,
+    undecided: Undecided,
 }
 
 impl Policed {
@@ -128,6 +131,7 @@ impl Policed {
             audit,
             session: OnceLock::new(),
             expires_all: AtomicBool::new(false),
+            undecided: Undecided::default(),
         }
     }
 

@@ -90,6 +90,12 @@ pub fn serve(args: &MirrorArgs, argv: &[OsString], file: &Path) -> Result<()> {
     };
     let policed = Policed::open(mirror::options(args)?, policy, origin.save(), audit);
     let mut policed = policed.map_err(mirror::explain)?;
+    if policed.is_undecided() {
+        return Err(failed(format_args!(
+            "{}: this directory finds a name by several spellings (it ignores case), and rules go by one: no --policy here",
+            source.display()
+        )));
+    }
     if args.audit_required {
         policed.require_audit();
     }

@@ -3,6 +3,7 @@
 mod audited;
 mod killed;
 mod reloads;
+mod spellings;
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
