@@ -36,6 +36,8 @@ pub struct Peer {
     pub uring: bool,
     /// File data goes through the daemon although the kernel could pass it through.
     pub daemon_data: bool,
+    /// File data is passed through also of files opened with O_DIRECT.
+    pub always_passes: bool,
     /// Shunt's `--cache`.
     pub cache: Cache,
     /// With the rules of `policy.toml`.
@@ -55,7 +57,14 @@ pub enum Cache {
 
 impl Peer {
     const fn of(program: Program) -> Self {
-        Self { program, uring: false, daemon_data: false, cache: Cache::Exclusive, policy: false }
+        Self {
+            program,
+            uring: false,
+            daemon_data: false,
+            always_passes: false,
+            cache: Cache::Exclusive,
+            policy: false,
+        }
     }
 
     /// The source directory.
@@ -74,6 +83,8 @@ impl Peer {
     pub const LIBFUSE_URING_DAEMON: Self = Self { daemon_data: true, ..Self::LIBFUSE_URING };
     /// Shunt as a user gets it.
     pub const SHUNT: Self = Self::of(Program::Shunt);
+    /// Shunt, data passed through whatever flags a file is opened with.
+    pub const SHUNT_ALWAYS: Self = Self { always_passes: true, ..Self::SHUNT };
     /// Shunt, data through the daemon.
     pub const SHUNT_DAEMON: Self = Self { daemon_data: true, ..Self::SHUNT };
     /// Shunt that believes names for a second.
@@ -108,7 +119,11 @@ impl Peer {
             Program::Shunt => "shunt",
         };
         let uring = if self.uring { "-uring" } else { "" };
-        let data = if self.daemon_data { "-nopt" } else { "" };
+        let data = match (self.daemon_data, self.always_passes) {
+            (true, _) => "-nopt",
+            (false, true) => "-always",
+            (false, false) => "",
+        };
         let cache = match self.cache {
             Cache::Exclusive => "",
             Cache::Timeout => "-timeout",

@@ -42,6 +42,9 @@ impl Programs {
                 if peer.daemon_data {
                     ["--passthrough", "off"].into_iter().for_each(&mut push);
                 }
+                if peer.always_passes {
+                    ["--passthrough", "always"].into_iter().for_each(&mut push);
+                }
                 if peer.uring {
                     ["--transport", "uring"].into_iter().for_each(&mut push);
                 }

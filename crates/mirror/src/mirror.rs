@@ -135,8 +135,10 @@ impl Mirror {
             wanted |= Capabilities::AUTO_INVAL_DATA;
         }
         let mut config = Config::new(Profile::Passthrough).want(wanted);
-        if self.passthrough == PassthroughMode::Off {
-            config = config.without(Capabilities::PASSTHROUGH);
+        match self.passthrough {
+            PassthroughMode::Auto => {}
+            PassthroughMode::Always => config = config.trust_open_flags(),
+            PassthroughMode::Off => config = config.without(Capabilities::PASSTHROUGH),
         }
         if features.stacked {
             config = config.max_stack_depth(2);

@@ -57,6 +57,9 @@ pub enum PassthroughMode {
     /// Where it can.
     #[default]
     Auto,
+    /// Also where an open has flags that the program may take away later, which then stay in force: see
+    /// [`Config::trust_open_flags`](shunt_fuse::Config::trust_open_flags).
+    Always,
     /// Never: all data goes through the daemon.
     Off,
 }

@@ -60,6 +60,7 @@ pub struct VolumeFs {
     past: Option<past::Past>,
     past_files: Handles<past::PastFile>,
     passthrough: bool,
+    trusts_open_flags: bool,
     is_read_only: Box<dyn Fn() -> bool + Send + Sync>,
     sessions: Arc<sessions::Sessions>,
     mapped: Arc<mapped::Mapped>,
@@ -90,6 +91,7 @@ impl VolumeFs {
             past: None,
             past_files: Handles::default(),
             passthrough: true,
+            trusts_open_flags: false,
             is_read_only: Box::new(|| false),
             sessions: Arc::default(),
             dead: dead::Dead::default(),
@@ -101,6 +103,12 @@ impl VolumeFs {
     /// Has all data go through the daemon.
     pub fn without_passthrough(mut self) -> Self {
         self.passthrough = false;
+        self
+    }
+
+    /// Passes opens with O_APPEND or O_DIRECT through too: see [`Config::trust_open_flags`].
+    pub fn trusting_open_flags(mut self) -> Self {
+        self.trusts_open_flags = true;
         self
     }
 
@@ -209,6 +217,7 @@ impl VolumeFs {
         let config = Config::new(Profile::Passthrough).want(wanted);
         let locks = Capabilities::POSIX_LOCKS | Capabilities::FLOCK_LOCKS;
         let config = if self.locks.is_some() { config.require(locks) } else { config };
+        let config = if self.trusts_open_flags { config.trust_open_flags() } else { config };
         if self.passthrough { config } else { config.without(Capabilities::PASSTHROUGH) }
     }
 

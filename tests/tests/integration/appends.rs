@@ -8,8 +8,9 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use shunt_tests::sys::Shared;
 use shunt_tests::{Plan, Stage, needs_mount, stage};
 
-shunt_tests::behaviours! { everywhere: a_mapping_of_an_appending_file_stays_in_place, appends_meet_the_end }
-shunt_tests::behaviours! { on daemon as given_up: an_append_flag_can_be_given_up }
+shunt_tests::behaviours! { everywhere:
+    a_mapping_of_an_appending_file_stays_in_place, appends_meet_the_end, an_append_flag_can_be_given_up,
+}
 
 fn appending(s: &Stage, name: &str) -> File {
     File::options().read(true).append(true).open(s.path(name)).unwrap()
@@ -36,7 +37,6 @@ fn appends_meet_the_end(s: &Stage) {
     assert_eq!(fs::read(s.lower("f")).unwrap(), b"onetwothree");
 }
 
-/// With data passed through the kernel's backing file keeps the flag.
 fn an_append_flag_can_be_given_up(s: &Stage) {
     fs::write(s.lower("f"), b"0000").unwrap();
     let file = appending(s, "f");

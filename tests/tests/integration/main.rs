@@ -27,6 +27,7 @@ mod passthrough;
 mod permissions;
 mod policies;
 mod rereads;
+mod setfl;
 mod sharing;
 mod stress;
 mod suites;

@@ -27,6 +27,7 @@ pub struct Config {
     pub(crate) max_background: u16,
     pub(crate) time_granularity: u32,
     pub(crate) max_stack_depth: u32,
+    pub(crate) trusts_open_flags: bool,
     pub(crate) request_timeout: Option<Duration>,
     pub(crate) threads: usize,
     pub(crate) max_threads: usize,
@@ -77,6 +78,7 @@ impl Config {
             max_background: 64,
             time_granularity: 1,
             max_stack_depth: 1,
+            trusts_open_flags: false,
             request_timeout: None,
             threads: cores.clamp(1, 8),
             max_threads: 64.max(2 * cores),
@@ -137,6 +139,14 @@ impl Config {
     /// the lower layer of an overlay; with 2 its backing files may lie on an overlay.
     pub fn max_stack_depth(mut self, depth: u32) -> Self {
         self.max_stack_depth = depth.clamp(1, 2);
+        self
+    }
+
+    /// Passes opens with O_APPEND or O_DIRECT through too. The kernel's backing file keeps these flags when a program takes them
+    /// away by `fcntl(F_SETFL)`: it goes on appending, and fails (EINVAL) where a call is not aligned. By default such opens
+    /// are served directly.
+    pub fn trust_open_flags(mut self) -> Self {
+        self.trusts_open_flags = true;
         self
     }
 

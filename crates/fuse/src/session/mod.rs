@@ -85,7 +85,7 @@ impl Shared {
     /// Counts an open and makes its reply. `flags` are the caller's.
     pub(crate) fn open_reply(&self, opener: u64, node: NodeId, flags: u32, opened: &Opened) -> abi::OpenOut {
         let may_skip_flush = !self.negotiated.has(InitFlags::POSIX_LOCKS);
-        let out = self.modes.open(node, opened, may_skip_flush);
+        let out = self.modes.open(node, opened, flags, may_skip_flush);
         if out.backing_id != 0 {
             self.statistics.passthrough_open();
         }
@@ -354,7 +354,7 @@ impl<F: FileSystem> Session<F> {
             executor: Executor::new(config.max_threads, has(InitFlags::PASSTHROUGH)),
             notifier,
             listener: Listener::default(),
-            modes: Modes::default(),
+            modes: Modes::new(config.trusts_open_flags),
             readers: Readers::new(config.threads, config.max_threads),
             rings: Rings::default(),
             transport: Mutex::new(transport),

@@ -10,7 +10,21 @@ use shunt_fuse_abi::{OpenOut, OpenOutFlags};
 use crate::api::{NodeId, Opened, Serve};
 use crate::passthrough::Backing;
 
+const APPEND: u32 = libc::O_APPEND.cast_unsigned();
+const DIRECT: u32 = libc::O_DIRECT.cast_unsigned();
+const ACCESS: u32 = libc::O_ACCMODE.cast_unsigned();
+
 const SHARDS: usize = 16;
+
+/// Whether `fcntl(F_SETFL)` can make the flags of an open untrue for the kernel's backing file.
+///
+/// The kernel opens a backing file with the flags that the caller's file has at that moment, and tells neither the backing
+/// file nor the server when they change. O_APPEND and O_DIRECT that are given later travel with each call (O_DIRECT as a
+/// hint that is not followed); those that the backing file has itself stay in force for good: a write at an offset
+/// goes to the end, and an unaligned one fails.
+fn outlasts_the_caller(flags: u32) -> bool {
+    flags & DIRECT != 0 || flags & APPEND != 0 && flags & ACCESS != libc::O_RDONLY.cast_unsigned()
+}
 
 #[derive(Debug)]
 struct NodeMode {
@@ -27,14 +41,22 @@ struct NodeMode {
 /// kernel allows too.
 #[derive(Debug, Default)]
 pub(crate) struct Modes {
+    /// The flags of an open are taken to stay what they are.
+    trusts_open_flags: bool,
     shards: [Mutex<HashMap<NodeId, NodeMode>>; SHARDS],
     uncached: Mutex<HashSet<NodeId>>,
     uncached_count: AtomicUsize,
 }
 
 impl Modes {
-    /// Counts an open, and says how it is to be served. `may_skip_flush`: FLUSH may be left out where the open allows it.
-    pub(crate) fn open(&self, node: NodeId, opened: &Opened, may_skip_flush: bool) -> OpenOut {
+    /// No opens yet. `trusts_open_flags`: see [`Config::trust_open_flags`](super::Config::trust_open_flags).
+    pub(crate) fn new(trusts_open_flags: bool) -> Self {
+        Self { trusts_open_flags, ..Self::default() }
+    }
+
+    /// Counts an open, and says how it is to be served. `asked` are the `O_*` flags of the caller. `may_skip_flush`: FLUSH
+    /// may be left out where the open allows it.
+    pub(crate) fn open(&self, node: NodeId, opened: &Opened, asked: u32, may_skip_flush: bool) -> OpenOut {
         let mut flags = opened.flags;
         if !may_skip_flush {
             flags -= OpenOutFlags::NOFLUSH;
@@ -62,7 +84,7 @@ impl Modes {
         }
         let mut backing_id = 0;
         if let Some(backing) = &mode.backing {
-            if opened.watched {
+            if opened.watched || !self.trusts_open_flags && outlasts_the_caller(asked) {
                 // What is read and written goes past the backing file then, which the kernel wants named all the same.
                 flags |= OpenOutFlags::DIRECT_IO;
             }
@@ -96,6 +118,12 @@ impl Modes {
             0 => shard.remove(&node)?.backing,
             _ => None,
         }
+    }
+
+    /// Whether opens of a node are passed through, so that no page of it may stay in the mount's own page cache.
+    pub(crate) fn is_passed(&self, node: NodeId) -> bool {
+        let shard = self.shards[node.0 as usize % SHARDS].lock();
+        shard.get(&node).is_some_and(|mode| mode.backing.is_some())
     }
 
     /// Inodes open now.
@@ -142,43 +170,67 @@ mod tests {
         let modes = Modes::default();
         modes.set_uncached(NODE, true);
         let opened = Opened::cached(FileHandle(1)).keep_cache();
-        assert_eq!(flags(modes.open(NODE, &opened, true)), OpenOutFlags::DIRECT_IO);
+        assert_eq!(flags(modes.open(NODE, &opened, 0, true)), OpenOutFlags::DIRECT_IO);
         modes.set_uncached(NODE, false);
-        assert_eq!(flags(modes.open(NODE, &opened, true)), OpenOutFlags::KEEP_CACHE);
+        assert_eq!(flags(modes.open(NODE, &opened, 0, true)), OpenOutFlags::KEEP_CACHE);
     }
 
     #[test]
     fn a_direct_open_is_passed_through_where_it_joins_those_that_are() {
         let joining = Opened::direct(FileHandle(1)).joining();
         let modes = Modes::default();
-        assert_eq!(flags(modes.open(NODE, &joining, true)), OpenOutFlags::DIRECT_IO);
+        assert_eq!(flags(modes.open(NODE, &joining, 0, true)), OpenOutFlags::DIRECT_IO);
         let modes = Modes::default();
         modes.adopt(NODE, Some(Backing::unregistered(NODE)));
-        assert_eq!(flags(modes.open(NODE, &joining, true)), OpenOutFlags::PASSTHROUGH);
+        assert_eq!(flags(modes.open(NODE, &joining, 0, true)), OpenOutFlags::PASSTHROUGH);
         let direct = Opened::direct(FileHandle(1));
         let both = OpenOutFlags::PASSTHROUGH | OpenOutFlags::DIRECT_IO;
-        assert_eq!(flags(modes.open(NODE, &direct, true)), both);
+        assert_eq!(flags(modes.open(NODE, &direct, 0, true)), both);
     }
 
     #[test]
     fn an_open_beside_direct_ones_alone_leaves_the_pages_alone() {
         let passed = || Opened::passthrough(FileHandle(1), Backing::unregistered(NODE));
         let modes = Modes::default();
-        modes.open(NODE, &Opened::direct(FileHandle(1)), true);
-        assert_eq!(flags(modes.open(NODE, &passed(), true)), OpenOutFlags::DIRECT_IO);
-        modes.open(NODE, &Opened::cached(FileHandle(1)), true);
-        assert_eq!(flags(modes.open(NODE, &passed(), true)), OpenOutFlags::empty());
+        modes.open(NODE, &Opened::direct(FileHandle(1)), 0, true);
+        assert_eq!(flags(modes.open(NODE, &passed(), 0, true)), OpenOutFlags::DIRECT_IO);
+        modes.open(NODE, &Opened::cached(FileHandle(1)), 0, true);
+        assert_eq!(flags(modes.open(NODE, &passed(), 0, true)), OpenOutFlags::empty());
         (0..4).for_each(|_| assert!(modes.release(NODE).is_none()));
-        assert_eq!(flags(modes.open(NODE, &passed(), true)), OpenOutFlags::PASSTHROUGH);
+        assert_eq!(flags(modes.open(NODE, &passed(), 0, true)), OpenOutFlags::PASSTHROUGH);
         assert!(modes.release(NODE).is_some());
+    }
+
+    #[test]
+    fn flags_that_a_caller_can_take_away_are_not_left_to_the_backing_file() {
+        let passed = || Opened::passthrough(FileHandle(1), Backing::unregistered(NODE));
+        let both = OpenOutFlags::PASSTHROUGH | OpenOutFlags::DIRECT_IO;
+        let cases = [
+            (libc::O_RDWR, OpenOutFlags::PASSTHROUGH),
+            (libc::O_RDONLY | libc::O_APPEND, OpenOutFlags::PASSTHROUGH),
+            (libc::O_RDWR | libc::O_DSYNC | libc::O_NOATIME, OpenOutFlags::PASSTHROUGH),
+            (libc::O_WRONLY | libc::O_APPEND, both),
+            (libc::O_RDWR | libc::O_APPEND, both),
+            (libc::O_RDONLY | libc::O_DIRECT, both),
+        ];
+        for (asked, served) in cases {
+            let modes = Modes::default();
+            assert_eq!(flags(modes.open(NODE, &passed(), asked.cast_unsigned(), true)), served, "{asked:o}");
+            assert!(modes.is_passed(NODE));
+            modes.release(NODE);
+            assert!(!modes.is_passed(NODE));
+            let modes = Modes::new(true);
+            let trusted = flags(modes.open(NODE, &passed(), asked.cast_unsigned(), true));
+            assert_eq!(trusted, OpenOutFlags::PASSTHROUGH, "{asked:o}");
+        }
     }
 
     #[test]
     fn flush_stays_where_it_ends_locks() {
         let modes = Modes::default();
         let opened = Opened::cached(FileHandle(1)).no_flush();
-        assert_eq!(flags(modes.open(NODE, &opened, false)), OpenOutFlags::empty());
-        assert_eq!(flags(modes.open(NODE, &opened, true)), OpenOutFlags::NOFLUSH);
+        assert_eq!(flags(modes.open(NODE, &opened, 0, false)), OpenOutFlags::empty());
+        assert_eq!(flags(modes.open(NODE, &opened, 0, true)), OpenOutFlags::NOFLUSH);
         assert_eq!(modes.open_nodes(), 1);
         modes.release(NODE);
         modes.release(NODE);

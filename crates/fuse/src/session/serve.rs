@@ -129,6 +129,7 @@ async fn handle_request<F: FileSystem>(
     };
     let opcode = parsed.operation.opcode();
     let touched = touched_pages(&parsed);
+    let fills_pages = fills_pages(&parsed);
     let header = parsed.header;
     let intent = Intent::new(shared.takeover.as_ref(), &header);
     let result = {
@@ -172,7 +173,8 @@ async fn handle_request<F: FileSystem>(
         }
     }
     if let Some(what) = touched
-        && shared.modes.is_uncached(NodeId(header.nodeid))
+        && (shared.modes.is_uncached(NodeId(header.nodeid))
+            || fills_pages && shared.modes.is_passed(NodeId(header.nodeid)))
         && let Some(task) = Task::current()
     {
         task.defer(Note::new(what).0);
@@ -191,6 +193,16 @@ fn touched_pages(request: &abi::Request<'_>) -> Option<What> {
     };
     let offset = i64::try_from(offset).ok()?;
     Some(What::InvalidateNode { node: NodeId(request.header.nodeid), offset, length: size.into() })
+}
+
+/// Whether a READ may be the kernel's own, for a page of the cache: `splice` and `sendfile` read a file so that is served
+/// directly, unless it was opened with O_DIRECT. Beside opens that are passed through such a page would become stale,
+/// for what these write goes past it.
+fn fills_pages(request: &abi::Request<'_>) -> bool {
+    const PAGE: u64 = 4096;
+    let Operation::Read { arg } = &request.operation else { return false };
+    let is_whole = arg.offset % PAGE == 0 && u64::from(arg.size) % PAGE == 0;
+    is_whole && arg.flags & libc::O_DIRECT.cast_unsigned() == 0
 }
 
 /// FORGET, INTERRUPT and the data of a retrieve: nobody waits for an answer.

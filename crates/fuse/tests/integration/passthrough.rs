@@ -11,7 +11,7 @@ use crate::common::{
 };
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
-use shunt_fuse::{Capabilities, Device, FileType, NodeId, Opcode, Session};
+use shunt_fuse::{Capabilities, Config, Device, FileType, NodeId, Opcode, Profile, Session};
 
 const USER: u32 = 1000;
 const SIZE: usize = 256 << 10;
@@ -165,7 +165,8 @@ fn asynchronous_io_reaches_the_backing_file_alone() {
     const DEPTH: usize = 32;
     #[repr(align(4096))]
     struct Page([u8; 4096]);
-    run(Plan::passthrough(), |stage| {
+    // By default an open with O_DIRECT is served directly: the flag may be taken away.
+    run(Plan::of(Config::new(Profile::Passthrough).trust_open_flags()), |stage| {
         let node = add(stage, "x", on_disk(stage, "b", &vec![0; DEPTH * 4096]));
         let file = File::options()
             .read(true)

@@ -90,7 +90,7 @@ fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
 
 pub(super) fn passthrough_off(args: &MirrorArgs) -> Option<String> {
     match args.passthrough {
-        PassthroughArg::Auto => None,
+        PassthroughArg::Auto | PassthroughArg::Always => None,
         PassthroughArg::Off => Some("by --passthrough off".to_owned()),
     }
 }
@@ -147,6 +147,7 @@ pub(super) fn options(args: &MirrorArgs) -> Result<MirrorOptions> {
         max_inodes: args.max_inodes,
         passthrough: match args.passthrough {
             PassthroughArg::Auto => PassthroughMode::Auto,
+            PassthroughArg::Always => PassthroughMode::Always,
             PassthroughArg::Off => PassthroughMode::Off,
         },
         resumes: false,

@@ -96,6 +96,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     };
     let (fs, passthrough_off) = match args.passthrough {
         PassthroughArg::Auto => (fs, None),
+        PassthroughArg::Always => (fs.trusting_open_flags(), None),
         PassthroughArg::Off => (fs.without_passthrough(), Some("by --passthrough off".to_owned())),
     };
     let service = Service {
