@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use shunt_tests::cmd::{one_line, within};
 use shunt_tests::{
-    Plan, binary, mounts, needs_mount, needs_tools, nobody, patiently, run, run_for, sh, stage,
+    Plan, binary, mounts, needs_mount, needs_tools, nobody, patiently, requirement, run, run_for, sh, stage,
 };
 
 const SOON: Duration = Duration::from_secs(2);
@@ -63,6 +63,39 @@ fn unprivileged_mounts() {
             patiently(|| run_for(20, shunt(&["umount"]).arg(s.mnt()))).ok();
         } else {
             one_line(&allow.err, "allow");
+        }
+    });
+}
+
+/// As a rootless container does: one user is all that there is, and `setgroups(2)` is denied.
+#[test]
+fn mounts_in_a_user_namespace_of_one_user() {
+    const WORK: &str = r#"
+        "$@" "$SRC" "$MNT"
+        echo new >"$MNT/new"; mkdir "$MNT/dir"; mv "$MNT/new" "$MNT/dir"; chmod 2600 "$MNT/dir/new"
+        ln -s new "$MNT/dir/link"; mkfifo "$MNT/dir/pipe"; touch -d 2001-01-01 "$MNT/dir/new"
+        stat -c %u:%g:%a "$MNT/dir/new"; cat "$MNT/dir/link"
+        "$1" umount "$MNT"
+    "#;
+    needs_mount!();
+    needs_tools!("unshare");
+    let Some(s) = Plan::tmpfs().unmounted().set_or_skip() else { return };
+    nobody::perform(&s, |shunt| {
+        let probe = run(std::process::Command::new("unshare").args(["-Urm", "true"]));
+        requirement!(probe.success(), "no user namespaces: {}", probe.err);
+        for args in [&["--cache", "none"][..], &["--passthrough", "off"]] {
+            let inner = shunt(&["mirror", "--daemon"]);
+            let mut command = shunt(&[]);
+            let environment = std::mem::replace(&mut command, std::process::Command::new("unshare"));
+            for (key, value) in environment.get_envs() {
+                value.map(|value| command.env(key, value));
+            }
+            command.args(["-Urm", "sh", "-euc", WORK, "sh"]).arg(inner.get_program());
+            command.args(inner.get_args()).args(args).env("SRC", s.src()).env("MNT", s.mnt());
+            let done = run_for(30, &mut command).ok();
+            assert_eq!(done, "0:0:2600\nnew\n");
+            assert_eq!(fs::read(s.lower("dir/new")).unwrap(), b"new\n");
+            fs::remove_dir_all(s.lower("dir")).unwrap();
         }
     });
 }

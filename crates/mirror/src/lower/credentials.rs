@@ -32,6 +32,9 @@ const NEEDED: CapabilitySet = CapabilitySet::SETUID
 struct Thread {
     /// May act as others.
     privileged: bool,
+    /// May change its supplementary groups: not in a user namespace whose `setgroups` is denied, which an unprivileged user
+    /// makes.
+    regroups: bool,
     usual: CapabilitySets,
     /// The usual ones with CAP_FSETID, where the process has it.
     with_fsetid: Option<CapabilitySets>,
@@ -51,10 +54,11 @@ pub fn privileged() -> bool {
 /// Prepares the calling thread to serve; at once where that was done before.
 ///
 /// Afterwards the thread has a umask of its own, an empty list of supplementary groups, neither CAP_FSETID nor
-/// CAP_SYS_RESOURCE, and keeps its capabilities when it acts as another user.
+/// CAP_SYS_RESOURCE, and keeps its capabilities when it acts as another user. In a user namespace whose `setgroups` is denied
+/// it keeps the groups of who started the daemon: the only user whose id such a namespace has.
 ///
 /// # Errors
-/// Those of `unshare(2)`, `capset(2)`, `prctl(2)` and `setgroups(2)`.
+/// Those of `unshare(2)`, `capset(2)`, `prctl(2)` and `setgroups(2)`, except for groups that nobody may change here.
 pub fn enter_thread() -> Result<(), Errno> {
     if THREAD.get().is_some() {
         return Ok(());
@@ -62,11 +66,15 @@ pub fn enter_thread() -> Result<(), Errno> {
     sys::unshare_fs()?;
     let mut usual = rustix::thread::capabilities(None)?;
     let privileged = usual.permitted.contains(NEEDED);
+    let mut regroups = privileged;
     if privileged {
         // Else the kernel takes the file-system capabilities away whenever the user id leaves 0.
         let bits = rustix::thread::capabilities_secure_bits()?;
         rustix::thread::set_capabilities_secure_bits(bits | CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
-        rustix::thread::set_thread_groups(&[])?;
+        match rustix::thread::set_thread_groups(&[]) {
+            Err(Errno::PERM) if groups_are_fixed() => regroups = false,
+            result => result?,
+        }
     }
     let fsetid = usual.permitted.contains(CapabilitySet::FSETID);
     usual.effective.remove(DROPPED);
@@ -75,12 +83,18 @@ pub fn enter_thread() -> Result<(), Errno> {
         fsetid.then(|| CapabilitySets { effective: usual.effective | CapabilitySet::FSETID, ..usual });
     THREAD.set(Some(Thread {
         privileged,
+        regroups,
         usual,
         with_fsetid,
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
     }));
     Ok(())
+}
+
+/// Whether the user namespace forbids `setgroups(2)` to everybody in it.
+fn groups_are_fixed() -> bool {
+    std::fs::read("/proc/thread-self/setgroups").is_ok_and(|word| word.trim_ascii() == b"deny")
 }
 
 fn thread() -> Result<Thread, Errno> {
@@ -128,7 +142,7 @@ impl AsCaller {
         let thread = thread()?;
         let mut guard = Self { own: None, groups: false, thread_bound: PhantomData };
         if thread.privileged {
-            if let Some(group) = caller.group {
+            if let Some(group) = caller.group.filter(|_| thread.regroups) {
                 if group == u32::MAX {
                     return Err(Errno::PERM);
                 }
