@@ -13,6 +13,7 @@ use shunt_fuse::{Capabilities, Config, NodeId, Profile};
 use crate::coherence::{self, Caching, Coherence, Heard};
 use crate::face::mappable::Mappable;
 use crate::face::rereads::Rereads;
+use crate::face::search::Searches;
 use crate::lower::source::Source;
 use crate::lower::{IdMaps, Lower, LowerOptions, Memory};
 use crate::pins::Pins;
@@ -36,6 +37,7 @@ pub struct Mirror {
     pub(crate) pruner: Pruner,
     pub(crate) mappable: Mappable,
     pub(crate) rereads: Rereads,
+    pub(crate) searches: Arc<Searches>,
     pub(crate) pins: Pins,
     /// Said once, not at every open.
     pub(crate) passthrough_failed: Once,
@@ -93,6 +95,7 @@ impl Mirror {
             pruner: Pruner::new(most),
             mappable: Mappable::default(),
             rereads: Rereads::default(),
+            searches: Arc::default(),
             pins: Pins::default(),
             passthrough_failed: Once::new(),
             inherited: Mutex::default(),

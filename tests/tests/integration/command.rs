@@ -71,7 +71,7 @@ fn unprivileged_mounts() {
 #[test]
 fn mounts_in_a_user_namespace_of_one_user() {
     const WORK: &str = r#"
-        "$@" "$SRC" "$MNT"
+        "$@" "$SRC" "$MNT" >&2
         echo new >"$MNT/new"; mkdir "$MNT/dir"; mv "$MNT/new" "$MNT/dir"; chmod 2600 "$MNT/dir/new"
         ln -s new "$MNT/dir/link"; mkfifo "$MNT/dir/pipe"; touch -d 2001-01-01 "$MNT/dir/new"
         stat -c %u:%g:%a "$MNT/dir/new"; cat "$MNT/dir/link"

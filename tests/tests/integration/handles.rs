@@ -119,6 +119,47 @@ fn handles_outlive_what_the_kernel_remembers() {
     }
 }
 
+/// As the source's own do: a server that was started anew is none the wiser, and neither are its clients.
+#[test]
+fn handles_outlive_a_remount() {
+    needs_mount!();
+    let turn = memory::drop_at_will();
+    for plan in plans() {
+        let Some(mut s) = plan.set_or_skip() else { continue };
+        tree(s.src());
+        let names: Vec<_> = (0..1024).map(|n| format!("a/b/{n}")).collect();
+        let handles: Vec<_> = names
+            .iter()
+            .enumerate()
+            .map(|(n, name)| {
+                fs::write(s.lower(name), n.to_string()).unwrap();
+                fs::hard_link(s.lower(name), s.lower(format!("a/{n}"))).unwrap();
+                Handle::of(&s.path(name)).unwrap()
+            })
+            .collect();
+        let link = Handle::of(&s.path("a/l")).unwrap();
+        let dir = Handle::of(&s.path("a/b/c")).unwrap();
+        fs::write(s.aside().join("outside"), "").unwrap();
+        s.remount();
+        // The name by which it was seen is gone.
+        (0..1024).step_by(2).for_each(|n| fs::remove_file(s.lower(format!("a/b/{n}"))).unwrap());
+        turn.forget_names();
+        let root = File::open(s.mnt()).unwrap();
+        assert!(link.open(&root, PATH).unwrap().metadata().unwrap().is_symlink());
+        assert!(dir.open(&root, READ).unwrap().metadata().unwrap().is_dir());
+        for (n, handle) in handles.iter().enumerate() {
+            assert_eq!(text(handle.open(&root, READ).unwrap()), n.to_string());
+        }
+        for round in 0..3 {
+            evict(&turn, &s);
+            for (n, handle) in handles.iter().enumerate() {
+                let file = handle.open(&root, READ).unwrap_or_else(|e| panic!("{round}: {n}: {e}"));
+                assert_eq!(text(file), n.to_string());
+            }
+        }
+    }
+}
+
 /// Takes a mount in the source away, after the mirror's.
 struct Below(PathBuf);
 

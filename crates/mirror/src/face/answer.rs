@@ -28,6 +28,17 @@ impl Mirror {
         Entry { attributes_expiry, ..entry }
     }
 
+    /// The inode of a handle, for which the source is searched where nothing else tells that it lies there.
+    pub(super) async fn reconnected(&self, request: &Request<'_>, node: NodeId) -> Result<Found, Errno> {
+        match self.lower.reconnect(node) {
+            Err(Errno::STALE) if self.lower.is_worth_a_search(node) => {
+                self.searches.find(request, &self.lower, node).await?;
+                self.lower.reconnect(node)
+            }
+            found => found,
+        }
+    }
+
     /// `since`: when the attributes were asked for.
     pub(super) fn expiring(&self, node: NodeId, stat: &Statx, since: Option<Moment>) -> (Attributes, Expiry) {
         let attributes = attributes(stat);

@@ -7,6 +7,7 @@ pub(crate) mod listing;
 pub(crate) mod mappable;
 mod replay;
 pub(crate) mod rereads;
+pub(crate) mod search;
 
 use std::ffi::CStr;
 use std::os::fd::AsFd;
@@ -65,14 +66,15 @@ impl FileSystem for Mirror {
     fn destroy(&self) {
         self.coherence.end();
         self.pruner.end();
+        self.searches.end();
     }
 
-    async fn lookup(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
+    async fn lookup(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
         match name.as_bytes() {
             // Only to make sense of a file handle.
             b"." => {
                 let asked = self.asked(parent, Component::new(c"-")?);
-                return Ok(self.entry(self.lower.reconnect(parent)?, &asked));
+                return Ok(self.entry(self.reconnected(request, parent).await?, &asked));
             }
             b".." => {
                 let asked = self.asked(parent, Component::new(c"-")?);

@@ -138,6 +138,50 @@ fn what_the_lower_kernel_forgot_too_is_found_where_it_was_seen_last() {
 }
 
 #[test]
+fn what_was_never_seen_is_found_by_a_search() {
+    let turn = shunt_tests::memory::drop_at_will();
+    for dir in places() {
+        let source = tree(dir.path());
+        std::fs::hard_link(source.join("d/e/f"), source.join("d/more")).unwrap();
+        let all = ids(&engine(&source, false));
+        let lower = engine(&source, false);
+        let secret = forged(&dir.path().join("outside/secret"));
+        std::fs::remove_file(source.join("d/e/f")).unwrap();
+        turn.forget_names();
+        let lost: Vec<_> =
+            all.iter().chain([&secret]).copied().filter(|&id| lower.reconnect(id).is_err()).collect();
+        let searched: Vec<_> = lost.iter().copied().filter(|&id| lower.is_worth_a_search(id)).collect();
+        lower.search(&searched, |_| true);
+        turn.forget_names();
+        for id in all {
+            assert_eq!(lower.reconnect(id).unwrap().id, id);
+        }
+        assert_eq!(lower.reconnect(secret).unwrap_err(), Errno::STALE);
+        assert!(!lower.is_where_noted(secret));
+    }
+}
+
+/// Asked for one by one: each search ends once it has met what is wanted.
+#[test]
+fn each_of_many_files_is_found_again() {
+    let turn = shunt_tests::memory::drop_at_will();
+    for dir in places() {
+        let source = tree(dir.path());
+        (0..300).for_each(|n| std::fs::write(source.join(format!("d/{n}")), "").unwrap());
+        let ids: Vec<_> = (0..300).map(|n| forged(&source.join(format!("d/{n}")))).collect();
+        let lower = engine(&source, false);
+        turn.forget_names();
+        for (n, id) in ids.into_iter().enumerate() {
+            if lower.reconnect(id).is_err() {
+                assert!(n == 0, "the first walk has noted all");
+                lower.search(&[id], |left| left > 0);
+                assert_eq!(lower.reconnect(id).unwrap().id, id);
+            }
+        }
+    }
+}
+
+#[test]
 fn deleted_inodes_are_stale_and_linked_ones_are_not() {
     for dir in places() {
         let source = tree(dir.path());

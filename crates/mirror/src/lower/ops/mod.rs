@@ -8,6 +8,7 @@ mod lookup;
 mod open;
 mod reconnect;
 mod remove;
+mod search;
 mod special;
 mod xattr;
 

@@ -6,7 +6,8 @@
 //!   root, since the kernel looks all the way up;
 //! - all else on a file system that is shown whole: there is no other place;
 //! - all else by a name: the lower kernel tells a path where it has one, and the path is walked from the source down
-//!   to see that the very same inode is there; or it is in the directory where it was seen last.
+//!   to see that the very same inode is there; or it is in the directory where it was seen last, which a
+//!   [search](Lower::search) of the source tells where nothing else does.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -141,7 +142,7 @@ impl Lower {
     }
 
     /// Whether the directory in which an inode was seen last still has it, and is itself below the source.
-    fn is_where_seen(&self, node: &Node) -> bool {
+    pub(super) fn is_where_seen(&self, node: &Node) -> bool {
         let lookup = || {
             let parent = self.hints.parent(node.id()?)?;
             let dir = if parent == NodeId::ROOT {

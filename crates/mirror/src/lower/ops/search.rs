@@ -1,0 +1,125 @@
+//! The last resort for an inode of which only a handle is known: the source is walked to find the directory that has it.
+//!
+//! A handle that comes back after the mirror was mounted anew, or after more inodes were seen than can be remembered, names an
+//! inode that may lie anywhere on the file system. The walk reads each directory of the source once, compares inode numbers,
+//! and remembers where each one lies, so that the next handle of the same kind costs one directory.
+
+use std::collections::HashSet;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use shunt_fuse::{NodeId, TableNode as _};
+
+use super::super::handle::FileHandle;
+use super::super::ident::Ident;
+use super::super::listing::Listing;
+use super::super::node::Location;
+use super::super::{Component, Lower, STAT, credentials};
+use super::lookup::Identity;
+
+const LIST: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+
+/// A directory to be read: its mount, its handle, and its id where it has one.
+struct Ahead {
+    mount: u16,
+    handle: FileHandle,
+    id: Option<NodeId>,
+}
+
+/// An inode by number alone, as listings tell it.
+fn numbered(mount: u16, ino: u64) -> Option<NodeId> {
+    Ident { mount, ino, generation: 0 }.id()
+}
+
+impl Lower {
+    /// Whether a walk of the source could tell where an inode lies: it exists, is no directory, and nothing else tells.
+    pub(crate) fn is_worth_a_search(&self, id: NodeId) -> bool {
+        if !self.hints.are_kept() {
+            return false;
+        }
+        let Ok((node, fd)) = self.find(id) else { return false };
+        let named = || {
+            let stat = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, STAT);
+            stat.is_ok_and(|stat| stat.stx_nlink > 0)
+        };
+        node.kind != FileType::Directory && named()
+    }
+
+    /// Walks the source and remembers the directory of each inode. `goes_on` is asked before each directory whether to read it,
+    /// with how many of `wanted` were not met yet.
+    pub(crate) fn search(&self, wanted: &[NodeId], goes_on: impl Fn(usize) -> bool) {
+        if credentials::enter_thread().is_err() {
+            return;
+        }
+        let number = |id: &NodeId| Ident::of(*id).and_then(|ident| numbered(ident.mount, ident.ino));
+        let mut wanted: HashSet<NodeId> = wanted.iter().filter_map(number).collect();
+        let mut ahead = Vec::new();
+        if let Ok(root) = rustix::fs::openat(&*self.root, c".", LIST | OFlags::CLOEXEC, Mode::empty()) {
+            self.read_ahead(root, 0, Some(NodeId::ROOT), &mut wanted, &mut ahead);
+        }
+        while goes_on(wanted.len())
+            && let Some(Ahead { mount, handle, id }) = ahead.pop()
+        {
+            // One that cannot be opened, or is gone, leads nowhere.
+            if let Some(opener) = self.mounts.opener(mount)
+                && let Ok(dir) = handle.open(opener.fd.as_fd(), LIST)
+            {
+                self.read_ahead(dir, mount, id, &mut wanted, &mut ahead);
+            }
+        }
+    }
+
+    /// Whether an inode is in the directory where it was seen last.
+    pub(crate) fn is_where_noted(&self, id: NodeId) -> bool {
+        self.find(id).is_ok_and(|(node, _)| self.is_where_seen(&node))
+    }
+
+    /// Reads one directory.
+    fn read_ahead(
+        &self,
+        dir: OwnedFd,
+        mount: u16,
+        id: Option<NodeId>,
+        wanted: &mut HashSet<NodeId>,
+        ahead: &mut Vec<Ahead>,
+    ) {
+        let walked = Listing::new(dir).walk(0, |dir, entry| {
+            if entry.is_dots() {
+                return Ok(true);
+            }
+            if !matches!(entry.kind, FileType::Directory | FileType::Unknown) {
+                if let (Some(node), Some(id)) = (numbered(mount, entry.ino), id) {
+                    self.hints.note(node, id);
+                    wanted.remove(&node);
+                }
+                return Ok(true);
+            }
+            let child = Component::new(entry.name).and_then(|name| self.open_child(dir, name));
+            let Ok((Identity::Handle(node), _)) = child.and_then(|child| self.identify(child.as_fd())) else {
+                return Ok(true);
+            };
+            if node.kind != FileType::Directory {
+                if let (Some(node), Some(id)) = (numbered(node.mount, node.ino), id) {
+                    self.hints.note(node, id);
+                    wanted.remove(&node);
+                }
+                return Ok(true);
+            }
+            let handle = match &node.location {
+                Location::Handle(handle) => Some(handle.clone()),
+                Location::Generation(generation) => self
+                    .mounts
+                    .opener(node.mount)
+                    .and_then(|opener| opener.codec?.handle(node.ino, *generation)),
+                Location::Fd(_) => None,
+            };
+            if let Some(handle) = handle {
+                ahead.push(Ahead { mount: node.mount, handle, id: node.id() });
+            }
+            Ok(true)
+        });
+        if let Err(errno) = walked {
+            tracing::debug!(%errno, "a directory could not be searched");
+        }
+    }
+}
