@@ -17,9 +17,8 @@ shunt_tests::behaviours! { everywhere:
     an_open_before_the_bits_clears_too, truncate_clears, ftruncate_clears, open_with_truncate_clears, fallocate_clears,
     chown_by_the_owner_clears, chown_by_root_clears, reading_clears_nothing,
     write_removes_a_capability, truncate_removes_a_capability, chown_removes_a_capability, copy_file_range_clears,
-    mode_is_seen_at_once_by_others,
+    mode_is_seen_at_once_by_others, a_privileged_write_keeps_the_bits, setgid_without_execute_stays_for_members,
 }
-shunt_tests::behaviours! { on daemon as through_the_daemon: a_privileged_write_keeps_the_bits, setgid_without_execute_stays }
 
 const NET_RAW: &[u8] = &[1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
@@ -156,14 +155,29 @@ fn chown_by_root_clears(s: &Stage) {
     expect(s, 0o777);
 }
 
-/// Setgid without group execute means mandatory locking, not privilege, to a member of the group. Under passthrough the
-/// registering thread is no member: there the bit goes, which is the safe side again.
-fn setgid_without_execute_stays(s: &Stage) {
+/// Setgid without group execute means mandatory locking, not privilege, to a member of the group.
+fn setgid_without_execute_stays_for_members(s: &Stage) {
     let path = dangerous(s);
-    chown(&path, Some(1001), Some(1001)).unwrap();
-    fs::set_permissions(&path, Permissions::from_mode(0o2767)).unwrap();
-    User::new(1001).run(|| File::options().write(true).open(&path).unwrap().write_all(b"x").unwrap());
-    expect(s, 0o2767);
+    let open = |options: &mut fs::OpenOptions| options.open(&path).unwrap();
+    let changes: [&(dyn Fn() + Sync); 5] = [
+        &|| open(File::options().write(true)).write_all(b"x").unwrap(),
+        &|| open(File::options().append(true)).write_all(b"x").unwrap(),
+        &|| open(File::options().write(true)).set_len(100).unwrap(),
+        &|| drop(open(File::options().write(true).truncate(true))),
+        &|| {
+            fallocate(&open(File::options().write(true)), rustix::fs::FallocateFlags::empty(), 0, 4096)
+                .unwrap()
+        },
+    ];
+    let (by_group, by_list) = (User::new(1001).gid(1005), User::new(1001).groups(&[1005, 1006]));
+    for (who, stays) in [(by_group, true), (by_list, true), (User::new(1001), false)] {
+        for change in &changes {
+            chown(&path, Some(1001), Some(1005)).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o6767)).unwrap();
+            who.run(change);
+            expect(s, if stays { 0o2767 } else { 0o767 });
+        }
+    }
 }
 
 fn reading_clears_nothing(s: &Stage) {
@@ -232,8 +246,6 @@ fn mode_is_seen_at_once_by_others(s: &Stage) {
     peer.done();
 }
 
-/// Root keeps them natively. Not so under passthrough, where every write is judged as the registering thread, which
-/// has no CAP_FSETID: there the safe side was chosen.
 fn a_privileged_write_keeps_the_bits(s: &Stage) {
     let path = dangerous(s);
     File::options().write(true).open(&path).unwrap().write_all(b"x").unwrap();

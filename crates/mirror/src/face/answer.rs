@@ -88,7 +88,8 @@ impl Mirror {
                     // What the kernel believes already it believes for ever.
                     request.session().caches().invalidate_node(node, None);
                 }
-                Opened::passthrough(handle, backing)
+                let passed = Opened::passthrough(handle, backing);
+                if is_setid_to_write(&opening, flags) { passed.watched() } else { passed }
             }
             None if self.cache == CacheMode::Exclusive => Opened::cached(handle).keep_cache(),
             None => Opened::cached(handle),
@@ -161,6 +162,13 @@ impl Mirror {
     pub(super) fn has_xattrs(&self) -> Result<(), Errno> {
         if self.lower.features().xattrs { Ok(()) } else { Err(Errno::NOSYS) }
     }
+}
+
+/// Whether a file that is opened to be written has setuid or setgid. The kernel judges what it writes past the daemon by the
+/// rights of the thread that registered the file, so that not even root would keep the bits.
+fn is_setid_to_write(opening: &Opening, flags: OFlags) -> bool {
+    flags.intersects(OFlags::WRONLY | OFlags::RDWR)
+        && rustix::fs::fstat(&opening.file).map_or(true, |stat| stat.st_mode & 0o6000 != 0)
 }
 
 pub(super) fn statfs(statvfs: &StatVfs) -> StatFs {

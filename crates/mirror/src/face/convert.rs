@@ -10,7 +10,8 @@ pub(crate) fn component(name: Name<'_>) -> Result<Component<'_>, Errno> {
 }
 
 pub(crate) fn caller(request: &Request<'_>) -> Caller {
-    Caller { uid: request.uid(), gid: request.gid(), group: request.supplementary_groups().next() }
+    let pid = i32::try_from(request.pid()).ok().and_then(rustix::process::Pid::from_raw);
+    Caller { uid: request.uid(), gid: request.gid(), group: request.supplementary_groups().next(), pid }
 }
 
 fn timestamp(time: StatxTimestamp) -> Timestamp {

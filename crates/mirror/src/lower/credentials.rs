@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 
 use rustix::fs::{AtFlags, Mode, StatxFlags};
 use rustix::io::Errno;
+use rustix::process::Pid;
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, Gid};
 
 use super::sys;
@@ -111,15 +112,28 @@ pub struct Caller {
     pub gid: u32,
     /// A supplementary group that matters for the parent directory.
     pub group: Option<u32>,
+    /// The process, where it can be seen from here.
+    pub pid: Option<Pid>,
 }
 
 impl Caller {
     /// root.
-    pub const ROOT: Caller = Caller { uid: 0, gid: 0, group: None };
+    pub const ROOT: Caller = Caller { uid: 0, gid: 0, group: None, pid: None };
 
     /// Whether the caller is held to have CAP_FSETID, which requests do not tell.
     pub fn keeps_setid(&self) -> bool {
         self.uid == 0
+    }
+
+    /// Whether `group` is the caller's, or among its supplementary groups, which requests do not tell either. All ids are those
+    /// of the asking side.
+    pub fn is_in(&self, group: u32) -> bool {
+        let listed = |pid: Pid| {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
+            let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"))?;
+            Some(groups.split_ascii_whitespace().any(|listed| listed.parse() == Ok(group)))
+        };
+        self.gid == group || self.pid.and_then(listed) == Some(true)
     }
 }
 
@@ -173,8 +187,8 @@ impl Drop for AsCaller {
     }
 }
 
-/// While this lives, the thread counts as a member of the caller's group: setgid without group execution stays when a
-/// member writes.
+/// While this lives, the thread counts as a member of a file's group as the caller does: setgid without group execution stays
+/// when a member writes.
 #[derive(Debug)]
 pub struct AsMember {
     /// The thread's own group, where it was changed.
@@ -183,15 +197,19 @@ pub struct AsMember {
 }
 
 impl AsMember {
-    /// Joins the caller's group, where the thread may.
+    /// Joins the group of `file`, where the file has setgid without group execution, the caller is a member and the thread may.
+    /// `is_member` is asked for the group as the lower file system has it.
     ///
     /// # Errors
     /// Those of [`enter_thread`].
-    pub fn enter(caller: Caller) -> Result<Self, Errno> {
+    pub fn of(file: impl AsFd, is_member: impl FnOnce(&u32) -> bool) -> Result<Self, Errno> {
         let thread = thread()?;
-        let joins = thread.privileged && caller.gid != thread.gid && caller.gid != u32::MAX;
-        let own = (joins && sys::set_fsgid(caller.gid)).then_some(thread.gid);
-        Ok(Self { own, thread_bound: PhantomData })
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = rustix::fs::statx(file, c"", flags, StatxFlags::MODE | StatxFlags::GID).ok();
+        let group = stat.filter(|stat| stat.stx_mode & 0o2010 == 0o2000).map(|stat| stat.stx_gid);
+        let joins = |group: &u32| thread.privileged && *group != thread.gid && *group != u32::MAX;
+        let own = group.filter(joins).filter(is_member).filter(|group| sys::set_fsgid(*group));
+        Ok(Self { own: own.map(|_| thread.gid), thread_bound: PhantomData })
     }
 }
 
@@ -291,7 +309,8 @@ mod tests {
             let (before, capabilities) = (fsids(), effective());
             {
                 let _guard =
-                    AsCaller::enter(Caller { uid: 1234, gid: 2345, group: Some(3456) }, 0o77).unwrap();
+                    AsCaller::enter(Caller { uid: 1234, gid: 2345, group: Some(3456), pid: None }, 0o77)
+                        .unwrap();
                 let (uid, gid, groups) = fsids();
                 assert!(uid.ends_with("1234") && gid.ends_with("2345") && groups.ends_with("3456"));
                 assert_eq!(effective(), capabilities, "capabilities stay");
@@ -299,7 +318,7 @@ mod tests {
             assert_eq!(fsids(), before);
             assert_eq!(effective(), capabilities);
             assert_eq!(
-                AsCaller::enter(Caller { uid: u32::MAX, gid: 0, group: None }, 0).unwrap_err(),
+                AsCaller::enter(Caller { uid: u32::MAX, gid: 0, group: None, pid: None }, 0).unwrap_err(),
                 Errno::PERM
             );
             assert_eq!(fsids(), before);
@@ -326,9 +345,9 @@ mod tests {
     #[test]
     fn the_umask_is_the_threads_own() {
         in_thread(|| {
-            drop(AsCaller::enter(Caller { uid: 0, gid: 0, group: None }, 0o123).unwrap());
+            drop(AsCaller::enter(Caller { uid: 0, gid: 0, group: None, pid: None }, 0o123).unwrap());
             in_thread(|| {
-                drop(AsCaller::enter(Caller { uid: 0, gid: 0, group: None }, 0o456).unwrap());
+                drop(AsCaller::enter(Caller { uid: 0, gid: 0, group: None, pid: None }, 0o456).unwrap());
             });
             assert_eq!(rustix::process::umask(Mode::empty()).as_raw_mode(), 0o123);
         });

@@ -47,6 +47,7 @@ pub use features::Features;
 pub use idmap::{IdMap, IdMaps};
 pub use ops::{Changes, Found, NewTime, Opening, XattrAnswer, seek, sync};
 
+use credentials::AsMember;
 use devices::{Devices, Numbered};
 use fd_cache::FdCache;
 use handle::FileHandle;
@@ -306,7 +307,13 @@ impl Lower {
             uid: self.ids.users.store(caller.uid),
             gid: self.ids.groups.store(caller.gid),
             group: caller.group.map(|group| self.ids.groups.store(group)),
+            pid: caller.pid,
         }
+    }
+
+    /// While this lives, the thread writes to `file` as the member of its group that the caller is, or is not.
+    fn as_member(&self, file: impl AsFd, caller: Caller) -> Result<AsMember, Errno> {
+        AsMember::of(file, |group| caller.is_in(self.ids.groups.show(*group)))
     }
 
     /// Before anything is changed.

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use shunt_fuse::NodeId;
 use std::os::fd::AsFd;
 
-use super::super::credentials::{AsMember, KeepSetid};
+use super::super::credentials::KeepSetid;
 use super::super::reach::Reached;
 use super::super::sys::{self, ProcPath};
 use super::super::{Caller, Lower, STAT};
@@ -111,7 +111,7 @@ impl Lower {
         caller: Caller,
     ) -> Result<(), Errno> {
         let _keep = KeepSetid::of(reached, !kill_setid)?;
-        let _member = kill_setid.then(|| AsMember::enter(self.stored(caller))).transpose()?;
+        let _member = kill_setid.then(|| self.as_member(reached, caller)).transpose()?;
         if let Reached::File(file) = reached
             && file.writable
         {

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::super::credentials::{AsMember, KeepSetid};
+use super::super::credentials::KeepSetid;
 use super::super::{Caller, Lower};
 
 /// Most bytes of one copy. The kernel copies on with the next request, between which the caller can be killed.
@@ -28,7 +28,7 @@ impl Lower {
         write: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         if kill_setid {
-            let _member = AsMember::enter(self.stored(caller))?;
+            let _member = self.as_member(file, caller)?;
             return write();
         }
         let _keep = KeepSetid::of(file, true)?;

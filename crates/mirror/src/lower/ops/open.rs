@@ -7,7 +7,7 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use shunt_fuse::NodeId;
 
-use super::super::credentials::{AsMember, KeepSetid};
+use super::super::credentials::KeepSetid;
 use super::super::open_files::OpenFile;
 use super::super::{Caller, Lower};
 
@@ -82,7 +82,7 @@ impl Lower {
             let truncates = flags.contains(OFlags::TRUNC);
             let _keep = KeepSetid::when(truncates && !kill_setid)?;
             let _member =
-                (truncates && kill_setid).then(|| AsMember::enter(self.stored(caller))).transpose()?;
+                (truncates && kill_setid).then(|| self.as_member(self.reach(id)?, caller)).transpose()?;
             self.reopen(id, flags)?
         };
         settle(&file, flags)?;

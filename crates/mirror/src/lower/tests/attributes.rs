@@ -78,7 +78,7 @@ fn ids_are_shown_under_other_numbers() {
     }
     let ids = IdMaps { users: "1234:0,0:1234".parse().unwrap(), groups: "2345:50".parse().unwrap() };
     let shown = Shown::with(LowerOptions { ids, ..LowerOptions::default() });
-    let caller = Caller { uid: 0, gid: 50, group: None };
+    let caller = Caller { uid: 0, gid: 50, group: None, pid: None };
     let made = shown.lower.mkdir(NodeId::ROOT, component(c"d"), 0o755, 0, caller).unwrap();
     assert_eq!((made.stat.stx_uid, made.stat.stx_gid), (0, 50));
     let lower = std::fs::metadata(shown.path("d")).unwrap();

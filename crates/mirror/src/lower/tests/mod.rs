@@ -20,7 +20,7 @@ use super::credentials::privileged;
 use super::listing::DirEntry;
 use super::*;
 
-const USER: Caller = Caller { uid: 1234, gid: 2345, group: None };
+const USER: Caller = Caller { uid: 1234, gid: 2345, group: None, pid: None };
 
 /// A directory and an engine that shows it.
 struct Shown {

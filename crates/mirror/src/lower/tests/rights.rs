@@ -65,9 +65,12 @@ fn writes_clear_setuid_unless_told_otherwise() {
     let opening = lower.open_file(found.id, 2, false, USER).unwrap();
     let write = |kill| {
         lower
-            .writing(opening.file.as_fd(), kill, Caller { uid: 1000, gid: 1000, group: None }, || {
-                rustix::io::pwrite(opening.file.as_fd(), b"x", 0)
-            })
+            .writing(
+                opening.file.as_fd(),
+                kill,
+                Caller { uid: 1000, gid: 1000, group: None, pid: None },
+                || rustix::io::pwrite(opening.file.as_fd(), b"x", 0),
+            )
             .unwrap();
         mode(&path)
     };
@@ -123,7 +126,7 @@ fn writes_clear_file_capabilities() {
     assert!(has());
     let opening = lower.open_file(found.id, 2, false, USER).unwrap();
     lower
-        .writing(opening.file.as_fd(), true, Caller { uid: 1000, gid: 1000, group: None }, || {
+        .writing(opening.file.as_fd(), true, Caller { uid: 1000, gid: 1000, group: None, pid: None }, || {
             rustix::io::pwrite(opening.file.as_fd(), b"x", 0)
         })
         .unwrap();
