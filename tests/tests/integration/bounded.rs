@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use shunt_tests::cmd::within;
 use shunt_tests::sys::kernel_has;
-use shunt_tests::{Plan, Stage, mounts, needs_mount, run_for, stage};
+use shunt_tests::{Plan, Stage, User, mounts, needs_mount, run_for, stage};
 
 fn make(base: &Path, many: usize) {
     for n in 0..many {
@@ -50,6 +50,42 @@ fn twenty_thousand_files_with_1024_descriptors_on_tmpfs() {
 #[test]
 fn twenty_thousand_files_with_1024_descriptors_on_ext4() {
     few_open_files(Plan::ext4());
+}
+
+#[test]
+fn a_user_who_opens_all_he_can_stops_nobody() {
+    needs_mount!();
+    let Some(s) = Plan::tmpfs().open_files(1024).set_or_skip() else { return };
+    fs::write(s.path("file"), b"x").unwrap();
+    let open_all = |uid: u32| {
+        User::new(uid).run(|| {
+            let mut files = Vec::new();
+            loop {
+                match File::open(s.path("file")) {
+                    Ok(file) => files.push(file),
+                    Err(error) => {
+                        assert_eq!(error.raw_os_error(), Some(libc::ENFILE), "{} files", files.len());
+                        return files;
+                    }
+                }
+                assert!(files.len() < 1024, "no limit");
+            }
+        })
+    };
+    let greedy = open_all(2000);
+    let others: Vec<_> = (2001..2020).map(open_all).collect();
+    assert!(
+        greedy.len() >= 100 && others[0].len() >= greedy.len() / 3,
+        "{}, {}",
+        greedy.len(),
+        others[0].len()
+    );
+    // Root is left some whatever users do.
+    let of_root: Vec<_> = (0..8).map(|_| File::open(s.path("file")).unwrap()).collect();
+    fs::read_dir(s.mnt()).unwrap().for_each(|entry| drop(entry.unwrap()));
+    drop((of_root, others, greedy));
+    let again = || User::new(2000).run(|| File::open(s.path("file")).is_ok());
+    assert!(within(Duration::from_secs(5), again), "what was closed counts no more");
 }
 
 /// The kernel would keep every inode it ever saw; the limit makes it let go. Before Linux 6.18 it cannot be asked to,

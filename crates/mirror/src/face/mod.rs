@@ -303,7 +303,7 @@ impl FileSystem for Mirror {
             // Remembered: directories are never opened or released again, and listings are cached.
             return Err(Errno::NOSYS);
         }
-        Ok(Opened::cached(FileHandle(self.lower.open_dir(node)?)))
+        Ok(Opened::cached(FileHandle(self.lower.open_dir(node, caller(request))?)))
     }
 
     async fn readdir(

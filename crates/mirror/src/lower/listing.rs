@@ -9,6 +9,7 @@ use rustix::fs::{FileType, SeekFrom};
 use rustix::io::Errno;
 use shunt_fuse::NodeId;
 
+use super::shares::Share;
 use super::sys;
 
 /// Bytes read from the lower directory at once.
@@ -70,12 +71,19 @@ pub struct Listing {
     ended: bool,
     /// Changes of the directory's names that the buffer knows of.
     epoch: u64,
+    /// Of the user that has it open.
+    _share: Option<Share>,
 }
 
 impl Listing {
     /// Lists `dir`, which must be open for reading and at its beginning.
     pub fn new(dir: OwnedFd) -> Self {
-        Self { dir, buffer: Vec::new(), taken: 0, position: 0, ended: false, epoch: 0 }
+        Self { dir, buffer: Vec::new(), taken: 0, position: 0, ended: false, epoch: 0, _share: None }
+    }
+
+    /// One that a user has open.
+    pub fn of_user(self, share: Share) -> Self {
+        Self { _share: Some(share), ..self }
     }
 
     /// The directory.

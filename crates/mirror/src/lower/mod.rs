@@ -24,6 +24,7 @@ mod reach;
 #[cfg(test)]
 mod reconnect_tests;
 pub mod resume;
+pub(crate) mod shares;
 pub mod source;
 mod sys;
 #[cfg(test)]
@@ -58,6 +59,7 @@ use listing::{Listing, Listings};
 use mounts::{MountKey, Mounts};
 use node::{Location, Node};
 use open_files::{Handles, OpenFiles};
+use shares::Shares;
 use source::Source;
 use unopened::Unopened;
 use watch::Watch;
@@ -111,6 +113,7 @@ pub struct Lower {
     files: OpenFiles,
     unopened: Unopened,
     open_dirs: Handles<Mutex<Listing>>,
+    shares: Shares,
     listings: Listings,
     keeping: Keeping,
 }
@@ -200,6 +203,7 @@ impl Lower {
             files: OpenFiles::default(),
             unopened: Unopened::new(unopened),
             open_dirs: Handles::default(),
+            shares: Shares::default(),
             listings: Listings::new(limits.listings),
             keeping: Keeping::default(),
         })

@@ -10,6 +10,8 @@ use rustix::io::Errno;
 use shunt_fuse::NodeId;
 use slab::Slab;
 
+use super::shares::Share;
+
 /// An open file.
 #[derive(Debug)]
 pub struct OpenFile {
@@ -21,12 +23,14 @@ pub struct OpenFile {
     pub writable: bool,
     /// A [`Keeper`](super::keeper::Keeper) holds it.
     pub held: AtomicBool,
+    /// None where another process opened it.
+    _share: Option<Share>,
 }
 
 impl OpenFile {
     /// A file just opened.
-    pub fn new(file: OwnedFd, node: NodeId, writable: bool) -> Self {
-        Self { file: Arc::new(file), node, writable, held: AtomicBool::new(false) }
+    pub fn new(file: OwnedFd, node: NodeId, writable: bool, share: Option<Share>) -> Self {
+        Self { file: Arc::new(file), node, writable, held: AtomicBool::new(false), _share: share }
     }
 }
 

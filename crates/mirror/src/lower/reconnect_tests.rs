@@ -229,7 +229,7 @@ fn nothing_outside_the_source_is_found_by_a_forged_id() {
             assert_eq!(lower.reconnect(id).unwrap_err(), Errno::STALE, "{}", path.display());
             assert_eq!(lower.stat(id, None).unwrap_err(), Errno::STALE, "{}", path.display());
             assert!(lower.open_file(id, 0, false, Caller::ROOT).is_err());
-            assert!(lower.open_dir(id).is_err());
+            assert!(lower.open_dir(id, Caller::ROOT).is_err());
             assert!(lower.parent(id).is_err());
             assert!(!lower.holds(id));
         }

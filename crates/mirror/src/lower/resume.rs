@@ -95,7 +95,7 @@ impl Lower {
                 (file, false)
             }
         };
-        let mut file = OpenFile::new(file, node, writes(flags));
+        let mut file = OpenFile::new(file, node, writes(flags), None);
         *file.held.get_mut() = is_held;
         Ok(Arc::new(file))
     }

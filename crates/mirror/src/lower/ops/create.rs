@@ -11,6 +11,7 @@ use shunt_fuse::NodeId;
 
 use super::super::credentials::{AsCaller, KeepSetid};
 use super::super::open_files::OpenFile;
+use super::super::shares::Share;
 use super::super::sys::ProcPath;
 use super::super::{Caller, Component, Lower};
 use super::open::{Opening, writes};
@@ -115,7 +116,7 @@ impl Lower {
         caller: Caller,
     ) -> Result<(Found, Opening), Errno> {
         self.writable()?;
-        self.room_for_open()?;
+        let share = self.room_for_open(caller)?;
         let dir = self.dir(parent)?;
         let open = open::filter(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = self.as_caller(caller, umask, mode & S_ISGID != 0, || {
@@ -125,7 +126,7 @@ impl Lower {
         let file =
             made.map_err(|errno| if errno == Errno::EXIST && !exclusive { Errno::STALE } else { errno })?;
         self.listings.changed(parent);
-        let made = self.opened(file, open)?;
+        let made = self.opened(file, open, share)?;
         self.hints.note(made.0.id, parent);
         Ok(made)
     }
@@ -143,7 +144,7 @@ impl Lower {
         caller: Caller,
     ) -> Result<(Found, Opening), Errno> {
         self.writable()?;
-        self.room_for_open()?;
+        let share = self.room_for_open(caller)?;
         let dir = self.dir(parent)?;
         // O_EXCL says here that the file may never get a name.
         let exclusive = OFlags::from_bits_retain(flags) & OFlags::EXCL;
@@ -151,13 +152,13 @@ impl Lower {
         let file = self.as_caller(caller, umask, mode & S_ISGID != 0, || {
             rustix::fs::openat(&dir, c".", open, Mode::from_raw_mode(mode & 0o7777))
         })?;
-        self.opened(file, open)
+        self.opened(file, open, share)
     }
 
-    fn opened(&self, file: OwnedFd, flags: OFlags) -> Result<(Found, Opening), Errno> {
+    fn opened(&self, file: OwnedFd, flags: OFlags, share: Share) -> Result<(Found, Opening), Errno> {
         open::settle(&file, flags)?;
         let found = self.adopt(file.as_fd())?;
-        let file = Arc::new(OpenFile::new(file, found.id, writes(flags)));
+        let file = Arc::new(OpenFile::new(file, found.id, writes(flags), Some(share)));
         let handle = self.files.add(file.clone());
         if found.stat.stx_nlink == 0 {
             self.hold(handle, &file);

@@ -8,9 +8,9 @@ use rustix::fs::{AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 use shunt_fuse::NodeId;
 
-use super::super::Lower;
 use super::super::devices::Devices;
 use super::super::listing::{DirEntry, Listing};
+use super::super::{Caller, Lower};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
@@ -19,9 +19,9 @@ impl Lower {
     ///
     /// # Errors
     /// Those of `open(2)`; ENFILE where callers have as many files open as they may.
-    pub fn open_dir(&self, id: NodeId) -> Result<u64, Errno> {
-        self.room_for_open()?;
-        let listing = Listing::new(self.reopen(id, DIRECTORY)?);
+    pub fn open_dir(&self, id: NodeId, caller: Caller) -> Result<u64, Errno> {
+        let share = self.room_for_open(caller)?;
+        let listing = Listing::new(self.reopen(id, DIRECTORY)?).of_user(share);
         Ok(self.open_dirs.add(Arc::new(Mutex::new(listing))))
     }
 

@@ -9,6 +9,7 @@ use shunt_fuse::NodeId;
 
 use super::super::credentials::KeepSetid;
 use super::super::open_files::OpenFile;
+use super::super::shares::Share;
 use super::super::{Caller, Lower};
 
 /// A file opened for a caller.
@@ -69,7 +70,7 @@ impl Lower {
         kill_setid: bool,
         caller: Caller,
     ) -> Result<Opening, Errno> {
-        self.room_for_open()?;
+        let share = self.room_for_open(caller)?;
         if self.node(id)?.kind != FileType::RegularFile {
             return Err(Errno::NXIO);
         }
@@ -86,19 +87,19 @@ impl Lower {
             self.reopen(id, flags)?
         };
         settle(&file, flags)?;
-        let file = Arc::new(OpenFile::new(file, id, writes(flags)));
+        let file = Arc::new(OpenFile::new(file, id, writes(flags), Some(share)));
         let handle = self.files.add(file.clone());
         self.hold_opened(handle, &file, removals);
         Ok(Opening { handle, file })
     }
 
-    /// Callers' files may not use up the descriptors that everybody's lookups need.
+    /// Callers' files may not use up the descriptors that everybody's lookups need, nor one user's those of all.
     ///
     /// # Errors
     /// ENFILE.
-    pub(super) fn room_for_open(&self) -> Result<(), Errno> {
+    pub(super) fn room_for_open(&self, caller: Caller) -> Result<Share, Errno> {
         let open = self.files.len() + self.open_dirs.len();
-        if open < self.limits.open(self.has_handles()) { Ok(()) } else { Err(Errno::NFILE) }
+        self.shares.take(caller.uid, open, self.limits.open(self.has_handles()))
     }
 
     /// The open file of a handle.

@@ -67,7 +67,7 @@ fn symbolic_links_lead_nowhere() {
     assert_eq!(shown.lower.readlink(link.id).unwrap(), b"/etc");
     assert_eq!(shown.lower.lookup(link.id, component(c"passwd")).unwrap_err(), Errno::NOTDIR);
     assert!(shown.lower.open_file(link.id, 0, false, USER).is_err());
-    assert!(shown.lower.open_dir(link.id).is_err());
+    assert!(shown.lower.open_dir(link.id, USER).is_err());
     assert_eq!(
         shown.lower.mkdir(link.id, component(c"made"), 0o755, 0, Caller::ROOT).unwrap_err(),
         Errno::NOTDIR
