@@ -1,6 +1,6 @@
 //! A changed policy is put in force when it is complete, and nobody else can have changed it.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -45,9 +45,11 @@ impl Mounted {
         fs::read_to_string(&self.log).unwrap_or_default().matches(what).count()
     }
 
-    /// The rules stay as they are for several looks at the file, and one line says why.
-    fn stays(&self, why: &str) {
+    /// After `change` the rules stay as they are for several looks at the file, and one line says why.
+    fn stays_after(&self, change: impl FnOnce(), why: &str) {
+        // Counted first: SIGHUP is answered at once.
         let before = self.logged(why);
+        change();
         assert!(within(Duration::from_secs(5), || self.logged(why) == before + 1), "no line: {why}");
         std::thread::sleep(Duration::from_millis(2200));
         assert_eq!(self.logged(why), before + 1, "told once: {why}");
@@ -74,14 +76,13 @@ fn first_rule() -> &'static str {
 #[test]
 fn a_file_without_rules_is_refused() {
     let Some(m) = Mounted::new() else { return };
-    fs::write(m.file(), "").unwrap();
-    m.stays("the policy has no rule");
+    m.stays_after(|| fs::write(m.file(), "").unwrap(), "the policy has no rule");
     m.replace("# nothing yet\n");
     // The same reason is told once, whatever file gives it.
     std::thread::sleep(Duration::from_millis(2200));
     assert!(!m.shows(GUEST));
-    kill_process(Pid::from_raw(m.stage.pid() as i32).unwrap(), Signal::HUP).unwrap();
-    m.stays("the policy has no rule");
+    let demand = || kill_process(Pid::from_raw(m.stage.pid() as i32).unwrap(), Signal::HUP).unwrap();
+    m.stays_after(demand, "the policy has no rule");
     m.replace("default = \"allow\"\n");
     assert!(within(Duration::from_secs(5), || m.shows(GUEST)), "no rules, and said so");
 }
@@ -89,9 +90,12 @@ fn a_file_without_rules_is_refused() {
 #[test]
 fn a_file_that_is_being_written_is_waited_for() {
     let Some(m) = Mounted::new() else { return };
-    let mut writer = File::create(m.file()).unwrap();
-    writer.write_all(first_rule().as_bytes()).unwrap();
-    m.stays("is open for writing");
+    let mut writer = OpenOptions::new().write(true).open(m.file()).unwrap();
+    let shorten = || {
+        writer.set_len(0).unwrap();
+        (&writer).write_all(first_rule().as_bytes()).unwrap();
+    };
+    m.stays_after(shorten, "is open for writing");
     writer.write_all("\n[[rule]]\npath = \"/nowhere\"\naction = \"deny\"\n".as_bytes()).unwrap();
     drop(writer);
     assert!(within(Duration::from_secs(5), || m.shows(GUEST)), "complete");
@@ -103,18 +107,22 @@ fn a_file_that_is_being_written_is_waited_for() {
 fn a_file_that_others_can_change_is_refused() {
     let Some(m) = Mounted::new() else { return };
     let other = first_rule();
-    fs::write(m.file(), other).unwrap();
-    chmod(&m.file(), 0o666);
-    m.stays("others can write the policy");
+    let writable = || {
+        fs::write(m.file(), other).unwrap();
+        chmod(&m.file(), 0o666);
+    };
+    m.stays_after(writable, "others can write the policy");
     chmod(&m.file(), 0o644);
     m.replace(RULES);
-    chmod(m.place.path(), 0o777);
-    m.replace(other);
-    m.stays("others can replace the policy");
+    let replaceable = || {
+        chmod(m.place.path(), 0o777);
+        m.replace(other);
+    };
+    m.stays_after(replaceable, "others can replace the policy");
     m.replace(RULES);
     chmod(m.place.path(), 0o700);
-    std::os::unix::fs::chown(m.file(), Some(GUEST), None).unwrap();
-    m.stays("the policy belongs to user 2001");
+    let given_away = || std::os::unix::fs::chown(m.file(), Some(GUEST), None).unwrap();
+    m.stays_after(given_away, "the policy belongs to user 2001");
     m.replace(other);
     assert!(within(Duration::from_secs(5), || m.shows(GUEST)), "of root, and only root's to write");
 }
