@@ -40,6 +40,7 @@ mod volume_conflicts;
 mod volume_full;
 mod volume_hidden;
 mod volume_leases;
+mod volume_locked;
 mod volume_locks;
 mod volume_mapped;
 mod volume_past;

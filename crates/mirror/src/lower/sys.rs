@@ -207,16 +207,6 @@ pub(crate) fn unshare_fs() -> Result<(), Errno> {
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FS) }
 }
 
-/// `fchmodat2(2)` of an open file, O_PATH too. Linux 6.6 and later.
-pub(crate) fn chmod_fd(fd: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
-    const SYS_FCHMODAT2: libc::c_long = 452;
-    // SAFETY: the path is a C string; the rest are numbers.
-    let result = unsafe {
-        libc::syscall(SYS_FCHMODAT2, fd.as_raw_fd(), c"".as_ptr(), mode as libc::c_uint, libc::AT_EMPTY_PATH)
-    };
-    check(result).map(drop)
-}
-
 /// Largest argument of an ioctl that is passed on (`struct fsxattr` has 28 bytes).
 pub(crate) const IOCTL_ROOM: usize = 32;
 

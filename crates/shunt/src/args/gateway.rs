@@ -50,6 +50,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "HOST:PORT")]
     pub address: Option<String>,
 
+    /// Once locked in, try what must not work
+    #[arg(long, hide = true)]
+    pub sandbox_probe: bool,
+
     #[command(flatten)]
     pub log: LogArgs,
 }

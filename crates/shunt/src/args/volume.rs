@@ -209,6 +209,10 @@ pub struct VolumeMountArgs {
     #[arg(long, requires = "extension")]
     pub ask_always: bool,
 
+    /// Once locked in, try what must not work
+    #[arg(long, hide = true)]
+    pub sandbox_probe: bool,
+
     #[command(flatten)]
     pub mount: MountArgs,
 }

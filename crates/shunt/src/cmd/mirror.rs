@@ -119,7 +119,7 @@ fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror
         passthrough_off: passthrough_off(args),
         tuning: BdiTuning::default(),
         block: None,
-        untrusted: None,
+        lock_in: None,
         held,
         mounted: None,
         reload: None,

@@ -167,7 +167,7 @@ fn service(
         fs: policed,
         passthrough_off: mirror::passthrough_off(args),
         tuning: BdiTuning::default(),
-        untrusted: None,
+        lock_in: None,
         held: |policed: &Policed| Held {
             grafts: policed.grafts(),
             rules: Some(policed.checks()),

@@ -1,7 +1,10 @@
 //! System calls: what a daemon needs of them, and what is refused.
 
+mod common;
+mod extract;
 mod guest;
 mod image;
+mod network;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +20,19 @@ pub enum For {
     Image(Image),
     /// Who shows a guest a directory.
     Guest,
+    /// Who makes files of what is in an image.
+    Extract,
+    /// Who speaks to other machines.
+    Network(Network),
+}
+
+/// How a volume is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    /// Requests come by io_uring, and all rings are made.
+    pub rings: bool,
+    /// A module of the kernel takes part, and is told by commands to its devices.
+    pub kernel: bool,
 }
 
 /// How an image is served.
@@ -31,6 +47,9 @@ pub struct Image {
 /// System calls, each with the rules of which one must hold; none means always.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
+/// Starting a ring that was made disabled: `IORING_REGISTER_ENABLE_RINGS`.
+const START_RING: u64 = 12;
+
 /// A call whose argument is so.
 fn when(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<Vec<SeccompRule>, BackendError> {
     let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)?;
@@ -44,14 +63,18 @@ fn compile(rules: Rules, other: SeccompAction, these: SeccompAction) -> Result<B
     SeccompFilter::new(rules, other, these, std::env::consts::ARCH.try_into()?)?.try_into()
 }
 
-/// Where requests come by rings, those that are there are started and entered; what they may be asked for was settled when
-/// they were made.
-fn filter(whom: For, refused: SeccompAction) -> Result<BpfProgram, BackendError> {
+fn allowed(whom: For) -> Result<Rules, BackendError> {
     match whom {
-        // Whatever else there is, or comes with another kernel or another table of calls (x32), is refused.
-        For::Image(image) => compile(image::allowed(image)?, refused, SeccompAction::Allow),
-        For::Guest => compile(guest::forbidden()?, SeccompAction::Allow, refused),
+        For::Image(image) => image::allowed(image),
+        For::Guest => guest::allowed(),
+        For::Extract => extract::allowed(),
+        For::Network(network) => network::allowed(network),
     }
+}
+
+/// Whatever else there is, or comes with another kernel or another table of calls (x32), is refused.
+fn filter(whom: For, refused: SeccompAction) -> Result<BpfProgram, BackendError> {
+    compile(allowed(whom)?, refused, SeccompAction::Allow)
 }
 
 /// The flags of `clone3` no filter can see: libraries go back to `clone` where it is not there.

@@ -2,21 +2,27 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::thread::{CapabilitySet, gettid};
 use signal_hook::consts::SIGUSR2;
 
 use crate::control::SocketDir;
 
+const EXECUTE: u64 = 1 << 0;
 const WRITE_FILE: u64 = 1 << 1;
 const READ_FILE: u64 = 1 << 2;
 const READ_DIR: u64 = 1 << 3;
 const REMOVE_FILE: u64 = 1 << 5;
+const MAKE_CHAR: u64 = 1 << 6;
+const MAKE_BLOCK: u64 = 1 << 11;
+const TRUNCATE: u64 = 1 << 14;
 const IOCTL_DEVICE: u64 = 1 << 15;
+/// What there is to do with a file itself.
+const OF_FILES: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEVICE;
 
 /// Rights on files that a version of landlock knows; from the fourth on, two on TCP; from the sixth on, abstract sockets
 /// and signals are kept within.
@@ -28,6 +34,18 @@ const fn handled(version: i64) -> [u64; 3] {
         _ => (1 << 16) - 1,
     };
     [files, if version >= 4 { 3 } else { 0 }, if version >= 6 { 3 } else { 0 }]
+}
+
+/// The first version with which files can be renamed from one directory into another.
+const RENAMES: i64 = 2;
+
+/// Files and directories of who speaks to other machines.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// To write, with all that is below.
+    pub writable: Vec<PathBuf>,
+    /// To read, with all that is below.
+    pub readable: Vec<PathBuf>,
 }
 
 /// How long a thread may take to lock itself in.
@@ -42,10 +60,11 @@ static FAILED: AtomicU32 = AtomicU32::new(0);
 
 /// Locks all threads of this process in, and those that come, with no capabilities but these.
 ///
+/// `rules` are those for files; where there are none for want of landlock the capabilities go all the same.
+///
 /// Landlock and capabilities are those of the thread that asks. So each is interrupted by a signal, and asks for itself; who was
-/// started by one that is locked in is, too. Without landlock the capabilities go all the same.
-pub fn forbid(kept: CapabilitySet) -> io::Result<()> {
-    let rules = serving();
+/// started by one that is locked in is, too.
+pub fn forbid(rules: io::Result<Rules>, kept: CapabilitySet) -> io::Result<()> {
     RULES.store(rules.as_ref().map_or(-1, |rules| rules.fd.as_raw_fd()), Ordering::SeqCst);
     KEPT.store(kept.bits(), Ordering::SeqCst);
     // SAFETY: the handler makes system calls and changes atomics, nothing else.
@@ -121,7 +140,8 @@ fn lock_in() {
         // Takes that, or root's rights.
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         libc::syscall(libc::SYS_landlock_restrict_self, RULES.load(Ordering::SeqCst), 0);
-        libc::open(c"/etc/passwd".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC)
+        // No rules allow that, and without rules everybody may.
+        libc::open(c"/".as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC)
     };
     if opened >= 0 {
         FAILED.fetch_add(1, Ordering::SeqCst);
@@ -142,7 +162,7 @@ fn drop_rights() {
 }
 
 /// What may still be done with files: nothing but what was allowed.
-struct Rules {
+pub struct Rules {
     fd: OwnedFd,
     /// The rights that this kernel's landlock knows.
     known: u64,
@@ -150,10 +170,10 @@ struct Rules {
 
 impl Rules {
     fn new() -> io::Result<Self> {
-        let null = std::ptr::null::<u64>();
-        // SAFETY: asks for the version; nothing is read.
-        let version = checked(unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, null, 0, 1) })?;
-        let handled = handled(version);
+        Self::made(handled(version()?))
+    }
+
+    fn made(handled: [u64; 3]) -> io::Result<Self> {
         // SAFETY: reads the array, of the size given.
         let made = unsafe {
             libc::syscall(libc::SYS_landlock_create_ruleset, handled.as_ptr(), size_of_val(&handled), 0)
@@ -165,8 +185,12 @@ impl Rules {
 
     /// Gives rights on a file, or on all below a directory.
     fn allow(&self, file: BorrowedFd<'_>, rights: u64) -> io::Result<()> {
+        // Those of directories are none that a file could have.
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode);
+        let meant = if kind == FileType::Directory { u64::MAX } else { OF_FILES };
+        let rights = rights & meant & self.known;
         let mut rule = [0; 12];
-        rule[..8].copy_from_slice(&(rights & self.known).to_ne_bytes());
+        rule[..8].copy_from_slice(&rights.to_ne_bytes());
         rule[8..].copy_from_slice(&file.as_raw_fd().to_ne_bytes());
         // SAFETY: reads the twelve bytes of a rule of kind 1, a right on all below a descriptor.
         checked(unsafe {
@@ -184,9 +208,56 @@ impl Rules {
     }
 }
 
-/// What a daemon may still open.
-fn serving() -> io::Result<Rules> {
+/// The version of this kernel's landlock.
+fn version() -> io::Result<i64> {
+    // SAFETY: asks for the version; nothing is read.
+    checked(unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u64>(), 0, 1) })
+}
+
+/// What the daemon of an image may still open.
+pub fn of_image() -> io::Result<Rules> {
     let rules = Rules::new()?;
+    serving(&rules)?;
+    Ok(rules)
+}
+
+/// What resolving names, certificates and libraries that are loaded for it take.
+const SYSTEM: [&str; 11] = [
+    "/etc",
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/bin",
+    "/run/systemd/resolve",
+    "/run/resolvconf",
+    "/run/NetworkManager",
+    "/run/nscd",
+    "/dev/null",
+    "/dev/urandom",
+];
+
+/// What who speaks to other machines may still open: these, whole, to write, and the others to read.
+pub fn of_network(places: &Places) -> io::Result<Rules> {
+    let version = version()?;
+    if version < RENAMES {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "this takes Linux 5.19"));
+    }
+    let [files, _, scopes] = handled(version);
+    let rules = Rules::made([files, 0, scopes])?;
+    serving(&rules)?;
+    for place in SYSTEM.iter().map(Path::new).chain(places.readable.iter().map(PathBuf::as_path)) {
+        rules.allow_at(place, READ_FILE | READ_DIR)?;
+    }
+    for place in &places.writable {
+        // EXECUTE: the kernel opens what it passes through with our rights, for programs that others start from a volume.
+        // We start none: the filter of system calls has no call for that.
+        rules.allow_at(place, !(MAKE_CHAR | MAKE_BLOCK))?;
+    }
+    Ok(rules)
+}
+
+/// What all daemons may still open.
+fn serving(rules: &Rules) -> io::Result<()> {
     // More threads that read requests.
     rules.allow_at("/dev/fuse".as_ref(), READ_FILE | WRITE_FILE | IOCTL_DEVICE)?;
     // What `shunt stat` tells of us.
@@ -195,7 +266,7 @@ fn serving() -> io::Result<Rules> {
     if let Ok(dir) = SocketDir::own() {
         rules.allow_at(&dir.path, REMOVE_FILE)?;
     }
-    Ok(rules)
+    Ok(())
 }
 
 fn checked(result: libc::c_long) -> io::Result<libc::c_long> {

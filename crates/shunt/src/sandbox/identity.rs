@@ -15,6 +15,13 @@ const PRECEDENCE: u64 = 30;
 /// What is kept of root's rights where files are passed through: the kernel asks for it with each of them.
 pub const PASSING_THROUGH: CapabilitySet = CapabilitySet::SYS_ADMIN;
 
+/// What is kept of them by who keeps the contents of a volume: files may belong to others, and are passed through.
+pub const KEEPING_VOLUMES: CapabilitySet = CapabilitySet::SYS_ADMIN.union(OF_STORES);
+
+/// What is kept of them by who serves the stores of a volume to other machines.
+pub const OF_STORES: CapabilitySet =
+    CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH).union(CapabilitySet::FOWNER);
+
 /// Has all threads of this process be a user of their own, without groups. Root's rights end with that. It stays who it is where
 /// it is not root, or where there is no such user in its user namespace.
 ///

@@ -15,7 +15,8 @@ use std::path::Path;
 
 use rustix::thread::CapabilitySet;
 
-pub use calls::Image;
+pub use calls::{Image, Network};
+pub use files::Places;
 pub use probe::on_entry as probe_on_entry;
 
 /// Locks all threads of this process in, and those that come.
@@ -35,11 +36,39 @@ pub fn enter(mountpoint: &Path, socket: Option<&Path>, image: Image) {
     {
         tracing::warn!("the daemon stays the user that it is: {error}");
     }
-    if let Err(error) = files::forbid(kept) {
+    if let Err(error) = files::forbid(files::of_image(), kept) {
         tracing::warn!("files can still be opened: {error}");
     }
     // Last: it refuses what the other steps take.
     if let Err(error) = calls::forbid(calls::For::Image(image)) {
+        tracing::warn!("not locked in: {error}");
+        return;
+    }
+    probe::run();
+}
+
+/// Locks all threads of this process in, and those that come, which keeps a volume here and speaks to its stores: with the files
+/// that it has there, and no programs.
+pub fn enter_to_keep(mountpoint: &Path, socket: Option<&Path>, places: &Places, network: Network) {
+    // As above.
+    if let Err(error) = outside::start(mountpoint, socket) {
+        tracing::warn!("not locked in: {error}");
+        return;
+    }
+    enter_network(places, identity::KEEPING_VOLUMES, network);
+}
+
+/// The same for who serves the stores of a volume to other machines.
+pub fn enter_to_serve_stores(places: &Places) {
+    enter_network(places, identity::OF_STORES, Network { rings: false, kernel: false });
+}
+
+fn enter_network(places: &Places, kept: CapabilitySet, network: Network) {
+    learn();
+    if let Err(error) = files::forbid(files::of_network(places), kept) {
+        tracing::warn!("all files can still be opened: {error}");
+    }
+    if let Err(error) = calls::forbid(calls::For::Network(network)) {
         tracing::warn!("not locked in: {error}");
         return;
     }
@@ -65,7 +94,7 @@ pub fn enter_to_look() {
 pub fn enter_to_extract(target: BorrowedFd<'_>) {
     learn();
     let _ = files::forbid_all_but(Some(target), namespace::KEPT);
-    let _ = calls::forbid(calls::For::Guest);
+    let _ = calls::forbid(calls::For::Extract);
     probe::run();
 }
 

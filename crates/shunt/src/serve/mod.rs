@@ -28,7 +28,7 @@ use crate::daemon;
 use crate::error::{Code, Failure, Result, failed};
 use crate::log;
 use crate::report::{TookOver, VolumeReport, Watch};
-use crate::sandbox;
+use crate::sandbox::{self, Places};
 use block::Tried;
 use facts::Facts;
 use upgrade::Successor;
@@ -36,11 +36,21 @@ use upgrade::Successor;
 pub use block::{Block, Claim};
 pub use upgrade::probe;
 
-/// A file system of bytes that nobody vouches for.
-#[derive(Clone, Copy, Debug)]
-pub struct Untrusted {
-    /// A module of the kernel takes part in serving it.
-    pub kernel: bool,
+/// What a daemon gives up once it serves.
+#[derive(Clone, Debug)]
+pub enum LockIn {
+    /// All but an image that is open: nobody vouches for its bytes.
+    Image {
+        /// A module of the kernel takes part in serving it.
+        kernel: bool,
+    },
+    /// Programs, and all files but these: other machines are spoken to.
+    Network {
+        /// To open.
+        places: Places,
+        /// A module of the kernel takes part in serving it.
+        kernel: bool,
+    },
 }
 
 /// What a file system holds.
@@ -100,8 +110,8 @@ pub struct Service<F> {
     pub tuning: BdiTuning,
     /// It lies on a block device.
     pub block: Option<Block>,
-    /// It reads what nobody vouches for: once it serves it gives up what it has no more use for.
-    pub untrusted: Option<Untrusted>,
+    /// What is given up once it serves.
+    pub lock_in: Option<LockIn>,
     /// What it holds now.
     pub held: fn(&F) -> Held,
     /// What is done once it is mounted, before that is told.
@@ -128,7 +138,7 @@ impl<F> Service<F> {
             passthrough_off: self.passthrough_off,
             tuning: self.tuning,
             block: self.block,
-            untrusted: self.untrusted,
+            lock_in: self.lock_in,
             held,
             mounted: self.mounted,
             reload: self.reload,
@@ -171,17 +181,28 @@ pub fn serve<F: FileSystem>(
         mounted.mount_point().unmount(Unmount::Lazy).ok();
         return Err(failure);
     }
-    if let Some(Untrusted { kernel }) = service.untrusted {
-        if let Some(Err(error)) = mounted.guardian().map(|guardian| guardian.seal()) {
-            tracing::warn!("{error}");
-        }
-        kernel::keep_open();
-        let rings = mounted.handle().transport().transport == shunt_fuse::Transport::Uring;
-        let image = sandbox::Image { rings, kernel };
-        let socket = control.as_ref().ok().map(Control::path);
-        sandbox::enter(mounted.mount_point().path(), socket.as_deref(), image);
+    if let Some(lock_in) = &service.lock_in {
+        enter(lock_in, &mounted, control.as_ref().ok());
     }
     wait(mounted, args)
+}
+
+fn enter(lock_in: &LockIn, mounted: &Mounted, control: Option<&Control>) {
+    if let Some(Err(error)) = mounted.guardian().map(|guardian| guardian.seal()) {
+        tracing::warn!("{error}");
+    }
+    kernel::keep_open();
+    let rings = mounted.handle().transport().transport == shunt_fuse::Transport::Uring;
+    let (path, socket) = (mounted.mount_point().path(), control.map(Control::path));
+    match lock_in {
+        LockIn::Image { kernel } => {
+            sandbox::enter(path, socket.as_deref(), sandbox::Image { rings, kernel: *kernel });
+        }
+        LockIn::Network { places, kernel } => {
+            let network = sandbox::Network { rings, kernel: *kernel };
+            sandbox::enter_to_keep(path, socket.as_deref(), places, network);
+        }
+    }
 }
 
 /// Serves a mount on whose daemon ended, until it is gone.
@@ -268,7 +289,7 @@ fn configured<F>(service: &Service<F>, args: &MountArgs) -> Config {
     let wakeful = args.wakeful == WakefulArg::Auto;
     let config = service.config.clone().wakeful(wakeful).transport(args.transport.into());
     // None can be made by who is locked in.
-    let config = config.rings_ahead(service.untrusted.is_some());
+    let config = config.rings_ahead(service.lock_in.is_some());
     let Some(threads) = args.threads.map(usize::from) else { return config };
     config.threads(threads, threads.max(64))
 }

@@ -74,6 +74,8 @@ impl Book {
         database.busy_timeout(Duration::from_secs(10))?;
         database.pragma_update(None, "journal_mode", "WAL")?;
         database.pragma_update(None, "synchronous", "FULL")?;
+        // A gateway that is locked in has no directory for temporary files.
+        database.pragma_update(None, "temp_store", "MEMORY")?;
         let making = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let format: u32 = making.pragma_query_value(None, "user_version", |row| row.get(0))?;
         if format > FORMAT {

@@ -138,7 +138,9 @@ impl Pieces {
     ) -> Result<usize, Errno> {
         self.move_all(memory, skip, length, offset, |vectors, offset| {
             // SAFETY: the vectors are mapped for as long as the call takes; the kernel reads what is behind them.
-            unsafe { libc::pwritev(file.as_raw_fd(), vectors.as_ptr(), vectors.len() as libc::c_int, offset) }
+            unsafe {
+                libc::pwritev2(file.as_raw_fd(), vectors.as_ptr(), vectors.len() as libc::c_int, offset, 0)
+            }
         })
     }
 

@@ -5,11 +5,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use shunt_fuse::NodeId;
-use std::os::fd::AsFd;
 
 use super::super::credentials::KeepSetid;
 use super::super::reach::Reached;
-use super::super::sys::{self, ProcPath};
+use super::super::sys::ProcPath;
 use super::super::{Caller, Lower, STAT};
 
 /// A time to set.
@@ -145,14 +144,6 @@ impl Lower {
 }
 
 fn chmod(reached: &Reached, mode: u32) -> Result<(), Errno> {
-    if reached.is_open() {
-        return rustix::fs::fchmod(reached, Mode::from_raw_mode(mode));
-    }
-    match sys::chmod_fd(reached.as_fd(), mode) {
-        Err(Errno::NOSYS) => {
-            let path = ProcPath::new(reached);
-            rustix::fs::chmodat(CWD, path.as_cstr(), Mode::from_raw_mode(mode), AtFlags::empty())
-        }
-        result => result,
-    }
+    let path = ProcPath::new(reached);
+    rustix::fs::chmodat(CWD, path.as_cstr(), Mode::from_raw_mode(mode), AtFlags::empty())
 }

@@ -1,7 +1,6 @@
 //! Extended attributes.
 
 use std::ffi::CStr;
-use std::os::fd::AsFd;
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::XattrFlags;
@@ -90,11 +89,7 @@ impl Lower {
             value = &mapped;
         }
         let _keep = KeepSetid::when(is_acl(name) && !kill_setgid)?;
-        if reached.is_open() {
-            rustix::fs::fsetxattr(&reached, name, value, flags)
-        } else {
-            rustix::fs::setxattr(ProcPath::new(&reached).as_cstr(), name, value, flags)
-        }
+        rustix::fs::setxattr(ProcPath::new(&reached).as_cstr(), name, value, flags)
     }
 
     /// Lists the names of attributes, each ended by a NUL; with `room` 0 only the size is told. `trusted.` ones are
@@ -106,12 +101,7 @@ impl Lower {
         let reached = self.reach(id)?;
         let mut names = Vec::with_capacity(1024);
         loop {
-            let result = if reached.is_open() {
-                rustix::fs::flistxattr(reached.as_fd(), spare_capacity(&mut names))
-            } else {
-                rustix::fs::listxattr(ProcPath::new(&reached).as_cstr(), spare_capacity(&mut names))
-            };
-            match result {
+            match rustix::fs::listxattr(ProcPath::new(&reached).as_cstr(), spare_capacity(&mut names)) {
                 Err(Errno::RANGE) if names.capacity() < LARGEST => names.reserve_exact(LARGEST),
                 result => {
                     result?;
@@ -144,10 +134,6 @@ impl Lower {
             return Err(Errno::OPNOTSUPP);
         }
         let reached = self.reach(id)?;
-        if reached.is_open() {
-            rustix::fs::fremovexattr(&reached, name)
-        } else {
-            rustix::fs::removexattr(ProcPath::new(&reached).as_cstr(), name)
-        }
+        rustix::fs::removexattr(ProcPath::new(&reached).as_cstr(), name)
     }
 }

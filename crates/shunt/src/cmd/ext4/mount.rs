@@ -15,7 +15,7 @@ use crate::args::PlaceArgs;
 use crate::cmd::serve_as_told;
 use crate::error::{Result, failed};
 use crate::sandbox;
-use crate::serve::{self, Block, Held, Service, Untrusted};
+use crate::serve::{self, Block, Held, LockIn, Service};
 
 /// Why no daemon follows one that was killed.
 pub(super) const NO_TAKEOVER: &str = "ext4 cannot be taken over yet";
@@ -75,7 +75,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
             strict_limit: ext4.is_writable().then_some(false),
             read_ahead_kb: Some(1024),
         },
-        untrusted: Some(Untrusted { kernel: mapped || args.extension.is_some() }),
+        lock_in: Some(LockIn::Image { kernel: mapped || args.extension.is_some() }),
         block,
         held,
         fs: Arc::new(ext4),

@@ -15,12 +15,12 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::mount::own_name;
-use super::{create, key};
+use super::{create, key, lock_in};
 use crate::args::{InviteArgs, JoinArgs, NodesCommand, ServeArgs, ServedArgs};
 use crate::base;
 use crate::cmd::print;
 use crate::error::{Result, failed, usage};
-use crate::{inherited, log};
+use crate::{inherited, log, sandbox};
 
 /// Between a token and a key.
 const KEY: char = '+';
@@ -39,6 +39,9 @@ struct Listed {
 /// Serves until it is told to end.
 pub fn serve(args: &ServeArgs) -> Result<()> {
     inherited::give_up();
+    if args.sandbox_probe {
+        sandbox::probe_on_entry();
+    }
     let name = &args.served.name;
     log::start(&args.log)?;
     let mut signals = Signals::new([SIGINT, SIGTERM])
@@ -67,6 +70,8 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     });
     book.set_address(&address).map_err(|error| cannot(&error))?;
     print(format!("shunt: volume {name} is served at {}, to nodes as {address}{way}\n", serving.address()))?;
+    let book = lock_in::directory_of(&book_of(&args.served));
+    sandbox::enter_to_serve_stores(&lock_in::places(&meta, &volume.described, [book]));
     signals.forever().next();
     serving.stop().map_err(|error| cannot(&error))
 }
@@ -219,11 +224,13 @@ pub fn credentials_of(name: &VolumeName) -> PathBuf {
     base::config().join(format!("shunt/volumes/{name}.node"))
 }
 
+fn book_of(served: &ServedArgs) -> PathBuf {
+    let usual = || base::data().join(format!("shunt/gateways/{}.book", served.name));
+    served.book.clone().unwrap_or_else(usual)
+}
+
 fn open_book(served: &ServedArgs, make: bool) -> Result<Book> {
-    let file = served
-        .book
-        .clone()
-        .unwrap_or_else(|| base::data().join(format!("shunt/gateways/{}.book", served.name)));
+    let file = book_of(served);
     if make {
         make_parent(&file)?;
     } else if !file.exists() {

@@ -9,6 +9,7 @@ mod history;
 mod keep;
 mod key;
 mod known;
+mod lock_in;
 mod log;
 mod mount;
 mod owners;

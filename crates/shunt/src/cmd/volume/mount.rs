@@ -16,12 +16,13 @@ use shunt_volume::store::address::Described;
 use shunt_volumefs::VolumeFs;
 
 use super::answers::Answers;
-use super::{extension, gateway, key, known, owners, quota, space, sync};
+use super::{extension, gateway, key, known, lock_in, owners, quota, space, sync};
 use crate::args::{LocksArg, PassthroughArg, VolumeMountArgs};
 use crate::base;
 use crate::cmd::serve_as_told;
 use crate::error::{Code, Failure, Result, failed, usage};
 use crate::report::VolumeReport;
+use crate::sandbox;
 use crate::serve::{self, Held, Service};
 
 /// `shunt volume mount`: the words of the command.
@@ -34,6 +35,9 @@ const LOOKS: usize = 10;
 const NO_TAKEOVER: &str = "volumes cannot be taken over yet";
 
 pub fn run(args: &VolumeMountArgs, argv: &[OsString]) -> Result<ExitCode> {
+    if args.sandbox_probe {
+        sandbox::probe_on_entry();
+    }
     serve_as_told(&args.mount, argv, WORDS, || serve(args))
 }
 
@@ -45,7 +49,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         }
         None => default_cache(&args.name),
     };
-    let (meta, joined) = gateway::address(args.meta.as_deref(), &args.name)?;
+    let (at, joined) = gateway::address(args.meta.as_deref(), &args.name)?;
     let node = match (joined, args.node.clone()) {
         (Some(joined), Some(node)) if joined != node => {
             return Err(usage(format_args!(
@@ -57,7 +61,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         (None, node) => node.map_or_else(own_name, Ok)?,
     };
     let secret = key::find(args.key_file.as_deref(), &args.name)?;
-    let volume = known::open(&cache, &meta, &args.name, secret.as_ref())?;
+    let volume = known::open(&cache, &at, &args.name, secret.as_ref())?;
     let replica = Arc::new(open(&cache, &args.name, &volume.described, &node)?);
     known::note(&cache, &volume.described)?;
     let (runner, leases, from) = sync::start(&replica, &volume, &node)?;
@@ -78,6 +82,9 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     let meta = volume.meta.clone();
     let table = args.owner_table.as_deref().map(owners::Table::read).transpose()?;
     let reload = table.clone().map(|table| reload(table, replica.clone()));
+    let owners_in = args.owner_table.as_deref().map(lock_in::directory_of);
+    let mut places = lock_in::places(&at, &volume.described, [cache.clone()]);
+    places.readable.extend(owners_in);
     let fs = VolumeFs::new(replica)
         .synchronised_by(runner)
         .leased_by(leases)
@@ -107,7 +114,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         cache: "told of changes".to_owned(),
         passthrough_off,
         tuning: BdiTuning::default(),
-        untrusted: None,
+        lock_in: Some(serve::LockIn::Network { places, kernel: args.extension.is_some() }),
         block: None,
         held,
         fs: Arc::new(fs.named(args.name.as_str())),

@@ -45,7 +45,9 @@ impl Leases {
                 };
                 db.busy_timeout(Duration::from_secs(10))?;
                 // Not FULL: the last ones may go with the power.
-                db.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")?;
+                db.execute_batch(
+                    "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY;",
+                )?;
                 db.execute_batch(
                     "CREATE TABLE IF NOT EXISTS board (format INTEGER PRIMARY KEY, at INTEGER NOT NULL,
                          acks INTEGER NOT NULL, shared INTEGER NOT NULL, body BLOB NOT NULL)",

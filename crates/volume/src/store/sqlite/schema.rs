@@ -56,9 +56,10 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
 }
 
 fn settings(db: &Connection) -> Result<(), StoreError> {
-    // FULL: a commit is on the disk when it is answered. NORMAL would lose the last ones with the power.
+    // FULL: a commit is on the disk when it is answered. NORMAL would lose the last ones with the power. MEMORY: a process that
+    // is locked in has no directory for temporary files.
     db.execute_batch(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -16384;
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY;
          PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = 4000;",
     )
     .map_err(fault)

@@ -58,7 +58,7 @@ fn serve(args: &VolumeTreeArgs) -> Result<()> {
         cache: "told of changes".to_owned(),
         passthrough_off: Some("there are no files".to_owned()),
         tuning: BdiTuning::default(),
-        untrusted: None,
+        lock_in: None,
         block: None,
         held: |fs: &TreeFs| Held { nodes: fs.len() as u64, grafts: fs.places(), ..Held::default() },
         fs,

@@ -1,0 +1,51 @@
+//! The files that a daemon of a volume keeps having once it is locked in: all others it gives up.
+
+use std::env::{split_paths, var_os};
+use std::path::{Path, PathBuf};
+
+use shunt_volume::store::address::{DataAddress, Described, MetaAddress};
+
+use super::gateway::credentials_of;
+use crate::base;
+use crate::sandbox::Places;
+
+/// Variables by which libraries are told of files: certificates of authorities, and who this is to a store of objects.
+const NAMED_BY: [&str; 5] = [
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "PGPASSFILE",
+];
+
+/// What its stores take, and these directories.
+pub fn places(meta: &MetaAddress, described: &Described, kept: impl IntoIterator<Item = PathBuf>) -> Places {
+    let mut places = Places { writable: kept.into_iter().collect(), readable: named() };
+    match meta {
+        MetaAddress::Sqlite(directory) => places.writable.push(directory.clone()),
+        // Certificates are renewed in their place.
+        MetaAddress::Gateway(file) if *file == credentials_of(&described.name) => {
+            places.writable.push(directory_of(file));
+        }
+        MetaAddress::Gateway(file) => places.readable.push(file.clone()),
+        MetaAddress::Postgres(_) | MetaAddress::Map(_) => {}
+    }
+    if let DataAddress::Directory(directory) = &described.data {
+        places.writable.push(directory.clone());
+    }
+    places
+}
+
+/// The directory that a file is in.
+pub fn directory_of(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => ".".into(),
+    }
+}
+
+fn named() -> Vec<PathBuf> {
+    let lists = NAMED_BY.iter().filter_map(var_os);
+    let home = [base::config().join("shunt")];
+    lists.flat_map(|list| split_paths(&list).collect::<Vec<_>>()).chain(home).collect()
+}

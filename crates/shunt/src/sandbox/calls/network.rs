@@ -1,0 +1,75 @@
+//! System calls of daemons and gateways of volumes. `allowed/network.txt` gives the reason for each, and the tests compare the two.
+
+use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
+
+use super::common::EPOLL_WAIT;
+use super::{Network, Rules, common};
+
+const ALWAYS: &[libc::c_long] = &[
+    libc::SYS_writev,
+    libc::SYS_splice,
+    libc::SYS_pipe2,
+    // Other machines.
+    libc::SYS_socket,
+    libc::SYS_connect,
+    libc::SYS_bind,
+    libc::SYS_getsockname,
+    libc::SYS_sendmmsg,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    EPOLL_WAIT,
+    libc::SYS_wait4,
+    libc::SYS_eventfd2,
+    // Contents and databases: landlock says which.
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_open,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+    by_path::MKDIR,
+    by_path::RENAME,
+    libc::SYS_linkat,
+    libc::SYS_statfs,
+    libc::SYS_syncfs,
+    libc::SYS_ftruncate,
+    libc::SYS_pwritev2,
+    libc::SYS_fchmod,
+    libc::SYS_fchown,
+    libc::SYS_utimensat,
+    // Threads that register backing files have one right less.
+    libc::SYS_capget,
+    libc::SYS_capset,
+];
+
+/// Architectures that came late have only the calls that name a directory.
+#[cfg(target_arch = "x86_64")]
+mod by_path {
+    pub const MKDIR: libc::c_long = libc::SYS_mkdir;
+    pub const RENAME: libc::c_long = libc::SYS_rename;
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod by_path {
+    pub const MKDIR: libc::c_long = libc::SYS_mkdirat;
+    pub const RENAME: libc::c_long = libc::SYS_renameat;
+}
+
+/// Commands to `/dev/fuse`: `FUSE_DEV_IOC_CLONE`, `_BACKING_OPEN` and `_BACKING_CLOSE`; and `FIONBIO`, by which sockets are made
+/// to wait or not.
+const COMMANDS: [u64; 4] = [0x8004_e500, 0x4010_e501, 0x4004_e502, 0x5421];
+
+pub(super) fn allowed(network: Network) -> Result<Rules, BackendError> {
+    let mut rules = common::and(ALWAYS, network.rings)?;
+    rules.insert(libc::SYS_ioctl, if network.kernel { Vec::new() } else { common::commands(&COMMANDS)? });
+    // Libraries that resolve names are loaded when the first name is: from files, which nobody writes to by that.
+    let without = |argument, flag: libc::c_int| {
+        let flag = SeccompCmpOp::MaskedEq(u64::from(flag.cast_unsigned()));
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, flag, 0)
+    };
+    let from_file = vec![without(2, libc::PROT_WRITE)?, without(3, libc::MAP_ANONYMOUS)?];
+    rules.entry(libc::SYS_mmap).or_default().push(SeccompRule::new(from_file)?);
+    Ok(rules)
+}
