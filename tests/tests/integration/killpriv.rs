@@ -165,7 +165,7 @@ fn setgid_without_execute_stays_for_members(s: &Stage) {
         &|| open(File::options().write(true)).set_len(100).unwrap(),
         &|| drop(open(File::options().write(true).truncate(true))),
         &|| {
-            fallocate(&open(File::options().write(true)), rustix::fs::FallocateFlags::empty(), 0, 4096)
+            fallocate(open(File::options().write(true)), rustix::fs::FallocateFlags::empty(), 0, 4096)
                 .unwrap()
         },
     ];
