@@ -8,6 +8,7 @@ mod control;
 mod daemon;
 mod error;
 mod extension;
+mod files;
 mod grafts;
 mod helper;
 mod holders;

@@ -1,7 +1,7 @@
 //! `shunt ext4 info`, `ls`, `cat`, `extents` and `extract`: an image looked into without a mount.
 
 use std::fs;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,9 +14,16 @@ struct Image {
 }
 
 impl Image {
-    fn new() -> Self {
+    /// One whose tree is still to be filled.
+    fn empty() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let tree = dir.path().join("tree");
+        fs::create_dir(dir.path().join("tree")).unwrap();
+        Self { dir }
+    }
+
+    fn new() -> Self {
+        let image = Self::empty();
+        let tree = image.tree();
         fs::create_dir_all(tree.join("a/b")).unwrap();
         fs::write(tree.join("a/b/deep"), "deep\n").unwrap();
         fs::write(tree.join("large"), vec![7; 3 << 20]).unwrap();
@@ -32,11 +39,15 @@ impl Image {
             .unwrap()
             .set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000))
             .unwrap();
-        let image = dir.path().join("image");
+        image.make();
+        image
+    }
+
+    /// Makes it of the tree.
+    fn make(&self) {
         let mut mkfs = Command::new("mkfs.ext4");
-        mkfs.args(["-q", "-F", "-L", "a label", "-d"]).arg(&tree).arg(&image).arg("64M");
+        mkfs.args(["-q", "-F", "-L", "a label", "-d"]).arg(self.tree()).arg(self.image()).arg("64M");
         run(&mut mkfs).ok();
-        Self { dir }
     }
 
     fn tree(&self) -> PathBuf {
@@ -113,6 +124,57 @@ fn a_tree_comes_out_as_it_went_in() {
     let again = image.ask("extract", &["/a/b/deep", "out/large"]);
     assert!(!again.success() && again.err.contains("File exists"), "{again:?}");
     assert_eq!(stat(&out.join("large")).len(), 3 << 20);
+}
+
+/// Owners, modes, times and extended attributes of special files too, and file capabilities, which a change of owner removes.
+#[test]
+fn root_gets_all_attributes() {
+    needs_tools!("mkfs.ext4", "mkfifo");
+    let image = Image::empty();
+    let tree = image.tree();
+    let time = rustix::fs::Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
+    let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+    // As setcap(8) writes `cap_net_raw=ep`.
+    let capability: Vec<u8> =
+        [0x0200_0001_u32, 1 << 13, 0, 0, 0].into_iter().flat_map(u32::to_le_bytes).collect();
+    fs::write(tree.join("program"), "x").unwrap();
+    run(Command::new("mkfifo").arg(tree.join("pipe"))).ok();
+    drop(std::os::unix::net::UnixListener::bind(tree.join("socket")).unwrap());
+    symlink("program", tree.join("link")).unwrap();
+    let mut names = vec!["program", "pipe", "socket", "link"];
+    let device = run(Command::new("mknod").arg(tree.join("device")).args(["c", "1", "3"]));
+    names.extend(device.success().then_some("device"));
+    for (n, name) in names.iter().enumerate() {
+        let path = tree.join(name);
+        lchown(&path, Some(1000 + n as u32), Some(2000 + n as u32)).expect("chown: needs root");
+        if *name != "link" {
+            fs::set_permissions(&path, PermissionsExt::from_mode(0o2751)).unwrap();
+        }
+        rustix::fs::utimensat(rustix::fs::CWD, &path, &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    }
+    let program = tree.join("program");
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(&program, "security.capability", &capability, flags).unwrap();
+    image.make();
+    image.ask("extract", &["/", "out"]).ok();
+    let (out, mut value) = (image.dir.path().join("out"), [0; 64]);
+    for name in &names {
+        // By itself in a directory that may be anybody's, and below a directory of its own.
+        image.ask("extract", &[&format!("/{name}")]).ok();
+        for made in [out.join(name), image.dir.path().join(name)] {
+            let stat = |path: &Path| {
+                let is = fs::symlink_metadata(path).unwrap();
+                (is.mode(), is.uid(), is.gid(), is.mtime(), is.rdev())
+            };
+            assert_eq!(stat(&made), stat(&tree.join(name)), "{}", made.display());
+            if *name == "program" {
+                let length = rustix::fs::getxattr(&made, "security.capability", &mut value).unwrap();
+                assert_eq!(value[..length], capability);
+            }
+        }
+    }
+    let left = fs::read_dir(image.dir.path()).unwrap().count();
+    assert_eq!(left, names.len() + 3, "nothing else is left beside tree, image and out");
 }
 
 #[test]

@@ -45,6 +45,7 @@ mod volume_locks;
 mod volume_mapped;
 mod volume_past;
 mod volume_quota;
+mod volume_restore;
 mod volume_soak;
 mod volume_space;
 mod volume_sync;

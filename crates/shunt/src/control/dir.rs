@@ -202,7 +202,8 @@ fn refuse_fuse(dir: impl AsFd) -> io::Result<()> {
 impl SocketDir {
     /// A directory of a test.
     pub(super) fn of_test(path: &Path) -> Self {
-        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::File::open(path).unwrap().set_permissions(mode).unwrap();
         Self::open(path, geteuid().as_raw()).unwrap()
     }
 }
@@ -224,10 +225,11 @@ mod tests {
     fn a_directory_that_others_may_enter_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let me = geteuid().as_raw();
-        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let opened = std::fs::File::open(dir.path()).unwrap();
+        opened.set_permissions(PermissionsExt::from_mode(0o755)).unwrap();
         let refused = SocketDir::open(dir.path(), me).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
-        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
+        opened.set_permissions(PermissionsExt::from_mode(0o700)).unwrap();
         assert!(SocketDir::open(dir.path(), me).is_ok());
         assert!(SocketDir::open(dir.path(), me + 1).is_err());
         let link = dir.path().join("link");

@@ -4,18 +4,19 @@
 //! through a name that exists: no link of the image leads a later file out of the target.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::{CString, OsStr, OsString};
-use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::{CStr, CString, OsStr};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{AtFlags, FileType, Timespec, Timestamps};
 use rustix::io::Errno;
-use shunt_ext4::{Corruption, Entry, Error, Filesystem, Inode, Kind, Place, Time};
+use shunt_ext4::{Corruption, Entry, Error, Filesystem, Inode, Kind, Place as Block, Time};
 
 use super::{at, walk};
 use crate::error::{Result, failed};
+use crate::files::{self, Attributes, Stage};
 use crate::progress::Progress;
 use crate::text::bytes;
 
@@ -25,27 +26,43 @@ const PIECE: u64 = 1 << 20;
 /// Directories one inside the other, each with a descriptor.
 const DEEPEST: usize = 500;
 
-/// The directory in which something is to be made.
-pub fn place(target: Option<&Path>) -> Result<OwnedFd> {
-    let parent = target.and_then(Path::parent).filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new("."));
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(parent, flags, Mode::empty()).map_err(|errno| {
-        failed(format_args!("cannot make anything in {}: {}", parent.display(), std::io::Error::from(errno)))
-    })
+/// Where something is to be made.
+pub struct Place {
+    parent: OwnedFd,
+    name: CString,
+    /// The path of the parent, for messages.
+    shown: PathBuf,
 }
 
-pub fn run(filesystem: &Filesystem, path: &OsStr, target: Option<&Path>) -> Result<()> {
+impl Place {
+    /// The target that was given, or the last name of the path in the image.
+    pub fn new(target: Option<&Path>, path: &OsStr) -> Result<Self> {
+        let last = path.as_bytes().split(|&byte| byte == b'/').rfind(|name| !name.is_empty());
+        let target = match (target, last) {
+            (Some(target), _) => target,
+            (None, Some(name)) => Path::new(OsStr::from_bytes(name)),
+            (None, None) => {
+                return Err(failed("say what to make: the root of the image has no name of its own"));
+            }
+        };
+        let shown = target.parent().unwrap_or(Path::new("")).to_owned();
+        match files::open_parent(target) {
+            Ok((parent, name)) => Ok(Self { parent, name, shown }),
+            Err(error) => Err(failed(format_args!("cannot make {}: {error}", target.display()))),
+        }
+    }
+
+    /// The directory that the target is to be in.
+    pub fn parent(&self) -> BorrowedFd<'_> {
+        self.parent.as_fd()
+    }
+}
+
+pub fn run(filesystem: &Filesystem, path: &OsStr, place: &Place) -> Result<()> {
     let inode = walk(filesystem, path)?;
-    let last = || path.as_bytes().split(|&byte| byte == b'/').rfind(|name| !name.is_empty());
-    let target = match (target, last()) {
-        (Some(target), _) => target.as_os_str().to_owned(),
-        (None, Some(name)) => OsString::from_vec(name.to_vec()),
-        (None, None) => return Err(failed("say what to make: the root of the image has no name of its own")),
-    };
-    let name = c_name(target.as_bytes())?;
-    let top = Wanted { name, inode, path: path.as_bytes().to_vec(), made: target.into() };
-    Extraction::new(filesystem).run(top)
+    let name = place.name.clone();
+    let made = PathBuf::from(OsStr::from_bytes(name.as_bytes()));
+    Extraction::new(filesystem, place).run(Wanted { name, inode, path: path.as_bytes().to_vec(), made })
 }
 
 fn c_name(name: &[u8]) -> Result<CString> {
@@ -58,7 +75,7 @@ struct Wanted {
     inode: Inode,
     /// Its path in the image, for messages.
     path: Vec<u8>,
-    /// Its path from the working directory.
+    /// Its path from the directory in which all is made.
     made: PathBuf,
 }
 
@@ -71,6 +88,7 @@ struct Directory {
 
 struct Extraction<'a> {
     filesystem: &'a Filesystem,
+    place: &'a Place,
     /// From the outermost to the one being filled.
     open: Vec<Directory>,
     /// Files with several names, and the first that was made.
@@ -83,9 +101,9 @@ struct Extraction<'a> {
 }
 
 impl<'a> Extraction<'a> {
-    fn new(filesystem: &'a Filesystem) -> Self {
+    fn new(filesystem: &'a Filesystem, place: &'a Place) -> Self {
         let (open, linked, directories) = Default::default();
-        Self { filesystem, open, linked, directories, files: 0, bytes: 0, progress: Progress::new() }
+        Self { filesystem, place, open, linked, directories, files: 0, bytes: 0, progress: Progress::new() }
     }
 
     fn run(mut self, top: Wanted) -> Result<()> {
@@ -95,8 +113,7 @@ impl<'a> Extraction<'a> {
                 self.make(wanted)?;
             } else if let Some(directory) = self.open.pop() {
                 // Only now: what is made in a directory moves its times.
-                self.xattrs(&directory.fd, &directory.inode);
-                finish(&directory.fd, &directory.inode);
+                let _ = attributes(&directory.inode).set(&directory.fd, self.xattrs(&directory.inode));
             }
         }
         self.progress.end(self.so_far());
@@ -104,42 +121,34 @@ impl<'a> Extraction<'a> {
     }
 
     fn make(&mut self, wanted: Wanted) -> Result<()> {
-        let cannot = |errno: Errno| {
-            let error = std::io::Error::from(errno);
-            failed(format_args!("cannot make {}: {error}", wanted.made.display()))
-        };
+        let shown = self.place.shown.join(&wanted.made);
+        let cannot = |error: io::Error| failed(format_args!("cannot make {}: {error}", shown.display()));
         self.files += 1;
         self.show();
-        let parent = self.open.last().map_or(CWD, |directory| directory.fd.as_fd());
+        let parent = self.open.last().map_or(self.place.parent(), |directory| directory.fd.as_fd());
         let Wanted { name, inode, .. } = &wanted;
         let path = OsStr::from_bytes(&wanted.path);
         if let Some(first) = self.linked.get(&inode.number) {
-            return rustix::fs::linkat(CWD, first, parent, name, AtFlags::empty()).map_err(cannot);
+            let linked = rustix::fs::linkat(self.place.parent(), first, parent, name, AtFlags::empty());
+            return linked.map_err(|errno| cannot(errno.into()));
         }
-        let private = Mode::RUSR | Mode::WUSR;
         match inode.kind {
             Kind::Directory => {
-                rustix::fs::mkdirat(parent, name, Mode::RWXU).map_err(cannot)?;
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let fd = rustix::fs::openat(parent, name, flags, Mode::empty()).map_err(cannot)?;
+                let fd = files::make_directory(parent, name).map_err(cannot)?;
                 let left = self.content(&wanted)?;
                 self.open.push(Directory { fd, inode: wanted.inode, left });
                 return Ok(());
             }
             Kind::Regular => {
-                let flags =
-                    OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let file = rustix::fs::openat(parent, name, flags, private).map_err(cannot)?;
+                let file = files::make_file(parent, name).map_err(|errno| cannot(errno.into()))?;
                 self.copy(&file, inode, path)?;
-                self.xattrs(&file, inode);
-                finish(&file, inode);
+                let _ = attributes(inode).set(&file, self.xattrs(inode));
             }
             Kind::Symlink => {
                 let target = self.filesystem.read_link(inode).map_err(|error| at(path, &error))?;
-                rustix::fs::symlinkat(c_name(&target)?, parent, name).map_err(cannot)?;
-                let (uid, gid) = owner(inode);
-                let _ = rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
-                let _ = rustix::fs::utimensat(parent, name, &times(inode), AtFlags::SYMLINK_NOFOLLOW);
+                let target = c_name(&target)?;
+                let make = |at: BorrowedFd<'_>, name: &CStr| files::make_symlink(at, name, &target);
+                self.special(&wanted, make).map_err(cannot)?;
             }
             kind => {
                 let (kind, (major, minor)) = match kind {
@@ -148,14 +157,14 @@ impl<'a> Extraction<'a> {
                     Kind::BlockDevice => (FileType::BlockDevice, inode.device().unwrap_or_default()),
                     _ => (FileType::Socket, (0, 0)),
                 };
-                match rustix::fs::mknodat(parent, name, kind, private, rustix::fs::makedev(major, minor)) {
+                let device = rustix::fs::makedev(major, minor);
+                let make = |at: BorrowedFd<'_>, name: &CStr| files::make_node(at, name, kind, device);
+                match self.special(&wanted, make) {
                     // Devices are root's to make.
-                    Err(Errno::PERM) => {
-                        let _ = writeln!(
-                            std::io::stderr(),
-                            "shunt: {}: only root may make devices",
-                            wanted.made.display()
-                        );
+                    Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
+                        let shown = shown.display();
+                        let _ = writeln!(io::stderr(), "shunt: {shown}: only root may make devices");
+                        return Ok(());
                     }
                     result => result.map_err(cannot)?,
                 }
@@ -199,7 +208,7 @@ impl<'a> Extraction<'a> {
 
     fn copy(&mut self, file: &OwnedFd, inode: &Inode, path: &OsStr) -> Result<()> {
         let cannot = |errno: Errno| {
-            failed(format_args!("cannot write {}: {}", path.display(), std::io::Error::from(errno)))
+            failed(format_args!("cannot write {}: {}", path.display(), io::Error::from(errno)))
         };
         rustix::fs::ftruncate(file, inode.size).map_err(cannot)?;
         let bits = self.filesystem.geometry().block_bits;
@@ -210,7 +219,7 @@ impl<'a> Extraction<'a> {
                 .map_err(|_| Error::Invalid)
                 .and_then(|logical| self.filesystem.map(inode, logical, u32::MAX));
             let (length, empty) = match run {
-                Ok(run) => (u64::from(run.length) << bits, !matches!(run.place, Place::Written(_))),
+                Ok(run) => (u64::from(run.length) << bits, !matches!(run.place, Block::Written(_))),
                 // Content that lies in the inode has no blocks.
                 Err(Error::Invalid) => (inode.size, false),
                 Err(error) => return Err(at(path, &error)),
@@ -239,15 +248,31 @@ impl<'a> Extraction<'a> {
         Ok(())
     }
 
-    /// Those that the user may set.
-    fn xattrs(&self, file: impl AsFd, inode: &Inode) {
-        for name in self.filesystem.xattr_names(inode).unwrap_or_default() {
-            if let Ok(Some(value)) = self.filesystem.xattr(inode, &name)
-                && let Ok(name) = CString::new(name)
-            {
-                let _ = rustix::fs::fsetxattr(&file, &name, &value, XattrFlags::empty());
-            }
+    /// Makes an object that is no file and no directory, with its attributes.
+    fn special(
+        &self,
+        wanted: &Wanted,
+        make: impl FnOnce(BorrowedFd<'_>, &CStr) -> rustix::io::Result<OwnedFd>,
+    ) -> io::Result<()> {
+        let set = |made| attributes(&wanted.inode).set(made, self.xattrs(&wanted.inode));
+        // The directories that are being filled are private; the one around all of it may be anybody's.
+        if let Some(directory) = self.open.last() {
+            let _ = set(make(directory.fd.as_fd(), &wanted.name)?);
+            return Ok(());
         }
+        let stage = Stage::new(self.place.parent())?;
+        let _ = set(make(stage.directory(), Stage::NEW)?);
+        Ok(stage.publish(&wanted.name)?)
+    }
+
+    /// The extended attributes that can be read.
+    fn xattrs(&self, inode: &Inode) -> Vec<(CString, Vec<u8>)> {
+        let names = self.filesystem.xattr_names(inode).unwrap_or_default();
+        let value = |name: Vec<u8>| {
+            let value = self.filesystem.xattr(inode, &name).ok()??;
+            Some((CString::new(name).ok()?, value))
+        };
+        names.into_iter().filter_map(value).collect()
     }
 
     fn show(&self) {
@@ -260,22 +285,12 @@ impl<'a> Extraction<'a> {
     }
 }
 
-fn owner(inode: &Inode) -> (Option<Uid>, Option<Gid>) {
-    (Some(Uid::from_raw(inode.uid)), Some(Gid::from_raw(inode.gid)))
-}
-
-fn times(inode: &Inode) -> Timestamps {
+fn attributes(inode: &Inode) -> Attributes {
     let time = |time: Time| Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
-    Timestamps { last_access: time(inode.atime), last_modification: time(inode.mtime) }
-}
-
-/// Owner, mode and times, in this order: a change of owner clears bits of the mode.
-///
-/// setuid and setgid come along only with the owner they were meant for.
-fn finish(fd: impl AsFd, inode: &Inode) {
-    let (uid, gid) = owner(inode);
-    let owned = rustix::fs::fchown(&fd, uid, gid).is_ok();
-    let bits = if owned { 0o7777 } else { 0o1777 };
-    let _ = rustix::fs::fchmod(&fd, Mode::from_raw_mode(u32::from(inode.permissions) & bits));
-    let _ = rustix::fs::futimens(&fd, &times(inode));
+    Attributes {
+        uid: inode.uid,
+        gid: inode.gid,
+        mode: inode.permissions.into(),
+        times: Timestamps { last_access: time(inode.atime), last_modification: time(inode.mtime) },
+    }
 }

@@ -17,7 +17,6 @@ mod mount;
 mod read_times;
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
@@ -46,8 +45,9 @@ fn look(command: &Ext4Command) -> Result<()> {
         Ext4Command::Cat { image, path } => cat::run(&open(image)?, path),
         Ext4Command::Extract { image, path, target } => {
             let opened = opened(image)?;
-            sandbox::enter_to_extract(extract::place(target.as_deref())?.as_fd());
-            extract::run(&opened.filesystem(&image.place)?, path, target.as_deref())
+            let place = extract::Place::new(target.as_deref(), path)?;
+            sandbox::enter_to_extract(place.parent());
+            extract::run(&opened.filesystem(&image.place)?, path, &place)
         }
         Ext4Command::Extents { image, path, json } => extents::run(&open(image)?, path, *json),
     }

@@ -1,16 +1,15 @@
-//! `shunt volume restore`: what was is copied out of the past.
+//! `shunt volume restore`: copies an earlier version of a file or directory into its place.
+//!
+//! Root restores into directories of users, who can exchange names while files are copied: see [`crate::files`].
 
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, File, Metadata, Permissions};
+use std::ffi::{CStr, OsStr};
 use std::io;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::{
-    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, lchown,
-    symlink,
-};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{FileType, Stat};
+use rustix::io::Errno;
 use shunt_volume::past::When;
 
 use super::history::versions;
@@ -18,11 +17,20 @@ use super::place::Place;
 use crate::args::RestoreArgs;
 use crate::cmd::print;
 use crate::error::{Result, failed};
+use crate::files::{self, Attributes, NewFile, Stage};
+
+/// Directories one inside the other. Each takes two descriptors while it is filled, and a process may have 1,024.
+const DEEPEST: usize = 400;
 
 pub fn run(args: &RestoreArgs) -> Result<()> {
     let (from, path) = source(&args.path)?;
     let to = args.to.as_ref().unwrap_or(&path);
-    copy(&from, to).map_err(|error| failed(format_args!("cannot restore {}: {error}", to.display())))?;
+    let restore = || {
+        let (from, from_name) = files::open_parent(&from)?;
+        let (to, to_name) = files::open_parent(to)?;
+        copy(from.as_fd(), &from_name, to.as_fd(), &to_name, 0)
+    };
+    restore().map_err(|error| failed(format_args!("cannot restore {}: {error}", to.display())))?;
     print(format!("restored {} from {}\n", to.display(), from.display()))
 }
 
@@ -49,105 +57,72 @@ fn source(path: &Path) -> Result<(PathBuf, PathBuf)> {
     Ok((path.with_file_name(then), path.to_owned()))
 }
 
-/// Set-user-ID and set-group-ID.
-const AS_OWNER: u32 = 0o6000;
-
-/// Files take the place of what is there at once, or not at all; directories are filled, and what else is in them stays.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    let then = fs::symlink_metadata(from)?;
-    let kind = then.file_type();
-    if kind.is_dir() {
-        // Who may look into it is set once all is in it.
-        match DirBuilder::new().mode(0o700).create(to) {
-            Err(error)
-                if error.kind() == io::ErrorKind::AlreadyExists && fs::symlink_metadata(to)?.is_dir() => {}
-            made => made?,
+/// Copies one object. A file takes the place of whatever has its name at once, or not at all; a directory is filled, and other
+/// entries in it stay.
+fn copy(
+    from: BorrowedFd<'_>,
+    from_name: &CStr,
+    to: BorrowedFd<'_>,
+    to_name: &CStr,
+    depth: usize,
+) -> io::Result<()> {
+    let from = files::open_path(from, from_name)?;
+    let then = rustix::fs::fstat(&from)?;
+    match FileType::from_raw_mode(then.st_mode) {
+        FileType::Directory => directory(&from, &then, to, to_name, depth),
+        FileType::RegularFile => {
+            let new = NewFile::create(to)?;
+            io::copy(&mut files::reopen(&from)?, &mut new.file())?;
+            Attributes::of(&then).set(new.file(), files::xattrs(&from)?)?;
+            new.replace(to_name)
         }
-        for entry in fs::read_dir(from)? {
-            let name = entry?.file_name();
-            copy(&from.join(&name), &to.join(&name))?;
+        FileType::Symlink => {
+            let target = rustix::fs::readlinkat(&from, "", Vec::new())?;
+            let stage = Stage::new(to)?;
+            let made = files::make_symlink(stage.directory(), Stage::NEW, &target)?;
+            Attributes::of(&then).set(made, [])?;
+            Ok(stage.replace(to_name)?)
         }
-        return dress(from, to, &then);
+        kind => {
+            let stage = Stage::new(to)?;
+            let made = files::make_node(stage.directory(), Stage::NEW, kind, then.st_rdev)?;
+            Attributes::of(&then).set(made, files::xattrs(&from)?)?;
+            Ok(stage.replace(to_name)?)
+        }
     }
-    let new = to.with_file_name(new_name());
-    let made = (|| {
-        if kind.is_symlink() {
-            symlink(fs::read_link(from)?, &new)?;
-        } else if kind.is_file() {
-            let mut new = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
-            io::copy(&mut File::open(from)?, &mut new)?;
-        } else {
-            let kind = if kind.is_fifo() {
-                FileType::Fifo
-            } else if kind.is_socket() {
-                FileType::Socket
-            } else if kind.is_char_device() {
-                FileType::CharacterDevice
-            } else {
-                FileType::BlockDevice
-            };
-            rustix::fs::mknodat(CWD, &new, kind, Mode::from_raw_mode(0o600), then.rdev())?;
-        }
-        dress(from, &new, &then)?;
-        fs::rename(&new, to)
-    })();
-    if made.is_err() {
-        fs::remove_file(&new).ok();
-    }
-    made
 }
 
-fn new_name() -> OsString {
-    OsString::from_vec(format!(".restored-{:016x}", rand::random::<u64>()).into_bytes())
-}
-
-/// Gives it the attributes that it had. Another user's are given by root only.
-fn dress(from: &Path, to: &Path, then: &Metadata) -> io::Result<()> {
-    let is_owned = match lchown(to, Some(then.uid()), Some(then.gid())) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => false,
-        given => given.map(|()| true)?,
+fn directory(from: &OwnedFd, then: &Stat, to: BorrowedFd<'_>, name: &CStr, depth: usize) -> io::Result<()> {
+    if depth >= DEEPEST {
+        return Err(io::Error::other(format!(
+            "more than {DEEPEST} directories one inside the other: restore one of the inner ones by itself"
+        )));
+    }
+    // Others may enter a new directory once it is complete: the mode is set last.
+    let into = match files::make_directory(to, name) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match files::open_directory(to, name) {
+            Err(Errno::NOTDIR | Errno::LOOP) => return Err(error),
+            opened => existing(opened?, then, name)?,
+        },
+        made => made?,
     };
-    if !then.is_symlink() {
-        xattrs(from, to)?;
-        fs::set_permissions(to, Permissions::from_mode(mode(then.mode(), is_owned)))?;
+    for name in files::names_in(from)? {
+        copy(from.as_fd(), &name, into.as_fd(), &name, depth + 1)?;
     }
-    let time = |seconds, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
-    let times = Timestamps {
-        last_access: time(then.atime(), then.atime_nsec()),
-        last_modification: time(then.mtime(), then.mtime_nsec()),
-    };
-    rustix::fs::utimensat(CWD, to, &times, AtFlags::SYMLINK_NOFOLLOW)?;
-    Ok(())
+    Attributes::of(then).set(&into, files::xattrs(from)?)
 }
 
-/// What it ran as was its owner then: as another it is an ordinary program.
-fn mode(then: u32, is_owned: bool) -> u32 {
-    then & if is_owned { 0o7777 } else { 0o7777 & !AS_OWNER }
-}
-
-fn xattrs(from: &Path, to: &Path) -> io::Result<()> {
-    let mut names = vec![0; 1 << 16];
-    let length = rustix::fs::listxattr(from, &mut names[..])?;
-    let mut value = vec![0; 1 << 16];
-    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let length = rustix::fs::getxattr(from, name, &mut value[..])?;
-        match rustix::fs::setxattr(to, name, &value[..length], XattrFlags::empty()) {
-            // Those of the system are root's to set.
-            Err(rustix::io::Errno::PERM) if !name.starts_with(b"user.") => {}
-            set => set?,
-        }
+/// A directory that is there is filled if it belongs to its owner of then. Whoever can rename it can have put any directory
+/// into its place, and root would give them that one.
+fn existing(there: OwnedFd, then: &Stat, name: &CStr) -> io::Result<OwnedFd> {
+    let owner = rustix::fs::fstat(&there)?.st_uid;
+    if owner == then.st_uid || !rustix::process::geteuid().is_root() {
+        return Ok(there);
     }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_ran_as_its_owner_does_not_run_as_another() {
-        assert_eq!(mode(0o106_755, true), 0o6755);
-        assert_eq!(mode(0o106_755, false), 0o755);
-        assert_eq!(mode(0o41_777, false), 0o1777);
-    }
+    let why = format!(
+        "the directory {} belongs to user {owner}, and did to user {} then: restore it to another place with --to",
+        name.to_string_lossy(),
+        then.st_uid
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
