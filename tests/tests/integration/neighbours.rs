@@ -30,7 +30,8 @@ fn lookups_work_while_all_files_are_open() {
             }
         });
         assert_eq!(refused, Some(libc::ENFILE), "after {}", files.len());
-        assert!(files.len() >= 50, "{}", files.len());
+        // A user has half of what the daemon may have open for callers.
+        assert!(files.len() >= 30, "{}", files.len());
         for n in 0..400 {
             assert_eq!(fs::metadata(s.path(format!("f{n}"))).unwrap().len(), 1);
         }
