@@ -100,7 +100,8 @@ pub fn take_over(log: &LogArgs, serve: impl FnOnce(HandOver) -> Result<()>) -> E
 /// # Errors
 /// No /dev/null.
 pub fn ready(line: &str) -> io::Result<()> {
-    std::env::set_current_dir("/")?;
+    // A daemon that is locked in may not, and is there already.
+    let _ = std::env::set_current_dir("/");
     let null = OpenOptions::new().write(true).open("/dev/null")?;
     say(0, line);
     rustix::stdio::dup2_stdout(&null)?;

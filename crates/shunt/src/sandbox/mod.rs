@@ -112,6 +112,8 @@ pub fn enter_for_guest() -> Result<(), String> {
             "the guest is kept from the file tree by the daemon's own rights alone: that takes root"
         );
     }
+    // Not possible any more when the daemon goes into the background.
+    let _ = std::env::set_current_dir("/");
     calls::forbid(calls::For::Guest)?;
     probe::run();
     Ok(())

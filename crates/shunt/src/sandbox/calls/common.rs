@@ -29,7 +29,6 @@ const ALWAYS: &[libc::c_long] = &[
     // Files by path: landlock, or an empty file tree, says which.
     libc::SYS_openat,
     libc::SYS_statx,
-    libc::SYS_newfstatat,
     libc::SYS_fstat,
     libc::SYS_fstatfs,
     libc::SYS_getdents64,

@@ -5,6 +5,7 @@ use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition
 use super::{Image, Rules, common};
 
 const ALWAYS: &[libc::c_long] = &[
+    libc::SYS_newfstatat,
     libc::SYS_readv,
     libc::SYS_writev,
     libc::SYS_splice,

@@ -31,6 +31,7 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_unlink,
     by_path::MKDIR,
     by_path::RENAME,
+    libc::SYS_newfstatat,
     libc::SYS_linkat,
     libc::SYS_statfs,
     libc::SYS_syncfs,
