@@ -148,13 +148,14 @@ impl Ext4 {
             | Capabilities::DO_READDIRPLUS;
         let acls = if self.may_have_xattrs() { Capabilities::POSIX_ACL } else { Capabilities::empty() };
         let config = match self.is_writable() {
-            true if self.writing.is_some() => Config::new(Profile::Passthrough),
+            // What the kernel writes past the daemon all goes that way: appends too.
+            true if self.writing.is_some() => Config::new(Profile::Passthrough).trust_open_flags(),
             true => Config::new(Profile::Writeback),
             // The write-back cache asks for attributes again after each close.
             false if self.mapped.is_none() => {
                 Config::new(Profile::Passthrough).without(Capabilities::PASSTHROUGH)
             }
-            false => Config::new(Profile::Passthrough),
+            false => Config::new(Profile::Passthrough).trust_open_flags(),
         };
         config.want(wanted | acls)
     }
