@@ -1,5 +1,6 @@
 //! The threads that serve ring queues. What they keep to is told at [`transport::uring`](crate::transport::uring).
 
+mod requests;
 mod stock;
 #[cfg(test)]
 mod tests;
@@ -16,8 +17,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use shunt_fuse_abi::{InHeader, InitFlags, LkIn, Opcode, notify};
-use zerocopy::FromBytes;
+use shunt_fuse_abi::{InitFlags, Opcode, notify};
 
 pub(crate) use crate::transport::uring::LEAST_PAYLOAD;
 
@@ -27,6 +27,7 @@ use crate::session::{Bytes, Message};
 use crate::transport::Channel;
 use crate::transport::device::Device;
 use crate::transport::uring::{Entry, Queue, Ring, Sizes, Starter, Work};
+use requests::{is_of_regular_file, waits_for_lock};
 use stock::Stock;
 
 /// Between two tries of what the kernel had no memory for.
@@ -96,6 +97,8 @@ pub(crate) struct Rings {
     threads: AtomicUsize,
     /// Requests come over them.
     in_use: AtomicBool,
+    /// A regular file of which a request came over any queue, lately; 0: none yet.
+    regular_file: AtomicU64,
     joins: Mutex<Vec<JoinHandle<()>>>,
     looks: Mutex<Vec<Look>>,
     stock: OnceLock<Stock>,
@@ -343,14 +346,22 @@ impl<F: FileSystem> Server<F> {
     ///
     /// A new entry is given the next request that comes, not those that came while the queue was full: they are given
     /// out as replies are sent. Where all other entries hold requests that wait, this one's reply does that. The
-    /// kernel sends data of regular files only; where none is known the next request of anybody has the same effect.
+    /// kernel sends data of regular files only, and refuses one that it has forgotten; where none is known the next request of
+    /// anybody has the same effect.
     fn nudge(&self) {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let node = self.queue.regular_file();
-        if node != 0 {
+        let of_any = self.handle.shared.rings.regular_file.load(Ordering::Relaxed);
+        let retrieves = |node: &u64| {
             let unique = NUDGE | NEXT.fetch_add(2, Ordering::Relaxed) & (NUDGE - 1);
-            self.handle.shared.device.notify(&notify::retrieve(unique, node, 0, 0)).ok();
-        }
+            self.handle.shared.device.notify(&notify::retrieve(unique, *node, 0, 0)).is_ok()
+        };
+        [self.queue.regular_file(), of_any].iter().filter(|node| **node != 0).any(retrieves);
+    }
+
+    /// Keeps in mind which file a nudge can name.
+    fn note_regular_file(&self, node: u64) {
+        self.queue.set_regular_file(node);
+        self.handle.shared.rings.regular_file.store(node, Ordering::Relaxed);
     }
 
     /// Serves the request that an entry holds. Tells what to submit next, if it was answered.
@@ -360,8 +371,8 @@ impl<F: FileSystem> Server<F> {
         match entry.receive() {
             Ok((header, received)) => {
                 let channel: Arc<dyn Channel> = entry.clone();
-                if is_of_regular_file(header.opcode) {
-                    self.queue.set_regular_file(header.nodeid);
+                if is_of_regular_file(&header, &received) {
+                    self.note_regular_file(header.nodeid);
                 }
                 if header.opcode == Opcode::NotifyReply.as_raw() && header.unique & NUDGE != 0 {
                     drop(received);
@@ -395,20 +406,4 @@ impl<F: FileSystem> Server<F> {
 /// Whether the kernel says so that the mount is gone: unmounted, or aborted.
 pub(crate) fn is_the_end(errno: Errno) -> bool {
     matches!(errno, Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV)
-}
-
-/// Whether a request is mostly sent for regular files.
-fn is_of_regular_file(opcode: u32) -> bool {
-    use Opcode::{Flush, Fsync, Open, Read, Release, Setlkw, Write};
-    Opcode::from_raw(opcode)
-        .is_some_and(|opcode| matches!(opcode, Open | Read | Write | Flush | Fsync | Release | Setlkw))
-}
-
-/// Whether a request may wait for a lock. Unlocking by `flock` comes under the same name.
-fn waits_for_lock(header: &InHeader, message: &[u8]) -> bool {
-    header.opcode == Opcode::Setlkw.as_raw()
-        && message
-            .get(InHeader::SIZE..)
-            .and_then(|body| LkIn::read_from_prefix(body).ok())
-            .is_none_or(|(arg, _)| arg.lk.r#type != libc::F_UNLCK as u32)
 }

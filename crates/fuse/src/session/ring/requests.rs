@@ -1,0 +1,32 @@
+//! What a queue has to know of a request before it is served.
+
+use shunt_fuse_abi::{GetattrFlags, GetattrIn, InHeader, LkIn, Opcode};
+use zerocopy::FromBytes;
+
+/// Whether a request is mostly sent for regular files. GETATTR names an open file only where that is about to be read, written
+/// or sought in.
+pub(super) fn is_of_regular_file(header: &InHeader, message: &[u8]) -> bool {
+    use Opcode::{
+        CopyFileRange, Fallocate, Flush, Fsync, Getattr, Lseek, Open, Read, Release, Setlkw, Write,
+    };
+    match Opcode::from_raw(header.opcode) {
+        Some(CopyFileRange | Fallocate | Flush | Fsync | Lseek | Open | Read | Release | Setlkw | Write) => {
+            true
+        }
+        Some(Getattr) => {
+            message.get(InHeader::SIZE..).and_then(|body| GetattrIn::read_from_prefix(body).ok()).is_some_and(
+                |(arg, _)| GetattrFlags::from_bits_retain(arg.getattr_flags).contains(GetattrFlags::FH),
+            )
+        }
+        _ => false,
+    }
+}
+
+/// Whether a request may wait for a lock. Unlocking by `flock` comes under the same name.
+pub(super) fn waits_for_lock(header: &InHeader, message: &[u8]) -> bool {
+    header.opcode == Opcode::Setlkw.as_raw()
+        && message
+            .get(InHeader::SIZE..)
+            .and_then(|body| LkIn::read_from_prefix(body).ok())
+            .is_none_or(|(arg, _)| arg.lk.r#type != libc::F_UNLCK as u32)
+}
