@@ -45,14 +45,15 @@ impl Ext4 {
         self.entry(inode)
     }
 
-    /// What the kernel may know of an inode for ever: nobody else changes the image.
+    /// What the kernel may know of an inode: for ever, since nobody else changes the image, unless its writes are to ask.
     pub(crate) fn entry(&self, inode: &Inode) -> Entry {
         let mut attributes = self.attributes(inode);
         if let Some(read) = self.unstored_read(inode.number) {
             attributes.atime = timestamp(read);
         }
         let generation = inode.generation.into();
-        Entry { generation, ..Entry::new(node(inode.number), attributes, Expiry::FOREVER) }
+        let attributes_expiry = self.expiry(inode);
+        Entry { generation, attributes_expiry, ..Entry::new(node(inode.number), attributes, Expiry::FOREVER) }
     }
 
     /// What `stat` tells of an inode. An encrypted link is as long as what is shown of it.

@@ -45,15 +45,16 @@ impl FileSystem for Ext4 {
 
     async fn getattr(
         &self,
-        _request: &Request<'_>,
+        request: &Request<'_>,
         node: NodeId,
         handle: Option<FileHandle>,
     ) -> Result<(Attributes, Expiry), Errno> {
+        let expiry = self.before_write(request, node).await?;
         let inode = self.inode(node)?;
         if let Some(handle) = handle {
             self.may_write(handle, &inode)?;
         }
-        Ok((self.attributes(&inode), self.expiry(&inode)))
+        Ok((self.attributes(&inode), expiry))
     }
 
     async fn statx(
@@ -63,8 +64,8 @@ impl FileSystem for Ext4 {
         _handle: Option<FileHandle>,
         _mask: u32,
     ) -> Result<StatxReply, Errno> {
-        let attributes = self.attributes(&self.inode(node)?);
-        Ok(StatxReply { attributes, expiry: Expiry::FOREVER })
+        let inode = self.inode(node)?;
+        Ok(StatxReply { attributes: self.attributes(&inode), expiry: self.expiry(&inode) })
     }
 
     async fn readlink(&self, _request: &Request<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
@@ -79,8 +80,9 @@ impl FileSystem for Ext4 {
         }
         let inode = self.inode(node)?;
         may_open(&inode, args.flags)?;
+        let opened = self.opened(request, inode.number, args.flags);
         self.has_writes_ask(request, node, args.flags).await;
-        Ok(self.opened_mapped(request, &inode, self.opened(request, inode.number, args.flags)))
+        Ok(self.opened_mapped(request, &inode, opened))
     }
 
     async fn create(

@@ -29,6 +29,7 @@ mod flags;
 mod known;
 mod listing;
 mod lost;
+mod low_space;
 mod mapped;
 mod names;
 mod opens;
@@ -52,6 +53,7 @@ use shunt_fuse::{Capabilities, Config, Profile};
 use damage::Damage;
 use known::Known;
 use lost::Lost;
+use low_space::LowSpace;
 use mapped::Mapped;
 use reaper::Reaper;
 use writers::Writers;
@@ -70,7 +72,9 @@ pub struct Ext4 {
     /// What failed to be written back.
     lost: Lost,
     /// Files that may have dirty pages.
-    writers: Writers,
+    writers: Arc<Writers>,
+    /// Set where the kernel keeps dirty pages of which the engine does not know.
+    low_space: Option<LowSpace>,
     /// Set where anything may be changed.
     reaper: Option<Arc<Reaper>>,
     read_times: ReadTimes,
@@ -89,6 +93,9 @@ impl Ext4 {
         let filesystem = Arc::new(filesystem);
         let reaper =
             filesystem.is_writable().then(|| Reaper::start(filesystem.clone()).map(Arc::new)).transpose()?;
+        let writers = Arc::<Writers>::default();
+        let watch = || LowSpace::start(filesystem.clone(), writers.clone());
+        let low_space = filesystem.is_writable().then(watch).transpose()?;
         Ok(Self {
             read_times: ReadTimes::default(),
             filesystem,
@@ -96,7 +103,8 @@ impl Ext4 {
             damage: Damage::default(),
             known: Known::default(),
             lost: Lost::default(),
-            writers: Writers::default(),
+            low_space,
+            writers,
             reaper,
             mapped: None,
             writing: None,
@@ -117,6 +125,8 @@ impl Ext4 {
     pub fn with_device(mut self, connection: Connection) -> std::io::Result<Self> {
         match &self.reaper {
             Some(reaper) => {
+                // The kernel asks for a block before it accepts data.
+                self.low_space = None;
                 self.writing = Some(Writing::start(connection, self.filesystem.clone(), reaper)?);
             }
             None => self.mapped = Some(Mapped::new(connection)),
@@ -181,6 +191,9 @@ impl Ext4 {
     /// Returns when all is on the device, and nothing is left to be recovered. Nothing can be changed afterwards.
     fn finish(&self) {
         let Some(reaper) = &self.reaper else { return };
+        if let Some(low_space) = &self.low_space {
+            low_space.end();
+        }
         // What fails is in the log.
         let _ = self.settle_reads();
         if let Some(writing) = &self.writing {

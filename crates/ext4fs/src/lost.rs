@@ -15,16 +15,20 @@ use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{Inode, Rights};
-use shunt_fuse::{Errno, Expiry, FileHandle, Request};
+use shunt_fuse::{Errno, Expiry, FileHandle, NodeId, Request};
 
 use crate::Ext4;
+use crate::low_space::LowSpace;
 use crate::opens::{appends, number_of, only_writes, rights_of};
+
+/// Free bytes that may be of no use to a file: its extents need blocks as well, and others have blocks reserved.
+const TO_SPARE: u64 = 1 << 20;
 
 /// The last failed WRITE of an inode.
 #[derive(Debug)]
 struct Failure {
     errno: Errno,
-    /// Bytes of that WRITE: where so many fit by now, there is nothing to refuse.
+    /// Bytes of that WRITE: where so many fit by now, and [`TO_SPARE`] more, there is nothing to refuse.
     length: u64,
     /// Handles with a smaller number were open.
     at: u64,
@@ -102,9 +106,9 @@ impl Ext4 {
         if inode.flags.contains(InodeFlags::IMMUTABLE) {
             return Err(Errno::PERM);
         }
-        let lost = self
-            .lost
-            .tell(inode.number, number_of(handle), |length| self.has_room(length, rights_of(handle)));
+        let lost = self.lost.tell(inode.number, number_of(handle), |length| {
+            self.has_room(length + TO_SPARE, rights_of(handle))
+        });
         if let Some(errno) = lost {
             return Err(errno);
         }
@@ -113,18 +117,37 @@ impl Ext4 {
         if refused && !self.has_room(1, rights_of(handle)) { Err(Errno::NOSPC) } else { Ok(()) }
     }
 
-    /// How long the kernel may keep attributes: not at all where a file is open for writing alone and no block is left, so that
-    /// each write asks.
+    /// How long the kernel may keep attributes: not at all where a file is open for writing and space is low, so that the
+    /// next write asks.
     pub(crate) fn expiry(&self, inode: &Inode) -> Expiry {
-        match self.writers.all_write_only(inode.number) && self.is_full(Rights::Common) {
+        match self.is_low() && self.writers.any(inode.number) {
             true => Expiry::NEVER_CACHED,
             false => Expiry::FOREVER,
         }
     }
 
+    /// The kernel is about to write, or wants the attributes for something else. Returns how long it may keep them.
+    ///
+    /// Attributes that are not cached are asked for by reads and seeks as well, which are not to be refused. So where a handle
+    /// may read, they are cached, and invalidated after the answer: only a write asks for them then.
+    pub(crate) async fn before_write(&self, request: &Request<'_>, node: NodeId) -> Result<Expiry, Errno> {
+        let number = self.number(node)?;
+        if !self.is_low() || !self.writers.any(number) {
+            return Ok(Expiry::FOREVER);
+        }
+        if self.low_space.as_ref().is_some_and(LowSpace::is_near_end) {
+            self.write_out(request, node, 0).await?;
+        }
+        if self.writers.all_write_only(number) {
+            return Ok(Expiry::NEVER_CACHED);
+        }
+        request.session().caches().invalidate_node(node, None);
+        Ok(Expiry::FOREVER)
+    }
+
     /// Whether writes have to ask first.
-    pub(crate) fn is_full(&self, rights: Rights) -> bool {
-        self.writing.is_none() && self.is_writable() && self.filesystem.room(rights) == 0
+    pub(crate) fn is_low(&self) -> bool {
+        self.low_space.as_ref().is_some_and(LowSpace::is_low)
     }
 
     /// Waits for what is about to be freed before it says no.

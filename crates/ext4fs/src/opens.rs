@@ -55,12 +55,11 @@ pub(crate) fn may_open(inode: &Inode, flags: u32) -> Result<(), Errno> {
 }
 
 impl Ext4 {
-    /// A file is opened for writing where no block is left: the first write is to ask whether it may.
+    /// A file is opened for writing where space is low: the first write is to ask whether it may.
     ///
     /// The kernel must have dropped the attributes before that write, hence before the answer.
     pub(crate) async fn has_writes_ask(&self, request: &Request<'_>, node: NodeId, flags: u32) {
-        let rights = self.filesystem.rights(request.uid(), request.gid());
-        if flags & O_ACCMODE == 0 || !self.is_full(rights) {
+        if flags & O_ACCMODE == 0 || !self.is_low() {
             return;
         }
         let caches = request.session().caches();
@@ -74,6 +73,9 @@ impl Ext4 {
     pub(crate) fn opened(&self, request: &Request<'_>, inode: u32, flags: u32) -> Opened {
         if self.is_writable() && flags & O_ACCMODE != 0 {
             self.writers.opened(inode, flags & O_ACCMODE != O_WRONLY);
+            if let Some(low_space) = &self.low_space {
+                low_space.opened(|| request.session().caches().clone());
+            }
         }
         let rights = self.filesystem.rights(request.uid(), request.gid());
         let bits = [

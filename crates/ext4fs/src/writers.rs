@@ -41,6 +41,15 @@ impl Writers {
         self.0.lock().contains_key(&inode)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    /// The inodes that are open for writing.
+    pub(crate) fn all(&self) -> Vec<u32> {
+        self.0.lock().keys().copied().collect()
+    }
+
     /// Whether it is open for writing, and nobody who writes it reads it through the same handle.
     pub(crate) fn all_write_only(&self, inode: u32) -> bool {
         self.0.lock().get(&inode).is_some_and(|count| count.reading == 0)

@@ -14,24 +14,25 @@ use shunt_tests::{Image, User, needs_mount, needs_tools, pace, requirement, run_
 const NOBODY: u32 = 65534;
 
 fn image() -> (Image, Mount) {
-    let image = Image::make(&["-b", "4096", "-E", "root_owner=65534:65534"], 40).unwrap();
+    image_of(40)
+}
+
+fn image_of(mebibytes: u64) -> (Image, Mount) {
+    let image = Image::make(&["-b", "4096", "-E", "root_owner=65534:65534"], mebibytes).unwrap();
     let mount = image.by_shunt(&[]);
-    // A small window of dirty pages, so that writers meet the end soon.
-    let dev = fs::metadata(mount.at()).unwrap().dev();
-    let bdi = format!("/sys/class/bdi/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
-    for (limit, value) in [("strict_limit", "1"), ("max_bytes", "67108864")] {
-        // Older kernels have a window of all that may be dirty.
-        drop(fs::write(format!("{bdi}/{limit}"), value));
-    }
     (image, mount)
 }
 
 /// Runs a line that writes without an end, as root and as somebody for whom no block is reserved.
 fn stops(line: &str) {
+    stops_in(40, line);
+}
+
+fn stops_in(mebibytes: u64, line: &str) {
     needs_mount!();
     requirement!(rustix::process::geteuid().is_root(), "needs root");
     needs_tools!("setpriv");
-    let (image, mount) = image();
+    let (image, mount) = image_of(mebibytes);
     let as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
     for user in [&["env"][..], &as_nobody] {
         let mut command = Command::new(user[0]);
@@ -39,10 +40,27 @@ fn stops(line: &str) {
         let ran = run_for(60, &mut command);
         assert!(ran.status.is_some_and(|status| status.code() == Some(1)), "{user:?}: {ran:#?}");
         assert!(ran.err.contains("No space left"), "{user:?}: {ran:#?}");
+        assert_bounded(&mount);
         clear(&mount);
     }
     drop(mount);
     image.check();
+}
+
+/// Bytes that were accepted although they do not fit.
+const MOST_BEHIND_THE_END: u64 = 4 << 20;
+
+/// Checks that the writer of `x` was stopped soon after the last block was taken.
+fn assert_bounded(mount: &Mount) {
+    let Ok(file) = File::open(mount.at().join("x")) else { return };
+    // What is dirty fails or gets its blocks.
+    drop(file.sync_all());
+    let found = file.metadata().unwrap();
+    // A hole that was there before is not counted.
+    if found.len() < 100 << 30 {
+        let lost = found.len().saturating_sub(found.blocks() * 512);
+        assert!(lost <= MOST_BEHIND_THE_END, "{lost} bytes were accepted without room");
+    }
 }
 
 /// Removes everything, and waits until there is room again.
@@ -62,6 +80,32 @@ fn clear(mount: &Mount) {
 #[test]
 fn stops_dd() {
     stops("exec dd if=/dev/zero of=x bs=64k");
+}
+
+/// There is much room when the file is opened, and all of it fits into memory.
+#[test]
+fn stops_dd_in_a_large_image() {
+    stops_in(600, "exec dd if=/dev/zero of=x bs=64k");
+}
+
+/// Who writes through a descriptor that may be read is refused by the write, not by a read.
+#[test]
+fn stops_who_reads_as_well() {
+    needs_tools!("python3");
+    stops_in(
+        300,
+        "exec python3 -c \"
+import os
+f = open('x', 'w+b', 0)
+while True:
+    f.write(b'q' * 65536)
+    at = f.tell()
+    try:
+        assert f.read(10) == b'' and f.seek(0, 2) == at and os.fstat(f.fileno()).st_size == at
+    except OSError as error:
+        os._exit(3)
+\"",
+    );
 }
 
 #[test]
