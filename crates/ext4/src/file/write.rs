@@ -43,7 +43,11 @@ impl Filesystem {
     /// # Errors
     /// As `write_as`.
     pub fn write_back(&self, number: u32, offset: u64, data: &[u8], rights: Rights) -> Result<usize> {
-        self.write_bytes(number, &Bytes { offset, data, rights, stamps: false })
+        let written = self.write_bytes(number, &Bytes { offset, data, rights, stamps: false });
+        if let Some(timer) = &self.timer {
+            timer.wrote_back();
+        }
+        written
     }
 
     fn write_bytes(&self, number: u32, bytes: &Bytes<'_>) -> Result<usize> {

@@ -32,7 +32,7 @@ pub struct Filesystem {
     /// Taken before the locks of two directories.
     pub(crate) moves: Mutex<()>,
     pub(crate) shared_xattrs: Mutex<xattr::Shared>,
-    timer: Option<Timer>,
+    pub(crate) timer: Option<Timer>,
     recovered: Option<Recovered>,
 }
 

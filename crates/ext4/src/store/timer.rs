@@ -1,57 +1,98 @@
-//! Commits what nobody asked to be committed.
+//! Commits what nobody asked to be committed: by age, and after a burst of write-back.
+//!
+//! `sync(2)` and `syncfs(2)` have the kernel write dirty pages back, but most mounts are not told of their end. So a
+//! transaction is committed once no page has been written back for [`QUIET`]: what such a call wrote is durable soon after
+//! it returned, rather than at the age of [`AGE`].
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
-use std::time::Duration;
-
-use parking_lot::{Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use super::Store;
 
 /// Age at which a transaction is committed.
 const AGE: Duration = Duration::from_secs(5);
 
+/// Time without write-back that ends a burst.
+const QUIET: Duration = Duration::from_millis(20);
+
+/// Time between commits that bursts cause, at least: a program that closes many small files with pauses must not cause one each.
+const LEAST_APART: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Default)]
+struct Signals {
+    stop: AtomicBool,
+    /// Pages were written back since the last commit that a burst caused.
+    burst: AtomicBool,
+    /// Calls of write-back so far.
+    writes: AtomicU64,
+}
+
 /// The thread that does it, until this is dropped.
 pub(crate) struct Timer {
-    stop: Arc<(Mutex<bool>, Condvar)>,
+    signals: Arc<Signals>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Timer {
     pub(crate) fn start(store: &Arc<Store>) -> std::io::Result<Self> {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let (store, seen) = (Arc::downgrade(store), stop.clone());
-        let thread =
-            std::thread::Builder::new().name("ext4-commit".into()).spawn(move || run(&store, &seen))?;
-        Ok(Self { stop, thread: Some(thread) })
+        let signals = Arc::<Signals>::default();
+        let (store, seen) = (Arc::downgrade(store), signals.clone());
+        let thread = thread::Builder::new().name("ext4-commit".into()).spawn(move || run(&store, &seen))?;
+        Ok(Self { signals, thread: Some(thread) })
+    }
+
+    /// A page was written back.
+    pub(crate) fn wrote_back(&self) {
+        self.signals.writes.fetch_add(1, Ordering::Relaxed);
+        if !self.signals.burst.load(Ordering::Acquire) && !self.signals.burst.swap(true, Ordering::AcqRel) {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
     }
 }
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        *self.stop.0.lock() = true;
-        self.stop.1.notify_all();
+        self.signals.stop.store(true, Ordering::Release);
+        self.wake();
         if let Some(thread) = self.thread.take() {
             thread.join().ok();
         }
     }
 }
 
-fn run(store: &Weak<Store>, (stop, stopped): &(Mutex<bool>, Condvar)) {
-    let mut stop = stop.lock();
-    let mut wait = AGE;
-    while !*stop {
-        stopped.wait_for(&mut stop, wait);
+fn run(store: &Weak<Store>, signals: &Signals) {
+    let mut seen = 0;
+    let mut left = AGE;
+    let mut last: Option<Instant> = None;
+    loop {
+        let bursting = signals.burst.load(Ordering::Acquire);
+        let apart = last.map_or(Duration::ZERO, |last| LEAST_APART.saturating_sub(last.elapsed()));
+        thread::park_timeout(if bursting { QUIET.max(apart).min(left) } else { left });
         let Some(store) = store.upgrade() else { return };
-        if *stop || !store.is_writable() {
+        if signals.stop.load(Ordering::Acquire) || !store.is_writable() {
             return;
         }
-        let age = store.age();
-        wait = age.map_or(AGE, |age| AGE.saturating_sub(age));
-        if wait.is_zero() {
+        let writes = signals.writes.load(Ordering::Relaxed);
+        let ended = bursting && writes == seen && last.is_none_or(|last| last.elapsed() >= LEAST_APART);
+        seen = writes;
+        left = store.age().map_or(AGE, |age| AGE.saturating_sub(age));
+        if ended {
+            // What is written back from here on is of the next burst.
+            signals.burst.store(false, Ordering::Release);
+            last = Some(Instant::now());
+        }
+        if ended || left.is_zero() {
             // What goes wrong aborts and is told there.
             store.sync().ok();
-            wait = AGE;
+            left = AGE;
         }
     }
 }

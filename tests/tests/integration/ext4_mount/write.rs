@@ -121,6 +121,30 @@ fn what_was_synced_is_there_after_a_kill() {
     }
 }
 
+/// The kernel does not tell the mount of an image file that syncfs(2) has written all pages back. They are committed soon after.
+#[test]
+fn what_syncfs_wrote_is_there_soon_after() {
+    needs_mount!();
+    let image = Image::make(&[], 64).unwrap();
+    let mount = image.by_shunt(&[]);
+    for round in 0..3_u8 {
+        let mut file = File::create(mount.at().join(round.to_string())).unwrap();
+        file.write_all(&[round; 100_000]).unwrap();
+        rustix::fs::syncfs(&file).unwrap();
+        // Far less than the age at which every transaction is committed.
+        std::thread::sleep(std::time::Duration::from_secs(1));
+    }
+    mounts::signal(mount.pid(), rustix::process::Signal::KILL);
+    assert!(shunt_tests::cmd::within(std::time::Duration::from_secs(10), || mounts::count(mount.at()) == 0));
+    drop(mount);
+    let mount = image.by_shunt(&[]);
+    for round in 0..3_u8 {
+        assert!(fs::read(mount.at().join(round.to_string())).unwrap() == [round; 100_000], "round {round}");
+    }
+    drop(mount);
+    image.check();
+}
+
 #[test]
 fn names_move_in_all_ways() {
     needs_mount!();
