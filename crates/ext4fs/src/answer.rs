@@ -34,7 +34,12 @@ impl Ext4 {
 
     /// The result in the words of FUSE.
     pub(crate) fn told<T>(&self, result: shunt_ext4::Result<T>) -> Result<T, Errno> {
-        result.map_err(|error| self.damage.errno(&error))
+        result.map_err(|error| {
+            if self.ends_at_damage && matches!(error, Error::Corrupt(_)) && self.filesystem.is_writable() {
+                self.filesystem.give_up(&error);
+            }
+            self.damage.errno(&error)
+        })
     }
 
     /// As [`entry`](Self::entry), and the kernel knows the inode from now on.

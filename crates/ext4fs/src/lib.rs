@@ -67,6 +67,8 @@ pub struct Ext4 {
     /// The file that the image lies in, from which the kernel may fetch content by itself.
     image: Option<Arc<OwnedFd>>,
     damage: Damage,
+    /// Nothing is changed any more once damage was found.
+    ends_at_damage: bool,
     /// What the kernel knows; kept only where something may be freed.
     known: Known,
     /// What failed to be written back.
@@ -101,6 +103,7 @@ impl Ext4 {
             filesystem,
             image: image.map(Arc::new),
             damage: Damage::default(),
+            ends_at_damage: false,
             known: Known::default(),
             lost: Lost::default(),
             low_space,
@@ -114,6 +117,13 @@ impl Ext4 {
     /// How reads are noted, where the image may be written. By default as with `relatime`.
     pub fn with_read_times(mut self, read_times: ReadTimes) -> Self {
         self.read_times = read_times;
+        self
+    }
+
+    /// Ends all changes once damaged metadata is found, as `errors=remount-ro`. Otherwise what is damaged is refused, and the rest
+    /// goes on.
+    pub fn with_end_at_damage(mut self, ends: bool) -> Self {
+        self.ends_at_damage = ends;
         self
     }
 

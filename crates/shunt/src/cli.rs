@@ -1,13 +1,14 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use shunt_fuse::mount::MountOptions;
 
 use crate::args::{
-    CacheArg, Ext4Args, KillprivArg, LsmArg, MountArgs, PassthroughArg, VolumeCommand, expand, ids,
+    CacheArg, Expanded, Ext4Args, KillprivArg, LsmArg, MountArgs, PassthroughArg, VolumeCommand, expand, ids,
 };
 use crate::error::Result;
 
@@ -382,7 +383,13 @@ pub fn parse(argv: &[OsString]) -> Result<Command> {
     let command = names
         .iter()
         .fold(&command, |command, name| command.find_subcommand(name).expect("it was just parsed"));
-    let extra = expand(&mount.options, &mut MountOptions::new(), command)?;
+    let Expanded { long: extra, notes } = expand(&mount.options, &mut MountOptions::new(), command)?;
+    // The process that goes into the background has told them.
+    if !mount.background && !mount.successor {
+        for note in notes {
+            let _ = writeln!(std::io::stderr(), "shunt: {note}");
+        }
+    }
     if extra.is_empty() {
         return Ok(cli.command);
     }

@@ -4,6 +4,7 @@ mod look;
 mod open;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -46,6 +47,19 @@ impl Filesystem {
     /// and a disk need not keep them. Ends by itself on a device that cannot use that.
     pub fn discard_freed(&self, wanted: bool) {
         self.store.discard_freed(wanted);
+    }
+
+    /// Commits a transaction once it is so old, rather than five seconds. Without effect where nothing can be changed.
+    pub fn commit_at(&self, age: Duration) {
+        if let Some(timer) = &self.timer {
+            timer.commit_at(age);
+        }
+    }
+
+    /// Ends all changes, as after a commit that failed: the device keeps the last whole transaction, and the superblock notes an
+    /// error for `e2fsck`.
+    pub fn give_up(&self, why: &dyn std::fmt::Display) {
+        self.store.give_up_from_outside(why);
     }
 
     /// What was recovered from the journal when it was opened; `None` where nothing had to be.

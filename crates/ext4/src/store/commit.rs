@@ -94,6 +94,13 @@ impl Store {
         }
     }
 
+    /// As [`abort_from_outside`](Self::abort_from_outside), by who has no handle.
+    pub(crate) fn give_up_from_outside(&self, why: &dyn std::fmt::Display) {
+        if let Some(writer) = &self.writer {
+            self.abort_from_outside(writer, why);
+        }
+    }
+
     /// Tells of an abort, and notes it on the device.
     fn give_up(&self, writer: &Writer, ring: Option<&mut Ring>, why: &dyn std::fmt::Display) {
         tracing::error!("a transaction was given up ({why}): the file system is read-only from now on");

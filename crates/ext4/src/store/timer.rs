@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::Store;
 
-/// Age at which a transaction is committed.
+/// Age at which a transaction is committed, if nobody says otherwise.
 const AGE: Duration = Duration::from_secs(5);
 
 /// Time without write-back that ends a burst.
@@ -20,8 +20,10 @@ const QUIET: Duration = Duration::from_millis(20);
 /// Time between commits that bursts cause, at least: a program that closes many small files with pauses must not cause one each.
 const LEAST_APART: Duration = Duration::from_millis(200);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Signals {
+    /// Milliseconds at which a transaction is committed.
+    age: AtomicU64,
     stop: AtomicBool,
     /// Pages were written back since the last commit that a burst caused.
     burst: AtomicBool,
@@ -37,10 +39,21 @@ pub(crate) struct Timer {
 
 impl Timer {
     pub(crate) fn start(store: &Arc<Store>) -> std::io::Result<Self> {
-        let signals = Arc::<Signals>::default();
+        let signals = Arc::new(Signals {
+            age: AtomicU64::new(AGE.as_millis() as u64),
+            stop: AtomicBool::new(false),
+            burst: AtomicBool::new(false),
+            writes: AtomicU64::new(0),
+        });
         let (store, seen) = (Arc::downgrade(store), signals.clone());
         let thread = thread::Builder::new().name("ext4-commit".into()).spawn(move || run(&store, &seen))?;
         Ok(Self { signals, thread: Some(thread) })
+    }
+
+    /// Commits transactions of this age.
+    pub(crate) fn commit_at(&self, age: Duration) {
+        self.signals.age.store(u64::try_from(age.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.wake();
     }
 
     /// A page was written back.
@@ -83,7 +96,8 @@ fn run(store: &Weak<Store>, signals: &Signals) {
         let writes = signals.writes.load(Ordering::Relaxed);
         let ended = bursting && writes == seen && last.is_none_or(|last| last.elapsed() >= LEAST_APART);
         seen = writes;
-        left = store.age().map_or(AGE, |age| AGE.saturating_sub(age));
+        let due = Duration::from_millis(signals.age.load(Ordering::Relaxed));
+        left = store.age().map_or(due, |age| due.saturating_sub(age));
         if ended {
             // What is written back from here on is of the next burst.
             signals.burst.store(false, Ordering::Release);
@@ -92,7 +106,7 @@ fn run(store: &Weak<Store>, signals: &Signals) {
         if ended || left.is_zero() {
             // What goes wrong aborts and is told there.
             store.sync().ok();
-            left = AGE;
+            left = due;
         }
     }
 }

@@ -57,6 +57,7 @@ fn flags(opts: &MountOptions) -> MountFlags {
         (opts.nosuid, MountFlags::NOSUID),
         (opts.nodev, MountFlags::NODEV),
         (opts.noexec, MountFlags::NOEXEC),
+        (opts.nosymfollow, MountFlags::NOSYMFOLLOW),
         (opts.nodiratime, MountFlags::NODIRATIME),
         (opts.lazytime, MountFlags::LAZYTIME),
         (opts.sync, MountFlags::SYNCHRONOUS),

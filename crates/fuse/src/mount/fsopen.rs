@@ -81,6 +81,7 @@ fn attributes(opts: &MountOptions) -> MountAttrFlags {
         (opts.nosuid, MountAttrFlags::MOUNT_ATTR_NOSUID),
         (opts.nodev, MountAttrFlags::MOUNT_ATTR_NODEV),
         (opts.noexec, MountAttrFlags::MOUNT_ATTR_NOEXEC),
+        (opts.nosymfollow, MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW),
         (opts.nodiratime, MountAttrFlags::MOUNT_ATTR_NODIRATIME),
     ] {
         if on {

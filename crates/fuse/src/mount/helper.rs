@@ -107,6 +107,7 @@ fn option_string(opts: &MountOptions, without: &[&str]) -> OsString {
     word(opts.nosuid, "nosuid");
     word(opts.nodev, "nodev");
     word(opts.noexec, "noexec");
+    word(opts.nosymfollow, "nosymfollow");
     word(opts.atime == Atime::Never, "noatime");
     word(opts.atime == Atime::Strict, "strictatime");
     word(opts.nodiratime, "nodiratime");

@@ -52,6 +52,7 @@ pub struct MountOptions {
     pub(super) nosuid: bool,
     pub(super) nodev: bool,
     pub(super) noexec: bool,
+    pub(super) nosymfollow: bool,
     pub(super) atime: Atime,
     pub(super) nodiratime: bool,
     pub(super) lazytime: bool,
@@ -76,6 +77,7 @@ impl Default for MountOptions {
             nosuid: true,
             nodev: true,
             noexec: false,
+            nosymfollow: false,
             atime: Atime::default(),
             nodiratime: false,
             lazytime: false,
@@ -135,6 +137,8 @@ impl MountOptions {
         nodev,
         /// Files cannot be executed.
         noexec,
+        /// Symbolic links are not followed, but can be read (Linux 5.10). `fusermount3` does not take it.
+        nosymfollow,
         /// No access times for directories.
         nodiratime,
         /// Times are kept in memory until the inode is written for another reason.

@@ -65,6 +65,8 @@ impl MountOptions {
             "nodev" => self.nodev = true,
             "exec" => self.noexec = false,
             "noexec" => self.noexec = true,
+            "symfollow" => self.nosymfollow = false,
+            "nosymfollow" => self.nosymfollow = true,
             "noatime" => self.atime = Atime::Never,
             "atime" | "relatime" | "norelatime" | "nostrictatime" => self.atime = Atime::Relative,
             "strictatime" => self.atime = Atime::Strict,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::Result;
-use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
 
 use super::{DataArg, MountArgs};
 
@@ -45,6 +45,15 @@ impl FromArgMatches for Ext4Args {
     }
 }
 
+/// What damaged metadata leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ErrorsArg {
+    /// The damaged object is refused with EUCLEAN, the rest goes on
+    Continue,
+    /// Nothing can be changed any more
+    RemountRo,
+}
+
 /// An image, and where it is mounted.
 #[derive(Args, Clone, Debug)]
 pub struct Ext4MountArgs {
@@ -67,6 +76,18 @@ pub struct Ext4MountArgs {
     /// Do not (the default)
     #[arg(long, hide = true)]
     pub nodiscard: bool,
+
+    /// Commit changes that nobody syncs after so many seconds; 0 is the default
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=3600))]
+    pub commit: u32,
+
+    /// What follows when damaged metadata is found in an image that may be changed
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "continue")]
+    pub errors: ErrorsArg,
+
+    /// Do not replay the journal, in memory either: refuses an image that needs it. With --read-only alone
+    #[arg(long, visible_alias = "noload")]
+    pub norecovery: bool,
 
     /// Keep the daemon's memory from being swapped out. Takes root, or an unlimited RLIMIT_MEMLOCK
     #[arg(long)]

@@ -3,6 +3,7 @@
 mod cache;
 mod data;
 mod ext4;
+mod foreign;
 mod gateway;
 pub mod ids;
 mod killpriv;
@@ -21,13 +22,13 @@ mod wakeful;
 
 pub use cache::CacheArg;
 pub use data::DataArg;
-pub use ext4::{Ext4Args, Ext4Command, Ext4MountArgs, ImageArgs, PlaceArgs};
+pub use ext4::{ErrorsArg, Ext4Args, Ext4Command, Ext4MountArgs, ImageArgs, PlaceArgs};
 pub use gateway::{InviteArgs, JoinArgs, NodesCommand, ServeArgs, ServedArgs};
 pub use killpriv::KillprivArg;
 pub use log::LogArgs;
 pub use lsm::LsmArg;
 pub use mount::MountArgs;
-pub use options::expand;
+pub use options::{Expanded, expand};
 pub use passthrough::PassthroughArg;
 pub use past::{
     ConflictsArg, ConflictsArgs, HistoryArgs, ResolveArgs, RestoreArgs, RetentionArgs, VolumeLogArgs,

@@ -5,23 +5,36 @@ use std::ffi::OsString;
 use clap::Command;
 use shunt_fuse::mount::MountOptions;
 
+use super::foreign;
 use crate::error::{Result, usage};
 
 /// Options of the command that make no sense in fstab.
 const NOT_HERE: &[&str] = &["help", "version", "daemon", "background", "verbose"];
 
+/// What `-o` strings mean.
+#[derive(Debug, Default)]
+pub struct Expanded {
+    /// Long options of the command.
+    pub long: Vec<OsString>,
+    /// A line about each option that has no effect.
+    pub notes: Vec<String>,
+}
+
 /// Applies `-o` strings to `mount` and returns the others as long options of `command`.
 ///
 /// # Errors
-/// An option that neither mount(8) nor the command knows, or a value that is missing or too much.
-pub fn expand(strings: &[String], mount: &mut MountOptions, command: &Command) -> Result<Vec<OsString>> {
-    let mut long = Vec::new();
+/// An option that neither mount(8) nor the command knows or that cannot be had, or a value that is missing or too much.
+pub fn expand(strings: &[String], mount: &mut MountOptions, command: &Command) -> Result<Expanded> {
+    let mut expanded = Expanded::default();
     for string in strings {
         for option in mount.apply_str(string)? {
-            long.push(as_long_option(&option, command)?.into());
+            match foreign::settle(command.get_name(), &option)? {
+                Some(note) => expanded.notes.extend(note),
+                None => expanded.long.push(as_long_option(&option, command)?.into()),
+            }
         }
     }
-    Ok(long)
+    Ok(expanded)
 }
 
 fn as_long_option(option: &str, command: &Command) -> Result<String> {
@@ -32,7 +45,10 @@ fn as_long_option(option: &str, command: &Command) -> Result<String> {
     let name = key.replace('_', "-");
     let known = command
         .get_arguments()
-        .filter(|arg| arg.get_long() == Some(&name) && !NOT_HERE.contains(&name.as_str()))
+        .filter(|arg| {
+            arg.get_long_and_visible_aliases().is_some_and(|names| names.contains(&&*name))
+                && !NOT_HERE.contains(&name.as_str())
+        })
         .map(|arg| arg.get_action().takes_values())
         .next();
     match (known, value) {
@@ -42,7 +58,7 @@ fn as_long_option(option: &str, command: &Command) -> Result<String> {
         (Some(false), Some(_)) => Err(usage(format_args!("mount option `{key}` takes no value"))),
         (None, _) => Err(usage(format_args!(
             "unknown mount option `{option}`: `shunt {} --help` lists what is known",
-            command.get_name()
+            command.get_bin_name().map_or(command.get_name(), |name| name.trim_start_matches("shunt "))
         ))),
     }
 }
@@ -61,7 +77,7 @@ mod tests {
     }
 
     fn expanded(option: &str) -> Result<Vec<OsString>> {
-        expand(&[option.to_owned()], &mut MountOptions::new(), &command())
+        Ok(expand(&[option.to_owned()], &mut MountOptions::new(), &command())?.long)
     }
 
     #[test]
@@ -83,7 +99,8 @@ mod tests {
     fn mistakes_are_named() {
         for (wrong, part) in [
             ("zap", "unknown mount option `zap`"),
-            ("daemon", "unknown"),
+            ("background", "unknown"),
+            ("pri=5", "swap"),
             ("cache", "needs a value"),
             ("read-only=1", "takes no value"),
             ("max_read=x", "max_read"),

@@ -10,6 +10,7 @@ mod killed;
 mod limits;
 mod locked;
 mod mistakes;
+mod options;
 mod reads;
 mod seen;
 mod sizes;

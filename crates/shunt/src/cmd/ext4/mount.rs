@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use shunt_ext4::{Error, Filesystem};
 use shunt_ext4fs::Ext4;
@@ -11,9 +12,9 @@ use shunt_fuse::mount::MountOptions;
 use shunt_fuse::mount::bdi::BdiTuning;
 
 use super::{Ext4MountArgs, Image, data, disk, extension, memory, read_times};
-use crate::args::PlaceArgs;
+use crate::args::{ErrorsArg, PlaceArgs};
 use crate::cmd::serve_as_told;
-use crate::error::{Result, failed};
+use crate::error::{Result, failed, usage};
 use crate::sandbox;
 use crate::serve::{self, Block, Held, LockIn, Service};
 
@@ -28,6 +29,11 @@ pub fn run(args: &Ext4MountArgs, argv: &[OsString]) -> Result<ExitCode> {
 fn serve(args: &Ext4MountArgs) -> Result<()> {
     memory::share_arenas();
     let options = args.mount.mount_options(MountOptions::new())?;
+    if args.norecovery && !options.is_read_only() {
+        return Err(usage(
+            "norecovery shows an image as it is and cannot change it: say ro (--read-only) as well",
+        ));
+    }
     let journal = args.place.journal.as_deref();
     let mut image = Image::open_to_mount(&args.image, journal, args.fd, !options.is_read_only())?;
     if image.writable {
@@ -36,7 +42,14 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     }
     let direct = data::leave_cache(args.data, &mut image)?;
     let filesystem = filesystem(&image, &args.place)?;
+    if args.norecovery {
+        refuse_recovery(args, &filesystem)?;
+    }
     filesystem.discard_freed(args.discard);
+    filesystem.commit_at(Duration::from_secs(match args.commit {
+        0 => 5,
+        seconds => seconds.into(),
+    }));
     let device = data::device(args.data, &image, &filesystem, direct)?;
     let block = block(&mut image, &args.place, &filesystem)?;
     let source = match (fs::canonicalize(&image.path), args.fd) {
@@ -51,7 +64,9 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     let content = (!direct).then(|| image.file.into());
     let ext4 = Ext4::new(filesystem, content)
         .map_err(|error| failed(format_args!("cannot start a thread: {error}")))?;
-    let ext4 = ext4.with_read_times(read_times::of(&args.mount.options));
+    let ext4 = ext4
+        .with_read_times(read_times::of(&args.mount.options))
+        .with_end_at_damage(args.errors == ErrorsArg::RemountRo);
     let mapped = device.is_some();
     let ext4 = match device {
         Some(device) => ext4
@@ -90,6 +105,18 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     match &args.extension {
         Some(program) => extension::serve(service, program, args),
         None => serve::serve(service, &args.mount, Err(NO_TAKEOVER.to_owned())),
+    }
+}
+
+/// Without recovery only a file system is shown that needs none: nobody is to see what a crash left half done.
+fn refuse_recovery(args: &Ext4MountArgs, filesystem: &Filesystem) -> Result<()> {
+    let path = args.image.display();
+    match filesystem.recovered() {
+        None => Ok(()),
+        Some(_) => Err(failed(format_args!(
+            "cannot mount {path} with norecovery: its journal holds changes that are not in their places; a read-only mount \
+             without it replays them in memory alone"
+        ))),
     }
 }
 
