@@ -30,5 +30,5 @@ pub use error::MirrorError;
 pub use lower::idmap::IdMapError;
 pub use lower::{IdMap, Memory};
 pub use mirror::{Description, Mirror};
-pub use options::{CacheMode, MirrorOptions, PassthroughMode};
+pub use options::{CacheMode, MirrorOptions, PassthroughMode, ReadTimes};
 pub use policed::{AuditLog, Gate, Lease, Leases, Policed};

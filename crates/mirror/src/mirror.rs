@@ -62,6 +62,7 @@ impl Mirror {
             source,
             cache,
             read_only,
+            read_times,
             uid_map,
             gid_map,
             max_inodes,
@@ -73,9 +74,11 @@ impl Mirror {
         } = options;
         let ids = IdMaps { users: uid_map, groups: gid_map };
         let open = |watch| {
-            let opened = opened.as_ref().map_or_else(|| Source::open(&source, read_only), Source::share)?;
+            let opened = opened
+                .as_ref()
+                .map_or_else(|| Source::open(&source, read_only, read_times), Source::share)?;
             let ids = ids.clone();
-            let options = LowerOptions { source: source.clone(), read_only, ids, resumes, watch };
+            let options = LowerOptions { source: source.clone(), read_only, read_times, ids, resumes, watch };
             Lower::open_source(options, opened)
         };
         let (lower, refused) =

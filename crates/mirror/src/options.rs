@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use shunt_fuse::mount::Atime;
 use shunt_fuse::{Attributes, Expiry, FileType};
 
 use crate::lower::IdMap;
@@ -64,6 +65,22 @@ pub enum PassthroughMode {
     Off,
 }
 
+/// How reads through the mirror change access times of the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadTimes {
+    /// When; `None`: as the mount of the source has it.
+    pub atime: Option<Atime>,
+    /// Not those of directories.
+    pub nodiratime: bool,
+}
+
+impl ReadTimes {
+    /// Whether no read is to be noted.
+    pub(crate) fn never(self) -> bool {
+        self.atime == Some(Atime::Never)
+    }
+}
+
 /// What is mirrored, and how.
 #[derive(Debug, Clone, Default)]
 pub struct MirrorOptions {
@@ -73,6 +90,8 @@ pub struct MirrorOptions {
     pub cache: CacheMode,
     /// Refuse changes with EROFS.
     pub read_only: bool,
+    /// How reads change access times of the source.
+    pub read_times: ReadTimes,
     /// Users shown under other numbers.
     pub uid_map: IdMap,
     /// Groups shown under other numbers.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, statx, utimensat};
-use shunt_tests::{Stage, User};
+use shunt_tests::{Plan, Stage, User};
 
 shunt_tests::behaviours! { everywhere:
     nanoseconds_are_kept, omit_and_now, birth_time, symlinks_own_times, writes_move_mtime_and_ctime,
@@ -159,4 +159,50 @@ fn only_the_owner_sets_times(s: &Stage) {
         set(&path, (0, UTIME_NOW), (0, UTIME_NOW), AtFlags::empty()).unwrap();
     });
     assert!(times(&path).1.0 > 1_700_000_000);
+}
+
+/// Whether two reads through a mirror with these options move the access time of a file and of a directory of the source: each read
+/// finds a time that relatime would move, then one that it would not.
+fn reads_are_noted(plan: Plan) -> [(bool, bool); 2] {
+    let mut noted = [(false, false); 2];
+    shunt_tests::stage::perform(plan, |s| {
+        fs::create_dir(s.lower("d")).unwrap();
+        for (name, noted) in ["f", "d"].iter().zip(&mut noted) {
+            if *name == "f" {
+                fs::write(s.lower(name), b"content").unwrap();
+            }
+            let read = |from: (i64, i64)| {
+                set(&s.lower(name), from, (1000, 0), AtFlags::empty()).unwrap();
+                let before = times(&s.lower(name)).0;
+                match *name {
+                    "f" => assert_eq!(fs::read(s.path(name)).unwrap(), b"content"),
+                    _ => assert_eq!(fs::read_dir(s.path(name)).unwrap().count(), 0),
+                }
+                times(&s.lower(name)).0 != before
+            };
+            let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap();
+            // Older than the change, and newer: only strictatime moves that.
+            *noted = (read((500, 0)), read((now + 1000, 0)));
+        }
+    });
+    noted
+}
+
+/// The kernel reads passed-through files by the options of the view that the daemon has, not by those of the mount.
+#[test]
+fn access_times_of_the_source_are_as_the_mount_says() {
+    shunt_tests::needs_mount!();
+    shunt_tests::requirement!(rustix::process::geteuid().is_root(), "needs root");
+    for passthrough in ["auto", "off"] {
+        let noted = |option| {
+            let args = ["-o", option, "--passthrough", passthrough, "--cache", "none"];
+            reads_are_noted(Plan::tmpfs().args(&args))
+        };
+        assert_eq!(noted("noatime"), [(false, false); 2], "{passthrough}");
+        assert_eq!(noted("relatime"), [(true, false); 2], "{passthrough}");
+        assert_eq!(noted("strictatime"), [(true, true); 2], "{passthrough}");
+        assert_eq!(noted("strictatime,nodiratime"), [(true, true), (false, false)], "{passthrough}");
+        // As the source is mounted.
+        assert_eq!(noted("rw"), [(true, false); 2], "{passthrough}");
+    }
 }

@@ -47,7 +47,7 @@ pub(super) fn attach(opts: &MountOptions, device: OwnedFd, target: &Target) -> R
 }
 
 fn flags(opts: &MountOptions) -> MountFlags {
-    let mut flags = match opts.atime {
+    let mut flags = match opts.atime_or_default() {
         Atime::Relative => MountFlags::RELATIME,
         Atime::Never => MountFlags::NOATIME,
         Atime::Strict => MountFlags::STRICTATIME,

@@ -71,7 +71,7 @@ fn configure(opts: &MountOptions, device: &OwnedFd, fs: BorrowedFd<'_>) -> Resul
 }
 
 fn attributes(opts: &MountOptions) -> MountAttrFlags {
-    let mut attributes = match opts.atime {
+    let mut attributes = match opts.atime_or_default() {
         Atime::Relative => MountAttrFlags::MOUNT_ATTR_RELATIME,
         Atime::Never => MountAttrFlags::MOUNT_ATTR_NOATIME,
         Atime::Strict => MountAttrFlags::MOUNT_ATTR_STRICTATIME,

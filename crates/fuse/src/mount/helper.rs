@@ -108,8 +108,8 @@ fn option_string(opts: &MountOptions, without: &[&str]) -> OsString {
     word(opts.nodev, "nodev");
     word(opts.noexec, "noexec");
     word(opts.nosymfollow, "nosymfollow");
-    word(opts.atime == Atime::Never, "noatime");
-    word(opts.atime == Atime::Strict, "strictatime");
+    word(opts.atime == Some(Atime::Never), "noatime");
+    word(opts.atime == Some(Atime::Strict), "strictatime");
     word(opts.nodiratime, "nodiratime");
     word(opts.lazytime, "lazytime");
     word(opts.sync, "sync");

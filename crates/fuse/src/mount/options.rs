@@ -53,7 +53,7 @@ pub struct MountOptions {
     pub(super) nodev: bool,
     pub(super) noexec: bool,
     pub(super) nosymfollow: bool,
-    pub(super) atime: Atime,
+    pub(super) atime: Option<Atime>,
     pub(super) nodiratime: bool,
     pub(super) lazytime: bool,
     pub(super) sync: bool,
@@ -78,7 +78,7 @@ impl Default for MountOptions {
             nodev: true,
             noexec: false,
             nosymfollow: false,
-            atime: Atime::default(),
+            atime: None,
             nodiratime: false,
             lazytime: false,
             sync: false,
@@ -152,7 +152,7 @@ impl MountOptions {
     /// When access times change.
     #[must_use]
     pub fn atime(mut self, atime: Atime) -> Self {
-        self.atime = atime;
+        self.atime = Some(atime);
         self
     }
 
@@ -214,7 +214,22 @@ impl MountOptions {
 
     /// Whether reads are to change access times.
     pub fn keeps_read_times(&self) -> bool {
-        self.atime != Atime::Never && !self.read_only
+        self.atime_or_default() != Atime::Never && !self.read_only
+    }
+
+    /// When access times are to change, where that was said.
+    pub fn atime_said(&self) -> Option<Atime> {
+        self.atime
+    }
+
+    /// Whether access times of directories stay.
+    pub fn is_nodiratime(&self) -> bool {
+        self.nodiratime
+    }
+
+    /// When access times change.
+    pub(super) fn atime_or_default(&self) -> Atime {
+        self.atime.unwrap_or_default()
     }
 
     /// Whether set-user-id and set-group-id bits will have an effect.

@@ -67,9 +67,9 @@ impl MountOptions {
             "noexec" => self.noexec = true,
             "symfollow" => self.nosymfollow = false,
             "nosymfollow" => self.nosymfollow = true,
-            "noatime" => self.atime = Atime::Never,
-            "atime" | "relatime" | "norelatime" | "nostrictatime" => self.atime = Atime::Relative,
-            "strictatime" => self.atime = Atime::Strict,
+            "noatime" => self.atime = Some(Atime::Never),
+            "atime" | "relatime" | "norelatime" | "nostrictatime" => self.atime = Some(Atime::Relative),
+            "strictatime" => self.atime = Some(Atime::Strict),
             "diratime" => self.nodiratime = false,
             "nodiratime" => self.nodiratime = true,
             "lazytime" => self.lazytime = true,
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(unknown, ["cache=none", "zap"]);
         assert!(opts.read_only && !opts.nosuid && !opts.nodev && opts.noexec);
         assert!(opts.nodiratime && opts.sync && opts.dirsync && opts.allow_other && opts.default_permissions);
-        assert_eq!((opts.atime, opts.max_read), (Atime::Never, Some(65536)));
+        assert_eq!((opts.atime, opts.max_read), (Some(Atime::Never), Some(65536)));
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
         let mut opts = MountOptions::new();
         opts.apply_str("ro,rw,strictatime,relatime,suid,nosuid").unwrap();
         assert!(!opts.read_only && opts.nosuid);
-        assert_eq!(opts.atime, Atime::Relative);
+        assert_eq!(opts.atime, Some(Atime::Relative));
     }
 
     #[test]

@@ -67,6 +67,9 @@ impl Mirror {
         let node = opening.file.node;
         let handle = FileHandle(opening.handle);
         let flags = OFlags::from_bits_retain(flags);
+        if self.lower.is_generated(node) {
+            return self.closing(Opened::direct(handle));
+        }
         if self.is_reread(node, &opening, flags) {
             // True whatever was written past these pages: the kernel drops them when it opens a file passed through.
             return self.closing(Opened::cached(handle).keep_cache());
@@ -130,6 +133,7 @@ impl Mirror {
             && self.passthrough == PassthroughMode::Off
             && !self.always_opens.load(Ordering::Acquire)
             && self.lower.features().local
+            && !self.lower.may_generate()
             && session.negotiated().has(Capabilities::NO_OPEN_SUPPORT)
     }
 

@@ -6,6 +6,7 @@ pub mod credentials;
 pub mod devices;
 pub mod fd_cache;
 pub mod features;
+mod generated;
 pub(crate) mod graft;
 pub mod handle;
 pub mod hints;
@@ -64,6 +65,8 @@ use source::Source;
 use unopened::Unopened;
 use watch::Watch;
 
+use crate::options::ReadTimes;
+
 /// What is asked of `statx` everywhere.
 const STAT: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
 
@@ -74,6 +77,8 @@ pub struct LowerOptions {
     pub source: PathBuf,
     /// Refuse every change with EROFS.
     pub read_only: bool,
+    /// How reads change access times.
+    pub read_times: ReadTimes,
     /// The other side holds ids of an earlier engine of the same source, and is believed: inodes are served whose
     /// place below the source cannot be proved. Never where ids may be forged, as by the kernel of a guest.
     pub resumes: bool,
@@ -95,6 +100,10 @@ pub struct Lower {
     whole: bool,
     resumes: bool,
     read_only: bool,
+    /// Files are opened so that reads are not noted: the view is no mount of our own that says so.
+    unnoted: bool,
+    /// Some files may be generated as they are read.
+    may_generate: bool,
     ids: IdMaps,
     features: Features,
     limits: Limits,
@@ -159,7 +168,7 @@ impl Lower {
     /// # Errors
     /// ENOENT, ENOTDIR, EACCES and others of `open(2)`.
     pub fn open(options: LowerOptions) -> Result<Self, Errno> {
-        let source = Source::open(&options.source, options.read_only)?;
+        let source = Source::open(&options.source, options.read_only, options.read_times)?;
         Self::open_source(options, source)
     }
 
@@ -189,6 +198,8 @@ impl Lower {
             whole,
             resumes: options.resumes,
             read_only: options.read_only,
+            may_generate: generated::is_below(&options.source),
+            unnoted: attached.is_some() && options.read_times.never(),
             ids: options.ids,
             limits,
             mounts,
@@ -217,6 +228,16 @@ impl Lower {
     /// The root of the source, open O_PATH.
     pub fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
+    }
+
+    /// Whether a file is to be read and written without the page cache, whose end is the size that the source tells.
+    pub(crate) fn is_generated(&self, id: NodeId) -> bool {
+        self.may_generate && self.node(id).is_ok_and(|node| self.mounts.is_generated(node.mount))
+    }
+
+    /// Whether there may be such files.
+    pub(crate) fn may_generate(&self) -> bool {
+        self.may_generate
     }
 
     /// Whether the source is the root of its file system.

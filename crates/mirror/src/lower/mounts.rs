@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxAttributes, S
 use rustix::io::Errno;
 
 use super::codec::Codec;
+use super::generated;
 use super::handle::FileHandle;
 use super::ident;
 use super::keeper::Keeper;
@@ -52,6 +53,8 @@ struct Mount {
     opener: Option<Opener>,
     /// It shows the whole of its file system.
     whole: bool,
+    /// The kernel makes the content of its files as they are read.
+    generated: bool,
     letters: Letters,
     /// Changes in its file system are told.
     watched: Option<WatchedMount>,
@@ -104,6 +107,7 @@ impl Mounts {
             key: unused(index),
             opener: None,
             whole: false,
+            generated: false,
             letters: Letters::Any,
             watched: None,
         };
@@ -153,7 +157,8 @@ impl Mounts {
                 tracing::info!(mount = key.id, %errno, "no file handles here: a descriptor is held per inode")
             }
         }
-        seen.push(Mount { key, opener: opener.ok(), whole, letters: Letters::of(fd), watched });
+        let (generated, letters) = (generated::is_generated(fd), Letters::of(fd));
+        seen.push(Mount { key, opener: opener.ok(), whole, generated, letters, watched });
         Ok(index)
     }
 
@@ -165,6 +170,11 @@ impl Mounts {
     /// Whether there is nothing on a mount's file system that it does not show. Any doubt is a no.
     pub fn is_whole(&self, index: u16) -> bool {
         self.seen.read().get(usize::from(index)).is_some_and(|mount| mount.whole)
+    }
+
+    /// Whether the files of a mount are to be read without the page cache.
+    pub fn is_generated(&self, index: u16) -> bool {
+        self.seen.read().get(usize::from(index)).is_some_and(|mount| mount.generated)
     }
 
     /// Which directories of a mount take names in any letters.

@@ -160,6 +160,17 @@ impl Lower {
 
     /// Opens an inode for data, with the flags given.
     pub(super) fn reopen(&self, id: NodeId, flags: OFlags) -> Result<OwnedFd, Errno> {
+        if self.unnoted {
+            // Only the owner may read unnoted.
+            match self.reopen_as_told(id, flags | OFlags::NOATIME) {
+                Err(Errno::PERM) => {}
+                opened => return opened,
+            }
+        }
+        self.reopen_as_told(id, flags)
+    }
+
+    fn reopen_as_told(&self, id: NodeId, flags: OFlags) -> Result<OwnedFd, Errno> {
         credentials::enter_thread()?;
         let node = self.node(id)?;
         let held = match node.location {

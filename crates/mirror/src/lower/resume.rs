@@ -10,7 +10,7 @@ use shunt_fuse::NodeId;
 
 use super::listing::Listing;
 use super::open_files::OpenFile;
-use super::ops::{Identity, filter, settle, writes};
+use super::ops::{Identity, filter, writes};
 use super::{Lower, credentials};
 
 /// A file or directory that the other side has open.
@@ -91,7 +91,7 @@ impl Lower {
             }
             None => {
                 let file = self.reopen(node, flags)?;
-                settle(&file, flags)?;
+                self.settle(&file, flags)?;
                 (file, false)
             }
         };

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 
 use super::sys;
+use crate::options::ReadTimes;
 
 /// The root of what is shown.
 #[derive(Debug)]
@@ -34,11 +35,12 @@ impl Source {
     ///
     /// With CAP_SYS_ADMIN the mount tree below it is cloned, detached and private. What is mounted later is not seen
     /// in it, not even on the directory itself, so the daemon never calls itself. Mounts that are there already are
-    /// shown. Without the privilege only the file system of the directory itself is shown.
+    /// shown. Without the privilege only the file system of the directory itself is shown. The clone has access times of
+    /// its own, by which the kernel goes when it reads files by itself.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, EACCES as from `open(2)`; EROFS cannot happen.
-    pub fn open(path: &Path, read_only: bool) -> Result<Self, Errno> {
+    pub fn open(path: &Path, read_only: bool, read_times: ReadTimes) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let plain = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
         // Opening O_PATH asks for no permission on the directory itself: asked here, once, in plain words.
@@ -49,7 +51,7 @@ impl Source {
             Mode::empty(),
         )?;
         let whole = is_whole(&plain);
-        match detach(&plain, read_only) {
+        match detach(&plain, &sys::Settling::source(read_only, read_times)) {
             Ok(root) => Ok(Self { root, attached: None, whole }),
             Err(errno) => Ok(Self { root: plain, attached: Some(errno), whole }),
         }
@@ -68,14 +70,14 @@ fn is_whole(dir: &OwnedFd) -> bool {
     stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) && root == Some(b"/")
 }
 
-fn detach(plain: &OwnedFd, read_only: bool) -> Result<OwnedFd, Errno> {
+fn detach(plain: &OwnedFd, settling: &sys::Settling<'_>) -> Result<OwnedFd, Errno> {
     // `AT_RECURSIVE` and `AT_EMPTY_PATH` belong to the same flag word.
     let clone = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_RECURSIVE
         | OpenTreeFlags::AT_EMPTY_PATH;
     let tree = rustix::mount::open_tree(plain, c"", clone)?;
-    sys::settle(tree.as_fd(), &sys::Settling::source(read_only))?;
+    sys::settle(tree.as_fd(), settling)?;
     // A tree that cannot be walked is of no use: some old kernels refuse.
     rustix::fs::statat(&tree, c".", AtFlags::empty())?;
     Ok(tree)

@@ -9,7 +9,10 @@ use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::Pid;
 
+use shunt_fuse::mount::Atime;
+
 use super::graft::Held;
+use crate::options::ReadTimes;
 
 pub(super) fn check(result: libc::c_long) -> Result<libc::c_long, Errno> {
     if result >= 0 {
@@ -107,9 +110,21 @@ impl Settling<'_> {
     /// A source as the daemon sees it: nothing in it is a device, a program or a way to more rights to who opens it there.
     /// What the mount shows is not touched by that: devices, programs and set-user-ID bits are the kernel's, by the options
     /// of the mount itself.
-    pub(super) fn source(read_only: bool) -> Self {
+    pub(super) fn source(read_only: bool, read_times: ReadTimes) -> Self {
         let inert = libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
-        Self { set: inert | if read_only { libc::MOUNT_ATTR_RDONLY } else { 0 }, ..Self::default() }
+        let atime = match read_times.atime {
+            None | Some(Atime::Relative) => libc::MOUNT_ATTR_RELATIME,
+            Some(Atime::Never) => libc::MOUNT_ATTR_NOATIME,
+            Some(Atime::Strict) => libc::MOUNT_ATTR_STRICTATIME,
+        };
+        let flags = [
+            (read_only, libc::MOUNT_ATTR_RDONLY),
+            (read_times.nodiratime, libc::MOUNT_ATTR_NODIRATIME),
+            (read_times.atime.is_some(), atime),
+        ];
+        let set = flags.iter().filter(|(on, _)| *on).fold(inert, |set, (_, flag)| set | flag);
+        let clear = if read_times.atime.is_some() { libc::MOUNT_ATTR__ATIME } else { 0 };
+        Self { set, clear, ..Self::default() }
     }
 
     /// As strict as a mount with these options, as the mount table has them. What is stricter stays so.

@@ -10,7 +10,7 @@ use shunt_fuse::guardian::HandOver;
 use shunt_fuse::mount::MountOptions;
 use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_fuse::{Capabilities, Config};
-use shunt_mirror::{CacheMode, Mirror, MirrorError, MirrorOptions, PassthroughMode};
+use shunt_mirror::{CacheMode, Mirror, MirrorError, MirrorOptions, PassthroughMode, ReadTimes};
 
 use crate::args::{CacheArg, KillprivArg, PassthroughArg, ids};
 use crate::cli::MirrorArgs;
@@ -142,6 +142,7 @@ pub(super) fn options(args: &MirrorArgs) -> Result<MirrorOptions> {
             CacheArg::None => CacheMode::None,
         },
         read_only: mount.is_read_only(),
+        read_times: ReadTimes { atime: mount.atime_said(), nodiratime: mount.is_nodiratime() },
         uid_map,
         gid_map,
         max_inodes: args.max_inodes,

@@ -156,7 +156,7 @@ impl Lower {
     }
 
     fn opened(&self, file: OwnedFd, flags: OFlags, share: Share) -> Result<(Found, Opening), Errno> {
-        open::settle(&file, flags)?;
+        self.settle(&file, flags)?;
         let found = self.adopt(file.as_fd())?;
         let file = Arc::new(OpenFile::new(file, found.id, writes(flags), Some(share)));
         let handle = self.files.add(file.clone());

@@ -17,5 +17,5 @@ pub use data::{seek, sync};
 pub use lookup::Found;
 pub(super) use lookup::Identity;
 pub use open::Opening;
-pub(super) use open::{filter, settle, writes};
+pub(super) use open::{filter, writes};
 pub use xattr::XattrAnswer;

@@ -44,19 +44,21 @@ pub(in super::super) fn writes(flags: OFlags) -> bool {
     flags.intersects(OFlags::WRONLY | OFlags::RDWR)
 }
 
-/// The lower file system has judged the flags; the daemon's own I/O does without most of them. O_DIRECT: its buffers
-/// are not aligned. O_APPEND: what comes from the page cache goes where it was, and a caller may give the flag up;
-/// each write says whether it appends. O_NONBLOCK was ours.
-pub(in super::super) fn settle(file: &OwnedFd, flags: OFlags) -> Result<(), Errno> {
-    let rest = flags & OFlags::NOATIME;
-    match rustix::fs::fcntl_setfl(file, rest) {
-        // Files that can only be appended to.
-        Err(Errno::PERM) => rustix::fs::fcntl_setfl(file, rest | flags & OFlags::APPEND),
-        result => result,
-    }
-}
-
 impl Lower {
+    /// The lower file system has judged the flags; the daemon's own I/O does without most of them. O_DIRECT: its buffers
+    /// are not aligned. O_APPEND: what comes from the page cache goes where it was, and a caller may give the flag up;
+    /// each write says whether it appends. O_NONBLOCK was ours.
+    pub(in super::super) fn settle(&self, file: &OwnedFd, flags: OFlags) -> Result<(), Errno> {
+        // Reads may be unnoted although the caller did not ask for that.
+        let had = if self.unnoted { rustix::fs::fcntl_getfl(file)? } else { flags };
+        let rest = had & OFlags::NOATIME;
+        match rustix::fs::fcntl_setfl(file, rest) {
+            // Files that can only be appended to.
+            Err(Errno::PERM) => rustix::fs::fcntl_setfl(file, rest | flags & OFlags::APPEND),
+            result => result,
+        }
+    }
+
     /// Opens a regular file with the caller's access mode, so that everything that hangs on it binds: read-only file
     /// systems, immutable and append-only files, running programs. `kill_setid`: O_TRUNC clears setuid and setgid.
     ///
@@ -86,7 +88,7 @@ impl Lower {
                 (truncates && kill_setid).then(|| self.as_member(self.reach(id)?, caller)).transpose()?;
             self.reopen(id, flags)?
         };
-        settle(&file, flags)?;
+        self.settle(&file, flags)?;
         let file = Arc::new(OpenFile::new(file, id, writes(flags), Some(share)));
         let handle = self.files.add(file.clone());
         self.hold_opened(handle, &file, removals);
