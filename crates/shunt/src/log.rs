@@ -1,9 +1,9 @@
 //! The log: to stderr or a file, as text or JSON.
 
 use std::fs::{File, OpenOptions};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
@@ -39,15 +39,30 @@ pub fn file() -> Option<&'static File> {
 /// Starts the log in a file that is open already, or on standard error.
 pub fn start_in(args: &LogArgs, file: Option<File>) {
     let (writer, colour) = match file {
-        None => (BoxMakeWriter::new(std::io::stderr), std::io::stderr().is_terminal()),
+        None => (BoxMakeWriter::new(|| Lossy(std::io::stderr())), std::io::stderr().is_terminal()),
         Some(file) => {
             let file = LOG_FILE.get_or_init(|| file);
-            (BoxMakeWriter::new(Mutex::new(file)), false)
+            (BoxMakeWriter::new(move || Lossy(file)), false)
         }
     };
     let log = tracing_subscriber::fmt().with_env_filter(filter(args.verbose)).with_writer(writer);
     // A second start (never in one process) would be the only error.
     let _ = if args.log_json { log.json().try_init() } else { log.with_ansi(colour).try_init() };
+}
+
+/// A log that loses lines where they cannot be written, as on a full disk, rather than end the program: what reports a failed
+/// line goes to standard error, which may be full, too, and panics then.
+struct Lossy<W>(W);
+
+impl<W: Write> Write for Lossy<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        Ok(self.0.write(bytes).unwrap_or(bytes.len()))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        let _ = self.0.flush();
+        Ok(())
+    }
 }
 
 /// What was asked for by a signal is logged at any level.

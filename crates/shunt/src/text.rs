@@ -5,14 +5,24 @@ use std::fmt::Write as _;
 
 /// The text with control characters escaped: a path or a peer must not steer a terminal.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(char::is_control) {
+    if !text.chars().any(misleads) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 8);
     for c in text.chars() {
-        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+        if misleads(c) { out.extend(c.escape_default()) } else { out.push(c) }
     }
     Cow::Owned(out)
+}
+
+/// Whether a terminal would do something else than show a character: control characters, what changes the direction of text,
+/// separators of lines and paragraphs, and the byte order mark.
+fn misleads(c: char) -> bool {
+    let marks = ['\u{61c}', '\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}', '\u{feff}'];
+    c.is_control()
+        || marks.contains(&c)
+        || ('\u{202a}'..='\u{202e}').contains(&c)
+        || ('\u{2066}'..='\u{2069}').contains(&c)
 }
 
 /// The text without the numbers that the standard library puts behind an error's words: ` (os error 2)`.
@@ -121,6 +131,17 @@ mod tests {
         table.row(["a".into(), "100".into()]);
         table.row(["long\tname".into(), "7".into()]);
         assert_eq!(table.render(), "NAME          N\na           100\nlong\\tname    7\n");
+    }
+
+    #[test]
+    fn what_a_terminal_obeys_is_escaped() {
+        assert_eq!(printable("bill\u{202e}fdp.exe"), "bill\\u{202e}fdp.exe");
+        assert_eq!(
+            printable("a\u{2066}b\u{2028}c\u{feff}\x1b[1m"),
+            "a\\u{2066}b\\u{2028}c\\u{feff}\\u{1b}[1m"
+        );
+        let plain = "Ünïcode \u{200d} שלום";
+        assert!(matches!(printable(plain), Cow::Borrowed(same) if same == plain));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod ext4_disks;
 mod ext4_images;
 mod ext4_mount;
 mod ext4_work;
+mod full_output;
 mod generated;
 mod grafts;
 mod handles;

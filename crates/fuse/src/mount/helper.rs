@@ -47,6 +47,15 @@ pub(super) fn attach(opts: &MountOptions, target: &Target) -> Result<Mounted, Mo
     Ok(Mounted { device, mount, method: MountMethod::Fusermount })
 }
 
+/// The helper. Root runs none that somebody put into a directory of `PATH`: only where the system has it.
+fn program() -> &'static Path {
+    const PLACES: [&str; 3] = ["/usr/bin/fusermount3", "/bin/fusermount3", "/usr/local/bin/fusermount3"];
+    if !rustix::process::geteuid().is_root() {
+        return Path::new("fusermount3");
+    }
+    PLACES.into_iter().map(Path::new).find(|place| place.is_file()).unwrap_or(Path::new(PLACES[0]))
+}
+
 /// One run of the helper: the device, or what it said.
 fn try_mount(
     opts: &MountOptions,
@@ -56,7 +65,7 @@ fn try_mount(
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(|errno| failed(&target.path, &io::Error::from(errno).to_string()))?;
     // The socket goes over as standard input: an inherited descriptor that needs no code after fork.
-    let mut command = Command::new("fusermount3");
+    let mut command = Command::new(program());
     command.env("_FUSE_COMMFD", "0").stdin(theirs);
     command.arg("-o").arg(option_string(opts, without)).arg("--").arg(&target.path);
     let output = run(&mut command, &target.path)?;
@@ -71,7 +80,7 @@ fn try_mount(
 
 /// Asks the helper to unmount. It checks that the mount is the caller's, but goes by path.
 pub(super) fn unmount(path: &Path, lazy: bool) -> Result<(), MountError> {
-    let mut command = Command::new("fusermount3");
+    let mut command = Command::new(program());
     command.stdin(Stdio::null()).arg("-u");
     if lazy {
         command.arg("-z");

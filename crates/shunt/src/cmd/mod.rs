@@ -60,7 +60,10 @@ fn serve_as_told(
     }
     if mount.daemon {
         let line = daemon::launch(argv, words)?;
-        print(format!("{line}\n"))?;
+        // It serves, whether that can be told or not.
+        if let Err(failure) = print(format!("{line}\n")) {
+            let _ = writeln!(io::stderr(), "shunt: {failure}");
+        }
     } else {
         inherited::give_up();
         log::start(&mount.log)?;

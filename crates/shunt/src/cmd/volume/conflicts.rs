@@ -1,5 +1,6 @@
 //! `shunt volume conflicts` and `shunt volume resolve`.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -58,7 +59,8 @@ pub fn resolve(args: &ResolveArgs) -> Result<()> {
             match one.error {
                 None => print(format!("kept {}: {path}\n", args.keep))?,
                 Some(error) => {
-                    eprintln!("shunt: {path}: {error}");
+                    // Whether it can be told or not, it is counted.
+                    let _ = writeln!(std::io::stderr(), "shunt: {path}: {error}");
                     wrong += 1;
                 }
             }
