@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use rustix::mount::{UnmountFlags, unmount};
-use shunt_fuse::mount::MountPoint;
+use shunt_fuse::mount::{MountPoint, unmount_numbered};
 
 use crate::holders::mounts_below;
 
@@ -26,5 +25,5 @@ fn detach(id: u64, path: PathBuf) {
     for (id, path) in mounts_below(id) {
         detach(id, path);
     }
-    let _ = unmount(path, UnmountFlags::NOFOLLOW);
+    let _ = unmount_numbered(id, &path);
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno;
 
-use super::sys;
+use super::{info, sys};
 
 /// `STATX_MNT_ID_UNIQUE` (Linux 6.8).
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
@@ -73,6 +73,14 @@ pub(super) fn look(dir: impl AsFd, name: &Path) -> Result<Seen, Errno> {
     let id = unique.map_or(MountId::Reusable(old_id), MountId::Unique);
     let is_root = plain.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
     Ok(Seen { mark: Mark { id, old_id, dev }, is_root })
+}
+
+/// The topmost mount at an absolute path without symbolic links, as the mount table has it. The kernel answers nothing about a
+/// mount whose server gave its root another type than it had: every call that looks at it is EIO from then on.
+pub(super) fn look_in_table(path: &Path) -> Option<Seen> {
+    let line = info::read().ok()?.into_iter().rev().find(|line| line.mountpoint == path)?;
+    let id = unique_of(line.id).map_or(MountId::Reusable(line.id), MountId::Unique);
+    Some(Seen { mark: Mark { id, old_id: line.id, dev: line.dev }, is_root: true })
 }
 
 /// The unique id that belongs to a reusable one, by walking the list of mounts.

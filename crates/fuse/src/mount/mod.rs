@@ -37,7 +37,7 @@ pub use ident::{Dev, MountId};
 pub use info::{MountInfo, fuse_mounts, unescape};
 pub use options::{Atime, MountOptions, RootKind};
 pub use point::MountPoint;
-pub use unmount::Unmount;
+pub use unmount::{Unmount, unmount_numbered};
 
 use target::Target;
 

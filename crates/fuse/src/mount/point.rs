@@ -97,9 +97,14 @@ impl MountPoint {
 
     fn look(path: &Path) -> Result<(PathBuf, Seen), MountError> {
         let path = physical(path)?;
-        let seen = ident::look(CWD, &path)
-            .map_err(|errno| MountError::Unreachable { path: path.clone(), error: errno.into() })?;
-        Ok((path, seen))
+        let seen = match ident::look(CWD, &path) {
+            Err(Errno::IO) => ident::look_in_table(&path).ok_or(Errno::IO),
+            seen => seen,
+        };
+        match seen {
+            Ok(seen) => Ok((path, seen)),
+            Err(errno) => Err(MountError::Unreachable { path, error: errno.into() }),
+        }
     }
 
     pub(super) fn is(&self, seen: &Seen) -> bool {
@@ -109,10 +114,18 @@ impl MountPoint {
 
 /// The path without symbolic links, `.` and `..`.
 ///
-/// Resolving reads links, which sends no request to a mount at the end of the path.
+/// Resolving reads links, which sends no request to a mount at the end of the path. One whose root the kernel has given up
+/// does not tell that it is no link.
 pub(super) fn physical(path: &Path) -> Result<PathBuf, MountError> {
-    std::fs::canonicalize(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => MountError::Missing(path.to_owned()),
-        _ => MountError::Unreachable { path: path.to_owned(), error },
+    let given_up = |error: &io::Error| {
+        let here = error.raw_os_error() == Some(Errno::IO.raw_os_error());
+        let (parent, name) = (path.parent().filter(|_| here)?, path.file_name()?);
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        let path = std::fs::canonicalize(parent).ok()?.join(name);
+        ident::look_in_table(&path).map(|_| path)
+    };
+    std::fs::canonicalize(path).or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => Err(MountError::Missing(path.to_owned())),
+        _ => given_up(&error).ok_or_else(|| MountError::Unreachable { path: path.to_owned(), error }),
     })
 }

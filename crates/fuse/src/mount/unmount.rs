@@ -1,11 +1,11 @@
 //! Unmounting this mount and no other.
 
-use std::ffi::OsString;
-use std::os::fd::AsRawFd;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
@@ -21,6 +21,30 @@ pub enum Unmount {
     Lazy,
     /// Aborts the connection, so that requests that wait fail, then unmounts if nobody uses it.
     Force,
+}
+
+/// Unmounts what is on top at a name in an open directory.
+fn under(parent: &OwnedFd, name: &OsStr, flags: UnmountFlags) -> Result<(), Errno> {
+    let mut path = OsString::from(format!("/proc/self/fd/{}/", parent.as_raw_fd()));
+    path.push(name);
+    rustix::mount::unmount(path.as_bytes(), flags | UnmountFlags::NOFOLLOW)
+}
+
+/// Unmounts the mount that the mount table shows with this number at a path, if it is there and nobody uses it. Nothing on
+/// the way to it is followed as a symbolic link: who can change a directory above it leads to no other mount.
+///
+/// # Errors
+///
+/// EINVAL where another mount is there, or none; EBUSY; those of `openat2(2)`.
+pub fn unmount_numbered(number: u64, path: &Path) -> Result<(), Errno> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::INVAL) };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let strictly = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let parent = openat2(CWD, dir, flags, Mode::empty(), strictly)?;
+    match ident::look(&parent, Path::new(name))? {
+        top if top.is_root && top.mark.old_id == number => under(&parent, name, UnmountFlags::empty()),
+        _ => Err(Errno::INVAL),
+    }
 }
 
 impl MountPoint {
@@ -46,25 +70,27 @@ impl MountPoint {
             Err(_) if !self.is_mounted() => return Err(MountError::NotMounted(path.to_owned())),
             Err(errno) => return Err(failed(errno)),
         };
-        let top = ident::look(&parent, Path::new(name));
-        if !top.is_ok_and(|top| self.is(&top)) {
+        let top = match ident::look(&parent, Path::new(name)) {
+            Err(Errno::IO) => ident::look_in_table(path),
+            top => top.ok(),
+        };
+        if !top.is_some_and(|top| self.is(&top)) {
             return Err(match self.is_mounted() {
                 true => MountError::Covered(path.to_owned()),
                 false => MountError::NotMounted(path.to_owned()),
             });
         }
 
-        let mut by_parent = OsString::from(format!("/proc/self/fd/{}/", parent.as_raw_fd()));
-        by_parent.push(name);
-        let flags = UnmountFlags::NOFOLLOW
-            | match how {
-                Unmount::Normal => UnmountFlags::empty(),
-                Unmount::Lazy => UnmountFlags::DETACH,
-                Unmount::Force => UnmountFlags::FORCE,
-            };
-        let done = match rustix::mount::unmount(by_parent.as_bytes(), flags) {
+        let flags = match how {
+            Unmount::Normal => UnmountFlags::empty(),
+            Unmount::Lazy => UnmountFlags::DETACH,
+            Unmount::Force => UnmountFlags::FORCE,
+        };
+        let done = match under(&parent, name, flags) {
             // Without /proc the path must do.
-            Err(Errno::NOENT) if !Path::new("/proc/self/fd").exists() => rustix::mount::unmount(path, flags),
+            Err(Errno::NOENT) if !Path::new("/proc/self/fd").exists() => {
+                rustix::mount::unmount(path, flags | UnmountFlags::NOFOLLOW)
+            }
             done => done,
         };
         match done {

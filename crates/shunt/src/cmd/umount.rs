@@ -35,7 +35,10 @@ fn one(path: &Path, args: &UmountArgs) -> Result<()> {
     let dirs = ours::owner(&info).map(SocketDir::of).unwrap_or_default();
     // Before the unmount: after it the daemon may be gone before we could look.
     let peer = control::find(&dirs, &SocketName::of(&mount)).ok().flatten();
-    let grafts = peer.as_ref().and_then(|peer| peer.stat().ok()).map_or_else(Vec::new, |stat| stat.grafts);
+    // Only who may mount has some. The way to them leads through the mount, whose daemon may be another user's.
+    let is_mine = ours::owner(&info) == Some(rustix::process::geteuid().as_raw());
+    let stat = peer.as_ref().filter(|_| is_mine).and_then(|peer| peer.stat().ok());
+    let grafts = stat.map_or_else(Vec::new, |stat| stat.grafts);
     let daemon = peer.map(Daemon::new);
     take_away(&mount, &grafts, args, daemon.is_some())
         .map_err(|failure| not_permitted(&mount, &info).unwrap_or(failure))?;

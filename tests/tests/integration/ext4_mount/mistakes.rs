@@ -79,6 +79,37 @@ fn with_a_feature_that_nobody_knows() {
     refused(&image, 1, &["0x40000000"]);
 }
 
+/// As by the kernel: an image whose root cannot be shown is refused, read-only too, and not mounted without a root.
+#[test]
+fn with_a_damaged_root() {
+    needs_mount!();
+    needs_tools!("debugfs");
+    for (mkfs, damage) in [
+        (&[][..], "sif <2> mode 0100644"),
+        (&[], "sif <2> mode 0"),
+        (&[], "clri <2>"),
+        // The descriptor of the group that the root is in.
+        (&["-O", "^metadata_csum"], "set_bg 0 inode_table 99999999"),
+        (&["-O", "^metadata_csum"], "set_bg 0 inode_table 0"),
+        (&[], "set_bg 0 checksum 0"),
+    ] {
+        let image = Image::make(mkfs, 16).unwrap();
+        let path = image.path();
+        run(Command::new("debugfs").args(["-w", "-R", damage]).arg(&path)).ok();
+        let by_kernel = image.by_kernel("ro").is_ok();
+        for option in ["ro", "rw"] {
+            let ran = run_for(20, &mut image.mount_command(&["-o", option]));
+            let has_root =
+                fs::read_dir(image.aside().join("ours")).is_ok_and(|mut entries| entries.next().is_some());
+            if ran.success() {
+                image.by_shunt_already();
+            }
+            assert_eq!(ran.success(), has_root, "{damage}, {option}: {ran:?}");
+            assert!(!ran.success() || by_kernel, "{damage}, {option}: the kernel refuses it");
+        }
+    }
+}
+
 /// By another mount of shunt: of the file, and of a loop device over it.
 #[test]
 fn in_use() {

@@ -4,6 +4,7 @@ use rustix::fs::{Mode, OFlags, open};
 
 use super::super::*;
 use super::{Place, answer_init, can_mount, found, kill};
+use crate::{Attributes, Config, Expiry, FileHandle, FileSystem, FileType, NodeId, Profile, Request};
 
 fn new_mount(place: &Place) -> Mounted {
     mount(&place.path(), &MountOptions::new()).unwrap()
@@ -122,4 +123,65 @@ fn abort_ends_waiting_requests() {
     }
     mounted.mount.abort().unwrap();
     assert!(matches!(user.join().unwrap(), Some(libc::ECONNABORTED | libc::ENOTCONN)));
+}
+
+/// A file system whose root is no directory, as that of a damaged image.
+struct WrongRoot;
+
+impl FileSystem for WrongRoot {
+    async fn getattr(
+        &self,
+        _: &Request<'_>,
+        node: NodeId,
+        _: Option<FileHandle>,
+    ) -> Result<(Attributes, Expiry), crate::Errno> {
+        let mode = FileType::Regular.mode() | 0o644;
+        Ok((Attributes { ino: node.0, mode, nlink: 1, ..Attributes::default() }, Expiry::NEVER_CACHED))
+    }
+}
+
+/// The kernel answers EIO to all that looks at such a root, the end of a mount point's path included.
+#[test]
+fn a_mount_whose_root_was_given_up_is_found_and_removed() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted =
+        crate::mount(WrongRoot, Config::new(Profile::Passthrough), &place.path(), &MountOptions::new())
+            .unwrap();
+    assert_eq!(std::fs::read_dir(place.path()).unwrap_err().raw_os_error(), Some(libc::EIO));
+    assert_eq!(std::fs::metadata(place.path()).unwrap_err().raw_os_error(), Some(libc::EIO));
+    let mount = MountPoint::find(&place.path()).unwrap();
+    assert!(mount.is_mounted() && found(&mount));
+    mount.unmount(Unmount::Normal).unwrap();
+    assert!(place.line().is_none());
+    mounted.wait().unwrap();
+}
+
+/// Who can change a directory on the way to a mount leads to no other one.
+#[test]
+fn a_numbered_mount_is_not_looked_for_behind_links() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let outer = place.outer().canonicalize().unwrap();
+    for dir in ["a/mnt", "b/mnt"] {
+        std::fs::create_dir_all(outer.join(dir)).unwrap();
+        let none = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("none", outer.join(dir), "tmpfs", none, None).unwrap();
+    }
+    let number = |dir: &str| super::line_of(&outer.join(dir)).unwrap().id;
+    let (a, b) = (number("a/mnt"), number("b/mnt"));
+    // Another one is there.
+    assert_eq!(unmount_numbered(a, &outer.join("b/mnt")), Err(rustix::io::Errno::INVAL));
+    std::fs::rename(outer.join("a"), outer.join("moved")).unwrap();
+    std::os::unix::fs::symlink("b", outer.join("a")).unwrap();
+    assert_eq!(unmount_numbered(b, &outer.join("a/mnt")), Err(rustix::io::Errno::LOOP));
+    unmount_numbered(b, &outer.join("b/mnt")).unwrap();
+    unmount_numbered(a, &outer.join("moved/mnt")).unwrap();
+    assert!(
+        super::line_of(&outer.join("b/mnt")).is_none() && super::line_of(&outer.join("moved/mnt")).is_none()
+    );
 }

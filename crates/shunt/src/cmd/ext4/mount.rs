@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shunt_ext4::{Error, Filesystem};
+use shunt_ext4::{Error, Filesystem, Kind};
 use shunt_ext4fs::Ext4;
 use shunt_fuse::mount::MountOptions;
 use shunt_fuse::mount::bdi::BdiTuning;
@@ -45,6 +45,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     if args.norecovery {
         refuse_recovery(args, &filesystem)?;
     }
+    check_root(&image, &filesystem)?;
     filesystem.discard_freed(args.discard);
     filesystem.commit_at(Duration::from_secs(match args.commit {
         0 => 5,
@@ -106,6 +107,19 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
         Some(program) => extension::serve(service, program, args),
         None => serve::serve(service, &args.mount, Err(NO_TAKEOVER.to_owned())),
     }
+}
+
+/// A file system whose root cannot be shown is not mounted: nothing in it could be reached, and the mount point neither.
+fn check_root(image: &Image, filesystem: &Filesystem) -> Result<()> {
+    let found = match filesystem.inode(shunt_ext4::ROOT) {
+        Ok(root) if root.kind == Kind::Directory => return Ok(()),
+        Ok(_) => "its inode is not that of a directory".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let path = image.path.display();
+    Err(failed(format_args!(
+        "cannot mount {path}: the root directory is damaged ({found}); repair it with e2fsck"
+    )))
 }
 
 /// Without recovery only a file system is shown that needs none: nobody is to see what a crash left half done.
