@@ -12,6 +12,7 @@ mod book;
 mod bounded;
 mod certificates;
 mod client;
+mod door;
 mod enrol;
 mod parts;
 mod room;

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use object_store::ObjectStore;
@@ -19,6 +19,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::book::{Book, BookError, Node};
 use super::bounded::{self, NoMessage};
+use super::door::{Door, Waiting};
 use super::parts::{self, all, each, latest};
 use super::room::{For, Held, MOST_OF_NODE, Place, Room, SHORT};
 use super::waits::Waits;
@@ -37,8 +38,10 @@ use crate::store::lease::MOST_LEASES;
 use crate::store::values::is_too_long;
 use crate::store::{GatewayId, MetaStore, StoreError};
 
-/// Connections at once; others wait to be accepted.
+/// Connections of known nodes at once; others wait for their place.
 const MOST_CONNECTIONS: usize = 4096;
+/// Until a connection says something.
+const FIRST_TIME: Duration = Duration::from_secs(2);
 /// For the handshake and the greeting.
 const GREETING_TIME: Duration = Duration::from_secs(10);
 /// For what was begun, once it is to end.
@@ -82,6 +85,9 @@ pub struct Gateway {
     acceptor: TlsAcceptor,
     waits: Arc<Waits>,
     pub(super) room: Arc<Room>,
+    door: Arc<Door>,
+    /// For those who were welcomed.
+    places: Arc<Semaphore>,
     way: Arc<Way>,
 }
 
@@ -106,6 +112,8 @@ impl Gateway {
             acceptor,
             waits: Arc::default(),
             room: Arc::new(Room::new()),
+            door: Arc::default(),
+            places: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
             way: Arc::new(Way::new(own)),
         })
     }
@@ -128,18 +136,12 @@ impl Gateway {
     /// # Errors
     /// Those of accepting, where it cannot go on.
     async fn serve(self: Arc<Self>, listener: TcpListener, stop: impl Future<Output = ()>) -> io::Result<()> {
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         let (stopping, stopped) = watch::channel(false);
         let mut sessions = JoinSet::new();
         let mut following = JoinSet::new();
         following.spawn(self.way.clone().follow(self.meta.clone()));
         let mut stop = std::pin::pin!(stop);
         loop {
-            let place = tokio::select! {
-                () = &mut stop => break,
-                // Not closed as long as we are here.
-                place = places.clone().acquire_owned() => place.ok(),
-            };
             let accepted = tokio::select! {
                 () = &mut stop => break,
                 accepted = listener.accept() => accepted,
@@ -153,12 +155,15 @@ impl Gateway {
                     continue;
                 }
             };
+            let Some(waiting) = self.door.enter(peer.ip()) else {
+                tracing::debug!("{peer}: too many connections wait to be welcomed");
+                continue;
+            };
             let (gateway, stopped) = (self.clone(), stopped.clone());
             sessions.spawn(async move {
-                if let Err(error) = gateway.session(stream, peer, stopped).await {
+                if let Err(error) = gateway.session(stream, peer, waiting, stopped).await {
                     tracing::debug!("{peer}: {error}");
                 }
-                drop(place);
             });
             while sessions.try_join_next().is_some() {}
         }
@@ -174,10 +179,12 @@ impl Gateway {
         &self,
         stream: TcpStream,
         peer: SocketAddr,
+        waiting: Waiting,
         mut stopped: watch::Receiver<bool>,
     ) -> io::Result<()> {
         stream.set_nodelay(true)?;
         end_when_silent(&stream)?;
+        timeout(FIRST_TIME, stream.peek(&mut [0])).await??;
         let greeted = timeout(GREETING_TIME, async {
             let mut stream = self.acceptor.accept(stream).await?;
             let greeting: Option<Greeting> = receive(&mut stream, MOST_GREETING, GREETING_TIME).await?;
@@ -194,6 +201,8 @@ impl Gateway {
         let (Welcome::Work(role), Some(certificate)) = (welcome, certificate) else {
             return stream.shutdown().await;
         };
+        let _place = self.places.acquire().await.map_err(io::Error::other)?;
+        drop(waiting);
         let node = self.known(&certificate, version).await?;
         let place = node.and_then(|node| self.room.enter(&node));
         // One too many is told so, and not for long.
@@ -293,6 +302,9 @@ impl Gateway {
                     Err(error) => Welcome::Refused(error.to_string()),
                 }
             }
+            Wish::Enrol { .. } if !self.door.may_enrol(peer.ip(), Instant::now()) => Welcome::Refused(
+                "too many tries to join were refused from this address: try again in a minute".to_owned(),
+            ),
             Wish::Enrol { secret, node, request } => {
                 let (book, name) = (self.book.clone(), node.clone());
                 let enrolled = blocking(move || book.enrol(&secret, &name, &request)).await;
@@ -302,6 +314,7 @@ impl Gateway {
                         Welcome::Enrolled { certificate, about: self.about.clone() }
                     }
                     Ok(Err(reason)) => {
+                        self.door.refused(peer.ip(), Instant::now());
                         tracing::warn!("{peer} could not join as {node}: {reason}");
                         Welcome::Refused(reason)
                     }

@@ -1,6 +1,7 @@
 //! Gateways, over real connections.
 
 mod chain;
+mod strangers;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
