@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::penalties::{Penalties, SLOW};
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::Time;
 
@@ -107,7 +108,11 @@ struct Behind {
 
 impl Behind {
     fn is_long(&self, now: Time) -> bool {
-        now.0.saturating_sub(self.since.0) > MOST_BEHIND.as_nanos() as i64
+        self.lasts(now) > MOST_BEHIND
+    }
+
+    fn lasts(&self, now: Time) -> Duration {
+        Duration::from_nanos(now.0.saturating_sub(self.since.0).max(0).cast_unsigned())
     }
 }
 
@@ -123,19 +128,26 @@ pub struct Board {
     /// Comes after the rest, where older versions do not look.
     #[serde(skip)]
     behind: Vec<Behind>,
+    /// Comes after that.
+    #[serde(skip)]
+    late: Penalties,
 }
 
 impl Board {
     /// Reads one. What makes no sense is as good as none: all sessions begin anew.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         let Ok((mut board, rest)) = postcard::take_from_bytes::<Self>(bytes) else { return Self::default() };
-        board.behind = postcard::from_bytes(rest).unwrap_or_default();
+        if let Ok((behind, rest)) = postcard::take_from_bytes(rest) {
+            board.behind = behind;
+            board.late = postcard::from_bytes(rest).unwrap_or_default();
+        }
         board
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = super::code::encode(self);
         bytes.extend(super::code::encode(&self.behind));
+        bytes.extend(super::code::encode(&self.late));
         bytes
     }
 
@@ -149,7 +161,8 @@ impl Board {
         self.sessions.len() > 1
     }
 
-    /// One says something and hears of the others. `None`: there are too many of them, or of what is said.
+    /// One says something and hears of the others. `None`: there are too many of them, or of what is said, or nobody waits for
+    /// this node now, because it made others wait.
     pub fn exchange(&mut self, node: &NodeName, ask: &LeaseAsk, now: Time, head: Seq) -> Option<LeaseTold> {
         if ask.take.len().max(ask.free.len()) > MOST_LEASES {
             return None;
@@ -165,6 +178,22 @@ impl Board {
         };
         let gone: Vec<u64> =
             self.sessions.iter().filter(|session| late(session)).map(|session| session.who).collect();
+        let slow: Vec<(u64, Duration)> = self
+            .behind
+            .iter()
+            .map(|one| (one.who, one.lasts(now)))
+            .filter(|(_, lasts)| *lasts > SLOW)
+            .collect();
+        // Who says at last that it ends owes nothing from then on, but was waited for as well. Several sessions of a node that
+        // end together are one failing.
+        let failed = |session: &&Session| {
+            gone.contains(&session.who) && slow.iter().any(|(who, _)| *who == session.who)
+        };
+        let mut failed: Vec<&NodeName> =
+            self.sessions.iter().filter(failed).map(|session| &session.node).collect();
+        failed.sort_unstable();
+        failed.dedup();
+        failed.into_iter().for_each(|node| self.late.ended(node, now));
         if !gone.is_empty() {
             self.sessions.retain(|session| !late(session));
             for lease in &mut self.leases {
@@ -187,6 +216,7 @@ impl Board {
         let began = known.is_none();
         let mine = match known {
             Some(mine) => mine,
+            None if self.late.is_shut_out(node, now) => return None,
             None if self.sessions.len() >= MOST_SESSIONS || self.count(node) >= MOST_OF_NODE => return None,
             None => {
                 self.newest += 1;
@@ -206,6 +236,12 @@ impl Board {
             if seen > session.seen {
                 session.seen = seen;
                 self.acks += 1;
+                let waited = slow.iter().find(|(slow, _)| *slow == who).map(|(_, waited)| *waited);
+                if waited.is_some_and(|waited| self.late.acknowledged(node, waited, now)) {
+                    // The next time it says something its session is gone.
+                    self.late.ended(node, now);
+                    self.sessions[mine].ends = now;
+                }
             }
         }
         let latest = Time(now.0.saturating_add(MOST_LIFE.as_nanos() as i64));

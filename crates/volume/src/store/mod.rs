@@ -12,6 +12,7 @@ mod late;
 pub mod lease;
 pub mod ledger;
 pub mod map;
+mod penalties;
 mod postgres;
 pub(crate) mod proof;
 pub mod seal;

@@ -141,7 +141,9 @@ impl Leases {
         runtime().block_on(async {
             match self.with(pool, volume, async |line| line.exchange(volume, node, ask).await).await? {
                 Exchanged::Told(told) => Ok(told),
-                Exchanged::Full => Err(StoreError::Denied("too many nodes have leases".to_owned())),
+                Exchanged::Full => Err(StoreError::Denied(
+                    "too many nodes have leases, or this one made others wait".to_owned(),
+                )),
                 Exchanged::Gone => {
                     self.0.lock().clear();
                     Err(StoreError::Unreachable("the server has forgotten its leases".to_owned()))

@@ -74,9 +74,9 @@ impl Leases {
             .optional()
             .map_err(fault)?;
         let mut board = body.map_or_else(Board::default, |body| Board::decode(&body));
-        let told = board
-            .exchange(node, ask, now, head()?)
-            .ok_or_else(|| StoreError::Denied("too many nodes have leases".to_owned()))?;
+        let told = board.exchange(node, ask, now, head()?).ok_or_else(|| {
+            StoreError::Denied("too many nodes have leases, or this one made others wait".to_owned())
+        })?;
         let (at, acks) = board.places();
         work.prepare_cached("INSERT OR REPLACE INTO board VALUES (?, ?, ?, ?, ?)")
             .and_then(|mut put| {

@@ -132,8 +132,9 @@ fn who_sees_nothing_is_in_nobodys_way_for_long() {
         let told = at_time(&mut board, "one", &LeaseAsk { take, ..ask(1, seen) }, second).unwrap();
         assert!(!told.began, "it sees all");
         seen = told.at;
-        let idle = at_time(&mut board, "idle", &ask(2, slow.at), second).unwrap();
-        ended = ended.or(idle.began.then_some(second));
+        let idle = at_time(&mut board, "idle", &ask(2, slow.at), second);
+        // The first time it may begin again at once.
+        ended = ended.or(idle.is_none_or(|idle| idle.began).then_some(second));
         if second % 5 == 0 {
             // What it was told five seconds before: it is slow.
             let told = at_time(&mut board, "slow", &ask(3, slow_seen), second).unwrap();
@@ -147,6 +148,28 @@ fn who_sees_nothing_is_in_nobodys_way_for_long() {
     let alone = at_time(&mut board, "one", &ask(1, 0), 0).unwrap();
     for second in 1..60 {
         assert!(!at_time(&mut board, "one", &ask(1, alone.at), second).unwrap().began);
+    }
+}
+
+/// A node that never acknowledges, and begins a new session whenever one ended, as any node could that may only read.
+#[test]
+fn who_sees_nothing_again_and_again_holds_up_nobody() {
+    // One that says something each second, and one that says something as its session begins, and then nothing.
+    for (life, silent) in [(5000, 1), (30_000, 31)] {
+        let mut board = Board::default();
+        let (mut seen, mut session, mut stalled) = (0, 100, 0);
+        for second in 0..3600_i64 {
+            if second % silent == 0 {
+                session += u128::from(silent > 1);
+                let idle = LeaseAsk { life, ..ask(session, 0) };
+                drop(at_time(&mut board, "idle", &idle, second));
+            }
+            let take = vec![(second.cast_unsigned() + 1, id(5))];
+            let told = at_time(&mut board, "one", &LeaseAsk { take, ..ask(1, seen) }, second).unwrap();
+            seen = told.at;
+            stalled += u32::from(told.all_seen < seen);
+        }
+        assert!(stalled < 150, "of an hour {stalled} s were spent waiting");
     }
 }
 

@@ -1,0 +1,143 @@
+//! Nodes that made others wait: for a while nobody waits for them.
+//!
+//! A writer waits until all nodes with a session have acknowledged its lease. A node that never does is waited for until its
+//! session ends; without a memory it would begin another one at once, and any node, one that may only read too, could hold up
+//! all writers for ever. So a node whose session ended while it owed an acknowledgement, or whose acknowledgements took too long
+//! all together, gets no session until a penalty is over. The penalty doubles each time, and is forgotten after good conduct. Without a
+//! session the node goes on as one that is off the network: it asks the store for what it reads.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::NodeName;
+use crate::object::Time;
+
+/// A session that ended, or an acknowledgement that came, so long after it was owed counts.
+pub(super) const SLOW: Duration = Duration::from_secs(1);
+
+/// How long others may wait for slow acknowledgements of a node within [`GOOD`]: a tenth of the time.
+const MOST_WAITED: Duration = Duration::from_secs(60);
+
+/// The second penalty, and the longest. The first one is none: a node may have crashed and come back.
+const SECOND: Duration = Duration::from_secs(30);
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Time after the last penalty or slow acknowledgement that makes all forgotten.
+const GOOD: Duration = Duration::from_secs(600);
+
+/// Nodes that are remembered.
+const MOST: usize = 256;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Late {
+    node: NodeName,
+    penalties: u32,
+    /// Milliseconds that others waited.
+    waited: u64,
+    /// The end of the last penalty, or the first slow acknowledgement since.
+    until: Time,
+}
+
+/// Nodes that were late.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Penalties(Vec<Late>);
+
+fn after(time: Time, span: Duration) -> Time {
+    Time(time.0.saturating_add(span.as_nanos() as i64))
+}
+
+impl Penalties {
+    /// Whether a node gets no session now.
+    pub(super) fn is_shut_out(&self, node: &NodeName, now: Time) -> bool {
+        self.0.iter().any(|late| late.node == *node && late.penalties > 0 && now < late.until)
+    }
+
+    /// A session ended while its node owed an acknowledgement.
+    pub(super) fn ended(&mut self, node: &NodeName, now: Time) {
+        let late = self.of(node, now);
+        let penalty = match late.penalties.checked_sub(1) {
+            None => Duration::ZERO,
+            Some(before) => SECOND.saturating_mul(1 << before.min(16)).min(LONGEST),
+        };
+        late.penalties = late.penalties.saturating_add(1);
+        late.waited = 0;
+        late.until = after(now, penalty);
+    }
+
+    /// A node acknowledged after others had waited so long. Returns whether that was too much: its session is to end.
+    pub(super) fn acknowledged(&mut self, node: &NodeName, waited: Duration, now: Time) -> bool {
+        let late = self.of(node, now);
+        late.waited = late.waited.saturating_add(waited.as_millis() as u64);
+        Duration::from_millis(late.waited) > MOST_WAITED
+    }
+
+    fn of(&mut self, node: &NodeName, now: Time) -> &mut Late {
+        // A clock that was set back must not make anybody remembered for ever.
+        let latest = after(now, LONGEST);
+        self.0.iter_mut().for_each(|late| late.until = late.until.min(latest));
+        self.0.retain(|late| now < after(late.until, GOOD));
+        let at = self.0.iter().position(|late| late.node == *node).unwrap_or_else(|| {
+            if self.0.len() >= MOST {
+                self.0.remove(0);
+            }
+            self.0.push(Late { node: node.clone(), penalties: 0, waited: 0, until: now });
+            self.0.len() - 1
+        });
+        &mut self.0[at]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Time {
+        Time(seconds * 1_000_000_000)
+    }
+
+    fn name(name: &str) -> NodeName {
+        name.parse().unwrap()
+    }
+
+    #[test]
+    fn penalties_double_and_are_forgotten() {
+        let mut late = Penalties::default();
+        let node = name("reader");
+        let mut now = 0;
+        for penalty in [0, 30, 60, 120, 240] {
+            late.ended(&node, at(now));
+            assert_eq!(late.is_shut_out(&node, at(now + (penalty - 1).max(0))), penalty > 0, "{penalty}");
+            assert!(!late.is_shut_out(&node, at(now + penalty)), "{penalty}");
+            assert!(!late.is_shut_out(&name("other"), at(now)));
+            now += penalty;
+        }
+        for _ in 0..40 {
+            late.ended(&node, at(now));
+        }
+        assert!(!late.is_shut_out(&node, at(now + 3600)));
+        now += 3600 + 601;
+        late.ended(&node, at(now));
+        assert!(!late.is_shut_out(&node, at(now)));
+    }
+
+    #[test]
+    fn slowness_counts_while_it_lasts() {
+        let mut late = Penalties::default();
+        let node = name("reader");
+        let slowly = Duration::from_secs(5);
+        let judged: Vec<bool> = (0..13).map(|n| late.acknowledged(&node, slowly, at(10 * n))).collect();
+        assert!(!judged[11] && judged[12], "{judged:?}");
+        assert!(!late.is_shut_out(&node, at(120)));
+        assert!(!late.acknowledged(&node, slowly, at(601)), "forgotten");
+    }
+
+    #[test]
+    fn few_are_remembered() {
+        let mut late = Penalties::default();
+        for n in 0..2 * MOST {
+            late.ended(&name(&format!("n{n}")), at(0));
+        }
+        assert_eq!(late.0.len(), MOST);
+    }
+}
