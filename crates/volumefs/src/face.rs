@@ -17,7 +17,7 @@ use shunt_volume::replica::{New, Node, Quota, Rename, Set};
 
 use crate::caches::Told;
 use crate::listing::OpenDirectory;
-use crate::past::{is_past, live, removed};
+use crate::past::{free, is_past, live, removed};
 use crate::{BELIEVED, KEPT, VolumeFs, WRITTEN, convert, opens};
 
 impl VolumeFs {
@@ -49,7 +49,7 @@ impl VolumeFs {
     /// Makes an object, and tells the kernel of it once others know.
     async fn make(&self, parent: NodeId, name: Name<'_>, new: New<'_>) -> Result<Entry, Errno> {
         let applied = self.replica.applied();
-        let node = self.replica.make(self.changeable(parent)?, name.as_bytes(), new)?;
+        let node = self.replica.make(self.changeable(parent)?, free(name.as_bytes())?, new)?;
         self.changed_name(parent.0, name.as_bytes(), Some(node.num)).await;
         Ok(self.entry(&node, applied))
     }
@@ -119,7 +119,7 @@ impl FileSystem for VolumeFs {
             Ok(node) => Ok(self.entry(&node, applied)),
             // Absent until it is made, or synchronisation says that somebody did.
             Err(Errno::NOENT) => {
-                let then = self.lookup_then(parent, name.as_bytes())?;
+                let then = self.lookup_absent(parent, name.as_bytes())?;
                 Ok(then.unwrap_or_else(|| Entry::absent(self.believed_name())))
             }
             Err(errno) => Err(errno),
@@ -233,7 +233,7 @@ impl FileSystem for VolumeFs {
             flags if flags.is_empty() => Rename::Replace,
             _ => return Err(Errno::INVAL),
         };
-        let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
+        let (name, new_name) = (name.as_bytes(), free(new_name.as_bytes())?);
         let replaced = removed(
             name,
             self.replica.rename(self.changeable(parent)?, name, self.changeable(new_parent)?, new_name, how),
@@ -251,8 +251,11 @@ impl FileSystem for VolumeFs {
         new_name: Name<'_>,
     ) -> Result<Entry, Errno> {
         let applied = self.replica.applied();
-        let linked =
-            self.replica.link(self.changeable(node)?, self.changeable(new_parent)?, new_name.as_bytes())?;
+        let linked = self.replica.link(
+            self.changeable(node)?,
+            self.changeable(new_parent)?,
+            free(new_name.as_bytes())?,
+        )?;
         self.changed_name(new_parent.0, new_name.as_bytes(), None).await;
         Ok(self.entry(&linked, applied))
     }
@@ -274,7 +277,7 @@ impl FileSystem for VolumeFs {
     ) -> Result<Created, Errno> {
         let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
         let applied = self.replica.applied();
-        let node = match self.replica.make(self.changeable(parent)?, name.as_bytes(), new) {
+        let node = match self.replica.make(self.changeable(parent)?, free(name.as_bytes())?, new) {
             // The kernel believed that it was absent, and would open it as one that it made: whoever may read it, and without
             // emptying it. It looks again then.
             Err(Errno::EXIST) if args.flags & OFlags::EXCL.bits() == 0 => return Err(Errno::STALE),

@@ -59,6 +59,8 @@ pub struct VolumeFs {
     directories: Handles<listing::OpenDirectory>,
     past: Option<past::Past>,
     past_files: Handles<past::PastFile>,
+    /// `NAME@WHEN` is found beside NAME.
+    at_names: bool,
     passthrough: bool,
     trusts_open_flags: bool,
     is_read_only: Box<dyn Fn() -> bool + Send + Sync>,
@@ -90,6 +92,7 @@ impl VolumeFs {
             directories: Handles::default(),
             past: None,
             past_files: Handles::default(),
+            at_names: false,
             passthrough: true,
             trusts_open_flags: false,
             is_read_only: Box::new(|| false),
@@ -123,9 +126,16 @@ impl VolumeFs {
         (self.is_read_only)()
     }
 
-    /// Shows what was as well: `NAME@WHEN`, with contents that somebody brings.
+    /// Shows what was as well, in the entry [`HISTORY`](shunt_volume::past::HISTORY) of each directory, with contents that somebody
+    /// brings.
     pub fn with_past(mut self, view: View, contents: Arc<dyn Fetcher>) -> Self {
         self.past = Some(past::Past::new(view, contents));
+        self
+    }
+
+    /// Shows what was as `NAME@WHEN` beside NAME, too. Such a name cannot be given to anything new then.
+    pub fn with_at_names(mut self, shown: bool) -> Self {
+        self.at_names = shown;
         self
     }
 

@@ -1,4 +1,8 @@
 //! Files and directories as they were: read-only, from the store.
+//!
+//! Each directory has an entry [`HISTORY`] that no listing shows. Names in it are moments, which lead to the directory as it was
+//! then, and `NAME@WHEN`, which lead to one of its entries. Nothing can be made there, so no name is taken from users. In the
+//! directory itself `NAME@WHEN` means the same where that was asked for, or where nothing can be made anyway.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,8 +22,14 @@ use shunt_volume::replica::{Dirty, Fetcher, Listed, Node, State};
 use crate::VolumeFs;
 use crate::opens::errno;
 
+/// The entry of a directory in which its past is. The name is not listed, and cannot be given to anything else.
+pub(crate) const HISTORY: &[u8] = shunt_volume::past::HISTORY.as_bytes();
+
 /// Numbers of the past begin here; those of a replica never get there.
 const FIRST: u64 = 1 << 62;
+
+/// Such an entry has the number of its directory, and this bit.
+const OF_HISTORY: u64 = 1 << 61;
 
 /// What was, for a mount.
 pub(crate) struct Past {
@@ -38,7 +48,20 @@ pub(crate) struct PastFile {
 }
 
 pub(crate) fn is_past(node: NodeId) -> bool {
-    node.0 >= FIRST
+    node.0 >= OF_HISTORY
+}
+
+/// The directory whose past is in this one.
+fn whose_history(node: NodeId) -> Option<u64> {
+    (OF_HISTORY..FIRST).contains(&node.0).then_some(node.0 & !OF_HISTORY)
+}
+
+/// A name that something new may have.
+///
+/// # Errors
+/// EPERM.
+pub(crate) fn free(name: &[u8]) -> Result<&[u8], Errno> {
+    if name == HISTORY { Err(Errno::PERM) } else { Ok(name) }
 }
 
 /// A node that can be changed.
@@ -56,7 +79,7 @@ impl VolumeFs {
 /// A name of the past cannot be changed; one that is not there is not there.
 pub(crate) fn removed<T>(name: &[u8], done: Result<T, Errno>) -> Result<T, Errno> {
     match done {
-        Err(Errno::NOENT) if When::split(name).is_some() => Err(Errno::ROFS),
+        Err(Errno::NOENT) if name == HISTORY || When::split(name).is_some() => Err(Errno::ROFS),
         done => done,
     }
 }
@@ -144,6 +167,20 @@ impl VolumeFs {
 
     /// A name in a directory of the past.
     pub(crate) fn lookup_past(&self, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
+        if let Some(num) = whose_history(parent) {
+            let then = match name {
+                b"." => Some(self.history(num)?),
+                b".." => Some(self.held_entry(&self.replica.get(num)?)),
+                name => match When::parse(name) {
+                    Some(when) => self.lookup_then(num, b"", when)?,
+                    None => match When::split(name) {
+                        Some((name, when)) => self.lookup_then(num, name, when)?,
+                        None => None,
+                    },
+                },
+            };
+            return Ok(then.unwrap_or_else(|| Entry::absent(Expiry::NEVER_CACHED)));
+        }
         let directory = self.node(parent)?;
         if matches!(name, b"." | b"..") {
             return Ok(self.entry_then(&directory));
@@ -156,17 +193,35 @@ impl VolumeFs {
         }
     }
 
-    /// A name that is not there, and may mean one of the past: `NAME@WHEN`.
-    pub(crate) fn lookup_then(&self, parent: NodeId, name: &[u8]) -> Result<Option<Entry>, Errno> {
-        let (Some((name, when)), Some(_)) = (When::split(name), &self.past) else { return Ok(None) };
-        let directory = self.replica.get(parent.0)?;
+    /// The entry of a directory in which its past is.
+    fn history(&self, num: u64) -> Result<Entry, Errno> {
+        let directory = self.replica.get(num)?;
+        let node = Node { num: OF_HISTORY | num, mode: 0o555, subdirs: 0, xattrs: false, ..directory };
+        Ok(self.entry_then(&node))
+    }
+
+    /// A name that is not there, and may mean what was.
+    pub(crate) fn lookup_absent(&self, parent: NodeId, name: &[u8]) -> Result<Option<Entry>, Errno> {
+        match When::split(name) {
+            _ if self.past.is_none() => Ok(None),
+            _ if name == HISTORY => self.history(parent.0).map(Some),
+            Some((name, when)) if self.at_names || (self.is_read_only)() => {
+                self.lookup_then(parent.0, name, when)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// An entry of a directory as it was, or with an empty name the directory itself.
+    fn lookup_then(&self, parent: u64, name: &[u8], when: When) -> Result<Option<Entry>, Errno> {
+        let directory = self.replica.get(parent)?;
         let view = &self.past()?.view;
         let found = view.seq(when).and_then(|at| {
             let stored = match name {
                 b"" => view.object(directory.id, at)?,
                 name => match view.child(directory.id, name, at) {
                     // Called something else then, or elsewhere.
-                    Err(Errno::NOENT) => view.object(self.replica.lookup(parent.0, name)?.id, at)?,
+                    Err(Errno::NOENT) => view.object(self.replica.lookup(parent, name)?.id, at)?,
                     stored => stored?,
                 },
             };
@@ -183,6 +238,10 @@ impl VolumeFs {
     pub(crate) fn page(&self, directory: u64, after: &[u8], most: usize) -> Result<Vec<Listed>, Errno> {
         if !is_past(NodeId(directory)) {
             return self.replica.list(directory, after, most);
+        }
+        // Moments without end.
+        if whose_history(NodeId(directory)).is_some() {
+            return Ok(Vec::new());
         }
         let directory = self.node(NodeId(directory))?;
         if !directory.is_directory() {

@@ -128,7 +128,7 @@ fn no_name_is_in_the_stores_and_all_is_on_the_machines() {
     assert!(history.contains("removed"), "{history}");
     let before = log.lines().find(|line| line.contains("made") && line.contains("small")).unwrap();
     let seq = before.split_whitespace().next().unwrap();
-    assert!(names(&at(&format!("dir-Z@#{seq}"))).contains(&"small".to_owned()));
+    assert!(names(&at(&format!(".shunt-history/dir-Z@#{seq}"))).contains(&"small".to_owned()));
     assert_eq!(ant.status()["quota"]["held"]["limit_bytes"], 100 << 20);
 
     assert_eq!(holding(&hidden.store(), SECRET.as_bytes()), Vec::<PathBuf>::new());

@@ -85,6 +85,11 @@ fn settled(mount: &Mount) -> (String, u64) {
 }
 
 fn then(path: &Path, when: &str) -> PathBuf {
+    let beside = beside(path, when);
+    beside.with_file_name(".shunt-history").join(beside.file_name().unwrap())
+}
+
+fn beside(path: &Path, when: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push("@");
     name.push(when);
@@ -95,8 +100,11 @@ fn history(path: &Path) -> Vec<(String, u64)> {
     let said = run(binary::command(&["volume", "history", "--json"]).arg(path)).ok();
     let all: Vec<serde_json::Value> = serde_json::from_str(&said).unwrap();
     let all = all.iter().map(|one| (one["what"].as_str().unwrap().to_owned(), one["size"].as_u64().unwrap()));
-    // A slow machine commits files between the call that makes or empties them and the one that writes.
-    all.filter(|(what, size)| what != "file" || *size > 0).collect()
+    // A slow machine commits files between the call that makes or empties them and the one that writes, and between that and the
+    // one that sets their times.
+    let mut all: Vec<_> = all.filter(|(what, size)| what != "file" || *size > 0).collect();
+    all.dedup();
+    all
 }
 
 fn restore(words: &[&str], paths: &[&Path]) -> String {
@@ -105,9 +113,18 @@ fn restore(words: &[&str], paths: &[&Path]) -> String {
 
 #[test]
 fn files_and_directories_are_there_as_they_were() {
+    are_there_as_they_were(&[], then);
+}
+
+#[test]
+fn they_are_there_beside_their_names_where_that_is_asked_for() {
+    are_there_as_they_were(&["--at-names"], beside);
+}
+
+fn are_there_as_they_were(options: &[&str], then: fn(&Path, &str) -> PathBuf) {
     needs_mount!();
     let volume = Volume::new();
-    let mount = volume.mount_as("ant");
+    let mount = volume.mount_as_with("ant", options);
     let (at, file, dir) = (mount.at(), mount.at().join("file"), mount.at().join("dir"));
     let large: Vec<u8> = (0..3_000_000u32).flat_map(|n| n.to_le_bytes()).collect();
     fs::create_dir_all(dir.join("sub")).unwrap();
@@ -150,7 +167,8 @@ fn files_and_directories_are_there_as_they_were() {
     assert_eq!(bytes, large[7_000_000..7_000_008]);
     run(Command::new("find").arg(&past).arg("-ls")).ok();
     // As the whole was, in the directory that it is asked for in.
-    assert_eq!(names(&at.join(format!("@{first}"))), ["dir", "file"]);
+    assert_eq!(names(&at.join(".shunt-history").join(&first)), ["dir", "file"]);
+    assert_eq!(names(&at.join(".shunt-history")), Vec::<String>::new());
     assert_eq!(names(at), ["moved"], "nothing of it is listed");
     for entry in fs::read_dir(&past).unwrap() {
         use std::os::unix::fs::DirEntryExt as _;
@@ -180,10 +198,12 @@ fn files_and_directories_are_there_as_they_were() {
     assert_eq!(set, Err(Errno::ROFS));
 
     // A real file of such a name wins.
+    let real = beside(&file, &first);
     fs::write(at.join("back"), "real").unwrap();
-    fs::rename(at.join("back"), &old).unwrap();
-    assert_eq!(read(&old), "real");
-    fs::remove_file(&old).unwrap();
+    fs::rename(at.join("back"), &real).unwrap();
+    assert_eq!(read(&real), "real");
+    fs::remove_file(&real).unwrap();
+    assert_eq!(fs::read(&real).is_ok(), options.contains(&"--at-names"));
     assert_eq!(read(&old), "first");
 
     // Off the network there is no past that is not known yet.
@@ -306,4 +326,68 @@ fn the_past_is_there_through_a_gateway() {
     assert_eq!(history(&file), [("file".to_owned(), 3), ("file".to_owned(), 2 << 20)]);
     restore(&[], &[&file]);
     assert_eq!(fs::metadata(&file).unwrap().len(), 2 << 20);
+}
+
+/// Names that look like moments are as good as any other: programs make them of dates.
+#[test]
+fn names_with_times_can_be_made() {
+    needs_mount!();
+    let volume = Volume::new();
+    let mount = volume.mount_as("ant");
+    let at = mount.at();
+    fs::write(at.join("report"), "one").unwrap();
+    fs::create_dir(at.join("dir")).unwrap();
+    let (moment, seq) = settled(&mount);
+    for when in [moment.as_str(), "2020-01-01", &format!("#{seq}")] {
+        let name = |what: &str| at.join(format!("{what}@{when}"));
+        fs::copy(at.join("report"), name("report")).unwrap();
+        fs::File::create_new(name("new")).unwrap();
+        fs::create_dir(name("dir")).unwrap();
+        fs::create_dir(name("")).unwrap();
+        symlink("report", name("link")).unwrap();
+        fs::hard_link(at.join("report"), name("hard")).unwrap();
+        fs::write(at.join("other"), "other").unwrap();
+        fs::rename(at.join("other"), name("moved")).unwrap();
+        assert_eq!((read(&name("report")), read(&name("moved"))), ("one".into(), "other".into()));
+        assert_eq!(names(&name("dir")), Vec::<String>::new());
+    }
+    let listed = names(at);
+    assert!(listed.len() == 2 + 3 * 7 && listed.iter().all(|name| !name.starts_with(".shunt")), "{listed:?}");
+    // They have a history of their own.
+    let (now, _) = settled(&mount);
+    let dated = at.join("report@2020-01-01");
+    fs::write(&dated, "two").unwrap();
+    settled(&mount);
+    assert_eq!(read(&then(&dated, &now)), "one");
+    restore(&[], &[&beside(&dated, &now)]);
+    assert_eq!(read(&dated), "one");
+}
+
+/// The entry is each directory's own, takes nothing, and is not to be had by another.
+#[test]
+fn the_entry_of_the_past_cannot_be_taken() {
+    needs_mount!();
+    let volume = Volume::new();
+    let mount = volume.mount_as("ant");
+    let at = mount.at();
+    fs::create_dir_all(at.join("dir/sub")).unwrap();
+    fs::write(at.join("dir/sub/file"), "text").unwrap();
+    let (_, seq) = settled(&mount);
+    let past = at.join("dir/.shunt-history");
+    let is = fs::metadata(&past).unwrap();
+    assert!(is.is_dir() && is.mode() & 0o777 == 0o555);
+    assert_eq!(read(&past.join(format!("#{seq}/sub/file"))), "text");
+    assert_eq!(fs::canonicalize(past.join("..")).unwrap(), fs::canonicalize(at.join("dir")).unwrap());
+    refused(fs::create_dir(&past), Errno::EXIST);
+    refused(fs::create_dir(past.join("new")), Errno::ROFS);
+    refused(fs::rename(at.join("dir/sub"), &past), Errno::PERM);
+    refused(fs::remove_dir(&past), Errno::ROFS);
+    refused(fs::rename(&past, at.join("moved")), Errno::ROFS);
+    refused(fs::metadata(past.join("sub")), Errno::NOENT);
+    run(Command::new("rm").arg("-r").arg(at.join("dir"))).ok();
+    assert_eq!(names(at), Vec::<String>::new());
+    let again = at.join(format!(".shunt-history/dir@#{seq}"));
+    assert_eq!(read(&again.join("sub/file")), "text");
+    restore(&[], &[&again]);
+    assert_eq!(read(&at.join("dir/sub/file")), "text");
 }

@@ -90,6 +90,7 @@ impl Scene {
 }
 
 fn as_of(path: &Path, seq: u64) -> PathBuf {
+    // As a user says it: the command knows where that is.
     format!("{}@#{seq}", path.display()).into()
 }
 

@@ -94,7 +94,7 @@ fn what_is_here_is_mounted_off_the_network() {
     assert!(within(MOST, || ant.status()["state"] == "unreachable"), "{}", ant.status());
     let begun = Instant::now();
     for _ in 0..10 {
-        let past = fs::read(ant.at().join("here@2020-01-01")).unwrap_err();
+        let past = fs::read(ant.at().join(".shunt-history/here@2020-01-01")).unwrap_err();
         assert_eq!(past.raw_os_error(), Some(rustix::io::Errno::NETUNREACH.raw_os_error()));
     }
     assert!(begun.elapsed() < pace::seconds(3), "{:?}", begun.elapsed());

@@ -92,7 +92,7 @@ fn what_another_restores_has_no_rights_of_its_owner() {
     assert!(within(Duration::from_secs(20), || mount.status()["pending"] == 0), "{}", mount.status());
     let said = run(binary::command(&["volume", "log", "--json", "-n", "1"]).arg(mount.at())).ok();
     let last: serde_json::Value = serde_json::from_str(&said).unwrap();
-    let then = mount.at().join(format!("program@#{}", last[0]["seq"]));
+    let then = mount.at().join(format!(".shunt-history/program@#{}", last[0]["seq"]));
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let restore =

@@ -58,7 +58,7 @@ pub enum VolumeCommand {
     /// Show what was changed in a mounted volume, by whom and when, the latest first
     Log(VolumeLogArgs),
 
-    /// Show the versions of a path that are kept, the latest first: PATH@#SEQ is one of them
+    /// Show the versions of a path that are kept, the latest first: .shunt-history/NAME@#SEQ is one of them
     History(HistoryArgs),
 
     /// Bring back what was at a path
@@ -174,6 +174,11 @@ pub struct VolumeMountArgs {
     /// What this machine is called, in conflicts and in the log [default: its host name]
     #[arg(long, value_name = "NAME")]
     pub node: Option<NodeName>,
+
+    /// Show what was as NAME@TIME beside NAME, too, and not in .shunt-history/NAME@TIME alone: such names cannot be given to
+    /// anything new then. Always so where nothing can be made
+    #[arg(long)]
+    pub at_names: bool,
 
     /// Show users FROM, FROM+1, ... of the volume as TO, TO+1, ... of this machine; may be repeated
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = ids::rule)]

@@ -7,4 +7,4 @@ mod view;
 
 pub use log::{Commit, Deed, Places, Reader, What};
 pub use versions::{PathVersion, versions, versions_of_name};
-pub use view::{View, When, errno};
+pub use view::{HISTORY, View, When, errno};

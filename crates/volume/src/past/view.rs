@@ -10,6 +10,9 @@ use crate::object::{LinkName, Stored, Time};
 use crate::store::history::{History, seq_at};
 use crate::store::{MetaStore, StoreError, system_clock};
 
+/// The entry of each directory in which its past is shown.
+pub const HISTORY: &str = ".shunt-history";
+
 /// Which state of a volume is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {

@@ -91,6 +91,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         .read_only_while(move || meta.only_reads().is_some())
         .tended_by(tender)
         .with_past(past, from.clone())
+        .with_at_names(args.at_names)
         .fetched_by(from);
     let fs = match args.locks {
         LocksArg::Leased => fs.locking_for_all(),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
-use shunt_volume::past::When;
+use shunt_volume::past::{HISTORY, When};
 
 use super::history::versions;
 use super::place::Place;
@@ -36,10 +36,13 @@ pub fn run(args: &RestoreArgs) -> Result<()> {
 
 /// Where it is read, and which path that was.
 fn source(path: &Path) -> Result<(PathBuf, PathBuf)> {
+    if let Some(to) = out_of_history(path) {
+        return Ok((path.to_owned(), to));
+    }
     let name = path.file_name().unwrap_or_default();
     if let Some((name, _)) = When::split(name.as_bytes()) {
         let there = if name.is_empty() { PathBuf::from(".") } else { PathBuf::from(OsStr::from_bytes(name)) };
-        return Ok((path.to_owned(), path.with_file_name(there)));
+        return Ok((in_history(path), path.with_file_name(there)));
     }
     // The last that was before it became what it is, or was removed.
     let found = versions(&Place::of(path)?)?;
@@ -54,7 +57,34 @@ fn source(path: &Path) -> Result<(PathBuf, PathBuf)> {
     }
     let mut then = name.to_owned();
     then.push(format!("@#{}", before.seq));
-    Ok((path.with_file_name(then), path.to_owned()))
+    Ok((in_history(&path.with_file_name(then)), path.to_owned()))
+}
+
+/// What a path in the past is now: of `dir/.shunt-history/WHEN/a`, and of `dir/.shunt-history/NAME@WHEN/a`.
+fn out_of_history(path: &Path) -> Option<PathBuf> {
+    let parts: Vec<&OsStr> = path.components().map(|part| part.as_os_str()).collect();
+    let at = parts.iter().rposition(|part| *part == OsStr::new(HISTORY))?;
+    let then = parts.get(at + 1)?.as_bytes();
+    let name = match When::parse(then) {
+        Some(_) => None,
+        None => Some(OsStr::from_bytes(When::split(then)?.0)),
+    };
+    let now: PathBuf =
+        parts[..at].iter().copied().chain(name).chain(parts[at + 2..].iter().copied()).collect();
+    Some(if now.as_os_str().is_empty() { PathBuf::from(".") } else { now })
+}
+
+/// The path of `NAME@WHEN` as every mount shows it. What has that very name is meant itself.
+fn in_history(path: &Path) -> PathBuf {
+    let mut found = PathBuf::new();
+    for part in path.components() {
+        let (name, here) = (part.as_os_str(), found.join(part));
+        let past = found.join(HISTORY);
+        // A daemon of before has no such entry, and shows it beside the name.
+        let shown_there = When::split(name.as_bytes()).is_some() && !here.exists() && past.exists();
+        found = if shown_there { past.join(name) } else { here };
+    }
+    found
 }
 
 /// Copies one object. A file takes the place of whatever has its name at once, or not at all; a directory is filled, and other
@@ -125,4 +155,25 @@ fn existing(there: OwnedFd, then: &Stat, name: &CStr) -> io::Result<OwnedFd> {
         then.st_uid
     );
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_the_past_is_one_of_now() {
+        for (then, now) in [
+            ("/m/dir/.shunt-history/2026-11-19/a/b", Some("/m/dir/a/b")),
+            ("/m/dir/.shunt-history/a@2026-11-19/b", Some("/m/dir/a/b")),
+            ("/m/dir/.shunt-history/a@#7", Some("/m/dir/a")),
+            (".shunt-history/#7", Some(".")),
+            ("dir/.shunt-history/#7", Some("dir")),
+            ("dir/.shunt-history", None),
+            ("dir/.shunt-history/a", None),
+            ("dir/a@#7", None),
+        ] {
+            assert_eq!(out_of_history(Path::new(then)).as_deref(), now.map(Path::new), "{then}");
+        }
+    }
 }
