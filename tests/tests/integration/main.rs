@@ -6,6 +6,7 @@ mod caches;
 mod coherent;
 mod command;
 mod data;
+mod direct_writes;
 mod directories;
 mod examples;
 mod ext4_disks;

@@ -41,9 +41,11 @@ pub struct Config {
 
 /// Asked for in every profile: each makes something faster or more correct and promises nothing that the framework
 /// does not keep by itself.
+///
+/// `ASYNC_DIO` is not among them: after a direct write the kernel drops the pages that were read while it went on, but not after
+/// one in the background (`io_submit(2)`, `io_uring`), so that buffered readers are shown older data for as long as the page stays.
 const COMMON: InitFlags = InitFlags::ASYNC_READ
     .union(InitFlags::BIG_WRITES)
-    .union(InitFlags::ASYNC_DIO)
     .union(InitFlags::PARALLEL_DIROPS)
     .union(InitFlags::MAX_PAGES)
     .union(InitFlags::ABORT_ERROR)
@@ -62,7 +64,7 @@ impl Config {
     /// What changes the meaning of requests is asked for by name with [`want`](Self::want) or
     /// [`require`](Self::require): `HANDLE_KILLPRIV_V2`, `POSIX_ACL`, `DONT_MASK`, `ATOMIC_O_TRUNC`, `CACHE_SYMLINKS`,
     /// `EXPORT_SUPPORT`, `POSIX_LOCKS`, `FLOCK_LOCKS`, `SECURITY_CTX`, `ALLOW_IDMAP`, `AUTO_INVAL_DATA`,
-    /// `EXPLICIT_INVAL_DATA`, `DO_READDIRPLUS` with or without `READDIRPLUS_AUTO`, ...
+    /// `EXPLICIT_INVAL_DATA`, `DO_READDIRPLUS` with or without `READDIRPLUS_AUTO`, and `ASYNC_DIO` where no file is cached, ...
     pub fn new(profile: Profile) -> Self {
         let mode = match profile {
             Profile::Passthrough => InitFlags::PASSTHROUGH,
