@@ -78,6 +78,9 @@ pub enum Error {
     /// Not for this kind of inode.
     #[error("invalid argument")]
     Invalid,
+    /// A path leads through more symbolic links than are followed.
+    #[error("too many levels of symbolic links")]
+    Loop,
     /// The name is longer than 255 bytes.
     #[error("name too long")]
     NameTooLong,
@@ -138,6 +141,7 @@ impl Error {
             Self::Unsupported(_) => Errno::OPNOTSUPP,
             Self::NotFound => Errno::NOENT,
             Self::NotDirectory => Errno::NOTDIR,
+            Self::Loop => Errno::LOOP,
             Self::NameTooLong => Errno::NAMETOOLONG,
             Self::ReadOnly => Errno::ROFS,
             Self::NoData => Errno::NXIO,

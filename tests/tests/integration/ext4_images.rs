@@ -202,3 +202,72 @@ fn what_is_no_image_is_told_so() {
     assert_eq!(ask(&[b"QFI\xfb".as_slice(), &[1; 9000]].concat()).lines().count(), 1);
     assert_eq!(ask(&[0; 9000]), format!("{start}{no} zeros\n"));
 }
+
+/// As in the tree of a system, where most of what is looked for lies behind links.
+#[test]
+fn links_within_paths_are_followed_in_the_image_alone() {
+    needs_tools!("mkfs.ext4");
+    let image = Image::empty();
+    let tree = image.tree();
+    fs::create_dir_all(tree.join("usr/lib/deep")).unwrap();
+    fs::create_dir(tree.join("etc")).unwrap();
+    fs::write(tree.join("usr/lib/os-release"), "NAME=test\n").unwrap();
+    fs::write(tree.join("usr/lib/deep/file"), "deep\n").unwrap();
+    symlink("../usr/lib/os-release", tree.join("etc/os-release")).unwrap();
+    symlink("usr/lib", tree.join("lib")).unwrap();
+    symlink("/lib/deep", tree.join("etc/absolute")).unwrap();
+    symlink("../../../../../../usr/lib/os-release", tree.join("etc/far")).unwrap();
+    symlink("/etc/passwd", tree.join("etc/passwd")).unwrap();
+    symlink("loop", tree.join("loop")).unwrap();
+    symlink("usr/lib/os-release/", tree.join("slash")).unwrap();
+    image.make();
+    for path in ["/etc/os-release", "/etc/far", "/lib/../lib/./os-release", "/etc/../../usr/lib/os-release"] {
+        assert_eq!(image.ask("cat", &[path]).ok(), "NAME=test\n", "{path}");
+    }
+    assert_eq!(image.ask("cat", &["/etc/absolute/file"]).ok(), "deep\n");
+    assert_eq!(image.ask("ls", &["/lib"]).ok(), "deep\nos-release\n");
+    assert!(image.ask("ls", &["-l", "/lib"]).ok().contains("lib -> usr/lib"));
+    assert_eq!(image.ask("ls", &["-l", "/lib/"]).ok().lines().count(), 2);
+    // Not the file of this machine.
+    assert!(image.ask("cat", &["/etc/passwd"]).fails().contains("symbolic links"));
+    assert!(image.ask("cat", &["/loop"]).fails().contains("symbolic links"));
+    assert!(image.ask("cat", &["/slash/x"]).fails().contains("not a directory"));
+    image.ask("extract", &["/lib/deep", "out"]).ok();
+    assert_eq!(fs::read_to_string(image.dir.path().join("out/file")).unwrap(), "deep\n");
+    // One at the end is taken as it is.
+    image.ask("extract", &["/etc/os-release", "link"]).ok();
+    assert_eq!(fs::read_link(image.dir.path().join("link")).unwrap(), Path::new("../usr/lib/os-release"));
+}
+
+/// Many files on the same blocks: a small image that would fill a disk.
+#[test]
+fn shared_blocks_fill_no_disk() {
+    needs_tools!("mkfs.ext4", "debugfs");
+    let image = Image::empty();
+    fs::write(image.dir.path().join("content"), vec![7; 12 << 10]).unwrap();
+    let mut mkfs = Command::new("mkfs.ext4");
+    run(mkfs.args(["-q", "-F", "-b", "1024", "-O", "^extent,^64bit,^has_journal"]).arg(image.image()).arg("2M"))
+        .ok();
+    let file = image.image();
+    let debugfs = |words: &str| run(Command::new("debugfs").args(["-w", "-R", words]).arg(&file)).ok();
+    debugfs(&format!("write {}/content first", image.dir.path().display()));
+    let blocks = debugfs("blocks first");
+    let blocks: Vec<&str> = blocks.split_whitespace().collect();
+    assert_eq!(blocks.len(), 12);
+    let mut script = String::new();
+    fs::write(image.dir.path().join("empty"), "").unwrap();
+    for n in 0..200 {
+        script += &format!("write {}/empty f{n}\nsif f{n} size {}\n", image.dir.path().display(), 12 << 10);
+        for (at, block) in blocks.iter().enumerate() {
+            script += &format!("sif f{n} block[{at}] {block}\n");
+        }
+    }
+    fs::write(image.dir.path().join("script"), script).unwrap();
+    run(Command::new("debugfs").arg("-w").arg("-f").arg(image.dir.path().join("script")).arg(&file)).ok();
+    assert_eq!(image.ask("cat", &["/f199"]).ok().len(), 12 << 10);
+    let err = image.ask("extract", &["/", "out"]).fails();
+    assert!(err.contains("files share blocks") && err.contains("2.0 MiB"), "{err}");
+    image.ask("extract", &["--max-size", "1G", "/", "all"]).ok();
+    assert_eq!(fs::read_dir(image.dir.path().join("all")).unwrap().count(), 202);
+    assert!(image.ask("extract", &["--max-size", "8K", "/first", "few"]).fails().contains("8.0 KiB"));
+}

@@ -2,6 +2,7 @@
 
 mod look;
 mod open;
+mod resolve;
 
 use std::sync::Arc;
 use std::time::Duration;

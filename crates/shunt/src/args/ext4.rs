@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::error::Result;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
 
+use super::size::Size;
 use super::{DataArg, MountArgs};
 
 /// `shunt ext4 IMAGE MOUNTPOINT`, or `shunt ext4 COMMAND IMAGE ...`.
@@ -193,6 +194,11 @@ pub enum Ext4Command {
         /// What to make; it must not exist [default: the last part of PATH]
         #[arg(value_name = "TARGET")]
         target: Option<PathBuf>,
+
+        /// Stop before more than so much content is written: 500M, 20G [default: the size of the file system, which only an
+        /// image exceeds whose files share blocks]
+        #[arg(long, value_name = "SIZE")]
+        max_size: Option<Size>,
     },
 
     /// Show which blocks of the device hold a file

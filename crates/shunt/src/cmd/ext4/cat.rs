@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use shunt_ext4::{Filesystem, Kind};
 
-use super::{at, walk};
+use super::{at, resolve};
 use crate::cmd::print;
 use crate::error::{Result, failed};
 
@@ -12,7 +12,7 @@ use crate::error::{Result, failed};
 const PIECE: usize = 1 << 20;
 
 pub fn run(filesystem: &Filesystem, path: &OsStr) -> Result<()> {
-    let inode = walk(filesystem, path)?;
+    let inode = resolve(filesystem, path, true)?;
     if inode.kind != Kind::Regular {
         return Err(failed(format_args!("{} in the image is not a regular file", path.display())));
     }

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use serde::Serialize;
 use shunt_ext4::{Filesystem, Place};
 
-use super::{at, walk};
+use super::{at, resolve};
 use crate::cmd::print;
 use crate::error::{Result, failed};
 use crate::text::{Align, Table};
@@ -44,7 +44,7 @@ pub fn run(filesystem: &Filesystem, path: &OsStr, json: bool) -> Result<()> {
 }
 
 fn extents(filesystem: &Filesystem, path: &OsStr) -> Result<Vec<Extent>> {
-    let inode = walk(filesystem, path)?;
+    let inode = resolve(filesystem, path, true)?;
     let blocks = inode.size.div_ceil(filesystem.geometry().block_size.into());
     let blocks = u32::try_from(blocks)
         .map_err(|_| failed(format_args!("{} in the image is larger than a file can be", path.display())))?;

@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, FileType, Timespec, Timestamps};
 use rustix::io::Errno;
 use shunt_ext4::{Corruption, Entry, Error, Filesystem, Inode, Kind, Place as Block, Time};
 
-use super::{at, walk};
+use super::{at, resolve};
 use crate::error::{Result, failed};
 use crate::files::{self, Attributes, Stage};
 use crate::progress::Progress;
@@ -58,11 +58,12 @@ impl Place {
     }
 }
 
-pub fn run(filesystem: &Filesystem, path: &OsStr, place: &Place) -> Result<()> {
-    let inode = walk(filesystem, path)?;
+/// `most`: bytes of content at most, all together.
+pub fn run(filesystem: &Filesystem, path: &OsStr, place: &Place, most: Option<u64>) -> Result<()> {
+    let inode = resolve(filesystem, path, false)?;
     let name = place.name.clone();
     let made = PathBuf::from(OsStr::from_bytes(name.as_bytes()));
-    Extraction::new(filesystem, place).run(Wanted { name, inode, path: path.as_bytes().to_vec(), made })
+    Extraction::new(filesystem, place, most).run(Wanted { name, inode, path: path.as_bytes().to_vec(), made })
 }
 
 fn c_name(name: &[u8]) -> Result<CString> {
@@ -97,13 +98,19 @@ struct Extraction<'a> {
     directories: HashSet<u32>,
     files: u64,
     bytes: u64,
+    /// Bytes that may be written at most.
+    most: u64,
     progress: Progress,
 }
 
 impl<'a> Extraction<'a> {
-    fn new(filesystem: &'a Filesystem, place: &'a Place) -> Self {
+    fn new(filesystem: &'a Filesystem, place: &'a Place, most: Option<u64>) -> Self {
         let (open, linked, directories) = Default::default();
-        Self { filesystem, place, open, linked, directories, files: 0, bytes: 0, progress: Progress::new() }
+        // Where no block belongs to two files there is no more content than blocks.
+        let geometry = filesystem.geometry();
+        let most = most.unwrap_or(geometry.blocks.saturating_mul(geometry.block_size.into()));
+        let (files, bytes) = (0, 0);
+        Self { filesystem, place, open, linked, directories, files, bytes, most, progress: Progress::new() }
     }
 
     fn run(mut self, top: Wanted) -> Result<()> {
@@ -235,6 +242,14 @@ impl<'a> Extraction<'a> {
                     .filesystem
                     .read(inode, offset, &mut piece[..wanted])
                     .map_err(|error| at(path, &error))?;
+                if self.bytes + count as u64 > self.most {
+                    return Err(failed(format_args!(
+                        "{} in the image: more than {} of content were found, as files share blocks: give a larger --max-size if the \
+                         image is to be trusted",
+                        path.display(),
+                        bytes(self.most)
+                    )));
+                }
                 let mut rest = &piece[..count];
                 while !rest.is_empty() {
                     let written = rustix::io::pwrite(file, rest, offset).map_err(cannot)?;

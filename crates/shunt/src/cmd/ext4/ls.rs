@@ -5,13 +5,17 @@ use std::fmt::Write as _;
 
 use shunt_ext4::{Filesystem, Inode, Kind};
 
-use super::{at, walk};
+use super::{at, resolve};
 use crate::cmd::print;
 use crate::error::Result;
 use crate::text::printable;
 
 pub fn run(filesystem: &Filesystem, path: &OsStr, long: bool) -> Result<()> {
-    let inode = walk(filesystem, path)?;
+    // As ls(1): a link to a directory is that directory, unless it is to be shown as it is.
+    let inode = match resolve(filesystem, path, !long) {
+        Ok(inode) if inode.kind == Kind::Directory => inode,
+        _ => resolve(filesystem, path, false)?,
+    };
     if inode.kind != Kind::Directory {
         return print(line(filesystem, &inode, &path.to_string_lossy(), long));
     }

@@ -43,19 +43,21 @@ fn look(command: &Ext4Command) -> Result<()> {
         Ext4Command::Info { image: args, json } => info::run(&image(args)?, &args.place, *json),
         Ext4Command::Ls { image, path, long } => ls::run(&open(image)?, path, *long),
         Ext4Command::Cat { image, path } => cat::run(&open(image)?, path),
-        Ext4Command::Extract { image, path, target } => {
+        Ext4Command::Extract { image, path, target, max_size } => {
             let opened = opened(image)?;
             let place = extract::Place::new(target.as_deref(), path)?;
             sandbox::enter_to_extract(place.parent());
-            extract::run(&opened.filesystem(&image.place)?, path, &place)
+            extract::run(&opened.filesystem(&image.place)?, path, &place, max_size.map(|size| size.0))
         }
         Ext4Command::Extents { image, path, json } => extents::run(&open(image)?, path, *json),
     }
 }
 
 /// The inode at a path.
-fn walk(filesystem: &Filesystem, path: &OsStr) -> Result<Inode> {
-    filesystem.walk(path.as_bytes()).map_err(|error| at(path, &error))
+/// What a path in the image leads to. Symbolic links on the way are followed within the image, and one at the end with
+/// `follow_last`.
+fn resolve(filesystem: &Filesystem, path: &OsStr, follow_last: bool) -> Result<Inode> {
+    filesystem.resolve(path.as_bytes(), follow_last).map_err(|error| at(path, &error))
 }
 
 /// An error about a path in the image.

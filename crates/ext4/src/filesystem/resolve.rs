@@ -1,0 +1,57 @@
+//! Paths with symbolic links, resolved within the image.
+
+use std::collections::VecDeque;
+
+use super::{Filesystem, ROOT};
+use crate::error::{Error, Result};
+use crate::inode::{Inode, Kind};
+
+/// Links on the way of one path, as in the kernel.
+const MOST_LINKS: u32 = 40;
+
+impl Filesystem {
+    /// Resolves a path from the root, following symbolic links; one at the end only with `follow_last`, or where a slash comes
+    /// after it. The root of the image is that of absolute links, and nothing leads above it: `..` is the directory on the way
+    /// before, whatever is stored under that name.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find); [`Error::Loop`] after 40 links.
+    pub fn resolve(&self, path: &[u8], follow_last: bool) -> Result<Inode> {
+        let follow_last = follow_last || path.ends_with(b"/");
+        let root = self.inode(ROOT)?;
+        let mut way: Vec<Inode> = Vec::new();
+        let mut names: VecDeque<Vec<u8>> = names_of(path).collect();
+        let mut links = 0;
+        while let Some(name) = names.pop_front() {
+            match &name[..] {
+                b"." => continue,
+                b".." => {
+                    way.pop();
+                    continue;
+                }
+                _ => {}
+            }
+            let found = self.find(way.last().unwrap_or(&root), &name)?;
+            if found.kind != Kind::Symlink || names.is_empty() && !follow_last {
+                way.push(found);
+                continue;
+            }
+            links += 1;
+            if links > MOST_LINKS {
+                return Err(Error::Loop);
+            }
+            let target = self.read_link(&found)?;
+            if target.starts_with(b"/") {
+                way.clear();
+            }
+            for name in names_of(&target).collect::<Vec<_>>().into_iter().rev() {
+                names.push_front(name);
+            }
+        }
+        Ok(way.pop().unwrap_or(root))
+    }
+}
+
+fn names_of(path: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).map(<[u8]>::to_vec)
+}
