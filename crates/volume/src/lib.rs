@@ -20,6 +20,7 @@ pub mod object;
 pub mod past;
 mod pauses;
 pub mod plan;
+pub mod private;
 pub mod quota;
 pub mod replica;
 pub mod setting;

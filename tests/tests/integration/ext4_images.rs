@@ -246,8 +246,11 @@ fn shared_blocks_fill_no_disk() {
     let image = Image::empty();
     fs::write(image.dir.path().join("content"), vec![7; 12 << 10]).unwrap();
     let mut mkfs = Command::new("mkfs.ext4");
-    run(mkfs.args(["-q", "-F", "-b", "1024", "-O", "^extent,^64bit,^has_journal"]).arg(image.image()).arg("2M"))
-        .ok();
+    run(mkfs
+        .args(["-q", "-F", "-b", "1024", "-O", "^extent,^64bit,^has_journal"])
+        .arg(image.image())
+        .arg("2M"))
+    .ok();
     let file = image.image();
     let debugfs = |words: &str| run(Command::new("debugfs").args(["-w", "-R", words]).arg(&file)).ok();
     debugfs(&format!("write {}/content first", image.dir.path().display()));

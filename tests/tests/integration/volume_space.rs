@@ -200,7 +200,9 @@ fn contents_are_encrypted_by_a_key_that_is_in_no_store() {
     assert!(run(&mut mount("ant")).fails().contains("are encrypted: say --key-file FILE"));
     let wrong = volume.aside().join("wrong");
     fs::write(&wrong, "0".repeat(64)).unwrap();
-    assert!(run(mount("ant").arg("--key-file").arg(&wrong)).fails().contains("others can read this key"));
+    assert!(
+        run(mount("ant").arg("--key-file").arg(&wrong)).fails().contains("others can read it: chmod 600")
+    );
     fs::set_permissions(&wrong, fs::metadata(&key).unwrap().permissions()).unwrap();
     assert!(run(mount("ant").arg("--key-file").arg(&wrong)).fails().contains("this is not the key"));
     fs::write(&wrong, "no key").unwrap();

@@ -21,6 +21,7 @@ use super::certificates::{self, BadCertificate};
 use super::wire::{Greeting, MOST_FRAME, OF_NODES, Role, Welcome, Wish, receive, send};
 use crate::content::runtime;
 use crate::id::{NodeName, VolumeName};
+use crate::private;
 use crate::silence::{SILENT, end_when_silent};
 use crate::store::StoreError;
 use crate::store::address::Described;
@@ -135,18 +136,9 @@ impl Credentials {
     /// # Errors
     /// [`JoinError::File`]
     pub fn save(&self, path: &Path) -> Result<(), JoinError> {
-        use std::io::Write as _;
-        use std::os::unix::fs::OpenOptionsExt as _;
         let text = serde_json::to_vec_pretty(self).map_err(io::Error::other);
-        let write = |text: Vec<u8>| {
-            let new = path.with_extension("new");
-            let mut file =
-                std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-            file.write_all(&text)?;
-            file.sync_all()?;
-            std::fs::rename(&new, path)
-        };
-        text.and_then(write).map_err(|error| JoinError::File { path: path.display().to_string(), error })
+        text.and_then(|text| private::write(path, &text))
+            .map_err(|error| JoinError::File { path: path.display().to_string(), error })
     }
 
     /// The same of another gateway that stands before the volume, with the same book.
@@ -155,13 +147,13 @@ impl Credentials {
         self
     }
 
-    /// Reads them.
+    /// Reads them. They hold the private key of the node.
     ///
     /// # Errors
-    /// [`JoinError::File`]
+    /// [`JoinError::File`], also where others than the owner can read the file.
     pub fn load(path: &Path) -> Result<Self, JoinError> {
-        std::fs::read(path)
-            .and_then(|text| serde_json::from_slice(&text).map_err(io::Error::other))
+        private::open(path)
+            .and_then(|file| serde_json::from_reader(io::BufReader::new(file)).map_err(io::Error::other))
             .map_err(|error| JoinError::File { path: path.display().to_string(), error })
     }
 

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use super::ReplicaError;
 use super::core::NUMBERS_TOGETHER;
 use super::error::errno;
 use crate::fail::{OnDisk, on_disk};
+use crate::private;
 
 /// A file that is open.
 pub(super) struct Open {
@@ -81,11 +82,7 @@ pub(super) fn lock(directory: &Path) -> Result<File, ReplicaError> {
     builder.create(directory).map_err(|error| unusable(directory, error))?;
     for name in PRIVATE {
         let path = directory.join(name);
-        let open = |file: &std::fs::Metadata| file.permissions().mode() & 0o077 != 0;
-        if path.symlink_metadata().is_ok_and(|file| file.is_file() && open(&file)) {
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))
-                .map_err(|error| unusable(&path, error))?;
-        }
+        private::tighten(&path).map_err(|error| unusable(&path, error))?;
     }
     let path = directory.join("lock");
     let mut options = OpenOptions::new();

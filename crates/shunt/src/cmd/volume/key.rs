@@ -2,18 +2,17 @@
 
 use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use shunt_volume::content::Secret;
 use shunt_volume::id::VolumeName;
+use shunt_volume::private;
 
 use super::gateway::make_parent;
 use crate::base;
 use crate::error::{Failure, Result, failed};
 
-/// Others must not read it.
-const OTHERS: u32 = 0o077;
 /// A key is shorter.
 const MOST: u64 = 1024;
 
@@ -56,11 +55,7 @@ pub fn keep(file: &Path, secret: &Secret) -> Result<()> {
 }
 
 fn read(file: &Path) -> Result<Secret> {
-    let opened = std::fs::File::open(file).map_err(|error| wrong(file, error))?;
-    let metadata = opened.metadata().map_err(|error| wrong(file, error))?;
-    if metadata.mode() & OTHERS != 0 {
-        return Err(wrong(file, "others can read this key: chmod 600"));
-    }
+    let opened = private::open(file).map_err(|error| wrong(file, error))?;
     let mut text = String::new();
     opened.take(MOST).read_to_string(&mut text).map_err(|error| wrong(file, error))?;
     Secret::parse(&text)

@@ -1,14 +1,12 @@
 //! Volumes that this machine has had before: they are mounted off the network too.
 
-use std::fs::File;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use shunt_volume::content::Secret;
 use shunt_volume::id::VolumeName;
+use shunt_volume::private;
 use shunt_volume::store::StoreError;
 use shunt_volume::store::address::{self, Described, MetaAddress, OpenError, Volume};
 
@@ -56,14 +54,8 @@ pub fn note(cache: &Path, described: &Described) -> Result<()> {
     if std::fs::read(&file).is_ok_and(|there| there == bytes) {
         return Ok(());
     }
-    let write = || {
-        let new = cache.join(format!("{FILE}.new"));
-        let mut out = File::options().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
-        out.write_all(&bytes)?;
-        out.sync_all()?;
-        std::fs::rename(&new, &file)
-    };
-    write().map_err(|error| failed(format_args!("cannot write {}: {error}", file.display())))
+    private::write(&file, &bytes)
+        .map_err(|error| failed(format_args!("cannot write {}: {error}", file.display())))
 }
 
 fn read(cache: &Path) -> Option<Described> {

@@ -1,7 +1,7 @@
 //! The tables of a store in SQLite, and how a file of it is told from others.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -67,11 +67,7 @@ fn settings(db: &Connection) -> Result<(), StoreError> {
 
 /// Leaves what may be read by others to its owner alone, where that is who runs this. Who cannot is told elsewhere, if at all.
 pub(in crate::store) fn tighten(path: &Path) {
-    const OTHERS: u32 = 0o077;
-    let Ok(is) = fs::metadata(path) else { return };
-    if is.mode() & OTHERS != 0 && is.uid() == rustix::process::geteuid().as_raw() {
-        fs::set_permissions(path, fs::Permissions::from_mode(is.mode() & 0o7777 & !OTHERS)).ok();
-    }
+    crate::private::tighten(path).ok();
 }
 
 /// The same with a database. One that is made has the mode of the file that it is made in, and gives it to those beside it.

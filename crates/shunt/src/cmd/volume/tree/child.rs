@@ -261,14 +261,8 @@ fn write_owners(wanted: &Wanted) -> std::io::Result<()> {
 
 /// There whole or not at all, and nobody else's to read.
 pub fn write(file: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
-    use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
     if let Some(dir) = file.parent() {
         std::fs::create_dir_all(dir)?;
     }
-    let new = file.with_extension("new");
-    let mut out = std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    out.write_all(bytes)?;
-    out.sync_all()?;
-    std::fs::rename(&new, file)
+    shunt_volume::private::write(file, bytes)
 }
