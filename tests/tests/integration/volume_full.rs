@@ -159,3 +159,24 @@ fn the_cache_is_for_its_user_alone() {
     assert_eq!(others, Vec::<PathBuf>::new());
     drop(mount);
 }
+
+/// Who removes a file from a full disk to make room has it for the next one.
+#[test]
+fn what_was_removed_makes_room_soon() {
+    needs_mount!();
+    shunt_tests::requirement!(rustix::process::geteuid().is_root(), "needs root");
+    let volume = Volume::new();
+    let disk = Disk::new(volume.aside().join("disk"), 60);
+    let cache = disk.0.join("cache");
+    let mount = volume.mount(&["--cache", cache.to_str().unwrap()]);
+    for round in 0..3 {
+        drop(fill_whole(&mount.at().join("large")));
+        fs::remove_file(mount.at().join("large")).unwrap();
+        let path = mount.at().join(format!("after{round}"));
+        // The kernel says a moment later that it has forgotten the file.
+        let written = || fs::write(&path, b"room").is_ok();
+        assert!(within(Duration::from_millis(700), written), "no room in round {round}");
+        assert_eq!(fs::read(&path).unwrap(), b"room");
+    }
+    drop(mount);
+}

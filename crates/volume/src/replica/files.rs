@@ -100,6 +100,11 @@ pub(super) fn lock(directory: &Path) -> Result<File, ReplicaError> {
 }
 
 impl Files {
+    /// Where they are.
+    pub(super) fn directory(&self) -> &Path {
+        &self.data
+    }
+
     pub(super) fn open(directory: &Path) -> Result<Self, ReplicaError> {
         let data = directory.join("data");
         let mut builder = std::fs::DirBuilder::new();

@@ -110,6 +110,7 @@ impl Replica {
     /// EEXIST, ENOENT, ENOTDIR, ESTALE, ENAMETOOLONG, ENOSPC, EIO; EDQUOT where a limit would be passed.
     pub fn make(&self, parent: u64, name: &[u8], new: New<'_>) -> Result<Node, Errno> {
         check(name)?;
+        self.inner.free_room();
         self.change(|core, shared| {
             let mut directory = core.directory(parent)?;
             core.shows_no_conflict(parent, Errno::PERM)?;
@@ -132,6 +133,7 @@ impl Replica {
     /// # Errors
     /// As for [`make`](Self::make).
     pub fn make_nameless(&self, parent: u64, new: New<'_>) -> Result<Node, Errno> {
+        self.inner.free_room();
         self.change(|core, shared| {
             let directory = core.directory(parent)?;
             let node = core.new_node(&directory, new, shared.now(), shared)?;

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -19,8 +19,15 @@ use super::core::NUMBERS_TOGETHER;
 const MOST: usize = 256;
 const LEAST: usize = 8;
 
+/// Free bytes below which the disk is short of space: who makes a file waits until those that are gone were removed then, so
+/// often at most.
+const SHORT: u64 = 64 << 20;
+const HURRY: Duration = Duration::from_millis(100);
+
 /// Removed files are removed from the disk so often.
 const REAP: Duration = Duration::from_secs(1);
+/// The same where the disk is short of space.
+const REAP_SOON: Duration = Duration::from_millis(10);
 
 /// Users who remove more are let go first for so long.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,6 +51,10 @@ struct State {
     low: bool,
     /// Some are to be removed.
     doomed: bool,
+    /// Some were, and are not yet.
+    pending: bool,
+    /// When they were last removed by who needed room.
+    hurried: Option<Instant>,
     has_thread: bool,
     ended: bool,
 }
@@ -72,10 +83,26 @@ impl Spare {
     /// Some files may have been removed.
     pub(super) fn removed(&self) {
         let mut state = self.state.lock();
+        state.pending = true;
         if !state.doomed {
             state.doomed = true;
             self.wake.notify_one();
         }
+    }
+
+    fn has_some(&self, has_doomed: bool) -> bool {
+        has_doomed || self.state.lock().pending
+    }
+
+    /// Whether who needs room may wait for files to be removed: not all the time, since some cannot be as long as they are open.
+    fn may_hurry(&self) -> bool {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        let may = state.hurried.is_none_or(|last| now.duration_since(last) >= HURRY);
+        if may {
+            state.hurried = Some(now);
+        }
+        may
     }
 
     /// Those whose numbers a crash would not find again.
@@ -86,6 +113,21 @@ impl Spare {
         state.ready = ready;
         let old: VecDeque<(u64, File)> = old;
         old.into_iter().map(|(num, _)| num).collect()
+    }
+}
+
+impl Inner {
+    /// Where the disk of the cache is short of space, removes files that are gone at once, rather than when nobody wants the disk.
+    pub(super) fn free_room(&self) {
+        let has_doomed = self.core.lock().has_doomed;
+        if self.shared.spare.has_some(has_doomed) && self.is_short() && self.shared.spare.may_hurry() {
+            while matches!(self.reap(REAPED), Ok(reaped) if reaped as u32 == REAPED) {}
+        }
+    }
+
+    fn is_short(&self) -> bool {
+        let found = rustix::fs::statvfs(self.shared.files.directory());
+        found.is_ok_and(|found| found.f_bavail.saturating_mul(found.f_frsize) < SHORT)
     }
 }
 
@@ -132,8 +174,9 @@ fn run(inner: &Inner) {
                 spare.wake.wait(&mut state);
             }
             if !state.low && !state.ended {
-                // Those who remove one remove more.
-                spare.wake.wait_for(&mut state, REAP);
+                // Those who remove one remove more; but somebody may be about to use the room.
+                let rest = if inner.is_short() { REAP_SOON } else { REAP };
+                spare.wake.wait_for(&mut state, rest);
             }
             if state.ended {
                 return;
@@ -173,8 +216,12 @@ fn fill(inner: &Inner) {
 fn reap(inner: &Inner) {
     inner.shared.spare.state.lock().doomed = false;
     // Who removes files wants the disk and the processor for the next ones.
-    inner.crowd.wait_for_quiet(PATIENCE, || !inner.shared.spare.is_wanted());
-    match inner.reap(REAPED) {
+    if !inner.is_short() {
+        inner.crowd.wait_for_quiet(PATIENCE, || !inner.shared.spare.is_wanted());
+    }
+    let reaped = inner.reap(REAPED);
+    inner.shared.spare.state.lock().pending = false;
+    match reaped {
         // There may be more.
         Ok(reaped) if reaped as u32 == REAPED => inner.shared.spare.removed(),
         Ok(_) => {}
