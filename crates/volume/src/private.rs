@@ -57,10 +57,11 @@ pub fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Takes from others what rights they have in a file of ours; that of somebody else, and what is no file, stays as it is.
+/// Takes from others what rights they have in a file or directory of ours. Those of somebody else, and what is neither, stay
+/// as they are.
 ///
 /// # Errors
-/// Those of the file system; a file that is not there is none.
+/// Those of the file system; one that is not there is none.
 pub fn tighten(path: &Path) -> io::Result<()> {
     // Closing a file that was opened in any other way gives up the locks of the process on it, which a database may have.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -69,7 +70,7 @@ pub fn tighten(path: &Path) -> io::Result<()> {
         file => file?,
     };
     let is = rustix::fs::fstat(&file)?;
-    let ours = FileType::from_raw_mode(is.st_mode) == FileType::RegularFile
+    let ours = matches!(FileType::from_raw_mode(is.st_mode), FileType::RegularFile | FileType::Directory)
         && is.st_uid == rustix::process::geteuid().as_raw();
     if ours && is.st_mode & OTHERS != 0 {
         let mode = fs::Permissions::from_mode(is.st_mode & 0o7777 & !OTHERS);
@@ -123,7 +124,9 @@ mod tests {
         assert_eq!(mode(), 0o664);
         tighten(&path).unwrap();
         assert_eq!(mode(), 0o600);
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         tighten(dir.path()).unwrap();
+        assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o7777, 0o700);
         tighten(&dir.path().join("none")).unwrap();
     }
 

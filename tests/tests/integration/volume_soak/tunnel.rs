@@ -65,7 +65,7 @@ fn who_asks_over_a_silent_line_is_told_so() {
                 let is_known = || node.status()["state"] == "unreachable";
                 assert!(within(MOST, is_known), "{}: {}", NODES[n], node.status());
                 fails(&node.work().join("second"), AT_ONCE);
-                (0..3).for_each(|_| fails(&node.work().join("second@2020-01-01"), AT_ONCE));
+                (0..3).for_each(|_| fails(&node.work().join(".shunt-history/second@2020-01-01"), AT_ONCE));
                 world.mend(n, Cut::Drops);
                 assert!(within(MOST, || is_there(n)), "{}: {}", NODES[n], node.status());
             });
