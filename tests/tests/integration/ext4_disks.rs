@@ -87,6 +87,71 @@ fn a_partition_is_mounted() {
     assert_eq!(seen.unwrap(), b"first\n");
 }
 
+/// Two file systems of one image are written at once; neither twice, nor beside a mount of the whole.
+#[test]
+fn partitions_are_mounted_side_by_side() {
+    needs_mount!();
+    needs_tools!("sfdisk", "mkfs.ext4", "e2fsck");
+    let disk = Disk::gpt();
+    let dir = disk.0.path();
+    let at = |name: &str| dir.join("at").join(name);
+    for name in ["first", "second", "other"] {
+        fs::create_dir_all(at(name)).unwrap();
+    }
+    let mount = |options: &[&str], name: &str| {
+        let mut command = binary::command(&["ext4", "--daemon"]);
+        run_for(20, command.args(options).arg(disk.path()).arg(at(name)))
+    };
+    let unmount = |name: &str| patiently(|| run(binary::command(&["umount"]).arg(at(name)))).ok();
+    let second = (10 * 2048 * 512).to_string();
+    mount(&["--partition", "root"], "first").ok();
+    // A part that no table names is one as well: it ends where its file system does.
+    mount(&["--offset", &second], "second").ok();
+    let refused = |options: &[&str]| {
+        let ran = mount(options, "other");
+        assert_eq!(ran.status.and_then(|status| status.code()), Some(4), "{options:?}: {ran:?}");
+        one_line(&ran.err, "locked");
+    };
+    refused(&["--partition", "root"]);
+    refused(&["--partition", "root", "--read-only"]);
+    refused(&["--partition", "two words"]);
+    fs::write(at("first").join("new"), "one").unwrap();
+    fs::write(at("second").join("new"), "two").unwrap();
+    unmount("first");
+    // Read by several, and written by none of them.
+    mount(&["--partition", "root", "--read-only"], "first").ok();
+    mount(&["--partition", "root", "--read-only"], "other").ok();
+    let read = fs::read_to_string(at("other").join("new"));
+    unmount("other");
+    refused(&["--partition", "root"]);
+    unmount("first");
+    unmount("second");
+    assert_eq!(read.unwrap(), "one");
+    assert_eq!(
+        run(binary::command(&["ext4", "cat", "--offset", &second]).arg(disk.path()).arg("/new")).ok(),
+        "two"
+    );
+    sh(dir, "dd if=disk of=first.img bs=1M skip=2 count=8 status=none; e2fsck -fn first.img").ok();
+    sh(dir, "dd if=disk of=second.img bs=1M skip=10 count=8 status=none; e2fsck -fn second.img").ok();
+}
+
+/// What is mounted as a whole is not mounted in parts.
+#[test]
+fn a_part_of_what_is_mounted_is_left_alone() {
+    needs_mount!();
+    let Ok(image) = Image::make(&[], 16) else { return shunt_tests::skip::skip("no mkfs.ext4") };
+    for options in [&[][..], &["--read-only"]] {
+        let mount = image.by_shunt(options);
+        let aside = image.aside().join("part");
+        fs::create_dir_all(&aside).unwrap();
+        let mut part = binary::command(&["ext4", "--daemon", "--offset", "0"]);
+        let ran = run_for(20, part.arg(image.path()).arg(&aside));
+        assert_eq!(ran.status.and_then(|status| status.code()), Some(4), "{options:?}: {ran:?}");
+        one_line(&ran.err, "locked");
+        drop(mount);
+    }
+}
+
 /// What the kernel may write to is not mounted, and the one line says why.
 #[test]
 fn an_image_in_use_is_left_alone() {

@@ -3,7 +3,7 @@
 use super::crc32::crc32;
 use super::{Partition, Scheme, Table, sector, u32_at, u64_at};
 use crate::device::Device;
-use crate::error::{Corruption, Result};
+use crate::error::{Corruption, Error, Result};
 
 const SIGNATURE: &[u8] = b"EFI PART";
 
@@ -31,9 +31,9 @@ struct Header {
 /// Reads the table. `announced`: the boot record says that there is one.
 pub(super) fn read(device: &dyn Device, announced: bool) -> Result<Option<Table>> {
     let mut damage = None;
-    // The first copy lies in the second sector, the other in the last.
+    // The first copy lies in the second sector.
     let first = SECTORS.map(|size| (size, size, false));
-    let last = SECTORS.map(|size| (size, (device.size() / size).saturating_sub(1) * size, true));
+    let last = last(device).map(|(size, at)| (size, at, true));
     for (size, at, is_backup) in first.into_iter().chain(last) {
         // A copy at the end alone may be left of an earlier life of the disk.
         if is_backup && !announced && damage.is_none() {
@@ -55,6 +55,30 @@ pub(super) fn read(device: &dyn Device, announced: bool) -> Result<Option<Table>
         }
         None => Ok(None),
     }
+}
+
+/// The second copy alone, of a disk whose beginning says nothing. One that is damaged says nothing either.
+pub(super) fn read_backup(device: &dyn Device) -> Result<Option<Table>> {
+    for (size, at) in last(device) {
+        let partitions = match header(device, size, at) {
+            Ok(Some(header)) => entries(device, &header),
+            Ok(None) => continue,
+            Err(error) => Err(error),
+        };
+        match partitions {
+            Ok(partitions) => {
+                return Ok(Some(Table { scheme: Scheme::Gpt, is_backup: true, partitions }));
+            }
+            Err(Error::Corrupt(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// Where the second copy lies, for each size of a sector: in the last one.
+fn last(device: &dyn Device) -> [(u64, u64); 2] {
+    SECTORS.map(|size| (size, (device.size() / size).saturating_sub(1) * size))
 }
 
 fn header(device: &dyn Device, size: u64, at: u64) -> Result<Option<Header>> {

@@ -69,7 +69,12 @@ pub fn read(device: &dyn Device) -> Result<Option<Table>> {
     if let Some(table) = gpt::read(device, mbr::is_protective(&boot))? {
         return Ok(Some(table));
     }
-    mbr::read(device, &boot)
+    match mbr::read(device, &boot)? {
+        Some(table) => Ok(Some(table)),
+        // The beginning was wiped, and the table with it, its copy not.
+        None if boot == [0; SECTOR as usize] => gpt::read_backup(device),
+        None => Ok(None),
+    }
 }
 
 /// 512 bytes of the device; `None` past its end.

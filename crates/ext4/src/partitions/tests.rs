@@ -61,6 +61,22 @@ fn the_second_copy_of_a_gpt_counts_where_the_first_is_damaged() {
 }
 
 #[test]
+fn the_second_copy_of_a_gpt_is_found_behind_a_wiped_beginning() {
+    let Some(disk) = disk(GPT) else { return };
+    let mut wiped = disk.clone();
+    wiped[..34 * 512].fill(0);
+    let found = table(wiped.clone()).unwrap().unwrap();
+    assert!(found.is_backup && found.partitions.len() == 2);
+    // A boot sector of something else: the copy may be of an earlier life of the disk.
+    let mut other = wiped.clone();
+    other[3] = b'N';
+    assert_eq!(table(other).unwrap(), None);
+    let end = wiped.len();
+    wiped[end - 512 + 40] ^= 1;
+    assert_eq!(table(wiped).unwrap(), None);
+}
+
+#[test]
 fn logical_partitions_are_found() {
     let Some(disk) = disk(MBR) else { return };
     let table = table(disk).unwrap().unwrap();

@@ -1,5 +1,6 @@
 //! Where on a disk the file system lies.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -92,20 +93,39 @@ pub fn is_filesystem(device: &dyn Device) -> bool {
 
 /// The part of an image that holds the file system.
 pub fn find(path: &Path, device: &Arc<dyn Device>, place: &PlaceArgs) -> Result<Arc<dyn Device>> {
+    match part(path, device, place)? {
+        None => Ok(device.clone()),
+        Some(Range { start, end }) => match Window::new(device.clone(), start, end - start) {
+            Some(window) => Ok(Arc::new(window)),
+            None => {
+                let (path, size) = (path.display(), device.size());
+                Err(failed(format_args!("{path} has {size} bytes: it ends before byte {end}")))
+            }
+        },
+    }
+}
+
+/// Which bytes of an image hold the file system; `None` where all of them do.
+pub fn part(path: &Path, device: &Arc<dyn Device>, place: &PlaceArgs) -> Result<Option<Range<u64>>> {
     let shown = path.display();
     if let Some(offset) = place.offset {
         let size = device.size();
-        return window(device, offset, size.saturating_sub(offset))
-            .ok_or_else(|| failed(format_args!("{shown} has {size} bytes: nothing begins at {offset}")));
+        let window = Window::new(device.clone(), offset, size.saturating_sub(offset))
+            .ok_or_else(|| failed(format_args!("{shown} has {size} bytes: nothing begins at {offset}")))?;
+        // What lies behind the file system may be another one.
+        let bytes = Geometry::read(&window).ok().and_then(|(geometry, _)| {
+            geometry.blocks.checked_mul(geometry.block_size.into()).filter(|&bytes| bytes <= window.size())
+        });
+        return Ok(Some(offset..offset + bytes.unwrap_or(window.size())));
     }
     if place.partition.is_none() && is_filesystem(device) {
-        return Ok(device.clone());
+        return Ok(None);
     }
     let (parts, wanted) = match (table(path, device)?, &place.partition) {
         (Some((_, parts)), wanted) => (parts, wanted),
         (None, Some(_)) => return Err(failed(format_args!("{shown} has no partition table"))),
         // What it looks like instead is told by who opens it.
-        (None, None) => return Ok(device.clone()),
+        (None, None) => return Ok(None),
     };
     let meant: Vec<&Part> = match wanted {
         Some(wanted) => parts.iter().filter(|part| part.is(wanted)).collect(),
@@ -129,12 +149,8 @@ pub fn find(path: &Path, device: &Arc<dyn Device>, place: &PlaceArgs) -> Result<
             )));
         }
     };
-    window(device, part.start, part.size)
-        .ok_or_else(|| failed(format_args!("partition {} of {shown} is not on the disk", part.number)))
-}
-
-fn window(device: &Arc<dyn Device>, start: u64, size: u64) -> Option<Arc<dyn Device>> {
-    Some(Arc::new(Window::new(device.clone(), start, size)?))
+    // The table lists only what lies on the device.
+    Ok(Some(part.start..part.start + part.size))
 }
 
 /// The partitions in words.

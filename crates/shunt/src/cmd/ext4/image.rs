@@ -45,8 +45,9 @@ impl Image {
     }
 
     /// Opens an image to be mounted, and to be written if that is wanted and may be: nobody may change it, or its journal,
-    /// meanwhile. `fd` is the open image, where the caller has it.
-    pub fn open_to_mount(path: &Path, journal: Option<&Path>, fd: Option<i32>, write: bool) -> Result<Self> {
+    /// meanwhile. Other parts of the image may be mounted beside it. `fd` is the open image, where the caller has it.
+    pub fn open_to_mount(path: &Path, place: &PlaceArgs, fd: Option<i32>, write: bool) -> Result<Self> {
+        let journal = place.journal.as_deref();
         let journal = journal.map(|path| lock::open(path, write).map(|opened| (path, opened))).transpose()?;
         let mut image = match fd {
             Some(fd) => {
@@ -65,11 +66,12 @@ impl Image {
         };
         let journal_writable = journal.as_ref().is_none_or(|(path, opened)| may(path, opened.writable));
         image.writable = may(path, image.writable) && journal_writable;
-        lock::take(path, &image.file, image.writable)?;
+        let part = disk::part(path, &device(path, &image.file, image.writable)?, place)?;
+        lock::take(path, &image.file, image.writable, part)?;
         let journal = journal
             .map(|(path, journal)| {
                 let file = journal.for_good();
-                lock::take(path, &file, image.writable)?;
+                lock::take(path, &file, image.writable, None)?;
                 device(path, &file, image.writable)
             })
             .transpose()?;

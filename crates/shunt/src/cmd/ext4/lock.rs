@@ -1,10 +1,19 @@
 //! Nobody else may change an image that is mounted: not another daemon, not the kernel.
 //!
-//! A block device is opened exclusively, which the kernel's own mounts respect. A file takes an advisory lock, which other
+//! A block device is opened exclusively, which the kernel's own mounts respect. A file takes advisory locks, which other
 //! mounts of shunt respect; the kernel uses files by way of loop devices, which are looked for.
+//!
+//! | mounted | `flock` of the file | range of bytes (OFD) |
+//! |---|---|---|
+//! | the whole, to be written | exclusive | |
+//! | the whole, to be read | shared | all, shared |
+//! | a part, to be written | shared | those of the part, exclusive |
+//! | a part, to be read | shared | those of the part, shared |
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -80,27 +89,36 @@ fn is_protected(path: &Path) -> bool {
     told.is_ok_and(|told| told.trim_end() != "0")
 }
 
-/// Locks an open image for as long as it is open; several may read it. Whoever has just unmounted it is about to end.
-pub fn take(path: &Path, file: &File, write: bool) -> Result<()> {
-    let how = match write {
+/// Locks an open image, or a part of it, for as long as it is open; several may read it. Whoever has just unmounted it is
+/// about to end.
+pub fn take(path: &Path, file: &File, write: bool, part: Option<Range<u64>>) -> Result<()> {
+    let how = match write && part.is_none() {
         true => FlockOperation::NonBlockingLockExclusive,
         false => FlockOperation::NonBlockingLockShared,
     };
     let begun = Instant::now();
-    let taken = loop {
-        match flock(file, how) {
-            Err(Errno::WOULDBLOCK) if begun.elapsed() < PATIENCE => sleep(Duration::from_millis(10)),
-            taken => break taken,
+    let patiently = |lock: &dyn Fn() -> rustix::io::Result<()>| loop {
+        match lock() {
+            Err(Errno::WOULDBLOCK | Errno::ACCESS) if begun.elapsed() < PATIENCE => {
+                sleep(Duration::from_millis(10));
+            }
+            taken => return taken,
         }
     };
+    let ranged = |range: &Range<u64>| patiently(&|| lock_range(file, range, write));
+    let taken = patiently(&|| flock(file, how)).and_then(|()| match &part {
+        Some(range) => ranged(range),
+        None if write => Ok(()),
+        None => ranged(&(0..u64::MAX)),
+    });
     match taken {
         Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => {
+        Err(Errno::WOULDBLOCK | Errno::ACCESS) => {
             let who = holder(file).unwrap_or_else(|| "another program".to_owned());
             return Err(in_use(path, &format!("{who} has locked it")));
         }
         Err(errno) => {
-            let error = std::io::Error::from(errno);
+            let error = io::Error::from(errno);
             return Err(failed(format_args!("cannot lock {}: {error}", path.display())));
         }
     }
@@ -116,21 +134,45 @@ pub fn take(path: &Path, file: &File, write: bool) -> Result<()> {
     }
 }
 
+/// Locks bytes of a file for its open file description. Past the largest offset of a file there is nothing to lock.
+fn lock_range(file: &File, range: &Range<u64>, write: bool) -> rustix::io::Result<()> {
+    let offset = |at: u64| i64::try_from(at).unwrap_or(i64::MAX);
+    let start = offset(range.start);
+    let lock = libc::flock {
+        l_type: if write { libc::F_WRLCK } else { libc::F_RDLCK }.try_into().expect("a small number"),
+        l_whence: libc::SEEK_SET.try_into().expect("zero"),
+        l_start: start,
+        l_len: offset(range.end) - start,
+        // As the kernel demands of these locks.
+        l_pid: 0,
+    };
+    // SAFETY: the call reads one `flock`.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    if done < 0 {
+        Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    } else {
+        Ok(())
+    }
+}
+
 fn in_use(path: &Path, why: &str) -> Failure {
     Failure::new(Code::Busy, format_args!("{} is in use: {why}", path.display()))
 }
 
-/// The process that has a lock on this file, where `/proc` tells.
+/// The process that has a lock on this file, where `/proc` tells: the first that is not this one, which may have the lock that
+/// it could share.
 fn holder(file: &File) -> Option<String> {
     let ours = file.metadata().ok()?;
     let (major, minor) = (rustix::fs::major(ours.dev()), rustix::fs::minor(ours.dev()));
     let place = format!("{major:02x}:{minor:02x}:{}", ours.ino());
     let locks = fs::read_to_string("/proc/locks").ok()?;
     // As in `1: FLOCK  ADVISORY  WRITE 4711 fd:00:1234 0 EOF`.
+    let own = std::process::id().to_string();
     let pid = locks.lines().find_map(|line| {
-        let mut words = line.split_whitespace().skip(4);
-        let pid = words.next()?;
-        (words.next()? == place).then_some(pid)
+        let mut words = line.split_whitespace().skip(1);
+        let (kind, pid) = (words.next()?, words.nth(2)?);
+        // Locks of ranges belong to open files, and tell of no process.
+        (kind == "FLOCK" && words.next()? == place && pid != own).then_some(pid)
     })?;
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(format!("process {pid} ({})", name.trim_end()))

@@ -34,8 +34,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
             "norecovery shows an image as it is and cannot change it: say ro (--read-only) as well",
         ));
     }
-    let journal = args.place.journal.as_deref();
-    let mut image = Image::open_to_mount(&args.image, journal, args.fd, !options.is_read_only())?;
+    let mut image = Image::open_to_mount(&args.image, &args.place, args.fd, !options.is_read_only())?;
     if image.writable {
         // Before any thread.
         memory::never_wait_for_ourselves();
