@@ -220,24 +220,25 @@ impl FileSystem for VolumeFs {
 
     async fn rename(
         &self,
-        _request: &Request<'_>,
+        request: &Request<'_>,
         parent: NodeId,
         name: Name<'_>,
         new_parent: NodeId,
         new_name: Name<'_>,
         flags: RenameFlags,
     ) -> Result<(), Errno> {
-        let how = match flags {
+        // What overlayfs takes for a name that was removed.
+        let whiteout = || self.new_of(request, Kind::Character(0, 0), 0, b"");
+        let leave = flags.contains(RenameFlags::WHITEOUT).then(whiteout).transpose()?;
+        let how = match flags - RenameFlags::WHITEOUT {
             RenameFlags::NOREPLACE => Rename::NoReplace,
             RenameFlags::EXCHANGE => Rename::Exchange,
             flags if flags.is_empty() => Rename::Replace,
             _ => return Err(Errno::INVAL),
         };
         let (name, new_name) = (name.as_bytes(), free(new_name.as_bytes())?);
-        let replaced = removed(
-            name,
-            self.replica.rename(self.changeable(parent)?, name, self.changeable(new_parent)?, new_name, how),
-        )?;
+        let (from, to) = (self.changeable(parent)?, self.changeable(new_parent)?);
+        let replaced = removed(name, self.replica.rename_leaving(from, name, to, new_name, how, leave))?;
         replaced.into_iter().for_each(|gone| self.dead.note(gone));
         self.changed_names((parent.0, name), (new_parent.0, new_name)).await;
         Ok(())

@@ -46,6 +46,7 @@ mod volume_leases;
 mod volume_locked;
 mod volume_locks;
 mod volume_mapped;
+mod volume_overlay;
 mod volume_past;
 mod volume_quota;
 mod volume_restore;

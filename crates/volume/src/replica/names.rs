@@ -230,7 +230,27 @@ impl Replica {
         new_name: &[u8],
         how: Rename,
     ) -> Result<Option<u64>, Errno> {
+        self.rename_leaving(parent, name, new_parent, new_name, how, None)
+    }
+
+    /// Moves a name and makes an object under the old one, both at once: `RENAME_WHITEOUT`. The number of what was replaced, if
+    /// anything was. Nothing is made where both names lead to the same file, which moves nothing either.
+    ///
+    /// # Errors
+    /// EINVAL where two names are swapped, which leaves no room for it; as for [`rename`](Self::rename).
+    pub fn rename_leaving(
+        &self,
+        parent: u64,
+        name: &[u8],
+        new_parent: u64,
+        new_name: &[u8],
+        how: Rename,
+        leave: Option<New<'_>>,
+    ) -> Result<Option<u64>, Errno> {
         check(new_name)?;
+        if leave.is_some() && how == Rename::Exchange {
+            return Err(Errno::INVAL);
+        }
         self.change(|core, shared| {
             shared.durable.has_room()?;
             let mut from = core.directory(parent)?;
@@ -272,6 +292,7 @@ impl Replica {
                 (None, _) => {}
             }
             let now = shared.now();
+            let left = leave.map(|new| core.new_node(&from, new, now, shared)).transpose()?;
             core.begin()?;
             core.drop_link(&mut from, name, &node, child_seq, now)?;
             // The two may be one directory: each change begins with what the last one left.
@@ -287,6 +308,13 @@ impl Replica {
             node = core.node(child)?;
             node.changed = now;
             core.save(node);
+            if let Some(mut left) = left {
+                left.links = 1;
+                let mut from = core.directory(parent)?;
+                core.add_link(&mut from, name, &left, now, None)?;
+                core.save(left);
+                core.save(from);
+            }
             let Some((other, _)) = replaced else { return Ok(None) };
             let mut other = core.node(other.num)?;
             match how {

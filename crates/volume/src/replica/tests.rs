@@ -106,7 +106,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (dir.clone(), name.clone(), any::<bool>()).prop_map(|(d, n, k)| Step::Make(d, n, k)),
         1 => (0..20_usize, dir.clone(), name.clone()).prop_map(|(o, d, n)| Step::Link(o, d, n)),
         3 => (dir.clone(), name.clone()).prop_map(|(d, n)| Step::Remove(d, n)),
-        4 => (dir.clone(), name.clone(), dir, name, 0..3_u8)
+        4 => (dir.clone(), name.clone(), dir, name, 0..4_u8)
             .prop_map(|(d, n, e, m, how)| Step::Rename(d, n, e, m, how)),
         1 => (0..20_usize, 0..0o777_u16).prop_map(|(o, mode)| Step::Mode(o, mode)),
         1 => (0..20_usize, any::<u8>()).prop_map(|(o, byte)| Step::Write(o, byte)),
@@ -246,11 +246,21 @@ fn run(steps: Vec<Step>) {
                 assert_eq!(removed.map(drop), model.remove(&key));
             }
             Step::Rename(at, byte, to_at, to_byte, how) => {
-                let how = [Rename::Replace, Rename::NoReplace, Rename::Exchange][usize::from(how)];
+                let leave = (how == 3).then(|| new(Kind::Character(0, 0)));
+                let how =
+                    [Rename::Replace, Rename::NoReplace, Rename::Exchange, Rename::Replace][usize::from(how)];
                 let from = (model.directory(at), name(byte));
                 let to = (model.directory(to_at), name(to_byte));
-                let renamed = replica.rename(from.0, &from.1, to.0, &to.1, how).map(drop);
-                assert_eq!(renamed, model.rename(from, to, how));
+                let renamed = replica.rename_leaving(from.0, &from.1, to.0, &to.1, how, leave).map(drop);
+                assert_eq!(renamed, model.rename(from.clone(), to, how));
+                // Something was moved.
+                if leave.is_some() && renamed.is_ok() && !model.names.contains_key(&from) {
+                    let left = replica.lookup(from.0, &from.1).unwrap();
+                    assert_eq!(left.kind, Kind::Character(0, 0));
+                    model.names.insert(from, left.num);
+                    model.modes.insert(left.num, 0o644);
+                    model.directories.remove(&left.num);
+                }
             }
             Step::Mode(object, mode) => {
                 let Some(num) = model.object(object) else { continue };
@@ -258,7 +268,8 @@ fn run(steps: Vec<Step>) {
                 model.modes.insert(num, mode);
             }
             Step::Write(object, byte) => {
-                let Some(num) = model.object(object).filter(|num| !model.is_dir(*num)) else { continue };
+                let is_file = |num: &u64| replica.get(*num).unwrap().kind == Kind::Regular;
+                let Some(num) = model.object(object).filter(is_file) else { continue };
                 let opened = replica.open_file(num, true, true).unwrap();
                 (&*opened.file).write_all(&[byte; 3]).unwrap();
                 replica.close(num, true, opened.session);
