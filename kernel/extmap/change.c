@@ -127,8 +127,10 @@ static int tell(struct extmap_inode *file, struct extmap_settle *settle)
 	u32 told = 0;
 
 	while (told < settle->count && extmap_map_tell(&file->map, &at, &range)) {
-		if (copy_to_user(&to[told], &range, sizeof(range)))
+		if (copy_to_user(&to[told], &range, sizeof(range))) {
+			extmap_map_untell(&file->map);
 			return -EFAULT;
+		}
 		told++;
 	}
 	settle->count = told;
@@ -136,7 +138,9 @@ static int tell(struct extmap_inode *file, struct extmap_settle *settle)
 	return 0;
 }
 
-int extmap_file_settle(struct extmap_connection *c, struct extmap_settle *settle)
+/* `answer`: where the caller expects what is found. */
+int extmap_file_settle(struct extmap_connection *c, struct extmap_settle *settle,
+		       struct extmap_settle __user *answer)
 {
 	struct file *file;
 	struct inode *inode;
@@ -158,6 +162,10 @@ int extmap_file_settle(struct extmap_connection *c, struct extmap_settle *settle
 		err = tell(extmap_inode(inode), settle);
 	/* Each open file has the dentry, and each mapping an open file. */
 	settle->users = d_count(file->f_path.dentry) - 1;
+	if (!err && copy_to_user(answer, settle, sizeof(*settle))) {
+		extmap_map_untell(&extmap_inode(inode)->map);
+		err = -EFAULT;
+	}
 	fput(file);
 	return err;
 }

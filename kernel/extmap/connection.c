@@ -104,8 +104,8 @@ void extmap_connection_remove(struct extmap_connection *c, struct extmap_inode *
 
 int extmap_connection_charge(struct extmap_connection *c, u32 units)
 {
-	if (atomic_add_return(units, &c->unit_count) > READ_ONCE(most_extents)) {
-		atomic_sub(units, &c->unit_count);
+	if (atomic64_add_return(units, &c->unit_count) > READ_ONCE(most_extents)) {
+		atomic64_sub(units, &c->unit_count);
 		return -E2BIG;
 	}
 	return 0;
@@ -113,12 +113,12 @@ int extmap_connection_charge(struct extmap_connection *c, u32 units)
 
 void extmap_connection_count(struct extmap_connection *c, u32 units)
 {
-	atomic_add(units, &c->unit_count);
+	atomic64_add(units, &c->unit_count);
 }
 
 void extmap_connection_uncharge(struct extmap_connection *c, u32 units)
 {
-	atomic_sub(units, &c->unit_count);
+	atomic64_sub(units, &c->unit_count);
 }
 
 /*

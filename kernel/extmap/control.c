@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The character device: a descriptor of it is a connection. */
 
+#include <linux/file.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -69,19 +70,33 @@ out:
 static long control_file(struct extmap_connection *connection, struct extmap_file __user *arg)
 {
 	struct extmap_file file;
+	struct file *opened;
+	long err;
 	int fd;
 
 	if (copy_from_user(&file, arg, sizeof(file)))
 		return -EFAULT;
 	if (file.cookie)
 		return -EINVAL;
-	/* Before there is a descriptor: one that nobody is told of would stay. */
-	if (copy_to_user(arg, &file, sizeof(file)))
-		return -EFAULT;
-	fd = extmap_file_new(connection, &file);
-	if (fd >= 0 && put_user(file.cookie, &arg->cookie))
-		return -EFAULT;
+	fd = get_unused_fd_flags(O_CLOEXEC);
+	if (fd < 0)
+		return fd;
+	opened = extmap_file_new(connection, &file);
+	err = PTR_ERR_OR_ZERO(opened);
+	if (err)
+		goto no_file;
+	/* Before the descriptor is there: one that nobody is told of would stay. */
+	err = -EFAULT;
+	if (put_user(file.cookie, &arg->cookie))
+		goto no_answer;
+	fd_install(fd, opened);
 	return fd;
+
+no_answer:
+	fput(opened);
+no_file:
+	put_unused_fd(fd);
+	return err;
 }
 
 static long control_push(struct extmap_connection *connection, struct extmap_push __user *arg)
@@ -109,14 +124,10 @@ static long control_cut(struct extmap_connection *connection, struct extmap_cut 
 static long control_settle(struct extmap_connection *connection, struct extmap_settle __user *arg)
 {
 	struct extmap_settle settle;
-	int err;
 
 	if (copy_from_user(&settle, arg, sizeof(settle)))
 		return -EFAULT;
-	err = extmap_file_settle(connection, &settle);
-	if (!err && copy_to_user(arg, &settle, sizeof(settle)))
-		err = -EFAULT;
-	return err;
+	return extmap_file_settle(connection, &settle, arg);
 }
 
 static long control_freed(struct extmap_connection *connection, __s32 __user *arg)

@@ -179,27 +179,16 @@ static struct file *open_new(struct extmap_connection *c, struct extmap_file *ne
 	return file;
 }
 
-int extmap_file_new(struct extmap_connection *c, struct extmap_file *new)
+/* The caller gives it a descriptor. */
+struct file *extmap_file_new(struct extmap_connection *c, struct extmap_file *new)
 {
-	struct file *file;
-	int fd;
-
 	if (new->flags & ~EXTMAP_WRITABLE || new->unused)
-		return -EINVAL;
+		return ERR_PTR(-EINVAL);
 	if (new->flags & EXTMAP_WRITABLE && !(c->device->f_mode & FMODE_WRITE))
-		return -EROFS;
+		return ERR_PTR(-EROFS);
 	if (new->size > MAX_LFS_FILESIZE)
-		return -EFBIG;
-	fd = get_unused_fd_flags(O_CLOEXEC);
-	if (fd < 0)
-		return fd;
-	file = open_new(c, new);
-	if (IS_ERR(file)) {
-		put_unused_fd(fd);
-		return PTR_ERR(file);
-	}
-	fd_install(fd, file);
-	return fd;
+		return ERR_PTR(-EFBIG);
+	return open_new(c, new);
 }
 
 /*

@@ -267,7 +267,8 @@ int extmap_map_add(struct extmap_connection *c, struct extmap_map *map,
 	u32 i;
 
 	down_write(&map->lock);
-	if (count > MOST_RUNS - map->count)
+	/* Cuts may have passed the limit. */
+	if (map->count > MOST_RUNS || count > MOST_RUNS - map->count)
 		goto refused;
 	for (i = 0; i < count; i++) {
 		err = add_one(c, map, &extents[i]);
@@ -337,6 +338,21 @@ bool extmap_map_tell(struct extmap_map *map, u64 *at, struct extmap_range *range
 	}
 	up_write(&map->lock);
 	return found;
+}
+
+/*
+ * What was told did not arrive: all that was written is told again. What
+ * arrived before comes once more, which changes nothing for who knows it.
+ */
+void extmap_map_untell(struct extmap_map *map)
+{
+	struct run *run;
+
+	down_write(&map->lock);
+	for (run = run_of(rb_first(&map->runs)); run; run = run_of(rb_next(&run->node)))
+		if (run->written)
+			bitmap_zero(run->told, blocks_of(map, run));
+	up_write(&map->lock);
 }
 
 /* A run like a part of another one, which goes: counted, but no limit may keep anybody from cutting. */

@@ -67,7 +67,7 @@ struct extmap_connection {
 	struct list_head quiet;		/* no I/O is under way, and none begins */
 	wait_queue_head_t evicted;
 	atomic_t file_count;
-	atomic_t unit_count;		/* of memory for extents: 64 bytes */
+	atomic64_t unit_count;		/* of memory for extents: 64 bytes; cuts may pass any limit */
 
 	spinlock_t question_lock;
 	struct list_head unread;	/* questions that nobody took */
@@ -116,13 +116,14 @@ void extmap_super_exit(void);
 
 /* file.c */
 extern const struct file_operations extmap_file_operations;
-int extmap_file_new(struct extmap_connection *c, struct extmap_file *file);
+struct file *extmap_file_new(struct extmap_connection *c, struct extmap_file *file);
 int extmap_file_push(struct extmap_connection *c, const struct extmap_push *push);
 struct file *extmap_file_get(struct extmap_connection *c, int fd);
 
 /* change.c */
 int extmap_file_cut(struct extmap_connection *c, struct extmap_cut *cut);
-int extmap_file_settle(struct extmap_connection *c, struct extmap_settle *settle);
+int extmap_file_settle(struct extmap_connection *c, struct extmap_settle *settle,
+		       struct extmap_settle __user *answer);
 int extmap_file_freed(struct extmap_connection *c, int fd);
 
 /* question.c */
@@ -156,6 +157,7 @@ void extmap_map_find(struct extmap_map *map, u64 offset, struct extmap_place *pl
 bool extmap_map_is(struct extmap_map *map, u64 version);
 void extmap_map_written(struct extmap_map *map, u64 offset, u64 length);
 bool extmap_map_tell(struct extmap_map *map, u64 *at, struct extmap_range *range);
+void extmap_map_untell(struct extmap_map *map);
 int extmap_map_module_init(void);
 void extmap_map_module_exit(void);
 

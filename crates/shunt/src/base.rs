@@ -1,6 +1,23 @@
-//! Directories of a user, by the XDG standard; of the machine, for who has no home.
+//! Directories of a user, by the XDG standard; of the machine, for who has no home. And the directory of a file.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The directory that a file is in.
+pub fn directory_of(file: &Path) -> &Path {
+    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes the directory that a file is to be in, and those above it.
+///
+/// # Errors
+/// Those of the file system, with the directory.
+pub fn make_directory_of(file: &Path) -> io::Result<()> {
+    let directory = directory_of(file);
+    std::fs::create_dir_all(directory).map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot make {}: {error}", directory.display()))
+    })
+}
 
 /// Where programs keep what the variable is for: by the variable, below the home, or there. Only absolute paths count.
 fn of(variable: &str, below_home: &str, without: &str) -> PathBuf {

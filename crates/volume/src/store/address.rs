@@ -119,6 +119,16 @@ impl fmt::Debug for MetaAddress {
 }
 
 impl MetaAddress {
+    /// Whether it has a password in it.
+    pub fn has_password(&self) -> bool {
+        let Self::Postgres(address) = self else { return false };
+        // Options that are not the library's own, as `sslrootcert`, are none that have one.
+        let (before, query) = address.split_once('?').unwrap_or((address, ""));
+        let parsed = before.parse::<tokio_postgres::Config>();
+        query.split('&').any(|word| word.starts_with("password="))
+            || parsed.is_ok_and(|config| config.get_password().is_some())
+    }
+
     /// Where a volume is: what a file says of it, where this is one.
     ///
     /// # Errors

@@ -188,7 +188,7 @@ impl World {
         command.env("AWS_ACCESS_KEY_ID", S3::KEYS.0).env("AWS_SECRET_ACCESS_KEY", S3::KEYS.1);
         if machine != Some(AWAY) && machine != Some(GATES[1]) {
             let port = self.postgres_port;
-            command.args(["--meta", &format!("postgres://postgres@{ip}:{port}/postgres")]);
+            command.args(["--meta", &format!("postgres://postgres@{ip}:{port}/postgres?sslmode=prefer")]);
         }
         command
     }

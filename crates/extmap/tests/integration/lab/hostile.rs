@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt as _;
 
 use rustix::io::Errno;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use shunt_extmap::{Connection, Extent};
 
 use super::disk::{BLOCK, Disk, extent, module_is_here};
@@ -164,6 +166,62 @@ fn limits_hold() {
     assert!(after, "what was given back counts still");
 }
 
+/// Where an answer cannot be written to, nothing is taken as told, and no descriptor is left.
+#[test]
+fn an_answer_that_cannot_be_given_is_not_lost() {
+    if !module_is_here() {
+        return;
+    }
+    let disk = Disk::writable(64);
+    let connection = disk.connect();
+    let control = control_of(&connection);
+    let file = connection.writable_file(8 * BLOCK).unwrap();
+    file.push(&[extent(0, 3, 8, false)]).unwrap();
+    let open = File::from(file.as_fd().try_clone_to_owned().unwrap());
+    open.write_all_at(&[7; 2 * BLOCK as usize], 0).unwrap();
+    let fd = file.as_fd().as_raw_fd();
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = descriptors();
+    let mut room = [0u64; 16];
+    for ranges in [0, room.as_mut_ptr() as u64] {
+        // A range, or the structure itself, cannot be written.
+        let settle = ReadOnly::new(&[word(fd, 8), ranges, 0, 0]);
+        assert_eq!(settle.call(control, 5, 32), Err(Errno::FAULT), "{ranges:x}");
+    }
+    assert_eq!(ReadOnly::new(&[BLOCK, 0, 0]).call(control, 2, 24), Err(Errno::FAULT));
+    assert_eq!(descriptors(), before);
+    let settled = file.settle().unwrap().ranges;
+    assert_eq!((settled.len(), &settled[0]), (1, &(0..2 * BLOCK)));
+    assert!(file.settle().unwrap().ranges.is_empty());
+}
+
+/// The words of a call where the module cannot write.
+struct ReadOnly(*mut std::ffi::c_void);
+
+impl ReadOnly {
+    fn new(words: &[u64]) -> Self {
+        let (length, access) = (BLOCK as usize, ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: memory of nobody else, large enough for the words, which nobody writes to from then on.
+        unsafe {
+            let at = mmap_anonymous(std::ptr::null_mut(), length, access, MapFlags::PRIVATE).unwrap();
+            at.cast::<u64>().copy_from_nonoverlapping(words.as_ptr(), words.len());
+            mprotect(at, length, MprotectFlags::READ).unwrap();
+            Self(at)
+        }
+    }
+
+    fn call(&self, control: i32, number: u64, size: u64) -> Result<i32, Errno> {
+        issue(control, number, size, 3, self.0)
+    }
+}
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        // SAFETY: of `new`, and nobody has a reference into it.
+        unsafe { munmap(self.0, BLOCK as usize).unwrap() };
+    }
+}
+
 /// The descriptor of a connection: the last one that was opened of the module.
 fn control_of(_connection: &Connection) -> i32 {
     let fds = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
@@ -175,8 +233,12 @@ fn control_of(_connection: &Connection) -> i32 {
     numbers[0]
 }
 
+fn word(low: i32, high: u32) -> u64 {
+    u64::from(low.cast_unsigned()) | u64::from(high) << 32
+}
+
 fn push(fd: i32, count: u32, extents: u64) -> [u64; 2] {
-    [u64::from(fd.cast_unsigned()) | u64::from(count) << 32, extents]
+    [word(fd, count), extents]
 }
 
 /// Any call of the module, with the sizes that its numbers have.
@@ -187,8 +249,18 @@ fn call(control: i32, number: u64, words: &[u64]) -> Result<i32, Errno> {
         _ => (0, 0),
     };
     let mut words = words.to_vec();
+    issue(control, number, size, direction, words.as_mut_ptr().cast())
+}
+
+fn issue(
+    control: i32,
+    number: u64,
+    size: u64,
+    direction: u64,
+    words: *mut std::ffi::c_void,
+) -> Result<i32, Errno> {
     let request = direction << 30 | size << 16 | 0xea << 8 | number;
     // SAFETY: the module reads and writes as many bytes as the number says, which are there.
-    let result = unsafe { libc::ioctl(control, request, words.as_mut_ptr()) };
+    let result = unsafe { libc::ioctl(control, request, words) };
     if result < 0 { Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap()) } else { Ok(result) }
 }

@@ -1,7 +1,7 @@
 //! `shunt volume serve`, `invite`, `join` and `nodes`.
 
 use std::io::BufRead;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     });
     book.set_address(&address).map_err(|error| cannot(&error))?;
     print(format!("shunt: volume {name} is served at {}, to nodes as {address}{way}\n", serving.address()))?;
-    let book = lock_in::directory_of(&book_of(&args.served));
+    let book = base::directory_of(&book_of(&args.served)).to_owned();
     sandbox::enter_to_serve_stores(&lock_in::places(&meta, &volume.described, [book]));
     signals.forever().next();
     serving.stop().map_err(|error| cannot(&error))
@@ -146,7 +146,7 @@ pub fn take(args: &JoinArgs) -> Result<()> {
         )));
     }
     // Before the token is spent.
-    make_parent(&file)?;
+    base::make_directory_of(&file).map_err(failed)?;
     if let Some(secret) = secret {
         let file = key::file_of(&token.volume);
         match key::find(None, &token.volume)? {
@@ -232,7 +232,7 @@ fn book_of(served: &ServedArgs) -> PathBuf {
 fn open_book(served: &ServedArgs, make: bool) -> Result<Book> {
     let file = book_of(served);
     if make {
-        make_parent(&file)?;
+        base::make_directory_of(&file).map_err(failed)?;
     } else if !file.exists() {
         return Err(failed(format_args!(
             "{}: not there: `shunt volume serve {}` makes it, or say --book FILE",
@@ -241,12 +241,6 @@ fn open_book(served: &ServedArgs, make: bool) -> Result<Book> {
         )));
     }
     Book::open(&file).map_err(|error| failed(format_args!("{}: {error}", file.display())))
-}
-
-pub fn make_parent(file: &Path) -> Result<()> {
-    let Some(parent) = file.parent() else { return Ok(()) };
-    std::fs::create_dir_all(parent)
-        .map_err(|error| failed(format_args!("cannot make {}: {error}", parent.display())))
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use shunt_volume::content::Secret;
 use shunt_volume::id::VolumeName;
 use shunt_volume::private;
 
-use super::gateway::make_parent;
 use crate::base;
 use crate::error::{Failure, Result, failed};
 
@@ -45,7 +44,7 @@ pub fn make(given: Option<&Path>, name: &VolumeName) -> Result<(Secret, PathBuf,
 
 /// Puts a key into a new file.
 pub fn keep(file: &Path, secret: &Secret) -> Result<()> {
-    make_parent(file)?;
+    base::make_directory_of(file).map_err(failed)?;
     let write = || {
         let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
         writeln!(out, "{}", secret.to_text())?;

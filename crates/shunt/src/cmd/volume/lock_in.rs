@@ -1,7 +1,7 @@
 //! The files that a daemon of a volume keeps having once it is locked in: all others it gives up.
 
 use std::env::{split_paths, var_os};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use shunt_volume::store::address::{DataAddress, Described, MetaAddress};
 
@@ -25,7 +25,7 @@ pub fn places(meta: &MetaAddress, described: &Described, kept: impl IntoIterator
         MetaAddress::Sqlite(directory) => places.writable.push(directory.clone()),
         // Certificates are renewed in their place.
         MetaAddress::Gateway(file) if *file == credentials_of(&described.name) => {
-            places.writable.push(directory_of(file));
+            places.writable.push(base::directory_of(file).to_owned());
         }
         MetaAddress::Gateway(file) => places.readable.push(file.clone()),
         MetaAddress::Postgres(_) | MetaAddress::Map(_) => {}
@@ -34,14 +34,6 @@ pub fn places(meta: &MetaAddress, described: &Described, kept: impl IntoIterator
         places.writable.push(directory.clone());
     }
     places
-}
-
-/// The directory that a file is in.
-pub fn directory_of(file: &Path) -> PathBuf {
-    match file.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => ".".into(),
-    }
 }
 
 fn named() -> Vec<PathBuf> {

@@ -24,13 +24,23 @@ mod told;
 mod tree;
 mod upgrade;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write as _};
 use std::process::ExitCode;
+
+use shunt_volume::store::address::MetaAddress;
 
 use crate::args::VolumeCommand;
 use crate::error::Result;
 
 pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
+    if argv.iter().any(|word| tells_password(word)) && !argv.iter().any(|word| word == "--background") {
+        let _ = writeln!(
+            io::stderr(),
+            "shunt: the password in the address of the database is seen by all users of this machine, who can read command \
+             lines: put it into ~/.pgpass, or the address into a file for --meta map:FILE"
+        );
+    }
     match command {
         VolumeCommand::Create(args) => create::run(args)?,
         VolumeCommand::Mount(args) => return mount::run(args, argv),
@@ -55,4 +65,23 @@ pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
         VolumeCommand::Nodes { command } => gateway::nodes(command)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a word of a command line is an address with a password in it, perhaps as `--meta=ADDRESS`.
+fn tells_password(word: &OsStr) -> bool {
+    let Some(text) = word.to_str() else { return false };
+    let address = text.strip_prefix("--meta=").unwrap_or(text);
+    address.parse().is_ok_and(|address: MetaAddress| address.has_password())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_on_a_command_line_are_seen() {
+        let told = |word: &str| tells_password(OsStr::new(word));
+        assert!(told("postgres://a:p@h/d") && told("--meta=postgresql://a@h/d?password=p"));
+        assert!(!told("postgres://a@h/d") && !told("sqlite:/a:p@h") && !told("team"));
+    }
 }

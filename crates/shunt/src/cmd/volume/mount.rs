@@ -82,7 +82,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     let meta = volume.meta.clone();
     let table = args.owner_table.as_deref().map(owners::Table::read).transpose()?;
     let reload = table.clone().map(|table| reload(table, replica.clone()));
-    let owners_in = args.owner_table.as_deref().map(lock_in::directory_of);
+    let owners_in = args.owner_table.as_deref().map(|file| base::directory_of(file).to_owned());
     let mut places = lock_in::places(&at, &volume.described, [cache.clone()]);
     places.readable.extend(owners_in);
     let fs = VolumeFs::new(replica)

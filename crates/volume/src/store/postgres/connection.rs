@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio_postgres::{Client, Config, Error};
 
+use super::passfile;
 use super::schema::Statements;
 use super::tls::{self, Tls};
 use crate::silence;
@@ -14,6 +15,11 @@ use crate::store::StoreError;
 /// No answer by then is no connection. Longer than the server lets a statement take.
 const ANSWER: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(5);
+/// As the library says that TLS failed, whatever the cause.
+const NO_TLS: &str = "error performing TLS handshake";
+/// What helps where the address says nothing of TLS.
+const TRUSTED: &str = "a server on another machine must show a certificate for its name that this machine trusts: say \
+                       ?sslrootcert=FILE, or by ?sslmode= what is enough";
 /// Connections that are kept while nobody uses them.
 const IDLE: usize = 4;
 
@@ -35,10 +41,8 @@ pub(super) struct Pool {
 
 impl Pool {
     pub fn new(address: &str) -> Result<Self, StoreError> {
-        let (address, tls) = tls::split(address)?;
-        let mut config: Config = address
-            .parse()
-            .map_err(|error| StoreError::Unreachable(format!("the address of the database: {error}")))?;
+        let (mut config, tls) = tls::split(address)?;
+        passfile::complete(&mut config);
         // A server that went silent is found out, not waited for.
         config.connect_timeout(CONNECT).tcp_user_timeout(silence::SILENT);
         config.keepalives_idle(silence::TRIED).keepalives_interval(silence::AGAIN);
@@ -53,6 +57,9 @@ impl Pool {
         // The time that is set is for each address, and for none of looking up names.
         let most = CONNECT * (1 + self.config.get_hosts().len() as u32);
         match tokio::time::timeout(most, in_time(self.config.connect(self.tls.clone()))).await {
+            Ok(Err(StoreError::Unreachable(said))) if self.tls.assumed && said.contains(NO_TLS) => {
+                Err(StoreError::Unreachable(format!("{said}; {TRUSTED}")))
+            }
             Ok(dialled) => dialled,
             Err(_) => Err(StoreError::Unreachable("the database cannot be connected to".into())),
         }

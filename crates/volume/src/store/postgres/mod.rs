@@ -7,6 +7,7 @@ mod history;
 mod keep;
 mod lease;
 mod listen;
+mod passfile;
 mod rows;
 mod schema;
 mod tls;

@@ -2,12 +2,15 @@
 
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -31,16 +34,17 @@ enum Trust {
 }
 
 /// What the client library is told of an address, and how TLS is done.
-pub(super) fn split(address: &str) -> Result<(String, Tls), StoreError> {
-    let (plain, trust) = read(address)?;
-    Ok((plain, Tls(Arc::new(config(trust)?))))
+pub(super) fn split(address: &str) -> Result<(Config, Tls), StoreError> {
+    let (plain, trust, assumed) = read(address)?;
+    Ok((plain, Tls { config: Arc::new(config(trust)?), assumed }))
 }
 
 fn wrong(why: impl std::fmt::Display) -> StoreError {
     StoreError::Unreachable(format!("the address of the database: {why}"))
 }
 
-fn read(address: &str) -> Result<(String, Trust), StoreError> {
+/// The rest of an address, whom it trusts, and whether that was assumed.
+fn read(address: &str) -> Result<(Config, Trust, bool), StoreError> {
     let (before, query) = address.split_once('?').unwrap_or((address, ""));
     let (mut rest, mut mode, mut roots) = (Vec::new(), None, None);
     for word in query.split('&').filter(|word| !word.is_empty()) {
@@ -55,17 +59,33 @@ fn read(address: &str) -> Result<(String, Trust), StoreError> {
         return Err(wrong("sslrootcert: a path with special characters is not understood"));
     }
     let file = roots.filter(|roots| *roots != "system").map(PathBuf::from);
+    let mut plain: Config = format!("{before}?{}", rest.join("&")).parse().map_err(wrong)?;
+    let assumed = mode.is_none() && !is_here(&plain);
     let (mode, trust) = match mode {
-        None | Some("prefer" | "allow") => ("prefer", Trust::Any),
-        Some("disable") => ("disable", Trust::Any),
+        // Who stands between could say that there is no TLS, and be told the password.
+        None if assumed => (SslMode::Require, Trust::Signed { roots: file, named: true }),
+        None | Some("prefer" | "allow") => (SslMode::Prefer, Trust::Any),
+        Some("disable") => (SslMode::Disable, Trust::Any),
         // With roots it is as libpq has it.
-        Some("require") if roots.is_none() => ("require", Trust::Any),
-        Some("require" | "verify-ca") => ("require", Trust::Signed { roots: file, named: false }),
-        Some("verify-full") => ("require", Trust::Signed { roots: file, named: true }),
+        Some("require") if roots.is_none() => (SslMode::Require, Trust::Any),
+        Some("require" | "verify-ca") => (SslMode::Require, Trust::Signed { roots: file, named: false }),
+        Some("verify-full") => (SslMode::Require, Trust::Signed { roots: file, named: true }),
         Some(_) => return Err(wrong("sslmode is disable, prefer, require, verify-ca or verify-full")),
     };
-    rest.push(format!("sslmode={mode}"));
-    Ok((format!("{before}?{}", rest.join("&")), trust))
+    plain.ssl_mode(mode);
+    Ok((plain, trust, assumed))
+}
+
+/// Whether nothing that is said to the server leaves this machine.
+fn is_here(config: &Config) -> bool {
+    let host = |host: &Host| match host {
+        Host::Unix(_) => true,
+        Host::Tcp(name) => name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()),
+    };
+    match config.get_hostaddrs() {
+        [] => config.get_hosts().iter().all(host),
+        addresses => addresses.iter().all(IpAddr::is_loopback),
+    }
 }
 
 fn config(trust: Trust) -> Result<ClientConfig, StoreError> {
@@ -101,7 +121,9 @@ fn roots(file: Option<&std::path::Path>) -> Result<RootCertStore, StoreError> {
         None => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
-                return Err(wrong("this machine trusts no certificates: say sslrootcert=FILE"));
+                return Err(wrong(
+                    "this machine trusts no certificates: say sslrootcert=FILE, or another sslmode",
+                ));
             }
         }
     }
@@ -159,7 +181,11 @@ impl ServerCertVerifier for Verifier {
 
 /// Makes connections secret.
 #[derive(Clone)]
-pub(super) struct Tls(Arc<ClientConfig>);
+pub(super) struct Tls {
+    config: Arc<ClientConfig>,
+    /// The address does not say how.
+    pub(super) assumed: bool,
+}
 
 pub(super) struct Connect(Arc<ClientConfig>, ServerName<'static>);
 
@@ -176,7 +202,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for T
         // Of a socket in the file system there is no name, and no TLS.
         let name = ServerName::try_from(if domain.is_empty() { "localhost" } else { domain });
         let name = name.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?.to_owned();
-        Ok(Connect(self.0.clone(), name))
+        Ok(Connect(self.config.clone(), name))
     }
 }
 
@@ -224,25 +250,45 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
 mod tests {
     use super::*;
 
+    fn of(address: &str) -> Option<(SslMode, Trust)> {
+        read(address).ok().map(|(plain, trust, _)| (plain.get_ssl_mode(), trust))
+    }
+
+    fn signed(roots: Option<&str>, named: bool) -> Trust {
+        Trust::Signed { roots: roots.map(PathBuf::from), named }
+    }
+
     #[test]
     fn modes_are_those_of_libpq() {
-        let of = |query: &str| read(&format!("postgres://u@h/d{query}")).ok();
-        let signed = |roots: Option<&str>, named| Trust::Signed { roots: roots.map(PathBuf::from), named };
-        let plain = |mode: &str| format!("postgres://u@h/d?sslmode={mode}");
         for (query, mode, trust) in [
-            ("", "prefer", Trust::Any),
-            ("?sslmode=disable", "disable", Trust::Any),
-            ("?sslmode=require", "require", Trust::Any),
-            ("?sslmode=require&sslrootcert=/r", "require", signed(Some("/r"), false)),
-            ("?sslmode=verify-ca&sslrootcert=/r", "require", signed(Some("/r"), false)),
-            ("?sslmode=verify-full&sslrootcert=system", "require", signed(None, true)),
+            ("sslmode=disable", SslMode::Disable, Trust::Any),
+            ("sslmode=prefer", SslMode::Prefer, Trust::Any),
+            ("sslmode=require", SslMode::Require, Trust::Any),
+            ("sslmode=require&sslrootcert=/r", SslMode::Require, signed(Some("/r"), false)),
+            ("sslmode=verify-ca&sslrootcert=/r", SslMode::Require, signed(Some("/r"), false)),
+            ("sslmode=verify-full&sslrootcert=system", SslMode::Require, signed(None, true)),
         ] {
-            assert_eq!(of(query), Some((plain(mode), trust)), "{query}");
+            assert_eq!(of(&format!("postgres://u@h/d?{query}")), Some((mode, trust)), "{query}");
         }
-        let (plain, _) = of("?application_name=x&sslmode=verify-full").unwrap();
-        assert_eq!(plain, "postgres://u@h/d?application_name=x&sslmode=require");
-        for wrong in ["?sslmode=verify", "?sslmode=", "?sslmode=require&sslrootcert=/a%20b"] {
-            assert_eq!(of(wrong), None, "{wrong}");
+        let (plain, ..) = read("postgres://u@h/d?application_name=x&sslmode=verify-full").unwrap();
+        assert_eq!(plain.get_application_name(), Some("x"));
+        for wrong in ["sslmode=verify", "sslmode=", "sslmode=require&sslrootcert=/a%20b"] {
+            assert_eq!(of(&format!("postgres://u@h/d?{wrong}")), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn who_is_not_on_this_machine_shows_a_certificate_unless_told_otherwise() {
+        for here in
+            ["localhost", "127.0.0.1", "127.1.2.3", "[::1]", "%2Frun%2Fpostgresql", "localhost,127.0.0.1"]
+        {
+            assert_eq!(of(&format!("postgres://u@{here}/d")), Some((SslMode::Prefer, Trust::Any)), "{here}");
+        }
+        for there in ["db1", "10.0.0.1", "localhost,db1", "localhost.example"] {
+            let wanted = Some((SslMode::Require, signed(None, true)));
+            assert_eq!(of(&format!("postgres://u@{there}/d")), wanted, "{there}");
+        }
+        let elsewhere = of("postgres://u@localhost/d?hostaddr=10.0.0.1&sslrootcert=/r");
+        assert_eq!(elsewhere, Some((SslMode::Require, signed(Some("/r"), true))));
     }
 }

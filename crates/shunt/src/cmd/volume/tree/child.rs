@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use shunt_fuse::mount::{MountError, MountPoint, Unmount};
 
-use crate::daemon;
 use crate::error::Result;
+use crate::{base, daemon};
 
 /// How long a volume stays away that was unmounted, or whose process ended.
 const AWAY: Duration = Duration::from_secs(5);
@@ -261,8 +261,6 @@ fn write_owners(wanted: &Wanted) -> std::io::Result<()> {
 
 /// There whole or not at all, and nobody else's to read.
 pub fn write(file: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
-    if let Some(dir) = file.parent() {
-        std::fs::create_dir_all(dir)?;
-    }
+    base::make_directory_of(file)?;
     shunt_volume::private::write(file, bytes)
 }
