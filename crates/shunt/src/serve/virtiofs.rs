@@ -1,7 +1,7 @@
 //! Serves virtual machines: what a socket is to them, a mount is to others.
 
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +15,7 @@ use signal_hook::iterator::Signals;
 
 use super::{announce, facts};
 use crate::args::MountArgs;
+use crate::base;
 use crate::error::{Code, Failure, Result, failed};
 use crate::log::STATISTICS;
 use crate::report::{Cache, Stat};
@@ -54,6 +55,7 @@ pub fn serve<F: FileSystem>(
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
         .map_err(|error| failed(format_args!("cannot take care of signals: {error}")))?;
     let listener = listen(socket)?;
+    warn_of_others(socket);
     let current = Current::default();
     let began = current.clone();
     let server = make(Box::new(move |handle| {
@@ -84,9 +86,7 @@ fn listen(socket: &Path) -> Result<UnixListener> {
     let bound = match UnixListener::bind(socket) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_socket(socket) => {
             match UnixStream::connect(socket) {
-                Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => {
-                    std::fs::remove_file(socket).and_then(|()| UnixListener::bind(socket))
-                }
+                Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => replace(socket),
                 Ok(_) => {
                     let message =
                         format_args!("somebody listens at {} already", socket.display()).to_string();
@@ -99,6 +99,30 @@ fn listen(socket: &Path) -> Result<UnixListener> {
     };
     rustix::process::umask(before);
     bound.map_err(|error| failed(format_args!("cannot make the socket {}: {error}", socket.display())))
+}
+
+/// Makes it beside the one that is there, and has it take its place: nobody else can come between.
+fn replace(socket: &Path) -> io::Result<UnixListener> {
+    let name = socket.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
+    let beside = socket.with_file_name(format!(".{name}.{}", std::process::id()));
+    let listener = UnixListener::bind(&beside)?;
+    std::fs::rename(&beside, socket).inspect_err(|_| {
+        let _ = std::fs::remove_file(&beside);
+    })?;
+    Ok(listener)
+}
+
+/// Others may have guests connect to a socket of their own where they can rename what is in its directory.
+fn warn_of_others(socket: &Path) {
+    let directory = base::directory_of(socket);
+    let Ok(found) = std::fs::metadata(directory) else { return };
+    if found.mode() & 0o022 != 0 && found.mode() & 0o1000 == 0 {
+        tracing::warn!(
+            "others than the owner of {} can put another socket in place of {}: use a directory of your own (mode 0700)",
+            directory.display(),
+            socket.display()
+        );
+    }
 }
 
 /// Anything else that is there is not ours to remove.
