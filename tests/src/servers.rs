@@ -85,6 +85,8 @@ fn directory() -> PathBuf {
 /// A PostgreSQL server with nothing in it.
 pub struct Postgres {
     dir: PathBuf,
+    /// Its programs.
+    bin: PathBuf,
     port: u16,
     server: Guarded,
 }
@@ -141,7 +143,7 @@ impl Postgres {
             Guarded::begin(dir.clone(), &bin.join("postgres"), &arguments, &[])
         };
         let server = if is_root { User::new(NOBODY).run(start) } else { start() };
-        let postgres = Self { dir, port, server };
+        let postgres = Self { dir, bin, port, server };
         postgres.wait_until_ready();
         Some(postgres)
     }
@@ -200,7 +202,26 @@ impl Postgres {
         let conf = data.join("postgresql.conf");
         let before = std::fs::read_to_string(&conf).expect("read");
         std::fs::write(&conf, before + "\nssl = on\n").expect("write");
-        let state = std::fs::read_to_string(data.join("postmaster.pid")).expect("read");
+        self.read_configuration_again();
+    }
+
+    /// Has it ask for this password where it is spoken to by TCP, from now on.
+    ///
+    /// # Panics
+    /// Where that cannot be.
+    pub fn ask_for_password(&self, password: &str) {
+        let told = Command::new(self.bin.join("psql"))
+            .args([&self.address(), "-c", &format!("ALTER ROLE postgres PASSWORD '{password}'")])
+            .output()
+            .expect("psql");
+        assert!(told.status.success(), "psql: {}", String::from_utf8_lossy(&told.stderr));
+        let rules = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+        std::fs::write(self.dir.join("data/pg_hba.conf"), rules).expect("write");
+        self.read_configuration_again();
+    }
+
+    fn read_configuration_again(&self) {
+        let state = std::fs::read_to_string(self.dir.join("data/postmaster.pid")).expect("read");
         let pid = state.lines().next().and_then(|pid| pid.trim().parse().ok());
         let pid = pid.and_then(rustix::process::Pid::from_raw).expect("a pid");
         rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("kill");

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -104,4 +105,33 @@ fn what_is_here_is_mounted_off_the_network() {
     let bee = volume.mount_shared("bee", &near);
     let came = || fs::read_to_string(bee.at().join("here")).is_ok_and(|text| text == "after");
     assert!(within(MOST, came) && bee.at().join("made").is_dir());
+}
+
+#[test]
+fn a_password_is_taken_from_a_file_and_one_in_an_address_is_warned_of() {
+    let Some(server) = Postgres::start(false) else {
+        skip::skip("PostgreSQL is not installed (run tests/setup)");
+        return;
+    };
+    let home = shunt_tests::lower::temp_dir();
+    let data = format!("file:{}", home.path().join("data").display());
+    let create = |name: &str, address: &str| {
+        let mut create = binary::command(&["volume", "create", name, "--meta", address, "--data"]);
+        run(create.arg(format!("{data}-{name}")).env("HOME", home.path()).env_remove("PGPASSFILE"))
+    };
+    server.ask_for_password("s3:cret");
+    let address = server.tcp_address();
+    assert!(within(MOST, || create("none", &address).err.contains("password missing")));
+
+    let passfile = home.path().join(".pgpass");
+    fs::write(&passfile, format!("127.0.0.1:{}:*:postgres:s3\\:cret\n", server.port())).unwrap();
+    fs::set_permissions(&passfile, fs::Permissions::from_mode(0o644)).unwrap();
+    let told = create("one", &address).fails();
+    assert!(told.contains("others can read it: chmod 600"), "{told}");
+    fs::set_permissions(&passfile, fs::Permissions::from_mode(0o600)).unwrap();
+    create("one", &address).ok();
+
+    let told = create("two", &address.replace("postgres@", "postgres:s3:cret@"));
+    assert!(told.err.contains("~/.pgpass") && !told.err.contains("s3:cret"), "{}", told.err);
+    told.ok();
 }

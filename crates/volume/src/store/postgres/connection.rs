@@ -42,7 +42,7 @@ pub(super) struct Pool {
 impl Pool {
     pub fn new(address: &str) -> Result<Self, StoreError> {
         let (mut config, tls) = tls::split(address)?;
-        passfile::complete(&mut config);
+        passfile::complete(&mut config)?;
         // A server that went silent is found out, not waited for.
         config.connect_timeout(CONNECT).tcp_user_timeout(silence::SILENT);
         config.keepalives_idle(silence::TRIED).keepalives_interval(silence::AGAIN);

@@ -12,27 +12,33 @@ use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
 use crate::private;
+use crate::store::StoreError;
 
 /// More than any such file has.
 const LARGEST: u64 = 1 << 20;
 const PORT: u16 = 5432;
 
 /// Gives a connection the password that the file has for it, where its address has none.
-pub(super) fn complete(config: &mut Config) {
+///
+/// # Errors
+/// The file cannot be read, or others than its owner can.
+pub(super) fn complete(config: &mut Config) -> Result<(), StoreError> {
     if config.get_password().is_some() {
-        return;
+        return Ok(());
     }
     let home = || Some(PathBuf::from(var_os("HOME")?).join(".pgpass"));
-    let Some(path) = var_os("PGPASSFILE").map(PathBuf::from).or_else(home) else { return };
+    let Some(path) = var_os("PGPASSFILE").map(PathBuf::from).or_else(home) else { return Ok(()) };
     match read(&path) {
         Ok(text) => {
             if let Some(password) = find(&text, config) {
                 config.password(password);
             }
+            Ok(())
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        // The server may want none.
-        Err(error) => tracing::warn!("no password is taken from {}: {error}", path.display()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => {
+            Err(StoreError::Unreachable(format!("passwords are not taken from {}: {error}", path.display())))
+        }
     }
 }
 
