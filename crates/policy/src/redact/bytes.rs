@@ -36,6 +36,8 @@ impl Bytes for std::fs::File {
 
 /// Bytes of metadata that are read of one file.
 const MOST_BYTES: usize = 64 << 20;
+/// Bytes of one file that are searched.
+const MOST_SEARCHED: usize = 512 << 20;
 /// Reads of one file.
 const MOST_READS: usize = 1 << 18;
 
@@ -43,12 +45,13 @@ const MOST_READS: usize = 1 << 18;
 pub(super) struct Reader<'a> {
     file: &'a dyn Bytes,
     bytes: usize,
+    searched: usize,
     reads: usize,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(file: &'a dyn Bytes) -> Self {
-        Self { file, bytes: MOST_BYTES, reads: MOST_READS }
+        Self { file, bytes: MOST_BYTES, searched: MOST_SEARCHED, reads: MOST_READS }
     }
 
     /// Up to `length` bytes, fewer at the end of the file.
@@ -56,6 +59,13 @@ impl<'a> Reader<'a> {
         self.reads = self.reads.checked_sub(1).ok_or(RedactError::TooComplex)?;
         self.bytes = self.bytes.checked_sub(length).ok_or(RedactError::TooComplex)?;
         Ok(read(self.file, offset, length)?)
+    }
+
+    /// As [`read`](Self::read), to look for something and forget the rest.
+    pub(super) fn search(&mut self, offset: u64, length: usize) -> Result<Vec<u8>, RedactError> {
+        let found = read(self.file, offset, length)?;
+        self.searched = self.searched.checked_sub(found.len()).ok_or(RedactError::TooComplex)?;
+        Ok(found)
     }
 
     /// Exactly `N` bytes; `None` where the file ends before.
@@ -66,6 +76,10 @@ impl<'a> Reader<'a> {
 
 /// Up to `length` bytes, fewer at the end of the file.
 pub(super) fn read(file: &dyn Bytes, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+    // No file is as large, and the kernel knows no such place.
+    if i64::try_from(offset.saturating_add(length as u64)).is_err() {
+        return Ok(Vec::new());
+    }
     let mut room = vec![0; length];
     let mut done = 0;
     while done < length {

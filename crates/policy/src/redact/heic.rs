@@ -1,44 +1,16 @@
 //! HEIC and AVIF: boxes; metadata are items, whose bytes lie where a table says.
 
 use super::RedactError;
+use super::behind;
+use super::boxes::{self, Part, Top, parts};
 use super::bytes::{Reader, be32};
 use super::edits::Edits;
 use super::pieces::{Blank, Kind, Pieces};
 
-/// Boxes at one level.
-const MOST_BOXES: usize = 4096;
 /// Bytes of the box that describes the items, and of one item.
 const LARGEST: u64 = 16 << 20;
-
-/// A box in memory: its type, and where its contents are.
-struct Part {
-    kind: [u8; 4],
-    start: usize,
-    end: usize,
-}
-
-/// The boxes in a stretch of data.
-fn parts(data: &[u8], mut at: usize, end: usize) -> Vec<Part> {
-    let mut parts = Vec::new();
-    while at + 8 <= end && parts.len() < MOST_BOXES {
-        let (Some(size), Some(kind)) = (be32(data, at), data.get(at + 4..at + 8)) else { break };
-        let (head, size) = match size {
-            0 => (8, (end - at) as u64),
-            1 => match (be32(data, at + 8), be32(data, at + 12)) {
-                (Some(high), Some(low)) => (16, u64::from(high) << 32 | u64::from(low)),
-                _ => break,
-            },
-            size => (8, size.into()),
-        };
-        if size < head as u64 || size > (end - at) as u64 {
-            break;
-        }
-        let kind = kind.try_into().unwrap_or_default();
-        parts.push(Part { kind, start: at + head, end: at + size as usize });
-        at += size as usize;
-    }
-    parts
-}
+/// What may stand in front of the directories of EXIF: `Exif`, and two zeros.
+const MARK: usize = 6;
 
 /// Reads numbers one after the other.
 struct Numbers<'a> {
@@ -57,30 +29,20 @@ impl Numbers<'_> {
 
 /// Notes what tells a place.
 pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(), RedactError> {
-    let mut at = 0u64;
-    for _ in 0..MOST_BOXES {
-        let head = reader.read(at, 16)?;
-        let (Some(size), Some(kind)) = (be32(&head, 0), head.get(4..8)) else { return Ok(()) };
-        let (skip, size) = match size {
-            0 => (8, u64::MAX),
-            1 => match (be32(&head, 8), be32(&head, 12)) {
-                (Some(high), Some(low)) => (16, u64::from(high) << 32 | u64::from(low)),
-                _ => return Ok(()),
-            },
-            size => (8, size.into()),
+    let mut at = 0;
+    for _ in 0..boxes::MOST {
+        let Some(Top { kind, start, end }) = boxes::top(reader, at)? else {
+            // Its own box of this kind is the first.
+            return behind::location(reader, 8, edits).map(drop);
         };
-        if size < skip {
-            return Ok(());
-        }
-        if kind == b"meta" {
-            if size > LARGEST {
+        if kind == *b"meta" {
+            if end - start > LARGEST {
                 return Err(RedactError::TooComplex);
             }
-            let base = at + skip;
-            let data = reader.read(base, (size - skip) as usize)?;
-            meta(reader, base, &data, edits)?;
+            let data = reader.read(start, (end - start) as usize)?;
+            meta(reader, start, &data, edits)?;
         }
-        at = at.saturating_add(size);
+        at = end;
     }
     Err(RedactError::TooComplex)
 }
@@ -111,9 +73,14 @@ fn blanks(kind: Kind, data: &[u8]) -> Vec<Blank> {
     if kind != Kind::Exif {
         return kind.blanks(data);
     }
-    // In front stands where the directories begin.
-    let start = be32(data, 0).map_or(data.len(), |skip| (skip as usize).saturating_add(4).min(data.len()));
-    Kind::Exif.blanks(&data[start..]).into_iter().map(|blank| blank.shifted(start)).collect()
+    // In front stands where the directories begin: behind a name of six bytes, or at once.
+    let start = be32(data, 0).map_or(data.len(), |skip| (skip as usize).saturating_add(4));
+    if start > 4 + MARK {
+        // Nothing is there, or readers that have more patience find directories before it.
+        return vec![Blank::zeros(0..data.len())];
+    }
+    let Some(directories) = data.get(start..) else { return vec![Blank::zeros(0..data.len())] };
+    Kind::Exif.blanks(directories).into_iter().map(|blank| blank.shifted(start)).collect()
 }
 
 /// Items with metadata.

@@ -1,16 +1,19 @@
 //! JPEG: segments up to the picture, and further pictures behind it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::RedactError;
+use super::behind;
 use super::bytes::{Reader, be16, be32};
 use super::edits::Edits;
 use super::pieces::{Kind, Pieces};
 
 /// Segments of one picture.
 const MOST: usize = 4096;
-/// Pictures that an index announces.
-const MOST_PICTURES: usize = 64;
+/// Further pictures in one file.
+const MOST_PICTURES: usize = 256;
+/// Those that an index announces.
+const MOST_ANNOUNCED: usize = 64;
 
 const EXIF: &[u8] = b"Exif\0";
 const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
@@ -23,14 +26,20 @@ type Part = (u32, u64, Vec<u8>);
 
 /// Notes what tells a place.
 pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(), RedactError> {
-    for picture in one(reader, 0, edits)? {
+    let (announced, end) = one(reader, 0, edits)?;
+    let found = behind::location(reader, end, edits)?;
+    let pictures: BTreeSet<u64> = announced.into_iter().chain(found).collect();
+    if pictures.len() > MOST_PICTURES {
+        return Err(RedactError::TooComplex);
+    }
+    for picture in pictures {
         one(reader, picture, edits)?;
     }
     Ok(())
 }
 
-/// One picture; tells where further ones begin.
-fn one(reader: &mut Reader<'_>, start: u64, edits: &mut Edits) -> Result<Vec<u64>, RedactError> {
+/// One picture; tells where further ones begin as its index says, and where its metadata ends.
+fn one(reader: &mut Reader<'_>, start: u64, edits: &mut Edits) -> Result<(Vec<u64>, u64), RedactError> {
     let mut pictures = Vec::new();
     // By the name of the packet.
     let mut extended: BTreeMap<[u8; 32], Vec<Part>> = BTreeMap::new();
@@ -85,8 +94,7 @@ fn one(reader: &mut Reader<'_>, start: u64, edits: &mut Edits) -> Result<Vec<u64
         parts.iter().for_each(|(_, offset, data)| pieces.push(*offset, data));
         pieces.note(Kind::Xmp.blanks(&pieces.data), edits);
     }
-    pictures.truncate(MOST_PICTURES);
-    Ok(pictures)
+    Ok((pictures, at))
 }
 
 /// The next marker; `at` is behind it then. Bytes that are none are passed over, as readers of JPEG do.
@@ -128,7 +136,7 @@ fn index(data: &[u8]) -> Vec<u64> {
         let offset = |n: usize| u32_at(start.saturating_add(16 * n + 8));
         // The first is the picture that has the index.
         Some(
-            (0..(size / 16).min(MOST_PICTURES))
+            (0..(size / 16).min(MOST_ANNOUNCED))
                 .filter_map(offset)
                 .filter(|offset| *offset != 0)
                 .collect::<Vec<_>>(),

@@ -4,15 +4,17 @@
 //! every other byte, so that a picture looks as before and keeps its other particulars.
 //!
 //! Of pictures (JPEG, PNG, HEIC and AVIF) the place where they were taken is found in EXIF (the whole GPS directory), in
-//! XMP (properties of GPS and of named places) and in IPTC (city, region, country), also in further pictures that a JPEG
-//! announces in its multi-picture index. Not found is what makers hide in formats of their own (MakerNotes), and what a
-//! film says of itself.
+//! XMP (properties of GPS and of named places) and in IPTC (city, region, country), also in further pictures and in films
+//! behind the one that is shown. Not found is what makers hide in formats of their own (MakerNotes).
 //!
 //! A file need not be well-meant. What is announced as such data and cannot be understood is blanked as a whole; a file
 //! that would take too long is refused ([`RedactError::TooComplex`]), never shown.
 
+mod behind;
+mod boxes;
 mod bytes;
 mod edits;
+mod film;
 mod heic;
 mod iptc;
 mod jpeg;

@@ -46,6 +46,8 @@ pub(super) enum Kind {
     Photoshop,
     /// Within EXIF, which is not looked for in it again.
     PhotoshopInExif,
+    /// Nothing but a place.
+    Place,
 }
 
 impl Kind {
@@ -57,6 +59,7 @@ impl Kind {
             Self::Iptc => iptc::blanks(data),
             Self::Photoshop => iptc::photoshop(data, true),
             Self::PhotoshopInExif => iptc::photoshop(data, false),
+            Self::Place => vec![Blank::spaces(0..data.len())],
         }
     }
 }

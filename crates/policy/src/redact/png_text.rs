@@ -1,4 +1,4 @@
-//! Text in PNG that holds metadata: XMP, and what ImageMagick writes in hexadecimal digits. It may be packed.
+//! Text in PNG that holds metadata: XMP, and what ImageMagick writes in hexadecimal digits and by name. It may be packed.
 
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
@@ -8,6 +8,13 @@ use super::pieces::{Kind, blank};
 
 /// Text, once it is unpacked.
 const LARGEST: usize = 8 << 20;
+
+/// Words in the names of texts that tell a place.
+const PLACES: [&[u8]; 3] = [b"gps", b"geotag", b"location"];
+
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    memchr::memmem::find(text, word).is_some()
+}
 
 /// Where the text of a chunk is, and how it is held.
 struct Text {
@@ -34,11 +41,16 @@ fn find(kind: &[u8], data: &[u8]) -> Option<Text> {
         }
     };
     let raw = |kind| Some(Text { kind, start, packed, hex: true });
-    match keyword.to_ascii_lowercase().as_slice() {
+    let keyword = keyword.to_ascii_lowercase();
+    match keyword.as_slice() {
         b"xml:com.adobe.xmp" => Some(Text { kind: Kind::Xmp, start, packed, hex: false }),
         b"raw profile type exif" | b"raw profile type app1" => raw(Kind::Exif),
         b"raw profile type xmp" => raw(Kind::Xmp),
         b"raw profile type iptc" | b"raw profile type 8bim" => raw(Kind::Photoshop),
+        // As `exif:GPSLatitude`, which ImageMagick writes besides.
+        _ if PLACES.iter().any(|place| contains(&keyword, place)) => {
+            Some(Text { kind: Kind::Place, start, packed, hex: false })
+        }
         _ => None,
     }
 }

@@ -56,6 +56,21 @@ fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..most)
 }
 
+/// The head of a box of a film, whatever follows, and with any size.
+fn film_box() -> impl Strategy<Value = Vec<u8>> {
+    let kind = prop_oneof![
+        Just(*b"ftyp"),
+        Just(*b"moov"),
+        Just(*b"trak"),
+        Just(*b"udta"),
+        Just(*b"meta"),
+        Just(*b"\xff\xd8\xff\xe1"),
+        any::<[u8; 4]>()
+    ];
+    let size = prop_oneof![0..100u32, Just(0), Just(1), any::<u32>()];
+    (size, kind, bytes(20)).prop_map(|(size, kind, rest)| [&size.to_be_bytes()[..], &kind, &rest].concat())
+}
+
 proptest! {
     #[test]
     fn any_bytes_behind_a_head(head in 0..4usize, rest in bytes(600)) {
@@ -88,6 +103,12 @@ proptest! {
     }
 
     #[test]
+    fn films_of_any_kind(heic in any::<bool>(), boxes in proptest::collection::vec(film_box(), 0..40)) {
+        let head: &[u8] = if heic { b"\0\0\0\x10ftypheic\0\0\0\0" } else { b"\xff\xd8\xff\xda" };
+        check(&[head, &boxes.concat()].concat());
+    }
+
+    #[test]
     fn items_of_any_kind(info in bytes(200), places in bytes(200)) {
         let head = part(b"ftyp", b"heic\0\0\0\0");
         let item = part(b"infe", b"\x02\0\0\0\0\x01\0\0Exif\0");
@@ -111,6 +132,14 @@ fn what_points_to_itself_ends_soon() {
     let file = [&b"\xff\xd8"[..], &segment(0xe1, &body), b"\xff\xd9"].concat();
     let edits = location(&&file[..]).unwrap();
     assert_eq!(edits.iter().count(), 1, "it is blanked as a whole");
+    // Films in films, and more of them than any file has.
+    let deep = (0..2000).fold(Vec::new(), |inner, _| part(b"moov", &inner));
+    let film = part(b"ftyp", b"isom\0\0\0\0");
+    assert!(location(&&[&b"\xff\xd8\xff\xd9"[..], &film, &deep].concat()[..]).is_err());
+    assert!(
+        location(&&[&b"\xff\xd8\xff\xd9"[..], &[&film[..], b"end"].concat().repeat(100)].concat()[..])
+            .is_err()
+    );
     // Segments without end.
     let many = [b"\xff\xd8".to_vec(), segment(0xe1, b"").repeat(5000)].concat();
     assert!(location(&&many[..]).is_err());

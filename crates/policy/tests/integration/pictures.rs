@@ -266,6 +266,109 @@ fn heic_loses_its_place_only() {
     assert_eq!(decode("a.heic"), decode("seen-a.heic"));
 }
 
+fn box_of(kind: &[u8; 4], contents: &[u8]) -> Vec<u8> {
+    [&(contents.len() as u32 + 8).to_be_bytes()[..], kind, contents].concat()
+}
+
+/// A film that says where it was taken, in each way that there is.
+fn film() -> Vec<u8> {
+    let place = box_of(b"udta", &box_of(b"\xa9xyz", b"\0\x12\x15\xc7+51.5033-000.1277/"));
+    let keys = box_of(b"meta", b"com.apple.quicktime.location.ISO6709 +51.5033-000.1277/");
+    let track = box_of(b"trak", &[box_of(b"tkhd", b"a track"), place.clone(), keys.clone()].concat());
+    let movie = box_of(b"moov", &[box_of(b"mvhd", b"a film"), track, place, keys].concat());
+    let xmp = box_of(b"uuid", b"\xbe\x7a\xcf\xcb\x97\xa9\x42\xe8 exif:GPSLatitude=51.5033");
+    [box_of(b"ftyp", b"isom\0\0\0\0isommp42"), box_of(b"mdat", &[7; 5000]), movie, xmp].concat()
+}
+
+fn count(bytes: &[u8], word: &[u8]) -> usize {
+    bytes.windows(word.len()).filter(|window| *window == word).count()
+}
+
+#[test]
+fn films_and_pictures_behind_a_picture_lose_their_place() {
+    if !has("exiftool") || !has("cjpeg") || !has("heif-enc") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let jpeg = picture(dir.path(), "a.jpg");
+    let plain = std::fs::read(&jpeg).unwrap();
+    let placed = picture(dir.path(), "b.jpg");
+    write_place(&placed, false);
+    let placed = std::fs::read(&placed).unwrap();
+    let heic = dir.path().join("a.heic");
+    run("heif-enc", &["-q", "50", "-o", heic.to_str().unwrap(), jpeg.to_str().unwrap()]);
+    let heic = [std::fs::read(&heic).unwrap(), box_of(b"mpvd", &film())].concat();
+    // Across the border of what is searched at a time too.
+    let far = [&plain[..], &vec![0; (1 << 20) - plain.len() - 6]].concat();
+    for (whole, films, pictures) in [
+        ([&plain[..], &film()].concat(), 1, 0),
+        ([&far[..], &film(), b"a trailer", &film()].concat(), 2, 0),
+        ([&plain[..], &placed, &film(), &placed].concat(), 1, 2),
+        (heic, 1, 0),
+    ] {
+        let edits = location(&&whole[..]).unwrap();
+        let mut seen = whole.clone();
+        edits.apply(0, &mut seen);
+        assert_eq!(count(&whole, b"51.5033"), 5 * films);
+        assert_eq!((count(&seen, b"51.5033"), count(&seen, b"Leipzig")), (0, 0));
+        // What shows the film is all there, and so is what else there is of the pictures.
+        assert_eq!((count(&seen, b"a track"), count(&seen, b"a film")), (films, films));
+        assert_eq!(count(&seen, &[7; 5000]), films);
+        assert_eq!(count(&seen, b"Model 7"), pictures);
+        assert_eq!(count(&seen, b"free"), count(&whole, b"free") + 5 * films);
+    }
+}
+
+#[test]
+fn text_of_png_that_names_a_place_is_blank() {
+    if !has("cjpeg") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let png = std::fs::read(picture(dir.path(), "plain.png")).unwrap();
+    let packed = miniz_oxide::deflate::compress_to_vec_zlib(b"51/1, 20/1, 24/1", 6);
+    let packed = [&b"exif:GPSLongitude\0\0"[..], &packed].concat();
+    let texts = [
+        chunk(b"tEXt", b"exif:GPSLatitude\x0051/1, 20/1, 24/1"),
+        chunk(b"iTXt", b"Location\0\0\0en\0\0Leipzig"),
+        chunk(b"zTXt", &packed),
+        chunk(b"tEXt", b"Comment\0a comment"),
+    ];
+    let path = dir.path().join("text.png");
+    std::fs::write(&path, [&png[..33], &texts.concat(), &png[33..]].concat()).unwrap();
+    let mut seen = std::fs::read(&path).unwrap();
+    location(&std::fs::File::open(&path).unwrap()).unwrap().apply(0, &mut seen);
+    assert_eq!((count(&seen, b"51/1"), count(&seen, b"Leipzig"), count(&seen, &packed)), (0, 0, 0));
+    assert_eq!(count(&seen, b"a comment"), 1);
+    let seen_path = dir.path().join("seen-text.png");
+    std::fs::write(&seen_path, seen).unwrap();
+    looks_the_same(&path);
+}
+
+#[test]
+fn exif_of_a_heic_that_begins_nowhere_is_blanked_as_a_whole() {
+    if !has("exiftool") || !has("cjpeg") || !has("heif-enc") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let jpeg = picture(dir.path(), "from.jpg");
+    write_place(&jpeg, true);
+    let path = dir.path().join("a.heic");
+    run("heif-enc", &["-q", "50", "-o", path.to_str().unwrap(), jpeg.to_str().unwrap()]);
+    write_place(&path, false);
+    let file = std::fs::read(&path).unwrap();
+    // Where they begin stands in front of the directories.
+    let exif = file.windows(4).rposition(|window| window == b"II*\0" || window == b"MM\0*").unwrap();
+    for offset in [7u32, 4000, 0xffff_ffff] {
+        let mut file = file.clone();
+        file[exif - 4..exif].copy_from_slice(&offset.to_be_bytes());
+        assert_eq!(count(&file, b"Model 7"), 1);
+        let edits = location(&&file[..]).unwrap();
+        edits.apply(0, &mut file);
+        assert_eq!(count(&file, b"Model 7"), 0, "{offset}");
+    }
+}
+
 #[test]
 fn pictures_without_a_place_are_left_alone() {
     if !has("cjpeg") {
