@@ -8,6 +8,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+use shunt_tests::cmd::within;
 use shunt_tests::disk::{Lost, Powered};
 use shunt_tests::image::Mount;
 use shunt_tests::{Image, Rng, mounts};
@@ -103,11 +105,12 @@ pub fn survives(base: &impl Base, course: &Course) -> u32 {
             }
             before = now;
         }
-        // Killed, with all that it wrote on the disk.
+        // Killed, with all that it wrote on the disk. The guardian ends what waits for it: a thread of the daemon, too, may
+        // wait in the kernel for an answer of its own.
         let now = told();
-        mounts::end(mount.pid());
-        mounts::detach(mount.at());
+        assert!(mounts::signal(mount.pid(), Signal::KILL));
         stop.store(true, Ordering::SeqCst);
+        assert!(within(Duration::from_secs(60), || mounts::count(mount.at()) == 0), "it stays mounted");
         let cut = disk.cut(Lost::Nothing, &mut rng);
         holds(base, &cut, &now, false, "killed");
         (cuts, by_kernel)
