@@ -167,15 +167,14 @@ impl Ext4 {
             | Capabilities::EXPORT_SUPPORT
             | Capabilities::DO_READDIRPLUS;
         let acls = if self.may_have_xattrs() { Capabilities::POSIX_ACL } else { Capabilities::empty() };
-        let config = match self.is_writable() {
-            // What the kernel writes past the daemon all goes that way: appends too.
-            true if self.writing.is_some() => Config::new(Profile::Passthrough).trust_open_flags(),
-            true => Config::new(Profile::Writeback),
+        let is_writable = self.is_writable();
+        let by_the_kernel = if is_writable { self.writing.is_some() } else { self.mapped.is_some() };
+        let config = match by_the_kernel {
+            // Content all goes past the daemon: appends too.
+            true => Config::new(Profile::Passthrough).trust_open_flags(),
+            false if is_writable => Config::new(Profile::Writeback),
             // The write-back cache asks for attributes again after each close.
-            false if self.mapped.is_none() => {
-                Config::new(Profile::Passthrough).without(Capabilities::PASSTHROUGH)
-            }
-            false => Config::new(Profile::Passthrough).trust_open_flags(),
+            false => Config::new(Profile::Passthrough).without(Capabilities::PASSTHROUGH),
         };
         config.want(wanted | acls)
     }

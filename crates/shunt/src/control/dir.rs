@@ -3,13 +3,15 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::process::geteuid;
 use shunt_fuse::mount::{Dev, MountId, MountPoint, fuse_mounts};
+
+use crate::files;
 
 /// As many entries of a directory are looked at: its owner may be out to keep us busy.
 const MOST: usize = 10_000;
@@ -131,7 +133,7 @@ impl SocketDir {
 
     /// A path to a name in here that fits the 107 bytes of a socket address, whatever the path of the directory.
     pub(super) fn short(&self, name: &str) -> PathBuf {
-        format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd()).into()
+        Path::new(&files::path_of(&self.fd)).join(name)
     }
 
     pub(super) fn rename(&self, from: &str, to: &str) -> io::Result<()> {

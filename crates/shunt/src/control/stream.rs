@@ -4,7 +4,6 @@
 //! no calls, or answer one byte a second.
 
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,7 @@ use rustix::process::Pid;
 
 use super::credentials::of_peer;
 use super::dir::{SocketDir, SocketName};
+use crate::files;
 
 /// A connection.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Stream {
         // A full backlog makes connect wait, and no longer than this.
         set_socket_timeout(&ours, Timeout::Send, Some(left(deadline)?))?;
         // By descriptor: what the name stands for may change after it was looked at.
-        let address = SocketAddrUnix::new(format!("/proc/self/fd/{}", socket.as_fd().as_raw_fd()))?;
+        let address = SocketAddrUnix::new(files::path_of(&socket))?;
         rustix::io::retry_on_intr(|| rustix::net::connect(&ours, &address))
             .map_err(|errno| if errno == rustix::io::Errno::AGAIN { silent() } else { errno.into() })?;
         let stream = UnixStream::from(ours);

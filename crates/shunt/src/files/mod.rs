@@ -90,7 +90,7 @@ fn temporary_name() -> CString {
 }
 
 /// A path that leads to an open file itself, whatever its name leads to now.
-fn path_of(file: impl AsFd) -> String {
+pub fn path_of(file: impl AsFd) -> String {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
 }
 

@@ -17,28 +17,19 @@ use seccompiler::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum For {
     /// Who serves an image.
-    Image(Image),
+    Image(Served),
     /// Who shows a guest a directory.
     Guest,
     /// Who makes files of what is in an image.
     Extract,
     /// Who speaks to other machines.
-    Network(Network),
+    Network(Served),
 }
 
-/// How a volume is served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
-    /// Requests come by io_uring, and all rings are made.
-    pub rings: bool,
-    /// A module of the kernel takes part, and is told by commands to its devices.
-    pub kernel: bool,
-}
-
-/// How an image is served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Image {
-    /// Requests come by io_uring, and all rings are made.
+/// How requests are answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Served {
+    /// They come by io_uring, and all rings are made.
     pub rings: bool,
     /// The kernel does a part of the work, and is told by commands to its devices.
     pub kernel: bool,
@@ -65,10 +56,10 @@ fn compile(rules: Rules, other: SeccompAction, these: SeccompAction) -> Result<B
 
 fn allowed(whom: For) -> Result<Rules, BackendError> {
     match whom {
-        For::Image(image) => image::allowed(image),
+        For::Image(served) => image::allowed(served),
         For::Guest => guest::allowed(),
         For::Extract => extract::allowed(),
-        For::Network(network) => network::allowed(network),
+        For::Network(served) => network::allowed(served),
     }
 }
 

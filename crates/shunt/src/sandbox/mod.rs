@@ -10,24 +10,23 @@ mod namespace;
 pub mod outside;
 mod probe;
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use rustix::thread::CapabilitySet;
 
-pub use calls::{Image, Network};
+pub use calls::Served;
 pub use files::Places;
 pub use probe::on_entry as probe_on_entry;
 
-/// Locks all threads of this process in, and those that come.
-pub fn enter(mountpoint: &Path, socket: Option<&Path>, image: Image) {
+/// Locks all threads of this process in, and those that come, which serve an image.
+pub fn enter(mountpoint: &Path, socket: Option<&Path>, served: Served) {
     learn();
-    // First, for it takes a program. Without it nobody could unmount in good order.
-    if let Err(error) = outside::start(mountpoint, socket) {
-        tracing::warn!("not locked in: {error}");
+    if !someone_unmounts(mountpoint, socket) {
         return;
     }
-    let kept = match image.kernel {
+    let kept = match served.kernel {
         true => identity::PASSING_THROUGH,
         false => CapabilitySet::empty(),
     };
@@ -36,39 +35,41 @@ pub fn enter(mountpoint: &Path, socket: Option<&Path>, image: Image) {
     {
         tracing::warn!("the daemon stays the user that it is: {error}");
     }
-    if let Err(error) = files::forbid(files::of_image(), kept) {
-        tracing::warn!("files can still be opened: {error}");
-    }
-    // Last: it refuses what the other steps take.
-    if let Err(error) = calls::forbid(calls::For::Image(image)) {
-        tracing::warn!("not locked in: {error}");
-        return;
-    }
-    probe::run();
+    forbid(files::of_image(), kept, calls::For::Image(served));
 }
 
 /// Locks all threads of this process in, and those that come, which keeps a volume here and speaks to its stores: with the files
 /// that it has there, and no programs.
-pub fn enter_to_keep(mountpoint: &Path, socket: Option<&Path>, places: &Places, network: Network) {
-    // As above.
-    if let Err(error) = outside::start(mountpoint, socket) {
-        tracing::warn!("not locked in: {error}");
-        return;
+pub fn enter_to_keep(mountpoint: &Path, socket: Option<&Path>, places: &Places, served: Served) {
+    learn();
+    if someone_unmounts(mountpoint, socket) {
+        forbid(files::of_network(places), identity::KEEPING_VOLUMES, calls::For::Network(served));
     }
-    enter_network(places, identity::KEEPING_VOLUMES, network);
 }
 
 /// The same for who serves the stores of a volume to other machines.
 pub fn enter_to_serve_stores(places: &Places) {
-    enter_network(places, identity::OF_STORES, Network { rings: false, kernel: false });
+    learn();
+    forbid(files::of_network(places), identity::OF_STORES, calls::For::Network(Served::default()));
 }
 
-fn enter_network(places: &Places, kept: CapabilitySet, network: Network) {
-    learn();
-    if let Err(error) = files::forbid(files::of_network(places), kept) {
+/// Starts who unmounts for a process that is to be locked in. Without one nobody could do so in good order: it is not locked in
+/// then. First of all, for it takes a program.
+fn someone_unmounts(mountpoint: &Path, socket: Option<&Path>) -> bool {
+    let started = outside::start(mountpoint, socket);
+    if let Err(error) = &started {
+        tracing::warn!("not locked in: {error}");
+    }
+    started.is_ok()
+}
+
+/// Gives up all files but these, all of root's rights but those that are `kept`, and at last, for it refuses what the other steps
+/// take, system calls.
+fn forbid(files: io::Result<files::Rules>, kept: CapabilitySet, whom: calls::For) {
+    if let Err(error) = files::forbid(files, kept) {
         tracing::warn!("all files can still be opened: {error}");
     }
-    if let Err(error) = calls::forbid(calls::For::Network(network)) {
+    if let Err(error) = calls::forbid(whom) {
         tracing::warn!("not locked in: {error}");
         return;
     }
@@ -86,7 +87,7 @@ pub fn enter_to_look() {
     let _ = identity::become_nobody();
     // What the kernel does not have is no reason not to look.
     let _ = files::forbid_all_but(None, CapabilitySet::empty());
-    let _ = calls::forbid(calls::For::Image(Image { rings: false, kernel: false }));
+    let _ = calls::forbid(calls::For::Image(Served::default()));
     probe::run();
 }
 

@@ -2,13 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use rustix::fs::OFlags;
 use shunt_fuse::MountSessionError;
 use shunt_fuse::mount::{MountError, MountOptions};
+
+use crate::files;
 
 /// A block device that is ours, for as long as this lives.
 #[derive(Debug)]
@@ -55,7 +56,7 @@ impl Claim {
 
 /// Opens what is open once more.
 fn again(file: &File, options: &OpenOptions) -> io::Result<File> {
-    options.open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+    options.open(files::path_of(file))
 }
 
 /// A file system on a block device.

@@ -28,7 +28,7 @@ use crate::daemon;
 use crate::error::{Code, Failure, Result, failed};
 use crate::log;
 use crate::report::{TookOver, VolumeReport, Watch};
-use crate::sandbox::{self, Places};
+use crate::sandbox::{self, Places, Served};
 use block::Tried;
 use facts::Facts;
 use upgrade::Successor;
@@ -196,11 +196,11 @@ fn enter(lock_in: &LockIn, mounted: &Mounted, control: Option<&Control>) {
     let (path, socket) = (mounted.mount_point().path(), control.map(Control::path));
     match lock_in {
         LockIn::Image { kernel } => {
-            sandbox::enter(path, socket.as_deref(), sandbox::Image { rings, kernel: *kernel });
+            sandbox::enter(path, socket.as_deref(), Served { rings, kernel: *kernel });
         }
         LockIn::Network { places, kernel } => {
-            let network = sandbox::Network { rings, kernel: *kernel };
-            sandbox::enter_to_keep(path, socket.as_deref(), places, network);
+            let served = Served { rings, kernel: *kernel };
+            sandbox::enter_to_keep(path, socket.as_deref(), places, served);
         }
     }
 }

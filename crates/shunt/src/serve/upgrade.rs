@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -17,6 +17,7 @@ use shunt_fuse::mount::Dev;
 use shunt_fuse::{Capabilities, Handle, Mounted, takeover};
 
 use crate::error::{Result, failed};
+use crate::files;
 
 /// How long requests that were read may take; the others wait in the kernel meanwhile.
 const DRAIN: Duration = Duration::from_millis(500);
@@ -136,7 +137,7 @@ impl Successor {
         {
             return Err("it lies in the mount itself: copy it elsewhere".to_owned());
         }
-        let link = format!("/proc/self/fd/{}", program.as_raw_fd());
+        let link = files::path_of(&program);
         rustix::fs::accessat(CWD, link, Access::EXEC_OK, AtFlags::EACCESS).map_err(plain)?;
         Ok(program)
     }
@@ -146,7 +147,7 @@ impl Successor {
         let [name, command, rest @ ..] = self.arguments.as_slice() else {
             return Err("no arguments".to_owned());
         };
-        let child = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
+        let child = Command::new(files::path_of(program))
             .arg0(name)
             .args([command, &"--probe".into()])
             .args(rest)

@@ -83,15 +83,18 @@ impl Lower {
         wanted: &mut HashSet<NodeId>,
         ahead: &mut Vec<Ahead>,
     ) {
+        let mut met = |mount, ino| {
+            if let (Some(node), Some(id)) = (numbered(mount, ino), id) {
+                self.hints.note(node, id);
+                wanted.remove(&node);
+            }
+        };
         let walked = Listing::new(dir).walk(0, |dir, entry| {
             if entry.is_dots() {
                 return Ok(true);
             }
             if !matches!(entry.kind, FileType::Directory | FileType::Unknown) {
-                if let (Some(node), Some(id)) = (numbered(mount, entry.ino), id) {
-                    self.hints.note(node, id);
-                    wanted.remove(&node);
-                }
+                met(mount, entry.ino);
                 return Ok(true);
             }
             let child = Component::new(entry.name).and_then(|name| self.open_child(dir, name));
@@ -99,10 +102,7 @@ impl Lower {
                 return Ok(true);
             };
             if node.kind != FileType::Directory {
-                if let (Some(node), Some(id)) = (numbered(node.mount, node.ino), id) {
-                    self.hints.note(node, id);
-                    wanted.remove(&node);
-                }
+                met(node.mount, node.ino);
                 return Ok(true);
             }
             let handle = match &node.location {

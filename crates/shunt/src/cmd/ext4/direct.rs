@@ -5,7 +5,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::sync::{PoisonError, RwLock};
 
@@ -13,6 +12,7 @@ use rustix::fs::{OFlags, ioctl_blksszget};
 use shunt_ext4::Device;
 
 use super::block::BlockDevice;
+use crate::files;
 
 /// Memory for direct I/O begins at a multiple of this: what no device has more of.
 const ALIGNMENT: usize = 4096;
@@ -54,7 +54,7 @@ impl Aligned {
 impl DirectDevice {
     /// The device that is open to be read and written, once more.
     pub fn new(device: &File) -> io::Result<Self> {
-        let path = format!("/proc/self/fd/{}", device.as_raw_fd());
+        let path = files::path_of(device);
         let direct = OFlags::DIRECT.bits().cast_signed();
         let file = OpenOptions::new().read(true).write(true).custom_flags(direct).open(path)?;
         let sector = u64::from(ioctl_blksszget(&file)?).max(512);

@@ -2,7 +2,7 @@
 
 use seccompiler::BackendError;
 
-use super::{Image, Rules, image};
+use super::{Rules, Served, image};
 
 /// Landlock says below which directory.
 const ALWAYS: &[libc::c_long] = &[
@@ -22,7 +22,7 @@ const ALWAYS: &[libc::c_long] = &[
 ];
 
 pub(super) fn allowed() -> Result<Rules, BackendError> {
-    let mut rules = image::allowed(Image { rings: false, kernel: false })?;
+    let mut rules = image::allowed(Served::default())?;
     rules.extend(ALWAYS.iter().map(|number| (*number, Vec::new())));
     Ok(rules)
 }

@@ -2,7 +2,7 @@
 
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
-use super::{Image, Rules, common};
+use super::{Rules, Served, common};
 
 const ALWAYS: &[libc::c_long] = &[
     libc::SYS_newfstatat,
@@ -37,10 +37,10 @@ const ALWAYS: &[libc::c_long] = &[
 /// wait or not.
 const COMMANDS: [u64; 3] = [0x8004_e500, 0x1277, 0x5421];
 
-pub(super) fn allowed(image: Image) -> Result<Rules, BackendError> {
-    let mut rules = common::and(ALWAYS, image.rings)?;
-    rules.insert(libc::SYS_ioctl, if image.kernel { Vec::new() } else { common::commands(&COMMANDS)? });
-    if image.kernel {
+pub(super) fn allowed(served: Served) -> Result<Rules, BackendError> {
+    let mut rules = common::and(ALWAYS, served.rings)?;
+    rules.insert(libc::SYS_ioctl, if served.kernel { Vec::new() } else { common::commands(&COMMANDS)? });
+    if served.kernel {
         // Of a file that is open, never by a path.
         let no_path = SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)?;
         rules.insert(libc::SYS_utimensat, vec![SeccompRule::new(vec![no_path])?]);

@@ -3,7 +3,7 @@
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
 use super::common::EPOLL_WAIT;
-use super::{Network, Rules, common};
+use super::{Rules, Served, common};
 
 const ALWAYS: &[libc::c_long] = &[
     libc::SYS_writev,
@@ -62,9 +62,9 @@ mod by_path {
 /// to wait or not.
 const COMMANDS: [u64; 4] = [0x8004_e500, 0x4010_e501, 0x4004_e502, 0x5421];
 
-pub(super) fn allowed(network: Network) -> Result<Rules, BackendError> {
-    let mut rules = common::and(ALWAYS, network.rings)?;
-    rules.insert(libc::SYS_ioctl, if network.kernel { Vec::new() } else { common::commands(&COMMANDS)? });
+pub(super) fn allowed(served: Served) -> Result<Rules, BackendError> {
+    let mut rules = common::and(ALWAYS, served.rings)?;
+    rules.insert(libc::SYS_ioctl, if served.kernel { Vec::new() } else { common::commands(&COMMANDS)? });
     // Libraries that resolve names are loaded when the first name is: from files, which nobody writes to by that.
     let without = |argument, flag: libc::c_int| {
         let flag = SeccompCmpOp::MaskedEq(u64::from(flag.cast_unsigned()));

@@ -8,9 +8,9 @@ use seccompiler::apply_filter;
 
 use super::*;
 
-const PLAIN: Image = Image { rings: false, kernel: false };
-const RINGS: Image = Image { rings: true, kernel: false };
-const ALL: Image = Image { rings: true, kernel: true };
+const PLAIN: Served = Served { rings: false, kernel: false };
+const RINGS: Served = Served { rings: true, kernel: false };
+const ALL: Served = Served { rings: true, kernel: true };
 
 /// An error that no call has by itself.
 const OURS: u32 = 1234;
@@ -63,7 +63,7 @@ const LISTS: [(For, &str); 4] = [
     (For::Image(ALL), include_str!("allowed/image.txt")),
     (For::Extract, include_str!("allowed/extract.txt")),
     (For::Guest, include_str!("allowed/guest.txt")),
-    (For::Network(Network { rings: true, kernel: true }), include_str!("allowed/network.txt")),
+    (For::Network(ALL), include_str!("allowed/network.txt")),
 ];
 
 /// The lists in the repository are what the filters do, call by call.
