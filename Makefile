@@ -5,7 +5,7 @@ CARGO ?= cargo
 
 FILES ?= 2000000
 
-.PHONY: help build demo test test-all takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint install uninstall clean
+.PHONY: help build demo test test-all takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint audit install uninstall clean
 
 help:
 	@echo "make demo     mirror this repository: native against mirrored speed, and what the daemon saw"
@@ -22,6 +22,7 @@ help:
 	@echo "make extmap-race  race files that the kernel writes past the daemon, in the lab, and cut the power, for TIME=$(TIME)"
 	@echo "make fuzz     fuzz the wire, the session and ext4 images for TIME=$(TIME)"
 	@echo "make lint     formatting and clippy"
+	@echo "make audit    known vulnerabilities, licences and origin of all crates that are built in; takes a network"
 	@echo "make install  the command, its mount helpers, completions and man pages, under PREFIX=/usr/local"
 	@echo "make uninstall  removes them"
 
@@ -79,6 +80,9 @@ lint:
 	@tests/setup --packages
 	@$(CARGO) fmt --all --check
 	@. scripts/lib/features.sh && $(CARGO) clippy --workspace --all-targets --features "$$FEATURES" --quiet -- -D warnings
+
+audit:
+	@scripts/audit
 
 install: build
 	@scripts/install

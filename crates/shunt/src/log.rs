@@ -71,6 +71,19 @@ pub const STATISTICS: &str = "statistics";
 /// Decisions that the rules of a policy want told, and so they are at any level.
 const AUDIT: &str = "audit";
 
+/// Crates that log.
+const OWN: [&str; 9] = [
+    "shunt",
+    "shunt_fuse",
+    "shunt_fuse_ext",
+    "shunt_lsm",
+    "shunt_mirror",
+    "shunt_ext4",
+    "shunt_ext4fs",
+    "shunt_volume",
+    "shunt_volumefs",
+];
+
 /// Everybody's warnings, and more of our own with each -v.
 fn filter(verbose: u8) -> EnvFilter {
     let own = match verbose {
@@ -79,11 +92,48 @@ fn filter(verbose: u8) -> EnvFilter {
         2 => "debug",
         _ => "trace",
     };
-    let crates = ["shunt", "shunt_fuse", "shunt_mirror", "shunt_ext4", "shunt_ext4fs"];
-    let own: String = crates.iter().map(|name| format!(",{name}={own}")).collect();
+    let own: String = OWN.iter().map(|name| format!(",{name}={own}")).collect();
     from_environment(&format!("warn,{STATISTICS}=info,{AUDIT}=info{own}"))
 }
 
 fn from_environment(default: &str) -> EnvFilter {
     EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn logs(dir: &Path) -> bool {
+        fs::read_dir(dir).unwrap().flatten().any(|entry| {
+            let path = entry.path();
+            if path.is_dir() {
+                return logs(&path);
+            }
+            path.extension().is_some_and(|kind| kind == "rs")
+                && fs::read_to_string(path).unwrap().contains("tracing::")
+        })
+    }
+
+    #[test]
+    fn each_crate_that_logs_hears_of_v() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut logging: Vec<String> = fs::read_dir(crates)
+            .unwrap()
+            .flatten()
+            .filter(|entry| logs(&entry.path().join("src")))
+            .map(|entry| match entry.file_name().to_str().unwrap() {
+                "shunt" => "shunt".to_owned(),
+                name => format!("shunt_{}", name.replace('-', "_")),
+            })
+            .collect();
+        let mut own = OWN.to_vec();
+        logging.sort();
+        own.sort_unstable();
+        assert_eq!(own, logging);
+        assert!(filter(1).to_string().contains("shunt_volume=info"));
+    }
 }
