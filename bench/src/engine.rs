@@ -43,6 +43,7 @@ pub fn new(kind: Kind) -> New<'static> {
 
 /// A client of the server's bucket.
 pub fn bucket(server: &S3) -> AmazonS3Builder {
+    shunt_volume::content::choose_tls();
     AmazonS3Builder::new()
         .with_endpoint(server.endpoint())
         .with_allow_http(true)

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use futures::StreamExt;
 use object_store::aws::AmazonS3Builder;
-use object_store::{ObjectStore, PutPayload};
+use object_store::{ObjectStoreExt as _, PutPayload};
 use shunt_tests::servers::{Postgres, S3};
 use shunt_volume::content::{Blobs, ContentStore, Keys, Local};
 use shunt_volume::id::{ObjectId, OwnerId};

@@ -10,8 +10,8 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::path::Path as Key;
 use object_store::{
-    ClientOptions, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, PutMode,
-    PutPayload, RetryConfig, collect_bytes,
+    ClientOptions, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore,
+    ObjectStoreExt as _, PutMode, PutPayload, RetryConfig, collect_bytes,
 };
 
 use crate::content::ContentError;
@@ -31,6 +31,12 @@ const LARGE: u64 = (FULL / 8 * 7) as u64;
 const SPARE: u64 = 512 << 10;
 /// A request is tried again for so long, then the store is out of reach.
 const RETRY: Duration = Duration::from_secs(10);
+
+/// Has object stores do TLS by the library that all others here use. Who makes one calls this first.
+pub fn choose_tls() {
+    // Where one was chosen before, it was this one.
+    let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+}
 
 /// Stored objects by key.
 #[derive(Debug, Clone)]
@@ -98,6 +104,7 @@ impl Blobs {
     /// # Errors
     /// As [`s3`](Self::s3).
     pub fn over_s3(builder: AmazonS3Builder, prefix: &str) -> Result<Self, ContentError> {
+        choose_tls();
         let allow_http = builder.get_config_value(&object_store::aws::AmazonS3ConfigKey::Client(
             object_store::ClientConfigKey::AllowHttp,
         ));
@@ -110,6 +117,8 @@ impl Blobs {
             .with_client_options(client)
             .with_retry(retry)
             .with_conditional_put(S3ConditionalPut::ETagMatch)
+            // Not all servers know how to delete several objects at once.
+            .with_disable_bulk_delete(true)
             .build()
             .map_err(|error| ContentError::Address(error.to_string()))?;
         let prefix = Key::from(prefix);

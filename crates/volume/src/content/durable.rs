@@ -11,8 +11,8 @@ use futures::stream::BoxStream;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Key;
 use object_store::{
-    GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 use crate::fail::{Point, point};
@@ -58,6 +58,13 @@ fn is_nowhere(error: &(dyn std::error::Error + 'static)) -> bool {
         .any(|error| matches!(error.kind(), ErrorKind::NotADirectory | ErrorKind::InvalidFilename))
 }
 
+fn not_implemented(operation: &str) -> object_store::Error {
+    object_store::Error::NotImplemented {
+        operation: operation.to_owned(),
+        implementer: "directory".to_owned(),
+    }
+}
+
 #[async_trait]
 impl ObjectStore for Durable {
     async fn put_opts(&self, at: &Key, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
@@ -83,7 +90,7 @@ impl ObjectStore for Durable {
         _options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         // Packs are put at once.
-        Err(object_store::Error::NotImplemented)
+        Err(not_implemented("put_multipart"))
     }
 
     async fn get_opts(&self, at: &Key, options: GetOptions) -> Result<GetResult> {
@@ -93,8 +100,8 @@ impl ObjectStore for Durable {
         })
     }
 
-    async fn delete(&self, at: &Key) -> Result<()> {
-        self.store.delete(at).await
+    fn delete_stream(&self, these: BoxStream<'static, Result<Key>>) -> BoxStream<'static, Result<Key>> {
+        self.store.delete_stream(these)
     }
 
     fn list(&self, below: Option<&Key>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -108,11 +115,7 @@ impl ObjectStore for Durable {
         self.store.list_with_delimiter(below).await
     }
 
-    async fn copy(&self, _from: &Key, _to: &Key) -> Result<()> {
-        Err(object_store::Error::NotImplemented)
-    }
-
-    async fn copy_if_not_exists(&self, _from: &Key, _to: &Key) -> Result<()> {
-        Err(object_store::Error::NotImplemented)
+    async fn copy_opts(&self, _from: &Key, _to: &Key, _options: CopyOptions) -> Result<()> {
+        Err(not_implemented("copy"))
     }
 }

@@ -22,7 +22,7 @@ pub mod urgent;
 use std::sync::Arc;
 
 pub(crate) use blobs::fault;
-pub use blobs::{Blob, Blobs};
+pub use blobs::{Blob, Blobs, choose_tls};
 pub use cut::{Cutting, DEFINED_MOST, FIXED};
 pub use keys::{Keys, Secret};
 pub use link::{Link, Quality};

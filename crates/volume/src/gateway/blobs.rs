@@ -9,8 +9,9 @@ use chrono::{DateTime, Utc};
 use futures::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
 use object_store::path::Path as Key;
 use object_store::{
-    Attributes, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload,
-    ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    Attributes, CopyOptions, Error, Extensions, GetOptions, GetRange, GetResult, GetResultPayload,
+    ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, Result,
 };
 
 use super::client::{Connections, NoAnswer};
@@ -72,6 +73,10 @@ impl Blobs {
     }
 }
 
+fn not_implemented(operation: &str) -> Error {
+    Error::NotImplemented { operation: operation.to_owned(), implementer: "gateway".to_owned() }
+}
+
 fn astray() -> Error {
     Error::Generic { store: "gateway", source: "the gateway's answer makes no sense".into() }
 }
@@ -84,6 +89,10 @@ fn meta(stat: BlobStat) -> Result<ObjectMeta> {
         e_tag: None,
         version: None,
     })
+}
+
+fn result(payload: GetResultPayload, meta: ObjectMeta, range: Range<u64>) -> GetResult {
+    GetResult { payload, meta, range, attributes: Attributes::new(), extensions: Extensions::default() }
 }
 
 impl std::fmt::Debug for Blobs {
@@ -102,12 +111,12 @@ impl std::fmt::Display for Blobs {
 impl ObjectStore for Blobs {
     async fn put_opts(&self, location: &Key, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         if !matches!(options.mode, PutMode::Create) {
-            return Err(Error::NotImplemented);
+            return Err(not_implemented("put over an object"));
         }
         let body: Bytes = payload.into();
         let ask = Ask::PutBlob { key: location.to_string(), length: body.len() as u64 };
         self.ask(ask, &body).await?;
-        Ok(PutResult { e_tag: None, version: None })
+        Ok(PutResult { e_tag: None, version: None, extensions: Extensions::default() })
     }
 
     async fn put_multipart_opts(
@@ -115,7 +124,7 @@ impl ObjectStore for Blobs {
         _location: &Key,
         _options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        Err(Error::NotImplemented)
+        Err(not_implemented("put_multipart"))
     }
 
     async fn get_opts(&self, location: &Key, options: GetOptions) -> Result<GetResult> {
@@ -126,7 +135,8 @@ impl ObjectStore for Blobs {
             };
             let meta = meta(stat)?;
             let payload = GetResultPayload::Stream(stream::empty().boxed());
-            return Ok(GetResult { payload, range: 0..meta.size, meta, attributes: Attributes::new() });
+            let range = 0..meta.size;
+            return Ok(result(payload, meta, range));
         }
         let range = match options.range {
             None => None,
@@ -141,11 +151,20 @@ impl ObjectStore for Blobs {
         let Tell::Blob { stat, start, .. } = tell else { return Err(astray()) };
         let range = start..start.saturating_add(bytes.len() as u64);
         let payload = GetResultPayload::Stream(stream::once(async move { Ok(Bytes::from(bytes)) }).boxed());
-        Ok(GetResult { payload, meta: meta(stat)?, range, attributes: Attributes::new() })
+        Ok(result(payload, meta(stat)?, range))
     }
 
-    async fn delete(&self, location: &Key) -> Result<()> {
-        self.ask(Ask::DeleteBlob { key: location.to_string() }, &[]).await.map(|_| ())
+    fn delete_stream(&self, these: BoxStream<'static, Result<Key>>) -> BoxStream<'static, Result<Key>> {
+        let blobs = self.clone();
+        let delete = move |location: Result<Key>| {
+            let blobs = blobs.clone();
+            async move {
+                let location = location?;
+                blobs.ask(Ask::DeleteBlob { key: location.to_string() }, &[]).await?;
+                Ok(location)
+            }
+        };
+        these.then(delete).boxed()
     }
 
     fn list(&self, prefix: Option<&Key>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -157,14 +176,10 @@ impl ObjectStore for Blobs {
     }
 
     async fn list_with_delimiter(&self, _prefix: Option<&Key>) -> Result<ListResult> {
-        Err(Error::NotImplemented)
+        Err(not_implemented("list_with_delimiter"))
     }
 
-    async fn copy(&self, _from: &Key, _to: &Key) -> Result<()> {
-        Err(Error::NotImplemented)
-    }
-
-    async fn copy_if_not_exists(&self, _from: &Key, _to: &Key) -> Result<()> {
-        Err(Error::NotImplemented)
+    async fn copy_opts(&self, _from: &Key, _to: &Key, _options: CopyOptions) -> Result<()> {
+        Err(not_implemented("copy"))
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::TryStreamExt;
-use object_store::{ObjectMeta, ObjectStore, PutPayload};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutPayload};
 
 use crate::content::{Blobs, ContentError, ContentStore, fault, runtime};
 use crate::id::Seq;

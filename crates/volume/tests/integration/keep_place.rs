@@ -11,8 +11,8 @@ use futures::stream::{BoxStream, StreamExt as _};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Key;
 use object_store::{
-    GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult,
 };
 use shunt_tests::servers::{Postgres, S3};
 use shunt_volume::content::{Blobs, ContentStore};
@@ -275,7 +275,7 @@ impl ObjectStore for Elsewhen {
         _at: &Key,
         _options: PutMultipartOptions,
     ) -> object_store::Result<Box<dyn MultipartUpload>> {
-        Err(object_store::Error::NotImplemented)
+        unimplemented!("objects are put as a whole")
     }
 
     async fn get_opts(&self, at: &Key, options: GetOptions) -> object_store::Result<GetResult> {
@@ -284,8 +284,11 @@ impl ObjectStore for Elsewhen {
         Ok(GetResult { meta, ..got })
     }
 
-    async fn delete(&self, at: &Key) -> object_store::Result<()> {
-        self.store.delete(at).await
+    fn delete_stream(
+        &self,
+        these: BoxStream<'static, object_store::Result<Key>>,
+    ) -> BoxStream<'static, object_store::Result<Key>> {
+        self.store.delete_stream(these)
     }
 
     fn list(&self, below: Option<&Key>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
@@ -299,12 +302,8 @@ impl ObjectStore for Elsewhen {
         self.store.list_with_delimiter(below).await
     }
 
-    async fn copy(&self, _from: &Key, _to: &Key) -> object_store::Result<()> {
-        Err(object_store::Error::NotImplemented)
-    }
-
-    async fn copy_if_not_exists(&self, _from: &Key, _to: &Key) -> object_store::Result<()> {
-        Err(object_store::Error::NotImplemented)
+    async fn copy_opts(&self, _from: &Key, _to: &Key, _options: CopyOptions) -> object_store::Result<()> {
+        unimplemented!("nobody copies objects")
     }
 }
 

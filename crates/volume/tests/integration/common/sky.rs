@@ -10,8 +10,8 @@ use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use parking_lot::Mutex;
 
@@ -94,14 +94,15 @@ impl ObjectStore for Sky {
         _at: &Path,
         _options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        Err(Error::NotImplemented)
+        unimplemented!("objects are put as a whole")
     }
 
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
         tokio::time::sleep(self.pass()?).await;
         let got = self.objects.get_opts(at, options).await?;
         self.brought.fetch_add(got.range.end - got.range.start, Ordering::Relaxed);
-        let (meta, range, attributes) = (got.meta.clone(), got.range.clone(), got.attributes.clone());
+        let (meta, range) = (got.meta.clone(), got.range.clone());
+        let (attributes, extensions) = (got.attributes.clone(), got.extensions.clone());
         let mut parts = in_parts(got.bytes().await?);
         let mut pause = Duration::ZERO;
         if let Way::Broken(breaks) = &mut *self.way.lock() {
@@ -117,11 +118,12 @@ impl ObjectStore for Sky {
             }
             part
         });
-        Ok(GetResult { payload: GetResultPayload::Stream(parts.boxed()), meta, range, attributes })
+        let payload = GetResultPayload::Stream(parts.boxed());
+        Ok(GetResult { payload, meta, range, attributes, extensions })
     }
 
-    async fn delete(&self, at: &Path) -> Result<()> {
-        self.objects.delete(at).await
+    fn delete_stream(&self, these: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.objects.delete_stream(these)
     }
 
     fn list(&self, below: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -132,11 +134,7 @@ impl ObjectStore for Sky {
         self.objects.list_with_delimiter(below).await
     }
 
-    async fn copy(&self, _from: &Path, _to: &Path) -> Result<()> {
-        Err(Error::NotImplemented)
-    }
-
-    async fn copy_if_not_exists(&self, _from: &Path, _to: &Path) -> Result<()> {
-        Err(Error::NotImplemented)
+    async fn copy_opts(&self, _from: &Path, _to: &Path, _options: CopyOptions) -> Result<()> {
+        unimplemented!("nobody copies objects")
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use object_store::ObjectStore as _;
+use object_store::ObjectStoreExt as _;
 use shunt_volume::gateway::{Credentials, Role};
 use shunt_volume::id::{ObjectId, Seq};
 use shunt_volume::store::address::{self, MetaAddress};

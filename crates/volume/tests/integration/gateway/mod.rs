@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use futures::TryStreamExt as _;
 use object_store::path::Path as Key;
-use object_store::{GetOptions, GetRange, ObjectStore, PutMode, PutOptions, PutPayload};
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 use shunt_volume::gateway::{
     Blobs, Book, Client, Credentials, Gateway, JoinError, Role, Serving, Token, join,
 };
