@@ -13,6 +13,7 @@
 //! | `CI` | `true` turns every skip into a failure |
 
 pub mod binary;
+pub mod certificates;
 pub mod cmd;
 pub mod dir;
 pub mod disk;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::certificates::Certificate;
 use crate::{User, port};
 
 /// `nobody`: PostgreSQL serves no root.
@@ -184,14 +185,14 @@ impl Postgres {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// Has it take part in TLS from now on, with a certificate and its key (PEM).
+    /// Has it take part in TLS from now on.
     ///
     /// # Panics
     /// Where that cannot be.
-    pub fn speak_tls(&self, certificate: &str, key: &str) {
+    pub fn speak_tls(&self, shown: &Certificate) {
         use std::os::unix::fs::PermissionsExt as _;
         let data = self.dir.join("data");
-        for (name, text) in [("server.crt", certificate), ("server.key", key)] {
+        for (name, text) in [("server.crt", &shown.certificate), ("server.key", &shown.key)] {
             let path = data.join(name);
             std::fs::write(&path, text).expect("write");
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("chmod");
@@ -237,6 +238,7 @@ impl Postgres {
 pub struct S3 {
     dir: PathBuf,
     port: u16,
+    speaks_tls: bool,
     server: Guarded,
 }
 
@@ -249,14 +251,34 @@ impl S3 {
     /// # Panics
     /// Where it does not start.
     pub fn start() -> Option<Self> {
+        Self::start_with(None)
+    }
+
+    /// The same, but it is spoken to by TLS.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    pub fn start_tls(shown: &Certificate) -> Option<Self> {
+        Self::start_with(Some(shown))
+    }
+
+    fn start_with(shown: Option<&Certificate>) -> Option<Self> {
         let program = crate::binary::tool("versitygw")?;
         let (dir, port) = (directory(), port::reserve());
         std::fs::create_dir_all(dir.join("data/bucket")).expect("a bucket");
         let address = format!("127.0.0.1:{port}");
-        let arguments = ["--port", &address, "--quiet", "posix", "data"];
+        let path = |name: &str| dir.join(name).to_str().expect("a plain path").to_owned();
+        let (certificate, key) = (path("server.crt"), path("server.key"));
+        let mut arguments = vec!["--port", &address, "--quiet"];
+        if let Some(shown) = shown {
+            std::fs::write(&certificate, &shown.certificate).expect("write");
+            std::fs::write(&key, &shown.key).expect("write");
+            arguments.extend(["--cert", &certificate, "--key", &key]);
+        }
+        arguments.extend(["posix", "data"]);
         let keys = [("ROOT_ACCESS_KEY", Self::KEYS.0), ("ROOT_SECRET_KEY", Self::KEYS.1)];
         let server = Guarded::begin(dir.clone(), &program, &arguments, &keys);
-        let s3 = Self { dir, port, server };
+        let s3 = Self { dir, port, speaks_tls: shown.is_some(), server };
         s3.wait_until_ready();
         Some(s3)
     }
@@ -289,7 +311,8 @@ impl S3 {
 
     /// What `AWS_ENDPOINT_URL` has to say.
     pub fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        let scheme = if self.speaks_tls { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.port)
     }
 
     /// Where the objects of the bucket are, as files.

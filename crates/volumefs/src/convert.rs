@@ -44,8 +44,7 @@ pub(crate) fn attributes(node: &Node) -> Attributes {
     Attributes {
         ino: node.num,
         size: node.size,
-        // Wherever the bytes lie: to programs that copy, a file without blocks is one hole. Of holes none is known before it
-        // is open.
+        // Wherever the bytes lie: to programs that copy, a file without blocks is one hole.
         blocks: if node.is_regular() { node.size.div_ceil(512) } else { 0 },
         atime: timestamp(node.used),
         mtime: timestamp(node.modified),

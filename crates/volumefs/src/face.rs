@@ -77,6 +77,16 @@ fn is_refused(name: &[u8]) -> bool {
     name.starts_with(b"system.")
 }
 
+/// Whether an attribute of this name can be made, as file systems of the kernel have it.
+fn may_be_made(name: &[u8]) -> Result<(), Errno> {
+    const FAMILIES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    match FAMILIES.iter().find_map(|family| name.strip_prefix(*family)) {
+        None => Err(Errno::OPNOTSUPP),
+        Some(b"") => Err(Errno::INVAL),
+        Some(_) => Ok(()),
+    }
+}
+
 impl FileSystem for VolumeFs {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
         let caches = session.caches().clone();
@@ -504,9 +514,7 @@ impl FileSystem for VolumeFs {
     ) -> Result<(), Errno> {
         const CREATE: u32 = 1;
         const REPLACE: u32 = 2;
-        if is_refused(name.to_bytes()) {
-            return Err(Errno::OPNOTSUPP);
-        }
+        may_be_made(name.to_bytes())?;
         let there = match set.flags {
             0 => None,
             CREATE => Some(false),

@@ -2,9 +2,12 @@
 
 use shunt_fuse::{Attributes, Errno, Request};
 use shunt_volume::object::Kind;
-use shunt_volume::replica::{New, Node, Set};
+use shunt_volume::replica::{New, Node, Set, State};
 
 use crate::{VolumeFs, convert};
+
+/// Holes of smaller files are not worth a look.
+const WITH_HOLES: u64 = 64 << 10;
 
 /// Numbers of users and groups: those of the volume, and those that this machine has for them.
 pub trait Owners: Send + Sync {
@@ -21,6 +24,11 @@ pub trait Owners: Send + Sync {
 impl VolumeFs {
     pub(crate) fn shown(&self, node: &Node) -> Attributes {
         let mut attributes = convert::attributes(node);
+        // Of what is not all here no hole is known.
+        if node.is_regular() && node.state == State::Complete && node.size >= WITH_HOLES {
+            let here = self.replica.blocks_here(node.num);
+            attributes.blocks = here.map_or(attributes.blocks, |here| here.min(attributes.blocks));
+        }
         if let Some(owners) = &self.owners {
             attributes.uid = owners.shown_user(attributes.uid);
             attributes.gid = owners.shown_group(attributes.gid);

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use shunt_tests::certificates::Certificate;
 use shunt_tests::cmd::within;
-use shunt_tests::servers::Postgres;
+use shunt_tests::servers::{Postgres, S3};
 use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary, needs_mount, pace, run, skip};
 
@@ -134,4 +135,46 @@ fn a_password_is_taken_from_a_file_and_one_in_an_address_is_warned_of() {
     let told = create("two", &address.replace("postgres@", "postgres:s3:cret@"));
     assert!(told.err.contains("~/.pgpass") && !told.err.contains("s3:cret"), "{}", told.err);
     told.ok();
+}
+
+#[test]
+fn contents_go_by_tls_to_a_server_that_this_machine_trusts() {
+    needs_mount!();
+    let (ours, others) = (Certificate::new("127.0.0.1"), Certificate::new("127.0.0.1"));
+    let Some(server) = S3::start_tls(&ours) else {
+        skip::skip("versitygw is not installed (run tests/setup)");
+        return;
+    };
+    let home = shunt_tests::lower::temp_dir();
+    let mount = home.path().join("mnt");
+    fs::create_dir(&mount).unwrap();
+    let shunt = |trusted: &Certificate, words: &[&str]| {
+        let roots = home.path().join("roots");
+        fs::write(&roots, &trusted.authority).unwrap();
+        let mut command = binary::command(&[&["volume"], words].concat());
+        for name in ["DATA", "CACHE", "CONFIG"] {
+            command.env(format!("XDG_{name}_HOME"), home.path());
+        }
+        command.env("SSL_CERT_FILE", roots).env("AWS_REGION", "us-east-1");
+        command.env("AWS_ENDPOINT_URL", server.endpoint());
+        command.env("AWS_ACCESS_KEY_ID", S3::KEYS.0).env("AWS_SECRET_ACCESS_KEY", S3::KEYS.1);
+        run(&mut command)
+    };
+    let create = ["create", "--data", "s3://bucket/tls", "tls"];
+    let told = shunt(&others, &create).fails();
+    assert!(told.contains("cannot be reached"), "{told}");
+    shunt(&ours, &create).ok();
+    let at = mount.to_str().unwrap();
+    shunt(&ours, &["mount", "--daemon", "tls", at]).ok();
+    fs::write(mount.join("file"), vec![7; 100_000]).unwrap();
+    // The daemon is locked in by now.
+    let is_sent = || {
+        let status: serde_json::Value =
+            serde_json::from_str(&shunt(&ours, &["status", "--json", at]).ok()).unwrap();
+        status["pending"] == 0
+    };
+    let sent = within(MOST, is_sent);
+    run(binary::command(&["umount"]).arg(at)).ok();
+    assert!(sent, "it cannot be sent");
+    assert!(server.bucket().join("tls/packs").is_dir());
 }

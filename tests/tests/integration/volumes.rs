@@ -6,9 +6,12 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, sym
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::io::Errno;
 use shunt_tests::cmd::within;
 use shunt_tests::look::soon;
 use shunt_tests::rules::{ALL_CASES, Rules};
+use shunt_tests::volume::Mount;
 use shunt_tests::{User, Volume, binary, needs_mount, needs_tools, requirement, run, run_for, sh};
 
 /// What a program does in a minute, and what is there after the next mount.
@@ -23,7 +26,11 @@ fn what_was_done_is_there_again() {
     fs::hard_link(at.join("a/file"), at.join("a/b/other")).unwrap();
     symlink("../a/file", at.join("link")).unwrap();
     fs::rename(at.join("a/file"), at.join("moved")).unwrap();
-    rustix::fs::setxattr(at.join("moved"), "user.x", b"y", rustix::fs::XattrFlags::empty()).unwrap();
+    let set =
+        |name: &str| rustix::fs::setxattr(at.join("moved"), name, b"y", rustix::fs::XattrFlags::empty());
+    set("user.x").unwrap();
+    // As ext4 has it.
+    assert_eq!((set("user."), set("nope.x")), (Err(Errno::INVAL), Err(Errno::OPNOTSUPP)));
     run(Command::new("mkfifo").arg(at.join("pipe"))).ok();
     fs::set_permissions(at.join("moved"), fs::Permissions::from_mode(0o640)).unwrap();
     let before = fs::metadata(at.join("moved")).unwrap();
@@ -393,6 +400,28 @@ fn a_volume_is_checked_and_repaired() {
 }
 
 /// Programs that look for holes believe a file without blocks to be one, and copy nothing of it.
+#[test]
+fn holes_of_what_was_written_here_take_no_blocks() {
+    needs_mount!();
+    let volume = Volume::new();
+    let (ant, bee) = (volume.mount_as("ant"), volume.mount_as_with("bee", &["--role", "cached"]));
+    let (size, name) = (64 << 20, "sparse");
+    let whole = size / 512;
+    let file = fs::File::create(ant.at().join(name)).unwrap();
+    file.set_len(size).unwrap();
+    file.write_all_at(&[7; 8192], size / 2).unwrap();
+    drop(file);
+    // Not those that the kernel noted when less of it was there.
+    let blocks = |mount: &Mount| {
+        let path = mount.at().join(name);
+        statx(CWD, path, AtFlags::STATX_FORCE_SYNC, StatxFlags::BLOCKS).map_or(0, |found| found.stx_blocks)
+    };
+    soon(|| (16..1024).contains(&blocks(&ant)));
+    // Nothing of it is there: it may be all data.
+    soon(|| blocks(&bee) == whole);
+    assert!(fs::read(bee.at().join(name)).unwrap() == fs::read(ant.at().join(name)).unwrap());
+}
+
 #[test]
 fn copies_of_what_is_not_here_are_whole() {
     needs_mount!();

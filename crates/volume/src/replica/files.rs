@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -201,6 +202,11 @@ impl Files {
 }
 
 impl super::Replica {
+    /// Blocks of 512 bytes that what is here of a file takes; `None`: there is no such file.
+    pub fn blocks_here(&self, num: u64) -> Option<u64> {
+        Some(std::fs::metadata(self.inner.shared.files.path(num)).ok()?.blocks())
+    }
+
     /// The backing file of an object, for reading what it holds; `None`: there is none.
     pub(super) fn backing(&self, num: u64) -> Option<File> {
         self.inner.shared.files.existing(num).ok()

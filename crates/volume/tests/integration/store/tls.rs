@@ -2,24 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use shunt_tests::certificates::Certificate;
 use shunt_tests::servers::Postgres;
 use shunt_volume::id::VolumeName;
 use shunt_volume::store::{MetaStore as _, PostgresStore, StoreError};
 
 use crate::store::engines::root;
-
-/// An authority (PEM), and a certificate of it for a name with its key.
-fn certificates(name: &str) -> (String, String, String) {
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = params.self_signed(&key).unwrap().pem();
-    let issuer = Issuer::new(params, key);
-    let key = KeyPair::generate().unwrap();
-    let signed = CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
-    (authority, signed.pem(), key.serialize_pem())
-}
 
 #[test]
 fn tls_is_as_sslmode_says() {
@@ -36,10 +24,10 @@ fn tls_is_as_sslmode_says() {
     let open = |query: &str| PostgresStore::open(&at(query), &name).and_then(|store| store.head());
     assert!(matches!(open("sslmode=require"), Err(StoreError::Unreachable(_))));
 
-    let (authority, certificate, key) = certificates("127.0.0.1");
-    std::fs::write(&ours, &authority).unwrap();
-    std::fs::write(&others, certificates("127.0.0.1").0).unwrap();
-    server.speak_tls(&certificate, &key);
+    let of_address = Certificate::new("127.0.0.1");
+    std::fs::write(&ours, &of_address.authority).unwrap();
+    std::fs::write(&others, Certificate::new("127.0.0.1").authority).unwrap();
+    server.speak_tls(&of_address);
     let until = Instant::now() + Duration::from_secs(30);
     while open("sslmode=require").is_err() {
         assert!(Instant::now() < until, "{:?}", open("sslmode=require"));
@@ -59,9 +47,9 @@ fn tls_is_as_sslmode_says() {
     assert!(by("verify-full", &dir.path().join("none")).unwrap_err().to_string().contains("none"));
 
     // Of the same authority, and another name.
-    let (authority, certificate, key) = certificates("db.example");
-    std::fs::write(&ours, &authority).unwrap();
-    server.speak_tls(&certificate, &key);
+    let of_name = Certificate::new("db.example");
+    std::fs::write(&ours, &of_name.authority).unwrap();
+    server.speak_tls(&of_name);
     while by("verify-ca", &ours).is_err() {
         assert!(Instant::now() < until, "{:?}", by("verify-ca", &ours));
         std::thread::sleep(Duration::from_millis(50));
