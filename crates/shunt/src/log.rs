@@ -45,7 +45,9 @@ pub fn start_in(args: &LogArgs, file: Option<File>) {
             (BoxMakeWriter::new(move || Lossy(file)), false)
         }
     };
-    let log = tracing_subscriber::fmt().with_env_filter(filter(args.verbose)).with_writer(writer);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(from_environment(&directives(args.verbose)))
+        .with_writer(writer);
     // A second start (never in one process) would be the only error.
     let _ = if args.log_json { log.json().try_init() } else { log.with_ansi(colour).try_init() };
 }
@@ -85,7 +87,7 @@ const OWN: [&str; 9] = [
 ];
 
 /// Everybody's warnings, and more of our own with each -v.
-fn filter(verbose: u8) -> EnvFilter {
+fn directives(verbose: u8) -> String {
     let own = match verbose {
         0 => "warn",
         1 => "info",
@@ -93,7 +95,7 @@ fn filter(verbose: u8) -> EnvFilter {
         _ => "trace",
     };
     let own: String = OWN.iter().map(|name| format!(",{name}={own}")).collect();
-    from_environment(&format!("warn,{STATISTICS}=info,{AUDIT}=info{own}"))
+    format!("warn,{STATISTICS}=info,{AUDIT}=info{own}")
 }
 
 fn from_environment(default: &str) -> EnvFilter {
@@ -134,6 +136,6 @@ mod tests {
         logging.sort();
         own.sort_unstable();
         assert_eq!(own, logging);
-        assert!(filter(1).to_string().contains("shunt_volume=info"));
+        assert!(directives(1).contains("shunt_volume=info"));
     }
 }

@@ -34,32 +34,27 @@ pub(super) fn location(
     let (mut pictures, mut films) = (Vec::new(), 0);
     let film = Finder::new(FILM);
     let mut at = from;
-    'windows: loop {
+    loop {
         let window = reader.search(at, WINDOW)?;
-        let mut from = 0;
-        while let Some(found) = film.find(&window[from..]).map(|found| from + found) {
-            let size = found.checked_sub(4).and_then(|size| window[size..].first_chunk());
-            let Some(size) = size.map(|size| u32::from_be_bytes(*size)) else {
-                from = found + 1;
-                continue;
-            };
-            if !(8..=LARGEST_TYPE).contains(&size) {
-                from = found + 1;
-                continue;
-            }
+        let found = film.find_iter(&window).find(|found| is_after_size(&window[..*found]));
+        let searched = &window[..found.unwrap_or(window.len())];
+        pictures.extend(find_iter(searched, JPEG).map(|found| at + found as u64));
+        if let Some(found) = found {
             films += 1;
             if films > MOST_FILMS {
                 return Err(RedactError::TooComplex);
             }
-            pictures.extend(find_iter(&window[..found], JPEG).map(|found| at + found as u64));
             let begins = at + found as u64 - 4;
             at = film::location(reader, begins, edits)?.max(begins + 8);
-            continue 'windows;
-        }
-        pictures.extend(find_iter(&window, JPEG).map(|found| at + found as u64));
-        if window.len() < WINDOW {
+        } else if window.len() < WINDOW {
             return Ok(pictures);
+        } else {
+            at += (WINDOW - SHARED) as u64;
         }
-        at += (WINDOW - SHARED) as u64;
     }
+}
+
+/// Whether the size of a box that can begin a film ends here.
+fn is_after_size(before: &[u8]) -> bool {
+    before.last_chunk().is_some_and(|size| (8..=LARGEST_TYPE).contains(&u32::from_be_bytes(*size)))
 }

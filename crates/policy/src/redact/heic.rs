@@ -74,12 +74,11 @@ fn blanks(kind: Kind, data: &[u8]) -> Vec<Blank> {
         return kind.blanks(data);
     }
     // In front stands where the directories begin: behind a name of six bytes, or at once.
-    let start = be32(data, 0).map_or(data.len(), |skip| (skip as usize).saturating_add(4));
-    if start > 4 + MARK {
-        // Nothing is there, or readers that have more patience find directories before it.
+    // Where it says neither, nothing is there, or readers that have more patience find directories before it.
+    let start = be32(data, 0).map(|skip| skip as usize).filter(|skip| *skip <= MARK).map(|skip| skip + 4);
+    let Some((start, directories)) = start.and_then(|start| Some((start, data.get(start..)?))) else {
         return vec![Blank::zeros(0..data.len())];
-    }
-    let Some(directories) = data.get(start..) else { return vec![Blank::zeros(0..data.len())] };
+    };
     Kind::Exif.blanks(directories).into_iter().map(|blank| blank.shifted(start)).collect()
 }
 

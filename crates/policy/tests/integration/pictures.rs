@@ -128,6 +128,27 @@ fn picture(dir: &Path, name: &str) -> std::path::PathBuf {
     path
 }
 
+/// A picture in HEIC, with a place or without.
+fn heic(dir: &Path, placed: bool) -> std::path::PathBuf {
+    let (jpeg, path) = (picture(dir, "from.jpg"), dir.join("a.heic"));
+    if placed {
+        write_place(&jpeg, true);
+    }
+    run("heif-enc", &["-q", "50", "-o", path.to_str().unwrap(), jpeg.to_str().unwrap()]);
+    if placed {
+        write_place(&path, false);
+    }
+    path
+}
+
+/// A picture in PNG with these chunks behind its header, which has 13 bytes.
+fn with_chunks(dir: &Path, name: &str, chunks: &[u8]) -> std::path::PathBuf {
+    let path = picture(dir, name);
+    let png = std::fs::read(&path).unwrap();
+    std::fs::write(&path, [&png[..33], chunks, &png[33..]].concat()).unwrap();
+    path
+}
+
 /// What is in the picture itself. In PNG every checksum is looked at.
 fn pixels(path: &Path) -> Vec<u8> {
     if path.extension().is_some_and(|kind| kind == "jpg") {
@@ -227,8 +248,6 @@ fn profiles_in_hexadecimal_digits_lose_their_place() {
         profile.chunks(36).map(|line| line.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
     let text = format!("\nexif\n{:8}\n{}\n", profile.len(), digits.join("\n"));
     for packed in [false, true] {
-        let plain = picture(dir.path(), "plain.png");
-        let png = std::fs::read(&plain).unwrap();
         let (kind, mut data): (&[u8; 4], Vec<u8>) = match packed {
             false => (b"tEXt", b"Raw profile type exif\0".to_vec()),
             true => (b"zTXt", b"Raw profile type exif\0\0".to_vec()),
@@ -237,10 +256,7 @@ fn profiles_in_hexadecimal_digits_lose_their_place() {
             false => data.extend(text.as_bytes()),
             true => data.extend(miniz_oxide::deflate::compress_to_vec_zlib(text.as_bytes(), 6)),
         }
-        // Behind the header, which has 13 bytes.
-        let whole = [&png[..33], &chunk(kind, &data), &png[33..]].concat();
-        let path = dir.path().join(format!("hex-{packed}.png"));
-        std::fs::write(&path, whole).unwrap();
+        let path = with_chunks(dir.path(), &format!("hex-{packed}.png"), &chunk(kind, &data));
         assert!(!blanked(&path).is_empty());
         looks_the_same(&path);
     }
@@ -252,11 +268,7 @@ fn heic_loses_its_place_only() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let jpeg = picture(dir.path(), "from.jpg");
-    write_place(&jpeg, true);
-    let path = dir.path().join("a.heic");
-    run("heif-enc", &["-q", "50", "-o", path.to_str().unwrap(), jpeg.to_str().unwrap()]);
-    write_place(&path, false);
+    let path = heic(dir.path(), true);
     assert!(!blanked(&path).is_empty());
     let decode = |name: &str| {
         let out = dir.path().join(format!("{name}.png"));
@@ -295,9 +307,7 @@ fn films_and_pictures_behind_a_picture_lose_their_place() {
     let placed = picture(dir.path(), "b.jpg");
     write_place(&placed, false);
     let placed = std::fs::read(&placed).unwrap();
-    let heic = dir.path().join("a.heic");
-    run("heif-enc", &["-q", "50", "-o", heic.to_str().unwrap(), jpeg.to_str().unwrap()]);
-    let heic = [std::fs::read(&heic).unwrap(), box_of(b"mpvd", &film())].concat();
+    let heic = [std::fs::read(heic(dir.path(), false)).unwrap(), box_of(b"mpvd", &film())].concat();
     // Across the border of what is searched at a time too.
     let far = [&plain[..], &vec![0; (1 << 20) - plain.len() - 6]].concat();
     for (whole, films, pictures) in [
@@ -325,7 +335,6 @@ fn text_of_png_that_names_a_place_is_blank() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let png = std::fs::read(picture(dir.path(), "plain.png")).unwrap();
     let packed = miniz_oxide::deflate::compress_to_vec_zlib(b"51/1, 20/1, 24/1", 6);
     let packed = [&b"exif:GPSLongitude\0\0"[..], &packed].concat();
     let texts = [
@@ -334,8 +343,7 @@ fn text_of_png_that_names_a_place_is_blank() {
         chunk(b"zTXt", &packed),
         chunk(b"tEXt", b"Comment\0a comment"),
     ];
-    let path = dir.path().join("text.png");
-    std::fs::write(&path, [&png[..33], &texts.concat(), &png[33..]].concat()).unwrap();
+    let path = with_chunks(dir.path(), "text.png", &texts.concat());
     let mut seen = std::fs::read(&path).unwrap();
     location(&std::fs::File::open(&path).unwrap()).unwrap().apply(0, &mut seen);
     assert_eq!((count(&seen, b"51/1"), count(&seen, b"Leipzig"), count(&seen, &packed)), (0, 0, 0));
@@ -351,11 +359,7 @@ fn exif_of_a_heic_that_begins_nowhere_is_blanked_as_a_whole() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let jpeg = picture(dir.path(), "from.jpg");
-    write_place(&jpeg, true);
-    let path = dir.path().join("a.heic");
-    run("heif-enc", &["-q", "50", "-o", path.to_str().unwrap(), jpeg.to_str().unwrap()]);
-    write_place(&path, false);
+    let path = heic(dir.path(), true);
     let file = std::fs::read(&path).unwrap();
     // Where they begin stands in front of the directories.
     let exif = file.windows(4).rposition(|window| window == b"II*\0" || window == b"MM\0*").unwrap();

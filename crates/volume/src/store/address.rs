@@ -19,7 +19,8 @@ use crate::store::late::LateStore;
 use crate::store::map::{self, MapError};
 use crate::store::seal::{Sealed, Sealer, Top, Vouching, tampered};
 use crate::store::{
-    MetaStore, PostgresStore, SqliteStore, StoreError, Veil, VeiledStore, code, sqlite, system_clock,
+    MetaStore, PostgresStore, SqliteStore, StoreError, Veil, VeiledStore, code, postgres, sqlite,
+    system_clock,
 };
 
 /// The version of [`Described`].
@@ -121,12 +122,7 @@ impl fmt::Debug for MetaAddress {
 impl MetaAddress {
     /// Whether it has a password in it.
     pub fn has_password(&self) -> bool {
-        let Self::Postgres(address) = self else { return false };
-        // Options that are not the library's own, as `sslrootcert`, are none that have one.
-        let (before, query) = address.split_once('?').unwrap_or((address, ""));
-        let parsed = before.parse::<tokio_postgres::Config>();
-        query.split('&').any(|word| word.starts_with("password="))
-            || parsed.is_ok_and(|config| config.get_password().is_some())
+        matches!(self, Self::Postgres(address) if postgres::has_password(address))
     }
 
     /// Where a volume is: what a file says of it, where this is one.

@@ -27,6 +27,8 @@ use connection::{Connection, Pool, fault, in_time};
 use group::{Group, Part};
 use listen::Listener;
 
+pub(super) use tls::has_password;
+
 /// How long a wait sleeps before it looks by itself: the hint may be lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 

@@ -43,23 +43,34 @@ fn wrong(why: impl std::fmt::Display) -> StoreError {
     StoreError::Unreachable(format!("the address of the database: {why}"))
 }
 
-/// The rest of an address, whom it trusts, and whether that was assumed.
-fn read(address: &str) -> Result<(Config, Trust, bool), StoreError> {
+/// An address without what it says of TLS, and that: `sslmode` and `sslrootcert`.
+fn apart(address: &str) -> Result<(Config, Option<&str>, Option<&str>), StoreError> {
     let (before, query) = address.split_once('?').unwrap_or((address, ""));
     let (mut rest, mut mode, mut roots) = (Vec::new(), None, None);
     for word in query.split('&').filter(|word| !word.is_empty()) {
         match word.split_once('=') {
             Some(("sslmode", value)) => mode = Some(value),
             Some(("sslrootcert", value)) => roots = Some(value),
-            _ => rest.push(word.to_owned()),
+            _ => rest.push(word),
         }
     }
+    let plain = format!("{before}?{}", rest.join("&")).parse().map_err(wrong)?;
+    Ok((plain, mode, roots))
+}
+
+/// Whether an address has a password in it.
+pub fn has_password(address: &str) -> bool {
+    apart(address).is_ok_and(|(plain, ..)| plain.get_password().is_some())
+}
+
+/// The rest of an address, whom it trusts, and whether that was assumed.
+fn read(address: &str) -> Result<(Config, Trust, bool), StoreError> {
+    let (mut plain, mode, roots) = apart(address)?;
     // A file name with other characters than these is rare, and is refused rather than misread.
     if roots.is_some_and(|roots| roots.contains('%')) {
         return Err(wrong("sslrootcert: a path with special characters is not understood"));
     }
     let file = roots.filter(|roots| *roots != "system").map(PathBuf::from);
-    let mut plain: Config = format!("{before}?{}", rest.join("&")).parse().map_err(wrong)?;
     let assumed = mode.is_none() && !is_here(&plain);
     let (mode, trust) = match mode {
         // Who stands between could say that there is no TLS, and be told the password.
