@@ -36,6 +36,7 @@ mod opens;
 mod places;
 mod reads;
 mod reaper;
+mod summary;
 mod sync;
 mod writers;
 mod writing;
@@ -45,10 +46,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use shunt_ext4::Filesystem;
-use shunt_ext4::layout::{Compat, Incompat};
+use shunt_ext4::layout::Incompat;
 use shunt_extmap::Connection;
+use shunt_fuse::Config;
 use shunt_fuse::mount::MountOptions;
-use shunt_fuse::{Capabilities, Config, Profile};
 
 use damage::Damage;
 use known::Known;
@@ -59,7 +60,9 @@ use reaper::Reaper;
 use writers::Writers;
 use writing::Writing;
 
+pub use low_space::DirtyData;
 pub use reads::{Atime, ReadTimes};
+pub use summary::Summary;
 
 /// A file system on an image, ready to be served.
 pub struct Ext4 {
@@ -92,11 +95,23 @@ impl Ext4 {
     /// # Errors
     /// No thread.
     pub fn new(filesystem: Filesystem, image: Option<OwnedFd>) -> std::io::Result<Self> {
+        Self::locked_in(filesystem, image, DirtyData::open())
+    }
+
+    /// As [`new`](Self::new), in a process that can open no other files any more.
+    ///
+    /// # Errors
+    /// No thread.
+    pub fn locked_in(
+        filesystem: Filesystem,
+        image: Option<OwnedFd>,
+        dirty: DirtyData,
+    ) -> std::io::Result<Self> {
         let filesystem = Arc::new(filesystem);
         let reaper =
             filesystem.is_writable().then(|| Reaper::start(filesystem.clone()).map(Arc::new)).transpose()?;
         let writers = Arc::<Writers>::default();
-        let watch = || LowSpace::start(filesystem.clone(), writers.clone());
+        let watch = || LowSpace::start(filesystem.clone(), writers.clone(), dirty);
         let low_space = filesystem.is_writable().then(watch).transpose()?;
         Ok(Self {
             read_times: ReadTimes::default(),
@@ -161,28 +176,13 @@ impl Ext4 {
 
     /// What a session for this file system asks of the kernel.
     pub fn config(&self) -> Config {
-        let wanted = Capabilities::HANDLE_KILLPRIV_V2
-            | Capabilities::DONT_MASK
-            | Capabilities::CACHE_SYMLINKS
-            | Capabilities::EXPORT_SUPPORT
-            | Capabilities::DO_READDIRPLUS;
-        let acls = if self.may_have_xattrs() { Capabilities::POSIX_ACL } else { Capabilities::empty() };
-        let is_writable = self.is_writable();
-        let by_the_kernel = if is_writable { self.writing.is_some() } else { self.mapped.is_some() };
-        let config = match by_the_kernel {
-            // Content all goes past the daemon: appends too.
-            true => Config::new(Profile::Passthrough).trust_open_flags(),
-            false if is_writable => Config::new(Profile::Writeback),
-            // The write-back cache asks for attributes again after each close.
-            false => Config::new(Profile::Passthrough).without(Capabilities::PASSTHROUGH),
-        };
-        config.want(wanted | acls)
+        let mapped = if self.is_writable() { self.writing.is_some() } else { self.mapped.is_some() };
+        Summary::of(&self.filesystem).config(mapped)
     }
 
     /// What the kernel must be told: it checks permissions, the face does not.
     pub fn mount_options(&self) -> MountOptions {
-        let root = self.filesystem.inode(shunt_ext4::ROOT).map_or(0, |root| root.permissions);
-        MountOptions::new().default_permissions(true).read_only(!self.is_writable()).root_permissions(root)
+        Summary::of(&self.filesystem).mount_options()
     }
 
     /// Without the key, encrypted files cannot be opened, nor can others be written that are immutable: opens are asked for
@@ -191,10 +191,6 @@ impl Ext4 {
         self.is_writable()
             || self.mapped.is_some()
             || self.filesystem.geometry().incompat.contains(Incompat::ENCRYPT)
-    }
-
-    fn may_have_xattrs(&self) -> bool {
-        self.is_writable() || self.filesystem.geometry().compat.contains(Compat::EXT_ATTR)
     }
 
     /// Returns when all is on the device, and nothing is left to be recovered. Nothing can be changed afterwards.

@@ -33,11 +33,29 @@ const FASTEST: u64 = 16 << 30;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// How much dirty data the machine holds: `/proc/meminfo`, which a daemon that is locked in cannot open any more. Where there is
+/// none, only blocks in use are known.
+#[derive(Debug)]
+pub struct DirtyData(Option<File>);
+
+impl DirtyData {
+    /// Opens it.
+    pub fn open() -> Self {
+        Self(File::open("/proc/meminfo").ok())
+    }
+
+    /// In bytes.
+    fn amount(&self) -> u64 {
+        let mut text = [0; 4096];
+        let length = self.0.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
+        dirty_of(&text[..length])
+    }
+}
+
 /// Bytes that may yet be written, as far as the daemon can know.
 struct Supply {
     filesystem: Arc<Filesystem>,
-    /// `/proc/meminfo`, opened before the daemon is locked in; where there is none, only blocks in use are known.
-    memory: Option<File>,
+    dirty: DirtyData,
 }
 
 impl Supply {
@@ -48,13 +66,7 @@ impl Supply {
     /// Free bytes for which no dirty page waits.
     fn unclaimed(&self) -> u64 {
         let free = self.free();
-        if free == 0 { 0 } else { free.saturating_sub(self.dirty()) }
-    }
-
-    fn dirty(&self) -> u64 {
-        let mut text = [0; 4096];
-        let length = self.memory.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
-        dirty_of(&text[..length])
+        if free == 0 { 0 } else { free.saturating_sub(self.dirty.amount()) }
     }
 }
 
@@ -98,10 +110,13 @@ impl std::fmt::Debug for LowSpace {
 impl LowSpace {
     /// # Errors
     /// No thread.
-    pub(crate) fn start(filesystem: Arc<Filesystem>, writers: Arc<Writers>) -> std::io::Result<Self> {
-        let memory = File::open("/proc/meminfo").ok();
+    pub(crate) fn start(
+        filesystem: Arc<Filesystem>,
+        writers: Arc<Writers>,
+        dirty: DirtyData,
+    ) -> std::io::Result<Self> {
         let state = Arc::new(State {
-            supply: Supply { filesystem, memory },
+            supply: Supply { filesystem, dirty },
             writers,
             is_low: AtomicBool::new(false),
             rests: AtomicBool::new(false),

@@ -4,12 +4,13 @@ use std::ffi::CStr;
 
 use shunt_fuse::{Errno, NodeId, Request, XattrSet};
 
+use crate::summary::may_have_xattrs;
 use crate::{Ext4, changes};
 
 impl Ext4 {
     /// ENOSYS, which the kernel remembers, where the file system has no extended attributes at all.
     fn has_xattrs(&self) -> Result<(), Errno> {
-        if self.may_have_xattrs() { Ok(()) } else { Err(Errno::NOSYS) }
+        if may_have_xattrs(&self.filesystem) { Ok(()) } else { Err(Errno::NOSYS) }
     }
 
     pub(crate) fn xattr(&self, node: NodeId, name: &CStr) -> Result<Vec<u8>, Errno> {

@@ -45,7 +45,7 @@ mod transport;
 
 pub use api::*;
 pub use cache::{Caches, Caching, Completion, Stale};
-pub use mounted::{MountSessionError, Mounted, mount, mount_guarded, resume};
+pub use mounted::{Connected, MountSessionError, Mounted, connect, mount, mount_guarded, resume};
 pub use nodes::{NodeTable, TableNode};
 pub use passthrough::{Backing, Passthrough};
 pub use privilege::drop_fsetid;

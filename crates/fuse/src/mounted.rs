@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::api::FileSystem;
 use crate::guardian::{Guardian, GuardianError, HandOver, Watch};
 use crate::mount::{self, MountError, MountMethod, MountOptions, MountPoint, Unmount};
-use crate::session::{Config, Handle, NegotiationError, Session};
+use crate::session::{Agreed, Config, Handle, NegotiationError, Session};
 use crate::transport::device::Device;
 
 /// A file system that could not be brought up.
@@ -41,10 +41,20 @@ pub struct Mounted {
     guard: Option<(Arc<Guardian>, Watch)>,
 }
 
+/// A mount that has no file system yet: what is asked of it waits in the kernel.
+#[derive(Debug)]
+#[must_use = "dropping it leaves a mount that nobody serves"]
+pub struct Connected {
+    mount: MountPoint,
+    method: MountMethod,
+    agreed: Agreed,
+    guard: Option<(Arc<Guardian>, Watch)>,
+}
+
 /// Mounts a file system and serves it.
 ///
 /// Where the kernel can prepare a mount before it is visible (Linux 5.2), INIT is answered before anyone can reach the
-/// mount point, so that the first user meets a working file system.
+/// mount point.
 ///
 /// # Errors
 /// Nothing is left mounted.
@@ -68,11 +78,28 @@ pub fn mount_guarded<F: FileSystem>(
     options: &MountOptions,
     guardian: Option<Arc<Guardian>>,
 ) -> Result<Mounted, MountSessionError> {
+    let connected = connect(config, mountpoint, options, guardian)?;
+    let mount = connected.mount.clone();
+    connected.serve(fs).inspect_err(|_| {
+        mount.unmount(Unmount::Lazy).ok();
+    })
+}
+
+/// Mounts, and has no file system yet: one is made, by a process that has given up what mounting takes, and
+/// [served](Connected::serve) later. Whoever looks at the mount waits until then.
+///
+/// # Errors
+/// Nothing is left mounted.
+pub fn connect(
+    config: Config,
+    mountpoint: &Path,
+    options: &MountOptions,
+    guardian: Option<Arc<Guardian>>,
+) -> Result<Connected, MountSessionError> {
     let detached = mount::prepare(options)?;
-    let fs: Arc<F> = fs.into();
     let keeper = guardian.clone();
-    let start = |device: OwnedFd| -> Result<_, MountSessionError> {
-        run(Session::<F>::negotiate_guarded(fs, config, Device::new(device)?, keeper)?)
+    let negotiate = |device: OwnedFd| -> Result<_, MountSessionError> {
+        Ok(Agreed::negotiate(&config, Device::new(device)?, keeper)?)
     };
     let early = detached.device().map(|device| device.try_clone_to_owned()).transpose()?;
     let guard = match guardian {
@@ -83,16 +110,15 @@ pub fn mount_guarded<F: FileSystem>(
         None => None,
     };
     // A failure from here on ends the watch by itself: a mount that never came is nothing to clean up.
-    let (mounted, (handle, serving)) = match early {
+    let (mounted, agreed) = match early {
         Some(device) => {
-            let serving = start(device)?;
-            (detached.attach(mountpoint)?, serving)
+            let agreed = negotiate(device)?;
+            (detached.attach(mountpoint)?, agreed)
         }
         None => {
             let mounted = detached.attach(mountpoint)?;
-            let serving = mounted.device.try_clone().map_err(Into::into).and_then(start);
-            match serving {
-                Ok(serving) => (mounted, serving),
+            match mounted.device.try_clone().map_err(Into::into).and_then(negotiate) {
+                Ok(agreed) => (mounted, agreed),
                 Err(error) => {
                     mounted.mount.unmount(Unmount::Lazy).ok();
                     return Err(error);
@@ -100,20 +126,46 @@ pub fn mount_guarded<F: FileSystem>(
             }
         }
     };
-    let mount::Mounted { mount, method, device } = mounted;
-    let confirm = |(guardian, watch): &(Arc<Guardian>, Watch)| {
-        guardian.confirm(*watch, &mount)?;
-        if handle.takeover().is_some() { guardian.arm() } else { Ok(()) }
-    };
-    if let Some(Err(error)) = guard.as_ref().map(confirm) {
+    // The session holds the connection from here on: `device` goes.
+    let mount::Mounted { mount, method, .. } = mounted;
+    let confirmed = guard.as_ref().map_or(Ok(()), |(guardian, watch)| guardian.confirm(*watch, &mount));
+    if let Err(error) = confirmed {
         mount.unmount(Unmount::Lazy).ok();
         return Err(error.into());
     }
-    // The session holds the connection from here on.
-    drop(device);
     let point = mount.clone();
-    handle.set_mountpoint(move || open_root(&point));
-    Ok(Mounted { mount, method: Some(method), handle, serving, guard })
+    agreed.handle().set_mountpoint(move || open_root(&point));
+    Ok(Connected { mount, method, agreed, guard })
+}
+
+impl Connected {
+    /// The session that is to be.
+    pub fn handle(&self) -> &Handle {
+        self.agreed.handle()
+    }
+
+    /// Where it is mounted.
+    pub fn mount_point(&self) -> &MountPoint {
+        &self.mount
+    }
+
+    /// The guardian of this mount, if it has one.
+    pub fn guardian(&self) -> Option<&Arc<Guardian>> {
+        self.guard.as_ref().map(|(guardian, _)| guardian)
+    }
+
+    /// Starts a file system and serves it.
+    ///
+    /// # Errors
+    /// Those of its start, and of starting a thread. The mount is left to the caller to be taken away; nobody serves it.
+    pub fn serve<F: FileSystem>(self, fs: impl Into<Arc<F>>) -> Result<Mounted, MountSessionError> {
+        let Self { mount, method, agreed, guard } = self;
+        let (handle, serving) = run(agreed.start(fs.into())?)?;
+        if let Some((guardian, _)) = guard.as_ref().filter(|_| handle.takeover().is_some()) {
+            guardian.arm()?;
+        }
+        Ok(Mounted { mount, method: Some(method), handle, serving, guard })
+    }
 }
 
 /// Serves a mount on whose server has ended.

@@ -8,7 +8,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use shunt_fuse::mount::MountOptions;
 
 use crate::args::{
-    CacheArg, Expanded, Ext4Args, KillprivArg, LsmArg, MountArgs, PassthroughArg, VolumeCommand, expand, ids,
+    CacheArg, Expanded, Ext4Args, KillprivArg, LsmArg, MountArgs, PassthroughArg, SurveyArgs, VolumeCommand,
+    expand, ids,
 };
 use crate::error::Result;
 
@@ -159,6 +160,10 @@ pub enum Command {
         #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
         rest: Vec<OsString>,
     },
+
+    /// Looks at an image before it is mounted
+    #[command(name = "__survey", hide = true)]
+    Survey(SurveyArgs),
 
     /// Unmounts for a daemon that is locked in
     #[command(name = "__outside", hide = true)]

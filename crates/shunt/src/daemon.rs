@@ -4,7 +4,7 @@
 //! to us, on which it says one thing: a digit, which is 0 or the exit code of a failure, and a line.
 
 use std::ffi::OsString;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -64,7 +64,7 @@ fn understand(said: &str) -> Option<Result<String>> {
     Some(if code == 0 { Ok(line.to_owned()) } else { Err(Failure::new(Code::from_number(code), line)) })
 }
 
-/// The process that [`launch`] started: runs `serve`, which is to call [`ready`] and go on.
+/// The process that [`launch`] started: runs `serve`, which is to call [`Departure::ready`] and go on.
 pub fn run(log: &LogArgs, serve: impl FnOnce() -> Result<()>) -> ExitCode {
     // We lead no process group: whoever started us does, or its shell.
     if let Err(errno) = rustix::process::setsid() {
@@ -76,7 +76,7 @@ pub fn run(log: &LogArgs, serve: impl FnOnce() -> Result<()>) -> ExitCode {
     if log.log_file.is_some() {
         tracing::error!("{failure}");
     }
-    // After `ready` this goes to /dev/null.
+    // After [`Departure::ready`] this goes to /dev/null.
     say(failure.code as u8, &failure.message);
     ExitCode::from(failure.code as u8)
 }
@@ -94,19 +94,32 @@ pub fn take_over(log: &LogArgs, serve: impl FnOnce(HandOver) -> Result<()>) -> E
     ExitCode::from(failure.code as u8)
 }
 
-/// Tells the process that waits in [`launch`] that we serve, and lets go of the directory and of standard output and
-/// error. All paths are resolved by now.
-///
-/// # Errors
-/// No /dev/null.
-pub fn ready(line: &str) -> io::Result<()> {
-    // A daemon that is locked in may not, and is there already.
-    let _ = std::env::set_current_dir("/");
-    let null = OpenOptions::new().write(true).open("/dev/null")?;
-    say(0, line);
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
-    Ok(())
+/// What it takes to go into the background, had before the process is locked in.
+pub struct Departure {
+    null: File,
+}
+
+impl Departure {
+    /// Lets go of the directory. All paths are resolved by now.
+    ///
+    /// # Errors
+    /// No /dev/null.
+    pub fn prepare() -> io::Result<Self> {
+        // A daemon that is locked in may not, and is there already.
+        let _ = std::env::set_current_dir("/");
+        Ok(Self { null: OpenOptions::new().write(true).open("/dev/null")? })
+    }
+
+    /// Tells the process that waits in [`launch`] that we serve, and lets go of standard output and error.
+    ///
+    /// # Errors
+    /// Those of `dup2(2)`.
+    pub fn ready(self, line: &str) -> io::Result<()> {
+        say(0, line);
+        rustix::stdio::dup2_stdout(&self.null)?;
+        rustix::stdio::dup2_stderr(&self.null)?;
+        Ok(())
+    }
 }
 
 fn say(code: u8, line: &str) {

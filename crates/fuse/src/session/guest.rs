@@ -10,7 +10,9 @@ use shunt_fuse_abi::{InHeader, InitIn, Opcode, ParseContext};
 use zerocopy::IntoBytes;
 
 use super::negotiate::{Circumstances, Outcome, negotiate};
-use super::{Config, Connection, Handle, Message, NegotiationError, Session, Transport, TransportInUse};
+use super::{
+    Agreed, Config, Connection, Handle, Message, NegotiationError, Session, Transport, TransportInUse,
+};
 use crate::api::FileSystem;
 use crate::transport::Channel;
 use crate::transport::device::Device;
@@ -50,7 +52,7 @@ impl<F: FileSystem> Guest<F> {
         match self.begin(&init) {
             Ok((out, session)) => {
                 if let Some(session) = session {
-                    (self.began)(&session.handle);
+                    (self.began)(&session.agreed.handle);
                     *live = Some(Arc::new(session));
                 }
                 drop(live);
@@ -76,7 +78,7 @@ impl<F: FileSystem> Guest<F> {
             rings: None,
             transport: TransportInUse { transport: Transport::Virtio, reason: None },
         };
-        let session = Session::start(Arc::new(fs), self.config.clone(), connection, None)?;
+        let session = Agreed::new(&self.config, connection, None).start(Arc::new(fs))?;
         Ok((out, Some(session)))
     }
 
@@ -108,12 +110,12 @@ impl<F: FileSystem> Handler for Guest<F> {
             }
             return;
         };
-        super::serve::serve(&session.fs, &session.handle, &channel, header, message);
+        super::serve::serve(&session.fs, &session.agreed.handle, &channel, header, message);
     }
 
     fn malformed(&self) {
         if let Some(session) = &*self.live.read() {
-            session.handle.shared.statistics.malformed();
+            session.agreed.handle.shared.statistics.malformed();
         }
     }
 }

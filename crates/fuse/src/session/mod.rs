@@ -233,17 +233,28 @@ impl Handle {
     }
 }
 
-/// A connection that has been negotiated and waits to be served.
-pub struct Session<F> {
-    fs: Arc<F>,
+/// A connection that has been negotiated, and has no file system yet: requests wait in the kernel.
+pub(crate) struct Agreed {
     handle: Handle,
     rings: Option<ring::Prepared>,
     processors: WakefulProcessors,
 }
 
+impl std::fmt::Debug for Agreed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Agreed").field("handle", &self.handle).finish_non_exhaustive()
+    }
+}
+
+/// A connection that has been negotiated and waits to be served.
+pub struct Session<F> {
+    fs: Arc<F>,
+    agreed: Agreed,
+}
+
 impl<F> std::fmt::Debug for Session<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("handle", &self.handle).finish_non_exhaustive()
+        f.debug_struct("Session").field("agreed", &self.agreed).finish_non_exhaustive()
     }
 }
 
@@ -255,27 +266,17 @@ struct Connection {
     transport: TransportInUse,
 }
 
-impl<F: FileSystem> Session<F> {
-    /// Waits for the kernel's INIT, answers it, and starts the file system.
+impl Agreed {
+    /// Waits for the kernel's INIT and answers it. `guardian` is to start another server should this one end.
     ///
     /// # Errors
     /// Those of [`NegotiationError`]. The connection cannot be used afterwards.
-    pub fn negotiate(
-        fs: impl Into<Arc<F>>,
-        config: Config,
-        device: Device,
-    ) -> Result<Self, NegotiationError> {
-        Self::negotiate_guarded(fs, config, device, None)
-    }
-
-    /// As [`negotiate`](Self::negotiate); `guardian` is to start another server should this one end.
-    pub(crate) fn negotiate_guarded(
-        fs: impl Into<Arc<F>>,
-        config: Config,
+    pub(crate) fn negotiate(
+        config: &Config,
         device: Device,
         guardian: Option<Arc<Guardian>>,
     ) -> Result<Self, NegotiationError> {
-        let (negotiated, rings, transport) = handshake(&device, &config)?;
+        let (negotiated, rings, transport) = handshake(&device, config)?;
         let takeover = guardian.filter(|guardian| guardian.may_restart()).and_then(|guardian| {
             if rings.is_some() {
                 tracing::info!("no takeover after a crash: requests come over io_uring");
@@ -292,7 +293,65 @@ impl<F: FileSystem> Session<F> {
                 .ok()
         });
         let connection = Connection { device: Arc::new(device), negotiated, rings, transport };
-        Self::start(fs.into(), config, connection, takeover.map(Arc::new))
+        Ok(Self::new(config, connection, takeover.map(Arc::new)))
+    }
+
+    fn new(config: &Config, connection: Connection, takeover: Option<Arc<Takeover>>) -> Self {
+        let Connection { device, negotiated, rings, transport } = connection;
+        let has = |capability| negotiated.has(capability);
+        let pipes = (config.splice && device.is_kernel())
+            .then(|| PipePool::new(config.max_write as usize + 2 * 4096, 2));
+        let notifier = Notifier::new(device.clone());
+        notifier.set_expires_names(has(InitFlags::HAS_EXPIRE_ONLY));
+        notifier.set_expires_all(negotiated.minor >= 44);
+        let shared = Arc::new(Shared {
+            parse: ParseContext { setxattr_ext: has(InitFlags::SETXATTR_EXT), minor: negotiated.minor },
+            statistics: Statistics::default(),
+            waiting: Waiting::default(),
+            early_interrupts: EarlyInterrupts::default(),
+            executor: Executor::new(config.max_threads, has(InitFlags::PASSTHROUGH)),
+            notifier,
+            listener: Listener::default(),
+            modes: Modes::new(config.trusts_open_flags),
+            readers: Readers::new(config.threads, config.max_threads),
+            rings: Rings::default(),
+            transport: Mutex::new(transport),
+            pipes,
+            takeover,
+            passthrough: has(InitFlags::PASSTHROUGH).then(|| Passthrough::new(device.clone())),
+            destroyed: AtomicBool::new(false),
+            negotiated,
+            device,
+        });
+        shared.adopt_opens();
+        Self { handle: Handle::new(shared), rings, processors: WakefulProcessors::new(config.wakeful) }
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Starts the file system.
+    ///
+    /// # Errors
+    /// Its own.
+    pub(crate) fn start<F: FileSystem>(self, fs: Arc<F>) -> Result<Session<F>, NegotiationError> {
+        fs.start(&self.handle).map_err(NegotiationError::Start)?;
+        Ok(Session { fs, agreed: self })
+    }
+}
+
+impl<F: FileSystem> Session<F> {
+    /// Waits for the kernel's INIT, answers it, and starts the file system.
+    ///
+    /// # Errors
+    /// Those of [`NegotiationError`]. The connection cannot be used afterwards.
+    pub fn negotiate(
+        fs: impl Into<Arc<F>>,
+        config: Config,
+        device: Device,
+    ) -> Result<Self, NegotiationError> {
+        Agreed::negotiate(&config, device, None)?.start(fs.into())
     }
 
     /// Goes on with a session where another server ended.
@@ -322,9 +381,10 @@ impl<F: FileSystem> Session<F> {
         }
         let takeover = Arc::new(takeover);
         let connection = Connection { device, negotiated, rings: None, transport: TransportInUse::dev(None) };
-        let session = Self::start(fs, config, connection, Some(takeover))?;
+        let session = Agreed::new(&config, connection, Some(takeover)).start(fs)?;
         // Before the first request is read: those read from here on are ours and must not come again.
         session
+            .agreed
             .handle
             .shared
             .device
@@ -333,47 +393,9 @@ impl<F: FileSystem> Session<F> {
         Ok(session)
     }
 
-    fn start(
-        fs: Arc<F>,
-        config: Config,
-        connection: Connection,
-        takeover: Option<Arc<Takeover>>,
-    ) -> Result<Self, NegotiationError> {
-        let Connection { device, negotiated, rings, transport } = connection;
-        let has = |capability| negotiated.has(capability);
-        let pipes = (config.splice && device.is_kernel())
-            .then(|| PipePool::new(config.max_write as usize + 2 * 4096, 2));
-        let notifier = Notifier::new(device.clone());
-        notifier.set_expires_names(has(InitFlags::HAS_EXPIRE_ONLY));
-        notifier.set_expires_all(negotiated.minor >= 44);
-        let shared = Arc::new(Shared {
-            parse: ParseContext { setxattr_ext: has(InitFlags::SETXATTR_EXT), minor: negotiated.minor },
-            statistics: Statistics::default(),
-            waiting: Waiting::default(),
-            early_interrupts: EarlyInterrupts::default(),
-            executor: Executor::new(config.max_threads, has(InitFlags::PASSTHROUGH)),
-            notifier,
-            listener: Listener::default(),
-            modes: Modes::new(config.trusts_open_flags),
-            readers: Readers::new(config.threads, config.max_threads),
-            rings: Rings::default(),
-            transport: Mutex::new(transport),
-            pipes,
-            takeover,
-            passthrough: has(InitFlags::PASSTHROUGH).then(|| Passthrough::new(device.clone())),
-            destroyed: AtomicBool::new(false),
-            negotiated,
-            device,
-        });
-        shared.adopt_opens();
-        let handle = Handle::new(shared);
-        fs.start(&handle).map_err(NegotiationError::Start)?;
-        Ok(Self { fs, handle, rings, processors: WakefulProcessors::new(config.wakeful) })
-    }
-
     /// Nothing is asked any more.
     fn end(&self) {
-        let shared = &self.handle.shared;
+        let shared = &self.agreed.handle.shared;
         shared.notifier.close();
         shared.waiting.cancel_all();
         shared.destroy(|| self.fs.destroy());
@@ -381,7 +403,7 @@ impl<F: FileSystem> Session<F> {
 
     /// A handle that outlives the session.
     pub fn handle(&self) -> Handle {
-        self.handle.clone()
+        self.agreed.handle.clone()
     }
 
     /// The file system.
@@ -394,8 +416,8 @@ impl<F: FileSystem> Session<F> {
     /// # Errors
     /// Those of starting threads and of the device.
     pub fn run(mut self) -> io::Result<()> {
-        let (rings, processors) = (self.rings.take(), std::mem::take(&mut self.processors));
-        let result = readers::serve(&self.fs, &self.handle, rings, processors);
+        let (rings, processors) = (self.agreed.rings.take(), std::mem::take(&mut self.agreed.processors));
+        let result = readers::serve(&self.fs, &self.agreed.handle, rings, processors);
         self.end();
         result
     }

@@ -7,7 +7,7 @@ use clap::error::Result;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
 
 use super::size::Size;
-use super::{DataArg, MountArgs};
+use super::{DataArg, LogArgs, MountArgs};
 
 /// `shunt ext4 IMAGE MOUNTPOINT`, or `shunt ext4 COMMAND IMAGE ...`.
 #[derive(Clone, Debug)]
@@ -114,6 +114,33 @@ pub struct Ext4MountArgs {
 
     #[command(flatten)]
     pub mount: MountArgs,
+}
+
+/// What is handed to the process that looks at an image before it is mounted.
+#[derive(Args, Clone, Debug)]
+pub struct SurveyArgs {
+    pub image: PathBuf,
+
+    /// The image, open
+    #[arg(long)]
+    pub fd: i32,
+
+    /// Its journal, open
+    #[arg(long)]
+    pub journal_fd: Option<i32>,
+
+    #[command(flatten)]
+    pub place: PlaceArgs,
+
+    /// It is to be changed
+    #[arg(long)]
+    pub write: bool,
+
+    #[arg(long)]
+    pub norecovery: bool,
+
+    #[command(flatten)]
+    pub log: LogArgs,
 }
 
 /// An image, and where in it the file system begins.

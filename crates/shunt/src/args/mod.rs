@@ -22,7 +22,7 @@ mod wakeful;
 
 pub use cache::CacheArg;
 pub use data::DataArg;
-pub use ext4::{ErrorsArg, Ext4Args, Ext4Command, Ext4MountArgs, ImageArgs, PlaceArgs};
+pub use ext4::{ErrorsArg, Ext4Args, Ext4Command, Ext4MountArgs, ImageArgs, PlaceArgs, SurveyArgs};
 pub use gateway::{InviteArgs, JoinArgs, NodesCommand, ServeArgs, ServedArgs};
 pub use killpriv::KillprivArg;
 pub use log::LogArgs;

@@ -115,7 +115,7 @@ fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror
         options: mount_options(&mirror),
         config: config(args, &mirror),
         cache: mirror.caching().to_string(),
-        fs: Arc::new(mirror),
+        fs: Arc::new(mirror).into(),
         passthrough_off: passthrough_off(args),
         tuning: BdiTuning::default(),
         block: None,

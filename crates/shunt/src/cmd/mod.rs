@@ -37,6 +37,7 @@ pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
         Command::InstallHelpers(args) => install_helpers::run(&args)?,
         Command::Completions { shell } => completions::run(shell)?,
         Command::Man { dir } => man::run(dir.as_deref())?,
+        Command::Survey(args) => return Ok(ext4::survey::main(&args)),
         Command::Outside { mountpoint, socket } => {
             return Ok(crate::sandbox::outside::main(&mountpoint, socket.as_deref()));
         }

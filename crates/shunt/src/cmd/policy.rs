@@ -164,7 +164,7 @@ fn service(
         options: mirror::mount_options(policed.mirror()),
         config: policed.config(),
         cache: policed.mirror().caching().to_string(),
-        fs: policed,
+        fs: policed.into(),
         passthrough_off: mirror::passthrough_off(args),
         tuning: BdiTuning::default(),
         lock_in: None,

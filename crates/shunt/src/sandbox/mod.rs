@@ -12,23 +12,23 @@ mod probe;
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
 
 use rustix::thread::CapabilitySet;
 
 pub use calls::Served;
 pub use files::Places;
+pub use outside::Outside;
 pub use probe::on_entry as probe_on_entry;
 
-/// Locks all threads of this process in, and those that come, which serve an image.
-pub fn enter(mountpoint: &Path, socket: Option<&Path>, served: Served) {
+/// Locks all threads of this process in, and those that come, which serve an image. Some of root's rights may be `kept`.
+pub fn enter(outside: Outside<'_>, served: Served, kept: CapabilitySet) {
     learn();
-    if !someone_unmounts(mountpoint, socket) {
+    if !someone_unmounts(outside) {
         return;
     }
     let kept = match served.kernel {
-        true => identity::PASSING_THROUGH,
-        false => CapabilitySet::empty(),
+        true => kept.union(identity::PASSING_THROUGH),
+        false => kept,
     };
     if kept.is_empty()
         && let Err(error) = identity::become_nobody()
@@ -40,9 +40,9 @@ pub fn enter(mountpoint: &Path, socket: Option<&Path>, served: Served) {
 
 /// Locks all threads of this process in, and those that come, which keeps a volume here and speaks to its stores: with the files
 /// that it has there, and no programs.
-pub fn enter_to_keep(mountpoint: &Path, socket: Option<&Path>, places: &Places, served: Served) {
+pub fn enter_to_keep(outside: Outside<'_>, places: &Places, served: Served) {
     learn();
-    if someone_unmounts(mountpoint, socket) {
+    if someone_unmounts(outside) {
         forbid(files::of_network(places), identity::KEEPING_VOLUMES, calls::For::Network(served));
     }
 }
@@ -55,8 +55,8 @@ pub fn enter_to_serve_stores(places: &Places) {
 
 /// Starts who unmounts for a process that is to be locked in. Without one nobody could do so in good order: it is not locked in
 /// then. First of all, for it takes a program.
-fn someone_unmounts(mountpoint: &Path, socket: Option<&Path>) -> bool {
-    let started = outside::start(mountpoint, socket);
+fn someone_unmounts(outside: Outside<'_>) -> bool {
+    let started = outside::start(outside);
     if let Err(error) = &started {
         tracing::warn!("not locked in: {error}");
     }

@@ -3,8 +3,10 @@
 
 use std::io::{self, Read, Write};
 use std::path::Path;
-use std::process::{ChildStdin, Command, ExitCode, Stdio};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use shunt_fuse::mount::MountPoint;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -13,29 +15,60 @@ use crate::args::LogArgs;
 use crate::log;
 use crate::serve::stop;
 
-/// To the process, where there is one.
-static OUTSIDE: OnceLock<Mutex<ChildStdin>> = OnceLock::new();
+/// The process, where there is one.
+static OUTSIDE: OnceLock<Mutex<Child>> = OnceLock::new();
 
 const IN_GOOD_ORDER: u8 = b'1';
 const BY_FORCE: u8 = b'2';
+const UNSERVED: u8 = b'3';
+
+/// How long it may take to take away a mount that was never served.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What it is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Outside<'a> {
+    /// Where the mount is.
+    pub mountpoint: &'a Path,
+    /// The control socket.
+    pub socket: Option<&'a Path>,
+    /// Standard error is that of who started the daemon and waits for it to let go.
+    pub background: bool,
+}
 
 /// Starts it.
-pub(super) fn start(mountpoint: &Path, socket: Option<&Path>) -> io::Result<()> {
+pub(super) fn start(Outside { mountpoint, socket, background }: Outside<'_>) -> io::Result<()> {
     let mut command = Command::new("/proc/self/exe");
     command.arg("__outside").arg(mountpoint).args(socket).stdin(Stdio::piped()).stdout(Stdio::null());
-    if let Some(log) = log::file() {
-        command.stderr(log.try_clone()?);
-    }
-    let mut child = command.spawn()?;
-    let stdin = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    match log::file() {
+        Some(log) => command.stderr(log.try_clone()?),
+        None if background => command.stderr(Stdio::null()),
+        None => &mut command,
+    };
     // It ends after us: nobody waits for it.
-    OUTSIDE.set(Mutex::new(stdin)).map_err(|_| io::ErrorKind::AlreadyExists.into())
+    OUTSIDE.set(Mutex::new(command.spawn()?)).map_err(|_| io::ErrorKind::AlreadyExists.into())
 }
 
 /// Has the mount taken away; `false` where that is left to the caller.
 pub fn unmount(by_force: bool) -> bool {
-    let wish = if by_force { BY_FORCE } else { IN_GOOD_ORDER };
-    OUTSIDE.get().and_then(|stdin| stdin.lock().ok()?.write_all(&[wish]).ok()).is_some()
+    tell(if by_force { BY_FORCE } else { IN_GOOD_ORDER }).is_some()
+}
+
+/// Has a mount taken away that was never served, and waits until it is gone; `false` where that is left to the caller.
+pub fn take_away() -> bool {
+    let Some(mut outside) = tell(UNSERVED) else { return false };
+    outside.stdin = None;
+    let begun = Instant::now();
+    while matches!(outside.try_wait(), Ok(None)) && begun.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+fn tell(wish: u8) -> Option<MutexGuard<'static, Child>> {
+    let mut outside = OUTSIDE.get()?.lock().ok()?;
+    outside.stdin.as_mut()?.write_all(&[wish]).ok()?;
+    Some(outside)
 }
 
 /// Runs as that process.
@@ -53,6 +86,7 @@ pub fn main(mountpoint: &Path, socket: Option<&Path>) -> ExitCode {
     while let Ok(1) = io::stdin().read(&mut wish) {
         match wish[0] {
             IN_GOOD_ORDER => stop::in_good_order(mount.clone(), Vec::new()),
+            UNSERVED => stop::take_away(&mount),
             _ => stop::by_force(&mount),
         }
     }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use shunt_fuse::guardian::Cause;
-use shunt_fuse::{Capabilities, Handle, Mounted, Opcode, Snapshot, TransportInUse};
+use shunt_fuse::{Capabilities, Handle, Opcode, Snapshot, TransportInUse};
 
 use super::upgrade::Successor;
-use super::{AnswerVolume, Held, Service, SetOnline, kernel, process};
+use super::{AnswerVolume, Attached, Held, Service, SetOnline, kernel, process};
 use crate::control::{Hello, Provider, VolumeAsk};
 use crate::report::{
     Cache, Entry, Extension, Memory, Negotiated, Passthrough, Refused, Requests, Stat, TookOver,
@@ -36,20 +36,20 @@ pub struct Facts {
 impl Facts {
     pub fn new<F>(
         service: &Service<F>,
-        mounted: &Mounted,
+        attached: &Attached,
         held: Box<dyn Fn() -> Held + Send + Sync>,
         successor: Successor,
         took_over: Option<TookOver>,
     ) -> Self {
         Facts {
-            mountpoint: mounted.mount_point().path().to_string_lossy().into_owned(),
+            mountpoint: attached.mount.path().to_string_lossy().into_owned(),
             source: service.source.to_string_lossy().into_owned(),
             kind: service.kind,
             cache: service.cache.clone(),
             passthrough_off: service.passthrough_off.clone(),
             since: Instant::now(),
-            handle: mounted.handle().clone(),
-            connection: mounted.mount_point().dev().minor,
+            handle: attached.handle.clone(),
+            connection: attached.mount.dev().minor,
             held,
             successor,
             took_over,

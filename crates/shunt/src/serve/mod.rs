@@ -4,23 +4,25 @@ mod block;
 mod facts;
 mod kernel;
 mod process;
+mod source;
 pub mod stop;
 mod upgrade;
 pub mod virtiofs;
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
+use rustix::thread::CapabilitySet;
 use shunt_fuse::guardian::{Guardian, GuardianError, HandOver, Restart};
 use shunt_fuse::mount::bdi::BdiTuning;
-use shunt_fuse::mount::{MountError, MountOptions, MountPoint, Unmount};
+use shunt_fuse::mount::{MountError, MountOptions, MountPoint};
 use shunt_fuse::takeover::Takeover;
-use shunt_fuse::{Config, FileSystem, MountSessionError, Mounted};
+use shunt_fuse::{Config, Connected, FileSystem, Handle, MountSessionError, Mounted};
 
 use crate::args::{MountArgs, TakeoverArg, WakefulArg};
 use crate::control::{self, Control, SocketName, VolumeAsk};
@@ -28,12 +30,13 @@ use crate::daemon;
 use crate::error::{Code, Failure, Result, failed};
 use crate::log;
 use crate::report::{TookOver, VolumeReport, Watch};
-use crate::sandbox::{self, Places, Served};
+use crate::sandbox::{self, Outside, Places, Served};
 use block::Tried;
 use facts::Facts;
 use upgrade::Successor;
 
 pub use block::{Block, Claim};
+pub use source::Source;
 pub use upgrade::probe;
 
 /// What a daemon gives up once it serves.
@@ -43,6 +46,8 @@ pub enum LockIn {
     Image {
         /// A module of the kernel takes part in serving it.
         kernel: bool,
+        /// Rights of root that are kept.
+        kept: CapabilitySet,
     },
     /// Programs, and all files but these: other machines are spoken to.
     Network {
@@ -96,8 +101,8 @@ pub struct Service<F> {
     pub kind: &'static str,
     /// What it shows: an absolute path.
     pub source: PathBuf,
-    /// The file system.
-    pub fs: Arc<F>,
+    /// The file system. One that is opened later is opened locked in.
+    pub fs: Source<F>,
     /// What it asks of the kernel.
     pub config: Config,
     /// What the kernel is told, but for the options of the command line.
@@ -127,11 +132,14 @@ pub struct Service<F> {
 impl<F> Service<F> {
     /// The same with a file system around this one.
     #[cfg_attr(not(feature = "extension"), expect(dead_code))]
-    pub fn around<G>(self, around: impl FnOnce(Arc<F>) -> G, held: fn(&G) -> Held) -> Service<G> {
+    pub fn around<G>(self, around: impl FnOnce(Arc<F>) -> G + 'static, held: fn(&G) -> Held) -> Service<G>
+    where
+        F: 'static,
+    {
         Service {
             kind: self.kind,
             source: self.source,
-            fs: Arc::new(around(self.fs)),
+            fs: self.fs.around(around),
             config: self.config,
             options: self.options,
             cache: self.cache,
@@ -167,40 +175,63 @@ pub fn serve<F: FileSystem>(
     if let Some(reason) = &refused {
         tracing::info!("no takeover after a crash: {reason}");
     }
-    let mounted = mount(&mut service, args, &options, restart)?;
-    for (name, value, error) in service.tuning.apply(mounted.mount_point()).refused {
+    let connected = mount(&mut service, args, &options, restart)?;
+    let attached = Attached {
+        mount: connected.mount_point().clone(),
+        handle: connected.handle().clone(),
+        guardian: connected.guardian().cloned(),
+    };
+    for (name, value, error) in service.tuning.apply(&attached.mount).refused {
         tracing::info!("slower than it could be: cannot set {name} to {value}: {error}");
     }
-    let (facts, control) = show(&service, &mounted, refused, None);
-    let announced = done(&service, &mounted)
-        .and_then(|()| watch(signals, &mounted, &facts, &service))
-        .and_then(|()| announce(args, &facts.line()));
-    if let Err(failure) = announced {
+    let (facts, control) = show(&service, &attached, refused, None);
+    let is_closed = service.fs.is_closed();
+    let lock_in = service.lock_in.take();
+    let enter = || {
+        if let Some(lock_in) = &lock_in {
+            enter(lock_in, &attached, control.as_ref().ok(), args.background);
+        }
+    };
+    let begin = || -> Result<Mounted> {
+        watch(signals, &attached, &facts, &service)?;
+        let ready = announcement(args)?;
+        if is_closed {
+            enter();
+        }
+        let fs = service.fs.open()?;
+        let mounted = connected.serve::<F>(fs).map_err(|error| explain(error, &args.mountpoint))?;
+        if let Some(mounted) = &service.mounted {
+            mounted(&attached.mount)?;
+        }
+        announce(ready, &facts.line())?;
+        Ok(mounted)
+    };
+    let mounted = begin().inspect_err(|_| {
         // Nobody knows of this mount: it goes as it came.
-        let _ = mounted.guardian().map(|guardian| guardian.end());
-        mounted.mount_point().unmount(Unmount::Lazy).ok();
-        return Err(failure);
-    }
-    if let Some(lock_in) = &service.lock_in {
-        enter(lock_in, &mounted, control.as_ref().ok());
+        let _ = attached.guardian.as_ref().map(|guardian| guardian.end());
+        stop::take_away(&attached.mount);
+    })?;
+    if !is_closed {
+        enter();
     }
     wait(mounted, args)
 }
 
-fn enter(lock_in: &LockIn, mounted: &Mounted, control: Option<&Control>) {
-    if let Some(Err(error)) = mounted.guardian().map(|guardian| guardian.seal()) {
+fn enter(lock_in: &LockIn, attached: &Attached, control: Option<&Control>, background: bool) {
+    if let Some(Err(error)) = attached.guardian.as_ref().map(|guardian| guardian.seal()) {
         tracing::warn!("{error}");
     }
+    let rings = attached.handle.transport().transport == shunt_fuse::Transport::Uring;
     kernel::keep_open();
-    let rings = mounted.handle().transport().transport == shunt_fuse::Transport::Uring;
-    let (path, socket) = (mounted.mount_point().path(), control.map(Control::path));
+    let socket = control.map(Control::path);
+    let outside = Outside { mountpoint: attached.mount.path(), socket: socket.as_deref(), background };
     match lock_in {
-        LockIn::Image { kernel } => {
-            sandbox::enter(path, socket.as_deref(), Served { rings, kernel: *kernel });
+        LockIn::Image { kernel, kept } => {
+            sandbox::enter(outside, Served { rings, kernel: *kernel }, *kept);
         }
         LockIn::Network { places, kernel } => {
             let served = Served { rings, kernel: *kernel };
-            sandbox::enter_to_keep(path, socket.as_deref(), places, served);
+            sandbox::enter_to_keep(outside, places, served);
         }
     }
 }
@@ -209,17 +240,28 @@ fn enter(lock_in: &LockIn, mounted: &Mounted, control: Option<&Control>) {
 ///
 /// # Errors
 /// What is left of that daemon is of no use. The mount stays, for the guardian to decide about.
-pub fn take_over<F: FileSystem>(service: Service<F>, args: &MountArgs, hand_over: HandOver) -> Result<()> {
+pub fn take_over<F: FileSystem>(
+    mut service: Service<F>,
+    args: &MountArgs,
+    hand_over: HandOver,
+) -> Result<()> {
     let signals = signals()?;
     let found_gone = Instant::now().checked_sub(hand_over.pause());
     let cause = hand_over.cause();
     let path = hand_over.mount_point().path().display().to_string();
-    let mounted = shunt_fuse::resume::<F>(service.fs.clone(), configured(&service, args), hand_over)
+    let mounted = shunt_fuse::resume::<F>(service.fs.open()?, configured(&service, args), hand_over)
         .map_err(|error| failed(format_args!("cannot take over {path}: {error}")))?;
     let pause = found_gone.map_or(0.0, |then| then.elapsed().as_secs_f64() * 1e3);
-    let (facts, _control) = show(&service, &mounted, None, Some(facts::took_over(cause, pause)));
-    done(&service, &mounted)?;
-    watch(signals, &mounted, &facts, &service)?;
+    let attached = Attached {
+        mount: mounted.mount_point().clone(),
+        handle: mounted.handle().clone(),
+        guardian: mounted.guardian().cloned(),
+    };
+    let (facts, _control) = show(&service, &attached, None, Some(facts::took_over(cause, pause)));
+    if let Some(done) = &service.mounted {
+        done(mounted.mount_point())?;
+    }
+    watch(signals, &attached, &facts, &service)?;
     let number = mounted.handle().takeover().map_or(0, Takeover::takeovers);
     tracing::warn!("took over {path} after {pause:.1} ms (takeover {number})");
     tracing::info!("{}", facts.line());
@@ -237,8 +279,11 @@ pub fn restart(argv: &[OsString], args: &MountArgs) -> Result<Restart, String> {
     }
 }
 
-fn done<F>(service: &Service<F>, mounted: &Mounted) -> Result<()> {
-    service.mounted.as_ref().map_or(Ok(()), |done| done(mounted.mount_point()))
+/// A mount, whether it is served already or not.
+pub struct Attached {
+    mount: MountPoint,
+    handle: Handle,
+    guardian: Option<Arc<Guardian>>,
 }
 
 /// Before any thread, so that none of them gets a signal's default action.
@@ -249,19 +294,13 @@ fn signals() -> Result<stop::Signals> {
 /// Lets others see how it goes.
 fn show<F: FileSystem>(
     service: &Service<F>,
-    mounted: &Mounted,
+    attached: &Attached,
     refused: Option<String>,
     took_over: Option<TookOver>,
 ) -> (Arc<Facts>, io::Result<Control>) {
-    let (fs, held) = (service.fs.clone(), service.held);
-    let facts = Arc::new(Facts::new(
-        service,
-        mounted,
-        Box::new(move || held(&fs)),
-        Successor::new(mounted, refused),
-        took_over,
-    ));
-    let control = control::serve(SocketName::of(mounted.mount_point()), facts.clone());
+    let held = Box::new(service.fs.ask(service.held));
+    let facts = Arc::new(Facts::new(service, attached, held, Successor::new(attached, refused), took_over));
+    let control = control::serve(SocketName::of(&attached.mount), facts.clone());
     if let Err(error) = &control {
         tracing::warn!(
             "no control socket: `shunt stat` and `shunt umount` cannot reach this daemon: {error}"
@@ -272,12 +311,11 @@ fn show<F: FileSystem>(
 
 fn watch<F>(
     signals: stop::Signals,
-    mounted: &Mounted,
+    attached: &Attached,
     facts: &Arc<Facts>,
     service: &Service<F>,
 ) -> Result<()> {
-    let guardian = mounted.guardian().cloned();
-    signals.watch(mounted.mount_point().clone(), guardian, facts.clone(), service.reload.clone())
+    signals.watch(attached.mount.clone(), attached.guardian.clone(), facts.clone(), service.reload.clone())
 }
 
 fn wait(mounted: Mounted, args: &MountArgs) -> Result<()> {
@@ -294,13 +332,13 @@ fn configured<F>(service: &Service<F>, args: &MountArgs) -> Config {
     config.threads(threads, threads.max(64))
 }
 
-fn mount<F: FileSystem>(
+fn mount<F>(
     service: &mut Service<F>,
     args: &MountArgs,
     options: &MountOptions,
     restart: Option<Restart>,
-) -> Result<Mounted> {
-    let (path, fs, config) = (&args.mountpoint, service.fs.clone(), configured(service, args));
+) -> Result<Connected> {
+    let (path, config) = (&args.mountpoint, configured(service, args));
     let mount = |options: &MountOptions| {
         let guardian = match guardian(args, restart.clone()) {
             Ok(guardian) => Some(Arc::new(guardian)),
@@ -309,7 +347,7 @@ fn mount<F: FileSystem>(
                 None
             }
         };
-        shunt_fuse::mount_guarded::<F>(fs.clone(), config.clone(), path, options, guardian)
+        shunt_fuse::connect(config.clone(), path, options, guardian)
     };
     let tried = match &mut service.block {
         Some(block) => block.mount(options, mount),
@@ -319,8 +357,8 @@ fn mount<F: FileSystem>(
         Tried::Done(mounted) => Ok(mounted),
         Tried::Failed(error) => Err(explain(error, path)),
         Tried::Lost => {
-            // It would write its last words.
-            std::mem::forget(fs);
+            // Should it be open already, it would write its last words.
+            std::mem::forget(service.fs.get());
             let source = service.source.display();
             Err(Failure::new(Code::Busy, format_args!("{source} is in use: it was mounted meanwhile")))
         }
@@ -361,16 +399,25 @@ fn explain(error: MountSessionError, path: &Path) -> Failure {
     if names_the_path { failure } else { failure.context(format_args!("cannot mount on {}", path.display())) }
 }
 
+/// What it takes to go into the background, where that is wanted: a process that is locked in cannot have it.
+fn announcement(args: &MountArgs) -> Result<Option<daemon::Departure>> {
+    let departure = args.background.then(daemon::Departure::prepare).transpose();
+    departure.map_err(cannot_depart)
+}
+
 /// Says that it serves, to the user or to the process that started us.
-fn announce(args: &MountArgs, line: &str) -> Result<()> {
+fn announce(departure: Option<daemon::Departure>, line: &str) -> Result<()> {
     tracing::info!("{line}");
     let line = format!("shunt: {line}");
-    if !args.background {
-        use std::io::Write;
-        let mut out = std::io::stdout();
-        // Serving goes on without a listener.
-        let _ = writeln!(out, "{line}").and_then(|()| out.flush());
-        return Ok(());
+    if let Some(departure) = departure {
+        return departure.ready(&line).map_err(cannot_depart);
     }
-    daemon::ready(&line).map_err(|error| failed(format_args!("cannot go into the background: {error}")))
+    let mut out = io::stdout();
+    // Serving goes on without a listener.
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    Ok(())
+}
+
+fn cannot_depart(error: io::Error) -> Failure {
+    failed(format_args!("cannot go into the background: {error}"))
 }

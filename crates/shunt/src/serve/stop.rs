@@ -105,6 +105,16 @@ pub fn in_good_order(mount: MountPoint, grafts: Vec<PathBuf>) {
     }
 }
 
+/// Takes a mount away that nobody has served yet: whoever looks at it waits until then.
+pub fn take_away(mount: &MountPoint) {
+    if outside::take_away() {
+        return;
+    }
+    // First: whoever unmounts a block device waits for an answer.
+    let _ = mount.abort();
+    let _ = mount.unmount(Unmount::Lazy);
+}
+
 /// Takes the mount out of the tree whoever uses it, and fails their requests.
 pub fn by_force(mount: &MountPoint) {
     if mount.is_mounted() {

@@ -14,8 +14,9 @@ use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use shunt_fuse::guardian::Guardian;
 use shunt_fuse::mount::Dev;
-use shunt_fuse::{Capabilities, Handle, Mounted, takeover};
+use shunt_fuse::{Capabilities, Handle, takeover};
 
+use super::Attached;
 use crate::error::{Result, failed};
 use crate::files;
 
@@ -55,11 +56,11 @@ pub struct Successor {
 
 impl Successor {
     /// `refused`: why none is wanted.
-    pub fn new(mounted: &Mounted, refused: Option<String>) -> Self {
+    pub fn new(attached: &Attached, refused: Option<String>) -> Self {
         Self {
-            handle: mounted.handle().clone(),
-            guardian: mounted.guardian().cloned(),
-            mount: mounted.mount_point().dev(),
+            handle: attached.handle.clone(),
+            guardian: attached.guardian.clone(),
+            mount: attached.mount.dev(),
             arguments: std::env::args_os().collect(),
             refused,
         }

@@ -13,7 +13,7 @@ use shunt_fuse::{Config, FileSystem, Handle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use super::{announce, facts};
+use super::{announce, announcement, facts};
 use crate::args::MountArgs;
 use crate::base;
 use crate::error::{Code, Failure, Result, failed};
@@ -74,7 +74,7 @@ pub fn serve<F: FileSystem>(
         shown.cache
     );
     watch(signals, server.stop(), current.clone(), shown)?;
-    announce(args, &crate::text::printable(&line))?;
+    announce(announcement(args)?, &crate::text::printable(&line))?;
     server
         .serve(listener)
         .map_err(|error| failed(format_args!("stopped serving {}: {error}", socket.display())))

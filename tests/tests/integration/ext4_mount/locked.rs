@@ -60,7 +60,8 @@ fn tries(command: &mut Command) -> (Child, Vec<String>) {
 fn assert_refused(tried: &[String]) {
     let [threads, there, new, descriptors] = tried else { panic!("{tried:?}") };
     let counts: Vec<u32> = threads.split(' ').filter_map(|word| word.parse().ok()).collect();
-    assert!(counts[0] >= counts[1] && counts[1] > 4, "{threads}");
+    // So few, for the image is opened afterwards, and what serves it is started then.
+    assert!(counts[0] >= counts[1] && counts[1] <= 4, "{threads}");
     assert_eq!([there, new], [REFUSED; 2]);
     let descriptors = descriptors.strip_prefix("probe: descriptors ").unwrap();
     descriptors.split(' ').for_each(assert_known);

@@ -41,7 +41,7 @@ fn served_after(spoil: impl FnOnce(&mut Prepared)) -> Option<TransportInUse> {
     let device = detached.device().expect("prepared before it is visible").try_clone_to_owned().unwrap();
     let config = Config::new(Profile::Passthrough).transport(Transport::Uring);
     let mut session = Session::negotiate(Empty, config, Device::new(device).unwrap()).unwrap();
-    spoil(session.rings.as_mut().expect("rings are prepared"));
+    spoil(session.agreed.rings.as_mut().expect("rings are prepared"));
     let handle = session.handle();
     let serving = thread::spawn(move || session.run());
     let mounted = detached.attach(&place.path()).unwrap();

@@ -5,24 +5,23 @@ use std::io;
 use std::sync::Arc;
 
 use rustix::thread::{CapabilitySet, capabilities};
-use shunt_ext4::layout::Incompat;
-use shunt_ext4::{Filesystem, Geometry};
 use shunt_extmap::Connection;
 
 use super::Image;
 use super::direct::DirectDevice;
+use super::survey::Survey;
 use crate::args::DataArg;
 use crate::error::{Code, Failure, Result, failed};
 
 /// Has a block device that the kernel is to write used past its page cache. Tells whether it is.
-pub fn leave_cache(wish: DataArg, image: &mut Image) -> Result<bool> {
+pub fn leave_cache(wish: DataArg, image: &mut Image, survey: &Survey) -> Result<bool> {
     let wanted = match wish {
         DataArg::Daemon => false,
         DataArg::Extmap => true,
         // Without a cache the daemon is slow: only where it is certain that it moves no content.
-        DataArg::Auto => here().is_none() && is_fit(image),
+        DataArg::Auto => here().is_none() && survey.part.is_none() && survey.extents,
     };
-    let direct = wanted && image.writable && image.claim.is_some();
+    let direct = wanted && survey.writable && image.claim.is_some();
     if direct {
         let device = DirectDevice::new(&image.file).map_err(|error| {
             failed(format_args!("{} cannot be used past its cache: {error}", image.path.display()))
@@ -32,27 +31,17 @@ pub fn leave_cache(wish: DataArg, image: &mut Image) -> Result<bool> {
     Ok(direct)
 }
 
-/// Whether the whole image is a file system whose files the kernel may write.
-fn is_fit(image: &Image) -> bool {
-    Geometry::read(&*image.device).is_ok_and(|(geometry, _)| geometry.incompat.contains(Incompat::EXTENT))
-}
-
 /// The device for the kernel to read or write, where that is wanted and can be. `direct`: what [`leave_cache`] told.
-pub fn device(
-    wish: DataArg,
-    image: &Image,
-    filesystem: &Filesystem,
-    direct: bool,
-) -> Result<Option<Connection>> {
+pub fn device(wish: DataArg, image: &Image, survey: &Survey, direct: bool) -> Result<Option<Connection>> {
     if wish == DataArg::Daemon {
         return Ok(None);
     }
-    let failure = match obstacle(filesystem) {
+    let failure = match obstacle(survey) {
         Some(reason) => reason,
-        None if filesystem.is_writable() && image.claim.is_some() && !direct => {
+        None if survey.writable && image.claim.is_some() && !direct => {
             failed("a part of a device is written by way of its cache")
         }
-        None => match bind(image, filesystem) {
+        None => match bind(image, survey) {
             Ok(connection) => return Ok(Some(connection)),
             Err(error) => failed(format_args!("the kernel refuses: {error}")),
         },
@@ -64,9 +53,8 @@ pub fn device(
     Ok(None)
 }
 
-fn obstacle(filesystem: &Filesystem) -> Option<Failure> {
-    let writes = filesystem.is_writable();
-    if writes && !filesystem.geometry().incompat.contains(Incompat::EXTENT) {
+fn obstacle(survey: &Survey) -> Option<Failure> {
+    if survey.writable && !survey.extents {
         Some(Failure::new(Code::Usage, "only files that lie in extents can be written past the daemon"))
     } else {
         here()
@@ -86,14 +74,14 @@ fn here() -> Option<Failure> {
 }
 
 /// Connects the module to the block device, or to one that is made of the file and goes with the daemon.
-fn bind(image: &Image, filesystem: &Filesystem) -> io::Result<Connection> {
+fn bind(image: &Image, survey: &Survey) -> io::Result<Connection> {
     let page = rustix::param::page_size() as u32;
-    let block_size = filesystem.geometry().block_size.min(page);
+    let block_size = survey.block_size.min(page);
     let bind = |device: &File| Connection::bind(device, block_size);
     match image.claim {
         Some(_) => bind(&image.file),
         // By the file's own page cache, as the daemon's own writes go.
-        None if filesystem.is_writable() => bind(&shunt_extmap::attach_writable(&image.file)?),
+        None if survey.writable => bind(&shunt_extmap::attach_writable(&image.file)?),
         None => bind(&shunt_extmap::attach(&image.file)?),
     }
 }

@@ -91,17 +91,15 @@ pub fn is_filesystem(device: &dyn Device) -> bool {
     !matches!(Geometry::read(device), Err(Error::NotExt(_)))
 }
 
-/// The part of an image that holds the file system.
-pub fn find(path: &Path, device: &Arc<dyn Device>, place: &PlaceArgs) -> Result<Arc<dyn Device>> {
-    match part(path, device, place)? {
-        None => Ok(device.clone()),
-        Some(Range { start, end }) => match Window::new(device.clone(), start, end - start) {
-            Some(window) => Ok(Arc::new(window)),
-            None => {
-                let (path, size) = (path.display(), device.size());
-                Err(failed(format_args!("{path} has {size} bytes: it ends before byte {end}")))
-            }
-        },
+/// A part of an image, or the whole of it.
+pub fn window(path: &Path, device: &Arc<dyn Device>, part: Option<Range<u64>>) -> Result<Arc<dyn Device>> {
+    let Some(Range { start, end }) = part else { return Ok(device.clone()) };
+    match Window::new(device.clone(), start, end.saturating_sub(start)) {
+        Some(window) => Ok(Arc::new(window)),
+        None => {
+            let (path, size) = (path.display(), device.size());
+            Err(failed(format_args!("{path} has {size} bytes: it ends before byte {end}")))
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -28,7 +29,20 @@ pub struct Image {
     /// It is a block device, and ours.
     pub claim: Option<Claim>,
     /// Where the journal lies, if not in the file system.
-    journal: Option<Arc<dyn Device>>,
+    pub journal: Option<Journal>,
+}
+
+/// What an external journal lies on.
+pub struct Journal {
+    path: PathBuf,
+    pub file: File,
+    device: Arc<dyn Device>,
+}
+
+impl Journal {
+    fn new(path: &Path, file: File, writable: bool) -> Result<Self> {
+        Ok(Self { path: path.to_owned(), device: device(path, &file, writable)?, file })
+    }
 }
 
 impl Image {
@@ -40,14 +54,13 @@ impl Image {
             let opened = File::options().read(true).custom_flags(flags).open(path);
             opened.map_err(|error| cannot_open(path, &error))
         };
-        let journal = journal.map(|path| device(path, &open(path)?, false)).transpose()?;
+        let journal = journal.map(|path| Journal::new(path, open(path)?, false)).transpose()?;
         Self::new(path, Opened { file: open(path)?, writable: false, claim: None }, journal)
     }
 
-    /// Opens an image to be mounted, and to be written if that is wanted and may be: nobody may change it, or its journal,
-    /// meanwhile. Other parts of the image may be mounted beside it. `fd` is the open image, where the caller has it.
-    pub fn open_to_mount(path: &Path, place: &PlaceArgs, fd: Option<i32>, write: bool) -> Result<Self> {
-        let journal = place.journal.as_deref();
+    /// Opens an image to be mounted, and to be written if that is wanted and may be. Not one byte of it is read. `fd` is the
+    /// open image, where the caller has it.
+    pub fn open_to_mount(path: &Path, journal: Option<&Path>, fd: Option<i32>, write: bool) -> Result<Self> {
         let journal = journal.map(|path| lock::open(path, write).map(|opened| (path, opened))).transpose()?;
         let mut image = match fd {
             Some(fd) => {
@@ -66,35 +79,51 @@ impl Image {
         };
         let journal_writable = journal.as_ref().is_none_or(|(path, opened)| may(path, opened.writable));
         image.writable = may(path, image.writable) && journal_writable;
-        let part = disk::part(path, &device(path, &image.file, image.writable)?, place)?;
-        lock::take(path, &image.file, image.writable, part)?;
         let journal = journal
-            .map(|(path, journal)| {
-                let file = journal.for_good();
-                lock::take(path, &file, image.writable, None)?;
-                device(path, &file, image.writable)
-            })
+            .map(|(path, journal)| Journal::new(path, journal.for_good(), image.writable))
             .transpose()?;
         Self::new(path, image, journal)
     }
 
-    fn new(path: &Path, opened: Opened, journal: Option<Arc<dyn Device>>) -> Result<Self> {
+    /// An image, and its journal, that another process opened.
+    pub fn handed_over(path: &Path, fd: i32, journal: Option<(&Path, i32)>, writable: bool) -> Result<Self> {
+        let journal = journal.map(|(path, fd)| Journal::new(path, inherited(fd)?, writable)).transpose()?;
+        Self::new(path, Opened { file: inherited(fd)?, writable, claim: None }, journal)
+    }
+
+    /// Locks it and its journal for as long as they are open: nobody may change them meanwhile. Other parts of the image may be
+    /// mounted beside this one.
+    pub fn lock(&self, part: Option<Range<u64>>) -> Result<()> {
+        lock::take(&self.path, &self.file, self.writable, part)?;
+        let journal = self.journal.as_ref();
+        journal.map_or(Ok(()), |journal| lock::take(&journal.path, &journal.file, self.writable, None))
+    }
+
+    fn new(path: &Path, opened: Opened, journal: Option<Journal>) -> Result<Self> {
         let Opened { file, writable, claim } = opened;
         let device = device(path, &file, writable)?;
         Ok(Self { path: path.to_owned(), file, device, writable, claim, journal })
     }
 
-    /// Opens the file system that lies at this place of it, to be written.
-    pub fn writable_filesystem(&self, place: &PlaceArgs) -> Result<shunt_ext4::Result<Filesystem>> {
-        let device = disk::find(&self.path, &self.device, place)?;
-        Ok(Filesystem::open_writable_with_journal(device, self.journal.clone()))
+    /// Opens the file system in this part of it, or in the whole, to be written.
+    pub fn open_writable(&self, part: Option<Range<u64>>) -> Result<shunt_ext4::Result<Filesystem>> {
+        let device = disk::window(&self.path, &self.device, part)?;
+        Ok(Filesystem::open_writable_with_journal(device, self.journal()))
+    }
+
+    /// The same, to be read.
+    pub fn open_to_read(&self, part: Option<Range<u64>>) -> Result<Filesystem> {
+        let device = disk::window(&self.path, &self.device, part)?;
+        Filesystem::open_with_journal(device, self.journal()).map_err(|error| self.cannot("read", &error))
     }
 
     /// Opens the file system that lies at this place of it, to be read.
     pub fn filesystem(&self, place: &PlaceArgs) -> Result<Filesystem> {
-        let device = disk::find(&self.path, &self.device, place)?;
-        Filesystem::open_with_journal(device, self.journal.clone())
-            .map_err(|error| self.cannot("read", &error))
+        self.open_to_read(disk::part(&self.path, &self.device, place)?)
+    }
+
+    fn journal(&self) -> Option<Arc<dyn Device>> {
+        self.journal.as_ref().map(|journal| journal.device.clone())
     }
 
     /// The failure to open it, with what helps.

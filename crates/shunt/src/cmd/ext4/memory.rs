@@ -25,8 +25,9 @@ pub fn share_arenas() {
 }
 
 /// `--mlock`: what is in memory now stays there, and so does what is used from now on. Not the whole of it at once: most of
-/// a thread's stack is never touched.
-pub fn lock() -> Result<()> {
+/// a thread's stack is never touched. Gives what must be kept of root's rights for that: where the limit of locked memory cannot
+/// be lifted, CAP_IPC_LOCK alone lets the daemon grow.
+pub fn lock() -> Result<CapabilitySet> {
     let limit = getrlimit(Resource::Memlock).current;
     // A thread or a buffer that is to come would not fit, and end the daemon.
     if let Some(limit) = limit
@@ -34,13 +35,14 @@ pub fn lock() -> Result<()> {
     {
         return Err(forbidden(&crate::text::bytes(limit)));
     }
-    // Without limits by a right that the daemon gives up when it serves.
-    if limit.is_some() {
-        let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
-    }
+    let lifted = || setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None }).is_ok();
+    let kept = match limit.is_none() || lifted() {
+        true => CapabilitySet::empty(),
+        false => CapabilitySet::IPC_LOCK,
+    };
     let locked = mlockall(MlockAllFlags::CURRENT)
         .and_then(|()| mlockall(MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT));
-    locked.map_err(|errno| match errno {
+    locked.map(|()| kept).map_err(|errno| match errno {
         Errno::NOMEM | Errno::PERM => forbidden(&limit.map_or("unlimited".to_owned(), crate::text::bytes)),
         errno => failed(format_args!("cannot lock memory (--mlock): {}", std::io::Error::from(errno))),
     })

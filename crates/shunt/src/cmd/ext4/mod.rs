@@ -15,6 +15,7 @@ mod ls;
 mod memory;
 mod mount;
 mod read_times;
+pub mod survey;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -53,7 +54,6 @@ fn look(command: &Ext4Command) -> Result<()> {
     }
 }
 
-/// The inode at a path.
 /// What a path in the image leads to. Symbolic links on the way are followed within the image, and one at the end with
 /// `follow_last`.
 fn resolve(filesystem: &Filesystem, path: &OsStr, follow_last: bool) -> Result<Inode> {

@@ -62,7 +62,7 @@ fn extended(
         program,
         xattrs: true,
         opens: opens_files(args),
-        access_times: match service.fs.keeps_access_times_loosely() {
+        access_times: match service.fs.get().is_some_and(|mirror| mirror.keeps_access_times_loosely()) {
             true => AccessTimes::Loosely,
             false => AccessTimes::Moved,
         },

@@ -118,7 +118,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         lock_in: Some(serve::LockIn::Network { places, kernel: args.extension.is_some() }),
         block: None,
         held,
-        fs: Arc::new(fs.named(args.name.as_str())),
+        fs: Arc::new(fs.named(args.name.as_str())).into(),
         mounted: Some(Arc::new(first_look)),
         reload,
         online: Some(online),

@@ -4,6 +4,12 @@ use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition
 
 use super::{Rules, START_RING, when};
 
+/// Architectures that came late have only the call with flags.
+#[cfg(target_arch = "x86_64")]
+pub(super) const DUP2: libc::c_long = libc::SYS_dup2;
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) const DUP2: libc::c_long = libc::SYS_dup3;
+
 /// Whatever their arguments are.
 const ALWAYS: &[libc::c_long] = &[
     // Files, the connection and the control socket, all of them open.

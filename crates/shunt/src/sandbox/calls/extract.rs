@@ -22,7 +22,7 @@ const ALWAYS: &[libc::c_long] = &[
 ];
 
 pub(super) fn allowed() -> Result<Rules, BackendError> {
-    let mut rules = image::allowed(Served::default())?;
+    let mut rules = image::of_readers(Served::default())?;
     rules.extend(ALWAYS.iter().map(|number| (*number, Vec::new())));
     Ok(rules)
 }

@@ -13,7 +13,7 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_epoll_ctl,
     EPOLL_WAIT,
     // Into the background.
-    DUP2,
+    common::DUP2,
     libc::SYS_eventfd2,
     // The directory.
     libc::SYS_openat2,
@@ -45,12 +45,6 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_capset,
     libc::SYS_getegid,
 ];
-
-/// Architectures that came late have only the call with flags.
-#[cfg(target_arch = "x86_64")]
-const DUP2: libc::c_long = libc::SYS_dup2;
-#[cfg(not(target_arch = "x86_64"))]
-const DUP2: libc::c_long = libc::SYS_dup3;
 
 /// Flags and projects of files: `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`, `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`; and `FIONBIO`,
 /// by which sockets are made to wait or not.

@@ -38,6 +38,14 @@ const ALWAYS: &[libc::c_long] = &[
 const COMMANDS: [u64; 3] = [0x8004_e500, 0x1277, 0x5421];
 
 pub(super) fn allowed(served: Served) -> Result<Rules, BackendError> {
+    let mut rules = of_readers(served)?;
+    // It goes into the background when the image is open.
+    rules.insert(common::DUP2, Vec::new());
+    Ok(rules)
+}
+
+/// What reading an image takes, whoever does it.
+pub(super) fn of_readers(served: Served) -> Result<Rules, BackendError> {
     let mut rules = common::and(ALWAYS, served.rings)?;
     rules.insert(libc::SYS_ioctl, if served.kernel { Vec::new() } else { common::commands(&COMMANDS)? });
     if served.kernel {

@@ -61,7 +61,7 @@ fn serve(args: &VolumeTreeArgs) -> Result<()> {
         lock_in: None,
         block: None,
         held: |fs: &TreeFs| Held { nodes: fs.len() as u64, grafts: fs.places(), ..Held::default() },
-        fs,
+        fs: fs.into(),
         mounted: Some(Arc::new(mounted)),
         reload: None,
         online: None,

@@ -1,0 +1,78 @@
+//! Where a file system comes from.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use crate::error::Result;
+
+type Open<F> = Box<dyn FnOnce() -> Result<Arc<F>>>;
+
+/// A file system that is open, or that is to be opened once it is mounted and the process is locked in.
+pub struct Source<F> {
+    opened: Arc<OnceLock<Arc<F>>>,
+    open: Option<Open<F>>,
+}
+
+impl<F> Source<F> {
+    /// `open` is called once the process has given up what serving does not take: what it reads is nothing to trust.
+    pub fn later(open: impl FnOnce() -> Result<Arc<F>> + 'static) -> Self {
+        Self { opened: Arc::default(), open: Some(Box::new(open)) }
+    }
+
+    /// Whether it is to be opened later.
+    pub fn is_closed(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Opens it, or gives what was opened before.
+    ///
+    /// # Errors
+    /// Those of opening it, once.
+    pub fn open(&mut self) -> Result<Arc<F>> {
+        if let Some(open) = self.open.take() {
+            let fs = open()?;
+            return Ok(self.opened.get_or_init(|| fs).clone());
+        }
+        self.get().ok_or_else(|| crate::error::failed("the file system could not be opened"))
+    }
+
+    /// The file system, once it is open.
+    pub fn get(&self) -> Option<Arc<F>> {
+        self.opened.get().cloned()
+    }
+
+    /// Asks about the file system, whenever it is asked: nothing is known of one that is not open yet.
+    pub fn ask<T>(&self, ask: fn(&F) -> T) -> impl Fn() -> T + Send + Sync + use<T, F>
+    where
+        F: Send + Sync + 'static,
+        T: Default + 'static,
+    {
+        let opened = self.opened.clone();
+        move || opened.get().map_or_else(T::default, |fs| ask(fs))
+    }
+
+    /// A file system around this one.
+    #[cfg_attr(not(feature = "extension"), expect(dead_code))]
+    pub fn around<G>(self, around: impl FnOnce(Arc<F>) -> G + 'static) -> Source<G>
+    where
+        F: 'static,
+    {
+        match (self.open, self.opened.get()) {
+            (Some(open), _) => Source::later(|| Ok(Arc::new(around(open()?)))),
+            (None, Some(fs)) => Arc::new(around(fs.clone())).into(),
+            (None, None) => Source { opened: Arc::default(), open: None },
+        }
+    }
+}
+
+impl<F> From<Arc<F>> for Source<F> {
+    fn from(fs: Arc<F>) -> Self {
+        Self { opened: Arc::new(OnceLock::from(fs)), open: None }
+    }
+}
+
+impl<F> fmt::Debug for Source<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").field("is_closed", &self.is_closed()).finish_non_exhaustive()
+    }
+}
