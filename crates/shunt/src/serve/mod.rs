@@ -200,9 +200,7 @@ pub fn serve<F: FileSystem>(
         }
         let fs = service.fs.open()?;
         let mounted = connected.serve::<F>(fs).map_err(|error| explain(error, &args.mountpoint))?;
-        if let Some(mounted) = &service.mounted {
-            mounted(&attached.mount)?;
-        }
+        done(&service, &attached)?;
         announce(ready, &facts.line())?;
         Ok(mounted)
     };
@@ -258,9 +256,7 @@ pub fn take_over<F: FileSystem>(
         guardian: mounted.guardian().cloned(),
     };
     let (facts, _control) = show(&service, &attached, None, Some(facts::took_over(cause, pause)));
-    if let Some(done) = &service.mounted {
-        done(mounted.mount_point())?;
-    }
+    done(&service, &attached)?;
     watch(signals, &attached, &facts, &service)?;
     let number = mounted.handle().takeover().map_or(0, Takeover::takeovers);
     tracing::warn!("took over {path} after {pause:.1} ms (takeover {number})");
@@ -284,6 +280,10 @@ pub struct Attached {
     mount: MountPoint,
     handle: Handle,
     guardian: Option<Arc<Guardian>>,
+}
+
+fn done<F>(service: &Service<F>, attached: &Attached) -> Result<()> {
+    service.mounted.as_ref().map_or(Ok(()), |done| done(&attached.mount))
 }
 
 /// Before any thread, so that none of them gets a signal's default action.

@@ -30,6 +30,7 @@ const LONGEST: u64 = 64 << 10;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Survey {
     /// The part of the image that the file system lies in, in bytes; all of it where there is none.
+    #[serde(skip)]
     pub part: Option<Range<u64>>,
     /// In bytes: a power of two from 1 KiB to 64 KiB.
     pub block_size: u32,
@@ -42,11 +43,11 @@ pub struct Survey {
 }
 
 impl Survey {
-    fn new(filesystem: &Filesystem, part: Option<Range<u64>>) -> Self {
+    fn new(filesystem: &Filesystem) -> Self {
         let Summary { writable, xattrs, root_permissions } = Summary::of(filesystem);
         let geometry = filesystem.geometry();
         let extents = geometry.incompat.contains(Incompat::EXTENT);
-        Self { part, block_size: geometry.block_size, extents, writable, xattrs, root_permissions }
+        Self { part: None, block_size: geometry.block_size, extents, writable, xattrs, root_permissions }
     }
 
     /// What the mount is made of.
@@ -59,9 +60,8 @@ impl Survey {
     }
 
     /// Whether it can be true of an image that may be written or not. Who said it may have been talked into it by the image.
-    fn is_possible(&self, image: &Image, part: Option<&Range<u64>>) -> bool {
-        self.part.as_ref() == part
-            && self.block_size.is_power_of_two()
+    fn is_possible(&self, image: &Image) -> bool {
+        self.block_size.is_power_of_two()
             && (1024..=65536).contains(&self.block_size)
             && (image.writable || !self.writable)
     }
@@ -95,10 +95,10 @@ pub fn of(image: &Image, args: &Ext4MountArgs) -> Result<Survey> {
     image.lock(part.clone())?;
     let go_on = looker.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(b"\n"));
     match go_on.map_err(cannot).and_then(|()| hear(&mut said))? {
-        Some(Message::Found(survey)) if survey.is_possible(image, part.as_ref()) => {
+        Some(Message::Found(survey)) if survey.is_possible(image) => {
             // It closes the image before it says that, and has nothing more to do.
             let _ = looker.wait();
-            Ok(survey)
+            Ok(Survey { part, ..survey })
         }
         _ => Err(lost(image, looker)),
     }
@@ -185,12 +185,12 @@ fn look(args: &SurveyArgs) -> Result<Option<Survey>> {
     if io::stdin().read(&mut [0]).map_err(cannot)? == 0 {
         return Ok(None);
     }
-    let filesystem = open(&image, part.clone())?;
+    let filesystem = open(&image, part)?;
     if args.norecovery {
         refuse_recovery(&image, &filesystem)?;
     }
     check_root(&image, &filesystem)?;
-    let survey = Survey::new(&filesystem, part);
+    let survey = Survey::new(&filesystem);
     // All is in its place, and nothing is left in memory, before somebody else opens it.
     filesystem.finish().map_err(|error| image.cannot("write to", &error))?;
     Ok(Some(survey))
