@@ -52,7 +52,6 @@ impl<F> Source<F> {
     }
 
     /// A file system around this one.
-    #[cfg_attr(not(feature = "extension"), expect(dead_code))]
     pub fn around<G>(self, around: impl FnOnce(Arc<F>) -> G + 'static) -> Source<G>
     where
         F: 'static,
