@@ -177,7 +177,7 @@ impl VolumeFs {
         let mut tries = 0..MOST_TRIES;
         // The kernel opens it anew for each open. What it keeps besides is to be no writer: see `mapped`.
         let again = match open.writes {
-            true => self.replica.again_to_read(open.file()).ok(),
+            true => self.replica.again_to_read(open.num, open.file()).ok(),
             false => None,
         };
         let registered = again.as_ref().unwrap_or(open.file());

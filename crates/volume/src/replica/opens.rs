@@ -128,12 +128,12 @@ impl Replica {
         core.opens.get(&num).filter(|open| open.session == session).map(|open| open.file.clone())
     }
 
-    /// A descriptor of a file that cannot write.
+    /// A descriptor of a file that is open, which cannot write.
     ///
     /// # Errors
     /// EMFILE, ENFILE.
-    pub fn again_to_read(&self, file: &File) -> std::io::Result<File> {
-        again(file, false)
+    pub fn again_to_read(&self, num: u64, file: &File) -> std::io::Result<File> {
+        self.inner.shared.files.again_to_read(num, file)
     }
 
     /// The attributes of an object are others than were told.
@@ -281,7 +281,7 @@ fn open(
     let file = match core.opens.get_mut(&num) {
         // A descriptor that can write is for those who do: see `close_unless_mapped`.
         Some(open) if !write && !open.reads_only && node.state == State::Complete => {
-            again(&open.file, false).map_or_else(|_| open.file.clone(), Arc::new)
+            shared.files.again_to_read(num, &open.file).map_or_else(|_| open.file.clone(), Arc::new)
         }
         Some(open) => {
             if write && open.reads_only {

@@ -23,6 +23,8 @@ const LEAST: usize = 8;
 /// often at most.
 const SHORT: u64 = 64 << 20;
 const HURRY: Duration = Duration::from_millis(100);
+/// It is looked so often whether it is short: in that time a disk does not use up what counts as short.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Removed files are removed from the disk so often.
 const REAP: Duration = Duration::from_secs(1);
@@ -53,7 +55,8 @@ struct State {
     doomed: bool,
     /// Some were, and are not yet.
     pending: bool,
-    /// When they were last removed by who needed room.
+    /// When who needed room last looked whether there is, and last removed them.
+    looked: Option<Instant>,
     hurried: Option<Instant>,
     has_thread: bool,
     ended: bool,
@@ -94,15 +97,14 @@ impl Spare {
         has_doomed || self.state.lock().pending
     }
 
+    /// Whether who needs room is to look whether there is: all who make files would, each time.
+    fn may_look(&self) -> bool {
+        is_due(&mut self.state.lock().looked, LOOK)
+    }
+
     /// Whether who needs room may wait for files to be removed: not all the time, since some cannot be as long as they are open.
     fn may_hurry(&self) -> bool {
-        let mut state = self.state.lock();
-        let now = Instant::now();
-        let may = state.hurried.is_none_or(|last| now.duration_since(last) >= HURRY);
-        if may {
-            state.hurried = Some(now);
-        }
-        may
+        is_due(&mut self.state.lock().hurried, HURRY)
     }
 
     /// Those whose numbers a crash would not find again.
@@ -116,11 +118,25 @@ impl Spare {
     }
 }
 
+/// Whether so long has passed; the next time begins then.
+fn is_due(last: &mut Option<Instant>, after: Duration) -> bool {
+    let now = Instant::now();
+    let is_due = last.is_none_or(|last| now.duration_since(last) >= after);
+    if is_due {
+        *last = Some(now);
+    }
+    is_due
+}
+
 impl Inner {
     /// Where the disk of the cache is short of space, removes files that are gone at once, rather than when nobody wants the disk.
     pub(super) fn free_room(&self) {
+        let spare = &self.shared.spare;
+        if !spare.may_look() || !self.is_short() {
+            return;
+        }
         let has_doomed = self.core.lock().has_doomed;
-        if self.shared.spare.has_some(has_doomed) && self.is_short() && self.shared.spare.may_hurry() {
+        if spare.has_some(has_doomed) && spare.may_hurry() {
             while matches!(self.reap(REAPED), Ok(reaped) if reaped as u32 == REAPED) {}
         }
     }
