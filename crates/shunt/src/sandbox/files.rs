@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -256,12 +257,22 @@ pub fn of_network(places: &Places) -> io::Result<Rules> {
     Ok(rules)
 }
 
+/// The directory of this process in procfs. It stays open: a rule is for an inode, and where nobody uses it the kernel drops this
+/// one, and makes another, for which there is no rule.
+fn own_process() -> Option<BorrowedFd<'static>> {
+    static OPEN: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let open = || rustix::fs::open("/proc/self", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
+    OPEN.get_or_init(open).as_ref().map(AsFd::as_fd)
+}
+
 /// What all daemons may still open.
 fn serving(rules: &Rules) -> io::Result<()> {
     // More threads that read requests.
     rules.allow_at("/dev/fuse".as_ref(), READ_FILE | WRITE_FILE | IOCTL_DEVICE)?;
     // What `shunt stat` tells of us.
-    rules.allow_at("/proc/self".as_ref(), READ_FILE | READ_DIR)?;
+    if let Some(process) = own_process() {
+        rules.allow(process, READ_FILE | READ_DIR)?;
+    }
     // The control socket goes with us.
     if let Ok(dir) = SocketDir::own() {
         rules.allow_at(&dir.path, REMOVE_FILE)?;
