@@ -71,6 +71,12 @@ fn a_daemon_has_no_programs_and_no_files_but_its_own() {
     let other = volume.mount_as("other");
     let there = other.at().join("two/file");
     assert!(within(Duration::from_secs(10), || fs::read(&there).is_ok_and(|read| read == vec![7; 3_000_000])));
+    // What it may see of itself it sees after the kernel forgot that, too.
+    // The first time the kernel only takes note that nobody asked.
+    let drops = shunt_tests::memory::drop_at_will();
+    (0..3).for_each(|_| drops.forget_names());
+    let seen = other.stat();
+    assert!(seen["memory"]["rss_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{seen}");
     assert!(ends(daemon));
     assert_eq!(mounts::count(&at), 0);
 }
