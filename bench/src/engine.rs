@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use object_store::aws::AmazonS3Builder;
 use shunt_tests::servers::S3;
-use shunt_volume::content::{Blobs, ContentStore, Keys};
+use shunt_volume::content::{Blobs, ChunkKeys, ContentStore};
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, Object, Time};
-use shunt_volume::replica::{FromStore, New, Options, Replica, ReplicaSite};
+use shunt_volume::replica::{New, Options, Replica, ReplicaSite, StoreFetcher};
 use shunt_volume::store::MetaStore;
 use shunt_volume::sync::Synchroniser;
 
@@ -58,7 +58,7 @@ pub fn bucket(server: &S3) -> AmazonS3Builder {
 /// # Errors
 /// Where the address makes no sense.
 pub fn contents(server: &S3) -> Result<ContentStore> {
-    Ok(ContentStore::new(Blobs::over_s3(bucket(server), "volume")?, Keys::open([1; 32])))
+    Ok(ContentStore::new(Blobs::over_s3(bucket(server), "volume")?, ChunkKeys::open([1; 32])))
 }
 
 /// Bytes that cannot be compressed, the same for a seed.
@@ -89,7 +89,7 @@ impl Node {
     pub fn open(at: &Path, name: &str, meta: &Arc<dyn MetaStore>, contents: &ContentStore) -> Result<Self> {
         let name = name.parse().ok().context("a name for a node")?;
         let replica = Arc::new(Replica::open(at, Options::new("bench", name))?);
-        replica.set_fetcher(Some(Arc::new(FromStore::new(meta.clone(), contents.clone()))));
+        replica.set_fetcher(Some(Arc::new(StoreFetcher::new(meta.clone(), contents.clone()))));
         let site = ReplicaSite::new(replica.clone(), meta.clone(), contents.clone());
         let node = replica.node_name().clone();
         let sync = Synchroniser::new(site, meta.clone(), node, rand::random::<u128>);
@@ -101,10 +101,10 @@ impl Node {
     /// # Errors
     /// Those of the replica.
     pub fn write(&self, parent: u64, name: &str, bytes: &[u8]) -> Result<u64> {
-        let num = self.replica.make(parent, name.as_bytes(), new(Kind::Regular))?.num;
+        let num = self.replica.make(parent, name.as_bytes(), new(Kind::Regular))?.ino;
         let opened = self.replica.open_file(num, true, false)?;
         let written: Result<(), std::io::Error> = File::write_all_at(&opened.file, bytes, 0);
-        self.replica.close(num, true, opened.session);
+        self.replica.release_open(num, true, opened.session);
         written?;
         Ok(num)
     }

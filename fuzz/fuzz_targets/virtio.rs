@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
-use shunt_fuse::virtiofs::rig::{AVAILABLE, BUFFERS, Descriptor, END, QUEUE, REPLY, Rig, TABLE, USED};
+use shunt_fuse::virtiofs::test_driver::{AVAILABLE, BUFFERS, Descriptor, END, QUEUE, REPLY, Rig, TABLE, USED};
 use shunt_fuse_abi::{InHeader, Opcode};
 use shunt_fuse_mock::memfs::{Limits, MemFs};
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use shunt_ext4::{Device, Filesystem, Making, New, ROOT};
+use shunt_ext4::{Device, Filesystem, New, NewInodeKind, ROOT};
 
 use super::Workload;
 use crate::bench::{Bench, Ground};
@@ -90,7 +90,7 @@ impl Engine {
         let fs = Filesystem::open_writable(Arc::new(device)).context("open the image")?;
         let new = New { permissions: 0o755, ..New::default() };
         let directory =
-            |name| Ok::<_, shunt_ext4::Error>(fs.create(ROOT, name, Making::Directory, &new)?.number);
+            |name| Ok::<_, shunt_ext4::Error>(fs.create(ROOT, name, NewInodeKind::Directory, &new)?.number);
         let directories = [directory(b"a")?, directory(b"b")?];
         Ok(Self { fs, directories })
     }
@@ -120,7 +120,7 @@ impl Engine {
     fn fill(&self, directory: u32, files: u32) -> shunt_ext4::Result<()> {
         let (new, data) = (New { permissions: 0o644, ..New::default() }, vec![7; 4 << 10]);
         for n in 0..files {
-            let file = self.fs.create(directory, name(n).as_bytes(), Making::Regular, &new)?;
+            let file = self.fs.create(directory, name(n).as_bytes(), NewInodeKind::Regular, &new)?;
             self.fs.write(file.number, 0, &data)?;
         }
         Ok(())
@@ -129,7 +129,7 @@ impl Engine {
     fn empty(&self, directory: u32, files: u32) -> shunt_ext4::Result<()> {
         for n in 0..files {
             let file = self.fs.unlink(directory, name(n).as_bytes())?;
-            self.fs.reap(file.number)?;
+            self.fs.evict_inode(file.number)?;
         }
         Ok(())
     }

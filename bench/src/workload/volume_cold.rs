@@ -74,13 +74,13 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         }
         let mut reader = Node::open(&home.path().join("reader"), "reader", &meta, &contents)?;
         reader.settle()?;
-        let num = reader.replica.lookup(ROOT, b"file")?.num;
+        let num = reader.replica.lookup(ROOT, b"file")?.ino;
         take_pages(home.path(), size)?;
         let start = Instant::now();
         let opened = reader.replica.open_file(num, false, false)?;
         let mut buffer = vec![0; READ];
         for at in (0..size).step_by(READ) {
-            reader.replica.want(num, at as u64..(at + READ) as u64)?;
+            reader.replica.ensure_present(num, at as u64..(at + READ) as u64)?;
             File::read_exact_at(&opened.file, &mut buffer, at as u64)?;
             if at == 0 {
                 let seconds = start.elapsed().as_secs_f64();
@@ -88,7 +88,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
             }
         }
         record(&mut whole, SHUNT, size, start);
-        reader.replica.close(num, false, opened.session);
+        reader.replica.release_open(num, false, opened.session);
         drop(reader);
         std::fs::remove_dir_all(home.path().join("reader"))?;
     }

@@ -13,7 +13,7 @@ use shunt_tests::servers::Postgres;
 use shunt_volume::id::{NodeName, ObjectId, VolumeName};
 use shunt_volume::object::{Kind, LinkName};
 use shunt_volume::store::address::MetaAddress;
-use shunt_volume::store::{Item, MetaStore, Mutation, PostgresStore, map};
+use shunt_volume::store::{MetaStore, Mutation, PostgresStore, Transaction, routing};
 
 use super::Workload;
 use crate::bench::{Bench, Ground};
@@ -119,7 +119,7 @@ fn spread(bench: &Bench, servers: &[Postgres], count: usize) -> Result<Vec<Arc<d
     for n in 0..count {
         job::check()?;
         let name: VolumeName = format!("v{n}").parse().ok().context("a name")?;
-        let MetaAddress::Postgres(address) = map::find(&file, &name)? else { bail!("an address") };
+        let MetaAddress::Postgres(address) = routing::find(&file, &name)? else { bail!("an address") };
         stores.push(Arc::new(PostgresStore::create(&address, &name, &engine::root(), b"")?));
     }
     Ok(stores)
@@ -168,9 +168,9 @@ fn offer<'a>(
     Ok(Load { offered: total as f64 / seconds as f64, carried: answers.len() as f64 / took, answers })
 }
 
-fn file() -> Item {
+fn file() -> Transaction {
     let id: u128 = rand::random();
     let at = LinkName { parent: ObjectId::ROOT, name: format!("{id:032x}").into_bytes() };
     let made = Mutation::Make(engine::object(id, Kind::Regular));
-    Item { change: vec![made, Mutation::Link(at, ObjectId(id))], ..Item::default() }
+    Transaction { mutations: vec![made, Mutation::Link(at, ObjectId(id))], ..Transaction::default() }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use shunt_volume::keep::{Depth, check};
+use shunt_volume::maintenance::{Depth, fsck};
 use shunt_volume::object::Kind;
 use shunt_volume::replica::{Options, ROOT, Replica, ReplicaSite};
 use shunt_volume::store::address::{self, MetaAddress, Volume};
@@ -130,7 +130,7 @@ pub fn in_volume(at: &Path, count: u32) -> Result<()> {
     for n in 0..count {
         if n % TOGETHER == 0 {
             let name = format!("{:05}", n / TOGETHER);
-            directory = replica.make(ROOT, name.as_bytes(), engine::new(Kind::Directory))?.num;
+            directory = replica.make(ROOT, name.as_bytes(), engine::new(Kind::Directory))?.ino;
         }
         replica.make(directory, format!("file{n:08}").as_bytes(), engine::new(Kind::Regular))?;
     }
@@ -157,7 +157,7 @@ pub fn in_volume(at: &Path, count: u32) -> Result<()> {
     ensure!(listed == count as usize, "{listed} files are listed");
     tell("list", count, start);
     let start = Instant::now();
-    let checked = check(&volume, Depth::Places, &|_, _| ())?;
+    let checked = fsck(&volume, Depth::Places, &|_, _| ())?;
     ensure!(checked.count == 0, "{:?}", checked.problems.first());
     ensure!(checked.objects > u64::from(count), "{} objects are checked", checked.objects);
     tell("check", count, start);
@@ -171,7 +171,7 @@ fn all(replica: &Replica, num: u64, mut seen: impl FnMut(usize)) -> Result<Vec<u
     loop {
         let page = replica.list(num, &after, PAGE)?;
         seen(page.len());
-        directories.extend(page.iter().filter(|one| one.node.is_directory()).map(|one| one.node.num));
+        directories.extend(page.iter().filter(|one| one.node.is_directory()).map(|one| one.node.ino));
         match page.into_iter().last() {
             Some(last) => after = last.name,
             None => return Ok(directories),

@@ -98,7 +98,7 @@ fn nodes(bench: &Bench, database: &Postgres, server: &S3, count: u32) -> Result<
         if n % TOGETHER == 0 {
             job::check()?;
             let name = format!("{:04}", n / TOGETHER);
-            directory = one.replica.make(ROOT, name.as_bytes(), engine::new(Kind::Directory))?.num;
+            directory = one.replica.make(ROOT, name.as_bytes(), engine::new(Kind::Directory))?.ino;
         }
         one.write(directory, &format!("file{n:06}"), &engine::noise(n.into(), SIZE))?;
     }
@@ -123,7 +123,7 @@ fn nodes(bench: &Bench, database: &Postgres, server: &S3, count: u32) -> Result<
 fn tree(replica: &Replica) -> Result<Vec<(Vec<u8>, u64, i64)>> {
     let mut all = Vec::new();
     for directory in replica.list(ROOT, b"", usize::MAX >> 1)? {
-        for file in replica.list(directory.node.num, b"", usize::MAX >> 1)? {
+        for file in replica.list(directory.node.ino, b"", usize::MAX >> 1)? {
             all.push((
                 [&directory.name[..], b"/", &file.name].concat(),
                 file.node.size,

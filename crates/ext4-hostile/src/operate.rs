@@ -2,7 +2,8 @@
 
 use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{
-    Attributes, Error, Fallocate, Filesystem, Inode, Making, Move, MoveMode, New, ROOT, Result, SetMode, Time,
+    Attributes, Error, Fallocate, Filesystem, Inode, Move, MoveMode, New, NewInodeKind, ROOT, Result,
+    SetMode, Time,
 };
 
 use crate::input::Input;
@@ -95,7 +96,7 @@ impl Ground<'_> {
         format!("{:0length$}", self.made).into_bytes()
     }
 
-    fn make(&mut self, input: &mut Input<'_>, what: Making<'_>) -> Result<()> {
+    fn make(&mut self, input: &mut Input<'_>, what: NewInodeKind<'_>) -> Result<()> {
         let (parent, name) = (self.directory(input), self.fresh(input));
         let new = New { permissions: 0o755, ..New::default() };
         let inode = self.fs.create(parent, &name, what, &new)?.number;
@@ -105,7 +106,7 @@ impl Ground<'_> {
 
     fn reap(&self, inode: Option<Inode>) -> Result<()> {
         match inode {
-            Some(inode) if inode.links == 0 => self.fs.reap(inode.number),
+            Some(inode) if inode.links == 0 => self.fs.evict_inode(inode.number),
             _ => Ok(()),
         }
     }
@@ -134,16 +135,16 @@ impl Ground<'_> {
     fn operate(&mut self, input: &mut Input<'_>) -> Result<()> {
         let fs = self.fs;
         match input.byte() % 24 {
-            0 => self.make(input, Making::Regular),
+            0 => self.make(input, NewInodeKind::Regular),
             1 | 2 => {
                 let (inode, offset) = (self.name(input).inode, Self::edge(input));
                 let length = Self::edge(input).min(64 << 10) as usize;
                 fs.write(inode, offset, &vec![input.byte(); length]).map(drop)
             }
-            3 => self.make(input, Making::Directory),
-            4 => self.make(input, Making::Symlink(b"short")),
-            5 => self.make(input, Making::Symlink(&[b'x'; 300])),
-            6 => self.make(input, Making::CharDevice(1, 3)),
+            3 => self.make(input, NewInodeKind::Directory),
+            4 => self.make(input, NewInodeKind::Symlink(b"short")),
+            5 => self.make(input, NewInodeKind::Symlink(&[b'x'; 300])),
+            6 => self.make(input, NewInodeKind::CharDevice(1, 3)),
             7 => {
                 let (inode, parent, name) =
                     (self.name(input).inode, self.directory(input), self.fresh(input));
@@ -201,7 +202,7 @@ impl Ground<'_> {
                     _ => Err(Error::NotFound),
                 });
                 // Without a name it goes when it is closed.
-                if named.is_err() { fs.reap(inode.number) } else { Ok(()) }
+                if named.is_err() { fs.evict_inode(inode.number) } else { Ok(()) }
             }
             _ => fs.sync(),
         }

@@ -59,7 +59,7 @@ impl Filesystem {
             xattr::follow_mode(self, &mut handle, &mut inode)?;
         }
         inode.save(&mut handle)?;
-        handle.whole();
+        handle.complete();
         Ok(inode)
     }
 
@@ -78,7 +78,7 @@ impl Filesystem {
     pub(crate) fn save_alone(&self, inode: &Inode) -> Result<()> {
         let mut handle = self.store.begin(INODE_CREDITS)?;
         inode.save(&mut handle)?;
-        handle.whole();
+        handle.complete();
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
-use crate::map::Place;
+use crate::map::Mapping;
 
 /// A stretch of a file that lies in one piece. All numbers are bytes, and multiples of the block size but for `device`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,9 +68,9 @@ impl Filesystem {
             }
             let run = self.map(inode, logical, blocks - logical)?;
             let (block, written) = match run.place {
-                Place::Hole => (None, false),
-                Place::Written(block) => (Some(block), true),
-                Place::Unwritten(block) => (Some(block), false),
+                Mapping::Hole => (None, false),
+                Mapping::Written(block) => (Some(block), true),
+                Mapping::Unwritten(block) => (Some(block), false),
             };
             let length = u64::from(run.length) << bits;
             if let Some(block) = block {

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock};
 
-use crate::apart::{Apart, SHARDS, shard_of};
+use crate::cache_padded::{CachePadded, SHARDS, shard_of};
 
 type Lock = Arc<RwLock<()>>;
 
 /// The locks in use.
-pub(crate) struct Locks([Apart<Mutex<HashMap<u32, Lock>>>; SHARDS]);
+pub(crate) struct Locks([CachePadded<Mutex<HashMap<u32, Lock>>>; SHARDS]);
 
 /// The inode is not changed while this is held.
 pub(crate) struct Shared<'a> {
@@ -39,7 +39,7 @@ enum Guard {
 
 impl Locks {
     pub(crate) fn new() -> Self {
-        Self(std::array::from_fn(|_| Apart::default()))
+        Self(std::array::from_fn(|_| CachePadded::default()))
     }
 
     fn shard(&self, number: u32) -> &Mutex<HashMap<u32, Lock>> {

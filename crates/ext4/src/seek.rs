@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
-use crate::map::Place;
+use crate::map::Mapping;
 
 impl Filesystem {
     /// The first byte from `offset` on that is not in a hole; `None` where only holes follow, or nothing.
@@ -38,7 +38,7 @@ impl Filesystem {
             && let Ok(logical) = u32::try_from(at >> bits)
         {
             let run = self.map(inode, logical, u32::MAX)?;
-            if matches!(run.place, Place::Written(_)) == data {
+            if matches!(run.place, Mapping::Written(_)) == data {
                 return Ok(Some(at));
             }
             at = (u64::from(run.logical) + u64::from(run.length)) << bits;
@@ -61,7 +61,7 @@ impl Filesystem {
         }
         let blocks = end.div_ceil(1 << bits) - u64::from(logical);
         let run = self.map(inode, logical, blocks.min(u32::MAX.into()) as u32)?;
-        let Place::Written(block) = run.place else { return Ok(None) };
+        let Mapping::Written(block) = run.place else { return Ok(None) };
         if u64::from(run.length) < blocks {
             return Ok(None);
         }

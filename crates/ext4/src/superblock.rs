@@ -63,7 +63,7 @@ pub struct Geometry {
 }
 
 /// Groups beyond that do not count as being together, however many the superblock says there are.
-const MOST_FLEX_BITS: u8 = 10;
+const MAX_FLEX_BITS: u8 = 10;
 
 impl RawSuperblock {
     /// Writes it to its place, as a whole and with its sum.
@@ -247,7 +247,7 @@ impl Geometry {
                 .contains(Compat::SPARSE_SUPER2)
                 .then(|| raw.backup_bgs.map(|group| group.get())),
             flex_bits: match incompat.contains(Incompat::FLEX_BG) {
-                true => raw.log_groups_per_flex.min(MOST_FLEX_BITS),
+                true => raw.log_groups_per_flex.min(MAX_FLEX_BITS),
                 false => 0,
             },
             compat,

@@ -19,27 +19,27 @@
 //! # }
 //! ```
 
-mod answer;
+mod atime;
 mod attributes;
-mod changes;
-mod damage;
+mod corruption_log;
+mod direct_write;
 mod elsewhere;
-mod face;
 mod flags;
-mod known;
+mod fuse_ops;
 mod listing;
+mod lookup_count;
 mod lost;
 mod low_space;
 mod mapped;
 mod names;
 mod opens;
 mod places;
-mod reads;
 mod reaper;
+mod reply;
+mod setattr;
 mod summary;
 mod sync;
 mod writers;
-mod writing;
 mod xattrs;
 
 use std::os::fd::OwnedFd;
@@ -51,17 +51,17 @@ use shunt_extmap::Connection;
 use shunt_fuse::Config;
 use shunt_fuse::mount::MountOptions;
 
-use damage::Damage;
-use known::Known;
+use corruption_log::Damage;
+use direct_write::DirectWrites;
+use lookup_count::LookupCounts;
 use lost::Lost;
 use low_space::LowSpace;
 use mapped::Mapped;
 use reaper::Reaper;
 use writers::Writers;
-use writing::Writing;
 
+pub use atime::{Atime, ReadTimes};
 pub use low_space::DirtyData;
-pub use reads::{Atime, ReadTimes};
 pub use summary::Summary;
 
 /// A file system on an image, ready to be served.
@@ -73,7 +73,7 @@ pub struct Ext4 {
     /// Nothing is changed any more once damage was found.
     ends_at_damage: bool,
     /// What the kernel knows; kept only where something may be freed.
-    known: Known,
+    known: LookupCounts,
     /// What failed to be written back.
     lost: Lost,
     /// Files that may have dirty pages.
@@ -86,7 +86,7 @@ pub struct Ext4 {
     /// Set where the kernel reads files by itself.
     mapped: Option<Mapped>,
     /// Set where the kernel reads and writes files by itself.
-    writing: Option<Writing>,
+    writing: Option<DirectWrites>,
 }
 
 impl Ext4 {
@@ -119,7 +119,7 @@ impl Ext4 {
             image: image.map(Arc::new),
             damage: Damage::default(),
             ends_at_damage: false,
-            known: Known::default(),
+            known: LookupCounts::default(),
             lost: Lost::default(),
             low_space,
             writers,
@@ -152,7 +152,7 @@ impl Ext4 {
             Some(reaper) => {
                 // The kernel asks for a block before it accepts data.
                 self.low_space = None;
-                self.writing = Some(Writing::start(connection, self.filesystem.clone(), reaper)?);
+                self.writing = Some(DirectWrites::start(connection, self.filesystem.clone(), reaper)?);
             }
             None => self.mapped = Some(Mapped::new(connection)),
         }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use shunt_ext4::layout::InodeFlags;
-use shunt_ext4::{Inode, Rights};
+use shunt_ext4::{Inode, ReservedAccess};
 use shunt_fuse::{Errno, Expiry, FileHandle, NodeId, Request};
 
 use crate::Ext4;
@@ -94,7 +94,7 @@ impl Ext4 {
     /// The kernel wrote back, which failed.
     pub(crate) fn write_back_failed(&self, request: &Request<'_>, inode: u32, errno: Errno, length: usize) {
         self.lost.fail(inode, errno, length as u64);
-        request.session().caches().invalidate_node(crate::answer::node(inode), None);
+        request.session().caches().invalidate_node(crate::reply::node(inode), None);
     }
 
     /// Whether a file may be written through a handle, as far as that can be known before the kernel says where.
@@ -151,7 +151,7 @@ impl Ext4 {
     }
 
     /// Waits for what is about to be freed before it says no.
-    fn has_room(&self, bytes: u64, rights: Rights) -> bool {
+    fn has_room(&self, bytes: u64, rights: ReservedAccess) -> bool {
         let has_room = || self.filesystem.room(rights) >= bytes;
         has_room()
             || self.reaper.as_ref().is_some_and(|reaper| {

@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, RwLock};
-use shunt_ext4::{Filesystem, Rights};
+use shunt_ext4::{Filesystem, ReservedAccess};
 use shunt_fuse::Caches;
 
 use crate::writers::Writers;
@@ -31,7 +31,7 @@ const NEAR_END: u64 = 8 << 20;
 const FASTEST: u64 = 16 << 30;
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(1);
 
 /// How much dirty data the machine holds: `/proc/meminfo`, which a daemon that is locked in cannot open any more. Where there is
 /// none, only blocks in use are known.
@@ -60,7 +60,7 @@ struct Supply {
 
 impl Supply {
     fn free(&self) -> u64 {
-        self.filesystem.room(Rights::Common)
+        self.filesystem.room(ReservedAccess::Common)
     }
 
     /// Free bytes for which no dirty page waits.
@@ -195,7 +195,7 @@ impl State {
             && let Some(caches) = &*self.caches.read()
         {
             for inode in self.writers.all() {
-                caches.invalidate_node(crate::answer::node(inode), None);
+                caches.invalidate_node(crate::reply::node(inode), None);
             }
         }
     }
@@ -205,7 +205,7 @@ impl State {
 fn pause(unclaimed: u64) -> Duration {
     let left = unclaimed.saturating_sub(MARGIN);
     let micros = left.saturating_mul(1_000_000) / FASTEST;
-    Duration::from_micros(micros).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+    Duration::from_micros(micros).clamp(SHORTEST_PAUSE, MAX_BACKOFF)
 }
 
 #[cfg(test)]
@@ -227,6 +227,6 @@ mod tests {
         assert_eq!(pause(0), SHORTEST_PAUSE);
         assert_eq!(pause(MARGIN), SHORTEST_PAUSE);
         assert_eq!(pause(MARGIN + (1 << 30)), Duration::from_micros(62_500));
-        assert_eq!(pause(u64::MAX), LONGEST_PAUSE);
+        assert_eq!(pause(u64::MAX), MAX_BACKOFF);
     }
 }

@@ -9,16 +9,16 @@ use shunt_extmap::{Connection, Extent};
 use shunt_fuse::{Backing, Opened, Passthrough, Request};
 
 use crate::Ext4;
+use crate::direct_write::DirectWrites;
 use crate::opens::rights_of;
-use crate::writing::Writing;
 
 /// Extents of one file; one that has more is read through the daemon.
-const MOST_EXTENTS: usize = 1 << 16;
+const MAX_EXTENTS_PER_FILE: usize = 1 << 16;
 
 /// Files that stay mapped while nobody has them open. What the kernel has cached of a file goes with its mapping.
-const MOST_KEPT: usize = 4096;
+const MAX_KEPT_FILES: usize = 4096;
 /// Their extents, at 64 bytes of the kernel's memory each.
-const MOST_KEPT_EXTENTS: usize = 1 << 18;
+const MAX_KEPT_EXTENTS: usize = 1 << 18;
 
 /// A device, and the files mapped to it.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Kept {
     #[must_use]
     fn keep(&mut self, number: u32, backing: Backing, extents: usize) -> Vec<File> {
         let mut dropped = Vec::new();
-        if self.files.len() >= MOST_KEPT || self.extents + extents > MOST_KEPT_EXTENTS {
+        if self.files.len() >= MAX_KEPT_FILES || self.extents + extents > MAX_KEPT_EXTENTS {
             // The older half: looking for it once is dear, and done once for as many.
             let mut uses: Vec<u64> = self.files.values().map(|file| file.used).collect();
             let middle = uses.len() / 2;
@@ -81,7 +81,7 @@ impl Mapped {
         if let Some(backing) = self.kept.lock().find(inode.number) {
             return Some(backing);
         }
-        let extents = fs.told(fs.filesystem.extents(inode, MOST_EXTENTS)).ok()??;
+        let extents = fs.told(fs.filesystem.extents(inode, MAX_EXTENTS_PER_FILE)).ok()??;
         let refused = |error: std::io::Error| tracing::debug!(inode = inode.number, %error, "not mapped");
         let file = self.connection.file(inode.size).map_err(refused).ok()?;
         let of_device = |extent: &shunt_ext4::Extent| {
@@ -90,7 +90,7 @@ impl Mapped {
         };
         let extents: Vec<Extent> = extents.iter().map(of_device).collect();
         file.push(&extents).map_err(refused).ok()?;
-        let node = crate::answer::node(inode.number);
+        let node = crate::reply::node(inode.number);
         let backing = passthrough.share(node, file.as_fd());
         let backing = backing.inspect_err(|errno| tracing::debug!(%errno, "no backing file")).ok()?;
         drop(self.kept.lock().keep(inode.number, backing.clone(), extents.len()));
@@ -116,6 +116,6 @@ impl Ext4 {
     /// Files that the kernel reads by itself, open or kept; `None` where it reads none.
     pub fn mapped_files(&self) -> Option<u64> {
         let read = self.mapped.as_ref().map(|mapped| mapped.kept.lock().files.len() as u64);
-        read.or_else(|| self.writing.as_ref().map(Writing::len))
+        read.or_else(|| self.writing.as_ref().map(DirectWrites::len))
     }
 }

@@ -1,6 +1,6 @@
 //! Names that come, go and move, as the kernel asks for them.
 
-use shunt_ext4::{Corruption, Error, Inode, Making, Move, MoveMode, New, ROOT};
+use shunt_ext4::{Corruption, Error, Inode, Move, MoveMode, New, NewInodeKind, ROOT};
 use shunt_fuse::{Entry, Errno, Expiry, FileType, NewNode, NodeId, RenameFlags, Request};
 
 use crate::Ext4;
@@ -15,14 +15,14 @@ fn new(request: &Request<'_>, mode: u32, umask: u32) -> New {
 }
 
 /// What `mknod(2)` means.
-pub(crate) fn making(node: &NewNode) -> Result<Making<'static>, Errno> {
+pub(crate) fn making(node: &NewNode) -> Result<NewInodeKind<'static>, Errno> {
     let (major, minor) = (node.rdev >> 8 & 0xfff, node.rdev & 0xff | node.rdev >> 12 & 0xfff00);
     Ok(match FileType::from_mode(node.mode) {
-        Some(FileType::Regular) | None => Making::Regular,
-        Some(FileType::Fifo) => Making::Fifo,
-        Some(FileType::Socket) => Making::Socket,
-        Some(FileType::CharDevice) => Making::CharDevice(major, minor),
-        Some(FileType::BlockDevice) => Making::BlockDevice(major, minor),
+        Some(FileType::Regular) | None => NewInodeKind::Regular,
+        Some(FileType::Fifo) => NewInodeKind::Fifo,
+        Some(FileType::Socket) => NewInodeKind::Socket,
+        Some(FileType::CharDevice) => NewInodeKind::CharDevice(major, minor),
+        Some(FileType::BlockDevice) => NewInodeKind::BlockDevice(major, minor),
         Some(FileType::Directory | FileType::Symlink) => return Err(Errno::INVAL),
     })
 }
@@ -59,7 +59,7 @@ impl Ext4 {
         request: &Request<'_>,
         parent: NodeId,
         name: &[u8],
-        what: Making<'_>,
+        what: NewInodeKind<'_>,
         mode: u32,
         umask: u32,
     ) -> Result<Inode, Errno> {

@@ -1,7 +1,7 @@
 //! What is opened, by whom.
 
 use shunt_ext4::layout::InodeFlags;
-use shunt_ext4::{Inode, Kind, Rights};
+use shunt_ext4::{Inode, Kind, ReservedAccess};
 use shunt_fuse::{Errno, FileHandle, NodeId, Opened, ReleaseArgs, Request};
 
 use crate::Ext4;
@@ -22,8 +22,8 @@ const APPENDS: u64 = 4;
 const NUMBER_SHIFT: u32 = 8;
 
 /// Whose blocks are taken by what is written through a handle: of somebody who may have the last ones, or not.
-pub(crate) fn rights_of(handle: FileHandle) -> Rights {
-    if handle.0 & RESERVED != 0 { Rights::Reserved } else { Rights::Common }
+pub(crate) fn rights_of(handle: FileHandle) -> ReservedAccess {
+    if handle.0 & RESERVED != 0 { ReservedAccess::Reserved } else { ReservedAccess::Common }
 }
 
 /// Opened with `O_WRONLY`.
@@ -79,7 +79,7 @@ impl Ext4 {
         }
         let rights = self.filesystem.rights(request.uid(), request.gid());
         let bits = [
-            (rights == Rights::Reserved, RESERVED),
+            (rights == ReservedAccess::Reserved, RESERVED),
             (flags & O_ACCMODE == O_WRONLY, ONLY_WRITES),
             (flags & O_APPEND != 0, APPENDS),
         ];

@@ -1,6 +1,6 @@
 //! Where in a file there is data, and where on the device that lies.
 
-use shunt_ext4::{Error, Inode, Kind, Place};
+use shunt_ext4::{Error, Inode, Kind, Mapping};
 use shunt_fuse::{Capabilities, Errno, NodeId, Request, Whence};
 
 use crate::Ext4;
@@ -60,7 +60,7 @@ impl Ext4 {
             Err(Error::Invalid) => Err(Errno::OPNOTSUPP),
             run => self.told(run),
         }?;
-        let Place::Written(at) = run.place else { return Ok(0) };
+        let Mapping::Written(at) = run.place else { return Ok(0) };
         let at = at * u64::from(own) + bytes % u64::from(own);
         if run.length < wanted || !at.is_multiple_of(size.into()) {
             Err(Errno::INVAL)

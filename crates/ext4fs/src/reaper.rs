@@ -86,7 +86,7 @@ fn run(filesystem: &Filesystem, work: &Receiver<Work>, before: &OnceLock<Before>
                     if let Some(before) = before.get() {
                         before(number);
                     }
-                    if let Err(error) = filesystem.reap(number) {
+                    if let Err(error) = filesystem.evict_inode(number) {
                         tracing::warn!("cannot free inode {number}: {error}");
                     }
                 }

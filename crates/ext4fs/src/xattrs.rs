@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use shunt_fuse::{Errno, NodeId, Request, XattrSet};
 
 use crate::summary::may_have_xattrs;
-use crate::{Ext4, changes};
+use crate::{Ext4, setattr};
 
 impl Ext4 {
     /// ENOSYS, which the kernel remembers, where the file system has no extended attributes at all.
@@ -41,7 +41,7 @@ impl Ext4 {
         value: &[u8],
         set: XattrSet,
     ) -> Result<(), Errno> {
-        let (number, mode) = (self.number(node)?, changes::set_mode(set.flags)?);
+        let (number, mode) = (self.number(node)?, setattr::set_mode(set.flags)?);
         let rights = self.filesystem.rights(request.uid(), request.gid());
         let set_it = || self.filesystem.set_xattr_as(number, name.to_bytes(), value, mode, rights);
         let inode = self.with_space(set_it)?;

@@ -24,7 +24,7 @@ const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
 
 pub(crate) const VERSION: u32 = 2;
 /// Extents that one call takes.
-pub(crate) const PUSH_MOST: usize = 4096;
+pub(crate) const MAX_PUSHED: usize = 4096;
 pub(crate) const UNWRITTEN: u32 = 1;
 pub(crate) const WRITABLE: u32 = 1;
 pub(crate) const ALLOCATE: u32 = 1;
@@ -35,7 +35,7 @@ pub(crate) const CUT_TAIL: u32 = 4;
 pub(crate) const CUT_GROW: u32 = 8;
 const SETTLE_LOOK: u32 = 1;
 /// Ranges that one call tells.
-const RANGES_MOST: usize = 1024;
+const MAX_RANGES: usize = 1024;
 
 #[repr(C)]
 pub(crate) struct Bind {
@@ -189,8 +189,8 @@ pub(crate) fn settle(
     look: bool,
     told: &mut Vec<RawRange>,
 ) -> io::Result<Settled> {
-    let mut ranges = [RawRange::default(); RANGES_MOST];
-    let count = RANGES_MOST as u32;
+    let mut ranges = [RawRange::default(); MAX_RANGES];
+    let count = MAX_RANGES as u32;
     let flags = if look { SETTLE_LOOK } else { 0 };
     let ranges_at = ranges.as_mut_ptr() as u64;
     let mut settle = Settle { fd: file.as_raw_fd(), count, ranges: ranges_at, size: 0, flags, users: 0 };
@@ -221,7 +221,7 @@ pub(crate) fn reply(control: BorrowedFd<'_>, id: u64, error: i32) -> io::Result<
     checked(unsafe { libc::ioctl(control.as_raw_fd(), REPLY, &raw const reply) }).map(drop)
 }
 
-/// At most [`PUSH_MOST`]; the module checks it.
+/// At most [`MAX_PUSHED`]; the module checks it.
 pub(crate) fn push(control: BorrowedFd<'_>, file: BorrowedFd<'_>, extents: &[RawExtent]) -> io::Result<()> {
     let count = u32::try_from(extents.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let push = Push { fd: file.as_raw_fd(), count, extents: extents.as_ptr() as u64 };

@@ -193,7 +193,7 @@ impl MappedFile {
             flags: if extent.written { 0 } else { calls::UNWRITTEN },
             unused: 0,
         };
-        extents.chunks(calls::PUSH_MOST).try_for_each(|part| {
+        extents.chunks(calls::MAX_PUSHED).try_for_each(|part| {
             let part: Vec<RawExtent> = part.iter().map(raw).collect();
             calls::push(self.control.as_fd(), self.file.as_fd(), &part)
         })

@@ -21,10 +21,10 @@ use crate::transport::virtio::{self, Device};
 use crate::{Config, Handle};
 
 #[cfg(feature = "rig")]
-pub use virtio::rig;
+pub use virtio::test_driver;
 
 /// Bytes of the longest [tag](Server::tag).
-pub const LONGEST_TAG: usize = virtio::TAG;
+pub const MAX_TAG_BYTES: usize = virtio::TAG;
 
 /// Request queues that a guest may use.
 pub const REQUEST_QUEUES: usize = virtio::QUEUES - 1;
@@ -91,7 +91,7 @@ impl<F: FileSystem> Server<F> {
         Self { guest, config, tag: None, stop: Stop(Arc::default()) }
     }
 
-    /// The name by which the guest mounts it, for emulators that ask (QEMU has its own): 1 to [`LONGEST_TAG`] bytes.
+    /// The name by which the guest mounts it, for emulators that ask (QEMU has its own): 1 to [`MAX_TAG_BYTES`] bytes.
     /// `None` where it is not of that length.
     pub fn tag(mut self, tag: &[u8]) -> Option<Self> {
         let mut name = [0; virtio::TAG];

@@ -1,7 +1,7 @@
 //! What the programs read: `kernel/policy/policy.h`.
 #![cfg_attr(not(feature = "bpf"), allow(dead_code))]
 
-use shunt_policy::{MOST_CELLS, MOST_GROUPS, MOST_USERS, Table};
+use shunt_policy::{MAX_CELLS, MAX_GROUPS, MAX_USERS, Table};
 
 /// The class of an inode whose rules changed.
 pub(crate) const STALE: u32 = u32::MAX;
@@ -13,11 +13,11 @@ pub(crate) fn class(table: &Table) -> Vec<u8> {
         words.extend(values.iter().take(room));
         words.extend(std::iter::repeat_n(u32::MAX, room.saturating_sub(values.len())));
     };
-    list(&table.users, MOST_USERS);
-    list(&table.groups, MOST_GROUPS);
+    list(&table.users, MAX_USERS);
+    list(&table.groups, MAX_GROUPS);
     let mut bytes: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
-    let cells = bytes.len() + MOST_CELLS * 8;
-    bytes.extend(table.cells.iter().take(MOST_CELLS).flatten());
+    let cells = bytes.len() + MAX_CELLS * 8;
+    bytes.extend(table.cells.iter().take(MAX_CELLS).flatten());
     bytes.resize(cells, 0);
     bytes
 }
@@ -36,9 +36,9 @@ mod tests {
     fn a_class_is_as_the_programs_have_it() {
         let table = Table { users: vec![0, 5], groups: vec![0], cells: vec![[0; 8], [2; 8]] };
         let bytes = class(&table);
-        assert_eq!(bytes.len(), 8 + 4 * MOST_USERS + 4 * MOST_GROUPS + 8 * MOST_CELLS);
+        assert_eq!(bytes.len(), 8 + 4 * MAX_USERS + 4 * MAX_GROUPS + 8 * MAX_CELLS);
         assert_eq!(bytes[..16], [2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0]);
-        let cells = 8 + 4 * (MOST_USERS + MOST_GROUPS);
+        let cells = 8 + 4 * (MAX_USERS + MAX_GROUPS);
         assert_eq!(bytes[cells..cells + 16], [0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2]);
         assert_eq!(settings((0, 77)), 77u64.to_ne_bytes());
     }

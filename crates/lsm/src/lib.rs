@@ -10,7 +10,7 @@ mod layout;
 #[cfg(feature = "bpf")]
 mod programs;
 
-use shunt_mirror::Gate;
+use shunt_mirror::KernelEnforcer;
 
 /// Why the kernel does not check.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,7 @@ impl Loaded {
     ///
     /// # Errors
     /// [`LsmError::Refused`].
-    pub fn guard(self, device: (u32, u32)) -> Result<Box<dyn Gate>, LsmError> {
+    pub fn guard(self, device: (u32, u32)) -> Result<Box<dyn KernelEnforcer>, LsmError> {
         #[cfg(feature = "bpf")]
         {
             self.0.watch(device)?;

@@ -3,7 +3,7 @@
 use std::io;
 
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder};
-use shunt_mirror::Gate;
+use shunt_mirror::KernelEnforcer;
 use shunt_policy::Table;
 
 use crate::{LsmError, layout};
@@ -57,7 +57,7 @@ impl Programs {
     }
 }
 
-impl Gate for Programs {
+impl KernelEnforcer for Programs {
     fn class(&self, number: u32, table: &Table) -> io::Result<()> {
         let update = self.map("classes")?.update(&number.to_ne_bytes(), &layout::class(table), MapFlags::ANY);
         update.map_err(io::Error::other)

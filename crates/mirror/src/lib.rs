@@ -16,19 +16,19 @@
 
 mod coherence;
 mod error;
-mod face;
+mod filtered;
+mod fuse_ops;
 pub mod lower;
 mod mirror;
 mod options;
 mod pins;
-mod policed;
 mod prune;
 mod takeover;
 
-pub use coherence::{Caching, Heard, PROMISE};
+pub use coherence::{COHERENCE_BOUND, Caching, Heard};
 pub use error::MirrorError;
+pub use filtered::{AuditLog, KernelEnforcer, Lease, Leases, PolicyFs};
 pub use lower::idmap::IdMapError;
 pub use lower::{IdMap, Memory};
 pub use mirror::{Description, Mirror};
 pub use options::{CacheMode, MirrorOptions, PassthroughMode, ReadTimes};
-pub use policed::{AuditLog, Gate, Lease, Leases, Policed};

@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use shunt_fuse::{Capabilities, Config, NodeId, Profile};
 
 use crate::coherence::{self, Caching, Coherence, Heard};
-use crate::face::mappable::Mappable;
-use crate::face::rereads::Rereads;
-use crate::face::search::Searches;
+use crate::fuse_ops::hot_files::Rereads;
+use crate::fuse_ops::search::Searches;
+use crate::fuse_ops::writable_mmap::Mappable;
 use crate::lower::source::Source;
 use crate::lower::{IdMaps, Lower, LowerOptions, Memory};
 use crate::pins::Pins;

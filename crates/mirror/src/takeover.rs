@@ -10,7 +10,7 @@ use shunt_fuse::takeover::OpenRecord;
 use shunt_fuse::{Errno, Handle, NodeId};
 
 use crate::lower::devices::Numbered;
-use crate::lower::keeper::Keeper;
+use crate::lower::fd_store::FdStore;
 use crate::lower::resume::Reopen;
 use crate::lower::source::Source;
 use crate::{CacheMode, Mirror, MirrorError, MirrorOptions};
@@ -43,7 +43,7 @@ pub(crate) fn device(mark: u64) -> Option<Numbered> {
 
 struct Held(Handle);
 
-impl Keeper for Held {
+impl FdStore for Held {
     fn hold(&self, handle: u64, file: BorrowedFd<'_>) {
         if let Some(takeover) = self.0.takeover() {
             takeover.hold(handle, file);
@@ -151,7 +151,7 @@ impl Mirror {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lower::ident::{Ident, MOUNTS};
+    use crate::lower::node_id::{Ident, MOUNTS};
 
     #[test]
     fn no_id_of_a_node_is_taken_for_a_device() {

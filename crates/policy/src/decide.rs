@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use crate::caller::Caller;
-use crate::class::{Candidate, Class};
 use crate::content::Content;
 use crate::rule::{Action, Denial, Op, Redaction, Truth, and, or};
+use crate::rule_set::{Candidate, RuleSet};
 
 /// What comes of it, the stricter the later.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +83,11 @@ impl Action {
 
 impl Candidate {
     /// Whether the caller is one that the rule speaks of, and what says so or not.
-    pub(crate) fn is_caller(&self, class: &Class, caller: &(impl Caller + ?Sized)) -> (Truth, &'static str) {
+    pub(crate) fn is_caller(
+        &self,
+        class: &RuleSet,
+        caller: &(impl Caller + ?Sized),
+    ) -> (Truth, &'static str) {
         let rule = class.rule(self);
         let owner = match &self.owners {
             None => Some(true),
@@ -105,7 +109,7 @@ impl Candidate {
     }
 }
 
-impl Class {
+impl RuleSet {
     /// What a caller may do.
     pub fn decide(
         &self,

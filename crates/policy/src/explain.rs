@@ -3,12 +3,12 @@
 use std::fmt;
 
 use crate::caller::Caller;
-use crate::class::Class;
 use crate::content::Content;
 use crate::decide::{Decision, Outcome};
-use crate::place::Place;
+use crate::match_state::MatchState;
 use crate::policy::Policy;
 use crate::rule::{Action, Op, Rule};
+use crate::rule_set::RuleSet;
 
 /// What was decided, and what was made of each rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Policy {
 
     fn lines(
         &self,
-        (place, class): (&Place, &Class),
+        (place, class): (&MatchState, &RuleSet),
         op: Op,
         caller: &impl Caller,
         content: &(impl Content + ?Sized),

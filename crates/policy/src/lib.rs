@@ -1,9 +1,9 @@
 //! Who may see and do what below a directory.
 //!
 //! A policy is a list of rules in a file of TOML. It is parsed once ([`Policy::parse`]); what is wrong with it is said
-//! with line and column. A caller of this library walks down from [`Policy::root`] by names; each [`Place`] knows which
+//! with line and column. A caller of this library walks down from [`Policy::root`] by names; each [`MatchState`] knows which
 //! rules can still matter below it, so that where none can, nothing is ever decided. The rules that speak of one path
-//! are its [`Class`], which answers what a caller may do there, and whether that depends on the caller or on what is in
+//! are its [`RuleSet`], which answers what a caller may do there, and whether that depends on the caller or on what is in
 //! the file: what does not may be cached for all.
 //!
 //! [`redact`] finds what tells the place where a picture was taken.
@@ -37,7 +37,6 @@
 #![allow(clippy::manual_try_fold)]
 
 mod caller;
-mod class;
 mod content;
 mod decide;
 mod error;
@@ -45,22 +44,23 @@ mod explain;
 mod file;
 mod glob;
 mod ids;
+mod match_state;
 mod pattern;
-mod place;
 mod policy;
 pub mod redact;
 mod rule;
-mod saved;
+mod rule_set;
+mod serialize;
 mod table;
 
 pub use caller::{Caller, Somebody};
-pub use class::Class;
 pub use content::{Content, Media, NoContent, Probe};
 pub use decide::{Decision, Outcome};
 pub use error::PolicyError;
 pub use explain::Explanation;
 pub use ids::Names;
-pub use place::Place;
+pub use match_state::MatchState;
 pub use policy::Policy;
 pub use rule::{Action, Denial, Op, Redaction, Rule};
-pub use table::{Cell, MOST_CELLS, MOST_GROUPS, MOST_USERS, Table};
+pub use rule_set::RuleSet;
+pub use table::{Cell, MAX_CELLS, MAX_GROUPS, MAX_USERS, Table};

@@ -25,7 +25,7 @@ pub(crate) struct Pattern {
 }
 
 /// Steps that a pattern may have: more are no use, and each costs at every lookup.
-const LONGEST: usize = 64;
+const MAX_COMPONENTS: usize = 64;
 
 impl Pattern {
     /// Reads a pattern; else says what is wrong with it.
@@ -57,8 +57,8 @@ impl Pattern {
                 },
             });
         }
-        if segments.len() > LONGEST {
-            return Err(format!("the path has {} steps; at most {LONGEST} work", segments.len()));
+        if segments.len() > MAX_COMPONENTS {
+            return Err(format!("the path has {} steps; at most {MAX_COMPONENTS} work", segments.len()));
         }
         if segments.iter().filter(|segment| matches!(segment, Segment::Variable(_))).count() > 1 {
             return Err("a path has at most one variable".into());

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::error::PolicyError;
 use crate::file;
 use crate::ids::{Names, Table};
+use crate::match_state::MatchState;
 use crate::pattern::Segment;
-use crate::place::Place;
 use crate::rule::{Action, Rule};
 
 /// What places and classes share.
@@ -55,12 +55,12 @@ impl Policy {
     }
 
     /// The root of the directory that it speaks of.
-    pub fn root(&self) -> Place {
-        Place::root(self.0.clone())
+    pub fn root(&self) -> MatchState {
+        MatchState::root(self.0.clone())
     }
 
     /// A path from there. Empty components do not count.
-    pub fn place(&self, path: &[u8]) -> Place {
+    pub fn place(&self, path: &[u8]) -> MatchState {
         let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
         names.fold(self.root(), |place, name| place.enter(name))
     }

@@ -1,18 +1,18 @@
 //! What a class decides by user and group alone, as a table: for who can look up, and not ask.
 
 use crate::caller::Somebody;
-use crate::class::{Candidate, Class};
 use crate::content::NoContent;
 use crate::decide::Outcome;
 use crate::ids::{IdRange, Owner};
 use crate::rule::{Denial, Op, Rule};
+use crate::rule_set::{Candidate, RuleSet};
 
 /// Ranges of users that a table may tell apart.
-pub const MOST_USERS: usize = 64;
+pub const MAX_USERS: usize = 64;
 /// Ranges of groups.
-pub const MOST_GROUPS: usize = 8;
+pub const MAX_GROUPS: usize = 8;
 /// Pairs of the two.
-pub const MOST_CELLS: usize = 128;
+pub const MAX_CELLS: usize = 128;
 
 /// What is decided for some callers: an error number for each [`Op`], in their order, 0 where it is allowed. The last
 /// is not used.
@@ -49,7 +49,7 @@ fn bounds<'a>(ranges: impl Iterator<Item = &'a IdRange>) -> Vec<u32> {
     bounds
 }
 
-impl Class {
+impl RuleSet {
     /// The decisions of this class, where they depend on user and group alone and are not too many.
     pub fn table(&self) -> Option<Table> {
         let rules = || self.candidates().iter().map(|candidate| self.rule(candidate));
@@ -68,9 +68,8 @@ impl Class {
         let users = rules().flat_map(|rule| rule.who.uids.iter().chain(&rule.except.uids));
         let users = bounds(users.chain(&owners));
         let groups = bounds(rules().flat_map(|rule| rule.who.gids.iter().chain(&rule.except.gids)));
-        let fits = users.len() <= MOST_USERS
-            && groups.len() <= MOST_GROUPS
-            && users.len() * groups.len() <= MOST_CELLS;
+        let fits =
+            users.len() <= MAX_USERS && groups.len() <= MAX_GROUPS && users.len() * groups.len() <= MAX_CELLS;
         if !fits {
             return None;
         }
@@ -96,7 +95,7 @@ impl Class {
 }
 
 impl crate::Policy {
-    /// Whether every class there can be has a [table](Class::table).
+    /// Whether every class there can be has a [table](RuleSet::table).
     pub fn has_tables(&self) -> bool {
         let rules = self.rules();
         let by_group = |rule: &Rule| {
@@ -111,8 +110,8 @@ impl crate::Policy {
         let users = 1 + 2 * (users + patterns * owners.unwrap_or(0).max(1));
         let groups = 1 + 2 * groups;
         rules.iter().all(|rule| rule.asks_ids_only() && !by_group(rule))
-            && users <= MOST_USERS
-            && groups <= MOST_GROUPS
-            && users * groups <= MOST_CELLS
+            && users <= MAX_USERS
+            && groups <= MAX_GROUPS
+            && users * groups <= MAX_CELLS
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use shunt_fuse::mount::{MountPoint, unmount_numbered};
 
-use crate::holders::mounts_below;
+use crate::mount_users::mounts_below;
 
 /// Unmounts the grafts of a mount, and what was mounted on them. What is in use stays, with the mount; a daemon that goes
 /// on serving puts the others back.

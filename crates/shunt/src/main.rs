@@ -1,7 +1,6 @@
 //! `shunt`: file systems in user space at kernel speed.
 
 mod args;
-mod base;
 mod cli;
 mod cmd;
 mod control;
@@ -11,15 +10,16 @@ mod extension;
 mod files;
 mod grafts;
 mod helper;
-mod holders;
 mod inherited;
 mod log;
-mod ours;
+mod mount_users;
+mod own_mounts;
 mod progress;
 mod report;
 mod sandbox;
 mod serve;
 mod text;
+mod xdg;
 
 use std::ffi::OsString;
 use std::io::Write;

@@ -12,10 +12,10 @@ use futures::StreamExt;
 use object_store::aws::AmazonS3Builder;
 use object_store::{ObjectStoreExt as _, PutPayload};
 use shunt_tests::servers::{Postgres, S3};
-use shunt_volume::content::{Blobs, ContentStore, Keys, Local};
+use shunt_volume::content::{BasisSource, Blobs, ChunkKeys, ContentStore};
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
-use shunt_volume::store::{Item, MetaStore, Mutation, PostgresStore, SqliteStore};
+use shunt_volume::store::{MetaStore, Mutation, PostgresStore, SqliteStore, Transaction};
 
 #[path = "../tests/integration/common/sky.rs"]
 #[allow(dead_code, reason = "the network is good here")]
@@ -43,13 +43,13 @@ fn commits(what: &str, store: &dyn MetaStore) {
     for (batch, seconds) in [(1, 3.0), (64, 5.0)] {
         let (begun, mut done) = (Instant::now(), 0u64);
         while begun.elapsed().as_secs_f64() < seconds {
-            let items: Vec<Item> = (0..batch)
+            let items: Vec<Transaction> = (0..batch)
                 .map(|_| {
                     let id = rand::random();
                     let at = LinkName { parent: ObjectId::ROOT, name: format!("{id:032x}").into_bytes() };
                     let change =
                         vec![Mutation::Make(object(id, Kind::Regular)), Mutation::Link(at, ObjectId(id))];
-                    Item { change, ..Item::default() }
+                    Transaction { mutations: change, ..Transaction::default() }
                 })
                 .collect();
             let answers = store.commit(&"n".parse().unwrap(), rand::random(), &items).unwrap();
@@ -82,7 +82,7 @@ fn send(
     let mut upload = store.upload(meta);
     let content = upload.put(bytes, bytes.len() as u64, before).unwrap();
     let sent = upload.finish().unwrap();
-    let item = Item { chunks: sent.chunks, ..Item::default() };
+    let item = Transaction { chunks: sent.chunks, ..Transaction::default() };
     meta.commit(&"n".parse().unwrap(), rand::random(), &[item]).unwrap();
     (content, sent.bytes)
 }
@@ -90,13 +90,13 @@ fn send(
 /// The same for who had it before it was edited.
 fn received(dir: &Path, store: &ContentStore, meta: &dyn MetaStore, before: &Content, edited: &Content) {
     let sky = Arc::new(Sky::over(store.blobs().objects()));
-    let store = ContentStore::new(Blobs::over(sky.clone()), Keys::open([1; 32]));
+    let store = ContentStore::new(Blobs::over(sky.clone()), ChunkKeys::open([1; 32]));
     let (old, new) = (tempfile::tempfile_in(dir).unwrap(), tempfile::tempfile_in(dir).unwrap());
     store.fetch_file(meta, before, &old, &|_| ()).unwrap();
     new.set_len(edited.size).unwrap();
     let had = sky.brought.load(Ordering::Relaxed);
     let begun = Instant::now();
-    let local = Local::new(Arc::new(old), &store.pieces(meta, before).unwrap());
+    let local = BasisSource::new(Arc::new(old), &store.pieces(meta, before).unwrap());
     let pieces = store.pieces(meta, edited).unwrap();
     store.fetch(meta, &pieces, 0..edited.size, &new, Some(&local), &|_| ()).unwrap();
     let (received, rate) = (sky.brought.load(Ordering::Relaxed) - had, rate(edited.size as usize, begun));
@@ -104,7 +104,7 @@ fn received(dir: &Path, store: &ContentStore, meta: &dyn MetaStore, before: &Con
 }
 
 fn contents(dir: &Path, meta: &dyn MetaStore, bytes: &mut [u8]) {
-    let store = ContentStore::new(Blobs::directory(dir).unwrap(), Keys::open([1; 32]));
+    let store = ContentStore::new(Blobs::directory(dir).unwrap(), ChunkKeys::open([1; 32]));
     let length = bytes.len();
     let begun = Instant::now();
     let (content, sent) = send(&store, meta, bytes, None);
@@ -141,7 +141,7 @@ fn s3(server: &S3, dir: &Path, meta: &dyn MetaStore, bytes: &[u8]) {
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build().unwrap();
     let plain = builder().build().unwrap();
-    let store = ContentStore::new(Blobs::over_s3(builder(), "v").unwrap(), Keys::open([1; 32]));
+    let store = ContentStore::new(Blobs::over_s3(builder(), "v").unwrap(), ChunkKeys::open([1; 32]));
     let begun = Instant::now();
     let (content, _) = send(&store, meta, bytes, None);
     println!("1 GiB into S3: {:.0} MiB/s", rate(bytes.len(), begun));

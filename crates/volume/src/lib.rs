@@ -9,22 +9,22 @@
 //! - Synchronisation carries changes between the two, by a plan that is a pure function of three trees: the replica's, the
 //!   store's, and what both last agreed on.
 
+mod backoff;
 pub mod content;
 #[doc(hidden)]
-pub mod fail;
+pub mod failpoint;
 pub mod gateway;
+pub mod history;
 pub mod id;
-pub mod keep;
+mod keepalive;
 pub mod lease;
+pub mod maintenance;
+pub mod merge;
 pub mod object;
-pub mod past;
-mod pauses;
-pub mod plan;
 pub mod private;
 pub mod quota;
 pub mod replica;
-pub mod setting;
-mod silence;
 pub mod store;
 pub mod sync;
-pub mod tree;
+pub mod tree_config;
+pub mod volume_settings;

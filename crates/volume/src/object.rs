@@ -48,7 +48,7 @@ pub enum Field {
 
 /// Where the bytes of a stretch of a file come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Piece {
+pub enum Segment {
     /// All of a chunk.
     Chunk {
         /// Which.
@@ -63,7 +63,7 @@ pub enum Piece {
     },
 }
 
-impl Piece {
+impl Segment {
     /// Bytes of the file.
     pub fn length(&self) -> u64 {
         match self {
@@ -103,9 +103,9 @@ pub enum Layout {
     /// The bytes themselves, of a very small file.
     Inline(Vec<u8>),
     /// Of a file of few pieces.
-    Pieces(Vec<Piece>),
+    Pieces(Vec<Segment>),
     /// Chunks that hold, one after the other, the pieces of a larger file in the form of `postcard`.
-    Indirect(Vec<Piece>),
+    Indirect(Vec<Segment>),
 }
 
 impl Content {
@@ -145,21 +145,21 @@ pub struct Object {
 
 /// An object in a store: which commit set each part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stored {
+pub struct VersionedObject {
     /// As it is.
     pub object: Object,
     /// The commit that made it.
-    pub made: Seq,
+    pub created: Seq,
     /// The commits that last set the parts; one that is not there was set by `made`. A removed extended attribute stays.
-    pub set: BTreeMap<Field, Seq>,
+    pub field_versions: BTreeMap<Field, Seq>,
     /// Names that lead to it.
     pub links: u32,
 }
 
-impl Stored {
+impl VersionedObject {
     /// The commit that last set a part.
     pub fn seq_of(&self, field: &Field) -> Seq {
-        self.set.get(field).copied().unwrap_or(self.made)
+        self.field_versions.get(field).copied().unwrap_or(self.created)
     }
 }
 

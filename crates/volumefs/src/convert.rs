@@ -3,7 +3,7 @@
 use shunt_fuse::{Attributes, Errno, FileType, Request, SetAttributes, SetTime, Timestamp};
 use shunt_volume::id::OwnerId;
 use shunt_volume::object::{Kind, Time};
-use shunt_volume::replica::{New, Node, Set};
+use shunt_volume::replica::{Inode, New, SetAttr};
 
 pub(crate) fn timestamp(time: Time) -> Timestamp {
     Timestamp::new(time.0.div_euclid(1_000_000_000), time.0.rem_euclid(1_000_000_000) as u32)
@@ -34,7 +34,7 @@ pub(crate) fn file_type(kind: Kind) -> FileType {
     }
 }
 
-pub(crate) fn attributes(node: &Node) -> Attributes {
+pub(crate) fn attributes(node: &Inode) -> Attributes {
     let rdev = match node.kind {
         Kind::Character(major, minor) | Kind::Block(major, minor) => encode_device(major, minor),
         _ => 0,
@@ -42,11 +42,11 @@ pub(crate) fn attributes(node: &Node) -> Attributes {
     // A directory's own name, its `.`, and the `..` of those in it.
     let directory = if node.links > 0 { node.subdirs.saturating_add(2) } else { 0 };
     Attributes {
-        ino: node.num,
+        ino: node.ino,
         size: node.size,
         // Wherever the bytes lie: to programs that copy, a file without blocks is one hole.
         blocks: if node.is_regular() { node.size.div_ceil(512) } else { 0 },
-        atime: timestamp(node.used),
+        atime: timestamp(node.last_opened),
         mtime: timestamp(node.modified),
         ctime: timestamp(node.changed),
         mode: u32::from(node.mode) | file_type(node.kind).mode(),
@@ -82,11 +82,11 @@ pub(crate) fn new<'a>(request: &Request<'_>, kind: Kind, mode: u32, target: &'a 
 }
 
 /// All but the size.
-pub(crate) fn set(node: &Node, set: &SetAttributes) -> Set {
+pub(crate) fn set(node: &Inode, set: &SetAttributes) -> SetAttr {
     let changes_owner = set.uid.is_some() || set.gid.is_some();
     // Another owner is left to us too.
     let ends = set.kill_suidgid || changes_owner && set.mode.is_none();
-    Set {
+    SetAttr {
         mode: set.mode.map(|mode| (mode & 0o7777) as u16),
         owner: set.uid.map(OwnerId),
         group: set.gid.map(OwnerId),

@@ -4,22 +4,22 @@
 //! translated, and the replica does it. The kernel reads and writes files that are complete by itself, from their backing
 //! files, and keeps what it was told of names and attributes for an hour: whatever synchronisation changes is told to it.
 
-mod caches;
+mod coherence;
 mod convert;
-mod dead;
-mod face;
+mod errseq;
+mod fuse_ops;
 mod handles;
-mod leases;
-mod listing;
+mod history;
+mod idmap;
+mod inode_generation;
+mod kernel_invalidator;
 mod locks;
-mod mapped;
-mod news;
+mod open_versions;
 mod opens;
-mod owners;
-mod past;
-mod sessions;
+mod readdir;
+mod recent_invalidations;
 mod tree;
-mod undone;
+mod writable_mappings;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -27,49 +27,49 @@ use std::time::Duration;
 
 use shunt_fuse::mount::MountOptions;
 use shunt_fuse::{Capabilities, Config, Expiry, Profile};
+use shunt_volume::history::View;
 use shunt_volume::lease::Leases;
-use shunt_volume::past::View;
-use shunt_volume::replica::{Fetcher, FromStore, ROOT, Replica, Tender};
+use shunt_volume::replica::{CacheManager, Fetcher, ROOT, Replica, StoreFetcher};
 use shunt_volume::sync::Runner;
 
 use handles::Handles;
-pub use owners::Owners;
+pub use idmap::Owners;
 pub use tree::TreeFs;
 
 /// How long the kernel believes what it was told. It is told of changes; this bounds what a lost one can do.
-pub const BELIEVED: Expiry = Expiry::after(Duration::from_secs(3600));
+pub const ATTR_TTL: Expiry = Expiry::after(Duration::from_secs(3600));
 
 /// The same for a file that may be written through a mapping, which the kernel does not see.
-const WRITTEN: Expiry = Expiry::after(Duration::from_secs(1));
+const MMAP_ATTR_TTL: Expiry = Expiry::after(Duration::from_secs(1));
 
 /// The same for names, where a kernel (before protocol 7.44) cannot be told that all of them are old.
-const KEPT: Expiry = Expiry::after(Duration::from_secs(1));
+const LEGACY_NAME_TTL: Expiry = Expiry::after(Duration::from_secs(1));
 
 /// A replica, ready to be served.
 pub struct VolumeFs {
     replica: Arc<Replica>,
     name: String,
     runner: Option<Arc<Runner>>,
-    tender: Option<Tender>,
+    tender: Option<CacheManager>,
     leases: Option<Arc<Leases>>,
     locks: Option<locks::Locks>,
     owners: Option<Box<dyn Owners>>,
-    from: Option<Arc<FromStore>>,
+    from: Option<Arc<StoreFetcher>>,
     files: Handles<opens::OpenFile>,
-    directories: Handles<listing::OpenDirectory>,
-    past: Option<past::Past>,
-    past_files: Handles<past::PastFile>,
+    directories: Handles<readdir::OpenDirectory>,
+    past: Option<history::Past>,
+    past_files: Handles<history::PastFile>,
     /// `NAME@WHEN` is found beside NAME.
     at_names: bool,
     passthrough: bool,
     trusts_open_flags: bool,
     is_read_only: Box<dyn Fn() -> bool + Send + Sync>,
-    sessions: Arc<sessions::Sessions>,
-    mapped: Arc<mapped::Mapped>,
-    dead: dead::Dead,
+    sessions: Arc<open_versions::OpenVersions>,
+    mapped: Arc<writable_mappings::WritableMappings>,
+    dead: inode_generation::RemovedDirGenerations,
     /// The kernel refused a backing file: that is said once.
     refused: AtomicBool,
-    undone: undone::Seen,
+    undone: errseq::ErrSeq,
     /// The kernel cannot be told that all names are old.
     keeps_names: Arc<AtomicBool>,
 }
@@ -78,8 +78,8 @@ impl VolumeFs {
     /// Serves a replica.
     pub fn new(replica: Arc<Replica>) -> Self {
         Self {
-            mapped: mapped::Mapped::new(replica.clone()),
-            undone: undone::Seen::new(&replica),
+            mapped: writable_mappings::WritableMappings::new(replica.clone()),
+            undone: errseq::ErrSeq::new(&replica),
             replica,
             name: String::new(),
             runner: None,
@@ -97,7 +97,7 @@ impl VolumeFs {
             trusts_open_flags: false,
             is_read_only: Box::new(|| false),
             sessions: Arc::default(),
-            dead: dead::Dead::default(),
+            dead: inode_generation::RemovedDirGenerations::default(),
             refused: AtomicBool::new(false),
             keeps_names: Arc::default(),
         }
@@ -126,10 +126,10 @@ impl VolumeFs {
         (self.is_read_only)()
     }
 
-    /// Shows what was as well, in the entry [`HISTORY`](shunt_volume::past::HISTORY) of each directory, with contents that somebody
+    /// Shows what was as well, in the entry [`HISTORY`](shunt_volume::history::HISTORY) of each directory, with contents that somebody
     /// brings.
     pub fn with_past(mut self, view: View, contents: Arc<dyn Fetcher>) -> Self {
-        self.past = Some(past::Past::new(view, contents));
+        self.past = Some(history::Past::new(view, contents));
         self
     }
 
@@ -151,7 +151,7 @@ impl VolumeFs {
     }
 
     /// Says who synchronises the replica.
-    pub fn synchronised_by(mut self, runner: Arc<Runner>) -> Self {
+    pub fn with_runner(mut self, runner: Arc<Runner>) -> Self {
         self.runner = Some(runner);
         self
     }
@@ -186,24 +186,24 @@ impl VolumeFs {
     }
 
     /// Says who sees to what is here.
-    pub fn tended_by(mut self, tender: Tender) -> Self {
+    pub fn with_cache_manager(mut self, tender: CacheManager) -> Self {
         self.tender = Some(tender);
         self
     }
 
     /// Says where contents come from.
-    pub fn fetched_by(mut self, from: Arc<FromStore>) -> Self {
+    pub fn with_fetcher(mut self, from: Arc<StoreFetcher>) -> Self {
         self.from = Some(from);
         self
     }
 
     /// Where contents come from, if from anywhere.
-    pub fn from_store(&self) -> Option<&FromStore> {
+    pub fn from_store(&self) -> Option<&StoreFetcher> {
         self.from.as_deref()
     }
 
     /// Who sees to what is here, if anybody does.
-    pub fn tender(&self) -> Option<&Tender> {
+    pub fn tender(&self) -> Option<&CacheManager> {
         self.tender.as_ref()
     }
 

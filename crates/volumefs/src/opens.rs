@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, OFlags};
 use shunt_fuse::{Backing, Capabilities, Errno, FileHandle, NodeId, Opened, Request, Serve};
 use shunt_volume::lease::Wait;
-use shunt_volume::replica::{self, Node, Replica};
+use shunt_volume::replica::{self, Inode, Replica};
 
 use crate::VolumeFs;
-use crate::leases::{Stamp, stamp};
-use crate::news::MOMENT;
-use crate::undone::Seen;
+use crate::coherence::{Stamp, stamp};
+use crate::errseq::ErrSeq;
+use crate::recent_invalidations::INVALIDATION_WINDOW;
 
 /// A file that somebody has open.
 pub(crate) struct OpenFile {
@@ -30,12 +30,12 @@ pub(crate) struct OpenFile {
     /// What of it is here, around what was read last.
     here: Mutex<Range<u64>>,
     /// The kernel reads it through its pages, by the length that it knows.
-    paged: AtomicBool,
+    buffered: AtomicBool,
     /// How many lengths of other versions it had been told of, and one, when it last was sure to know that of this one.
     known: AtomicU64,
     /// As others were told of it last.
-    pub(crate) told: Mutex<Option<Stamp>>,
-    pub(crate) undone: Seen,
+    pub(crate) published: Mutex<Option<Stamp>>,
+    pub(crate) undone: ErrSeq,
 }
 
 impl OpenFile {
@@ -53,10 +53,10 @@ impl OpenFile {
 }
 
 /// The longest wait of an open for what the kernel is told: a page of it may be on its way from a store that is silent.
-const KERNEL: Duration = Duration::from_secs(10);
+const INVALIDATION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often, a millisecond apart, a backing file is to be had.
-const MOST_TRIES: u32 = 20;
+const MAX_BACKING_TRIES: u32 = 20;
 
 const SETID: u16 = 0o6000;
 
@@ -69,34 +69,45 @@ impl VolumeFs {
     pub(crate) async fn open_node(
         &self,
         request: &Request<'_>,
-        node: &Node,
+        node: &Inode,
         flags: u32,
         is_known: bool,
     ) -> Result<Opened, Errno> {
         let flags = OFlags::from_bits_retain(flags);
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
         if writes {
-            self.changeable(NodeId(node.num))?;
+            self.changeable(NodeId(node.ino))?;
         }
-        let opened = self.replica.open_file(node.num, writes, false)?;
-        self.sessions.add(node.num, opened.session);
-        let is_alone = self.sessions.outlast(node.num, opened.session).await;
+        let opened = self.replica.open_file(node.ino, writes, false)?;
+        self.sessions.add(node.ino, opened.session);
+        let is_alone = self.sessions.wait_for_older(node.ino, opened.session).await;
         if is_known {
-            self.told(request, NodeId(node.num)).await;
+            self.told(request, NodeId(node.ino)).await;
         }
         let maps = flags & OFlags::RWMODE == OFlags::RDWR;
         if maps {
-            self.mapped.opened(node.num);
+            self.mapped.opened(node.ino);
         }
         let complete = opened.complete;
         let told = Mutex::default();
-        let undone = Seen::new(&self.replica);
+        let undone = ErrSeq::new(&self.replica);
         let (here, paged, known, data) = Default::default();
-        let open = OpenFile { num: node.num, writes, maps, opened, data, here, paged, known, told, undone };
+        let open = OpenFile {
+            num: node.ino,
+            writes,
+            maps,
+            opened,
+            data,
+            here,
+            buffered: paged,
+            known,
+            published: told,
+            undone,
+        };
         // Somebody may come before it is closed, to whom that is worth a request.
         let flushes = writes && self.leases.is_some();
         if flushes {
-            *open.told.lock() = stamp(&open).ok();
+            *open.published.lock() = stamp(&open).ok();
         }
         let (handle, open) = self.files.add(open);
         // What a write ends goes with the write itself; past the daemon the kernel would ask and tell first.
@@ -117,48 +128,50 @@ impl VolumeFs {
             Some(Err(Errno::BUSY)) => Opened::direct(handle).watched(),
             // Another version may come while this one does, and what the kernel is told of the length of this one while news are
             // about is not taken in: by that of another it would cut this one off, or fill it up with zeros.
-            _ if maps_direct && (!complete || self.sessions.has_news(node.num)) => {
+            _ if maps_direct && (!complete || self.sessions.has_news(node.ino)) => {
                 Opened::direct(handle).watched()
             }
             _ => Opened::cached(handle).watched(),
         };
-        open.paged.store(!matches!(served.serve, Serve::Direct), Ordering::Relaxed);
+        open.buffered.store(!matches!(served.serve, Serve::Direct), Ordering::Relaxed);
         Ok(if flushes { served } else { served.no_flush() })
     }
 
     /// Whether the file holds something else by now than what an open of it shows.
-    fn is_older(&self, open: &OpenFile) -> bool {
+    fn is_stale(&self, open: &OpenFile) -> bool {
         !self.replica.is_latest(open.num, open.opened.session)
     }
 
     /// That by which something is asked of a node, where it is such.
     pub(crate) fn older(&self, node: NodeId, handle: Option<FileHandle>) -> Option<Arc<OpenFile>> {
         let open = self.files.get(handle?).ok()?;
-        (open.num == node.0 && self.is_older(&open)).then_some(open)
+        (open.num == node.0 && self.is_stale(&open)).then_some(open)
     }
 
     /// ESTALE where the kernel may go by the length of another version than that of an open: it would cut off what it reads, or fill
     /// it up with zeros. It does not take in what it is told while news of the file are about. `reads`: it asked for the length
     /// before, where it had to.
-    pub(crate) fn takes_length(
+    pub(crate) fn check_kernel_size(
         &self,
         request: &Request<'_>,
         open: &OpenFile,
         reads: bool,
     ) -> Result<(), Errno> {
-        if !open.paged.load(Ordering::Relaxed) {
+        if !open.buffered.load(Ordering::Relaxed) {
             return Ok(());
         }
         let (told, lengths) = self.sessions.news(open.num);
         let is_quiet = match told {
             None => true,
-            Some(ago) => ago >= MOMENT && request.session().caches().settled(NodeId(open.num)).is_none(),
+            Some(ago) => {
+                ago >= INVALIDATION_WINDOW && request.session().caches().settled(NodeId(open.num)).is_none()
+            }
         };
         let known = lengths + 1;
         if is_quiet && reads {
             open.known.store(known, Ordering::Relaxed);
         }
-        let is_known = is_quiet || open.known.load(Ordering::Relaxed) == known || !self.is_older(open);
+        let is_known = is_quiet || open.known.load(Ordering::Relaxed) == known || !self.is_stale(open);
         if is_known { Ok(()) } else { Err(Errno::STALE) }
     }
 
@@ -167,17 +180,17 @@ impl VolumeFs {
     async fn told(&self, request: &Request<'_>, node: NodeId) {
         if let Some(told) = request.session().caches().settled(node) {
             let late = move || tracing::debug!("the kernel does not take in that node {} changed", node.0);
-            Wait::new(async move { told.await.unwrap_or_default() }, KERNEL, late).await;
+            Wait::new(async move { told.await.unwrap_or_default() }, INVALIDATION_TIMEOUT, late).await;
         }
     }
 
     /// EBUSY: the kernel uses that of another version.
     async fn backing(&self, request: &Request<'_>, open: &OpenFile) -> Result<Backing, Errno> {
         let passthrough = request.session().passthrough().ok_or(Errno::OPNOTSUPP)?;
-        let mut tries = 0..MOST_TRIES;
+        let mut tries = 0..MAX_BACKING_TRIES;
         // The kernel opens it anew for each open. What it keeps besides is to be no writer: see `mapped`.
         let again = match open.writes {
-            true => self.replica.again_to_read(open.num, open.file()).ok(),
+            true => self.replica.reopen_read_only(open.num, open.file()).ok(),
             false => None,
         };
         let registered = again.as_ref().unwrap_or(open.file());
@@ -208,14 +221,14 @@ impl VolumeFs {
         drop(open);
         match writes {
             true => self.mapped.close(num, session, maps, self.leases.clone()).await,
-            false => drop(self.replica.close(num, false, session)),
+            false => drop(self.replica.release_open(num, false, session)),
         }
     }
 
     /// ESTALE of a file that was deleted while it was open to be written, and is there again as others changed it: its length is
     /// that of the other one, up to which the kernel would show what it held.
     pub(crate) fn not_deleted(&self, open: &OpenFile) -> Result<(), Errno> {
-        if open.writes && self.is_older(open) && self.replica.get(open.num).is_ok_and(|node| node.links > 0) {
+        if open.writes && self.is_stale(open) && self.replica.get(open.num).is_ok_and(|node| node.links > 0) {
             return Err(Errno::STALE);
         }
         Ok(())
@@ -232,7 +245,7 @@ impl VolumeFs {
         if here.start <= range.start && range.end <= here.end {
             return self.replica.read_on(num, session, &range);
         }
-        let around = self.replica.want_open(num, session, range)?;
+        let around = self.replica.ensure_open_present(num, session, range)?;
         *open.here.lock() = around;
         Ok(())
     }

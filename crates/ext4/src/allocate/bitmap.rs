@@ -1,11 +1,11 @@
 //! The bitmaps of a group: read, made where they never were written, and changed.
 
 use super::bits;
+use crate::buffer::{BlockKind, Handle, MetadataCache};
 use crate::checksum::crc32c;
 use crate::error::{Corruption, Result};
-use crate::groups::Group;
+use crate::group_desc::GroupDesc;
 use crate::layout::{GroupFlags, RoCompat};
-use crate::store::{Handle, Seal, Store};
 use crate::superblock::Geometry;
 
 /// Which of the two.
@@ -16,17 +16,17 @@ pub(super) enum Map {
 }
 
 impl Map {
-    pub(super) fn number(self, group: &Group) -> u64 {
+    pub(super) fn number(self, group: &GroupDesc) -> u64 {
         match self {
             Self::Blocks => group.block_bitmap,
             Self::Inodes => group.inode_bitmap,
         }
     }
 
-    fn seal(self, group: u32) -> Seal {
+    fn seal(self, group: u32) -> BlockKind {
         match self {
-            Self::Blocks => Seal::BlockBitmap(group),
-            Self::Inodes => Seal::InodeBitmap(group),
+            Self::Blocks => BlockKind::BlockBitmap(group),
+            Self::Inodes => BlockKind::InodeBitmap(group),
         }
     }
 
@@ -53,13 +53,13 @@ impl Map {
 }
 
 /// Flags of groups mean something only where descriptors have sums.
-pub(super) fn is_uninit(geometry: &Geometry, group: &Group, map: Map) -> bool {
+pub(super) fn is_uninit(geometry: &Geometry, group: &GroupDesc, map: Map) -> bool {
     geometry.ro_compat.intersects(RoCompat::GDT_CSUM | RoCompat::METADATA_CSUM)
         && group.flags.contains(map.uninit())
 }
 
 /// The bytes of a bitmap.
-pub(super) fn read(store: &Store, number: u32, map: Map) -> Result<std::sync::Arc<[u8]>> {
+pub(super) fn read(store: &MetadataCache, number: u32, map: Map) -> Result<std::sync::Arc<[u8]>> {
     match place(store, number, map)? {
         (_, false) => Ok(initial(store, number, map)?.into()),
         (place, true) => store.get(place, map.seal(number), |bytes| verify(store, number, map, bytes)),
@@ -67,12 +67,12 @@ pub(super) fn read(store: &Store, number: u32, map: Map) -> Result<std::sync::Ar
 }
 
 /// Where a bitmap lies, and whether it was ever written.
-fn place(store: &Store, number: u32, map: Map) -> Result<(u64, bool)> {
+fn place(store: &MetadataCache, number: u32, map: Map) -> Result<(u64, bool)> {
     let inodes = map == Map::Inodes;
     if let Some(place) = store.places().bitmap(number, inodes) {
         return Ok((place, true));
     }
-    let group = Group::read(store.geometry(), store, number)?;
+    let group = GroupDesc::read(store.geometry(), store, number)?;
     let (place, written) = (map.number(&group), !is_uninit(store.geometry(), &group, map));
     if written {
         store.places().remember_bitmap(number, inodes, place);
@@ -80,10 +80,10 @@ fn place(store: &Store, number: u32, map: Map) -> Result<(u64, bool)> {
     Ok((place, written))
 }
 
-fn verify(store: &Store, number: u32, map: Map, bytes: &[u8]) -> Result<()> {
+fn verify(store: &MetadataCache, number: u32, map: Map, bytes: &[u8]) -> Result<()> {
     let geometry = store.geometry();
     // The descriptor is asked now: it changes with the bitmap, under the group's lock.
-    let group = Group::read(geometry, store, number)?;
+    let group = GroupDesc::read(geometry, store, number)?;
     let stored = match map {
         Map::Blocks => group.block_bitmap_sum,
         Map::Inodes => group.inode_bitmap_sum,
@@ -99,7 +99,7 @@ fn verify(store: &Store, number: u32, map: Map, bytes: &[u8]) -> Result<()> {
 }
 
 /// What a bitmap is that was never written: only what the group itself needs is taken.
-pub(super) fn initial(store: &Store, number: u32, map: Map) -> Result<Vec<u8>> {
+pub(super) fn initial(store: &MetadataCache, number: u32, map: Map) -> Result<Vec<u8>> {
     let geometry = store.geometry();
     let mut bytes = vec![0; geometry.block_size as usize];
     let all = geometry.block_size * 8;
@@ -116,7 +116,7 @@ pub(super) fn initial(store: &Store, number: u32, map: Map) -> Result<Vec<u8>> {
     let first = number / flex * flex;
     let table = geometry.inode_table_blocks();
     for other in first..(first + flex).min(geometry.groups) {
-        let group = Group::read(geometry, store, other)?;
+        let group = GroupDesc::read(geometry, store, other)?;
         for (at, count) in [(group.block_bitmap, 1), (group.inode_bitmap, 1), (group.inode_table, table)] {
             let from = at.max(start);
             let to = (at + u64::from(count)).min(start + u64::from(here));
@@ -155,7 +155,7 @@ pub(super) fn change(
         bits::put(bytes, start, count, value);
         Ok(map.sum(geometry, bytes))
     })?;
-    Group::change(handle, number, |raw| {
+    GroupDesc::change(handle, number, |raw| {
         let flags = GroupFlags::from_bits_retain(raw.flags.get()) - map.uninit();
         raw.flags.set(flags.bits());
         if let Some(sum) = sum {

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Allocator, Locked, Rights, State, bitmap, bitmap::Map};
+use super::{Allocator, Locked, ReservedAccess, State, bitmap, bitmap::Map};
+use crate::buffer::{Handle, MetadataCache};
 use crate::error::{Corruption, Error, Result};
-use crate::store::{Handle, Store};
 
 /// Groups that are searched for a run as long as it is wished.
-const PATIENCE: u32 = 32;
+const MAX_TRIES: u32 = 32;
 
 /// A file that grows and cannot go on where it ended goes on where as many blocks are free, aligned to that: files that
 /// grow beside each other stay in runs of this length at least, and nobody keeps account of who grows.
@@ -41,10 +41,10 @@ impl Allocator {
     /// [`Error::NoSpace`], also where there will be space once what waits is committed.
     pub(crate) fn reserve(
         &self,
-        store: &Store,
+        store: &MetadataCache,
         goal: u64,
         want: u32,
-        who: (For, Rights),
+        who: (For, ReservedAccess),
     ) -> Result<Reservation<'_>> {
         match self.reserve_free(store, goal, want, who) {
             Err(Error::NoSpace) if self.release_windows() => self.reserve_free(store, goal, want, who),
@@ -54,10 +54,10 @@ impl Allocator {
 
     fn reserve_free(
         &self,
-        store: &Store,
+        store: &MetadataCache,
         goal: u64,
         want: u32,
-        (who, rights): (For, Rights),
+        (who, rights): (For, ReservedAccess),
     ) -> Result<Reservation<'_>> {
         let left = self.left(who, rights);
         if left <= 0 {
@@ -71,7 +71,7 @@ impl Allocator {
         let (home, bit) = ((goal / per_group) as u32, (goal % per_group) as u32);
         let groups = self.groups.len() as u32;
         // Right at the goal, then long runs near it, then anything.
-        for (least, patience) in [(want, PATIENCE), (1, groups)] {
+        for (least, patience) in [(want, MAX_TRIES), (1, groups)] {
             let mut left = patience;
             for step in 0..groups {
                 let number = (home + step) % groups;
@@ -95,17 +95,17 @@ impl Allocator {
     }
 
     /// Blocks that may be had for this; negative where more are kept than there are.
-    fn left(&self, who: For, rights: Rights) -> i64 {
+    fn left(&self, who: For, rights: ReservedAccess) -> i64 {
         let kept = match (who, rights) {
-            (For::Metadata, Rights::Reserved) => 0,
-            (_, Rights::Reserved) => self.kept.into(),
-            (_, Rights::Common) => i64::from(self.kept).saturating_add_unsigned(self.reserved),
+            (For::Metadata, ReservedAccess::Reserved) => 0,
+            (_, ReservedAccess::Reserved) => self.kept.into(),
+            (_, ReservedAccess::Common) => i64::from(self.kept).saturating_add_unsigned(self.reserved),
         };
         self.available().saturating_sub(kept)
     }
 
     /// Blocks that somebody with these rights may have for data, those that wait for a commit included.
-    pub(super) fn left_for_data(&self, rights: Rights) -> u64 {
+    pub(super) fn left_for_data(&self, rights: ReservedAccess) -> u64 {
         let left = || {
             let waiting = self.waiting.load(Ordering::Relaxed).max(0);
             self.left(For::Data, rights).saturating_add(waiting)
@@ -119,7 +119,7 @@ impl Allocator {
     ///
     /// # Errors
     /// [`Error::NoSpace`], as [`reserve`](Self::reserve).
-    pub(crate) fn check(&self, blocks: u32, rights: Rights) -> Result<()> {
+    pub(crate) fn check(&self, blocks: u32, rights: ReservedAccess) -> Result<()> {
         let has_room = || blocks == 0 || self.left(For::Metadata, rights) >= blocks.into();
         match has_room() || self.release_windows() && has_room() {
             true => Ok(()),
@@ -164,7 +164,7 @@ impl Allocator {
     }
 
     /// Gives back what a group had of freed blocks, if it is committed; tells whether some still wait.
-    pub(crate) fn sweep(&self, store: &Store) -> Result<bool> {
+    pub(crate) fn sweep(&self, store: &MetadataCache) -> Result<bool> {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return Ok(false);
         }
@@ -183,7 +183,7 @@ impl Allocator {
     }
 
     /// Reserves and takes one block for metadata.
-    pub(crate) fn take_one(&self, handle: &mut Handle<'_>, goal: u64, rights: Rights) -> Result<u64> {
+    pub(crate) fn take_one(&self, handle: &mut Handle<'_>, goal: u64, rights: ReservedAccess) -> Result<u64> {
         let mut reservation = self.reserve(handle.store(), goal, 1, (For::Metadata, rights))?;
         let start = reservation.start;
         reservation.take(handle, 1)?;

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use super::{Allocator, bitmap, bitmap::Map, bits, blocks::add_blocks, inodes};
+use crate::buffer::{Handle, MetadataCache};
 use crate::error::Result;
-use crate::store::{Handle, Store};
 
 impl Allocator {
     /// Takes these blocks, of one group.
@@ -46,7 +46,7 @@ impl Allocator {
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt), [`Error::Io`](crate::Error::Io).
-    pub(crate) fn is_taken(&self, store: &Store, inode: u32) -> Result<bool> {
+    pub(crate) fn is_taken(&self, store: &MetadataCache, inode: u32) -> Result<bool> {
         let (number, bit) = store.geometry().locate_inode(inode)?;
         Ok(bits::all(&bitmap::read(store, number, Map::Inodes)?, bit, 1, true))
     }

@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use super::{Allocator, bitmap, bitmap::Map, bits::Bits};
+use crate::buffer::Handle;
 use crate::error::{Corruption, Error, Result};
 use crate::layout::GroupDescriptor;
-use crate::store::Handle;
 
 fn count(low: zerocopy::little_endian::U16, high: zerocopy::little_endian::U16) -> u32 {
     u32::from(high.get()) << 16 | u32::from(low.get())

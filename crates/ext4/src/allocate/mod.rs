@@ -5,43 +5,43 @@
 //! would bring back who had them before.
 
 mod bitmap;
+mod bitmap_lru;
 mod bits;
 mod blocks;
 mod claim;
 mod inodes;
 mod orlov;
-mod recent;
-mod rights;
+mod reservation_window;
+mod reserved_blocks;
 #[cfg(test)]
 mod tests;
-mod windows;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use bitmap_lru::BitmapLru;
 use bits::Bits;
 pub(crate) use blocks::{For, Reservation};
-use recent::Recent;
-pub use rights::Rights;
-pub(crate) use rights::reserved;
-pub(crate) use windows::Growing;
-use windows::Windows;
+pub(crate) use reservation_window::Growing;
+use reservation_window::ReservationWindows;
+pub use reserved_blocks::ReservedAccess;
+pub(crate) use reserved_blocks::reserved;
 
-use crate::apart::Apart;
+use crate::buffer::{MetadataCache, Tid};
+use crate::cache_padded::CachePadded;
 use crate::error::Result;
-use crate::groups::Group;
-use crate::store::{Store, Tid};
+use crate::group_desc::GroupDesc;
 
 /// Blocks that taking or freeing one block or inode may change: bitmap and descriptor.
 pub(crate) const TAKE_CREDITS: u32 = 2;
 
 /// What is free in each group.
 pub(crate) struct Allocator {
-    groups: Vec<Apart<State>>,
+    groups: Vec<CachePadded<State>>,
     /// Blocks that can be reserved, in all groups.
-    available: Apart<AtomicI64>,
+    available: CachePadded<AtomicI64>,
     /// Blocks that were freed, and wait for the commit of that.
     waiting: AtomicI64,
     /// Blocks that only metadata may have: what a handle needs half way must be there.
@@ -49,10 +49,10 @@ pub(crate) struct Allocator {
     /// Blocks that, besides, not everybody may have.
     reserved: u64,
     /// Groups of which it is in memory what can be reserved.
-    recent: Mutex<Recent>,
+    recent: Mutex<BitmapLru>,
     /// Where directories are spread from.
     spread: AtomicU32,
-    windows: Windows,
+    windows: ReservationWindows,
 }
 
 /// A group. Counts are changed under its lock, and read without it to choose one.
@@ -77,19 +77,19 @@ struct Locked {
 }
 
 /// Most blocks that only metadata may have.
-const MOST_KEPT: u64 = 4096;
+const MAX_CACHED_GROUPS: u64 = 4096;
 
 impl Allocator {
     /// Reads the counts of all groups, and tells the store.
-    pub(crate) fn new(store: &Store, reserved: u64) -> Result<Self> {
+    pub(crate) fn new(store: &MetadataCache, reserved: u64) -> Result<Self> {
         let geometry = store.geometry();
         let (mut blocks, mut inodes) = (0, 0);
         let mut groups = Vec::with_capacity(geometry.groups as usize);
         for number in 0..geometry.groups {
-            let group = Group::read(geometry, store, number)?;
+            let group = GroupDesc::read(geometry, store, number)?;
             blocks += u64::from(group.free_clusters);
             inodes += u64::from(group.free_inodes);
-            groups.push(Apart(State {
+            groups.push(CachePadded(State {
                 locked: Mutex::default(),
                 blocks: group.free_clusters.into(),
                 inodes: group.free_inodes.into(),
@@ -100,13 +100,13 @@ impl Allocator {
         store.set_free(blocks, inodes);
         Ok(Self {
             groups,
-            available: Apart(AtomicI64::new(blocks.cast_signed())),
+            available: CachePadded(AtomicI64::new(blocks.cast_signed())),
             waiting: AtomicI64::new(0),
-            kept: (geometry.blocks / 50).min(MOST_KEPT).min(blocks / 4) as u32,
+            kept: (geometry.blocks / 50).min(MAX_CACHED_GROUPS).min(blocks / 4) as u32,
             reserved,
-            recent: Mutex::new(Recent::new(geometry.blocks_per_group)),
+            recent: Mutex::new(BitmapLru::new(geometry.blocks_per_group)),
             spread: AtomicU32::new(0),
-            windows: Windows::default(),
+            windows: ReservationWindows::default(),
         })
     }
 
@@ -116,7 +116,7 @@ impl Allocator {
     }
 
     /// A group, locked, in which all that may be given out again can be.
-    fn lock(&self, store: &Store, number: u32) -> Result<MutexGuard<'_, Locked>> {
+    fn lock(&self, store: &MetadataCache, number: u32) -> Result<MutexGuard<'_, Locked>> {
         let group = &self.groups[number as usize];
         let mut locked = group.locked.lock();
         if locked.busy.is_none() {

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{Allocator, State};
-use crate::store::Store;
+use crate::buffer::MetadataCache;
 
 /// A number of groups whose metadata lies together.
 struct Room {
@@ -27,7 +27,7 @@ impl Allocator {
 
     /// The group from which to look for an inode of a new directory. `home` is the parent's; `top` tells that the parent
     /// is the root, or marked as the top of a hierarchy.
-    pub(super) fn place_directory(&self, store: &Store, home: u32, top: bool) -> u32 {
+    pub(super) fn place_directory(&self, store: &MetadataCache, home: u32, top: bool) -> u32 {
         let flex = store.geometry().groups_per_flex();
         let rooms: Vec<Room> = (0..self.groups.len() as u32)
             .step_by(flex as usize)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::device::MemoryDevice;
 use crate::filesystem::Filesystem;
-use crate::{Making, New, ROOT};
+use crate::{New, NewInodeKind, ROOT};
 
 /// A file system of 16 groups of 256 blocks, of which the allocator remembers few; `None` without `mkfs.ext4`.
 fn small(most: usize) -> Option<Filesystem> {
@@ -37,7 +37,7 @@ fn directories_of_the_root_go_to_different_groups() {
     let groups: HashSet<u32> = (0..8)
         .map(|n| {
             let name = format!("{n}");
-            let made = fs.create(ROOT, name.as_bytes(), Making::Directory, &New::default()).unwrap();
+            let made = fs.create(ROOT, name.as_bytes(), NewInodeKind::Directory, &New::default()).unwrap();
             fs.store.geometry().locate_inode(made.number).unwrap().0
         })
         .collect();
@@ -61,7 +61,8 @@ fn what_is_taken_reserved_or_waiting_is_not_given_out_by_a_group_that_was_forgot
     for round in 0..40 {
         for group in 0..geometry.groups {
             let goal = geometry.group_start(group) + 100 + round * 3;
-            let Ok(mut one) = allocator.reserve(store, goal, 2, (For::Metadata, Rights::Reserved)) else {
+            let Ok(mut one) = allocator.reserve(store, goal, 2, (For::Metadata, ReservedAccess::Reserved))
+            else {
                 continue;
             };
             for block in one.start..one.start + u64::from(one.count) {
@@ -75,7 +76,7 @@ fn what_is_taken_reserved_or_waiting_is_not_given_out_by_a_group_that_was_forgot
             taken.push((one.start, one.count));
             let count = one.count;
             one.take(&mut handle, count).unwrap();
-            handle.whole();
+            handle.complete();
         }
     }
     assert!(in_memory(allocator) <= 2 + reserved.len(), "{}", in_memory(allocator));
@@ -83,9 +84,9 @@ fn what_is_taken_reserved_or_waiting_is_not_given_out_by_a_group_that_was_forgot
     for &(start, count) in &taken {
         let mut handle = store.begin(TAKE_CREDITS).unwrap();
         allocator.free(&mut handle, start, count).unwrap();
-        handle.whole();
+        handle.complete();
     }
-    while let Ok(one) = allocator.reserve(store, 0, 7, (For::Metadata, Rights::Reserved)) {
+    while let Ok(one) = allocator.reserve(store, 0, 7, (For::Metadata, ReservedAccess::Reserved)) {
         for block in one.start..one.start + u64::from(one.count) {
             assert!(seen.insert(block), "block {block} is given out before it may be");
         }

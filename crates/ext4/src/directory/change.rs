@@ -4,7 +4,7 @@ use super::find::Found;
 use super::leaf::{self, Link};
 use super::source::{Source, Target};
 use super::tree;
-use super::{LONGEST_NAME, index};
+use super::{MAX_NAME_BYTES, index};
 use crate::error::{Error, Result};
 use crate::layout::Compat;
 
@@ -42,7 +42,7 @@ pub(crate) fn has_room(directory: &impl Source, name: &[u8]) -> Result<bool> {
 /// # Errors
 /// [`Error::NameTooLong`]; [`Error::NoSpace`], with all names where they were; [`Error::Corrupt`], [`Error::Io`].
 pub(crate) fn insert(directory: &mut impl Target, link: &Link<'_>) -> Result<()> {
-    if link.name.len() > LONGEST_NAME {
+    if link.name.len() > MAX_NAME_BYTES {
         return Err(Error::NameTooLong);
     }
     let can_index = directory.geometry().compat.contains(Compat::DIR_INDEX);

@@ -4,7 +4,7 @@ use super::entries::Entries;
 use super::index::Hasher;
 use super::nokey::Shown;
 use super::source::Source;
-use super::{LONGEST_NAME, index};
+use super::{MAX_NAME_BYTES, index};
 use crate::error::{Error, Result};
 use crate::layout::Compat;
 
@@ -23,7 +23,7 @@ pub(crate) struct Found {
 /// # Errors
 /// [`Error::NotFound`], [`Error::NameTooLong`], [`Error::Corrupt`], [`Error::Io`].
 pub(crate) fn find(directory: &impl Source, name: &[u8]) -> Result<Found> {
-    if name.len() > LONGEST_NAME {
+    if name.len() > MAX_NAME_BYTES {
         return Err(Error::NameTooLong);
     }
     let dots = matches!(name, b"." | b"..");

@@ -28,15 +28,15 @@ pub(crate) use source::Target;
 use sums::Shape;
 pub(crate) use sums::fill_sum;
 
+use crate::buffer::{BlockKind, MetadataCache};
 use crate::error::{Corruption, Error, Result};
 use crate::inode::{Inode, Kind};
 use crate::layout::{Compat, InodeFlags};
-use crate::map::{self, Place};
-use crate::store::{Seal, Store};
+use crate::map::{self, Mapping};
 use crate::superblock::Geometry;
 
 /// Bytes of the longest name.
-pub const LONGEST_NAME: usize = 255;
+pub const MAX_NAME_BYTES: usize = 255;
 
 /// A name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct Entry {
 #[derive(Clone, Copy)]
 pub(crate) struct Directory<'a> {
     pub(crate) geometry: &'a Geometry,
-    pub(crate) store: &'a Store,
+    pub(crate) store: &'a MetadataCache,
     pub(crate) inode: &'a Inode,
 }
 
@@ -88,7 +88,7 @@ impl Source for Directory<'_> {
             verify(self.geometry, self.inode, logical, bytes)
                 .map_err(|corruption| corruption.inode(owner).block(number).into())
         };
-        Ok(Some((number, self.store.get(number, Seal::Directory(owner, generation), verify)?)))
+        Ok(Some((number, self.store.get(number, BlockKind::Directory(owner, generation), verify)?)))
     }
 }
 
@@ -140,9 +140,9 @@ impl Directory<'_> {
     /// Where a block lies; `None` for a hole.
     pub(crate) fn place(&self, logical: u32) -> Result<Option<u64>> {
         match map::map(self.geometry, self.store, self.inode, logical, 1)?.place {
-            Place::Written(number) => Ok(Some(number)),
-            Place::Hole => Ok(None),
-            Place::Unwritten(_) => Err(self.wrong(format!("block {logical} was never written"))),
+            Mapping::Written(number) => Ok(Some(number)),
+            Mapping::Hole => Ok(None),
+            Mapping::Unwritten(_) => Err(self.wrong(format!("block {logical} was never written"))),
         }
     }
 

@@ -1,11 +1,11 @@
 //! Blocks for a file ahead of its content, and the other things `fallocate(2)` does.
 
-use crate::allocate::Rights;
+use crate::allocate::ReservedAccess;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::layout::InodeFlags;
-use crate::map::{self, Piece, Place};
+use crate::map::{self, MappedExtent, Mapping};
 use crate::time;
 
 /// What is to become of a range.
@@ -29,7 +29,7 @@ pub enum Fallocate {
 }
 
 /// Blocks of one extent that is allocated at once.
-const MOST_AT_ONCE: u32 = 32767;
+const MAX_UNWRITTEN_BLOCKS: u32 = 32767;
 
 impl Filesystem {
     /// Allocates or frees a range of a file, in bytes.
@@ -38,7 +38,7 @@ impl Filesystem {
     /// [`Error::Unsupported`] for files without extents, except for punching; [`Error::Invalid`] for ranges that must be
     /// whole blocks within the file; and as [`write`](Self::write).
     pub fn fallocate(&self, number: u32, what: Fallocate, offset: u64, length: u64) -> Result<()> {
-        self.fallocate_as(number, what, (offset, length), Rights::Reserved)
+        self.fallocate_as(number, what, (offset, length), ReservedAccess::Reserved)
     }
 
     /// As [`fallocate`](Self::fallocate) of a range (offset and length), by somebody with these rights.
@@ -50,7 +50,7 @@ impl Filesystem {
         number: u32,
         what: Fallocate,
         (offset, length): (u64, u64),
-        rights: Rights,
+        rights: ReservedAccess,
     ) -> Result<()> {
         let _lock = self.locks.write(number);
         let mut inode = self.regular(number)?;
@@ -118,35 +118,35 @@ impl Filesystem {
         inode: &mut Inode,
         (from, to): (u64, u64),
         zero: bool,
-        rights: Rights,
+        rights: ReservedAccess,
     ) -> Result<()> {
         let mut at = from;
         while at < to {
-            let most = (to - at).min(MOST_AT_ONCE.into()) as u32;
+            let most = (to - at).min(MAX_UNWRITTEN_BLOCKS.into()) as u32;
             let run = map::map(&self.geometry, &self.store, inode, at as u32, most)?;
             let logical = at as u32;
             match run.place {
-                Place::Hole => {
+                Mapping::Hole => {
                     let mut reservation = self.reserve(inode, logical, run.length, rights)?;
                     let (start, length) = (reservation.start, reservation.count);
-                    let piece = Piece { logical, length, start, written: false };
+                    let piece = MappedExtent { logical, length, start, written: false };
                     let mut handle = self.store.begin(1 + map::CREDITS + 2)?;
                     map::replace(self, &mut handle, inode, (at, piece.end()), &[piece])?;
                     reservation.take(&mut handle, length)?;
                     inode.blocks += self.units(length.into());
                     inode.save(&mut handle)?;
-                    handle.whole();
+                    handle.complete();
                     at = piece.end();
                 }
-                Place::Written(start) if zero => {
-                    let piece = Piece { logical, length: run.length, start, written: false };
+                Mapping::Written(start) if zero => {
+                    let piece = MappedExtent { logical, length: run.length, start, written: false };
                     let mut handle = self.store.begin(1 + map::CREDITS)?;
                     map::replace(self, &mut handle, inode, (at, piece.end()), &[piece])?;
                     inode.save(&mut handle)?;
-                    handle.whole();
+                    handle.complete();
                     at = piece.end();
                 }
-                Place::Written(_) | Place::Unwritten(_) => at += u64::from(run.length),
+                Mapping::Written(_) | Mapping::Unwritten(_) => at += u64::from(run.length),
             }
         }
         Ok(())

@@ -1,23 +1,23 @@
 //! Files: their content written, cut, allocated and freed.
 
-mod cut;
+mod dio;
+mod evict;
 mod fallocate;
-mod mapped;
 mod pending;
-mod reap;
 mod seek;
-mod shift;
+mod shift_extents;
+mod truncate;
 mod write;
 mod zero;
 
 pub use fallocate::Fallocate;
 
-use crate::allocate::{For, Growing, Reservation, Rights};
+use crate::allocate::{For, Growing, Reservation, ReservedAccess};
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
-use crate::map::{self, Place};
+use crate::map::{self, Mapping};
 
 impl Filesystem {
     /// An inode of which the content can be changed; its lock is held.
@@ -38,10 +38,16 @@ impl Filesystem {
     }
 
     /// Reserves blocks for a hole of a file, or for the first of it: behind those before them, or near the inode.
-    fn reserve(&self, inode: &Inode, logical: u32, want: u32, rights: Rights) -> Result<Reservation<'_>> {
+    fn reserve(
+        &self,
+        inode: &Inode,
+        logical: u32,
+        want: u32,
+        rights: ReservedAccess,
+    ) -> Result<Reservation<'_>> {
         let allocator = self.allocator()?;
         if let Some(before) = logical.checked_sub(1)
-            && let Place::Written(block) | Place::Unwritten(block) =
+            && let Mapping::Written(block) | Mapping::Unwritten(block) =
                 map::map(&self.geometry, &self.store, inode, before, 1)?.place
         {
             let file = Growing { inode: inode.number, blocks: logical.into() };

@@ -1,14 +1,14 @@
 //! What a write did to blocks and the map does not know yet.
 
 use crate::allocate::Reservation;
+use crate::buffer::Handle;
 use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
-use crate::map::{self, Piece};
-use crate::store::Handle;
+use crate::map::{self, MappedExtent};
 
 /// Most pieces that one handle enters.
-const MOST: usize = 8;
+const MAX_PENDING: usize = 8;
 
 /// Blocks that entering one piece may change: the map, and bitmap and descriptor of the blocks.
 const CREDITS: u32 = map::CREDITS + 2;
@@ -16,10 +16,10 @@ const CREDITS: u32 = map::CREDITS + 2;
 /// Pieces to be entered into the map of a file, their content already on the way to the device: no crash shows what
 /// somebody else had in these blocks.
 #[derive(Default)]
-pub(super) struct Pending<'a>(Vec<(Piece, Option<Reservation<'a>>)>);
+pub(super) struct Pending<'a>(Vec<(MappedExtent, Option<Reservation<'a>>)>);
 
 impl<'a> Pending<'a> {
-    pub(super) fn push(&mut self, piece: Piece, reservation: Option<Reservation<'a>>) {
+    pub(super) fn push(&mut self, piece: MappedExtent, reservation: Option<Reservation<'a>>) {
         self.0.push((piece, reservation));
     }
 
@@ -28,7 +28,7 @@ impl<'a> Pending<'a> {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.0.len() >= MOST
+        self.0.len() >= MAX_PENDING
     }
 
     /// Blocks that entering all of it, and the inode, may change.

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::layout::InodeFlags;
-use crate::map::{self, Place};
+use crate::map::{self, Mapping};
 
 impl Filesystem {
     /// The first byte at or behind `offset` that is data, as `SEEK_DATA` tells it: blocks never written are none.
@@ -38,7 +38,7 @@ impl Filesystem {
         while at < end {
             let most = (end - at).min(u32::MAX.into()) as u32;
             let run = map::map(&self.geometry, &self.store, &inode, at as u32, most)?;
-            if matches!(run.place, Place::Written(_)) == data {
+            if matches!(run.place, Mapping::Written(_)) == data {
                 return Ok(Some((at << bits).max(offset)));
             }
             at += u64::from(run.length);

@@ -3,19 +3,19 @@
 //! Data goes to the device before the map leads to it: new blocks are reserved, written, and then entered by a handle.
 
 use super::pending::Pending;
-use crate::allocate::Rights;
+use crate::allocate::ReservedAccess;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::layout::RoCompat;
-use crate::map::{self, Piece, Place};
+use crate::map::{self, MappedExtent, Mapping};
 use crate::time;
 
 /// What is to be written.
 struct Bytes<'a> {
     offset: u64,
     data: &'a [u8],
-    rights: Rights,
+    rights: ReservedAccess,
     /// Whether the inode is changed now.
     stamps: bool,
 }
@@ -26,14 +26,14 @@ impl Filesystem {
     /// # Errors
     /// [`Error::NoSpace`], [`Error::TooLarge`], [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
     pub fn write(&self, number: u32, offset: u64, data: &[u8]) -> Result<usize> {
-        self.write_as(number, offset, data, Rights::Reserved)
+        self.write_as(number, offset, data, ReservedAccess::Reserved)
     }
 
     /// As [`write`](Self::write), by somebody with these rights.
     ///
     /// # Errors
     /// As `write`; [`Error::NoSpace`] too where all that is left is reserved.
-    pub fn write_as(&self, number: u32, offset: u64, data: &[u8], rights: Rights) -> Result<usize> {
+    pub fn write_as(&self, number: u32, offset: u64, data: &[u8], rights: ReservedAccess) -> Result<usize> {
         self.write_bytes(number, &Bytes { offset, data, rights, stamps: true })
     }
 
@@ -42,7 +42,7 @@ impl Filesystem {
     ///
     /// # Errors
     /// As `write_as`.
-    pub fn write_back(&self, number: u32, offset: u64, data: &[u8], rights: Rights) -> Result<usize> {
+    pub fn write_back(&self, number: u32, offset: u64, data: &[u8], rights: ReservedAccess) -> Result<usize> {
         let written = self.write_bytes(number, &Bytes { offset, data, rights, stamps: false });
         if let Some(timer) = &self.timer {
             timer.wrote_back();
@@ -135,7 +135,7 @@ impl Filesystem {
             inode.ctime = inode.mtime;
         }
         inode.save(&mut handle)?;
-        handle.whole();
+        handle.complete();
         result
     }
 
@@ -143,7 +143,7 @@ impl Filesystem {
     fn write_run<'a>(
         &'a self,
         inode: &Inode,
-        (offset, data, rights): (u64, &[u8], Rights),
+        (offset, data, rights): (u64, &[u8], ReservedAccess),
         pending: &mut Pending<'a>,
     ) -> Result<usize> {
         let bits = self.geometry.block_bits;
@@ -153,9 +153,9 @@ impl Filesystem {
         let wanted = (within + data.len() as u64).div_ceil(size).min(u32::MAX.into()) as u32;
         let run = map::map(&self.geometry, &self.store, inode, logical, wanted)?;
         let (start, blocks, reservation) = match run.place {
-            Place::Written(start) => (start, run.length, None),
-            Place::Unwritten(start) => (start, run.length, None),
-            Place::Hole => {
+            Mapping::Written(start) => (start, run.length, None),
+            Mapping::Unwritten(start) => (start, run.length, None),
+            Mapping::Hole => {
                 let reservation = self.reserve(inode, logical, run.length, rights)?;
                 (reservation.start, reservation.count, Some(reservation))
             }
@@ -163,12 +163,12 @@ impl Filesystem {
         let room = (u64::from(blocks) * size - within).min(data.len() as u64) as usize;
         let data = &data[..room];
         let device = self.store.device();
-        if matches!(run.place, Place::Written(_)) {
+        if matches!(run.place, Mapping::Written(_)) {
             device.write_at((start << bits) + within, data)?;
             return Ok(room);
         }
         self.write_new(start, within, data)?;
-        pending.push(Piece { logical, length: blocks, start, written: true }, reservation);
+        pending.push(MappedExtent { logical, length: blocks, start, written: true }, reservation);
         Ok(room)
     }
 

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
-use crate::map::{self, Place};
+use crate::map::{self, Mapping};
 
 impl Filesystem {
     /// Zeros `from..to` of a file where there are blocks that were written; both lie within one block, or end with it.
@@ -14,7 +14,7 @@ impl Filesystem {
             return Ok(());
         }
         let run = map::map(&self.geometry, &self.store, inode, (from >> bits) as u32, 1)?;
-        if let Place::Written(block) = run.place {
+        if let Mapping::Written(block) = run.place {
             let within = from & (size - 1);
             let count = (to - from).min(size - within);
             self.store.device().write_at((block << bits) + within, &vec![0; count as usize])?;

@@ -1,6 +1,6 @@
 //! An open file system.
 
-mod look;
+mod lookup;
 mod open;
 mod resolve;
 
@@ -10,13 +10,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::allocate::Allocator;
+use crate::buffer::{CommitTimer, MetadataCache};
 use crate::error::{Error, Result};
-use crate::groups::Group;
+use crate::group_desc::GroupDesc;
 use crate::journal::Recovered;
 use crate::layout::{Compat, Incompat, RawSuperblock};
 use crate::locks::Locks;
 use crate::orphans::Orphans;
-use crate::store::{Store, Timer};
 use crate::superblock::Geometry;
 use crate::xattr;
 
@@ -27,14 +27,14 @@ pub const ROOT: u32 = 2;
 pub struct Filesystem {
     pub(crate) geometry: Geometry,
     pub(crate) superblock: RawSuperblock,
-    pub(crate) store: Arc<Store>,
+    pub(crate) store: Arc<MetadataCache>,
     pub(crate) locks: Locks,
     pub(crate) orphans: Orphans,
     allocator: Option<Allocator>,
     /// Taken before the locks of two directories.
     pub(crate) moves: Mutex<()>,
     pub(crate) shared_xattrs: Mutex<xattr::Shared>,
-    pub(crate) timer: Option<Timer>,
+    pub(crate) timer: Option<CommitTimer>,
     recovered: Option<Recovered>,
 }
 
@@ -117,11 +117,11 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Io`].
-    pub fn group(&self, group: u32) -> Result<Group> {
+    pub fn group(&self, group: u32) -> Result<GroupDesc> {
         if group >= self.geometry.groups {
             return Err(Error::Invalid);
         }
-        Group::read(&self.geometry, &self.store, group)
+        GroupDesc::read(&self.geometry, &self.store, group)
     }
 
     /// Gives out blocks and inodes.

@@ -6,16 +6,16 @@ use parking_lot::Mutex;
 
 use super::Filesystem;
 use crate::allocate::{self, Allocator};
+use crate::buffer::{CommitTimer, MetadataCache};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::journal::open::{self, Opened, Purpose};
-use crate::journal::{Log, Recovered, Ring};
+use crate::journal::{JournalArea, JournalWriter, Recovered};
 use crate::layout::{Incompat, RawSuperblock, superblock_state};
 use crate::locks::Locks;
 use crate::orphans::Orphans;
-use crate::store::{Store, Timer};
 use crate::superblock::Geometry;
-use crate::zone::Zone;
+use crate::system_zone::SystemZone;
 
 /// Bytes of metadata kept in memory where nothing else is said.
 const CACHE: usize = 32 << 20;
@@ -41,18 +41,18 @@ impl Filesystem {
             tracing::info!("recovered {transactions} transactions with {blocks} blocks in memory");
         }
         let Opened { device, geometry, superblock, recovered, .. } = opened;
-        let store = Arc::new(Store::new(device, &geometry, CACHE));
+        let store = Arc::new(MetadataCache::new(device, &geometry, CACHE));
         let journal = open::inside(store.device(), &geometry, &superblock);
-        store.protect(Zone::known(&store, journal.as_ref()));
+        store.protect(SystemZone::known(&store, journal.as_ref()));
         Ok(Self::assemble((geometry, superblock), store, None, recovered))
     }
 
     /// The file system on a device whose journal was replayed, to be changed without writing to the journal: what
     /// [`sync`](Self::sync) finds changed goes to its place.
-    pub(crate) fn unjournaled(device: Arc<dyn Device>, journal: &Log) -> Result<Self> {
+    pub(crate) fn unjournaled(device: Arc<dyn Device>, journal: &JournalArea) -> Result<Self> {
         let (geometry, superblock) = Geometry::read(&*device)?;
-        let store = Arc::new(Store::writable(device, &geometry, superblock.clone(), None, CACHE));
-        store.protect(Zone::of(&store, Some(journal))?);
+        let store = Arc::new(MetadataCache::writable(device, &geometry, superblock.clone(), None, CACHE));
+        store.protect(SystemZone::of(&store, Some(journal))?);
         let allocator = Allocator::new(&store, 0)?;
         Ok(Self::assemble((geometry, superblock), store, Some(allocator), None))
     }
@@ -84,16 +84,16 @@ impl Filesystem {
         let sums = geometry.checksum_seed.is_some();
         // Before anything is written.
         let zone = {
-            let store = Store::new(device.clone(), &geometry, 1 << 20);
-            Zone::of(&store, journal.as_ref().map(|(log, _)| log))?
+            let store = MetadataCache::new(device.clone(), &geometry, 1 << 20);
+            SystemZone::of(&store, journal.as_ref().map(|(log, _)| log))?
         };
-        let ring = journal.map(|(log, _)| Ring::open(log, wide, sums)).transpose()?;
-        let store = Store::writable(device, &geometry, superblock.clone(), ring, CACHE);
+        let ring = journal.map(|(log, _)| JournalWriter::open(log, wide, sums)).transpose()?;
+        let store = MetadataCache::writable(device, &geometry, superblock.clone(), ring, CACHE);
         store.protect(zone);
         let store = Arc::new(store);
         let allocator = Allocator::new(&store, allocate::reserved(&superblock, geometry.incompat))?;
         store.start()?;
-        let timer = Timer::start(&store)?;
+        let timer = CommitTimer::start(&store)?;
         let mut fs = Self::assemble((geometry, superblock), store, Some(allocator), recovered);
         fs.timer = Some(timer);
         let settled = fs.settle_orphans()?;
@@ -105,7 +105,7 @@ impl Filesystem {
 
     fn assemble(
         (geometry, superblock): (Geometry, RawSuperblock),
-        store: Arc<Store>,
+        store: Arc<MetadataCache>,
         allocator: Option<Allocator>,
         recovered: Option<Recovered>,
     ) -> Self {

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::inode::{Inode, Kind};
 
 /// Links on the way of one path, as in the kernel.
-const MOST_LINKS: u32 = 40;
+const MAX_SYMLINKS: u32 = 40;
 
 impl Filesystem {
     /// Resolves a path from the root, following symbolic links; one at the end only with `follow_last`, or where a slash comes
@@ -37,7 +37,7 @@ impl Filesystem {
                 continue;
             }
             links += 1;
-            if links > MOST_LINKS {
+            if links > MAX_SYMLINKS {
                 return Err(Error::Loop);
             }
             let target = self.read_link(&found)?;

@@ -2,9 +2,9 @@
 
 use super::save::fill_sum;
 use super::{Inode, Kind};
+use crate::buffer::{BlockKind, Handle};
 use crate::error::{Corruption, Error, Result};
 use crate::layout::{InodeFlags, RawInode};
-use crate::store::{Handle, Seal};
 
 /// Where the map lies.
 const MAP: std::ops::Range<usize> = 0x28..0x64;
@@ -45,7 +45,7 @@ impl Inode {
         }
         let mut bytes = vec![0; size];
         if before.is_some() {
-            let there = store.get(block, Seal::Inodes, |_| Ok(()))?;
+            let there = store.get(block, BlockKind::Inodes, |_| Ok(()))?;
             bytes.copy_from_slice(&there[start..start + size]);
         }
         let (dtime, map) = (bytes[DTIME].to_vec(), bytes[MAP].to_vec());
@@ -104,7 +104,7 @@ impl Inode {
         }
         handle.change(
             block,
-            Seal::Inodes,
+            BlockKind::Inodes,
             |_| Ok(()),
             |there| {
                 there[start..start + size].copy_from_slice(&bytes);

@@ -5,10 +5,10 @@ mod save;
 
 use zerocopy::FromBytes;
 
+use crate::buffer::{BlockKind, MetadataCache};
 use crate::checksum::crc32c;
 use crate::error::{Corruption, Error, Result};
 use crate::layout::{EXTENT_MAGIC, InodeFlags, RawInode, RoCompat};
-use crate::store::{Seal, Store};
 use crate::superblock::Geometry;
 
 /// What an inode is.
@@ -149,9 +149,9 @@ impl Inode {
     ///
     /// # Errors
     /// [`Error::NotFound`] for a free one, [`Error::Corrupt`], [`Error::Io`].
-    pub(crate) fn read(geometry: &Geometry, store: &Store, number: u32) -> Result<Self> {
+    pub(crate) fn read(geometry: &Geometry, store: &MetadataCache, number: u32) -> Result<Self> {
         let (block, start) = Self::place(geometry, store, number)?;
-        let bytes = store.get(block, Seal::Inodes, |_| Ok(()))?;
+        let bytes = store.get(block, BlockKind::Inodes, |_| Ok(()))?;
         let bytes = &bytes[start..start + usize::from(geometry.inode_size)];
         Self::parse(geometry, number, bytes)
             .map_err(|error| match error {
@@ -192,7 +192,7 @@ impl Inode {
     }
 
     /// The block that holds an inode, and where in it.
-    fn place(geometry: &Geometry, store: &Store, number: u32) -> Result<(u64, usize)> {
+    fn place(geometry: &Geometry, store: &MetadataCache, number: u32) -> Result<(u64, usize)> {
         let (group, index) = geometry.locate_inode(number)?;
         let table = store.places().inode_table(geometry, store, group)?;
         let offset = u64::from(index) * u64::from(geometry.inode_size);

@@ -3,9 +3,9 @@
 use zerocopy::FromBytes;
 
 use super::{Inode, Kind, Time, owner_seed, sum};
+use crate::buffer::{BlockKind, Handle};
 use crate::error::{Error, Result};
 use crate::layout::{InodeFlags, RawInode, RoCompat};
-use crate::store::{Handle, Seal};
 use crate::superblock::Geometry;
 
 /// Units of 512 bytes that 32 and 48 bits count.
@@ -37,7 +37,7 @@ impl Inode {
         let (block, start) = Self::place(geometry, store, number)?;
         handle.change(
             block,
-            Seal::Inodes,
+            BlockKind::Inodes,
             |_| Ok(()),
             |bytes| {
                 let bytes = &mut bytes[start..start + usize::from(geometry.inode_size)];
@@ -61,7 +61,7 @@ impl Inode {
         let size = usize::from(geometry.inode_size);
         handle.change(
             block,
-            Seal::Inodes,
+            BlockKind::Inodes,
             |_| Ok(()),
             |bytes| self.encode(geometry, &mut bytes[start..start + size], new),
         )

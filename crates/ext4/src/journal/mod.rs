@@ -3,23 +3,23 @@
 //! It is a ring of blocks behind a superblock of its own. A transaction is a number of descriptors, each with copies of
 //! blocks behind it, and of revocations; it counts once its commit record is there.
 
-pub(crate) mod fast;
+mod area;
+mod checksum;
+pub(crate) mod fast_commit;
 pub mod layout;
-mod log;
 pub(crate) mod open;
-pub(crate) mod replay;
-mod ring;
-mod sums;
+pub(crate) mod recovery;
 mod superblock;
 mod tags;
+mod writer;
 
-pub use log::Log;
+pub use area::JournalArea;
+pub use checksum::{Sums, crc32_be, superblock_sum};
 pub use open::recover;
-pub use replay::Recovered;
-pub(crate) use ring::Ring;
-pub use sums::{Sums, crc32_be, superblock_sum};
+pub use recovery::Recovered;
 pub use superblock::JournalSuperblock;
 pub use tags::{Tag, TagForm};
+pub(crate) use writer::JournalWriter;
 
 /// Whether transaction `a` came after `b`. Numbers of transactions wrap around.
 pub fn is_after(a: u32, b: u32) -> bool {

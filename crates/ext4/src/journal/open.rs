@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::replay::{Recovered, Recovery};
-use super::{JournalSuperblock, Log, fast};
-use crate::backup;
+use super::recovery::{Recovered, Recovery};
+use super::{JournalArea, JournalSuperblock, fast_commit};
+use crate::buffer::MetadataCache;
 use crate::device::{Device, Overlay};
 use crate::error::{Corruption, Error, Result};
 use crate::inode::Inode;
 use crate::layout::{Compat, Incompat, RawSuperblock};
 use crate::map;
-use crate::store::Store;
 use crate::superblock::Geometry;
+use crate::superblock_backup;
 
 /// `EXT4_ERROR_FS` of `s_state`.
 const STATE_ERROR: u16 = 2;
@@ -40,7 +40,7 @@ pub(crate) struct Opened {
     pub(crate) geometry: Geometry,
     pub(crate) superblock: RawSuperblock,
     /// The journal, where one is to be written.
-    pub(crate) journal: Option<(Log, JournalSuperblock)>,
+    pub(crate) journal: Option<(JournalArea, JournalSuperblock)>,
     pub(crate) recovered: Option<Recovered>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn open(
     let (geometry, mut superblock) = Geometry::read_torn(&*device)?;
     // One that was written in half is whole in the journal; or nothing but its sum is wrong, as a copy tells.
     let mut torn = Geometry::check(&superblock).err();
-    let confirmed = torn.is_some() && backup::confirm(&*device, &geometry, &superblock);
+    let confirmed = torn.is_some() && superblock_backup::confirm(&*device, &geometry, &superblock);
     if confirmed {
         tracing::warn!("the superblock was written in half: mended, as a copy of it tells");
         torn = None;
@@ -105,7 +105,7 @@ pub(crate) fn open(
     let mut fast_changes = 0;
     if !found.fast.is_empty() {
         let room = room(&log, &geometry);
-        match fast::commit(&recovery, &device, &found, room) {
+        match fast_commit::commit(&recovery, &device, &found, room) {
             Ok(()) => {
                 fast_changes = found.fast.len();
                 found = recovery.read()?;
@@ -152,14 +152,14 @@ pub(crate) fn inside(
     device: &Arc<dyn Device>,
     geometry: &Geometry,
     superblock: &RawSuperblock,
-) -> Option<Log> {
+) -> Option<JournalArea> {
     let has_journal = geometry.compat.contains(Compat::HAS_JOURNAL) && superblock.journal_inum.get() != 0;
     has_journal.then(|| find(device, None, geometry, superblock).ok()).flatten()
 }
 
 /// Bytes of memory for what recovery changes: at worst each block of the journal changes another piece of an overlay, and is
 /// changed itself by fast commits, which become a transaction.
-fn room(log: &Log, geometry: &Geometry) -> u64 {
+fn room(log: &JournalArea, geometry: &Geometry) -> u64 {
     2 * u64::from(log.blocks()) * u64::from(geometry.block_size.max(4096)) + SLACK
 }
 
@@ -169,13 +169,13 @@ fn find(
     external: Option<Arc<dyn Device>>,
     geometry: &Geometry,
     superblock: &RawSuperblock,
-) -> Result<Log> {
+) -> Result<JournalArea> {
     let number = superblock.journal_inum.get();
     if number == 0 {
         let Some(external) = external else {
             return Err(Error::Journal("it lies on a device of its own, which was not given".into()));
         };
-        let log = Log::external(external, geometry.block_bits, &superblock.journal_uuid)?;
+        let log = JournalArea::external(external, geometry.block_bits, &superblock.journal_uuid)?;
         if log.superblock()?.users().len() != 1 {
             return Err(Error::Journal("it is shared with other file systems".into()));
         }
@@ -184,7 +184,7 @@ fn find(
     if external.is_some() {
         return Err(Error::Journal("it lies in the file system, and not on the device given".into()));
     }
-    let store = Store::new(device.clone(), geometry, CACHE);
+    let store = MetadataCache::new(device.clone(), geometry, CACHE);
     let inode = match Inode::read(geometry, &store, number) {
         // What leads to the inode may have been written in half, and recovery will mend it.
         Err(Error::Corrupt(_) | Error::NotFound) if superblock.jnl_backup_type == 1 => {
@@ -196,7 +196,7 @@ fn find(
         .ok()
         .filter(|&length| u64::from(length) < geometry.blocks)
         .ok_or_else(|| Corruption::new(format!("a journal of {} bytes", inode.size)).inode(number))?;
-    Log::internal(device.clone(), geometry.block_bits, length, |logical, most| {
+    JournalArea::internal(device.clone(), geometry.block_bits, length, |logical, most| {
         map::map(geometry, &store, &inode, logical, most)
     })
 }

@@ -2,11 +2,11 @@
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::checksum::superblock_sum;
 use super::layout::{
     BlockHeader, JOURNAL_MAGIC, JournalCompat, JournalIncompat, RawJournalSuperblock, block_type,
     checksum_type,
 };
-use super::sums::superblock_sum;
 use crate::error::{Corruption, Error, Result};
 
 /// Blocks that fast commits have where the superblock does not say.

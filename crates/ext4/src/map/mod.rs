@@ -3,29 +3,29 @@
 mod extents;
 mod indirect;
 
+use crate::buffer::{Handle, MetadataCache};
 use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::layout::{InodeFlags, RoCompat};
-use crate::store::{Handle, Store};
 use crate::superblock::Geometry;
 
 pub(crate) use extents::fill_sum as fill_extent_sum;
 
 /// A run of blocks of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
+pub struct MappedRange {
     /// First block in the file.
     pub logical: u32,
     /// Blocks.
     pub length: u32,
     /// Where they lie.
-    pub place: Place,
+    pub place: Mapping,
 }
 
 /// Where a run lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Mapping {
     /// Nowhere: reads as zeros.
     Hole,
     /// From this block on.
@@ -36,7 +36,7 @@ pub enum Place {
 
 /// Blocks of a file that lie one behind the other, as its map has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct MappedExtent {
     /// First block in the file.
     pub(crate) logical: u32,
     /// Blocks.
@@ -47,7 +47,7 @@ pub(crate) struct Piece {
     pub(crate) written: bool,
 }
 
-impl Piece {
+impl MappedExtent {
     /// The block of the file behind the last.
     pub(crate) fn end(&self) -> u64 {
         u64::from(self.logical) + u64::from(self.length)
@@ -79,15 +79,15 @@ pub(crate) const CREDITS: u32 = 6 * 4;
 /// Tells what was there before; those blocks are not freed, and the inode is to be saved.
 ///
 /// # Errors
-/// [`Error::NoSpace`] and [`Error::Corrupt`] before anything is changed; [`Error::Unsupported`] for blocks never
+/// [`crate::Error::NoSpace`] and [`crate::Error::Corrupt`] before anything is changed; [`crate::Error::Unsupported`] for blocks never
 /// written where the map has no such.
 pub(crate) fn replace(
     fs: &Filesystem,
     handle: &mut Handle<'_>,
     inode: &mut Inode,
     range: (u64, u64),
-    new: &[Piece],
-) -> Result<Vec<Piece>> {
+    new: &[MappedExtent],
+) -> Result<Vec<MappedExtent>> {
     let number = inode.number;
     let replaced = match inode.flags.contains(InodeFlags::EXTENTS) {
         true => extents::replace(fs, handle, inode, range, new),
@@ -119,18 +119,24 @@ pub(crate) fn largest(geometry: &Geometry, inode: &Inode) -> u64 {
 }
 
 /// The run that begins at `logical`: at most `most` blocks, and at least one.
-pub(crate) fn map(geometry: &Geometry, store: &Store, inode: &Inode, logical: u32, most: u32) -> Result<Run> {
+pub(crate) fn map(
+    geometry: &Geometry,
+    store: &MetadataCache,
+    inode: &Inode,
+    logical: u32,
+    most: u32,
+) -> Result<MappedRange> {
     let run = match inode.flags.contains(InodeFlags::EXTENTS) {
         true => extents::map(geometry, store, inode, logical),
         false => indirect::map(geometry, store, inode, logical, most),
     };
     let run = run.and_then(|run| match run.place {
-        Place::Written(start) | Place::Unwritten(start) => {
+        Mapping::Written(start) | Mapping::Unwritten(start) => {
             store.check_file_blocks(start, run.length.into())?;
             Ok(run)
         }
-        Place::Hole => Ok(run),
+        Mapping::Hole => Ok(run),
     });
     let run = run.map_err(|error| error.of_inode(inode.number))?;
-    Ok(Run { length: run.length.min(most.max(1)), ..run })
+    Ok(MappedRange { length: run.length.min(most.max(1)), ..run })
 }

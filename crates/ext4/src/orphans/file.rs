@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
+use crate::buffer::{BlockKind, Handle, MetadataCache};
 use crate::checksum::crc32c;
 use crate::error::{Corruption, Result};
 use crate::filesystem::Filesystem;
 use crate::layout::Compat;
-use crate::map::{self, Place};
-use crate::store::{Handle, Seal, Store};
+use crate::map::{self, Mapping};
 
 /// Bytes at the end of a block: magic and sum.
 const TAIL: usize = 8;
@@ -16,11 +16,11 @@ const TAIL: usize = 8;
 const MAGIC: u32 = 0x0b10_ca04;
 
 /// Blocks of the largest orphan file that is used as a whole; mke2fs makes no larger ones.
-const MOST: u32 = 512;
+const MAX_BLOCKS: u32 = 512;
 
 /// The slots of the orphan file.
 pub(super) struct Slots {
-    seal: Seal,
+    seal: BlockKind,
     blocks: Vec<u64>,
     per_block: usize,
     /// Where each inode stands.
@@ -51,9 +51,9 @@ impl Slots {
         }
         let number = fs.superblock.orphan_file_inum.get();
         let inode = fs.inode(number)?;
-        let length = (inode.size >> fs.geometry.block_bits).min(MOST.into()) as u32;
+        let length = (inode.size >> fs.geometry.block_bits).min(MAX_BLOCKS.into()) as u32;
         let mut slots = Self {
-            seal: Seal::Orphans(inode.number, inode.generation),
+            seal: BlockKind::Orphans(inode.number, inode.generation),
             blocks: Vec::new(),
             per_block: (fs.geometry.block_size as usize - TAIL) / 4,
             taken: HashMap::new(),
@@ -61,7 +61,7 @@ impl Slots {
         };
         for logical in 0..length {
             let run = map::map(&fs.geometry, &fs.store, &inode, logical, 1)?;
-            let Place::Written(block) = run.place else {
+            let Mapping::Written(block) = run.place else {
                 return Err(Corruption::new("orphan file: it has holes").inode(number).into());
             };
             slots.blocks.push(block);
@@ -79,17 +79,19 @@ impl Slots {
         Ok(Some(slots))
     }
 
-    fn get(&self, store: &Store, block: u64) -> Result<std::sync::Arc<[u8]>> {
+    fn get(&self, store: &MetadataCache, block: u64) -> Result<std::sync::Arc<[u8]>> {
         store.get(block, self.seal, |bytes| self.verify(store, block, bytes))
     }
 
-    fn verify(&self, store: &Store, block: u64, bytes: &[u8]) -> Result<()> {
+    fn verify(&self, store: &MetadataCache, block: u64, bytes: &[u8]) -> Result<()> {
         let wrong = |what: String| Err(Corruption::new(format!("orphan file: {what}")).block(block).into());
         let magic = word(bytes, bytes.len() - TAIL);
         if magic != MAGIC {
             return wrong(format!("magic {magic:#010x}"));
         }
-        if let (Some(seed), Seal::Orphans(inode, generation)) = (store.geometry().checksum_seed, self.seal) {
+        if let (Some(seed), BlockKind::Orphans(inode, generation)) =
+            (store.geometry().checksum_seed, self.seal)
+        {
             let computed = sum(crate::inode::owner_seed(seed, inode, generation), block, bytes);
             let stored = word(bytes, bytes.len() - 4);
             if stored != computed {

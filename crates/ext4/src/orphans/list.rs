@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
+use crate::buffer::Handle;
 use crate::error::{Corruption, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
-use crate::store::Handle;
 
 /// The list as it is linked on the disk, the last one added at the end.
 #[derive(Default)]

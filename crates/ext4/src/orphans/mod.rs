@@ -12,10 +12,10 @@ mod tests;
 
 use parking_lot::Mutex;
 
+use crate::buffer::Handle;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
-use crate::store::Handle;
 
 pub(crate) use file::fill_sum;
 

@@ -26,7 +26,7 @@ impl Filesystem {
                 inode => inode?,
             };
             if inode.links == 0 {
-                self.reap(number)?;
+                self.evict_inode(number)?;
             } else {
                 let _lock = self.locks.write(number);
                 let mut inode = inode;
@@ -37,7 +37,7 @@ impl Filesystem {
                 let mut handle = self.store.begin(1 + CREDITS)?;
                 remove(self, &mut handle, &mut inode)?;
                 inode.save(&mut handle)?;
-                handle.whole();
+                handle.complete();
             }
             settled += 1;
         }

@@ -40,7 +40,7 @@ fn nameless(fs: &Filesystem) -> u32 {
     };
     inode.save_new(&mut handle).unwrap();
     add(fs, &mut handle, &mut inode).unwrap();
-    handle.whole();
+    handle.complete();
     drop(handle);
     for n in 0..40 {
         fs.write(number, n * 8192, b"something").unwrap();
@@ -62,7 +62,7 @@ fn settles(mkfs: &[&str]) {
     let free = engine.free();
     let numbers: Vec<u32> = (0..30).map(|_| nameless(&engine)).collect();
     for number in numbers.iter().skip(5).step_by(3) {
-        engine.reap(*number).unwrap();
+        engine.evict_inode(*number).unwrap();
     }
     engine.sync().unwrap();
     let (crashed, other) = (dir.path().join("crashed"), dir.path().join("other"));

@@ -14,7 +14,7 @@ const HEADER: usize = 92;
 const ENTRY: usize = 128;
 
 /// Entries that are looked at; tables have 128.
-const MOST: u32 = 4096;
+const MAX_ENTRIES: u32 = 4096;
 
 /// Sizes of sectors that disks have.
 const SECTORS: [u64; 2] = [512, 4096];
@@ -100,7 +100,7 @@ fn header(device: &dyn Device, size: u64, at: u64) -> Result<Option<Header>> {
         return wrong(format!("it says that it lies in sector {}", u64_at(&bytes, 24)));
     }
     let (count, entry) = (u32_at(&bytes, 80), u32_at(&bytes, 84) as usize);
-    if count > MOST || !(ENTRY..=4096).contains(&entry) || !entry.is_power_of_two() {
+    if count > MAX_ENTRIES || !(ENTRY..=4096).contains(&entry) || !entry.is_power_of_two() {
         return wrong(format!("{count} entries of {entry} bytes"));
     }
     let Some(entries_at) = u64_at(&bytes, 72).checked_mul(size) else {

@@ -20,7 +20,7 @@ const PROTECTIVE: u8 = 0xee;
 const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
 
 /// Logical partitions that are looked at: as many as the kernel takes. A chain that leads into itself ends here.
-const MOST_LOGICAL: u32 = 256;
+const MAX_LOGICAL_PARTITIONS: u32 = 256;
 
 type Sector = [u8; SECTOR as usize];
 
@@ -96,7 +96,7 @@ impl Found<'_> {
     /// Each record of the chain has one partition, relative to itself, and the next record, relative to the first.
     fn logical(&mut self, first: u64) -> Result<()> {
         let mut at = first;
-        for number in 5..5 + MOST_LOGICAL {
+        for number in 5..5 + MAX_LOGICAL_PARTITIONS {
             let Some(record) = sector(self.device, at * SECTOR)?.filter(is_record) else { return Ok(()) };
             let [partition, next, ..] = entries(&record);
             self.add(number, &partition, at)?;
@@ -105,6 +105,9 @@ impl Found<'_> {
             }
             at = first + next.start;
         }
-        Err(Corruption::new(format!("partition table: more than {MOST_LOGICAL} logical partitions")).into())
+        Err(Corruption::new(format!(
+            "partition table: more than {MAX_LOGICAL_PARTITIONS} logical partitions"
+        ))
+        .into())
     }
 }

@@ -1,7 +1,7 @@
 //! Attributes set and removed: which of them lie in the inode, and which in a block.
 
 use super::area::{self, Attribute};
-use super::{LONGEST_VALUE, PREFIXES};
+use super::{MAX_VALUE_BYTES, PREFIXES};
 use crate::error::{Error, Result};
 
 /// What to do where an attribute is there already, or is not.
@@ -17,7 +17,7 @@ pub enum SetMode {
 }
 
 /// Bytes of the longest name, without what its index stands for.
-const LONGEST_NAME: usize = 255;
+const MAX_NAME_BYTES: usize = 255;
 
 /// Splits a full name.
 ///
@@ -33,7 +33,7 @@ pub(crate) fn split_name(full: &[u8]) -> Result<(u8, &[u8])> {
             (2 | 3, []) => return Ok((index, name)),
             (2 | 3, _) => {}
             (_, []) => return Err(Error::Invalid),
-            (_, name) if name.len() > LONGEST_NAME => return Err(Error::OutOfRange),
+            (_, name) if name.len() > MAX_NAME_BYTES => return Err(Error::OutOfRange),
             found => return Ok(found),
         }
     }
@@ -90,7 +90,7 @@ impl Lists {
     /// [`Error::Exists`] and [`Error::NoAttribute`] as `mode` wants; [`Error::TooBig`] for a value that no attribute may
     /// have, [`Error::NoSpace`] where it fits neither place; with nothing changed.
     pub(crate) fn set(&mut self, new: Attribute, mode: SetMode, room: Room) -> Result<Changed> {
-        if new.value.len() > LONGEST_VALUE as usize {
+        if new.value.len() > MAX_VALUE_BYTES as usize {
             return Err(Error::TooBig);
         }
         let mut next = self.clone();

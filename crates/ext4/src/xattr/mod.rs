@@ -15,11 +15,11 @@ pub(crate) use write::{CREDITS, Shared, follow_mode, load, release, set_new};
 
 use zerocopy::FromBytes;
 
+use crate::buffer::{BlockKind, MetadataCache};
 use crate::checksum::{crc32c, crc32c_without};
 use crate::error::{Corruption, Error, Result};
 use crate::inode::Inode;
 use crate::layout::{Incompat, XATTR_MAGIC, XattrEntry, XattrHeader};
-use crate::store::{Seal, Store};
 use crate::superblock::Geometry;
 
 /// What stands for the first part of a name. The content of inline files is an attribute too, with a name of its own.
@@ -40,7 +40,7 @@ const SYSTEM: u8 = 7;
 const ENCRYPTION: u8 = 9;
 
 /// Bytes of the longest value: what `setxattr(2)` accepts.
-const LONGEST_VALUE: u32 = 64 << 10;
+const MAX_VALUE_BYTES: u32 = 64 << 10;
 
 /// An attribute as stored.
 struct Raw<'a> {
@@ -95,7 +95,7 @@ fn walk<'a, T>(
 #[derive(Clone, Copy)]
 pub(crate) struct Xattrs<'a> {
     pub(crate) geometry: &'a Geometry,
-    pub(crate) store: &'a Store,
+    pub(crate) store: &'a MetadataCache,
     pub(crate) inode: &'a Inode,
 }
 
@@ -115,7 +115,7 @@ impl Xattrs<'_> {
         self.store.check_file_blocks(number, 1).map_err(|corruption| corruption.inode(self.inode.number))?;
         let verify =
             |bytes: &[u8]| Ok(verify(self.geometry, number, bytes).map_err(|wrong| wrong.block(number))?);
-        let block = self.store.get(number, Seal::Xattrs, verify).map_err(of_inode)?;
+        let block = self.store.get(number, BlockKind::Xattrs, verify).map_err(of_inode)?;
         walk(&block[size_of::<XattrHeader>()..], &block, take).map_err(of_inode)
     }
 
@@ -151,7 +151,7 @@ impl Xattrs<'_> {
             let value = match raw.value {
                 Value::Here(value) => value.to_vec(),
                 Value::Inode(inode, size) => {
-                    if !self.geometry.incompat.contains(Incompat::EA_INODE) || size > LONGEST_VALUE {
+                    if !self.geometry.incompat.contains(Incompat::EA_INODE) || size > MAX_VALUE_BYTES {
                         return Err(
                             Corruption::new(format!("a value of {size} bytes in inode {inode}")).into()
                         );

@@ -9,12 +9,12 @@ use zerocopy::FromBytes;
 
 use super::change::{Changed, Lists, Room, SetMode, split_name};
 use super::{Acl, Attribute, verify};
-use crate::allocate::{Rights, TAKE_CREDITS};
+use crate::allocate::{ReservedAccess, TAKE_CREDITS};
+use crate::buffer::{BlockKind, Handle, MetadataCache};
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::{Compat, InodeFlags, XattrHeader};
-use crate::store::{Handle, Seal, Store};
 use crate::superblock::Geometry;
 use crate::time;
 
@@ -23,7 +23,7 @@ use crate::time;
 pub(crate) const CREDITS: u32 = 2 + 2 * TAKE_CREDITS;
 
 /// Most inodes that share a block.
-const MOST: u32 = 1024;
+const MAX_REFERENCES: u32 = 1024;
 
 /// Blocks remembered for others to share.
 const REMEMBERED: usize = 4096;
@@ -40,7 +40,7 @@ const DEFAULT: u8 = 3;
 ///
 /// # Errors
 /// [`Error::Corrupt`], [`Error::Io`].
-pub(crate) fn load(geometry: &Geometry, store: &Store, inode: &Inode) -> Result<Lists> {
+pub(crate) fn load(geometry: &Geometry, store: &MetadataCache, inode: &Inode) -> Result<Lists> {
     let block = match inode.xattr_block {
         0 => None,
         number => Some(read(geometry, store, number).map_err(|error| error.of_inode(inode.number))?),
@@ -48,9 +48,9 @@ pub(crate) fn load(geometry: &Geometry, store: &Store, inode: &Inode) -> Result<
     Lists::decode(&inode.tail, block.as_deref()).map_err(|error| error.of_inode(inode.number))
 }
 
-fn read(geometry: &Geometry, store: &Store, number: u64) -> Result<std::sync::Arc<[u8]>> {
+fn read(geometry: &Geometry, store: &MetadataCache, number: u64) -> Result<std::sync::Arc<[u8]>> {
     store.check_file_blocks(number, 1)?;
-    store.get(number, Seal::Xattrs, |bytes| {
+    store.get(number, BlockKind::Xattrs, |bytes| {
         Ok(verify(geometry, number, bytes).map_err(|wrong| wrong.block(number))?)
     })
 }
@@ -64,7 +64,7 @@ fn count(handle: &mut Handle<'_>, number: u64, refcount: u32) -> Result<()> {
     let geometry = handle.store().geometry();
     handle.change(
         number,
-        Seal::Xattrs,
+        BlockKind::Xattrs,
         |bytes| Ok(verify(geometry, number, bytes).map_err(|wrong| wrong.block(number))?),
         |bytes| {
             bytes[4..8].copy_from_slice(&refcount.to_le_bytes());
@@ -88,7 +88,7 @@ fn write(
     handle: &mut Handle<'_>,
     inode: &mut Inode,
     (lists, changed): (&Lists, Changed),
-    rights: Rights,
+    rights: ReservedAccess,
 ) -> Result<()> {
     if changed.block {
         // First, for it may want space.
@@ -111,7 +111,7 @@ fn write_block(
     handle: &mut Handle<'_>,
     inode: &mut Inode,
     lists: &Lists,
-    rights: Rights,
+    rights: ReservedAccess,
 ) -> Result<()> {
     let geometry = &fs.geometry;
     let Some(bytes) = lists.encode_block(geometry.block_size as usize) else {
@@ -135,13 +135,13 @@ fn write_block(
         drop(block);
         if known.refcount.get() <= 1 {
             shared.forget(known.hash.get(), old);
-            handle.create(old, Seal::Xattrs, |block| block.copy_from_slice(&bytes))?;
+            handle.create(old, BlockKind::Xattrs, |block| block.copy_from_slice(&bytes))?;
             shared.remember(hash, old);
             return Ok(());
         }
     }
     let new = fs.allocator()?.take_one(handle, goal(geometry, inode), rights)?;
-    handle.create(new, Seal::Xattrs, |block| block.copy_from_slice(&bytes))?;
+    handle.create(new, BlockKind::Xattrs, |block| block.copy_from_slice(&bytes))?;
     shared.release(fs, handle, inode)?;
     shared.remember(hash, new);
     inode.xattr_block = new;
@@ -163,7 +163,7 @@ impl Shared {
         let block = read(&fs.geometry, &fs.store, number)?;
         let known = header(&block)?;
         let head = size_of::<XattrHeader>();
-        let same = (1..MOST).contains(&known.refcount.get()) && block[head..] == bytes[head..];
+        let same = (1..MAX_REFERENCES).contains(&known.refcount.get()) && block[head..] == bytes[head..];
         Ok(same.then_some(number))
     }
 
@@ -230,7 +230,7 @@ pub(crate) fn follow_mode(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut 
     acl.set_mode(inode.permissions);
     let attribute = Attribute { index: ACCESS, name: Vec::new(), value: acl.to_stored() };
     let changed = lists.set(attribute, SetMode::Either, room(&fs.geometry, inode))?;
-    write(fs, handle, inode, (&lists, changed), Rights::Reserved)
+    write(fs, handle, inode, (&lists, changed), ReservedAccess::Reserved)
 }
 
 impl Filesystem {
@@ -244,7 +244,7 @@ impl Filesystem {
     /// ACL of what is no directory, [`Error::NotPermitted`] for what is immutable or may only be appended to, and for
     /// `user.` where there is no content; [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
     pub fn set_xattr(&self, number: u32, name: &[u8], value: &[u8], mode: SetMode) -> Result<Inode> {
-        self.set_xattr_as(number, name, value, mode, Rights::Reserved)
+        self.set_xattr_as(number, name, value, mode, ReservedAccess::Reserved)
     }
 
     /// As [`set_xattr`](Self::set_xattr), by somebody with these rights.
@@ -257,7 +257,7 @@ impl Filesystem {
         name: &[u8],
         value: &[u8],
         mode: SetMode,
-        rights: Rights,
+        rights: ReservedAccess,
     ) -> Result<Inode> {
         let (index, name) = split_name(name)?;
         let _lock = self.locks.write(number);
@@ -269,7 +269,7 @@ impl Filesystem {
         number: u32,
         (index, name): (u8, &[u8]),
         value: &[u8],
-        (mode, rights): (SetMode, Rights),
+        (mode, rights): (SetMode, ReservedAccess),
     ) -> Result<Inode> {
         let mut inode = self.living(number)?;
         check(&inode, index)?;
@@ -308,15 +308,20 @@ impl Filesystem {
         let mut lists = load(&self.geometry, &self.store, &inode)?;
         let changed = lists.remove(index, name)?;
         // What is left of shared ones may want a block of its own.
-        self.put_xattrs(inode, (&lists, changed), Rights::Reserved)
+        self.put_xattrs(inode, (&lists, changed), ReservedAccess::Reserved)
     }
 
-    fn put_xattrs(&self, mut inode: Inode, change: (&Lists, Changed), rights: Rights) -> Result<Inode> {
+    fn put_xattrs(
+        &self,
+        mut inode: Inode,
+        change: (&Lists, Changed),
+        rights: ReservedAccess,
+    ) -> Result<Inode> {
         let mut handle = self.store.begin(CREDITS + 1)?;
         write(self, &mut handle, &mut inode, change, rights)?;
         inode.ctime = time::now();
         inode.save(&mut handle)?;
-        handle.whole();
+        handle.complete();
         Ok(inode)
     }
 }

@@ -6,7 +6,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::common::{Image, run};
-use shunt_ext4::{Attributes, Error, Fallocate, FileDevice, Filesystem, Making, New, ROOT, Rights, Time};
+use shunt_ext4::{
+    Attributes, Error, Fallocate, FileDevice, Filesystem, New, NewInodeKind, ROOT, ReservedAccess, Time,
+};
 
 fn open(path: &Path) -> Filesystem {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
@@ -284,7 +286,7 @@ fn a_file_in_pieces_is_cut_and_goes_where_there_is_no_room() {
                 engine.write(file, n * 2048, &[1; 1024]).unwrap();
             }
         }
-        let rest = engine.create(ROOT, b"rest", Making::Directory, &New::default()).unwrap().number;
+        let rest = engine.create(ROOT, b"rest", NewInodeKind::Directory, &New::default()).unwrap().number;
         let (mut size, mut length) = (0, 100_000);
         while length > 0 {
             match engine.write(fill, size, &vec![2; length]) {
@@ -295,7 +297,10 @@ fn a_file_in_pieces_is_cut_and_goes_where_there_is_no_room() {
         }
         // What is kept for metadata is used up as well.
         let mut made = 0;
-        while engine.create(rest, format!("{made}").as_bytes(), Making::Directory, &New::default()).is_ok() {
+        while engine
+            .create(rest, format!("{made}").as_bytes(), NewInodeKind::Directory, &New::default())
+            .is_ok()
+        {
             made += 1;
         }
         engine.truncate(a, pieces / 2 * 2048 + 100).unwrap();
@@ -304,9 +309,11 @@ fn a_file_in_pieces_is_cut_and_goes_where_there_is_no_room() {
         engine.truncate(b, 0).unwrap();
         engine.truncate(fill, 0).unwrap();
         for n in 0..made {
-            engine.reap(engine.remove_directory(rest, format!("{n}").as_bytes()).unwrap().number).unwrap();
+            engine
+                .evict_inode(engine.remove_directory(rest, format!("{n}").as_bytes()).unwrap().number)
+                .unwrap();
         }
-        engine.reap(engine.remove_directory(ROOT, b"rest").unwrap().number).unwrap();
+        engine.evict_inode(engine.remove_directory(ROOT, b"rest").unwrap().number).unwrap();
         engine.sync().unwrap();
         assert_eq!(engine.free().unwrap(), before, "{pieces} pieces");
     }
@@ -391,7 +398,7 @@ fn threads_write_beside_each_other() {
 fn what_a_cache_writes_back_keeps_its_times() {
     let Some(image) = Image::new(&[], 16, false) else { return };
     let fs = open(&image.path());
-    let file = fs.create(ROOT, b"file", Making::Regular, &New::default()).unwrap().number;
+    let file = fs.create(ROOT, b"file", NewInodeKind::Regular, &New::default()).unwrap().number;
     let long_ago = Time { seconds: 1_000_000_000, nanoseconds: 7 };
     let change = Attributes { mtime: Some(long_ago), ctime: Some(long_ago), ..Attributes::default() };
     fs.set_attributes(file, &change).unwrap();
@@ -401,7 +408,7 @@ fn what_a_cache_writes_back_keeps_its_times() {
     };
     // New blocks, some of these again, and both.
     for (offset, byte) in [(0, 1), (1000, 2), (3000, 3)] {
-        assert_eq!(fs.write_back(file, offset, &[byte; 5000], Rights::Common).unwrap(), 5000);
+        assert_eq!(fs.write_back(file, offset, &[byte; 5000], ReservedAccess::Common).unwrap(), 5000);
         assert_eq!((times(), fs.inode(file).unwrap().size), ((long_ago, long_ago), offset + 5000));
     }
     fs.sync().unwrap();

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 use shunt_ext4::device::{Fault, Faulty, Operation};
 use shunt_ext4::{
-    Attributes, Error, Fallocate, Filesystem, Making, MemoryDevice, Move, MoveMode, New, ROOT, SetMode,
+    Attributes, Error, Fallocate, Filesystem, MemoryDevice, Move, MoveMode, New, NewInodeKind, ROOT, SetMode,
 };
 
 const NEW: New = New { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
@@ -32,40 +32,44 @@ fn long(n: usize) -> Vec<u8> {
 }
 
 fn gone(fs: &Filesystem, inode: shunt_ext4::Inode) -> Result<(), Error> {
-    if inode.links == 0 { fs.reap(inode.number) } else { Ok(()) }
+    if inode.links == 0 { fs.evict_inode(inode.number) } else { Ok(()) }
 }
 
 /// Directories with an index, maps with inner nodes, attributes in blocks that are shared.
 fn furnish(fs: &Filesystem) -> Result<(), Error> {
-    let many = fs.create(ROOT, b"many", Making::Directory, &NEW)?.number;
+    let many = fs.create(ROOT, b"many", NewInodeKind::Directory, &NEW)?.number;
     fs.set_xattr(many, b"system.posix_acl_default", ACL, SetMode::Either)?;
     for n in 0..60 {
-        fs.create(many, &long(n), Making::Regular, &NEW)?;
+        fs.create(many, &long(n), NewInodeKind::Regular, &NEW)?;
     }
-    let other = fs.create(ROOT, b"other", Making::Directory, &NEW)?.number;
-    fs.create(other, b"below", Making::Directory, &NEW)?;
-    let holes = fs.create(ROOT, b"holes", Making::Regular, &NEW)?.number;
+    let other = fs.create(ROOT, b"other", NewInodeKind::Directory, &NEW)?.number;
+    fs.create(other, b"below", NewInodeKind::Directory, &NEW)?;
+    let holes = fs.create(ROOT, b"holes", NewInodeKind::Regular, &NEW)?.number;
     for n in (0..400).rev() {
         fs.write(holes, n * 2048, &[n as u8; 1024])?;
     }
     for name in ["one", "two"] {
-        let file = fs.create(other, name.as_bytes(), Making::Regular, &NEW)?.number;
+        let file = fs.create(other, name.as_bytes(), NewInodeKind::Regular, &NEW)?.number;
         fs.set_xattr(file, b"user.shared", &[7; 600], SetMode::Either)?;
         fs.write(file, 0, &[1; 5000])?;
     }
-    fs.create(other, b"link", Making::Symlink(&[b'x'; 900]), &NEW).map(drop)
+    fs.create(other, b"link", NewInodeKind::Symlink(&[b'x'; 900]), &NEW).map(drop)
 }
 
 type Work = fn(&Filesystem) -> Result<(), Error>;
 
 const WORKS: &[(&str, Work)] = &[
-    ("create", |fs| fs.create(node(fs, "other")?, b"new", Making::Regular, &NEW).map(drop)),
+    ("create", |fs| fs.create(node(fs, "other")?, b"new", NewInodeKind::Regular, &NEW).map(drop)),
     ("create, with a split", |fs| {
         let many = node(fs, "many")?;
-        (60..80).try_for_each(|n| fs.create(many, &long(n), Making::Regular, &NEW).map(drop))
+        (60..80).try_for_each(|n| fs.create(many, &long(n), NewInodeKind::Regular, &NEW).map(drop))
     }),
-    ("mkdir with a default ACL", |fs| fs.create(node(fs, "many")?, b"d", Making::Directory, &NEW).map(drop)),
-    ("symlink", |fs| fs.create(node(fs, "other")?, b"s", Making::Symlink(&[b'y'; 1000]), &NEW).map(drop)),
+    ("mkdir with a default ACL", |fs| {
+        fs.create(node(fs, "many")?, b"d", NewInodeKind::Directory, &NEW).map(drop)
+    }),
+    ("symlink", |fs| {
+        fs.create(node(fs, "other")?, b"s", NewInodeKind::Symlink(&[b'y'; 1000]), &NEW).map(drop)
+    }),
     ("nameless", |fs| {
         let inode = fs.create_nameless(node(fs, "many")?, &NEW)?;
         fs.write(inode.number, 0, &[1; 3000])?;
@@ -193,7 +197,7 @@ fn every_read_fails(kind: &[&str]) -> Option<Ends> {
                     // Whatever was done before in memory must not come to the disk by what comes next.
                     true => {
                         ends.undone += 1;
-                        fs.create(ROOT, b"next", Making::Directory, &NEW).unwrap();
+                        fs.create(ROOT, b"next", NewInodeKind::Directory, &NEW).unwrap();
                         fs.sync().unwrap();
                     }
                     false => {

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::process::Command;
 use std::sync::Arc;
 
-use shunt_ext4::{Attributes, Error, Fallocate, Filesystem, Making, MemoryDevice, New, ROOT, SetMode};
+use shunt_ext4::{Attributes, Error, Fallocate, Filesystem, MemoryDevice, New, NewInodeKind, ROOT, SetMode};
 
 fn refuses_what_was_freed(options: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
@@ -20,12 +20,12 @@ fn refuses_what_was_freed(options: &[&str]) {
     }
     let device = Arc::new(MemoryDevice::new(fs::read(&path).unwrap()));
     let fs = Filesystem::open_writable(device.clone()).unwrap();
-    let file = fs.create(ROOT, b"file", Making::Regular, &New::default()).unwrap().number;
+    let file = fs.create(ROOT, b"file", NewInodeKind::Regular, &New::default()).unwrap().number;
     fs.unlink(ROOT, b"file").unwrap();
     // Somebody has it open.
     fs.write(file, 0, &[7; 5000]).unwrap();
     let free = fs.free();
-    fs.reap(file).unwrap();
+    fs.evict_inode(file).unwrap();
     let after = fs.free();
     assert!(after > free);
     let refused = [
@@ -36,7 +36,7 @@ fn refuses_what_was_freed(options: &[&str]) {
         fs.remove_xattr(file, b"user.x").map(drop),
         fs.set_attributes(file, &Attributes { uid: Some(1), ..Attributes::default() }).map(drop),
         fs.link(file, ROOT, b"again").map(drop),
-        fs.reap(file),
+        fs.evict_inode(file),
     ];
     for (place, refused) in refused.into_iter().enumerate() {
         assert!(matches!(refused, Err(Error::NotFound)), "{place}: {refused:?}");

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use crate::common::Image;
-use shunt_ext4::{Error, Extent, FileDevice, Filesystem, Making, New, ROOT, Rights, Time};
+use shunt_ext4::{Error, Extent, FileDevice, Filesystem, New, NewInodeKind, ROOT, ReservedAccess, Time};
 
 const BLOCK: u64 = 4096;
 
@@ -31,7 +31,7 @@ fn open(image: &Image) -> Filesystem {
 }
 
 fn create(fs: &Filesystem, name: &[u8]) -> u32 {
-    fs.create(ROOT, name, Making::Regular, &New::default()).unwrap().number
+    fs.create(ROOT, name, NewInodeKind::Regular, &New::default()).unwrap().number
 }
 
 fn read(fs: &Filesystem, number: u32) -> Vec<u8> {
@@ -54,26 +54,26 @@ fn what_is_given_reads_as_zeros_until_it_is_entered() {
     let fs = open(&image);
     let number = create(&fs, b"file");
     let mut given = Vec::new();
-    fs.give(number, 0..10 * BLOCK, 0, Rights::Reserved, &mut given).unwrap();
+    fs.allocate_unwritten(number, 0..10 * BLOCK, 0, ReservedAccess::Reserved, &mut given).unwrap();
     assert_eq!(given.iter().map(|extent| extent.length).sum::<u64>(), 10 * BLOCK);
     assert!(given.iter().all(|extent| !extent.written));
     write(&device(&image), &given, 7);
     let changed = Time { seconds: 1_700_000_000, nanoseconds: 5 };
     // Every other block, so that none lies beside another.
     let ranges: Vec<_> = (0..5).map(|n| 2 * n * BLOCK..(2 * n + 1) * BLOCK).collect();
-    fs.enter_written(number, &ranges, 9 * BLOCK + 100, Some(changed)).unwrap();
+    fs.convert_unwritten(number, &ranges, 9 * BLOCK + 100, Some(changed)).unwrap();
     let wanted: Vec<u8> =
         (0..9 * BLOCK + 100).map(|at| if (at / BLOCK).is_multiple_of(2) { 7 } else { 0 }).collect();
     assert!(read(&fs, number) == wanted);
     assert_eq!(fs.inode(number).unwrap().mtime, changed);
     // Again, and all of it.
-    fs.enter_written(number, std::slice::from_ref(&(0..10 * BLOCK)), 0, None).unwrap();
+    fs.convert_unwritten(number, std::slice::from_ref(&(0..10 * BLOCK)), 0, None).unwrap();
     assert!(read(&fs, number).iter().all(|byte| *byte == 7));
     given.clear();
-    fs.give(number, 0..10 * BLOCK, 0, Rights::Reserved, &mut given).unwrap();
+    fs.allocate_unwritten(number, 0..10 * BLOCK, 0, ReservedAccess::Reserved, &mut given).unwrap();
     assert_eq!(given, [], "blocks that are there already");
     assert!(matches!(
-        fs.enter_written(number, std::slice::from_ref(&(20 * BLOCK..21 * BLOCK)), 0, None),
+        fs.convert_unwritten(number, std::slice::from_ref(&(20 * BLOCK..21 * BLOCK)), 0, None),
         Err(Error::Invalid)
     ));
     fs.finish().unwrap();
@@ -89,9 +89,9 @@ fn what_was_given_ahead_comes_back() {
     fs.sync().unwrap();
     let free = fs.usage().unwrap().free;
     let mut given = Vec::new();
-    fs.give(number, 0..1, 256 * BLOCK, Rights::Reserved, &mut given).unwrap();
+    fs.allocate_unwritten(number, 0..1, 256 * BLOCK, ReservedAccess::Reserved, &mut given).unwrap();
     assert_eq!(given.iter().map(|extent| extent.length).sum::<u64>(), 257 * BLOCK);
-    fs.enter_written(number, std::slice::from_ref(&(0..BLOCK)), 1, None).unwrap();
+    fs.convert_unwritten(number, std::slice::from_ref(&(0..BLOCK)), 1, None).unwrap();
     fs.take_back(number, BLOCK..1 << 40, false).unwrap();
     fs.sync().unwrap();
     assert_eq!(fs.usage().unwrap().free, free - 1);
@@ -109,13 +109,14 @@ fn a_full_device_gives_what_it_has() {
     let fs = open(&image);
     let number = create(&fs, b"file");
     let mut given = Vec::new();
-    let error = fs.give(number, 0..1 << 30, 0, Rights::Reserved, &mut given).unwrap_err();
+    let error =
+        fs.allocate_unwritten(number, 0..1 << 30, 0, ReservedAccess::Reserved, &mut given).unwrap_err();
     assert!(matches!(error, Error::NoSpace), "{error}");
     let bytes: u64 = given.iter().map(|extent| extent.length).sum();
     assert!(bytes > 4 << 20, "{bytes}");
     // What is kept for the map suffices to enter every other block.
     let ranges: Vec<_> = (0..bytes / BLOCK / 2).map(|n| 2 * n * BLOCK..(2 * n + 1) * BLOCK).collect();
-    fs.enter_written(number, &ranges, bytes, None).unwrap();
+    fs.convert_unwritten(number, &ranges, bytes, None).unwrap();
     fs.finish().unwrap();
     drop(fs);
     image.check();

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use crate::common::Image;
-use shunt_ext4::{Error, FileDevice, Filesystem, Making, MemoryDevice, New, Place, ROOT};
+use shunt_ext4::{Error, FileDevice, Filesystem, Mapping, MemoryDevice, New, NewInodeKind, ROOT};
 
 /// Bytes of one write.
 const STEP: usize = 16 << 10;
@@ -36,7 +36,7 @@ fn runs(fs: &Filesystem, name: &[u8]) -> usize {
     let (mut at, mut runs, mut end) = (0, 0, 0);
     while at < blocks {
         let run = fs.map(&inode, at, blocks - at).unwrap();
-        if let Place::Written(start) | Place::Unwritten(start) = run.place {
+        if let Mapping::Written(start) | Mapping::Unwritten(start) = run.place {
             runs += usize::from(start != end);
             end = start + u64::from(run.length);
         }
@@ -62,8 +62,8 @@ fn files_that_grow_in_turns_lie_in_no_more_runs_than_the_kernel_gives_them() {
     theirs.unmount();
     let theirs = theirs.open();
     let ours = open(&image);
-    let numbers =
-        ["a", "b", "c"].map(|name| ours.create(ROOT, name.as_bytes(), Making::Regular, &New::default()));
+    let numbers = ["a", "b", "c"]
+        .map(|name| ours.create(ROOT, name.as_bytes(), NewInodeKind::Regular, &New::default()));
     let numbers = numbers.map(|inode| inode.unwrap().number);
     for n in 0..rounds {
         for &number in &numbers {
@@ -85,7 +85,7 @@ fn what_is_kept_for_a_file_is_anybodys_where_there_is_nothing_else() {
     let Some(image) = image(&["-b", "1024", "-J", "size=1", "-m", "0"], 8) else { return };
     let memory = Arc::new(MemoryDevice::new(std::fs::read(image.path()).unwrap()));
     let fs = Filesystem::open_writable(memory.clone()).unwrap();
-    let file = |name: &[u8]| fs.create(ROOT, name, Making::Regular, &New::default()).unwrap().number;
+    let file = |name: &[u8]| fs.create(ROOT, name, NewInodeKind::Regular, &New::default()).unwrap().number;
     let growing: Vec<u32> = (0..8_u8).map(|n| file(&[b'a' + n])).collect();
     for n in 0..9 {
         for &number in &growing {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::Image;
 use proptest::prelude::*;
-use shunt_ext4::{Filesystem, Kind, Making, MemoryDevice, Move, MoveMode, New, ROOT, SetMode};
+use shunt_ext4::{Filesystem, Kind, MemoryDevice, Move, MoveMode, New, NewInodeKind, ROOT, SetMode};
 
 fn name(n: usize) -> String {
     format!("a name that is not too short {n}")
@@ -43,10 +43,10 @@ fn change(bytes: Vec<u8>) -> usize {
     for (n, &directory) in directories.iter().enumerate() {
         for number in 0..40 {
             let name = format!("{number}{}", "n".repeat(number * 6));
-            note(fs.create(directory, name.as_bytes(), Making::Regular, &new).is_ok());
+            note(fs.create(directory, name.as_bytes(), NewInodeKind::Regular, &new).is_ok());
         }
-        note(fs.create(directory, b"d", Making::Directory, &new).is_ok());
-        note(fs.create(directory, b"l", Making::Symlink(&[b'l'; 300]), &new).is_ok());
+        note(fs.create(directory, b"d", NewInodeKind::Directory, &new).is_ok());
+        note(fs.create(directory, b"l", NewInodeKind::Symlink(&[b'l'; 300]), &new).is_ok());
         for number in 0..60 {
             note(fs.unlink(directory, name(number).as_bytes()).is_ok());
         }
@@ -60,7 +60,7 @@ fn change(bytes: Vec<u8>) -> usize {
         }
         note(fs.remove_xattr(directory, b"user.x").is_ok());
         if let Ok(left) = fs.remove_directory(directory, b"c") {
-            note(fs.reap(left.number).is_ok());
+            note(fs.evict_inode(left.number).is_ok());
         }
     }
     let mut left = Vec::new();
@@ -79,7 +79,7 @@ fn change(bytes: Vec<u8>) -> usize {
         if let Ok(inode) = removed
             && inode.links == 0
         {
-            note(fs.reap(inode.number).is_ok());
+            note(fs.evict_inode(inode.number).is_ok());
         }
     }
     fs.close().ok();

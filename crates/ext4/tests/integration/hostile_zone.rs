@@ -107,7 +107,7 @@ fn refused(what: &str, bytes: Vec<u8>, block: u64, at: u64) {
     assert!(fs.fallocate(number, Fallocate::Zero { keep_size: true }, at, 1024).is_err(), "{what}: zero");
     corrupt(fs.truncate(number, 0), "truncate");
     let file = fs.unlink(ROOT, b"victim").unwrap();
-    corrupt(fs.reap(file.number).map(drop), "reap");
+    corrupt(fs.evict_inode(file.number).map(drop), "reap");
     fs.close().ok();
     let after = device.bytes()[block as usize * BLOCK..][..BLOCK].to_vec();
     let count = before.iter().zip(&after).filter(|(before, after)| before != after).count();

@@ -5,7 +5,7 @@
 use std::fs;
 
 use crate::common::{Image, populate, run, seen_by_engine, seen_by_kernel};
-use shunt_ext4::{Place, ROOT};
+use shunt_ext4::{Mapping, ROOT};
 
 fn agrees(mkfs: &[&str], optional: bool) {
     let Some(mut image) = Image::new(mkfs, 96, optional) else { return };
@@ -84,7 +84,7 @@ fn runs_are_those_of_the_kernel() {
         while logical < end {
             let run = fs.map(&inode, logical, end - logical).unwrap();
             assert_eq!((run.logical, run.length > 0), (logical, true));
-            if !matches!(run.place, Place::Hole) {
+            if !matches!(run.place, Mapping::Hole) {
                 blocks += u64::from(run.length);
             }
             logical += run.length;

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
-use shunt_ext4::{Error, FileDevice, Filesystem, Kind, Making, Move, MoveMode, New, ROOT};
+use shunt_ext4::{Error, FileDevice, Filesystem, Kind, Move, MoveMode, New, NewInodeKind, ROOT};
 
 fn open(path: &Path) -> Filesystem {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
@@ -132,19 +132,19 @@ fn parent<'p>(fs: &Filesystem, path: &'p str) -> Result<(u32, &'p [u8]), Error> 
 }
 
 fn play(fs: &Filesystem, step: &Step) -> Result<(), Error> {
-    let reap = |number: u32| fs.reap(number).unwrap();
+    let reap = |number: u32| fs.evict_inode(number).unwrap();
     match step {
         Step::Make(path, kind) => {
             let (dir, name) = parent(fs, path)?;
             let long = "l".repeat(300);
             let what = match kind {
-                0 => Making::Directory,
-                1 => Making::Regular,
-                2 => Making::Symlink(b"short"),
-                3 => Making::Symlink(long.as_bytes()),
-                4 => Making::Fifo,
-                5 => Making::CharDevice(300, 70_000),
-                _ => Making::Socket,
+                0 => NewInodeKind::Directory,
+                1 => NewInodeKind::Regular,
+                2 => NewInodeKind::Symlink(b"short"),
+                3 => NewInodeKind::Symlink(long.as_bytes()),
+                4 => NewInodeKind::Fifo,
+                5 => NewInodeKind::CharDevice(300, 70_000),
+                _ => NewInodeKind::Socket,
             };
             let permissions = if matches!(kind, 2 | 3) { 0o777 } else { OWNER.permissions };
             fs.create(dir, name, what, &New { permissions, ..OWNER }).map(drop)
@@ -233,9 +233,9 @@ fn many(mkfs: &[&str], names: usize) {
     let Some(mut image) = Image::new(&[&["-N", "60000"], mkfs].concat(), 128, false) else { return };
     image.unmount();
     let fs = open(&image.path());
-    let directory = fs.create(ROOT, b"many", Making::Directory, &OWNER).unwrap().number;
+    let directory = fs.create(ROOT, b"many", NewInodeKind::Directory, &OWNER).unwrap().number;
     for n in 0..names {
-        fs.create(directory, name(n).as_bytes(), Making::Regular, &OWNER).unwrap();
+        fs.create(directory, name(n).as_bytes(), NewInodeKind::Regular, &OWNER).unwrap();
     }
     fs.close().unwrap();
     image.check();
@@ -256,10 +256,10 @@ fn many(mkfs: &[&str], names: usize) {
     for n in 0..names {
         let name = if n % 3 == 0 { format!("moved {n}") } else { name(n) };
         let left = fs.unlink(directory, name.as_bytes()).unwrap();
-        fs.reap(left.number).unwrap();
+        fs.evict_inode(left.number).unwrap();
     }
     let left = fs.remove_directory(ROOT, b"many").unwrap();
-    fs.reap(left.number).unwrap();
+    fs.evict_inode(left.number).unwrap();
     fs.close().unwrap();
     image.check();
     let image = image.mount().unwrap();
@@ -293,7 +293,7 @@ fn each_hash_is_the_kernels() {
             let name = |n: usize| format!("ü{n}ß{}", "é".repeat(n % 60));
             let fs = open(&path);
             for n in 0..2000 {
-                fs.create(ROOT, name(n).as_bytes(), Making::Regular, &OWNER).unwrap();
+                fs.create(ROOT, name(n).as_bytes(), NewInodeKind::Regular, &OWNER).unwrap();
             }
             fs.close().unwrap();
             image.check();
@@ -309,11 +309,11 @@ fn a_directory_with_an_index_moves_to_another() {
     let Some(mut image) = Image::new(&["-b", "1024"], 32, false) else { return };
     image.unmount();
     let fs = open(&image.path());
-    let [from, to] =
-        [&b"from"[..], b"to"].map(|name| fs.create(ROOT, name, Making::Directory, &OWNER).unwrap().number);
-    let directory = fs.create(from, b"many", Making::Directory, &OWNER).unwrap().number;
+    let [from, to] = [&b"from"[..], b"to"]
+        .map(|name| fs.create(ROOT, name, NewInodeKind::Directory, &OWNER).unwrap().number);
+    let directory = fs.create(from, b"many", NewInodeKind::Directory, &OWNER).unwrap().number;
     for n in 0..200 {
-        fs.create(directory, name(n).as_bytes(), Making::Regular, &OWNER).unwrap();
+        fs.create(directory, name(n).as_bytes(), NewInodeKind::Regular, &OWNER).unwrap();
     }
     fs.rename((from, b"many"), (to, b"many"), &Move::default()).unwrap();
     fs.close().unwrap();
@@ -329,13 +329,13 @@ fn directories_are_counted_until_they_cannot_be() {
     let fs = open(&image.path());
     let links = || fs.inode(ROOT).unwrap().links;
     for n in 0..64_997 {
-        fs.create(ROOT, format!("{n}").as_bytes(), Making::Directory, &OWNER).unwrap();
+        fs.create(ROOT, format!("{n}").as_bytes(), NewInodeKind::Directory, &OWNER).unwrap();
     }
     assert_eq!(links(), 65_000);
-    fs.create(ROOT, b"one more", Making::Directory, &OWNER).unwrap();
+    fs.create(ROOT, b"one more", NewInodeKind::Directory, &OWNER).unwrap();
     assert_eq!(links(), 1);
     let left = fs.remove_directory(ROOT, b"one more").unwrap();
-    fs.reap(left.number).unwrap();
+    fs.evict_inode(left.number).unwrap();
     assert_eq!(links(), 1);
     fs.close().unwrap();
     image.check();
@@ -345,7 +345,7 @@ fn directories_are_counted_until_they_cannot_be() {
 fn names_are_limited() {
     let Ok(image) = Image::make(&[], 8) else { return };
     let fs = open(&image.path());
-    let make = |name: &[u8]| fs.create(ROOT, name, Making::Regular, &OWNER).map(drop);
+    let make = |name: &[u8]| fs.create(ROOT, name, NewInodeKind::Regular, &OWNER).map(drop);
     make(&[b'n'; 255]).unwrap();
     assert!(matches!(make(&[b'n'; 256]), Err(Error::NameTooLong)));
     assert!(matches!(make(&[b'n'; 255]), Err(Error::Exists)));
@@ -371,7 +371,7 @@ fn a_file_without_a_name_goes_or_gets_one() {
     let named = fs.create_nameless(ROOT, &OWNER).unwrap();
     assert_eq!((gone.links, named.links), (0, 0));
     assert_eq!(fs.link(named.number, ROOT, b"named").unwrap().links, 1);
-    fs.reap(gone.number).unwrap();
+    fs.evict_inode(gone.number).unwrap();
     assert!(fs.inode(gone.number).map_or(0, |inode| inode.links) == 0);
     fs.close().unwrap();
     image.check();
@@ -400,8 +400,8 @@ fn default_acls_are_inherited_as_in_the_kernel() {
     let fs = open(&image.path());
     let parent = fs.walk(b"above").unwrap().number;
     let new = New { permissions: 0o751, umask: 0o022, uid: 0, gid: 0 };
-    fs.create(parent, b"engine directory", Making::Directory, &new).unwrap();
-    fs.create(parent, b"engine file", Making::Regular, &new).unwrap();
+    fs.create(parent, b"engine directory", NewInodeKind::Directory, &new).unwrap();
+    fs.create(parent, b"engine file", NewInodeKind::Regular, &new).unwrap();
     fs.close().unwrap();
     image.check();
     let image = image.mount().unwrap();
@@ -426,9 +426,9 @@ fn a_full_image_is_emptied_and_filled_again() {
         let mut made = 0;
         for n in 0.. {
             let what = match n % 3 {
-                0 => Making::Symlink(&[b'l'; 900]),
-                1 => Making::Directory,
-                _ => Making::Regular,
+                0 => NewInodeKind::Symlink(&[b'l'; 900]),
+                1 => NewInodeKind::Directory,
+                _ => NewInodeKind::Regular,
             };
             match fs.create(ROOT, name(n).as_bytes(), what, &OWNER) {
                 Ok(_) => made += 1,
@@ -451,17 +451,17 @@ fn a_full_image_is_emptied_and_filled_again() {
     assert!(first > 300, "{first} names");
     // What is freed waits for a commit, which is made where there is no other space. The moves may have taken some.
     for n in (0..60).step_by(3) {
-        fs.reap(fs.unlink(ROOT, name(n).as_bytes()).unwrap().number).unwrap();
+        fs.evict_inode(fs.unlink(ROOT, name(n).as_bytes()).unwrap().number).unwrap();
     }
     for n in (0..30).step_by(3) {
-        fs.create(ROOT, name(n).as_bytes(), Making::Symlink(&[b'l'; 900]), &OWNER).unwrap();
+        fs.create(ROOT, name(n).as_bytes(), NewInodeKind::Symlink(&[b'l'; 900]), &OWNER).unwrap();
     }
     for n in (0..first).filter(|n| n % 3 > 0 || !(30..60).contains(n)) {
         let left = match n % 3 {
             1 => fs.remove_directory(ROOT, name(n).as_bytes()),
             _ => fs.unlink(ROOT, name(n).as_bytes()),
         };
-        fs.reap(left.unwrap().number).unwrap();
+        fs.evict_inode(left.unwrap().number).unwrap();
     }
     // The directory keeps its blocks, one more of which the moves may have taken.
     let second = fill(1);
@@ -480,7 +480,7 @@ fn many_threads_share_directories() {
     let mut directories = vec![ROOT];
     for name in ["below", "below", "below"] {
         let parent = directories[directories.len() - 1];
-        directories.push(fs.create(parent, name.as_bytes(), Making::Directory, &OWNER).unwrap().number);
+        directories.push(fs.create(parent, name.as_bytes(), NewInodeKind::Directory, &OWNER).unwrap().number);
     }
     let (engine, directories) = (&fs, &directories);
     let (done, waits) = std::sync::mpsc::channel();
@@ -497,8 +497,8 @@ fn many_threads_share_directories() {
                     let (from, to) = (directories[dice(4)], directories[dice(4)]);
                     let (old, new) = (format!("{}", dice(40)), format!("{}", dice(40)));
                     let result = match dice(7) {
-                        0 => engine.create(from, old.as_bytes(), Making::Directory, &OWNER).map(Some),
-                        1 => engine.create(from, old.as_bytes(), Making::Regular, &OWNER).map(Some),
+                        0 => engine.create(from, old.as_bytes(), NewInodeKind::Directory, &OWNER).map(Some),
+                        1 => engine.create(from, old.as_bytes(), NewInodeKind::Regular, &OWNER).map(Some),
                         2 => engine.unlink(from, old.as_bytes()).map(Some),
                         3 => engine.remove_directory(from, old.as_bytes()).map(Some),
                         4 => engine.rename((from, old.as_bytes()), (to, new.as_bytes()), &Move::default()),
@@ -509,7 +509,7 @@ fn many_threads_share_directories() {
                         }
                     };
                     match result {
-                        Ok(Some(left)) if left.links == 0 => engine.reap(left.number).unwrap(),
+                        Ok(Some(left)) if left.links == 0 => engine.evict_inode(left.number).unwrap(),
                         Ok(_) => {}
                         Err(Error::Corrupt(corruption)) => panic!("{corruption}"),
                         Err(Error::Io(error)) => panic!("{error}"),

@@ -4,7 +4,9 @@ use std::fs::{self, File};
 use std::process::Command;
 use std::sync::Arc;
 
-use shunt_ext4::{Error, Fallocate, Filesystem, Making, MemoryDevice, Move, New, ROOT, Rights, SetMode};
+use shunt_ext4::{
+    Error, Fallocate, Filesystem, MemoryDevice, Move, New, NewInodeKind, ROOT, ReservedAccess, SetMode,
+};
 
 /// An image of 16 MiB, a fifth of it reserved; `None` without e2fsprogs.
 fn image(owner: &[&str]) -> Option<Filesystem> {
@@ -29,7 +31,7 @@ fn image(owner: &[&str]) -> Option<Filesystem> {
 #[test]
 fn users_stop_where_root_goes_on() {
     let Some(fs) = image(&[]) else { return };
-    let file = fs.create(ROOT, b"file", Making::Regular, &New::default()).unwrap().number;
+    let file = fs.create(ROOT, b"file", NewInodeKind::Regular, &New::default()).unwrap().number;
     let before = fs.usage().unwrap();
     assert!(before.available > 0 && before.free - before.available >= 16384 / 5, "{before:?}");
     let data = vec![7; 64 << 10];
@@ -43,60 +45,61 @@ fn users_stop_where_root_goes_on() {
             }
         }
     };
-    let users = fill(0, Rights::Common);
+    let users = fill(0, ReservedAccess::Common);
     let full = fs.usage().unwrap();
     assert_eq!((full.available, users >> 10), (0, before.available), "{full:?}");
-    let more = fs.fallocate_as(file, Fallocate::Allocate, (users, 1024), Rights::Common);
+    let more = fs.fallocate_as(file, Fallocate::Allocate, (users, 1024), ReservedAccess::Common);
     assert!(matches!(more, Err(Error::NoSpace)), "{more:?}");
     let target = vec![b'x'; 1000];
-    let link = |uid| fs.create(ROOT, b"link", Making::Symlink(&target), &New { uid, ..New::default() });
+    let link = |uid| fs.create(ROOT, b"link", NewInodeKind::Symlink(&target), &New { uid, ..New::default() });
     assert!(matches!(link(1000), Err(Error::NoSpace)));
     assert!(link(0).is_ok());
     // Nor for a directory, for attributes that do not fit the inode, and for a name in a directory that is full.
-    let directory = |uid| fs.create(ROOT, b"directory", Making::Directory, &New { uid, ..New::default() });
+    let directory =
+        |uid| fs.create(ROOT, b"directory", NewInodeKind::Directory, &New { uid, ..New::default() });
     assert!(matches!(directory(1000), Err(Error::NoSpace)));
     assert!(directory(0).is_ok());
     let large = |rights| fs.set_xattr_as(file, b"user.large", &[1; 500], SetMode::Either, rights);
-    assert!(matches!(large(Rights::Common), Err(Error::NoSpace)));
-    assert!(large(Rights::Reserved).is_ok());
+    assert!(matches!(large(ReservedAccess::Common), Err(Error::NoSpace)));
+    assert!(large(ReservedAccess::Reserved).is_ok());
     let name = |n: usize| format!("{n:x<240}").into_bytes();
-    let named = |n, uid| fs.create(ROOT, &name(n), Making::Regular, &New { uid, ..New::default() });
+    let named = |n, uid| fs.create(ROOT, &name(n), NewInodeKind::Regular, &New { uid, ..New::default() });
     let full = (0..16).find_map(|n| named(n, 1000).err().map(|error| (n, error)));
     let Some((n, Error::NoSpace)) = full else { panic!("{full:?}") };
     assert!(named(n, 0).is_ok());
     // Nor for one more name of what is there, or a name that moves.
-    let into = fs.create(ROOT, b"into", Making::Directory, &New::default()).unwrap().number;
+    let into = fs.create(ROOT, b"into", NewInodeKind::Directory, &New::default()).unwrap().number;
     let mut moved = 200;
     let mut moves = |rights| {
         moved += 1;
-        fs.create(ROOT, &name(moved), Making::Regular, &New::default()).unwrap();
+        fs.create(ROOT, &name(moved), NewInodeKind::Regular, &New::default()).unwrap();
         fs.rename_as((ROOT, &name(moved)), (into, &name(moved)), &Move::default(), rights).map(drop)
     };
-    let refused = (0..16).find_map(|_| moves(Rights::Common).err());
+    let refused = (0..16).find_map(|_| moves(ReservedAccess::Common).err());
     assert!(matches!(refused, Some(Error::NoSpace)), "{refused:?}");
-    moves(Rights::Reserved).unwrap();
-    let refused = (300..316).find_map(|n| fs.link_as(file, ROOT, &name(n), Rights::Common).err());
+    moves(ReservedAccess::Reserved).unwrap();
+    let refused = (300..316).find_map(|n| fs.link_as(file, ROOT, &name(n), ReservedAccess::Common).err());
     assert!(matches!(refused, Some(Error::NoSpace)), "{refused:?}");
     fs.link(file, ROOT, &name(400)).unwrap();
-    let all = fill(users, Rights::Reserved);
+    let all = fill(users, ReservedAccess::Reserved);
     assert!(all >> 10 >= (users >> 10) + 16384 / 5 - 64, "{users} {all}");
     // Written over, it takes no new blocks.
-    assert_eq!(fs.write_as(file, 0, &data, Rights::Common).unwrap(), data.len());
+    assert_eq!(fs.write_as(file, 0, &data, ReservedAccess::Common).unwrap(), data.len());
 }
 
 #[test]
 fn whose_they_are() {
     let Some(fs) = image(&["-u", "1000", "-g", "50"]) else { return };
     for (uid, gid, rights) in [
-        (0, 7, Rights::Reserved),
-        (1000, 7, Rights::Reserved),
-        (1001, 50, Rights::Reserved),
-        (1001, 0, Rights::Common),
-        (1001, 1000, Rights::Common),
+        (0, 7, ReservedAccess::Reserved),
+        (1000, 7, ReservedAccess::Reserved),
+        (1001, 50, ReservedAccess::Reserved),
+        (1001, 0, ReservedAccess::Common),
+        (1001, 1000, ReservedAccess::Common),
     ] {
         assert_eq!(fs.rights(uid, gid), rights, "{uid} {gid}");
     }
     // The group of root is nobody's.
     let Some(fs) = image(&[]) else { return };
-    assert_eq!(fs.rights(1000, 0), Rights::Common);
+    assert_eq!(fs.rights(1000, 0), ReservedAccess::Common);
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use shunt_ext4::{
-    Device, Error, Fallocate, Filesystem, Inode, Making, MemoryDevice, Move, New, ROOT, SetMode,
+    Device, Error, Fallocate, Filesystem, Inode, MemoryDevice, Move, New, NewInodeKind, ROOT, SetMode,
 };
 
 /// Blocks that a journal has at least.
@@ -27,15 +27,15 @@ fn name(n: usize) -> Vec<u8> {
 
 fn gone(fs: &Filesystem, left: Inode) {
     assert_eq!(left.links, 0);
-    fs.reap(left.number).unwrap();
+    fs.evict_inode(left.number).unwrap();
 }
 
 /// A directory with an index of several levels, which is then emptied and removed.
 fn directory(fs: &Filesystem) {
-    let many = fs.create(ROOT, b"many", Making::Directory, &NEW).unwrap().number;
-    let other = fs.create(ROOT, b"other", Making::Directory, &NEW).unwrap().number;
+    let many = fs.create(ROOT, b"many", NewInodeKind::Directory, &NEW).unwrap().number;
+    let other = fs.create(ROOT, b"other", NewInodeKind::Directory, &NEW).unwrap().number;
     for n in 0..NAMES {
-        fs.create(other, b"new", Making::Regular, &NEW).unwrap();
+        fs.create(other, b"new", NewInodeKind::Regular, &NEW).unwrap();
         // The directory splits by what moves into it.
         fs.rename((other, b"new"), (many, &name(n)), &Move::default()).unwrap();
     }
@@ -45,7 +45,7 @@ fn directory(fs: &Filesystem) {
 
 /// A file of single blocks, cut and moved in all the ways there are.
 fn fragments(fs: &Filesystem, block: u64) {
-    let file = fs.create(ROOT, b"file", Making::Regular, &NEW).unwrap().number;
+    let file = fs.create(ROOT, b"file", NewInodeKind::Regular, &NEW).unwrap().number;
     let scatter = || {
         for n in 0..HOLES {
             fs.write(file, 2 * n * block, &[n as u8; 100]).unwrap();
@@ -69,7 +69,7 @@ fn fragments(fs: &Filesystem, block: u64) {
 }
 
 fn attributes(fs: &Filesystem, block: usize) {
-    let file = fs.create(ROOT, b"attributes", Making::Regular, &NEW).unwrap().number;
+    let file = fs.create(ROOT, b"attributes", NewInodeKind::Regular, &NEW).unwrap().number;
     let mut most = 0;
     for length in (0..block).step_by(97) {
         match fs.set_xattr(file, b"user.large", &vec![length as u8; length], SetMode::Either) {
@@ -83,13 +83,13 @@ fn attributes(fs: &Filesystem, block: usize) {
 /// Names that are made in a directory, linked or moved into it, each of an inode with a block of attributes of its own, and that are removed again.
 fn very_many(fs: &Filesystem) {
     let long = |n: usize| format!("{n:x<60}").into_bytes();
-    let make = |name| fs.create(ROOT, name, Making::Directory, &NEW).unwrap().number;
+    let make = |name| fs.create(ROOT, name, NewInodeKind::Directory, &NEW).unwrap().number;
     let (many, from) = (make(b"very many"), make(b"from"));
     for n in 0..VERY_MANY {
         let (dir, name) = if n % 3 == 0 { (from, b"new".to_vec()) } else { (many, long(n)) };
         let file = match n % 3 {
-            2 => fs.create(from, &long(n), Making::Regular, &NEW).unwrap().number,
-            _ => fs.create(dir, &name, Making::Regular, &NEW).unwrap().number,
+            2 => fs.create(from, &long(n), NewInodeKind::Regular, &NEW).unwrap().number,
+            _ => fs.create(dir, &name, NewInodeKind::Regular, &NEW).unwrap().number,
         };
         fs.set_xattr(file, b"user.large", format!("{n:y<300}").as_bytes(), SetMode::Either).unwrap();
         match n % 3 {

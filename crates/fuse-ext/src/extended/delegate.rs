@@ -4,8 +4,8 @@ use std::ffi::CStr;
 
 use shunt_fuse::*;
 
-use super::believe::Since;
 use super::open::writes;
+use super::publish::Since;
 use super::{Extended, Learnt};
 use crate::builtin::{KERNEL_HANDLE, Tables};
 

@@ -1,18 +1,18 @@
 //! A file system whose answers the kernel learns.
 
-mod believe;
 mod delegate;
 mod handles;
-mod known;
 mod open;
+mod open_cache;
+mod publish;
 
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use shunt_fuse::{Created, Entry, Expiry, FileSystem, NodeId, Stale};
 
 use crate::builtin::Tables;
-use known::Known;
 use open::OpenNodes;
+use open_cache::Known;
 
 /// How a file system is extended.
 #[derive(Debug, Clone)]

@@ -5,11 +5,11 @@
 //! waits for the notification before it replies waits for ever. So a notification that a handler asks for is kept until
 //! the handler's request is answered, and waiting for it inside of a handler is an error (EDEADLK), not a hang.
 
-mod answers;
 mod completion;
-mod later;
+mod delayed_expiry;
+mod inflight_names;
 mod listener;
-mod note;
+mod notification;
 mod notifier;
 pub(crate) mod write_out;
 
@@ -21,7 +21,7 @@ use rustix::io::Errno;
 pub use completion::Completion;
 pub(crate) use listener::Listener;
 pub use listener::Stale;
-pub(crate) use note::{Note, What};
+pub(crate) use notification::{Notification, What};
 pub(crate) use notifier::Notifier;
 
 use crate::api::{NodeId, PollHandle};
@@ -66,7 +66,7 @@ impl Caches {
 
     fn send(&self, what: What) -> Completion {
         self.session.listener.hear(&what);
-        let (note, completion) = Note::new(what);
+        let (note, completion) = Notification::new(what);
         match Task::current() {
             Some(task) if task.belongs_to(&self.session) => task.defer(note),
             _ => self.session.notifier.enqueue(note),
@@ -149,7 +149,7 @@ impl Caches {
     /// # Errors
     /// The completion gives ENOENT where the kernel does not know the node, NOBUFS where the queue is full.
     pub fn retrieve(&self, node: NodeId, offset: u64, size: u32) -> Completion<Vec<u8>> {
-        let (note, completion) = Note::retrieve(node, offset, size);
+        let (note, completion) = Notification::retrieve(node, offset, size);
         match Task::current() {
             Some(task) if task.belongs_to(&self.session) => task.defer(note),
             _ => self.session.notifier.enqueue(note),

@@ -10,12 +10,12 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use shunt_fuse_abi::{ExpireFlags, notify};
 
-use super::answers::Answers;
 use super::completion::{Completer, Completion};
-use super::later::Later;
-use super::note::Waiter;
+use super::delayed_expiry::Later;
+use super::inflight_names::Answers;
+use super::notification::Waiter;
 use super::write_out::Mountpoint;
-use super::{Caches, Note, What, settle};
+use super::{Caches, Notification, What, settle};
 use crate::api::NodeId;
 use crate::transport::device::Device;
 
@@ -25,7 +25,7 @@ const MAX_THREADS: usize = 16;
 #[derive(Debug, Default)]
 struct NodeQueue {
     /// Each with the generation it belongs to.
-    notes: VecDeque<(u64, Note)>,
+    notes: VecDeque<(u64, Notification)>,
     /// Waiters of what is queued and not yet being sent, merged: an equal notification joins them.
     queued: HashMap<(u64, What), Vec<Waiter>>,
     /// Goes up with each notification that is no repeat of another. Across one nothing is merged: an invalidation
@@ -138,7 +138,7 @@ impl Notifier {
         self.inner.overflows.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn enqueue(&self, note: Note) {
+    pub(crate) fn enqueue(&self, note: Notification) {
         let mut state = self.inner.state.lock();
         if state.closed {
             drop(state);
@@ -165,7 +165,7 @@ impl Notifier {
         if state.closed || !state.nodes.contains_key(&node) {
             return None;
         }
-        let (turn, completion) = Note::new(What::Turn { node });
+        let (turn, completion) = Notification::new(What::Turn { node });
         // Whoever sends for the node now comes to it.
         state.push(turn, Vec::new());
         Some(completion)
@@ -203,7 +203,7 @@ impl Drop for Notifier {
 
 impl State {
     /// Queues, and with it those who wait for the same; `false` where an equal one waits already.
-    fn push(&mut self, note: Note, joined: Vec<Waiter>) -> bool {
+    fn push(&mut self, note: Notification, joined: Vec<Waiter>) -> bool {
         let id = note.what.node();
         let queue = self.nodes.entry(id).or_default();
         if note.what.is_idempotent() {
@@ -234,13 +234,13 @@ impl State {
         if self.later.due().is_some() {
             let now = Instant::now();
             while let Some(what) = self.later.take(now) {
-                self.push(Note::new(what).0, Vec::new());
+                self.push(Notification::new(what).0, Vec::new());
             }
         }
     }
 
     /// Takes the next notification of a node nobody sends for.
-    fn take(&mut self) -> Option<(NodeId, Note, Vec<Waiter>)> {
+    fn take(&mut self) -> Option<(NodeId, Notification, Vec<Waiter>)> {
         while let Some(id) = self.ready.pop_front() {
             let Some(queue) = self.nodes.get_mut(&id) else { continue };
             // Listed twice, as a queue is that was drained and filled again: `finished` lists it once more.
@@ -296,7 +296,7 @@ impl State {
             }
         }
         for (node, waiters) in merged {
-            self.push(Note::new(What::InvalidateNode { node, offset: 0, length: 0 }).0, waiters);
+            self.push(Notification::new(What::InvalidateNode { node, offset: 0, length: 0 }).0, waiters);
         }
     }
 }
@@ -329,7 +329,7 @@ impl Inner {
             if names > 0 {
                 self.overflows.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(names, "too many notifications at once: every name is expired instead");
-                if state.push(Note::new(What::ExpireAll).0, waiters) {
+                if state.push(Notification::new(What::ExpireAll).0, waiters) {
                     self.work.notify_one();
                 }
             }
@@ -352,7 +352,7 @@ impl Inner {
         }
         if state.idle < ready && state.threads < MAX_THREADS {
             let inner = self.clone();
-            let name = format!("{}-{}", crate::guardian::death::NOTIFIER, state.threads);
+            let name = format!("{}-{}", crate::guardian::exit_watch::NOTIFIER, state.threads);
             if thread::Builder::new().name(name).spawn(move || inner.serve()).is_ok() {
                 state.threads += 1;
             }
@@ -410,7 +410,7 @@ impl Inner {
         if state.later.len() >= Caches::MAX_QUEUED && self.can_expire_all.load(Ordering::Relaxed) {
             // Which no answer undoes.
             state.later.clear();
-            state.push(Note::new(What::ExpireAll).0, Vec::new());
+            state.push(Notification::new(What::ExpireAll).0, Vec::new());
             return;
         }
         let due = state.later.due();
@@ -422,7 +422,7 @@ impl Inner {
     }
 
     /// The kernel may be about to hear of a node that it did not know.
-    fn repeat(&self, node: NodeId, note: &Note, mut result: Result<(), Errno>) -> Result<(), Errno> {
+    fn repeat(&self, node: NodeId, note: &Notification, mut result: Result<(), Errno>) -> Result<(), Errno> {
         let Some(told) = self.told.get() else { return result };
         let mut pause = LOOK;
         for _ in 0..LOOKS {
@@ -437,7 +437,7 @@ impl Inner {
         result
     }
 
-    fn deliver(&self, note: &Note) -> Result<(), Errno> {
+    fn deliver(&self, note: &Notification) -> Result<(), Errno> {
         let send = |notification: notify::Notification<'_>| self.device.notify(&notification);
         match &note.what {
             What::InvalidateEntry { parent, name } => {
@@ -495,7 +495,8 @@ mod tests {
     fn a_thread_that_was_just_woken_is_not_counted_on_again() {
         let (_reader, writer) = rustix::pipe::pipe().unwrap();
         let notifier = Notifier::new(Arc::new(Device::new(writer).unwrap()));
-        let note = |node| Note::new(What::InvalidateNode { node: NodeId(node), offset: 0, length: 0 }).0;
+        let note =
+            |node| Notification::new(What::InvalidateNode { node: NodeId(node), offset: 0, length: 0 }).0;
         notifier.enqueue(note(1));
         while notifier.inner.state.lock().idle == 0 {
             thread::yield_now();

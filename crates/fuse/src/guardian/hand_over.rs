@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use super::held::{Class, Held, Key};
+use super::fd_store::{Class, Held, Key};
 use super::process::now;
 use super::wire::{MAX, Message};
-use super::{Cause, Guardian, GuardianError, Watch, link};
+use super::{Cause, Guardian, GuardianError, Watch, seqpacket};
 use crate::api::NodeId;
 use crate::mount::MountPoint;
 
@@ -38,7 +38,8 @@ impl HandOver {
         let mut mounted = None;
         let mut buf = vec![0; MAX];
         let (takeovers, oom_score, gone, cause) = loop {
-            let (length, descriptor) = link::receive(socket.as_fd(), &mut buf).map_err(|_| NOT_A_GUARDIAN)?;
+            let (length, descriptor) =
+                seqpacket::receive(socket.as_fd(), &mut buf).map_err(|_| NOT_A_GUARDIAN)?;
             match (Message::decode(&buf[..length]), descriptor) {
                 (Some(Message::Hold(key)), Some(descriptor)) => drop(held.insert(key, descriptor)),
                 (Some(Message::Mounted { token, mark, path }), _) => {

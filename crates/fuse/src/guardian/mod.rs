@@ -15,12 +15,12 @@
 //! What it cannot help against: being killed together with the server (`kill -9` to a whole control group),
 //! and copies of the mount in other mount namespaces, which stay there but fail at once.
 
-pub(crate) mod death;
+pub(crate) mod exit_watch;
+pub(crate) mod fd_store;
 mod hand_over;
-pub(crate) mod held;
-mod link;
 mod process;
 mod removal;
+mod seqpacket;
 mod successor;
 #[cfg(test)]
 mod tests;
@@ -38,12 +38,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, shutdown, socketpair};
 
-pub use death::ask_oneself;
+pub use exit_watch::ask_oneself;
 pub use hand_over::HandOver;
 pub use process::main;
 
 use crate::mount::{Detached, MountError, MountPoint, sys};
-use held::Key;
+use fd_store::Key;
 use wire::Message;
 
 /// How long a fresh guardian may take to get ready.
@@ -260,7 +260,7 @@ impl Guardian {
     ///
     /// The guardian is gone.
     pub fn hold_log(&self, file: BorrowedFd<'_>) -> Result<(), GuardianError> {
-        self.hold(Key { class: held::Class::Log, id: 0 }, file)
+        self.hold(Key { class: fd_store::Class::Log, id: 0 }, file)
     }
 
     /// Keeps a descriptor for the next server, in place of one of the same name. Once this returns it survives us.
@@ -299,7 +299,7 @@ impl Guardian {
 
     fn send_with(&self, message: &Message, descriptor: Option<BorrowedFd<'_>>) -> Result<(), GuardianError> {
         // What is in the socket's buffer is read even if the server dies right after this.
-        link::send(self.socket.as_fd(), &message.encode(), descriptor).map_err(GuardianError::Gone)
+        seqpacket::send(self.socket.as_fd(), &message.encode(), descriptor).map_err(GuardianError::Gone)
     }
 }
 

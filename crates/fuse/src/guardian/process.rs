@@ -13,16 +13,16 @@ use rustix::net::{SendFlags, send};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::death::{LOOK, Life, SELDOM};
-use super::held::Held;
-use super::link;
+use super::exit_watch::{LOOK, Life, SELDOM};
+use super::fd_store::Held;
 use super::removal::{Watched, take_away};
+use super::seqpacket;
 use super::successor::Succession;
 use super::wire::{MAX, Message, READY};
 use crate::mount::sys;
 
 /// More mounts than one server ever has; bounds the memory.
-const MOST: usize = 4096;
+const MAX_HELD_DESCRIPTORS: usize = 4096;
 
 const NAME: &CStr = c"shunt-guardian";
 const OOM_SCORE: &str = "/proc/self/oom_score_adj";
@@ -138,7 +138,7 @@ impl Book {
                 return;
             }
         };
-        if self.mounts.len() < MOST || self.mounts.contains_key(&token) {
+        if self.mounts.len() < MAX_HELD_DESCRIPTORS || self.mounts.contains_key(&token) {
             self.mounts.insert(token, watched);
         } else {
             log("too many mounts: one is not watched");
@@ -175,7 +175,7 @@ pub fn main() -> ExitCode {
     let life = rustix::process::getppid().map(Life::of);
     let mut book = Book { serving: true, life, ..Book::default() };
     let mut first = vec![0; MAX];
-    let settled = link::receive(stdin.as_fd(), &mut first)
+    let settled = seqpacket::receive(stdin.as_fd(), &mut first)
         .is_ok_and(|(length, _)| book.settle(Message::decode(&first[..length])));
     if !settled || send(&stdin, READY, SendFlags::NOSIGNAL).is_err() {
         log("standard input is not the server's socket; do not start this by hand");
@@ -221,7 +221,7 @@ fn follow(socket: BorrowedFd<'_>, book: &mut Book, deadline: Option<Instant>) {
         if !wait(socket, deadline, book.life, pause) {
             return;
         }
-        match link::receive(socket, &mut buf) {
+        match seqpacket::receive(socket, &mut buf) {
             // No message is empty, so this is the end.
             Ok((0, _)) => return,
             Ok((length, descriptor)) => book.note(Message::decode(&buf[..length]), descriptor),

@@ -13,10 +13,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::Pid;
 
 use super::Cause;
-use super::death::Life;
-use super::link;
+use super::exit_watch::Life;
 use super::process::{Book, log, now};
 use super::removal::Watched;
+use super::seqpacket;
 use super::wire::Message;
 use crate::mount::sys;
 
@@ -168,15 +168,15 @@ impl Server {
 
     fn hand_over(&self, book: &Book, go: &Message) -> io::Result<()> {
         for (key, descriptor) in &book.held {
-            link::send(self.socket(), &Message::Hold(*key).encode(), Some(descriptor.as_fd()))?;
+            seqpacket::send(self.socket(), &Message::Hold(*key).encode(), Some(descriptor.as_fd()))?;
         }
         for (token, watched) in &book.mounts {
             if let Watched::Mounted { mark, path } = watched {
                 let mounted = Message::Mounted { token: *token, mark: *mark, path: path.clone() };
-                link::send(self.socket(), &mounted.encode(), None)?;
+                seqpacket::send(self.socket(), &mounted.encode(), None)?;
             }
         }
-        link::send(self.socket(), &go.encode(), None)?;
+        seqpacket::send(self.socket(), &go.encode(), None)?;
         Ok(())
     }
 

@@ -52,7 +52,10 @@ fn play_the_server() {
     }
     if role_name == "notifying" {
         let device = mounted.device.try_clone().unwrap();
-        std::thread::Builder::new().name(death::NOTIFIER.into()).spawn(move || drop_a_name(device)).unwrap();
+        std::thread::Builder::new()
+            .name(exit_watch::NOTIFIER.into())
+            .spawn(move || drop_a_name(device))
+            .unwrap();
     }
     if role_name == "asking" {
         std::thread::spawn(move || ask_oneself(|| std::fs::read_dir(path).map(drop)));
@@ -72,7 +75,7 @@ fn ask_for_a_program(guardian: &Guardian, mount: &Path, sealed: bool) {
     guardian.send(&restart).unwrap();
     guardian.send(&Message::Arm).unwrap();
     guardian
-        .send_with(&Message::Hold(Key { class: held::Class::State, id: 0 }), Some(program.as_fd()))
+        .send_with(&Message::Hold(Key { class: fd_store::Class::State, id: 0 }), Some(program.as_fd()))
         .unwrap();
     guardian.upgrade(program.as_fd()).unwrap();
     // Nor does it take other mounts away.

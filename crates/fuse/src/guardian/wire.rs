@@ -31,7 +31,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use super::Cause;
-use super::held::{Class, Key};
+use super::fd_store::{Class, Key};
 use crate::mount::{Dev, Mark, MountId};
 
 /// Of the format. Both sides are the same program, or one that was asked for [`takeover::VERSION`](crate::takeover::VERSION),

@@ -1,7 +1,7 @@
 //! A table of the inodes that the kernel knows, for file systems that keep something about each.
 
 mod node;
-mod own;
+mod node_id;
 mod shard;
 #[cfg(test)]
 mod tests;
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::{Errno, NodeId};
 pub use node::TableNode;
-use own::{SHARD_BITS, SHARDS};
+use node_id::{SHARD_BITS, SHARDS};
 use shard::{Shard, Slot};
 
 /// Any of its bits alone may be the same for all of a row of numbers, by some of the hash's keys; the table inside of a shard
@@ -149,7 +149,7 @@ impl<N: TableNode> NodeTable<N> {
     /// As [`new`](Self::new), where ids of an earlier process may still come: those that the table picks begin at an
     /// `epoch`, best a random number, so that they are ESTALE here.
     pub fn beginning_with(root: N, epoch: u32) -> Self {
-        let shard = |number| Mutex::new(Shard::new(number, own::life(epoch)));
+        let shard = |number| Mutex::new(Shard::new(number, node_id::generation_of(epoch)));
         let shards: [Mutex<Shard<N>>; SHARDS] = std::array::from_fn(shard);
         // The root's id is slot 0 of shard 0; the slot itself stays empty and out of the index.
         shards[0].lock().reserve_first();
@@ -227,8 +227,8 @@ impl<N: TableNode> NodeTable<N> {
 
     /// Does something with the slot of an id, where there is one.
     fn slot<T>(&self, id: NodeId, work: impl FnOnce(&mut Shard<N>, u32) -> Option<T>) -> Option<T> {
-        if own::is_own(id) {
-            let (number, place) = own::parts(id)?;
+        if node_id::is_own(id) {
+            let (number, place) = node_id::parts(id)?;
             let mut shard = self.shards[number].lock();
             let local = shard.placed(place)?;
             work(&mut shard, local)

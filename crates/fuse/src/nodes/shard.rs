@@ -3,7 +3,7 @@
 use hashbrown::HashTable;
 
 use super::TableNode;
-use super::own::{self, Place};
+use super::node_id::{self, Place};
 use crate::NodeId;
 
 /// Slots of one chunk: chunks are allocated whole, and never moved.
@@ -65,7 +65,7 @@ impl<N: TableNode> Shard<N> {
         let slot = self.slot(local)?;
         match slot.derived {
             true => slot.node.as_ref()?.id(),
-            false => Some(own::id(self.number, Place { local, generation: slot.generation })),
+            false => Some(node_id::id(self.number, Place { local, generation: slot.generation })),
         }
     }
 
@@ -79,7 +79,7 @@ impl<N: TableNode> Shard<N> {
         if self.free == NONE {
             let start = self.chunks.len() * CHUNK;
             let end = start + CHUNK;
-            if end > own::SLOTS {
+            if end > node_id::SLOTS {
                 return None;
             }
             let next = |local| if local + 1 < end { local as u64 + 1 } else { NONE };
@@ -136,7 +136,7 @@ impl<N: TableNode> Shard<N> {
             return self.id(local);
         }
         let heap = wanted.heap();
-        let derived = wanted.id().is_some_and(|id| !own::is_own(id) && self.derived(hash, id).is_none());
+        let derived = wanted.id().is_some_and(|id| !node_id::is_own(id) && self.derived(hash, id).is_none());
         let local = self.take_free()?;
         let slot = self.slot_mut(local)?;
         slot.node = node.take();
@@ -170,7 +170,7 @@ impl<N: TableNode> Shard<N> {
         }
         let node = slot.node.take()?;
         if !slot.derived {
-            slot.generation = own::next_life(slot.generation);
+            slot.generation = node_id::next_generation(slot.generation);
         }
         slot.lookups = free;
         // A slot whose lives are used up stays empty for ever: half a billion cost one slot, and no id is used twice.
@@ -222,7 +222,7 @@ impl<N: TableNode> Shard<N> {
     /// Ages a free slot to its last life.
     #[cfg(test)]
     pub(super) fn age(&mut self, local: u32) {
-        let last = own::life_before(self.first);
+        let last = node_id::previous_generation(self.first);
         self.slot_mut(local).unwrap().generation = last;
     }
 }

@@ -2,7 +2,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::own::{Place, id, parts};
+use super::node_id::{Place, id, parts};
 use super::*;
 
 /// An inode number that may be reused, and ballast to the size that just fits a cache line.
@@ -117,7 +117,7 @@ fn ids_say_where_a_node_is() {
     for (shard, local, generation) in [(0, 0, 1), (31, 0, 0), (7, 5, 9), (31, u32::MAX >> 5, (1 << 29) - 2)] {
         let place = Place { local, generation };
         assert_eq!(parts(id(shard, place)), Some((shard, place)));
-        assert!(own::is_own(id(shard, place)));
+        assert!(node_id::is_own(id(shard, place)));
     }
     assert_eq!(id(0, Place { local: 0, generation: 0 }), NodeId::ROOT);
 }
@@ -162,7 +162,7 @@ fn a_slot_with_its_lives_used_up_retires() {
         assert!(shard.forget(begin.local, 1, hash).is_some());
         shard.age(begin.local);
         let (number, last) = acquire(&mut shard);
-        assert_eq!((number, last.local, own::next_life(last.generation)), (3, begin.local, first));
+        assert_eq!((number, last.local, node_id::next_generation(last.generation)), (3, begin.local, first));
         assert!(shard.forget(last.local, 1, hash).is_some());
         assert!(shard.placed(last).is_none());
         let (_, next) = acquire(&mut shard);
@@ -220,10 +220,10 @@ fn what_nodes_hold_counts_as_memory() {
 fn rows_of_numbers_spread_over_all_shards() {
     for step in [1, 2, 32, 4096, 1 << 32].repeat(50) {
         let table = table();
-        let mut counts = [0; own::SHARDS];
+        let mut counts = [0; node_id::SHARDS];
         for number in 0..1000 {
             let id = table.acquire(inode(100 + number * step, 0)).unwrap();
-            counts[(id.0 - 1) as usize % own::SHARDS] += 1;
+            counts[(id.0 - 1) as usize % node_id::SHARDS] += 1;
         }
         let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
         // 31 at the mean: these are six standard deviations.
@@ -382,13 +382,13 @@ fn where_an_id_is_taken_or_against_the_rule_the_table_picks_one() {
     let first = table.acquire(vague(1)).unwrap();
     let second = table.acquire(vague(2)).unwrap();
     assert_eq!(Some(first), vague(1).id());
-    assert!(own::is_own(second) && second != NodeId::ROOT);
+    assert!(node_id::is_own(second) && second != NodeId::ROOT);
     assert_eq!((table.get(first), table.get(second)), (Ok(vague(1)), Ok(vague(2))));
     table.forget(first, 1).unwrap();
     assert_eq!(table.acquire(vague(2)), Ok(second), "it stays as long as it is held");
     assert_eq!(table.acquire(vague(1)), Ok(first));
     for id in [table.acquire(known(0, 0)).unwrap(), table.acquire(known(0, 7)).unwrap()] {
-        assert!(own::is_own(id) && id != NodeId::ROOT && id.0 != 0);
+        assert!(node_id::is_own(id) && id != NodeId::ROOT && id.0 != 0);
         assert_eq!(table.get(id).unwrap().number, 0);
         assert!(table.forget(id, 1).is_some());
     }

@@ -16,11 +16,11 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use shunt_fuse_abi::{InHeader, InitFlags, Opcode};
 
-use super::callers::Callers;
-use super::latency::WakefulProcessors;
-use super::linger::Linger;
+use super::busy_poll::BusyPoll;
 use super::load::{Load, Wish};
+use super::pm_qos::WakefulProcessors;
 use super::ring::{Prepared, Rings};
+use super::single_client::Callers;
 use super::{Handle, TransportInUse};
 use crate::api::FileSystem;
 use crate::transport::Channel;
@@ -262,7 +262,7 @@ fn read_requests<F: FileSystem>(
     let channel: Arc<dyn Channel> = Arc::new(DevChannel::new(device.clone(), shared.pipes.clone()));
     let mut receiver =
         Receiver::new(device.clone(), buffers, shared.pipes.clone(), handle.negotiated().max_write);
-    let mut linger = Linger::default();
+    let mut linger = BusyPoll::default();
     // The caller needs a processor as well.
     let lingers = thread::available_parallelism().is_ok_and(|processors| processors.get() > 1);
     while !readers.is_draining() {

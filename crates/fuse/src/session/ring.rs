@@ -1,7 +1,7 @@
 //! The threads that serve ring queues. What they keep to is told at [`transport::uring`](crate::transport::uring).
 
 mod requests;
-mod stock;
+mod ring_pool;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +28,7 @@ use crate::transport::Channel;
 use crate::transport::device::Device;
 use crate::transport::uring::{Entry, Queue, Ring, Sizes, Starter, Work};
 use requests::{is_of_regular_file, waits_for_lock};
-use stock::Stock;
+use ring_pool::Stock;
 
 /// Between two tries of what the kernel had no memory for.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -15,7 +15,7 @@ use super::interrupt::Interrupt;
 use super::replay::replay;
 use super::task::Task;
 use crate::api::{FileSystem, NodeId, Payload, Request};
-use crate::cache::{Note, What};
+use crate::cache::{Notification, What};
 use crate::transport::Channel;
 use crate::transport::buffer::Buffer;
 use crate::transport::uring::Received;
@@ -177,7 +177,7 @@ async fn handle_request<F: FileSystem>(
             || fills_pages && shared.modes.is_passed(NodeId(header.nodeid)))
         && let Some(task) = Task::current()
     {
-        task.defer(Note::new(what).0);
+        task.defer(Notification::new(what).0);
     }
     if let (Some(pipes), Some(Payload::Pipe(payload))) = (&shared.pipes, payload) {
         pipes.put(payload.pipe);

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::Shared;
 use super::interrupt::Interrupt;
 use crate::api::NodeId;
-use crate::cache::{Note, What};
+use crate::cache::{Notification, What};
 use crate::transport::Channel;
 
 pub(crate) type Handling = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -39,7 +39,7 @@ pub(crate) struct Task {
     channel: Arc<dyn Channel>,
     session: Arc<Shared>,
     /// Notifications caused by this request: they are sent once it is answered, never before.
-    after_reply: Mutex<Vec<Note>>,
+    after_reply: Mutex<Vec<Notification>>,
 }
 
 impl std::fmt::Debug for Task {
@@ -91,14 +91,13 @@ impl Task {
     }
 
     /// Keeps a notification until the reply is sent.
-    pub(crate) fn defer(&self, note: Note) {
+    pub(crate) fn defer(&self, note: Notification) {
         self.after_reply.lock().push(note);
     }
 
     /// Takes those of a file that were kept.
-    pub(crate) fn invalidations_of(&self, node: NodeId) -> Vec<Note> {
-        let is_such =
-            |note: &mut Note| matches!(note.what, What::InvalidateNode { node: of, .. } if of == node);
+    pub(crate) fn invalidations_of(&self, node: NodeId) -> Vec<Notification> {
+        let is_such = |note: &mut Notification| matches!(note.what, What::InvalidateNode { node: of, .. } if of == node);
         self.after_reply.lock().extract_if(.., is_such).collect()
     }
 

@@ -33,7 +33,7 @@ pub struct Begun {
 }
 
 /// Takeovers after which an intent that the kernel did not ask for again is given up: its reply had been taken.
-const KEPT: u64 = 8;
+const MAX_KEPT_INTENTS: u64 = 8;
 
 #[derive(Debug)]
 pub(super) struct Intents {
@@ -59,7 +59,7 @@ impl Intents {
             if unique == 0 {
                 continue;
             }
-            if takeovers.saturating_sub(word(1)) > KEPT {
+            if takeovers.saturating_sub(word(1)) > MAX_KEPT_INTENTS {
                 words[0].store(0, Ordering::Release);
                 continue;
             }

@@ -40,7 +40,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::api::NodeId;
-use crate::guardian::held::{Class, Key};
+use crate::guardian::fd_store::{Class, Key};
 use crate::guardian::{Guardian, GuardianError};
 use crate::session::Negotiated;
 use crate::transport::device::Device;

@@ -76,7 +76,7 @@ impl Kind {
 
 /// How long a new record waits for the old one in its place to be taken away. That is another thread's next step; only
 /// one that nobody will ever take away lasts longer.
-const PATIENCE: Duration = Duration::from_millis(100);
+const SETTLE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Writes a record down. Tells `false` where there is no place for this handle.
 ///
@@ -87,7 +87,7 @@ pub(super) fn add(state: &State, kind: Kind, record: &OpenRecord) -> bool {
     let is_free = || words[0].load(Ordering::Acquire) == 0 && words[4].load(Ordering::Acquire) == 0;
     if !is_free() {
         let start = Instant::now();
-        while !is_free() && start.elapsed() < PATIENCE {
+        while !is_free() && start.elapsed() < SETTLE_TIMEOUT {
             std::thread::yield_now();
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 /// Idle buffers kept; more in use at once are freed afterwards.
-const KEPT: usize = 8;
+const MAX_POOLED_BUFFERS: usize = 8;
 
 /// Hands out buffers of one size.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl DerefMut for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let mut idle = self.pool.idle.lock();
-        if idle.len() < KEPT {
+        if idle.len() < MAX_POOLED_BUFFERS {
             idle.push(std::mem::take(&mut self.bytes));
         }
     }

@@ -64,7 +64,7 @@ pub(crate) struct PipePool {
 }
 
 /// Idle pipes kept: two descriptors and up to a message of memory each.
-const KEPT: usize = 8;
+const MAX_POOLED_PIPES: usize = 8;
 
 impl PipePool {
     /// Makes `ready` pipes at once: large ones need a privilege that threads may drop later.
@@ -84,7 +84,7 @@ impl PipePool {
     pub(crate) fn put(&self, pipe: Pipe) {
         if pipe.drain() {
             let mut idle = self.idle.lock();
-            if idle.len() < KEPT {
+            if idle.len() < MAX_POOLED_PIPES {
                 idle.push(pipe);
             }
         }

@@ -1,4 +1,4 @@
-//! `--cache coherent`: what others change in the source shows in the mount within [`PROMISE`], with caches that last.
+//! `--cache coherent`: what others change in the source shows in the mount within [`COHERENCE_BOUND`], with caches that last.
 //!
 //! # What is believed, and for how long
 //!
@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | names, absent ones too | for ever | an event names them |
 //! | attributes of directories and symbolic links | [`ATTRIBUTES`] | an event names the inode |
-//! | attributes of all other inodes | [`SHORT`] | their time is over |
+//! | attributes of all other inodes | [`UNWATCHED_TTL`] | their time is over |
 //! | pages of files that are not passed through | as their attributes | size or mtime moved, or a writer closed the file |
 //!
 //! Events come from one mark of `fanotify(7)` on the file system of each mount below the source: creations, deletions,
@@ -29,19 +29,19 @@
 //! drops what it has, and then puts the older answer in. Three rules prevent that.
 //!
 //! 1. Whoever answers takes the [`Moment`] first, reads the source, makes the node known, and looks at last whether
-//!    events came for the name or the inode since. If so the answer is believed for [`SHORT`] only. Whoever hears of an
+//!    events came for the name or the inode since. If so the answer is believed for [`UNWATCHED_TTL`] only. Whoever hears of an
 //!    event stamps it first and looks for nodes afterwards, so one of the two sees the other
 //!    ([`Stamps`](crate::lower::watch::Stamps)).
 //! 2. Attributes of an inode that the kernel holds carry a version: it ignores answers to questions that are older
 //!    than an invalidation. A directory's lock keeps invalidations of its names apart from lookups that make a name.
 //! 3. What is left is the way of an answer that was right when it was sent to the kernel's tables: of an inode not
 //!    known before, or a known name confirmed. No rule of ours reaches there, so whatever is told is told
-//!    [again](echo::REPEATS), when such answers have long arrived.
+//!    [again](repeat_invalidation::REPEATS), when such answers have long arrived.
 //!
 //! # Without privileges
 //!
 //! Where no file system may be marked, the directories that the kernel looks into are watched by `inotify(7)`, up to a
-//! bound. Names in others are believed for a second; attributes of all but watched directories for [`SHORT`]. Our own
+//! bound. Names in others are believed for a second; attributes of all but watched directories for [`UNWATCHED_TTL`]. Our own
 //! changes cannot be told from others' there.
 //!
 //! # Lost events
@@ -51,7 +51,7 @@
 //! 7.44) is told to believe names for a second at most.
 
 mod caching;
-mod echo;
+mod repeat_invalidation;
 mod watcher;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,11 +69,11 @@ pub use caching::{Caching, Heard};
 use watcher::Watcher;
 
 /// Changes are seen within this time.
-pub const PROMISE: Duration = Duration::from_millis(100);
+pub const COHERENCE_BOUND: Duration = Duration::from_millis(100);
 
 /// How long is believed what may change without an event: the promise, less the time of the answer and the kernel's
 /// rounding.
-const SHORT: Expiry = Expiry::after(Duration::from_millis(75));
+const UNWATCHED_TTL: Expiry = Expiry::after(Duration::from_millis(75));
 
 /// How long attributes are believed whose changes make events. Not for ever: a few changes make none, such as flags set
 /// on a directory by `chattr(1)`.
@@ -134,18 +134,18 @@ impl Mirror {
             return Expiry::after(UNHEARD);
         }
         let quiet = self.lower.is_name_quiet(asked.name.as_cstr().to_bytes(), asked.since);
-        if quiet { Expiry::FOREVER } else { SHORT }
+        if quiet { Expiry::FOREVER } else { UNWATCHED_TTL }
     }
 
     /// How long attributes that were asked for at a moment are believed.
     pub(crate) fn believe(&self, node: NodeId, attributes: &Attributes, since: Option<Moment>) -> Expiry {
         if !matches!(attributes.file_type(), FileType::Directory | FileType::Symlink) {
-            return SHORT;
+            return UNWATCHED_TTL;
         }
         if !self.lower.is_watched(node, since) {
-            return if self.lower.hears_of_inodes() { Expiry::after(UNHEARD) } else { SHORT };
+            return if self.lower.hears_of_inodes() { Expiry::after(UNHEARD) } else { UNWATCHED_TTL };
         }
-        if self.lower.is_quiet(node, since) { ATTRIBUTES } else { SHORT }
+        if self.lower.is_quiet(node, since) { ATTRIBUTES } else { UNWATCHED_TTL }
     }
 
     /// A session began: from now on its caches are kept in step.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use shunt_fuse::Caches;
 
-use super::echo::Echo;
+use super::repeat_invalidation::RepeatedInvalidations;
 use crate::lower::Lower;
 use crate::lower::watch::Change;
 
@@ -37,8 +37,10 @@ impl Watcher {
     pub(super) fn start(lower: Arc<Lower>, caches: Caches) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let seen = stop.clone();
-        let work =
-            move || Work { lower, caches, stop: seen, fresh: HashSet::new(), echo: Echo::default() }.run();
+        let work = move || {
+            Work { lower, caches, stop: seen, fresh: HashSet::new(), echo: RepeatedInvalidations::default() }
+                .run()
+        };
         let thread = thread::Builder::new().name("shunt-watch".to_owned()).spawn(work)?;
         Ok(Self { stop, thread: Some(thread) })
     }
@@ -58,7 +60,7 @@ struct Work {
     caches: Caches,
     stop: Arc<OwnedFd>,
     fresh: HashSet<Change>,
-    echo: Echo,
+    echo: RepeatedInvalidations,
 }
 
 impl Work {

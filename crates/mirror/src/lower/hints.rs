@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use shunt_fuse::NodeId;
 
-use super::ident::Ident;
+use super::node_id::Ident;
 
 const SHARDS: usize = 64;
 

@@ -1,27 +1,28 @@
 //! The engine: a directory tree by node ids. It knows no requests, sessions or caches.
 
+pub(crate) mod bind_mount;
+mod casefold;
 pub mod codec;
 pub mod component;
 pub mod credentials;
 pub mod devices;
 pub mod fd_cache;
+pub mod fd_store;
 pub mod features;
 mod generated;
-pub(crate) mod graft;
 pub mod handle;
 pub mod hints;
-pub mod ident;
 pub mod idmap;
-pub mod keeper;
-mod letters;
 pub mod limits;
 pub mod listing;
 pub mod mounts;
+mod no_open;
 pub mod node;
+pub mod node_id;
 pub mod open_files;
+mod open_inode;
 mod ops;
 mod path;
-mod reach;
 #[cfg(test)]
 mod reconnect_tests;
 pub mod resume;
@@ -30,7 +31,6 @@ pub mod source;
 mod sys;
 #[cfg(test)]
 mod tests;
-mod unopened;
 pub mod watch;
 
 use std::hash::{BuildHasher, RandomState};
@@ -52,17 +52,17 @@ pub use ops::{Changes, Found, NewTime, Opening, XattrAnswer, seek, sync};
 use credentials::AsMember;
 use devices::{Devices, Numbered};
 use fd_cache::FdCache;
+use fd_store::Keeping;
 use handle::FileHandle;
 use hints::Hints;
-use keeper::Keeping;
 use limits::Limits;
 use listing::{Listing, Listings};
 use mounts::{MountKey, Mounts};
+use no_open::Unopened;
 use node::{Location, Node};
 use open_files::{Handles, OpenFiles};
 use shares::Shares;
 use source::Source;
-use unopened::Unopened;
 use watch::Watch;
 
 use crate::options::ReadTimes;
@@ -114,7 +114,7 @@ pub struct Lower {
     devices: Devices,
     nodes: NodeTable<Node>,
     hints: Hints,
-    letters: letters::Asked,
+    letters: casefold::Asked,
     /// Directories that were looked into lately.
     dirs: FdCache,
     /// Inodes that lost their last name.
@@ -206,7 +206,7 @@ impl Lower {
             devices: Devices::new((stat.stx_dev_major, stat.stx_dev_minor)),
             hints: Hints::new(attached.is_none() && !whole && !names_are_kept(&root)),
             nodes: NodeTable::beginning_with(node, epoch()),
-            letters: letters::Asked::default(),
+            letters: casefold::Asked::default(),
             features: Features::of(&root),
             root,
             dirs: FdCache::new(limits.dirs),

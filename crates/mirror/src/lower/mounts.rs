@@ -8,12 +8,12 @@ use parking_lot::RwLock;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
+use super::casefold::CaseFolding;
 use super::codec::Codec;
+use super::fd_store::FdStore;
 use super::generated;
 use super::handle::FileHandle;
-use super::ident;
-use super::keeper::Keeper;
-use super::letters::Letters;
+use super::node_id;
 use super::sys::ProcPath;
 use super::watch::Watch;
 
@@ -55,7 +55,7 @@ struct Mount {
     whole: bool,
     /// The kernel makes the content of its files as they are read.
     generated: bool,
-    letters: Letters,
+    letters: CaseFolding,
     /// Changes in its file system are told.
     watched: Option<WatchedMount>,
 }
@@ -73,7 +73,7 @@ pub(super) struct WatchedMount {
 pub struct Mounts {
     seen: RwLock<Vec<Mount>>,
     watch: Option<Arc<Watch>>,
-    keeper: OnceLock<Arc<dyn Keeper>>,
+    keeper: OnceLock<Arc<dyn FdStore>>,
 }
 
 impl fmt::Debug for Mounts {
@@ -89,7 +89,7 @@ impl Mounts {
     }
 
     /// Has mounts held that ids speak of: their indices are to be the same for who goes on.
-    pub fn keep_with(&self, keeper: Arc<dyn Keeper>) {
+    pub fn keep_with(&self, keeper: Arc<dyn FdStore>) {
         let _ = self.keeper.set(keeper);
     }
 
@@ -108,7 +108,7 @@ impl Mounts {
             opener: None,
             whole: false,
             generated: false,
-            letters: Letters::Any,
+            letters: CaseFolding::Any,
             watched: None,
         };
         let mut seen = self.seen.write();
@@ -142,7 +142,7 @@ impl Mounts {
             // inode, but for the generation: counted from zero, as by btrfs, it says too little.
             opener.codec = opener.codec.filter(|codec| !matches!(codec, Codec::Btrfs { .. }));
             if opener.codec.is_some()
-                && index <= ident::MOUNTS
+                && index <= node_id::MOUNTS
                 && let Some(keeper) = self.keeper.get()
             {
                 keeper.hold_mount(index, opener.fd.as_fd());
@@ -157,7 +157,7 @@ impl Mounts {
                 tracing::info!(mount = key.id, %errno, "no file handles here: a descriptor is held per inode")
             }
         }
-        let (generated, letters) = (generated::is_generated(fd), Letters::of(fd));
+        let (generated, letters) = (generated::is_generated(fd), CaseFolding::of(fd));
         seen.push(Mount { key, opener: opener.ok(), whole, generated, letters, watched });
         Ok(index)
     }
@@ -178,8 +178,8 @@ impl Mounts {
     }
 
     /// Which directories of a mount take names in any letters.
-    pub fn letters(&self, index: u16) -> Letters {
-        self.seen.read().get(usize::from(index)).map_or(Letters::Any, |mount| mount.letters)
+    pub fn letters(&self, index: u16) -> CaseFolding {
+        self.seen.read().get(usize::from(index)).map_or(CaseFolding::Any, |mount| mount.letters)
     }
 
     /// Whether a file is in the mount seen first: that of the source itself.

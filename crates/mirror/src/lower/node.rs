@@ -7,7 +7,7 @@ use rustix::fs::FileType;
 use shunt_fuse::{NodeId, NodeTable, TableNode};
 
 use super::handle::FileHandle;
-use super::ident::Ident;
+use super::node_id::Ident;
 
 /// How a node is reached.
 #[derive(Debug, Clone)]

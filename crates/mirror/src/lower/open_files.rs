@@ -21,7 +21,7 @@ pub struct OpenFile {
     pub node: NodeId,
     /// Open for writing.
     pub writable: bool,
-    /// A [`Keeper`](super::keeper::Keeper) holds it.
+    /// A [`FdStore`](super::fd_store::FdStore) holds it.
     pub held: AtomicBool,
     /// None where another process opened it.
     _share: Option<Share>,

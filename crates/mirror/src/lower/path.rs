@@ -67,7 +67,7 @@ impl Lower {
     /// # Errors
     /// ESTALE, and those of `statx(2)`.
     pub fn links(&self, id: NodeId) -> Result<u32, Errno> {
-        let reached = self.reach(id)?;
+        let reached = self.open_path(id)?;
         Ok(rustix::fs::statx(reached.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK)?.stx_nlink)
     }
 }

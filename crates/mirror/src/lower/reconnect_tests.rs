@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use tempfile::TempDir;
 
 use super::credentials::privileged;
-use super::ident::Ident;
+use super::node_id::Ident;
 use super::*;
 
 /// Places for sources: on the disk of the machine (ext4 most often) and on a tmpfs.

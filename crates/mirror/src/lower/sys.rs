@@ -11,7 +11,7 @@ use rustix::process::Pid;
 
 use shunt_fuse::mount::Atime;
 
-use super::graft::Held;
+use super::bind_mount::Held;
 use crate::options::ReadTimes;
 
 pub(super) fn check(result: libc::c_long) -> Result<libc::c_long, Errno> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::PolicyError;
-use crate::place::Place;
+use crate::match_state::MatchState;
 use crate::policy::Inner;
 use crate::rule::{Action, Rule};
 
@@ -28,8 +28,8 @@ fn path(names: &[String]) -> String {
     format!("/{}", names.join("/"))
 }
 
-fn place(policy: &Arc<Inner>, names: &[String]) -> Place {
-    names.iter().fold(Place::root(policy.clone()), |place, name| place.enter(name.as_bytes()))
+fn place(policy: &Arc<Inner>, names: &[String]) -> MatchState {
+    names.iter().fold(MatchState::root(policy.clone()), |place, name| place.enter(name.as_bytes()))
 }
 
 /// The directories that lead to it.

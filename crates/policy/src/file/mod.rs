@@ -19,7 +19,7 @@ use value::Value;
 const LARGEST: usize = 8 << 20;
 
 /// Rules that a policy may have.
-const MOST_RULES: usize = 10_000;
+const MAX_RULES: usize = 10_000;
 
 /// What is needed to read a value.
 pub(crate) struct Context<'a> {
@@ -67,8 +67,8 @@ pub(crate) fn read(text: &str, names: &Names) -> Result<Arc<Inner>, PolicyError>
         return Ok(Arc::new(Inner { rules: Vec::new(), tables: context.tables, says_default }));
     };
     let rules = Value::new(text, "rule", rules).tables()?;
-    if rules.len() > MOST_RULES {
-        return Err(rules[MOST_RULES].0.error(format!("more than {MOST_RULES} rules")));
+    if rules.len() > MAX_RULES {
+        return Err(rules[MAX_RULES].0.error(format!("more than {MAX_RULES} rules")));
     }
     let read = |(index, (value, table)): (usize, &(Value<'_>, &DeTable<'_>))| {
         rule::read(&context, index, value, table)

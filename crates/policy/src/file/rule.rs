@@ -19,7 +19,7 @@ const KEYS: &str = "name, path, ignore-case, op, uid, gid, group, exe, except, c
 
 /// Where a probe may look, and at how much.
 const FARTHEST: u64 = 1 << 20;
-const LONGEST: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 
 /// The keys of a rule that are not used yet.
 struct Keys<'a> {
@@ -204,11 +204,10 @@ fn hex(value: &Value<'_>) -> Result<Vec<u8>, PolicyError> {
         Some((high << 4 | low) as u8)
     };
     match digits.chunks(2).map(byte).collect::<Option<Vec<_>>>() {
-        Some(bytes) if (1..=LONGEST).contains(&bytes.len()) => Ok(bytes),
-        _ => {
-            Err(value
-                .error(format!("`bytes` are 1 to {LONGEST} pairs of hexadecimal digits, such as \"ff d8\"")))
-        }
+        Some(bytes) if (1..=MAX_NAME_BYTES).contains(&bytes.len()) => Ok(bytes),
+        _ => Err(value.error(format!(
+            "`bytes` are 1 to {MAX_NAME_BYTES} pairs of hexadecimal digits, such as \"ff d8\""
+        ))),
     }
 }
 

@@ -15,7 +15,7 @@ const SHARED: usize = 16;
 /// The box that begins a film is not larger.
 const LARGEST_TYPE: u32 = 4096;
 /// Films in one file.
-const MOST_FILMS: usize = 64;
+const MAX_VIDEOS: usize = 64;
 
 /// How a picture in JPEG begins: its first marker, and the beginning of the next.
 const JPEG: &[u8] = b"\xff\xd8\xff";
@@ -41,7 +41,7 @@ pub(super) fn location(
         pictures.extend(find_iter(searched, JPEG).map(|found| at + found as u64));
         if let Some(found) = found {
             films += 1;
-            if films > MOST_FILMS {
+            if films > MAX_VIDEOS {
                 return Err(RedactError::TooComplex);
             }
             let begins = at + found as u64 - 4;

@@ -4,7 +4,7 @@ use super::RedactError;
 use super::bytes::{Reader, be32};
 
 /// Boxes at one level.
-pub(super) const MOST: usize = 4096;
+pub(super) const MAX_BOXES: usize = 4096;
 
 /// A box in memory: its type, and where it and its contents are.
 pub(super) struct Part {
@@ -39,7 +39,7 @@ fn kind(head: &[u8]) -> Option<[u8; 4]> {
 /// The boxes in a stretch of data.
 pub(super) fn parts(data: &[u8], mut at: usize, end: usize) -> Vec<Part> {
     let mut parts = Vec::new();
-    while at + 8 <= end && parts.len() < MOST {
+    while at + 8 <= end && parts.len() < MAX_BOXES {
         let head = &data[at..end];
         let (Some((size, front)), Some(kind)) = (size(head, head.len() as u64), kind(head)) else { break };
         if size > head.len() as u64 {

@@ -35,11 +35,11 @@ impl Bytes for std::fs::File {
 }
 
 /// Bytes of metadata that are read of one file.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 /// Bytes of one file that are searched.
-const MOST_SEARCHED: usize = 512 << 20;
+const MAX_SEARCHED_BYTES: usize = 512 << 20;
 /// Reads of one file.
-const MOST_READS: usize = 1 << 18;
+const MAX_READS: usize = 1 << 18;
 
 /// Reads a file, so much and no more.
 pub(super) struct Reader<'a> {
@@ -51,7 +51,7 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(file: &'a dyn Bytes) -> Self {
-        Self { file, bytes: MOST_BYTES, searched: MOST_SEARCHED, reads: MOST_READS }
+        Self { file, bytes: MAX_BYTES, searched: MAX_SEARCHED_BYTES, reads: MAX_READS }
     }
 
     /// Up to `length` bytes, fewer at the end of the file.

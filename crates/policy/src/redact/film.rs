@@ -21,7 +21,7 @@ const HOLDS: [&[u8; 4]; 3] = [b"moov", b"trak", b"mdia"];
 
 /// Notes what tells a place in a film that begins at `at`; tells where it ends, as far as it makes sense.
 pub(super) fn location(reader: &mut Reader<'_>, mut at: u64, edits: &mut Edits) -> Result<u64, RedactError> {
-    for _ in 0..boxes::MOST {
+    for _ in 0..boxes::MAX_BOXES {
         let Some(Top { kind, start, end }) = boxes::top(reader, at)? else { return Ok(at) };
         if !kind.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ') {
             return Ok(at);

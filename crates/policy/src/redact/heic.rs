@@ -30,7 +30,7 @@ impl Numbers<'_> {
 /// Notes what tells a place.
 pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(), RedactError> {
     let mut at = 0;
-    for _ in 0..boxes::MOST {
+    for _ in 0..boxes::MAX_BOXES {
         let Some(Top { kind, start, end }) = boxes::top(reader, at)? else {
             // Its own box of this kind is the first.
             return behind::location(reader, 8, edits).map(drop);

@@ -9,11 +9,11 @@ use super::edits::Edits;
 use super::pieces::{Kind, Pieces};
 
 /// Segments of one picture.
-const MOST: usize = 4096;
+const MAX_SEGMENTS: usize = 4096;
 /// Further pictures in one file.
-const MOST_PICTURES: usize = 256;
+const MAX_PICTURES: usize = 256;
 /// Those that an index announces.
-const MOST_ANNOUNCED: usize = 64;
+const MAX_ANNOUNCED_PICTURES: usize = 64;
 
 const EXIF: &[u8] = b"Exif\0";
 const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
@@ -29,7 +29,7 @@ pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(),
     let (announced, end) = one(reader, 0, edits)?;
     let found = behind::location(reader, end, edits)?;
     let pictures: BTreeSet<u64> = announced.into_iter().chain(found).collect();
-    if pictures.len() > MOST_PICTURES {
+    if pictures.len() > MAX_PICTURES {
         return Err(RedactError::TooComplex);
     }
     for picture in pictures {
@@ -46,7 +46,7 @@ fn one(reader: &mut Reader<'_>, start: u64, edits: &mut Edits) -> Result<(Vec<u6
     let mut photoshop = Pieces::default();
     let mut at = start.saturating_add(2);
     for count in 0.. {
-        if count == MOST {
+        if count == MAX_SEGMENTS {
             return Err(RedactError::TooComplex);
         }
         let Some(marker) = next_marker(reader, &mut at)? else { break };
@@ -136,7 +136,7 @@ fn index(data: &[u8]) -> Vec<u64> {
         let offset = |n: usize| u32_at(start.saturating_add(16 * n + 8));
         // The first is the picture that has the index.
         Some(
-            (0..(size / 16).min(MOST_ANNOUNCED))
+            (0..(size / 16).min(MAX_ANNOUNCED_PICTURES))
                 .filter_map(offset)
                 .filter(|offset| *offset != 0)
                 .collect::<Vec<_>>(),

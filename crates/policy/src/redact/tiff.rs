@@ -15,9 +15,9 @@ const IPTC: u16 = 0x83bb;
 const PHOTOSHOP: u16 = 0x8649;
 
 /// Directories that are looked at. Files of cameras have about five.
-const MOST: usize = 256;
+const MAX_DIRECTORIES: usize = 256;
 /// Bytes and entries that are looked at, those that are looked at again included.
-const MOST_WORK: usize = 32 << 20;
+const MAX_WORK_BYTES: usize = 32 << 20;
 /// What an entry counts: it may leave a blank.
 const ENTRY: usize = 256;
 
@@ -76,7 +76,7 @@ impl Tiff<'_> {
             if !self.seen.insert(next) {
                 return Ok(());
             }
-            if self.seen.len() > MOST || depth > 8 {
+            if self.seen.len() > MAX_DIRECTORIES || depth > 8 {
                 return Err(Nonsense);
             }
             // A directory beyond the end is none.
@@ -105,7 +105,7 @@ impl Tiff<'_> {
     fn pointers(&self, entry: usize) -> Vec<usize> {
         let count = self.u32(entry + 4).unwrap_or(0);
         let place = if count > 1 { self.value(entry) } else { Some(entry + 8..entry + 12) };
-        let places = place.into_iter().flat_map(|place| place.step_by(4)).take(MOST);
+        let places = place.into_iter().flat_map(|place| place.step_by(4)).take(MAX_DIRECTORIES);
         places.filter_map(|at| self.u32(at)).map(|pointer| pointer as usize).collect()
     }
 
@@ -151,7 +151,7 @@ pub(super) fn blanks(data: &[u8]) -> Vec<Blank> {
         Some(b"MM") => false,
         _ => return whole,
     };
-    let mut tiff = Tiff { data, little, blanks: Vec::new(), seen: BTreeSet::new(), work: MOST_WORK };
+    let mut tiff = Tiff { data, little, blanks: Vec::new(), seen: BTreeSet::new(), work: MAX_WORK_BYTES };
     let Some(first) = tiff.u32(4) else { return whole };
     match tiff.directory(first as usize, 0) {
         Ok(()) => tiff.blanks,

@@ -5,6 +5,7 @@ mod data;
 mod ext4;
 mod foreign;
 mod gateway;
+mod history;
 pub mod ids;
 mod killpriv;
 mod log;
@@ -12,7 +13,6 @@ mod lsm;
 mod mount;
 mod options;
 mod passthrough;
-mod past;
 mod quota;
 mod size;
 mod takeover;
@@ -24,16 +24,16 @@ pub use cache::CacheArg;
 pub use data::DataArg;
 pub use ext4::{ErrorsArg, Ext4Args, Ext4Command, Ext4MountArgs, ImageArgs, PlaceArgs, SurveyArgs};
 pub use gateway::{InviteArgs, JoinArgs, NodesCommand, ServeArgs, ServedArgs};
+pub use history::{
+    ConflictsArg, ConflictsArgs, HistoryArgs, ResolveArgs, RestoreArgs, RetentionArgs, VolumeLogArgs,
+    VolumeSetArgs,
+};
 pub use killpriv::KillprivArg;
 pub use log::LogArgs;
 pub use lsm::LsmArg;
 pub use mount::MountArgs;
 pub use options::{Expanded, expand};
 pub use passthrough::PassthroughArg;
-pub use past::{
-    ConflictsArg, ConflictsArgs, HistoryArgs, ResolveArgs, RestoreArgs, RetentionArgs, VolumeLogArgs,
-    VolumeSetArgs,
-};
 pub use quota::{Own, QuotaArgs, Whose};
 pub use size::Size;
 pub use takeover::TakeoverArg;

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use shunt_volume::id::{NodeName, VolumeName};
 
-use super::ids;
-use super::past::{
+use super::history::{
     ConflictsArgs, HistoryArgs, RESOLVE_EXAMPLES, RESTORE_EXAMPLES, ResolveArgs, RestoreArgs, RetentionArgs,
     SET_EXAMPLES, VolumeLogArgs, VolumeSetArgs,
 };
+use super::ids;
 use super::quota::QuotaArgs;
 use super::size::Size;
 use super::tree::{TREE_EXAMPLES, VolumeTreeArgs};

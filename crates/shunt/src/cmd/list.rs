@@ -8,7 +8,7 @@ use super::print;
 use crate::cli::ListArgs;
 use crate::control::{self, Answer};
 use crate::error::{Result, failed};
-use crate::ours;
+use crate::own_mounts;
 use crate::report::Entry;
 use crate::text::{Align, Table, printable};
 
@@ -27,18 +27,18 @@ pub fn run(args: &ListArgs) -> Result<()> {
 /// The mounts of this namespace, in the order in which they were made.
 fn entries() -> Result<Vec<Entry>> {
     let mut mounts = fuse_mounts()?;
-    mounts.retain(|info| ours::kind(info).is_some());
+    mounts.retain(|info| own_mounts::kind(info).is_some());
     // A mount without an owner there is none of; it would be nobody's.
     let asked: Vec<_> = mounts
         .iter()
-        .map(|info| control::Mount { dev: info.dev, owner: ours::owner(info).unwrap_or(u32::MAX) })
+        .map(|info| control::Mount { dev: info.dev, owner: own_mounts::owner(info).unwrap_or(u32::MAX) })
         .collect();
     let answers = control::survey(&asked);
     Ok(mounts.iter().zip(answers).map(|(info, answer)| entry(info, answer)).collect())
 }
 
 fn entry(info: &MountInfo, answer: Answer) -> Entry {
-    let entry = from_table(info, ours::kind(info).unwrap_or_default());
+    let entry = from_table(info, own_mounts::kind(info).unwrap_or_default());
     match answer {
         Answer::Nobody => entry,
         // Where it is (a mount can be moved), what it shows and its kind are the kernel's to tell.

@@ -39,7 +39,7 @@ pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
         Command::Man { dir } => man::run(dir.as_deref())?,
         Command::Survey(args) => return Ok(ext4::survey::main(&args)),
         Command::Outside { mountpoint, socket } => {
-            return Ok(crate::sandbox::outside::main(&mountpoint, socket.as_deref()));
+            return Ok(crate::sandbox::unmount_helper::main(&mountpoint, socket.as_deref()));
         }
         Command::Guardian { .. } => return Ok(guardian::run()),
     }

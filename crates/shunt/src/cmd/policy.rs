@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use shunt_fuse::guardian::HandOver;
 use shunt_fuse::mount::MountPoint;
 use shunt_fuse::mount::bdi::BdiTuning;
-use shunt_mirror::{AuditLog, Gate, MirrorOptions, Policed};
+use shunt_mirror::{AuditLog, KernelEnforcer, MirrorOptions, PolicyFs};
 use shunt_policy::{Content, Op, Policy, Somebody};
 
 use self::file::PolicyFile;
@@ -88,7 +88,7 @@ pub fn serve(args: &MirrorArgs, argv: &[OsString], file: &Path) -> Result<()> {
         Some(path) => AuditLog::to(path)
             .map_err(|error| failed(format_args!("cannot open the audit log {}: {error}", path.display())))?,
     };
-    let policed = Policed::open(mirror::options(args)?, policy, origin.save(), audit);
+    let policed = PolicyFs::open(mirror::options(args)?, policy, origin.save(), audit);
     let mut policed = policed.map_err(mirror::explain)?;
     if policed.is_undecided() {
         return Err(failed(format_args!(
@@ -114,11 +114,11 @@ pub fn serve(args: &MirrorArgs, argv: &[OsString], file: &Path) -> Result<()> {
 /// Goes on where another daemon ended, by the rules that it had. No path is touched: it may lead through the mount.
 pub fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
     let lost = || failed("the policy of the last daemon is lost");
-    let saved = Policed::origin(&mut hand_over).ok_or_else(lost)?;
+    let saved = PolicyFs::origin(&mut hand_over).ok_or_else(lost)?;
     let origin: Origin = serde_json::from_slice(&saved).map_err(|_| lost())?;
     let (policy, file, source) = (origin.policy()?, origin.file(), origin.source());
     let options = MirrorOptions { source: source.clone(), ..mirror::options(args)? };
-    let mut policed = Policed::resume(options, policy, saved, &mut hand_over).map_err(mirror::explain)?;
+    let mut policed = PolicyFs::resume(options, policy, saved, &mut hand_over).map_err(mirror::explain)?;
     if args.audit_required {
         policed.require_audit();
     }
@@ -131,12 +131,12 @@ pub fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
 /// `text` is in force, whatever is in the file by now.
 fn service(
     args: &MirrorArgs,
-    policed: Arc<Policed>,
+    policed: Arc<PolicyFs>,
     source: PathBuf,
     file: PathBuf,
     programs: Mutex<Option<Result<Loaded, String>>>,
     text: String,
-) -> Result<Service<Policed>> {
+) -> Result<Service<PolicyFs>> {
     let place = Arc::new(OnceLock::new());
     let followed = Arc::new(Followed::new(policed.clone(), file, source.clone()));
     let reload = {
@@ -168,7 +168,7 @@ fn service(
         passthrough_off: mirror::passthrough_off(args),
         tuning: BdiTuning::default(),
         lock_in: None,
-        held: |policed: &Policed| Held {
+        held: |policed: &PolicyFs| Held {
             grafts: policed.grafts(),
             rules: Some(policed.checks()),
             ..mirror::held(policed.mirror())
@@ -196,7 +196,7 @@ fn load(wish: LsmArg) -> Result<Loaded, String> {
 }
 
 #[cfg(feature = "lsm")]
-fn gate(programs: Loaded, mount: &MountPoint) -> Result<Box<dyn Gate>, String> {
+fn gate(programs: Loaded, mount: &MountPoint) -> Result<Box<dyn KernelEnforcer>, String> {
     let dev = mount.dev();
     programs.guard((dev.major, dev.minor)).map_err(|error| error.to_string())
 }
@@ -211,11 +211,11 @@ fn load(wish: LsmArg) -> Result<Loaded, String> {
 }
 
 #[cfg(not(feature = "lsm"))]
-fn gate(programs: Loaded, _mount: &MountPoint) -> Result<Box<dyn Gate>, String> {
+fn gate(programs: Loaded, _mount: &MountPoint) -> Result<Box<dyn KernelEnforcer>, String> {
     match programs {}
 }
 
-fn graft(policed: &Policed, place: &OnceLock<MountPoint>) {
+fn graft(policed: &PolicyFs, place: &OnceLock<MountPoint>) {
     if let Some(mount) = place.get() {
         policed.keep_grafts(mount);
     }

@@ -6,13 +6,13 @@ use super::{print, stat_table};
 use crate::cli::StatArgs;
 use crate::control::{self, SocketDir, SocketName};
 use crate::error::{Result, failed};
-use crate::ours;
+use crate::own_mounts;
 use crate::report::Stat;
 
 pub fn run(args: &StatArgs) -> Result<()> {
     let path = args.mountpoint.display();
-    let (mount, info) = ours::find(&args.mountpoint)?;
-    let dirs = ours::owner(&info).map(SocketDir::of).unwrap_or_default();
+    let (mount, info) = own_mounts::find(&args.mountpoint)?;
+    let dirs = own_mounts::owner(&info).map(SocketDir::of).unwrap_or_default();
     let silent = |error| failed(format_args!("the daemon of {path} does not answer: {error}"));
     let name = SocketName::of(&mount);
     let ask = || control::ask(&dirs, &name, || !mount.is_mounted(), |peer| peer.stat());

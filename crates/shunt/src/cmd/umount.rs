@@ -11,7 +11,7 @@ use shunt_fuse::mount::{MountError, MountInfo, MountPoint, Unmount};
 use crate::cli::UmountArgs;
 use crate::control::{self, Peer, SocketDir, SocketName};
 use crate::error::{Code, Failure, Result};
-use crate::{grafts, holders, ours};
+use crate::{grafts, mount_users, own_mounts};
 
 /// How often a mount is tried whose grafts came back, or whose daemon just looked into one; and how long between.
 const TRIES: u32 = 25;
@@ -31,12 +31,12 @@ pub fn run(args: &UmountArgs) -> Result<()> {
 }
 
 fn one(path: &Path, args: &UmountArgs) -> Result<()> {
-    let (mount, info) = ours::find(path)?;
-    let dirs = ours::owner(&info).map(SocketDir::of).unwrap_or_default();
+    let (mount, info) = own_mounts::find(path)?;
+    let dirs = own_mounts::owner(&info).map(SocketDir::of).unwrap_or_default();
     // Before the unmount: after it the daemon may be gone before we could look.
     let peer = control::find(&dirs, &SocketName::of(&mount)).ok().flatten();
     // Only who may mount has some. The way to them leads through the mount, whose daemon may be another user's.
-    let is_mine = ours::owner(&info) == Some(rustix::process::geteuid().as_raw());
+    let is_mine = own_mounts::owner(&info) == Some(rustix::process::geteuid().as_raw());
     let stat = peer.as_ref().filter(|_| is_mine).and_then(|peer| peer.stat().ok());
     let grafts = stat.map_or_else(Vec::new, |stat| stat.grafts);
     let daemon = peer.map(Daemon::new);
@@ -75,7 +75,7 @@ fn take_away(mount: &MountPoint, grafts: &[PathBuf], args: &UmountArgs, served: 
 /// The plain reason of a failure where it is somebody else's mount.
 fn not_permitted(mount: &MountPoint, info: &MountInfo) -> Option<Failure> {
     let me = rustix::process::geteuid();
-    let owner = ours::owner(info).filter(|owner| !me.is_root() && *owner != me.as_raw())?;
+    let owner = own_mounts::owner(info).filter(|owner| !me.is_root() && *owner != me.as_raw())?;
     let path = mount.path().display();
     Some(Failure::new(
         Code::Privilege,
@@ -85,7 +85,7 @@ fn not_permitted(mount: &MountPoint, info: &MountInfo) -> Option<Failure> {
 
 fn busy(mount: &MountPoint) -> Failure {
     let path = mount.path().display();
-    let holders: Vec<String> = holders::of(mount).iter().map(ToString::to_string).collect();
+    let holders: Vec<String> = mount_users::of(mount).iter().map(ToString::to_string).collect();
     let who = match holders.as_slice() {
         [] => "by a process that this user cannot see".to_owned(),
         some => format!("by {}", some.join(", ")),

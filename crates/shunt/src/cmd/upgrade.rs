@@ -9,35 +9,36 @@ use super::print;
 use crate::cli::UpgradeArgs;
 use crate::control::{self, SocketDir, SocketName};
 use crate::error::{Code, Failure, Result, failed};
-use crate::ours;
+use crate::own_mounts;
 use crate::report::{Stat, Upgraded};
 
 /// The new program has ten seconds, and so has the old one should that fail.
-const PATIENCE: Duration = Duration::from_secs(30);
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(5);
 
 pub fn run(args: &UpgradeArgs) -> Result<()> {
     let path = args.mountpoint.display();
-    let (mount, info) = ours::find(&args.mountpoint)?;
+    let (mount, info) = own_mounts::find(&args.mountpoint)?;
     let binary = binary(args.binary.as_deref())?;
-    let dirs = ours::owner(&info).map(SocketDir::of).unwrap_or_default();
+    let dirs = own_mounts::owner(&info).map(SocketDir::of).unwrap_or_default();
     let name = SocketName::of(&mount);
     let cannot = |error| failed(format_args!("cannot upgrade {path}: {error}"));
-    let peer = control::find(&dirs, &name).map_err(cannot)?.ok_or_else(|| match ours::owner(&info) {
-        Some(owner) if dirs.is_empty() => Failure::new(
-            Code::Privilege,
-            format_args!("{path} was mounted by user {owner}: upgrade it as that user or as root"),
-        ),
-        _ => {
-            failed(format_args!("no daemon serves {path}: remove the dead mount with `shunt umount {path}`"))
-        }
-    })?;
+    let peer =
+        control::find(&dirs, &name).map_err(cannot)?.ok_or_else(|| match own_mounts::owner(&info) {
+            Some(owner) if dirs.is_empty() => Failure::new(
+                Code::Privilege,
+                format_args!("{path} was mounted by user {owner}: upgrade it as that user or as root"),
+            ),
+            _ => failed(format_args!(
+                "no daemon serves {path}: remove the dead mount with `shunt umount {path}`"
+            )),
+        })?;
     let before = peer.stat().map_err(cannot)?;
     peer.upgrade(&binary).map_err(cannot)?;
     let now = || control::find(&dirs, &name).ok().flatten()?.stat().ok();
     let after = wait(&before, now).ok_or_else(|| {
-        let seconds = PATIENCE.as_secs();
+        let seconds = UPGRADE_TIMEOUT.as_secs();
         match mount.is_mounted() {
             true => failed(format_args!("no daemon took over {path} within {seconds} seconds")),
             false => failed(format_args!("no daemon could take over {path}: it is unmounted")),
@@ -91,7 +92,7 @@ fn binary(given: Option<&Path>) -> Result<PathBuf> {
 
 /// The daemon that follows. One that is about to be given up for the old one does not serve, so is not found.
 fn wait(before: &Stat, now: impl Fn() -> Option<Stat>) -> Option<Stat> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + UPGRADE_TIMEOUT;
     while Instant::now() < end {
         match now() {
             Some(stat) if stat.takeovers > before.takeovers => return Some(stat),

@@ -14,7 +14,7 @@ use shunt_fuse::mount::{Dev, MountId, MountPoint, fuse_mounts};
 use crate::files;
 
 /// As many entries of a directory are looked at: its owner may be out to keep us busy.
-const MOST: usize = 10_000;
+const MAX_SOCKETS: usize = 10_000;
 
 const SUFFIX: &str = ".sock";
 
@@ -150,7 +150,7 @@ impl SocketDir {
         let Ok(entries) = rustix::fs::Dir::read_from(&self.fd) else { return Vec::new() };
         let names = entries
             .flatten()
-            .take(MOST)
+            .take(MAX_SOCKETS)
             .filter_map(|entry| SocketName::recognise(OsStr::from_bytes(entry.file_name().to_bytes())));
         let mut names: Vec<_> = names.collect();
         names.sort_by(|a, b| a.0.cmp(&b.0));

@@ -4,14 +4,14 @@ mod client;
 mod credentials;
 mod dir;
 mod proto;
+mod query_all;
 mod server;
 mod stream;
-mod survey;
 mod volume;
 
 pub use client::{Peer, ask, find};
 pub use dir::{SocketDir, SocketName};
 pub use proto::Hello;
+pub use query_all::{Answer, Mount, survey};
 pub use server::{Control, Provider, serve};
-pub use survey::{Answer, Mount, survey};
 pub use volume::VolumeAsk;

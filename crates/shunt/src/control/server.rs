@@ -19,10 +19,10 @@ use super::volume::VolumeAsk;
 use crate::report::Stat;
 
 /// A peer that says nothing for so long is dropped: others wait behind it.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Questions that are being answered on threads of their own.
-const MOST_WAITING: u32 = 16;
+const MAX_CLIENTS: u32 = 16;
 
 /// Who knows the answers.
 pub trait Provider: Send + Sync + 'static {
@@ -104,8 +104,8 @@ fn answer(stream: UnixStream, provider: &Arc<dyn Provider>, waiting: &Arc<Atomic
         // The directory keeps others out already.
         return Ok(());
     }
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
+    stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     let reply = match proto::read_request(&stream)? {
         Ok(Ask::Hello) => ok(serde_json::to_value(provider.hello())),
         Ok(Ask::Stat) => ok(serde_json::to_value(provider.stat())),
@@ -135,7 +135,7 @@ fn answer_aside(
     provider: Arc<dyn Provider>,
     waiting: Arc<AtomicU32>,
 ) -> io::Result<()> {
-    if waiting.load(Ordering::Relaxed) >= MOST_WAITING {
+    if waiting.load(Ordering::Relaxed) >= MAX_CLIENTS {
         return proto::write_reply(
             &stream,
             Reply::error("refused", "too many wait for the store: try again"),

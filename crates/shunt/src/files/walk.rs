@@ -14,7 +14,7 @@ use rustix::process::geteuid;
 use super::open_path;
 
 /// As many symbolic links as the kernel follows in one path.
-const MOST_LINKS: u32 = 40;
+const MAX_SYMLINKS: u32 = 40;
 
 /// Opens the directory that a path lies in, with `O_PATH`, and returns the name of the path in it.
 ///
@@ -53,7 +53,7 @@ fn walk(path: &Path) -> io::Result<OwnedFd> {
             FileType::Directory => directory = found,
             FileType::Symlink => {
                 links += 1;
-                if links > MOST_LINKS {
+                if links > MAX_SYMLINKS {
                     return Err(Errno::LOOP.into());
                 }
                 if !(is_trusted(&rustix::fs::fstat(&directory)?) && is_trusted(&stat)) {

@@ -1,24 +1,24 @@
 //! What a daemon that reads untrusted bytes gives up once it serves: should an image find a bug, it finds no way out by
 //! another program, by a file, by the network, by another process or by the kernel's riskier doors.
 //!
-//! Who is locked in cannot unmount. A process that was started before, [`outside`], does it when asked.
+//! Who is locked in cannot unmount. A process that was started before, [`unmount_helper`], does it when asked.
 
-mod calls;
-mod files;
 mod identity;
+mod landlock;
 mod namespace;
-pub mod outside;
 mod probe;
+mod seccomp;
+pub mod unmount_helper;
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use rustix::thread::CapabilitySet;
 
-pub use calls::Served;
-pub use files::Places;
-pub use outside::Outside;
+pub use landlock::Places;
 pub use probe::on_entry as probe_on_entry;
+pub use seccomp::Served;
+pub use unmount_helper::Outside;
 
 /// Locks all threads of this process in, and those that come, which serve an image. Some of root's rights may be `kept`.
 pub fn enter(outside: Outside<'_>, served: Served, kept: CapabilitySet) {
@@ -35,7 +35,7 @@ pub fn enter(outside: Outside<'_>, served: Served, kept: CapabilitySet) {
     {
         tracing::warn!("the daemon stays the user that it is: {error}");
     }
-    forbid(files::of_image(), kept, calls::For::Image(served));
+    forbid(landlock::of_image(), kept, seccomp::For::Image(served));
 }
 
 /// Locks all threads of this process in, and those that come, which keeps a volume here and speaks to its stores: with the files
@@ -43,20 +43,20 @@ pub fn enter(outside: Outside<'_>, served: Served, kept: CapabilitySet) {
 pub fn enter_to_keep(outside: Outside<'_>, places: &Places, served: Served) {
     learn();
     if someone_unmounts(outside) {
-        forbid(files::of_network(places), identity::KEEPING_VOLUMES, calls::For::Network(served));
+        forbid(landlock::of_network(places), identity::KEEPING_VOLUMES, seccomp::For::Network(served));
     }
 }
 
 /// The same for who serves the stores of a volume to other machines.
 pub fn enter_to_serve_stores(places: &Places) {
     learn();
-    forbid(files::of_network(places), identity::OF_STORES, calls::For::Network(Served::default()));
+    forbid(landlock::of_network(places), identity::OF_STORES, seccomp::For::Network(Served::default()));
 }
 
 /// Starts who unmounts for a process that is to be locked in. Without one nobody could do so in good order: it is not locked in
 /// then. First of all, for it takes a program.
 fn someone_unmounts(outside: Outside<'_>) -> bool {
-    let started = outside::start(outside);
+    let started = unmount_helper::start(outside);
     if let Err(error) = &started {
         tracing::warn!("not locked in: {error}");
     }
@@ -65,11 +65,11 @@ fn someone_unmounts(outside: Outside<'_>) -> bool {
 
 /// Gives up all files but these, all of root's rights but those that are `kept`, and at last, for it refuses what the other steps
 /// take, system calls.
-fn forbid(files: io::Result<files::Rules>, kept: CapabilitySet, whom: calls::For) {
-    if let Err(error) = files::forbid(files, kept) {
+fn forbid(files: io::Result<landlock::Rules>, kept: CapabilitySet, whom: seccomp::For) {
+    if let Err(error) = landlock::forbid(files, kept) {
         tracing::warn!("all files can still be opened: {error}");
     }
-    if let Err(error) = calls::forbid(whom) {
+    if let Err(error) = seccomp::forbid(whom) {
         tracing::warn!("not locked in: {error}");
         return;
     }
@@ -86,16 +86,16 @@ pub fn enter_to_look() {
     learn();
     let _ = identity::become_nobody();
     // What the kernel does not have is no reason not to look.
-    let _ = files::forbid_all_but(None, CapabilitySet::empty());
-    let _ = calls::forbid(calls::For::Image(Served::default()));
+    let _ = landlock::forbid_all_but(None, CapabilitySet::empty());
+    let _ = seccomp::forbid(seccomp::For::Image(Served::default()));
     probe::run();
 }
 
 /// The same for who makes files of what is in an image: below a directory, in all owners' names, and nothing else.
 pub fn enter_to_extract(target: BorrowedFd<'_>) {
     learn();
-    let _ = files::forbid_all_but(Some(target), namespace::KEPT);
-    let _ = calls::forbid(calls::For::Extract);
+    let _ = landlock::forbid_all_but(Some(target), namespace::KEPT);
+    let _ = seccomp::forbid(seccomp::For::Extract);
     probe::run();
 }
 
@@ -115,7 +115,7 @@ pub fn enter_for_guest() -> Result<(), String> {
     }
     // Not possible any more when the daemon goes into the background.
     let _ = std::env::set_current_dir("/");
-    calls::forbid(calls::For::Guest)?;
+    seccomp::forbid(seccomp::For::Guest)?;
     probe::run();
     Ok(())
 }

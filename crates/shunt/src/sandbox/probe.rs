@@ -35,7 +35,7 @@ pub(super) fn run() {
         );
     };
     let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
-    println!("probe: {} of {threads} threads", super::files::locked());
+    println!("probe: {} of {threads} threads", super::landlock::locked());
     all();
     // Threads to come are locked in as well.
     let _ = std::thread::spawn(all).join();

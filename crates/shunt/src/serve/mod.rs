@@ -1,11 +1,11 @@
 //! Mounts a file system and serves it to its end: what every mount command shares.
 
 mod block;
-mod facts;
+mod daemon_info;
 mod kernel;
 mod process;
+pub mod signals;
 mod source;
-pub mod stop;
 mod upgrade;
 pub mod virtiofs;
 
@@ -32,7 +32,7 @@ use crate::log;
 use crate::report::{TookOver, VolumeReport, Watch};
 use crate::sandbox::{self, Outside, Places, Served};
 use block::Tried;
-use facts::Facts;
+use daemon_info::Facts;
 use upgrade::Successor;
 
 pub use block::{Block, Claim};
@@ -207,7 +207,7 @@ pub fn serve<F: FileSystem>(
     let mounted = begin().inspect_err(|_| {
         // Nobody knows of this mount: it goes as it came.
         let _ = attached.guardian.as_ref().map(|guardian| guardian.end());
-        stop::take_away(&attached.mount);
+        signals::take_away(&attached.mount);
     })?;
     if !is_closed {
         enter();
@@ -255,7 +255,7 @@ pub fn take_over<F: FileSystem>(
         handle: mounted.handle().clone(),
         guardian: mounted.guardian().cloned(),
     };
-    let (facts, _control) = show(&service, &attached, None, Some(facts::took_over(cause, pause)));
+    let (facts, _control) = show(&service, &attached, None, Some(daemon_info::took_over(cause, pause)));
     done(&service, &attached)?;
     watch(signals, &attached, &facts, &service)?;
     let number = mounted.handle().takeover().map_or(0, Takeover::takeovers);
@@ -287,8 +287,8 @@ fn done<F>(service: &Service<F>, attached: &Attached) -> Result<()> {
 }
 
 /// Before any thread, so that none of them gets a signal's default action.
-fn signals() -> Result<stop::Signals> {
-    stop::Signals::register().map_err(|error| failed(format_args!("cannot take care of signals: {error}")))
+fn signals() -> Result<signals::Signals> {
+    signals::Signals::register().map_err(|error| failed(format_args!("cannot take care of signals: {error}")))
 }
 
 /// Lets others see how it goes.
@@ -310,7 +310,7 @@ fn show<F: FileSystem>(
 }
 
 fn watch<F>(
-    signals: stop::Signals,
+    signals: signals::Signals,
     attached: &Attached,
     facts: &Arc<Facts>,
     service: &Service<F>,

@@ -25,7 +25,7 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// How long a program may take to say who it is.
 const TRIAL: Duration = Duration::from_secs(5);
 /// More than it has to say.
-const MOST: u64 = 4096;
+const MAX_REQUEST_BYTES: u64 = 4096;
 
 /// What a program says of itself, asked with our own arguments and `--probe`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -160,7 +160,7 @@ impl Successor {
         let ended = ended_well(&mut child);
         let mut said = String::new();
         if let (Ok(()), Some(pipe)) = (&ended, child.stdout.take()) {
-            let _ = pipe.take(MOST).read_to_string(&mut said);
+            let _ = pipe.take(MAX_REQUEST_BYTES).read_to_string(&mut said);
         }
         ended?;
         serde_json::from_str(&said).map_err(|_| "it is no shunt that can".to_owned())

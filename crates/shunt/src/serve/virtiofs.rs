@@ -13,13 +13,13 @@ use shunt_fuse::{Config, FileSystem, Handle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use super::{announce, announcement, facts};
+use super::{announce, announcement, daemon_info};
 use crate::args::MountArgs;
-use crate::base;
 use crate::error::{Code, Failure, Result, failed};
 use crate::log::STATISTICS;
 use crate::report::{Cache, Stat};
 use crate::sandbox;
+use crate::xdg;
 
 /// What is shown, for people.
 pub struct Shown {
@@ -114,7 +114,7 @@ fn replace(socket: &Path) -> io::Result<UnixListener> {
 
 /// Others may have guests connect to a socket of their own where they can rename what is in its directory.
 fn warn_of_others(socket: &Path) {
-    let directory = base::directory_of(socket);
+    let directory = xdg::directory_of(socket);
     let Ok(found) = std::fs::metadata(directory) else { return };
     if found.mode() & 0o022 != 0 && found.mode() & 0o1000 == 0 {
         tracing::warn!(
@@ -155,7 +155,7 @@ fn log_statistics(current: &Current, shown: &Shown) {
         transport: handle.transport().transport.to_string(),
         waiting: handle.waiting_requests() as u64,
         cancelled: figures.cancelled,
-        requests: facts::requests(&figures),
+        requests: daemon_info::requests(&figures),
         cache: Cache { mode: shown.cache.clone(), ..Cache::default() },
         ..Stat::default()
     };

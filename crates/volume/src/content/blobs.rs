@@ -15,9 +15,9 @@ use object_store::{
 };
 
 use crate::content::ContentError;
-use crate::content::durable::Durable;
+use crate::content::fsync_store::FsyncObjectStore;
 use crate::content::pack::FULL;
-use crate::silence::SILENT;
+use crate::keepalive::USER_TIMEOUT;
 
 /// A connection that is not made by then is none.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -80,7 +80,7 @@ impl Blobs {
             |error: &dyn std::fmt::Display| ContentError::Unreachable(format!("{}: {error}", path.display()));
         std::fs::create_dir_all(path).map_err(|error| gone(&error))?;
         let path = path.canonicalize().map_err(|error| gone(&error))?;
-        let store = Durable::new(&path).map_err(|error| gone(&error))?;
+        let store = FsyncObjectStore::new(&path).map_err(|error| gone(&error))?;
         Ok(Self { store: Arc::new(store), prefix: Key::default(), silent: None, takes_whole: false })
     }
 
@@ -122,7 +122,7 @@ impl Blobs {
             .build()
             .map_err(|error| ContentError::Address(error.to_string()))?;
         let prefix = Key::from(prefix);
-        Ok(Self { store: Arc::new(store), prefix, silent: Some(SILENT), takes_whole: true })
+        Ok(Self { store: Arc::new(store), prefix, silent: Some(USER_TIMEOUT), takes_whole: true })
     }
 
     /// Over any other way to keep objects, of which a put that was answered is durable: through a gateway. It finds out

@@ -2,34 +2,34 @@
 //!
 //! Calls block, and must not be made by a task of an asynchronous runtime.
 
-mod arrival;
+mod bandwidth;
+mod basis_source;
 mod blobs;
-mod bring;
-mod cut;
-mod durable;
+mod chunk_decoder;
+mod chunker;
+mod crypto;
+mod download;
+mod fsync_store;
 mod hole;
-mod inspect;
-mod keys;
-mod link;
-mod lists;
-mod local;
+mod indirect;
 mod pack;
+pub mod priority;
 mod read;
 mod repack;
 mod upload;
-pub mod urgent;
+mod verify;
 
 use std::sync::Arc;
 
+pub use bandwidth::{BandwidthEstimator, LinkQuality};
+pub use basis_source::BasisSource;
 pub(crate) use blobs::fault;
 pub use blobs::{Blob, Blobs, choose_tls};
-pub use cut::{Cutting, DEFINED_MOST, FIXED};
-pub use keys::{Keys, Secret};
-pub use link::{Link, Quality};
-pub use local::Local;
+pub use chunker::{Chunking, FIXED, MAX_CONTENT_DEFINED_BYTES};
+pub use crypto::{ChunkKeys, VolumeKey};
 pub use read::{Progress, touched};
 pub(crate) use repack::{Carried, Repacked, repack};
-pub use upload::{Sent, Upload};
+pub use upload::{Upload, UploadedContent};
 
 use crate::object::{Content, Layout};
 use crate::store::{MetaStore, StoreError};
@@ -74,13 +74,13 @@ impl ContentError {
 #[derive(Debug, Clone)]
 pub struct ContentStore {
     blobs: Blobs,
-    keys: Arc<Keys>,
-    link: Arc<Link>,
+    keys: Arc<ChunkKeys>,
+    link: Arc<BandwidthEstimator>,
 }
 
 impl ContentStore {
     /// Of what is stored somewhere, by the keys of the volume.
-    pub fn new(blobs: Blobs, keys: Keys) -> Self {
+    pub fn new(blobs: Blobs, keys: ChunkKeys) -> Self {
         Self { blobs, keys: Arc::new(keys), link: Arc::default() }
     }
 
@@ -90,7 +90,7 @@ impl ContentStore {
     }
 
     /// How good the way there is.
-    pub fn link(&self) -> &Link {
+    pub fn link(&self) -> &BandwidthEstimator {
         &self.link
     }
 

@@ -7,9 +7,9 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::content::keys::Keys;
+use crate::content::crypto::ChunkKeys;
 use crate::object::ChunkId;
-use crate::store::{Place, code};
+use crate::store::{ChunkLocation, codec};
 
 /// A pack is closed once it is so long.
 pub(super) const FULL: usize = 8 << 20;
@@ -34,7 +34,7 @@ pub(super) struct Indexed {
 }
 
 /// A chunk as it is stored: how, and the bytes; sealed as a whole.
-pub(super) fn encode(keys: &Keys, id: ChunkId, bytes: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn encode(keys: &ChunkKeys, id: ChunkId, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut stored = vec![ZSTD];
     stored.reserve(zstd::zstd_safe::compress_bound(bytes.len()));
     let compressed = zstd::bulk::compress(bytes, LEVEL).ok();
@@ -50,7 +50,12 @@ pub(super) fn encode(keys: &Keys, id: ChunkId, bytes: &[u8]) -> Option<Vec<u8>> 
 }
 
 /// The bytes of a chunk, if they are those of its name.
-pub(super) fn decode<'a>(keys: &Keys, id: ChunkId, stored: &'a [u8], length: usize) -> Option<Cow<'a, [u8]>> {
+pub(super) fn decode<'a>(
+    keys: &ChunkKeys,
+    id: ChunkId,
+    stored: &'a [u8],
+    length: usize,
+) -> Option<Cow<'a, [u8]>> {
     if length > CHUNK_MAX {
         return None;
     }
@@ -66,7 +71,7 @@ pub(super) fn decode<'a>(keys: &Keys, id: ChunkId, stored: &'a [u8], length: usi
 }
 
 /// Whether a chunk that begins with this byte, as it is stored, is its bytes as they are from the next one on.
-pub(super) fn is_plain(keys: &Keys, first: u8) -> bool {
+pub(super) fn is_plain(keys: &ChunkKeys, first: u8) -> bool {
     first == PLAIN && !keys.encrypts()
 }
 
@@ -99,8 +104,8 @@ impl Pack {
     }
 
     /// What is stored under a key, and where its chunks then are.
-    pub fn close(mut self, key: &str) -> (Vec<u8>, Vec<(ChunkId, Place)>) {
-        let index = code::encode(&self.index);
+    pub fn close(mut self, key: &str) -> (Vec<u8>, Vec<(ChunkId, ChunkLocation)>) {
+        let index = codec::encode(&self.index);
         self.bytes.extend_from_slice(&index);
         self.bytes.extend_from_slice(&(index.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(MAGIC);
@@ -108,7 +113,7 @@ impl Pack {
             .index
             .into_iter()
             .map(|Indexed { id, offset, stored, length }| {
-                (id, Place { key: key.to_owned(), offset, stored, length })
+                (id, ChunkLocation { key: key.to_owned(), offset, stored, length })
             })
             .collect();
         (self.bytes, places)
@@ -124,7 +129,7 @@ pub(super) fn index(end: &[u8], before: u64) -> Option<Vec<Indexed>> {
     let (rest, magic) = end.split_last_chunk::<8>()?;
     let (rest, length) = rest.split_last_chunk::<4>()?;
     let from = rest.len().checked_sub(u32::from_le_bytes(*length) as usize)?;
-    let index: Vec<Indexed> = code::decode("an index", &rest[from..]).ok().filter(|_| magic == MAGIC)?;
+    let index: Vec<Indexed> = codec::decode("an index", &rest[from..]).ok().filter(|_| magic == MAGIC)?;
     let chunks = before + from as u64;
     let fits =
         |chunk: &Indexed| chunk.offset.checked_add(u64::from(chunk.stored)).is_some_and(|end| end <= chunks);
@@ -146,11 +151,11 @@ pub(super) fn is_newer(end: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content::keys::Secret;
+    use crate::content::crypto::VolumeKey;
 
     #[test]
     fn chunks_come_back_from_a_pack_and_only_whole() {
-        for keys in [Keys::open([3; 32]), Keys::sealed(&Secret::random())] {
+        for keys in [ChunkKeys::open([3; 32]), ChunkKeys::sealed(&VolumeKey::random())] {
             let mut random = vec![0; 5000];
             keys.hasher().finalize_xof().fill(&mut random);
             let mut pack = Pack::default();

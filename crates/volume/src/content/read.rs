@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use crate::content::bring::Wanted;
-use crate::content::{ContentError, ContentStore, Local, hole};
-use crate::object::{ChunkId, Content, Piece};
+use crate::content::download::ChunkRequest;
+use crate::content::{BasisSource, ContentError, ContentStore, hole};
+use crate::object::{ChunkId, Content, Segment};
 use crate::store::MetaStore;
 
 /// Places that are asked for at once.
@@ -86,10 +86,10 @@ impl ContentStore {
     pub fn fetch(
         &self,
         meta: &dyn MetaStore,
-        pieces: &[Piece],
+        pieces: &[Segment],
         range: Range<u64>,
         file: &File,
-        local: Option<&Local>,
+        local: Option<&BasisSource>,
         progress: Progress<'_>,
     ) -> Result<Range<u64>, ContentError> {
         let (mut from, mut to) = (None, range.start);
@@ -98,7 +98,7 @@ impl ContentStore {
             from.get_or_insert(at.start);
             to = at.end;
             match piece {
-                Piece::Chunk { id, length } => {
+                Segment::Chunk { id, length } => {
                     match local.and_then(|local| local.get(&self.keys, *id, *length)) {
                         Some(bytes) => {
                             file.write_all_at(&bytes, at.start).map_err(ContentError::Io)?;
@@ -107,7 +107,7 @@ impl ContentStore {
                         None => wanted.push(Sought { id: *id, length: *length, at: at.start }),
                     }
                 }
-                Piece::Hole { .. } => {
+                Segment::Hole { .. } => {
                     hole::make(file, at.clone()).map_err(ContentError::Io)?;
                     progress(at);
                 }
@@ -129,7 +129,7 @@ impl ContentStore {
     pub fn fetch_together(
         &self,
         meta: &dyn MetaStore,
-        files: &[(&[Piece], &File)],
+        files: &[(&[Segment], &File)],
     ) -> Result<(), ContentError> {
         let mut goals = Vec::new();
         let mut wanted = Vec::new();
@@ -138,11 +138,11 @@ impl ContentStore {
             let mut offset = 0_u64;
             for piece in *pieces {
                 match piece {
-                    Piece::Chunk { id, length } => {
+                    Segment::Chunk { id, length } => {
                         wanted.push(Sought { id: *id, length: *length, at: goals.len() as u64 });
                         goals.push((file.clone(), offset));
                     }
-                    Piece::Hole { length } => {
+                    Segment::Hole { length } => {
                         let hole = offset..offset.saturating_add(*length);
                         hole::make(&file, hole).map_err(ContentError::Io)?;
                     }
@@ -184,12 +184,12 @@ impl ContentStore {
         let mut answer = vec![0; length];
         let mut wanted = Vec::new();
         for (at, piece) in touched(&self.pieces(meta, content)?, &range) {
-            if let Piece::Chunk { id, length } = piece {
+            if let Segment::Chunk { id, length } = piece {
                 wanted.push(Sought { id: *id, length: *length, at: at.start });
             }
         }
         for part in wanted.chunks(ASKED) {
-            self.bring(self.locate(meta, part)?, whole, |at, bytes| {
+            self.download(self.locate(meta, part)?, whole, |at, bytes| {
                 let before = range.start.saturating_sub(at) as usize;
                 let after = at.saturating_sub(range.start) as usize;
                 let source = bytes.get(before..).unwrap_or_default();
@@ -205,19 +205,19 @@ impl ContentStore {
     pub(super) fn read_pieces(
         &self,
         meta: &dyn MetaStore,
-        pieces: &[Piece],
+        pieces: &[Segment],
     ) -> Result<Vec<Vec<u8>>, ContentError> {
         let wanted: Vec<_> = pieces
             .iter()
             .enumerate()
             .filter_map(|(n, piece)| match piece {
-                Piece::Chunk { id, length } => Some(Sought { id: *id, length: *length, at: n as u64 }),
-                Piece::Hole { .. } => None,
+                Segment::Chunk { id, length } => Some(Sought { id: *id, length: *length, at: n as u64 }),
+                Segment::Hole { .. } => None,
             })
             .collect();
         let mut all = vec![Vec::new(); pieces.len()];
         let wanted = self.locate(meta, &wanted)?;
-        self.bring(wanted, whole, |at, mut bytes| {
+        self.download(wanted, whole, |at, mut bytes| {
             all.get_mut(at as usize).into_iter().for_each(|one| *one = std::mem::take(&mut bytes));
             Ok(())
         })?;
@@ -225,7 +225,7 @@ impl ContentStore {
     }
 
     /// Where they are.
-    fn locate(&self, meta: &dyn MetaStore, wanted: &[Sought]) -> Result<Vec<Wanted>, ContentError> {
+    fn locate(&self, meta: &dyn MetaStore, wanted: &[Sought]) -> Result<Vec<ChunkRequest>, ContentError> {
         let ids: Vec<ChunkId> = wanted.iter().map(|sought| sought.id).collect();
         let asked = std::time::Instant::now();
         let places = meta.places(&ids)?;
@@ -237,7 +237,7 @@ impl ContentStore {
                 Some(place) if place.length != length => {
                     Err(ContentError::Damaged(format!("{id:?} has another length than the file says")))
                 }
-                Some(place) => Ok(Wanted { id, place, at }),
+                Some(place) => Ok(ChunkRequest { id, place, at }),
                 None => Err(ContentError::Missing(format!("{id:?} has no place"))),
             })
             .collect()
@@ -245,7 +245,10 @@ impl ContentStore {
 }
 
 /// The pieces that a range of a content touches, each with the range that it is.
-pub fn touched<'a>(pieces: &'a [Piece], range: &Range<u64>) -> impl Iterator<Item = (Range<u64>, &'a Piece)> {
+pub fn touched<'a>(
+    pieces: &'a [Segment],
+    range: &Range<u64>,
+) -> impl Iterator<Item = (Range<u64>, &'a Segment)> {
     let (start, end, mut offset) = (range.start, range.end, 0_u64);
     let placed = pieces.iter().map(move |piece| {
         let at = offset..offset.saturating_add(piece.length());

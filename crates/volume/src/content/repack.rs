@@ -1,11 +1,11 @@
 //! Chunks on their way from packs into others, as they are stored.
 
-use crate::content::bring::Wanted;
+use crate::content::download::ChunkRequest;
 use crate::content::pack::{Pack, new_key};
 use crate::content::{ContentError, ContentStore};
 use crate::object::ChunkId;
-use crate::store::Place;
-use crate::store::keep::Moved;
+use crate::store::ChunkLocation;
+use crate::store::admin::Moved;
 
 /// What lies between chunks comes with them up to so many bytes: a request more takes as long.
 const APART: u64 = 1 << 20;
@@ -13,7 +13,7 @@ const APART: u64 = 1 << 20;
 /// A chunk that was read, and is what its name says.
 pub(crate) struct Carried {
     id: ChunkId,
-    from: Place,
+    from: ChunkLocation,
     stored: Vec<u8>,
 }
 
@@ -27,11 +27,11 @@ pub(crate) struct Repacked {
 
 impl ContentStore {
     /// Reads chunks as they are stored, all of them or none: those of a pack one after the other, in the order in which they lie.
-    pub(crate) fn carry(&self, chunks: &[(ChunkId, Place)]) -> Result<Vec<Carried>, ContentError> {
+    pub(crate) fn carry(&self, chunks: &[(ChunkId, ChunkLocation)]) -> Result<Vec<Carried>, ContentError> {
         let wanted = chunks
             .iter()
             .enumerate()
-            .map(|(n, (id, place))| Wanted { id: *id, place: place.clone(), at: n as u64 })
+            .map(|(n, (id, place))| ChunkRequest { id: *id, place: place.clone(), at: n as u64 })
             .collect();
         let mut all = vec![Vec::new(); chunks.len()];
         self.bring_stored(
@@ -66,7 +66,7 @@ pub(crate) fn repack(chunks: Vec<Carried>) -> Vec<Repacked> {
     packs
 }
 
-fn close(pack: Pack, from: Vec<Place>) -> Repacked {
+fn close(pack: Pack, from: Vec<ChunkLocation>) -> Repacked {
     let key = new_key();
     let (bytes, places) = pack.close(&key);
     let moved = places.into_iter().zip(from).map(|((id, to), from)| Moved { id, from, to }).collect();

@@ -5,14 +5,14 @@ use std::io::Read;
 
 use tokio::task::JoinSet;
 
-use crate::content::cut::{Cutter, direct, is_zero, push};
-use crate::content::lists::{DIRECT, PER_LIST};
+use crate::content::chunker::{Chunker, direct, is_zero, push};
+use crate::content::indirect::{DIRECT, PER_LIST};
 use crate::content::pack::{Pack, encode, new_key};
-use crate::content::{ContentError, ContentStore, Cutting, runtime, urgent};
-use crate::fail::{Point, point};
-use crate::object::{ChunkId, Content, Layout, Piece};
-use crate::store::values::PIECES_MAX;
-use crate::store::{MetaStore, Place, code};
+use crate::content::{Chunking, ContentError, ContentStore, priority, runtime};
+use crate::failpoint::{Failpoint, point};
+use crate::object::{ChunkId, Content, Layout, Segment};
+use crate::store::validate::PIECES_MAX;
+use crate::store::{ChunkLocation, MetaStore, codec};
 
 /// Packs under way at once: with their length, what bounds the memory.
 const UNDER_WAY: usize = 4;
@@ -26,9 +26,9 @@ pub(super) const INLINE: usize = 512;
 
 /// What was sent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Sent {
-    /// Chunks that the store did not know, and where they are now: for [`Item::chunks`](crate::store::Item::chunks).
-    pub chunks: Vec<(ChunkId, Place)>,
+pub struct UploadedContent {
+    /// Chunks that the store did not know, and where they are now: for [`Transaction::chunks`](crate::store::Transaction::chunks).
+    pub chunks: Vec<(ChunkId, ChunkLocation)>,
     /// Bytes that went over the line.
     pub bytes: u64,
 }
@@ -46,8 +46,8 @@ pub struct Upload<'a> {
     window: Vec<(ChunkId, Vec<u8>)>,
     window_bytes: usize,
     pack: Pack,
-    under_way: JoinSet<Result<Vec<(ChunkId, Place)>, ContentError>>,
-    sent: Sent,
+    under_way: JoinSet<Result<Vec<(ChunkId, ChunkLocation)>, ContentError>>,
+    sent: UploadedContent,
 }
 
 impl std::fmt::Debug for Upload<'_> {
@@ -66,7 +66,7 @@ impl<'a> Upload<'a> {
             window_bytes: 0,
             pack: Pack::default(),
             under_way: JoinSet::new(),
-            sent: Sent::default(),
+            sent: UploadedContent::default(),
         }
     }
 
@@ -82,7 +82,7 @@ impl<'a> Upload<'a> {
         previous: Option<&Content>,
     ) -> Result<Content, ContentError> {
         let before = previous.map(|previous| self.previous(previous));
-        let cutting = Cutting::choose(size, before.as_deref());
+        let cutting = Chunking::choose(size, before.as_deref());
         let there = self.there(before.as_deref().unwrap_or_default())?;
 
         let mut head = Vec::new();
@@ -95,16 +95,16 @@ impl<'a> Upload<'a> {
 
         let mut whole = self.content.keys.hasher();
         let (mut pieces, mut total) = (Vec::new(), 0);
-        let mut cutter = Cutter::new(head.chain(file), size, cutting);
+        let mut cutter = Chunker::new(head.chain(file), size, cutting);
         while let Some(bytes) = cutter.next().map_err(ContentError::Io)? {
             whole.update(bytes);
             total += bytes.len() as u64;
             if is_zero(bytes) {
-                push(&mut pieces, Piece::Hole { length: bytes.len() as u64 });
+                push(&mut pieces, Segment::Hole { length: bytes.len() as u64 });
                 continue;
             }
             let id = self.content.keys.name(bytes);
-            push(&mut pieces, Piece::Chunk { id, length: bytes.len() as u32 });
+            push(&mut pieces, Segment::Chunk { id, length: bytes.len() as u32 });
             if !there.contains(&id) {
                 self.add(id, bytes)?;
             }
@@ -117,7 +117,7 @@ impl<'a> Upload<'a> {
     }
 
     /// Which of the pieces that a file had need not be looked at again.
-    fn there(&self, before: &[Piece]) -> Result<HashSet<ChunkId>, ContentError> {
+    fn there(&self, before: &[Segment]) -> Result<HashSet<ChunkId>, ContentError> {
         let ids: Vec<ChunkId> = before.iter().filter_map(chunk_of).collect();
         let mut there = HashSet::new();
         // Few are asked for together with those of other files.
@@ -134,7 +134,7 @@ impl<'a> Upload<'a> {
     ///
     /// # Errors
     /// Those of the store; then none of them is for sure.
-    pub fn finish(mut self) -> Result<Sent, ContentError> {
+    pub fn finish(mut self) -> Result<UploadedContent, ContentError> {
         self.ask()?;
         self.close()?;
         while !self.under_way.is_empty() {
@@ -143,7 +143,7 @@ impl<'a> Upload<'a> {
         Ok(self.sent)
     }
 
-    fn previous(&self, content: &Content) -> Vec<Piece> {
+    fn previous(&self, content: &Content) -> Vec<Segment> {
         match self.content.pieces(self.meta, content) {
             Ok(pieces) => pieces,
             // Only a hint: the store is asked for what is not known to be there.
@@ -159,15 +159,15 @@ impl<'a> Upload<'a> {
         Content { size: bytes.len() as u64, digest, layout: Layout::Inline(bytes) }
     }
 
-    fn layout(&mut self, pieces: Vec<Piece>) -> Result<Layout, ContentError> {
+    fn layout(&mut self, pieces: Vec<Segment>) -> Result<Layout, ContentError> {
         if pieces.len() <= DIRECT {
             return Ok(Layout::Pieces(pieces));
         }
         let mut lists = Vec::new();
         for part in pieces.chunks(PER_LIST) {
-            let bytes = code::encode(part);
+            let bytes = codec::encode(part);
             let id = self.content.keys.name(&bytes);
-            lists.push(Piece::Chunk { id, length: bytes.len() as u32 });
+            lists.push(Segment::Chunk { id, length: bytes.len() as u32 });
             self.add(id, &bytes)?;
         }
         if lists.len() > PIECES_MAX {
@@ -218,8 +218,8 @@ impl<'a> Upload<'a> {
         if self.pack.is_empty() {
             return Ok(());
         }
-        urgent::give_way();
-        failed(point(Point::PackClosed))?;
+        priority::yield_to_foreground();
+        failed(point(Failpoint::PackClosed))?;
         while self.under_way.len() >= UNDER_WAY {
             self.landed()?;
         }
@@ -236,7 +236,7 @@ impl<'a> Upload<'a> {
             None => {}
             Some(Ok(places)) => {
                 self.sent.chunks.extend(places?);
-                failed(point(Point::PackLanded))?;
+                failed(point(Failpoint::PackLanded))?;
             }
             Some(Err(error)) => return Err(ContentError::Unreachable(error.to_string())),
         }
@@ -248,9 +248,9 @@ fn failed(point: rustix::io::Result<()>) -> Result<(), ContentError> {
     point.map_err(|errno| ContentError::Io(errno.into()))
 }
 
-fn chunk_of(piece: &Piece) -> Option<ChunkId> {
+fn chunk_of(piece: &Segment) -> Option<ChunkId> {
     match piece {
-        Piece::Chunk { id, .. } => Some(*id),
-        Piece::Hole { .. } => None,
+        Segment::Chunk { id, .. } => Some(*id),
+        Segment::Hole { .. } => None,
     }
 }

@@ -12,23 +12,24 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::certificates::BadCertificate;
-use super::enrol::{Credentials, greet};
-use super::wire::{
-    Ask, AskPast, Failure, MOST_BLOB, MOST_FRAME, OF_GATEWAYS, OF_NODES, Role, Tell, TellPast, Welcome, Wish,
-    receive, receive_bytes, send, send_bytes,
+use super::enrollment::{Credentials, greet};
+use super::protocol::{
+    Failure, HistoryRequest, HistoryResponse, MAX_FRAME_BYTES, MAX_OBJECT_BYTES, OF_GATEWAYS, OF_NODES,
+    Purpose, Request, Response, Role, ServerHello, receive, receive_bytes, send, send_bytes,
 };
 use crate::content::runtime;
 use crate::id::{NodeName, ObjectId, Seq};
-use crate::object::{ChunkId, LinkName, Stored, StoredLink, Time};
+use crate::object::{ChunkId, LinkName, StoredLink, Time, VersionedObject};
 use crate::store::history::{History, PastLink, Version};
 use crate::store::{
-    Entry, GatewayId, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError,
+    ChunkLocation, GatewayId, LeaseRequest, LeaseResponse, LogEntry, MetaStore, Page, Rejected, StoreError,
+    Transaction,
 };
 
 /// That a connection ended while it was idle is found out by then.
-const AT_ONCE: Duration = Duration::from_secs(2);
+const STALE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections kept for the next request.
-const MOST_IDLE: usize = 16;
+const MAX_IDLE_CONNECTIONS: usize = 16;
 
 type Stream = TlsStream<TcpStream>;
 
@@ -84,13 +85,13 @@ impl Connections {
     async fn connect(&self) -> Result<Stream, NoAnswer> {
         let Credentials { address, volume, .. } = &self.credentials;
         let version = if self.is_gateway { OF_GATEWAYS } else { OF_NODES };
-        match greet(address, self.config.clone(), volume, version, Wish::Work).await? {
-            (stream, Welcome::Work(role)) => {
+        match greet(address, self.config.clone(), volume, version, Purpose::Work).await? {
+            (stream, ServerHello::Work(role)) => {
                 self.told(role);
                 Ok(stream)
             }
-            (_, Welcome::Refused(reason)) => Err(NoAnswer::Failed(Failure::Denied(reason))),
-            (_, Welcome::Enrolled { .. }) => Err(io::Error::from(io::ErrorKind::InvalidData).into()),
+            (_, ServerHello::Refused(reason)) => Err(NoAnswer::Failed(Failure::Denied(reason))),
+            (_, ServerHello::Enrolled { .. }) => Err(io::Error::from(io::ErrorKind::InvalidData).into()),
         }
     }
 
@@ -99,14 +100,14 @@ impl Connections {
     /// A connection that the gateway ended while it was idle is found out by using it, and the request is made once more
     /// on a new one. That changes nothing of what was done the first time: commits have their token, and what is stored
     /// stays.
-    pub(super) async fn ask(&self, ask: &Ask, body: &[u8]) -> Result<(Tell, Vec<u8>), NoAnswer> {
+    pub(super) async fn ask(&self, ask: &Request, body: &[u8]) -> Result<(Response, Vec<u8>), NoAnswer> {
         let idle = self.idle.lock().pop();
         if let Some(stream) = idle {
             let begun = Instant::now();
             match self.ask_on(stream, ask, body).await {
                 Ok(answer) => return answer,
                 // It did not end while it was idle: who waits is told, and so much the less would the others answer.
-                Err(error) if begun.elapsed() > AT_ONCE => {
+                Err(error) if begun.elapsed() > STALE_CONNECTION_TIMEOUT => {
                     self.idle.lock().clear();
                     return Err(error.into());
                 }
@@ -121,27 +122,27 @@ impl Connections {
     async fn ask_on(
         &self,
         mut stream: Stream,
-        ask: &Ask,
+        ask: &Request,
         body: &[u8],
-    ) -> io::Result<Result<(Tell, Vec<u8>), NoAnswer>> {
+    ) -> io::Result<Result<(Response, Vec<u8>), NoAnswer>> {
         let length = send(&mut stream, ask).await?;
         if !body.is_empty() {
             send_bytes(&mut stream, body).await?;
         }
-        let tell: Tell = receive(&mut stream, 2 * MOST_FRAME, ask.time(length + body.len()))
+        let tell: Response = receive(&mut stream, 2 * MAX_FRAME_BYTES, ask.time(length + body.len()))
             .await?
             .ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
         let body = match &tell {
-            Tell::Blob { length, .. } => receive_bytes(&mut stream, *length, MOST_BLOB).await?,
+            Response::Blob { length, .. } => receive_bytes(&mut stream, *length, MAX_OBJECT_BYTES).await?,
             _ => Vec::new(),
         };
         let mut idle = self.idle.lock();
-        if idle.len() < MOST_IDLE {
+        if idle.len() < MAX_IDLE_CONNECTIONS {
             idle.push(stream);
         }
         drop(idle);
         Ok(match tell {
-            Tell::Failed(failure) => Err(NoAnswer::Failed(failure)),
+            Response::Failed(failure) => Err(NoAnswer::Failed(failure)),
             tell => Ok((tell, body)),
         })
     }
@@ -182,7 +183,7 @@ impl Client {
         super::Blobs::new(self.connections.clone())
     }
 
-    fn ask(&self, ask: &Ask) -> Result<Tell, StoreError> {
+    fn ask(&self, ask: &Request) -> Result<Response, StoreError> {
         match runtime().block_on(self.connections.ask(ask, &[])) {
             Ok((tell, _)) => Ok(tell),
             Err(NoAnswer::Io(error)) => {
@@ -219,9 +220,9 @@ fn astray() -> StoreError {
 }
 
 impl Client {
-    fn past(&self, ask: AskPast) -> Result<TellPast, StoreError> {
-        match self.ask(&Ask::Past(ask))? {
-            Tell::Past(past) => Ok(past),
+    fn past(&self, ask: HistoryRequest) -> Result<HistoryResponse, StoreError> {
+        match self.ask(&Request::Past(ask))? {
+            Response::Past(past) => Ok(past),
             _ => Err(astray()),
         }
     }
@@ -230,7 +231,7 @@ impl Client {
 macro_rules! past {
     ($self:ident, $ask:expr, $tell:ident) => {
         match $self.past($ask)? {
-            TellPast::$tell(told) => Ok(told),
+            HistoryResponse::$tell(told) => Ok(told),
             _ => Err(astray()),
         }
     };
@@ -238,20 +239,20 @@ macro_rules! past {
 
 impl History for Client {
     fn kept_since(&self) -> Result<Seq, StoreError> {
-        past!(self, AskPast::KeptSince, Seq)
+        past!(self, HistoryRequest::KeptSince, Seq)
     }
 
-    fn object_at(&self, id: ObjectId, at: Seq) -> Result<Option<Stored>, StoreError> {
+    fn object_at(&self, id: ObjectId, at: Seq) -> Result<Option<VersionedObject>, StoreError> {
         self.objects_at(&[id], at).map(|mut objects| objects.pop().flatten())
     }
 
-    fn objects_at(&self, ids: &[ObjectId], at: Seq) -> Result<Vec<Option<Stored>>, StoreError> {
-        let objects: Result<Vec<_>, _> = past!(self, AskPast::Objects(ids.to_vec(), at), Objects);
+    fn objects_at(&self, ids: &[ObjectId], at: Seq) -> Result<Vec<Option<VersionedObject>>, StoreError> {
+        let objects: Result<Vec<_>, _> = past!(self, HistoryRequest::Objects(ids.to_vec(), at), Objects);
         objects.and_then(|objects| if objects.len() == ids.len() { Ok(objects) } else { Err(astray()) })
     }
 
     fn link_at(&self, name: &LinkName, at: Seq) -> Result<Option<StoredLink>, StoreError> {
-        past!(self, AskPast::Link(name.clone(), at), Link)
+        past!(self, HistoryRequest::Link(name.clone(), at), Link)
     }
 
     fn links_at(
@@ -262,23 +263,23 @@ impl History for Client {
         most: usize,
     ) -> Result<Vec<StoredLink>, StoreError> {
         let most = most.try_into().unwrap_or(u32::MAX);
-        past!(self, AskPast::Links { parent, at, after: after.to_vec(), most }, Links)
+        past!(self, HistoryRequest::Links { parent, at, after: after.to_vec(), most }, Links)
     }
 
     fn versions(&self, id: ObjectId) -> Result<Vec<Version>, StoreError> {
-        past!(self, AskPast::Versions(id), Versions)
+        past!(self, HistoryRequest::Versions(id), Versions)
     }
 
     fn past_of_name(&self, name: &LinkName) -> Result<Vec<PastLink>, StoreError> {
-        past!(self, AskPast::OfName(name.clone()), Past)
+        past!(self, HistoryRequest::OfName(name.clone()), Past)
     }
 
     fn past_names(&self, ids: &[ObjectId]) -> Result<Vec<PastLink>, StoreError> {
-        past!(self, AskPast::Names(ids.to_vec()), Past)
+        past!(self, HistoryRequest::Names(ids.to_vec()), Past)
     }
 
     fn seq_at(&self, time: Time) -> Option<Result<Seq, StoreError>> {
-        let asked = || past!(self, AskPast::SeqAt(time), Seq);
+        let asked = || past!(self, HistoryRequest::SeqAt(time), Seq);
         Some(asked())
     }
 }
@@ -291,15 +292,15 @@ impl MetaStore for Client {
     }
 
     fn head(&self) -> Result<Seq, StoreError> {
-        match self.ask(&Ask::Head)? {
-            Tell::Head(seq) => Ok(seq),
+        match self.ask(&Request::Head)? {
+            Response::Head(seq) => Ok(seq),
             _ => Err(astray()),
         }
     }
 
     fn way(&self) -> Result<Option<Vec<GatewayId>>, StoreError> {
-        match self.ask(&Ask::Way)? {
-            Tell::Way(way) => Ok(way),
+        match self.ask(&Request::Way)? {
+            Response::Way(way) => Ok(way),
             _ => Err(astray()),
         }
     }
@@ -309,35 +310,35 @@ impl MetaStore for Client {
         &self,
         node: &NodeName,
         token: u128,
-        items: &[Item],
-    ) -> Result<Vec<Result<Seq, Refused>>, StoreError> {
+        items: &[Transaction],
+    ) -> Result<Vec<Result<Seq, Rejected>>, StoreError> {
         let (count, items) = (items.len(), items.to_vec());
         let ask = match self.in_name(node)? {
-            Some(node) => Ask::CommitOf { node, token, items },
-            None => Ask::Commit { token, items },
+            Some(node) => Request::CommitOf { node, token, items },
+            None => Request::Commit { token, items },
         };
         match self.ask(&ask)? {
-            Tell::Committed(answers) if answers.len() == count => Ok(answers),
+            Response::Committed(answers) if answers.len() == count => Ok(answers),
             _ => Err(astray()),
         }
     }
 
-    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError> {
-        match self.ask(&Ask::Get(ids.to_vec()))? {
-            Tell::Objects(objects) if objects.len() == ids.len() => Ok(objects),
+    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<VersionedObject>>, StoreError> {
+        match self.ask(&Request::Get(ids.to_vec()))? {
+            Response::Objects(objects) if objects.len() == ids.len() => Ok(objects),
             _ => Err(astray()),
         }
     }
 
     fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
-        match self.ask(&Ask::Scan { from, most: most.try_into().unwrap_or(u32::MAX) })? {
-            Tell::Page(page) => Ok(page),
+        match self.ask(&Request::Scan { from, most: most.try_into().unwrap_or(u32::MAX) })? {
+            Response::Page(page) => Ok(page),
             _ => Err(astray()),
         }
     }
 
-    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
-        let mut all: Vec<Entry> = Vec::new();
+    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
+        let mut all: Vec<LogEntry> = Vec::new();
         loop {
             let after = all.last().map_or(after, |entry| entry.seq);
             let (entries, is_whole) = self.log_part(after, most - all.len())?;
@@ -349,24 +350,24 @@ impl MetaStore for Client {
         }
     }
 
-    fn log_part(&self, after: Seq, most: usize) -> Result<(Vec<Entry>, bool), StoreError> {
-        match self.ask(&Ask::LogSince { after, most: most.try_into().unwrap_or(u32::MAX) })? {
-            Tell::Log(entries) => Ok((entries, true)),
-            Tell::LogPart(entries) => Ok((entries, false)),
+    fn log_part(&self, after: Seq, most: usize) -> Result<(Vec<LogEntry>, bool), StoreError> {
+        match self.ask(&Request::LogSince { after, most: most.try_into().unwrap_or(u32::MAX) })? {
+            Response::Log(entries) => Ok((entries, true)),
+            Response::LogPart(entries) => Ok((entries, false)),
             _ => Err(astray()),
         }
     }
 
-    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError> {
-        match self.ask(&Ask::Places(chunks.to_vec()))? {
-            Tell::Places(places) if places.len() == chunks.len() => Ok(places),
+    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
+        match self.ask(&Request::Places(chunks.to_vec()))? {
+            Response::Places(places) if places.len() == chunks.len() => Ok(places),
             _ => Err(astray()),
         }
     }
 
     fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
-        match self.ask(&Ask::Known(chunks.to_vec()))? {
-            Tell::Known(known) if known.len() == chunks.len() => Ok(known),
+        match self.ask(&Request::Known(chunks.to_vec()))? {
+            Response::Known(known) if known.len() == chunks.len() => Ok(known),
             _ => Err(astray()),
         }
     }
@@ -377,27 +378,27 @@ impl MetaStore for Client {
 
     fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {
         let milliseconds = at_most.as_millis().try_into().unwrap_or(u32::MAX);
-        match self.ask(&Ask::Wait { after, milliseconds })? {
-            Tell::Woken(woken) => Ok(woken),
+        match self.ask(&Request::Wait { after, milliseconds })? {
+            Response::Woken(woken) => Ok(woken),
             _ => Err(astray()),
         }
     }
 
-    fn lease(&self, node: &NodeName, ask: &LeaseAsk) -> Result<LeaseTold, StoreError> {
+    fn lease(&self, node: &NodeName, ask: &LeaseRequest) -> Result<LeaseResponse, StoreError> {
         let ask = match self.in_name(node)? {
-            Some(node) => Ask::LeaseOf(node, ask.clone()),
-            None => Ask::Lease(ask.clone()),
+            Some(node) => Request::LeaseOf(node, ask.clone()),
+            None => Request::Lease(ask.clone()),
         };
         match self.ask(&ask)? {
-            Tell::Leases(told) => Ok(told),
+            Response::Leases(told) => Ok(told),
             _ => Err(astray()),
         }
     }
 
     fn wait_lease(&self, after: u64, acks: Option<u64>, at_most: Duration) -> Result<bool, StoreError> {
         let milliseconds = at_most.as_millis().try_into().unwrap_or(u32::MAX);
-        match self.ask(&Ask::WaitLease { after, acks, milliseconds })? {
-            Tell::Woken(woken) => Ok(woken),
+        match self.ask(&Request::WaitLease { after, acks, milliseconds })? {
+            Response::Woken(woken) => Ok(woken),
             _ => Err(astray()),
         }
     }

@@ -17,29 +17,31 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::book::{Book, BookError, Node};
-use super::bounded::{self, NoMessage};
-use super::door::{Door, Waiting};
-use super::parts::{self, all, each, latest};
-use super::room::{For, Held, MOST_OF_NODE, Place, Room, SHORT};
-use super::waits::Waits;
-use super::way::Way;
-use super::wire::{
-    Ask, AskPast, BlobStat, Failure, Greeting, MOST_BLOB, MOST_FRAME, MOST_GREETING, OF_GATEWAYS, OLDEST,
-    Role, Tell, TellPast, VERSION, Welcome, Wish, announced, denied, discard, frame, receive, receive_bytes,
-    send, send_bytes,
+use super::bounded_decode::{self, DecodeError};
+use super::connection_limit::{Door, Waiting};
+use super::long_poll_limit::Waits;
+use super::memory_budget::{
+    ConnectionSlot, MAX_CONNECTIONS_OF_NODE, MemoryBudget, MemoryPermit, Pool, SHORT,
 };
+use super::paging::{self, all, each, latest};
+use super::protocol::{
+    BlobStat, ClientHello, Failure, HistoryRequest, HistoryResponse, MAX_FRAME_BYTES, MAX_HELLO_BYTES,
+    MAX_OBJECT_BYTES, OF_GATEWAYS, OLDEST, Purpose, Request, Response, Role, ServerHello, VERSION, announced,
+    denied, discard, frame, receive, receive_bytes, send, send_bytes,
+};
+use super::registry::{BookError, Node, NodeRegistry};
+use super::route::GatewayPath;
 use crate::content::{Blobs, ContentError, fault, runtime};
 use crate::id::VolumeName;
-use crate::silence::end_when_silent;
+use crate::keepalive::end_when_silent;
 use crate::store::address::Volume;
 use crate::store::history::seq_at;
-use crate::store::lease::MOST_LEASES;
-use crate::store::values::is_too_long;
+use crate::store::lease_table::MAX_LEASES;
+use crate::store::validate::is_too_long;
 use crate::store::{GatewayId, MetaStore, StoreError};
 
 /// Connections of known nodes at once; others wait for their place.
-const MOST_CONNECTIONS: usize = 4096;
+const MAX_CONNECTIONS: usize = 4096;
 /// Until a connection says something.
 const FIRST_TIME: Duration = Duration::from_secs(2);
 /// For the handshake and the greeting.
@@ -49,26 +51,26 @@ const LAST_TIME: Duration = Duration::from_secs(30);
 /// Connections that nobody uses for so long end.
 const IDLE_TIME: Duration = Duration::from_secs(600);
 /// The longest wait for news in one request.
-const MOST_WAIT: Duration = Duration::from_secs(60);
+const MAX_LONG_POLL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The same while enough others wait.
-const MOST_UNWOKEN: Duration = Duration::from_secs(1);
+const MAX_UNNOTIFIED_WAIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Objects, entries or commits that are asked for, or in one answer; the bytes of an answer are bounded besides. Nodes send 1024
 /// commits together.
-pub(super) const MOST_ITEMS: u32 = 8192;
+pub(super) const MAX_ITEMS: u32 = 8192;
 /// Bytes of a frame of who may only read: what is asked for is short.
-const MOST_OF_READERS: usize = 1 << 20;
+const MAX_READER_FRAME_BYTES: usize = 1 << 20;
 /// What a frame takes in memory, for each of its bytes and besides, and at most.
-const DECODED: (usize, usize, usize) = (16, 64 << 10, 4 * MOST_FRAME);
+const DECODED: (usize, usize, usize) = (16, 64 << 10, 4 * MAX_FRAME_BYTES);
 /// Bytes of an answer, while it is made: as it is, and as it is sent.
-const ANSWER: usize = MOST_FRAME;
+const ANSWER: usize = MAX_FRAME_BYTES;
 /// Bytes of an answer to a gateway, where there are several answers.
-const MOST_PASSED: usize = 1 << 20;
+const MAX_RELAYED_RESPONSE_BYTES: usize = 1 << 20;
 /// Where contents are.
 const PACKS: &str = "packs";
 /// Where it is tried whether something can be stored.
 const PROBE: &str = "probe";
 /// Stored objects in one list.
-const MOST_LISTED: usize = 1000;
+const MAX_LISTED_OBJECTS: usize = 1000;
 
 type Stream = TlsStream<TcpStream>;
 
@@ -81,14 +83,14 @@ pub struct Gateway {
     about: Vec<u8>,
     /// Names may be as long as hidden ones are.
     hides_names: bool,
-    book: Arc<Book>,
+    book: Arc<NodeRegistry>,
     acceptor: TlsAcceptor,
     waits: Arc<Waits>,
-    pub(super) room: Arc<Room>,
+    pub(super) room: Arc<MemoryBudget>,
     door: Arc<Door>,
     /// For those who were welcomed.
     places: Arc<Semaphore>,
-    way: Arc<Way>,
+    way: Arc<GatewayPath>,
 }
 
 impl Gateway {
@@ -96,7 +98,7 @@ impl Gateway {
     ///
     /// # Errors
     /// No certificate can be made.
-    pub fn new(volume: &Volume, book: Arc<Book>) -> Result<Self, BookError> {
+    pub fn new(volume: &Volume, book: Arc<NodeRegistry>) -> Result<Self, BookError> {
         let acceptor = TlsAcceptor::from(Arc::new(book.authority().server()?));
         let blobs = volume.content.blobs().clone();
         let mut own = GatewayId::default();
@@ -111,10 +113,10 @@ impl Gateway {
             book,
             acceptor,
             waits: Arc::default(),
-            room: Arc::new(Room::new()),
+            room: Arc::new(MemoryBudget::new()),
             door: Arc::default(),
-            places: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
-            way: Arc::new(Way::new(own)),
+            places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            way: Arc::new(GatewayPath::new(own)),
         })
     }
 
@@ -187,7 +189,7 @@ impl Gateway {
         timeout(FIRST_TIME, stream.peek(&mut [0])).await??;
         let greeted = timeout(GREETING_TIME, async {
             let mut stream = self.acceptor.accept(stream).await?;
-            let greeting: Option<Greeting> = receive(&mut stream, MOST_GREETING, GREETING_TIME).await?;
+            let greeting: Option<ClientHello> = receive(&mut stream, MAX_HELLO_BYTES, GREETING_TIME).await?;
             io::Result::Ok((stream, greeting))
         });
         let (mut stream, Some(greeting)) = greeted.await?? else { return Ok(()) };
@@ -198,7 +200,7 @@ impl Gateway {
         let version = greeting.version;
         let welcome = self.welcome(greeting, certificate.as_deref(), peer).await;
         send(&mut stream, &welcome).await?;
-        let (Welcome::Work(role), Some(certificate)) = (welcome, certificate) else {
+        let (ServerHello::Work(role), Some(certificate)) = (welcome, certificate) else {
             return stream.shutdown().await;
         };
         let _place = self.places.acquire().await.map_err(io::Error::other)?;
@@ -210,19 +212,21 @@ impl Gateway {
         loop {
             let length = tokio::select! {
                 _ = stopped.wait_for(|stopped| *stopped) => break,
-                length = announced(&mut stream, MOST_FRAME, idle) => length,
+                length = announced(&mut stream, MAX_FRAME_BYTES, idle) => length,
             };
             let Ok(Some(length)) = length else { break };
             // Who was removed meanwhile is known no more. Who may do something else now asks again, and is told so then.
             let node = self.known(&certificate, version).await?;
             let Some(node) = node.filter(|node| node.role == role) else { break };
             let Some(place) = &place else {
-                let many =
-                    format!("{} has {MOST_OF_NODE} connections to the gateway or more already", node.name);
+                let many = format!(
+                    "{} has {MAX_CONNECTIONS_OF_NODE} connections to the gateway or more already",
+                    node.name
+                );
                 self.no_use(&mut stream, length, Failure::Unreachable(many)).await?;
                 break;
             };
-            if node.role == Role::Read && length > MOST_OF_READERS {
+            if node.role == Role::Read && length > MAX_READER_FRAME_BYTES {
                 let failure = Failure::Denied(denied(&node.name, node.role, Role::Write));
                 self.no_use(&mut stream, length, failure).await?;
                 continue;
@@ -235,36 +239,37 @@ impl Gateway {
 
     /// Answers a request that is not looked at.
     async fn no_use(&self, stream: &mut Stream, length: usize, failure: Failure) -> io::Result<()> {
-        discard(stream, length as u64, MOST_FRAME as u64).await?;
-        send(stream, &Tell::Failed(failure)).await.map(drop)
+        discard(stream, length as u64, MAX_FRAME_BYTES as u64).await?;
+        send(stream, &Response::Failed(failure)).await.map(drop)
     }
 
     /// A request, and the room that it takes; `None`: the connection is of no more use.
     async fn understood(
         &self,
         stream: &mut Stream,
-        place: &Place,
+        place: &ConnectionSlot,
         length: usize,
-    ) -> io::Result<Option<(Ask, Held)>> {
-        let coming = place.take(For::Frames, length).await?;
-        let frame = receive_bytes(stream, length as u64, MOST_FRAME as u64).await?;
+    ) -> io::Result<Option<(Request, MemoryPermit)>> {
+        let coming = place.take(Pool::Frames, length).await?;
+        let frame = receive_bytes(stream, length as u64, MAX_FRAME_BYTES as u64).await?;
         let (of_each, besides, at_most) = DECODED;
         let most = (of_each * length + besides).min(at_most);
         // What is short is bounded by its length.
-        let mut held = if length > SHORT { place.take(For::Work, most).await? } else { Held::default() };
-        let decoded = bounded::decode(&frame, most);
+        let mut held =
+            if length > SHORT { place.take(Pool::Work, most).await? } else { MemoryPermit::default() };
+        let decoded = bounded_decode::decode(&frame, most);
         drop((frame, coming));
         match decoded {
             Ok((ask, used)) => {
                 held.keep(length.max(used));
                 Ok(Some((ask, held)))
             }
-            Err(NoMessage::TooMuch) => {
+            Err(DecodeError::TooMuch) => {
                 let failure = Failure::Other("a message of too many parts".to_owned());
-                send(stream, &Tell::Failed(failure)).await?;
+                send(stream, &Response::Failed(failure)).await?;
                 Ok(None)
             }
-            Err(NoMessage::Nonsense(error)) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+            Err(DecodeError::Nonsense(error)) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
         }
     }
 
@@ -278,47 +283,52 @@ impl Gateway {
         Ok(node)
     }
 
-    async fn welcome(&self, greeting: Greeting, certificate: Option<&[u8]>, peer: SocketAddr) -> Welcome {
+    async fn welcome(
+        &self,
+        greeting: ClientHello,
+        certificate: Option<&[u8]>,
+        peer: SocketAddr,
+    ) -> ServerHello {
         if !(OLDEST..=VERSION).contains(&greeting.version) {
             let theirs = greeting.version;
-            return Welcome::Refused(format!(
+            return ServerHello::Refused(format!(
                 "the gateway speaks version {VERSION} and this node version {theirs}: update the older"
             ));
         }
         if greeting.volume != self.volume {
-            return Welcome::Refused(format!("this gateway serves volume {}", self.volume));
+            return ServerHello::Refused(format!("this gateway serves volume {}", self.volume));
         }
         match greeting.wish {
-            Wish::Work => {
+            Purpose::Work => {
                 let node = match certificate {
                     Some(certificate) => self.known(certificate, greeting.version).await,
                     None => Ok(None),
                 };
                 match node {
-                    Ok(Some(node)) => Welcome::Work(node.role),
+                    Ok(Some(node)) => ServerHello::Work(node.role),
                     Ok(None) => {
-                        Welcome::Refused("this node is not known here: join with a new token".to_owned())
+                        ServerHello::Refused("this node is not known here: join with a new token".to_owned())
                     }
-                    Err(error) => Welcome::Refused(error.to_string()),
+                    Err(error) => ServerHello::Refused(error.to_string()),
                 }
             }
-            Wish::Enrol { .. } if !self.door.may_enrol(peer.ip(), Instant::now()) => Welcome::Refused(
+            Purpose::Enrol { .. } if !self.door.may_enrol(peer.ip(), Instant::now()) => ServerHello::Refused(
                 "too many tries to join were refused from this address: try again in a minute".to_owned(),
             ),
-            Wish::Enrol { secret, node, request } => {
+            Purpose::Enrol { secret, node, request } => {
                 let (book, name) = (self.book.clone(), node.clone());
                 let enrolled = blocking(move || book.enrol(&secret, &name, &request)).await;
                 match enrolled.map(|enrolled| enrolled.unwrap_or_else(|error| Err(error.to_string()))) {
                     Ok(Ok(certificate)) => {
                         tracing::info!("{node} joined from {peer}");
-                        Welcome::Enrolled { certificate, about: self.about.clone() }
+                        ServerHello::Enrolled { certificate, about: self.about.clone() }
                     }
                     Ok(Err(reason)) => {
                         self.door.refused(peer.ip(), Instant::now());
                         tracing::warn!("{peer} could not join as {node}: {reason}");
-                        Welcome::Refused(reason)
+                        ServerHello::Refused(reason)
                     }
-                    Err(error) => Welcome::Refused(error.to_string()),
+                    Err(error) => ServerHello::Refused(error.to_string()),
                 }
             }
         }
@@ -329,19 +339,19 @@ impl Gateway {
         &self,
         stream: &mut Stream,
         node: &Node,
-        place: &Place,
-        ask: Ask,
-        held: Held,
+        place: &ConnectionSlot,
+        ask: Request,
+        held: MemoryPermit,
     ) -> io::Result<()> {
         if let Err(failure) = self.may(node, &ask).await? {
             // What was announced has to be read, or the next request would begin in it.
-            if let Ask::PutBlob { length, .. } = &ask {
-                discard(stream, *length, MOST_BLOB).await?;
+            if let Request::PutBlob { length, .. } = &ask {
+                discard(stream, *length, MAX_OBJECT_BYTES).await?;
             }
-            return send(stream, &Tell::Failed(failure)).await.map(drop);
+            return send(stream, &Response::Failed(failure)).await.map(drop);
         }
-        if let Ask::PutBlob { length, .. } = &ask
-            && *length > MOST_BLOB
+        if let Request::PutBlob { length, .. } = &ask
+            && *length > MAX_OBJECT_BYTES
         {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -354,7 +364,7 @@ impl Gateway {
             None => held,
         };
         let body = match &ask {
-            Ask::PutBlob { length, .. } => receive_bytes(stream, *length, MOST_BLOB).await?,
+            Request::PutBlob { length, .. } => receive_bytes(stream, *length, MAX_OBJECT_BYTES).await?,
             _ => Vec::new(),
         };
         // Nobody waits for what was asked by who is gone.
@@ -362,11 +372,12 @@ impl Gateway {
             done = self.done(node, place, &mut held, ask, body) => done?,
             () = has_gone(stream.get_ref().0) => return Ok(()),
         };
-        let told = match frame(&tell.unwrap_or_else(Tell::Failed))? {
+        let told = match frame(&tell.unwrap_or_else(Response::Failed))? {
             Ok(told) => told,
             Err(length) => {
-                let long = format!("an answer of {length} bytes, and a message has at most {MOST_FRAME}");
-                let failed = frame(&Tell::Failed(Failure::Other(long)))?;
+                let long =
+                    format!("an answer of {length} bytes, and a message has at most {MAX_FRAME_BYTES}");
+                let failed = frame(&Response::Failed(Failure::Other(long)))?;
                 return send_bytes(stream, &failed.unwrap_or_default()).await;
             }
         };
@@ -382,35 +393,35 @@ impl Gateway {
     async fn done(
         &self,
         node: &Node,
-        place: &Place,
-        held: &mut Held,
-        ask: Ask,
+        place: &ConnectionSlot,
+        held: &mut MemoryPermit,
+        ask: Request,
         body: Vec<u8>,
-    ) -> io::Result<(Result<Tell, Failure>, Option<bytes::Bytes>)> {
+    ) -> io::Result<(Result<Response, Failure>, Option<bytes::Bytes>)> {
         Ok(match ask {
-            Ask::PutBlob { key, .. } => (self.put(key, body).await, None),
-            Ask::GetBlob { key, range } => match self.read(key, range, place, held).await? {
+            Request::PutBlob { key, .. } => (self.put(key, body).await, None),
+            Request::GetBlob { key, range } => match self.read(key, range, place, held).await? {
                 Ok((tell, bytes)) => (Ok(tell), Some(bytes)),
                 Err(failure) => (Err(failure), None),
             },
-            Ask::StatBlob { key } => (self.stat(key).await, None),
-            Ask::DeleteBlob { key } => (self.delete(key).await, None),
-            Ask::ListBlobs { prefix, after } => (self.list(prefix, after).await, None),
+            Request::StatBlob { key } => (self.stat(key).await, None),
+            Request::DeleteBlob { key } => (self.delete(key).await, None),
+            Request::ListBlobs { prefix, after } => (self.list(prefix, after).await, None),
             ask => (self.metadata(node, ask).await?, None),
         })
     }
 
     /// Whether a node may ask that, and here.
-    async fn may(&self, node: &Node, ask: &Ask) -> io::Result<Result<(), Failure>> {
+    async fn may(&self, node: &Node, ask: &Request) -> io::Result<Result<(), Failure>> {
         let needs = ask.needs();
         if node.role < needs {
             return Ok(Err(Failure::Denied(denied(&node.name, node.role, needs))));
         }
-        if !matches!(ask, Ask::Way) && !self.way.is_known() {
+        if !matches!(ask, Request::Way) && !self.way.is_known() {
             let why = "the gateway does not know yet how it gets to the stores".to_owned();
             return Ok(Err(Failure::Unreachable(why)));
         }
-        if let Ask::CommitOf { node: name, .. } | Ask::LeaseOf(name, _) = ask {
+        if let Request::CommitOf { node: name, .. } | Request::LeaseOf(name, _) = ask {
             let (book, asked) = (self.book.clone(), name.clone());
             if blocking(move || book.knows(&asked)).await?.map_err(io::Error::other)? {
                 let denied = format!(
@@ -423,17 +434,17 @@ impl Gateway {
         Ok(Ok(()))
     }
 
-    async fn metadata(&self, node: &Node, ask: Ask) -> io::Result<Result<Tell, Failure>> {
-        if ask.count() > MOST_ITEMS as usize {
-            return Ok(Err(Failure::Other(format!("more than {MOST_ITEMS} things were asked for at once"))));
+    async fn metadata(&self, node: &Node, ask: Request) -> io::Result<Result<Response, Failure>> {
+        if ask.count() > MAX_ITEMS as usize {
+            return Ok(Err(Failure::Other(format!("more than {MAX_ITEMS} things were asked for at once"))));
         }
-        if let Ask::Lease(ask) | Ask::LeaseOf(_, ask) = &ask
-            && ask.take.len().max(ask.free.len()) > MOST_LEASES
+        if let Request::Lease(ask) | Request::LeaseOf(_, ask) = &ask
+            && ask.take.len().max(ask.free.len()) > MAX_LEASES
         {
-            return Ok(Err(Failure::Denied(format!("more than {MOST_LEASES} leases in one message"))));
+            return Ok(Err(Failure::Denied(format!("more than {MAX_LEASES} leases in one message"))));
         }
-        if matches!(ask, Ask::Way) {
-            return Ok(Ok(Tell::Way(self.way.told())));
+        if matches!(ask, Request::Way) {
+            return Ok(Ok(Response::Way(self.way.told())));
         }
         let (mut ask, other) = ask.in_name();
         let mut waiting = None;
@@ -441,7 +452,7 @@ impl Gateway {
             waiting = self.waits.begin(node);
             if waiting.is_none() {
                 // Without a thread nobody is woken: there is one look at the end.
-                let at_most = Duration::from_millis((*milliseconds).into()).min(MOST_UNWOKEN);
+                let at_most = Duration::from_millis((*milliseconds).into()).min(MAX_UNNOTIFIED_WAIT_TIMEOUT);
                 tokio::time::sleep(at_most).await;
                 *milliseconds = 0;
             }
@@ -449,68 +460,70 @@ impl Gateway {
         let (meta, name) = (self.meta.clone(), other.unwrap_or_else(|| node.name.clone()));
         let hides_names = self.hides_names;
         // A gateway has all of it before it passes on any.
-        let bytes = if node.role == Role::Gateway { MOST_PASSED } else { MOST_FRAME / 2 };
+        let bytes = if node.role == Role::Gateway { MAX_RELAYED_RESPONSE_BYTES } else { MAX_FRAME_BYTES / 2 };
         let done = blocking(move || {
             // The thread may outlast its session.
             let _waiting = waiting;
             Ok(match ask {
-                Ask::Head => Tell::Head(meta.head()?),
-                Ask::Commit { items, .. }
-                    if !hides_names && items.iter().flat_map(|item| &item.change).any(is_too_long) =>
+                Request::Head => Response::Head(meta.head()?),
+                Request::Commit { items, .. }
+                    if !hides_names && items.iter().flat_map(|item| &item.mutations).any(is_too_long) =>
                 {
                     return Err(Failure::Denied("a name or an attribute is too long".to_owned()));
                 }
-                Ask::Commit { token, items } => Tell::Committed(meta.commit(&name, token, &items)?),
-                Ask::Get(ids) => Tell::Objects(each(&ids, |ids| meta.get(ids))?),
-                Ask::Scan { from, most } => Tell::Page(parts::scan(&*meta, from, most, bytes)?),
-                Ask::LogSince { after, most } => match parts::log(&*meta, after, most, bytes)? {
-                    (entries, true) => Tell::Log(entries),
-                    (entries, false) => Tell::LogPart(entries),
+                Request::Commit { token, items } => Response::Committed(meta.commit(&name, token, &items)?),
+                Request::Get(ids) => Response::Objects(each(&ids, |ids| meta.get(ids))?),
+                Request::Scan { from, most } => Response::Page(paging::scan(&*meta, from, most, bytes)?),
+                Request::LogSince { after, most } => match paging::log(&*meta, after, most, bytes)? {
+                    (entries, true) => Response::Log(entries),
+                    (entries, false) => Response::LogPart(entries),
                 },
-                Ask::Places(chunks) => Tell::Places(meta.places(&chunks)?),
-                Ask::Known(chunks) => Tell::Known(meta.known(&chunks)?),
-                Ask::Wait { after, milliseconds } => {
-                    let at_most = Duration::from_millis(milliseconds.into()).min(MOST_WAIT);
-                    Tell::Woken(meta.wait(after, at_most)?)
+                Request::Places(chunks) => Response::Places(meta.places(&chunks)?),
+                Request::Known(chunks) => Response::Known(meta.known(&chunks)?),
+                Request::Wait { after, milliseconds } => {
+                    let at_most = Duration::from_millis(milliseconds.into()).min(MAX_LONG_POLL_TIMEOUT);
+                    Response::Woken(meta.wait(after, at_most)?)
                 }
-                Ask::Lease(ask) => Tell::Leases(meta.lease(&name, &ask)?),
-                Ask::WaitLease { after, acks, milliseconds } => {
-                    let at_most = Duration::from_millis(milliseconds.into()).min(MOST_WAIT);
-                    Tell::Woken(meta.wait_lease(after, acks, at_most)?)
+                Request::Lease(ask) => Response::Leases(meta.lease(&name, &ask)?),
+                Request::WaitLease { after, acks, milliseconds } => {
+                    let at_most = Duration::from_millis(milliseconds.into()).min(MAX_LONG_POLL_TIMEOUT);
+                    Response::Woken(meta.wait_lease(after, acks, at_most)?)
                 }
-                Ask::Past(ask) => Tell::Past(past(&*meta, ask)?),
+                Request::Past(ask) => Response::Past(past(&*meta, ask)?),
                 // Those in other names came by their own.
-                Ask::CommitOf { .. }
-                | Ask::LeaseOf(..)
-                | Ask::Way
-                | Ask::PutBlob { .. }
-                | Ask::GetBlob { .. }
-                | Ask::StatBlob { .. }
-                | Ask::DeleteBlob { .. }
-                | Ask::ListBlobs { .. } => Tell::Done,
+                Request::CommitOf { .. }
+                | Request::LeaseOf(..)
+                | Request::Way
+                | Request::PutBlob { .. }
+                | Request::GetBlob { .. }
+                | Request::StatBlob { .. }
+                | Request::DeleteBlob { .. }
+                | Request::ListBlobs { .. } => Response::Done,
             })
         });
         done.await
     }
 
-    async fn put(&self, key: String, body: Vec<u8>) -> Result<Tell, Failure> {
+    async fn put(&self, key: String, body: Vec<u8>) -> Result<Response, Failure> {
         self.blobs.put(kept(key, no_key)?.as_ref(), body).await.map_err(failure)?;
-        Ok(Tell::Done)
+        Ok(Response::Done)
     }
 
     async fn read(
         &self,
         key: String,
         range: Option<(u64, u64)>,
-        place: &Place,
-        held: &mut Held,
-    ) -> io::Result<Result<(Tell, bytes::Bytes), Failure>> {
+        place: &ConnectionSlot,
+        held: &mut MemoryPermit,
+    ) -> io::Result<Result<(Response, bytes::Bytes), Failure>> {
         let found = async {
             let key = kept(key, || Failure::NotFound)?;
             let found = self.blobs.begin(key.as_ref(), range.map(|(start, end)| start..end)).await;
             let found = found.map_err(failure)?;
-            if found.range.end.saturating_sub(found.range.start) > MOST_BLOB {
-                return Err(Failure::Other(format!("more than {MOST_BLOB} bytes were asked for at once")));
+            if found.range.end.saturating_sub(found.range.start) > MAX_OBJECT_BYTES {
+                return Err(Failure::Other(format!(
+                    "more than {MAX_OBJECT_BYTES} bytes were asked for at once"
+                )));
             }
             Ok((told(&key, &found.meta), found))
         };
@@ -519,27 +532,27 @@ impl Gateway {
             Err(failure) => return Ok(Err(failure)),
         };
         let range = found.range.clone();
-        *held = place.take(For::Contents, (range.end - range.start) as usize).await?;
+        *held = place.take(Pool::Contents, (range.end - range.start) as usize).await?;
         Ok(self
             .blobs
             .end(found)
             .await
             .map_err(failure)
-            .map(|bytes| (Tell::Blob { stat, length: bytes.len() as u64, start: range.start }, bytes)))
+            .map(|bytes| (Response::Blob { stat, length: bytes.len() as u64, start: range.start }, bytes)))
     }
 
-    async fn stat(&self, key: String) -> Result<Tell, Failure> {
+    async fn stat(&self, key: String) -> Result<Response, Failure> {
         let key = kept(key, || Failure::NotFound)?;
         let meta = self.blobs.stat(key.as_ref()).await.map_err(failure)?;
-        Ok(Tell::Stat(told(&key, &meta)))
+        Ok(Response::Stat(told(&key, &meta)))
     }
 
-    async fn delete(&self, key: String) -> Result<Tell, Failure> {
+    async fn delete(&self, key: String) -> Result<Response, Failure> {
         self.blobs.delete(kept(key, no_key)?.as_ref()).await.map_err(failure)?;
-        Ok(Tell::Done)
+        Ok(Response::Done)
     }
 
-    async fn list(&self, prefix: Option<String>, after: Option<String>) -> Result<Tell, Failure> {
+    async fn list(&self, prefix: Option<String>, after: Option<String>) -> Result<Response, Failure> {
         let prefix = prefix.map(parse).transpose()?;
         let top = prefix.as_ref().and_then(|prefix| prefix.parts().next());
         if !top.is_some_and(|top| [PACKS, PROBE].contains(&top.as_ref())) {
@@ -556,45 +569,49 @@ impl Gateway {
             let meta = meta.map_err(|error| failure(fault(error)))?;
             let stat = told(&meta.location, &meta);
             found.insert(stat.key.clone(), stat);
-            if found.len() > MOST_LISTED {
+            if found.len() > MAX_LISTED_OBJECTS {
                 found.pop_last();
                 more = true;
             }
         }
-        Ok(Tell::Blobs { found: found.into_values().collect(), more })
+        Ok(Response::Blobs { found: found.into_values().collect(), more })
     }
 }
 
 /// The room that the answer to a request takes, or what follows the request; `None`: little, or it is not known yet.
-fn room(ask: &Ask) -> Option<(For, usize)> {
+fn room(ask: &Request) -> Option<(Pool, usize)> {
     match ask {
-        Ask::Get(_) | Ask::Scan { .. } | Ask::LogSince { .. } | Ask::Past(_) => Some((For::Work, ANSWER)),
-        Ask::PutBlob { length, .. } => Some((For::Contents, *length as usize)),
+        Request::Get(_) | Request::Scan { .. } | Request::LogSince { .. } | Request::Past(_) => {
+            Some((Pool::Work, ANSWER))
+        }
+        Request::PutBlob { length, .. } => Some((Pool::Contents, *length as usize)),
         _ => None,
     }
 }
 
 /// What was, as far as a node asks for it.
-fn past(meta: &dyn MetaStore, ask: AskPast) -> Result<TellPast, Failure> {
-    if let AskPast::SeqAt(time) = ask {
-        return Ok(TellPast::Seq(seq_at(meta, time)?));
+fn past(meta: &dyn MetaStore, ask: HistoryRequest) -> Result<HistoryResponse, Failure> {
+    if let HistoryRequest::SeqAt(time) = ask {
+        return Ok(HistoryResponse::Seq(seq_at(meta, time)?));
     }
     let history =
         meta.history().ok_or_else(|| StoreError::Denied("this store keeps no history".to_owned()))?;
     Ok(match ask {
-        AskPast::SeqAt(_) | AskPast::KeptSince => TellPast::Seq(history.kept_since()?),
-        AskPast::Objects(ids, at) => TellPast::Objects(each(&ids, |ids| history.objects_at(ids, at))?),
-        AskPast::Link(name, at) => TellPast::Link(history.link_at(&name, at)?),
-        AskPast::Links { parent, at, after, most } => {
-            TellPast::Links(history.links_at(parent, at, &after, most.min(MOST_ITEMS) as usize)?)
+        HistoryRequest::SeqAt(_) | HistoryRequest::KeptSince => HistoryResponse::Seq(history.kept_since()?),
+        HistoryRequest::Objects(ids, at) => {
+            HistoryResponse::Objects(each(&ids, |ids| history.objects_at(ids, at))?)
         }
-        AskPast::Versions(id) => TellPast::Versions(latest(history.versions(id)?)),
-        AskPast::OfName(name) => TellPast::Past(history.past_of_name(&name)?),
-        AskPast::Names(mut ids) => {
-            ids.truncate(MOST_ITEMS as usize);
+        HistoryRequest::Link(name, at) => HistoryResponse::Link(history.link_at(&name, at)?),
+        HistoryRequest::Links { parent, at, after, most } => {
+            HistoryResponse::Links(history.links_at(parent, at, &after, most.min(MAX_ITEMS) as usize)?)
+        }
+        HistoryRequest::Versions(id) => HistoryResponse::Versions(latest(history.versions(id)?)),
+        HistoryRequest::OfName(name) => HistoryResponse::Past(history.past_of_name(&name)?),
+        HistoryRequest::Names(mut ids) => {
+            ids.truncate(MAX_ITEMS as usize);
             ids.sort_unstable();
             ids.dedup();
-            TellPast::Past(all(&ids, |ids| history.past_names(ids))?)
+            HistoryResponse::Past(all(&ids, |ids| history.past_names(ids))?)
         }
     })
 }

@@ -7,11 +7,13 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use super::book::Node;
-use super::enrol::greet;
-use super::room::{For, MOST_OF_NODE, Room};
-use super::wire::{Ask, Failure, MOST_BLOB, OF_NODES, Tell, Welcome, Wish, receive, send, send_bytes};
-use super::{Book, Credentials, Gateway, Role, Serving, Token, join};
+use super::enrollment::greet;
+use super::memory_budget::{MAX_CONNECTIONS_OF_NODE, MemoryBudget, Pool};
+use super::protocol::{
+    Failure, MAX_OBJECT_BYTES, OF_NODES, Purpose, Request, Response, ServerHello, receive, send, send_bytes,
+};
+use super::registry::Node;
+use super::{Credentials, Gateway, NodeRegistry, Role, Serving, Token, join};
 use crate::content::runtime;
 use crate::store::address::{self, MetaAddress, Options};
 
@@ -20,9 +22,9 @@ const SOON: Duration = Duration::from_secs(60);
 type Stream = TlsStream<TcpStream>;
 
 struct Served {
-    book: Arc<Book>,
+    book: Arc<NodeRegistry>,
     serving: Serving,
-    room: Arc<Room>,
+    room: Arc<MemoryBudget>,
     _place: TempDir,
 }
 
@@ -31,7 +33,7 @@ impl Served {
         let place = tempfile::tempdir().unwrap();
         let at = MetaAddress::Sqlite(place.path().join("volume"));
         let volume = address::create(&at, &"team".parse().unwrap(), &Options::default()).unwrap();
-        let book = Arc::new(Book::open(&place.path().join("book")).unwrap());
+        let book = Arc::new(NodeRegistry::open(&place.path().join("book")).unwrap());
         let gateway = Gateway::new(&volume, book.clone()).unwrap();
         let room = gateway.room.clone();
         let serving = gateway.listen("127.0.0.1:0").unwrap();
@@ -49,12 +51,12 @@ impl Served {
 async fn connect(credentials: &Credentials) -> Stream {
     let config = credentials.tls().unwrap();
     let (stream, welcome) =
-        greet(&credentials.address, config, &credentials.volume, OF_NODES, Wish::Work).await.unwrap();
-    assert!(matches!(welcome, Welcome::Work(_)), "{welcome:?}");
+        greet(&credentials.address, config, &credentials.volume, OF_NODES, Purpose::Work).await.unwrap();
+    assert!(matches!(welcome, ServerHello::Work(_)), "{welcome:?}");
     stream
 }
 
-async fn told(stream: &mut Stream, ask: &Ask) -> Tell {
+async fn told(stream: &mut Stream, ask: &Request) -> Response {
     send(stream, ask).await.unwrap();
     receive(stream, 1 << 20, SOON).await.unwrap().unwrap()
 }
@@ -65,24 +67,24 @@ fn a_node_has_so_many_connections() {
     let (greedy, other) = (served.join(Role::Read, "greedy"), served.join(Role::Read, "other"));
     runtime().block_on(async {
         let mut held = Vec::new();
-        for _ in 0..MOST_OF_NODE {
+        for _ in 0..MAX_CONNECTIONS_OF_NODE {
             held.push(connect(&greedy).await);
         }
-        assert!(matches!(told(held.last_mut().unwrap(), &Ask::Head).await, Tell::Head(_)));
+        assert!(matches!(told(held.last_mut().unwrap(), &Request::Head).await, Response::Head(_)));
         let mut more = connect(&greedy).await;
-        let refused = told(&mut more, &Ask::Head).await;
-        let Tell::Failed(Failure::Unreachable(why)) = &refused else { panic!("{refused:?}") };
+        let refused = told(&mut more, &Request::Head).await;
+        let Response::Failed(Failure::Unreachable(why)) = &refused else { panic!("{refused:?}") };
         assert!(why.contains("greedy has 128 connections"), "{why}");
-        assert!(receive::<Tell>(&mut more, 1 << 20, SOON).await.unwrap().is_none(), "it ends");
-        assert!(matches!(told(&mut connect(&other).await, &Ask::Head).await, Tell::Head(_)));
+        assert!(receive::<Response>(&mut more, 1 << 20, SOON).await.unwrap().is_none(), "it ends");
+        assert!(matches!(told(&mut connect(&other).await, &Request::Head).await, Response::Head(_)));
         held.truncate(10);
         let mut more = loop {
             let mut more = connect(&greedy).await;
-            if matches!(told(&mut more, &Ask::Head).await, Tell::Head(_)) {
+            if matches!(told(&mut more, &Request::Head).await, Response::Head(_)) {
                 break more;
             }
         };
-        assert!(matches!(told(&mut more, &Ask::Head).await, Tell::Head(_)));
+        assert!(matches!(told(&mut more, &Request::Head).await, Response::Head(_)));
     });
 }
 
@@ -96,39 +98,42 @@ fn what_a_node_may_not_store_takes_no_room() {
         let full = served.room.enter(&full).unwrap();
         let mut held = Vec::new();
         for _ in 0..3 {
-            held.push(full.take(For::Contents, 128 << 20).await.unwrap());
+            held.push(full.take(Pool::Contents, 128 << 20).await.unwrap());
         }
         let key = format!("packs/00/{:032x}", 1);
-        let body = vec![0; MOST_BLOB as usize];
-        let put = Ask::PutBlob { key: key.clone(), length: MOST_BLOB };
+        let body = vec![0; MAX_OBJECT_BYTES as usize];
+        let put = Request::PutBlob { key: key.clone(), length: MAX_OBJECT_BYTES };
 
         let mut stream = connect(&reader).await;
         send(&mut stream, &put).await.unwrap();
         send_bytes(&mut stream, &body).await.unwrap();
-        let refused: Tell = receive(&mut stream, 1 << 20, SOON).await.unwrap().unwrap();
+        let refused: Response = receive(&mut stream, 1 << 20, SOON).await.unwrap().unwrap();
         assert!(
-            matches!(&refused, Tell::Failed(Failure::Denied(why)) if why.contains("may read")),
+            matches!(&refused, Response::Failed(Failure::Denied(why)) if why.contains("may read")),
             "{refused:?}"
         );
-        assert!(matches!(told(&mut stream, &Ask::Head).await, Tell::Head(_)), "the connection goes on");
+        assert!(
+            matches!(told(&mut stream, &Request::Head).await, Response::Head(_)),
+            "the connection goes on"
+        );
         // Nor does a reader say what is as long.
-        let long = Ask::Get(vec![crate::id::ObjectId(u128::MAX); 1 << 17]);
+        let long = Request::Get(vec![crate::id::ObjectId(u128::MAX); 1 << 17]);
         let refused = told(&mut stream, &long).await;
-        assert!(matches!(&refused, Tell::Failed(Failure::Denied(_))), "{refused:?}");
+        assert!(matches!(&refused, Response::Failed(Failure::Denied(_))), "{refused:?}");
 
         let mut stream = connect(&writer).await;
         let stored = async {
             send(&mut stream, &put).await.unwrap();
             send_bytes(&mut stream, &body).await.unwrap();
-            receive::<Tell>(&mut stream, 1 << 20, SOON).await.unwrap().unwrap()
+            receive::<Response>(&mut stream, 1 << 20, SOON).await.unwrap().unwrap()
         };
         let mut stored = std::pin::pin!(stored);
         let waits = tokio::time::timeout(Duration::from_millis(500), &mut stored).await;
         assert!(waits.is_err(), "{waits:?}");
         held[0].keep(64 << 20);
         let stored = stored.await;
-        assert!(matches!(stored, Tell::Done), "{stored:?}");
-        let blob = told(&mut connect(&reader).await, &Ask::StatBlob { key }).await;
-        assert!(matches!(&blob, Tell::Stat(stat) if stat.size == MOST_BLOB), "{blob:?}");
+        assert!(matches!(stored, Response::Done), "{stored:?}");
+        let blob = told(&mut connect(&reader).await, &Request::StatBlob { key }).await;
+        assert!(matches!(&blob, Response::Stat(stat) if stat.size == MAX_OBJECT_BYTES), "{blob:?}");
     });
 }

@@ -1,15 +1,15 @@
-//! A node's part in [leases](crate::store::lease): what was closed on one connected machine is what is opened on another.
+//! A node's part in [leases](crate::store::lease_table): what was closed on one connected machine is what is opened on another.
 //!
 //! [`Leases`] speaks with the store on a thread of its own. Who changes something says so, and waits until all others
 //! know; who opens something waits for those who changed it. Both cost nothing while no other node is connected, and
 //! opening costs nothing while nobody changed the object.
 
-mod arrivals;
-mod claims;
-mod debts;
+mod lock_leases;
 mod state;
 mod thread;
 mod wait;
+mod waiters;
+mod write_leases;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -21,20 +21,20 @@ use parking_lot::{Condvar, Mutex};
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::replica::Replica;
 use crate::store::{MetaStore, StoreError};
-use crate::sync::{Rounds, Runner, Waker};
-pub use claims::{Answer, Held};
-use debts::Debt;
+use crate::sync::{RoundObserver, Runner, Waker};
+pub use lock_leases::{Answer, Held};
 use state::State;
 pub use wait::Wait;
+use write_leases::UncommittedChange;
 
 /// A node that says nothing for so long is in nobody's way any more.
-pub const LIFE: Duration = Duration::from_secs(5);
+pub const SESSION_TTL: Duration = Duration::from_secs(5);
 /// How often it says something.
-const RENEW: Duration = Duration::from_millis(1500);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(1500);
 /// The longest wait of an open for those who changed the file.
-pub const PATIENCE: Duration = Duration::from_secs(6);
+pub const OPEN_WAIT_TIMEOUT: Duration = Duration::from_secs(6);
 /// Who kept one waiting for so long is not waited for again for this long.
-const RESENTMENT: Duration = Duration::from_secs(30);
+const SLOW_PEER_PENALTY: Duration = Duration::from_secs(30);
 
 /// See the [module](self).
 pub struct Leases {
@@ -47,7 +47,7 @@ struct Inner {
     state: Mutex<State>,
     wake: Condvar,
     /// Others are connected, and so is this node.
-    company: AtomicBool,
+    has_peers: AtomicBool,
     /// Some lease of somebody else is known.
     foreign: AtomicBool,
     store: Arc<dyn MetaStore>,
@@ -64,7 +64,7 @@ impl std::fmt::Debug for Leases {
 
 /// How a node stands with the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Standing {
+pub struct SessionStatus {
     /// It sees what others close, and they see what it closes.
     pub connected: bool,
     /// Others that are connected.
@@ -85,7 +85,7 @@ impl Leases {
             itself: itself.clone(),
             state: Mutex::new(State::new(rand::random())),
             wake: Condvar::new(),
-            company: AtomicBool::new(false),
+            has_peers: AtomicBool::new(false),
             foreign: AtomicBool::new(false),
             store,
             node: replica.node_name().clone(),
@@ -118,16 +118,16 @@ impl Leases {
     }
 
     /// How it stands.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> SessionStatus {
         let state = self.inner.state.lock();
         let company = if state.is_valid() { state.company } else { 0 };
         let (own, foreign) = (state.own.len(), state.foreign.len());
-        Standing { connected: state.is_connected(), company, own, foreign }
+        SessionStatus { connected: state.is_connected(), company, own, foreign }
     }
 
     /// Whether anybody else would care for a change.
     pub fn has_company(&self) -> bool {
-        self.inner.company.load(Ordering::Acquire)
+        self.inner.has_peers.load(Ordering::Acquire)
     }
 
     /// A name was changed; to what, if that is new. To be called after the change, and waited for before it is answered.
@@ -135,7 +135,7 @@ impl Leases {
         if !self.has_company() {
             return None;
         }
-        self.inner.announce(parent, Debt::Name(parent, name.into()), made)
+        self.inner.announce(parent, UncommittedChange::Name(parent, name.into()), made)
     }
 
     /// Somebody closes a file that he may have written, and is answered once this was waited for.
@@ -148,7 +148,8 @@ impl Leases {
         // Where the store does not know its name yet, that is what others miss.
         let parents = self.inner.replica.new_names(num, 16).unwrap_or_default();
         let waits = parents.into_iter().chain([num]);
-        let waits = waits.filter_map(|place| self.inner.announce(place, Debt::File(num), Some(num)));
+        let waits =
+            waits.filter_map(|place| self.inner.announce(place, UncommittedChange::File(num), Some(num)));
         Wait::all(waits.collect())
     }
 
@@ -163,12 +164,12 @@ impl Leases {
 
     /// Before a name of a directory is looked up, or a file is opened: what the kernel has of that is another matter.
     pub fn before_use(&self, num: u64) -> Option<Wait> {
-        self.inner.arrive(num, false)
+        self.inner.wait_for_peers(num, false)
     }
 
     /// Before a directory is listed: the kernel knows by then what changed in it.
     pub fn before_listing(&self, num: u64) -> Option<Wait> {
-        self.inner.arrive(num, true)
+        self.inner.wait_for_peers(num, true)
     }
 }
 
@@ -180,8 +181,8 @@ impl Inner {
     /// Whether this node and another are connected, for those who ask without the lock.
     fn note(&self, state: &State) {
         let company = state.company > 0 && state.is_valid();
-        self.company.store(company, Ordering::Release);
-        self.replica.set_hurried(company);
+        self.has_peers.store(company, Ordering::Release);
+        self.replica.set_urgent(company);
         self.foreign.store(!state.foreign.is_empty(), Ordering::Release);
     }
 
@@ -199,7 +200,7 @@ impl Inner {
 /// Does not keep what it hears for.
 struct Hears(Weak<Inner>);
 
-impl Rounds for Hears {
+impl RoundObserver for Hears {
     fn begin(&self) -> u64 {
         self.0.upgrade().map_or(0, |inner| inner.state.lock().serial)
     }

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use futures::channel::oneshot;
 
-use super::LIFE;
-use super::arrivals::{Foreign, Waiter};
-use super::claims::Claim;
-use super::debts::{Closing, Own};
+use super::SESSION_TTL;
+use super::lock_leases::LockLease;
+use super::waiters::{PeerLease, Waiter};
+use super::write_leases::{Closing, WriteLease};
 use crate::id::{ObjectId, Seq};
 
 pub(super) struct State {
@@ -34,7 +34,7 @@ pub(super) struct State {
     pub(super) rounded: bool,
     /// Of debts.
     pub(super) serial: u64,
-    pub(super) own: HashMap<u64, Own>,
+    pub(super) own: HashMap<u64, WriteLease>,
     /// Those that take debts.
     pub(super) by_object: HashMap<ObjectId, u64>,
     /// Objects that were made under a lease: who does not find its name does not find them.
@@ -42,13 +42,13 @@ pub(super) struct State {
     /// Files between the close and the end of the open.
     pub(super) closing: HashMap<u64, Closing>,
     /// Of this node.
-    pub(super) claims: HashMap<u64, Claim>,
+    pub(super) claims: HashMap<u64, LockLease>,
     /// Of others.
     pub(super) foreign_claims: HashMap<u64, ObjectId>,
     /// Those who want one that was in their way to end.
     pub(super) claim_waiters: Vec<oneshot::Sender<()>>,
     pub(super) to_free: Vec<(u64, Seq)>,
-    pub(super) foreign: HashMap<u64, Foreign>,
+    pub(super) foreign: HashMap<u64, PeerLease>,
     pub(super) arrivals: Vec<Waiter>,
     /// Other sessions that nobody waits for until then.
     pub(super) resented: HashMap<u64, Instant>,
@@ -107,7 +107,7 @@ impl State {
     /// The log was read up to there.
     pub(super) fn set_cursor(&mut self, cursor: Seq) {
         self.cursor = self.cursor.max(cursor);
-        if self.marks[0].0.elapsed() >= LIFE {
+        if self.marks[0].0.elapsed() >= SESSION_TTL {
             self.marks = [(Instant::now(), self.cursor), self.marks[0]];
         }
     }

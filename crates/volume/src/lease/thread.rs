@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::claims::is_claim;
+use super::lock_leases::is_claim;
 use super::state::State;
-use super::{Inner, LIFE, RENEW};
+use super::{HEARTBEAT_INTERVAL, Inner, SESSION_TTL};
+use crate::backoff::Backoff;
 use crate::content::runtime;
 use crate::id::Seq;
-use crate::pauses::Pauses;
-use crate::store::{LeaseAsk, LeaseTold, StoreError};
+use crate::store::{LeaseRequest, LeaseResponse, StoreError};
 
 /// How long a wait for a hint is, and for an answer of others.
 const HINT: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const SELDOM: Duration = Duration::from_secs(10);
 
 /// Says what there is to say, until the end.
 pub(super) fn run(inner: &Inner) {
-    let mut again = Pauses::new(SELDOM);
+    let mut again = Backoff::new(SELDOM);
     let mut said_at: Option<Instant> = None;
     loop {
         let mut state = inner.state.lock();
@@ -31,7 +31,7 @@ pub(super) fn run(inner: &Inner) {
             inner.note(&state);
             drop(state);
             if valid {
-                let ask = LeaseAsk { session, ends: true, ..LeaseAsk::default() };
+                let ask = LeaseRequest { session, ends: true, ..LeaseRequest::default() };
                 inner.store.lease(&inner.node, &ask).ok();
             }
             if ended {
@@ -44,7 +44,7 @@ pub(super) fn run(inner: &Inner) {
             }
             continue;
         }
-        let due = said_at.is_none_or(|at| at.elapsed() >= RENEW);
+        let due = said_at.is_none_or(|at| at.elapsed() >= HEARTBEAT_INTERVAL);
         if !due && !state.has_something_to_say() {
             if state.awaits_acks() || state.valid.is_some() && !state.begun {
                 let (seen, acks) = (state.seen, state.acks);
@@ -56,7 +56,8 @@ pub(super) fn run(inner: &Inner) {
                 }
                 continue;
             }
-            let left = said_at.map_or(RENEW, |at| RENEW.saturating_sub(at.elapsed()));
+            let left =
+                said_at.map_or(HEARTBEAT_INTERVAL, |at| HEARTBEAT_INTERVAL.saturating_sub(at.elapsed()));
             inner.wake.wait_for(&mut state, left);
             continue;
         }
@@ -82,7 +83,7 @@ pub(super) fn run(inner: &Inner) {
     }
 }
 
-fn hear(inner: &Inner, ask: &LeaseAsk, told: &LeaseTold, before: Instant) {
+fn hear(inner: &Inner, ask: &LeaseRequest, told: &LeaseResponse, before: Instant) {
     let mut state = inner.state.lock();
     if state.session != ask.session {
         return;
@@ -139,13 +140,13 @@ impl State {
             || self.own.values().any(|own| own.at.is_none())
     }
 
-    fn ask(&mut self) -> LeaseAsk {
+    fn ask(&mut self) -> LeaseRequest {
         self.woken = false;
-        let mut ask = LeaseAsk {
+        let mut ask = LeaseRequest {
             session: self.session,
-            life: LIFE.as_millis() as u32,
+            life: SESSION_TTL.as_millis() as u32,
             seen: self.seen,
-            ..LeaseAsk::default()
+            ..LeaseRequest::default()
         };
         // The first time nothing is there to be said.
         if self.valid.is_some() {
@@ -159,7 +160,7 @@ impl State {
     }
 
     /// What the store knows now. Whether others took leases.
-    fn heard(&mut self, ask: &LeaseAsk, told: &LeaseTold, before: Instant) -> bool {
+    fn heard(&mut self, ask: &LeaseRequest, told: &LeaseResponse, before: Instant) -> bool {
         if told.began {
             let (valid, company) = (self.valid, self.company);
             self.forget();
@@ -170,7 +171,7 @@ impl State {
             self.began = (told.at, told.head);
             self.newest = 0;
         }
-        self.valid = Some(before + LIFE);
+        self.valid = Some(before + SESSION_TTL);
         for (lease, _) in &ask.take {
             if let Some(own) = self.own.get_mut(lease) {
                 own.at = Some(told.at);
@@ -190,7 +191,7 @@ impl State {
 
 /// Hears that there is something to hear.
 pub(super) fn listen(inner: &Inner) {
-    let mut again = Pauses::new(HINT);
+    let mut again = Backoff::new(HINT);
     loop {
         let (seen, rest) = {
             let state = inner.state.lock();

@@ -45,7 +45,7 @@ pub struct Limits {
 
 /// What is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Use {
+pub struct Usage {
     /// Bytes of regular files.
     pub bytes: u64,
     /// Objects.

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use super::{ATTRIBUTE, Limits, MOST_USERS};
 use crate::id::NodeName;
-use crate::setting;
 use crate::store::{MetaStore, StoreError};
+use crate::volume_settings;
 
 /// What is to be changed of limits.
 pub type Change<'a> = &'a dyn Fn(&mut Limits);
@@ -15,7 +15,7 @@ pub type Change<'a> = &'a dyn Fn(&mut Limits);
 /// # Errors
 /// Those of the store.
 pub fn limits(meta: &dyn MetaStore) -> Result<Limits, StoreError> {
-    Ok(setting::get(meta, ATTRIBUTE)?.map(|value| Limits::parse(&value)).unwrap_or_default())
+    Ok(volume_settings::get(meta, ATTRIBUTE)?.map(|value| Limits::parse(&value)).unwrap_or_default())
 }
 
 /// Changes limits. As they are then.
@@ -24,7 +24,7 @@ pub fn limits(meta: &dyn MetaStore) -> Result<Limits, StoreError> {
 /// [`StoreError::Denied`] where too many users would have limits; those of the store.
 pub fn set(meta: &dyn MetaStore, node: &NodeName, change: Change<'_>) -> Result<Limits, StoreError> {
     let now = RefCell::default();
-    setting::set(meta, node, ATTRIBUTE, &|value| {
+    volume_settings::set(meta, node, ATTRIBUTE, &|value| {
         let mut limits = value.map(|value| Limits::parse(&value)).unwrap_or_default();
         change(&mut limits);
         if limits.users.len() > MOST_USERS {

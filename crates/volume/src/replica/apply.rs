@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use rusqlite::{Connection, params};
 use rustix::io::Errno;
 
-use super::core::Core;
-use super::error::Done;
-use super::node::{Dirty, Node, State};
+use super::db::ReplicaDb;
+use super::error::Result;
+use super::inode::{Dirty, Inode, State};
 use super::{Replica, Shared};
-use crate::fail::{Point, point};
+use crate::failpoint::{Failpoint, point};
 use crate::id::{ObjectId, Seq};
-use crate::object::{Content, Object, Stored};
+use crate::object::{Content, Object, VersionedObject};
 
 /// How an object is to be here, beside what both sides agree on.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,7 @@ pub(super) enum Stale {
 
 /// A replica that is being changed by synchronisation: all of it lasts together, or nothing does.
 pub struct Applying<'a> {
-    pub(super) core: &'a mut Core,
+    pub(super) core: &'a mut ReplicaDb,
     pub(super) shared: &'a Shared,
     pub(super) stale: Vec<Stale>,
     failed: bool,
@@ -56,7 +56,7 @@ impl Replica {
             let mut core = self.inner.core.lock();
             // What users changed before is not undone with it.
             shared.commit(&mut core).map_err(|fail| fail.errno)?;
-            point(Point::ReplicaApply)?;
+            point(Failpoint::ReplicaApply)?;
             let mut applying = Applying { core: &mut core, shared, stale: Vec::new(), failed: false };
             let done = work(&mut applying);
             let Applying { stale, failed, .. } = applying;
@@ -83,7 +83,7 @@ impl Replica {
         };
         // Removed objects may have left their contents.
         shared.durable.changed();
-        shared.space.poke();
+        shared.space.notify();
         Ok(done)
     }
 }
@@ -105,7 +105,10 @@ impl Shared {
 }
 
 impl Applying<'_> {
-    pub(super) fn work<T>(&mut self, work: impl FnOnce(&mut Core, &Shared) -> Done<T>) -> Result<T, Errno> {
+    pub(super) fn work<T>(
+        &mut self,
+        work: impl FnOnce(&mut ReplicaDb, &Shared) -> Result<T>,
+    ) -> Result<T, Errno> {
         work(self.core, self.shared).map_err(|fail| {
             self.failed |= fail.database;
             fail.errno
@@ -129,7 +132,7 @@ impl Applying<'_> {
     ///
     /// # Errors
     /// EIO.
-    pub fn node(&mut self, num: u64) -> Result<Option<Node>, Errno> {
+    pub fn node(&mut self, num: u64) -> Result<Option<Inode>, Errno> {
         self.work(|core, _| core.find(num))
     }
 
@@ -137,7 +140,7 @@ impl Applying<'_> {
     ///
     /// # Errors
     /// EIO.
-    pub fn find(&mut self, id: ObjectId) -> Result<Option<Node>, Errno> {
+    pub fn find(&mut self, id: ObjectId) -> Result<Option<Inode>, Errno> {
         self.work(|core, _| core.find_id(id))
     }
 
@@ -145,7 +148,7 @@ impl Applying<'_> {
     ///
     /// # Errors
     /// EIO.
-    pub fn local(&mut self, node: &Node) -> Result<Stored, Errno> {
+    pub fn local(&mut self, node: &Inode) -> Result<VersionedObject, Errno> {
         self.work(|core, _| core.stored(node))
     }
 
@@ -153,8 +156,8 @@ impl Applying<'_> {
     ///
     /// # Errors
     /// EIO.
-    pub fn base(&mut self, node: &Node) -> Result<Option<Stored>, Errno> {
-        self.work(|core, _| match core.base(node.num)? {
+    pub fn base(&mut self, node: &Inode) -> Result<Option<VersionedObject>, Errno> {
+        self.work(|core, _| match core.base(node.ino)? {
             Some(base) => Ok(base),
             None if node.dirty.contains(Dirty::NEW) => Ok(None),
             None => core.stored(node).map(Some),
@@ -216,7 +219,7 @@ impl Applying<'_> {
     pub fn set_object(
         &mut self,
         id: ObjectId,
-        agreed: Option<&Stored>,
+        agreed: Option<&VersionedObject>,
         local: LocalObject<'_>,
     ) -> Result<u64, Errno> {
         let mut stale = Vec::new();
@@ -259,15 +262,15 @@ impl Applying<'_> {
     }
 }
 
-impl Core {
+impl ReplicaDb {
     fn set_object(
         &mut self,
         id: ObjectId,
-        agreed: Option<&Stored>,
+        agreed: Option<&VersionedObject>,
         local: LocalObject<'_>,
         shared: &Shared,
         stale: &mut Vec<Stale>,
-    ) -> Done<u64> {
+    ) -> Result<u64> {
         self.begin()?;
         let object = match (local, agreed) {
             (LocalObject::Different { object, .. }, _) => object,
@@ -285,7 +288,7 @@ impl Core {
                 node
             }
         };
-        let num = node.num;
+        let num = node.ino;
         let keeps = matches!(local, LocalObject::Different { keep_content: true, .. });
         let content = agreed.map(|agreed| &agreed.object.content);
         if node.is_regular()
@@ -297,7 +300,7 @@ impl Core {
             }
             self.set_content(num, content)?;
         }
-        node.made = agreed.map_or(Seq(0), |agreed| agreed.made);
+        node.created_seq = agreed.map_or(Seq(0), |agreed| agreed.created);
         node.mode = object.mode;
         node.owner = object.owner;
         node.group = object.group;
@@ -331,8 +334,8 @@ impl Core {
 
     /// Whether what is here of a file is of this content, and what else comes of it does not touch that: pieces of one that
     /// was cut otherwise would lie over some that are here, and be believed before they are whole.
-    pub(super) fn may_stay(&self, node: &Node, content: &Content) -> Done<bool> {
-        let known = self.content(node.num)?;
+    pub(super) fn may_stay(&self, node: &Inode, content: &Content) -> Result<bool> {
+        let known = self.content(node.ino)?;
         let is_untouched = match node.state {
             State::Complete => true,
             State::Partial => known.layout == content.layout,
@@ -344,23 +347,23 @@ impl Core {
     /// What a file holds is in the store only, from now on. Who has it open goes on with what it held.
     pub(super) fn replace_content(
         &mut self,
-        node: &mut Node,
+        node: &mut Inode,
         content: &Content,
         shared: &Shared,
-    ) -> Done<()> {
-        let num = node.num;
+    ) -> Result<()> {
+        let num = node.ino;
         // Who writes to a file that was deleted here goes on with that one.
         let is_written = self.opens.get(&num).is_some_and(|open| open.writers > 0);
-        if is_written && !self.nameless.contains(&num) {
+        if is_written && !self.unlinked_open.contains(&num) {
             return Err(Errno::BUSY.into());
         }
         // The old backing file stays with those who read it, and goes once this lasts: see `make_room`.
         self.latest = None;
         // Also of a file of which nothing is here: what was begun of it is not for this version.
-        self.doom(num)?;
+        self.schedule_unlink(num)?;
         if node.state == State::Complete {
-            let before = self.kept_before(node, shared)?;
-            self.note_replaced(num, before)?;
+            let before = self.basis_of(node, shared)?;
+            self.queue_refetch(num, before)?;
         }
         self.opens.remove(&num);
         self.forget_present(num)?;
@@ -370,24 +373,24 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn set_xattrs(&mut self, node: &mut Node, object: &Object) -> Done<()> {
+    pub(super) fn set_xattrs(&mut self, node: &mut Inode, object: &Object) -> Result<()> {
         if self.xattrs(node)? == object.xattrs {
             return Ok(());
         }
-        self.db.prepare_cached("DELETE FROM xattr WHERE num = ?1")?.execute([node.num as i64])?;
+        self.db.prepare_cached("DELETE FROM xattr WHERE num = ?1")?.execute([node.ino as i64])?;
         let mut insert = self.db.prepare_cached("INSERT INTO xattr VALUES (?1, ?2, ?3)")?;
         for (name, value) in &object.xattrs {
-            insert.execute(params![node.num as i64, name, value])?;
+            insert.execute(params![node.ino as i64, name, value])?;
         }
         node.xattrs = !object.xattrs.is_empty();
-        if node.num == super::ROOT {
+        if node.ino == super::ROOT {
             self.usage.set_limits(object.xattrs.get(crate::quota::ATTRIBUTE).map(Vec::as_slice));
         }
         Ok(())
     }
 
     /// Whether a name leads elsewhere than both sides agreed.
-    pub(super) fn link_differs(&self, parent: u64, name: &[u8]) -> Done<bool> {
+    pub(super) fn link_differs(&self, parent: u64, name: &[u8]) -> Result<bool> {
         let mut query = self.db.prepare_cached("SELECT 1 FROM base_link WHERE parent = ?1 AND name = ?2")?;
         Ok(query.exists(params![parent as i64, name])?)
     }
@@ -400,7 +403,7 @@ impl Core {
         agreed: Option<(u64, Seq)>,
         local: Option<u64>,
         shared: &Shared,
-    ) -> Done<bool> {
+    ) -> Result<bool> {
         self.begin()?;
         let before = self.link_of(parent, name)?.map(|(child, _)| child);
         let before_base = self.base_link(parent, name)?.map(|(child, _)| child);
@@ -450,20 +453,20 @@ impl Core {
     }
 
     /// Remembers an object that the store has and that is gone here.
-    pub(super) fn entomb(&mut self, num: u64, stored: &Stored) -> Done<()> {
+    pub(super) fn entomb(&mut self, num: u64, stored: &VersionedObject) -> Result<()> {
         self.begin()?;
         let mut node = unnamed(num, &stored.object);
         node.state = State::Absent;
-        node.made = stored.made;
+        node.created_seq = stored.created;
         self.save(node);
         self.flush()?;
         self.set_seqs(num, stored)
     }
 }
 
-pub(super) fn unnamed(num: u64, object: &Object) -> Node {
-    Node {
-        num,
+pub(super) fn unnamed(num: u64, object: &Object) -> Inode {
+    Inode {
+        ino: num,
         id: object.id,
         kind: object.kind,
         mode: object.mode,
@@ -477,17 +480,17 @@ pub(super) fn unnamed(num: u64, object: &Object) -> Node {
         maybe_dirty: false,
         links: 0,
         subdirs: 0,
-        made: Seq(0),
+        created_seq: Seq(0),
         dirty: Dirty::empty(),
         generation: 0,
         pinned: false,
         xattrs: false,
-        used: object.modified,
+        last_opened: object.modified,
     }
 }
 
-pub(super) fn differences(agreed: Option<&Stored>, local: &Object, keeps_content: bool) -> Dirty {
-    let Some(Stored { object: agreed, .. }) = agreed else { return Dirty::NEW };
+pub(super) fn differences(agreed: Option<&VersionedObject>, local: &Object, keeps_content: bool) -> Dirty {
+    let Some(VersionedObject { object: agreed, .. }) = agreed else { return Dirty::NEW };
     let mut dirty = Dirty::empty();
     dirty.set(Dirty::CONTENT, keeps_content);
     dirty.set(Dirty::MODE, agreed.mode != local.mode);

@@ -4,19 +4,19 @@ use rusqlite::OptionalExtension as _;
 use rustix::io::Errno;
 
 use super::Replica;
-use super::core::Core;
-use super::error::{Done, Fail};
-use super::node::{Node, ROOT, number};
-use super::site::Shown;
+use super::db::ReplicaDb;
+use super::error::{OpError, Result};
+use super::inode::{Inode, ROOT, number};
+use super::sync_adapter::ConflictDirs;
 use crate::id::{NodeName, ObjectId, Seq};
+use crate::merge::{Conflict, ConflictKind, CycleDetector, DentryKey, Side};
 use crate::object::{LinkName, Time};
-use crate::plan::{At, Conflict, ConflictKind, Side, Way};
 
 /// Two versions of one thing, in a directory that stands in its place.
 #[derive(Debug, Clone)]
 pub struct InConflict {
     /// Where it is in the plan's words.
-    pub at: At,
+    pub at: DentryKey,
     /// The same from the top directory, with `/` between names.
     pub path: Vec<u8>,
     /// What happened.
@@ -35,7 +35,7 @@ pub struct Version {
     /// Whose it is.
     pub side: Side,
     /// As it is; `None`: it was deleted.
-    pub node: Option<Node>,
+    pub node: Option<Inode>,
 }
 
 /// What the entries of a directory that shows a conflict are called: this node's side, and the store's.
@@ -56,12 +56,12 @@ impl Replica {
     pub fn in_conflict(&self) -> Result<Vec<InConflict>, Errno> {
         let own = self.node_name();
         self.read(|core| {
-            let shown = Shown::all(core)?;
+            let shown = ConflictDirs::all(core)?;
             let mut all = Vec::new();
             for at in shown.places() {
                 let Some(one) = shown.at(&at) else { continue };
                 let [mine, theirs] = entries(own, &one.conflict);
-                let mut version = |name, side, num: Option<u64>| -> Done<Version> {
+                let mut version = |name, side, num: Option<u64>| -> Result<Version> {
                     let mut node = num.map(|num| core.find(num)).transpose()?.flatten();
                     if let Some(node) = &mut node {
                         core.overlay(node)?;
@@ -86,7 +86,7 @@ impl Replica {
     ///
     /// # Errors
     /// EIO.
-    pub fn find(&self, id: ObjectId) -> Result<Option<Node>, Errno> {
+    pub fn find(&self, id: ObjectId) -> Result<Option<Inode>, Errno> {
         self.read(|core| core.find_id(id))
     }
 
@@ -101,7 +101,7 @@ impl Replica {
                 "SELECT parent, name, set_seq FROM base_link WHERE child = ?1
                  UNION ALL SELECT parent, name, set_seq FROM link WHERE child = ?1 AND set_seq > 0",
             )?;
-            let rows = query.query_map([node.num as i64], |row| {
+            let rows = query.query_map([node.ino as i64], |row| {
                 Ok((number(row.get(0)?), row.get::<_, Vec<u8>>(1)?, Seq(number(row.get(2)?))))
             })?;
             let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
@@ -120,31 +120,31 @@ impl Replica {
     ///
     /// # Errors
     /// ENOENT, EIO.
-    pub fn walk(&self, path: &[u8]) -> Result<Node, Errno> {
+    pub fn walk(&self, path: &[u8]) -> Result<Inode, Errno> {
         self.read(|core| {
             let mut at = ROOT;
             for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-                (at, _) = core.link_of(at, name)?.ok_or(Fail::new(Errno::NOENT))?;
+                (at, _) = core.link_of(at, name)?.ok_or(OpError::new(Errno::NOENT))?;
             }
             core.node(at)
         })
     }
 }
 
-impl Core {
+impl ReplicaDb {
     /// The way from the top directory to an object; nothing for the top directory.
-    pub(super) fn path(&self, num: u64) -> Done<Vec<u8>> {
+    pub(super) fn path(&self, num: u64) -> Result<Vec<u8>> {
         let mut path = self.path_of(num)?;
         path.pop();
         Ok(path)
     }
 
     /// The way from the top directory to another, with a `/` at its end; nothing for the top directory.
-    pub(super) fn path_of(&self, num: u64) -> Done<Vec<u8>> {
+    pub(super) fn path_of(&self, num: u64) -> Result<Vec<u8>> {
         let mut names: Vec<Vec<u8>> = Vec::new();
-        let (mut at, mut way) = (num, Way::default());
+        let (mut at, mut way) = (num, CycleDetector::default());
         // A tree that is not one would go on for ever.
-        while at != ROOT && !way.is_circle(at) {
+        while at != ROOT && !way.closes_cycle(at) {
             let mut query =
                 self.db.prepare_cached("SELECT parent, name FROM link WHERE child = ?1 LIMIT 1")?;
             let found = query.query_row([at as i64], |row| Ok((number(row.get(0)?), row.get(1)?)));

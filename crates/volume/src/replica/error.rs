@@ -45,22 +45,22 @@ pub enum ReplicaError {
 
 /// Why an operation was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Fail {
+pub(super) struct OpError {
     /// What a caller is told.
     pub(super) errno: Errno,
     /// The database failed: it may hold half of a change.
     pub(super) database: bool,
 }
 
-impl Fail {
+impl OpError {
     pub(super) const fn new(errno: Errno) -> Self {
         Self { errno, database: false }
     }
 }
 
-pub(super) type Done<T> = Result<T, Fail>;
+pub(super) type Result<T, E = OpError> = std::result::Result<T, E>;
 
-impl From<Errno> for Fail {
+impl From<Errno> for OpError {
     fn from(errno: Errno) -> Self {
         Self::new(errno)
     }
@@ -71,13 +71,13 @@ pub(super) fn errno(error: io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
-impl From<io::Error> for Fail {
+impl From<io::Error> for OpError {
     fn from(error: io::Error) -> Self {
         Self::new(errno(error))
     }
 }
 
-impl From<rusqlite::Error> for Fail {
+impl From<rusqlite::Error> for OpError {
     fn from(error: rusqlite::Error) -> Self {
         tracing::error!("the replica's database: {error}");
         // A file system that cannot keep room has none for the index of the log: hardly anything else fails there.
@@ -87,7 +87,7 @@ impl From<rusqlite::Error> for Fail {
     }
 }
 
-impl From<postcard::Error> for Fail {
+impl From<postcard::Error> for OpError {
     fn from(error: postcard::Error) -> Self {
         tracing::error!("the replica's database holds what makes no sense: {error}");
         Self { errno: Errno::IO, database: true }

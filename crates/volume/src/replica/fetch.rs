@@ -12,13 +12,13 @@ use parking_lot::{Condvar, Mutex};
 use rusqlite::params;
 use rustix::io::Errno;
 
-use super::before::Before;
-use super::core::Core;
-use super::error::{Done, Fail, errno};
-use super::node::{State, number};
+use super::basis::BasisFile;
+use super::db::ReplicaDb;
+use super::error::{OpError, Result, errno};
+use super::inode::{State, number};
 use super::{Inner, Replica};
-use crate::content::urgent;
-use crate::fail::{Point, point};
+use crate::content::priority;
+use crate::failpoint::{Failpoint, point};
 use crate::id::ObjectId;
 use crate::object::{Content, Layout};
 
@@ -27,7 +27,7 @@ const STEP: u64 = 32 << 20;
 
 /// A file of which all is wanted, with its empty backing file.
 #[derive(Debug)]
-pub struct Whole {
+pub struct WholeFile {
     /// Which.
     pub id: ObjectId,
     /// What it holds.
@@ -61,7 +61,7 @@ pub trait Fetcher: Send + Sync {
         content: &Content,
         range: Range<u64>,
         into: &File,
-        _before: &Before,
+        _before: &BasisFile,
     ) -> Result<Range<u64>, Errno> {
         self.fetch(id, content, range, into)
     }
@@ -75,7 +75,7 @@ pub trait Fetcher: Send + Sync {
     }
 
     /// Brings small files together, by fewer requests than one for each. Answers for each of them.
-    fn fetch_together(&self, files: &[Whole]) -> Vec<Result<(), Errno>> {
+    fn fetch_batch(&self, files: &[WholeFile]) -> Vec<Result<(), Errno>> {
         one_by_one(self, files)
     }
 
@@ -109,20 +109,20 @@ pub trait Fetcher: Send + Sync {
 }
 
 /// Brings files by a request for each. Answers for each of them.
-pub(super) fn one_by_one<F: Fetcher + ?Sized>(fetcher: &F, files: &[Whole]) -> Vec<Result<(), Errno>> {
+pub(super) fn one_by_one<F: Fetcher + ?Sized>(fetcher: &F, files: &[WholeFile]) -> Vec<Result<(), Errno>> {
     let one =
-        |file: &Whole| fetcher.fetch(file.id, &file.content, 0..file.content.size, &file.into).map(drop);
+        |file: &WholeFile| fetcher.fetch(file.id, &file.content, 0..file.content.size, &file.into).map(drop);
     files.iter().map(one).collect()
 }
 
 /// What is not here: of which object and content, and which part of it.
-pub(super) type Missing = (ObjectId, Arc<Content>, Range<u64>);
+pub(super) type MissingRange = (ObjectId, Arc<Content>, Range<u64>);
 
 /// What came of a content: its range, in its backing file.
-pub(super) type Brought<'a> = (u64, &'a Content, Range<u64>, &'a File);
+pub(super) type FetchedRange<'a> = (u64, &'a Content, Range<u64>, &'a File);
 
 /// What a file holds once a range of it has come.
-enum Came {
+enum FetchOutcome {
     /// Not all of it, or something else by now.
     Part,
     /// All of it.
@@ -139,7 +139,7 @@ pub(super) struct Fetching {
 }
 
 /// A range that this thread brings, and nobody else.
-pub(super) struct Flight<'a> {
+pub(super) struct InflightRange<'a> {
     fetching: &'a Fetching,
     num: u64,
     range: Range<u64>,
@@ -147,7 +147,7 @@ pub(super) struct Flight<'a> {
 
 impl Fetching {
     /// What of a range nobody brings yet, from its beginning on; `None` once somebody has, who was waited for.
-    fn take(&self, num: u64, range: Range<u64>) -> Option<Flight<'_>> {
+    fn take(&self, num: u64, range: Range<u64>) -> Option<InflightRange<'_>> {
         let mut flights = self.flights.lock();
         let under_way = flights.entry(num).or_default();
         if under_way.iter().any(|flight| flight.contains(&range.start) || *flight == range) {
@@ -157,32 +157,32 @@ impl Fetching {
         let next = under_way.iter().map(|flight| flight.start).filter(|start| *start > range.start).min();
         let range = range.start..next.map_or(range.end, |next| next.min(range.end));
         under_way.push(range.clone());
-        Some(Flight { fetching: self, num, range })
+        Some(InflightRange { fetching: self, num, range })
     }
 
     /// Once nobody brings any part of a file: nobody does as long as this is held.
-    pub(super) fn hold(&self, num: u64) -> Flight<'_> {
+    pub(super) fn hold(&self, num: u64) -> InflightRange<'_> {
         let mut flights = self.flights.lock();
         while flights.contains_key(&num) {
             self.landed.wait(&mut flights);
         }
         flights.entry(num).or_default().push(0..u64::MAX);
-        Flight { fetching: self, num, range: 0..u64::MAX }
+        InflightRange { fetching: self, num, range: 0..u64::MAX }
     }
 
     /// What of a whole file nobody brings yet: all of it, or `None` if any part is under way; does not wait.
-    pub(super) fn try_take(&self, num: u64, size: u64) -> Option<Flight<'_>> {
+    pub(super) fn try_take(&self, num: u64, size: u64) -> Option<InflightRange<'_>> {
         let mut flights = self.flights.lock();
         let under_way = flights.entry(num).or_default();
         if !under_way.is_empty() {
             return None;
         }
         under_way.push(0..size);
-        Some(Flight { fetching: self, num, range: 0..size })
+        Some(InflightRange { fetching: self, num, range: 0..size })
     }
 }
 
-impl Drop for Flight<'_> {
+impl Drop for InflightRange<'_> {
     fn drop(&mut self) {
         let mut flights = self.fetching.flights.lock();
         if let Some(under_way) = flights.get_mut(&self.num) {
@@ -200,8 +200,8 @@ impl Replica {
     ///
     /// # Errors
     /// ENETUNREACH at once where it is not here and the store cannot be reached; ESTALE; EIO; ENOSPC.
-    pub fn want(&self, num: u64, range: Range<u64>) -> Result<(), Errno> {
-        self.inner.want_for_user(num, range)
+    pub fn ensure_present(&self, num: u64, range: Range<u64>) -> Result<(), Errno> {
+        self.inner.ensure_present_for_user(num, range)
     }
 
     /// Whether the way to the store has room for what nobody waits for.
@@ -213,10 +213,15 @@ impl Replica {
     /// that is here, which is [read on](Self::read_on) without being asked for.
     ///
     /// # Errors
-    /// As for [`want`](Self::want). ESTALE too where it holds something else by now.
-    pub fn want_open(&self, num: u64, session: u64, range: Range<u64>) -> Result<Range<u64>, Errno> {
+    /// As for [`ensure_present`](Self::ensure_present). ESTALE too where it holds something else by now.
+    pub fn ensure_open_present(
+        &self,
+        num: u64,
+        session: u64,
+        range: Range<u64>,
+    ) -> Result<Range<u64>, Errno> {
         self.holds_still(num, session)?;
-        self.want(num, range.clone())?;
+        self.ensure_present(num, range.clone())?;
         let here = self.inner.here(num, &range)?;
         // What came last may be of another version, in the file of that.
         self.holds_still(num, session)?;
@@ -239,21 +244,21 @@ impl Replica {
 }
 
 impl Inner {
-    fn want_for_user(&self, num: u64, range: Range<u64>) -> Result<(), Errno> {
+    fn ensure_present_for_user(&self, num: u64, range: Range<u64>) -> Result<(), Errno> {
         let Some((_, content, _)) = self.missing(num, &range)? else {
             self.shared.ahead.read(self, num, &range, None);
             return Ok(());
         };
-        let _urgent = urgent::begin();
+        let _urgent = priority::begin();
         self.shared.ahead.read(self, num, &range, Some(content.size));
-        self.want(num, range).inspect_err(|errno| {
+        self.ensure_present(num, range).inspect_err(|errno| {
             if *errno == Errno::NETUNREACH {
-                self.note_unmet(num);
+                self.note_offline_miss(num);
             }
         })
     }
 
-    pub(super) fn want(&self, num: u64, range: Range<u64>) -> Result<(), Errno> {
+    pub(super) fn ensure_present(&self, num: u64, range: Range<u64>) -> Result<(), Errno> {
         loop {
             let Some((id, content, part)) = self.missing(num, &range)? else { return Ok(()) };
             let fetcher = self.shared.fetcher.read().clone();
@@ -293,7 +298,7 @@ impl Inner {
     ) -> Result<(), Errno> {
         let Some(file) = self.empty(num, content)? else { return Ok(()) };
         // Held until the lock is free again: the last of a large file takes long to go.
-        let before = self.core.lock().replaced.before(num);
+        let before = self.core.lock().replaced.basis(num);
         let brought = match &before {
             _ if part.is_empty() => part.clone(),
             Some(before) => fetcher.fetch_changed(id, content, part.clone(), &file, before)?,
@@ -303,7 +308,7 @@ impl Inner {
             tracing::error!("bytes {part:?} of object {num} were wanted, {brought:?} were brought");
             return Err(Errno::IO);
         }
-        self.note_brought(&[(num, content, brought, &file)])
+        self.note_fetched(&[(num, content, brought, &file)])
     }
 
     /// A very small file is in the database: no store is asked for it.
@@ -311,18 +316,18 @@ impl Inner {
         let Some(_flight) = self.shared.fetching.take(num, 0..content.size) else { return Ok(()) };
         let Some(file) = self.empty(num, content)? else { return Ok(()) };
         file.write_all_at(bytes, 0).map_err(errno)?;
-        self.note_brought(&[(num, content, 0..content.size, &file)])
+        self.note_fetched(&[(num, content, 0..content.size, &file)])
     }
 
     /// The backing file of a content that comes; `None` where the object does not hold it any more: that of another version
     /// would be written to.
     pub(super) fn empty(&self, num: u64, content: &Content) -> Result<Option<File>, Errno> {
-        self.make_room(num)?;
+        self.finish_reaping(num)?;
         self.read(|core| {
             if core.node(num)?.state == State::Complete || !core.content(num)?.is_same(content) {
                 return Ok(None);
             }
-            let file = self.shared.files.obtain(num)?;
+            let file = self.shared.files.open_or_create(num)?;
             if file.metadata()?.len() != content.size {
                 file.set_len(content.size)?;
             }
@@ -335,8 +340,8 @@ impl Inner {
     ///
     /// # Errors
     /// EIO where a file was refused; those of the database.
-    pub(super) fn note_brought(&self, all: &[Brought<'_>]) -> Result<(), Errno> {
-        point(Point::FetchBrought)?;
+    pub(super) fn note_fetched(&self, all: &[FetchedRange<'_>]) -> Result<(), Errno> {
+        point(Failpoint::FetchBrought)?;
         let verifier = self.shared.fetcher.read().clone().filter(|fetcher| fetcher.verifies());
         let (mut complete, mut refused) = (Vec::new(), None);
         let (mut rest, mut is_verified) = ((0..all.len()).collect::<Vec<_>>(), verifier.is_none());
@@ -346,11 +351,11 @@ impl Inner {
                 for &n in &rest {
                     let (num, content, range, file) = &all[n];
                     match core.brought(*num, content, range.clone(), file, is_verified) {
-                        Ok(Came::Part) => {}
-                        Ok(Came::Complete) => complete.push(*num),
-                        Ok(Came::Unverified(id)) => unverified.push((n, id)),
+                        Ok(FetchOutcome::Part) => {}
+                        Ok(FetchOutcome::Complete) => complete.push(*num),
+                        Ok(FetchOutcome::Unverified(id)) => unverified.push((n, id)),
                         // It was removed meanwhile.
-                        Err(Fail { errno: Errno::STALE, .. }) => {}
+                        Err(OpError { errno: Errno::STALE, .. }) => {}
                         Err(fail) => return Err(fail),
                     }
                 }
@@ -371,7 +376,7 @@ impl Inner {
             }
             is_verified = true;
         }
-        self.shared.space.poke();
+        self.shared.space.notify();
         if let Some(caches) = self.shared.caches.get() {
             complete.iter().for_each(|num| caches.object_changed(*num));
         }
@@ -392,7 +397,7 @@ impl Inner {
     }
 
     /// The first part of a range that is not here, with what it is a part of.
-    pub(super) fn missing(&self, num: u64, range: &Range<u64>) -> Result<Option<Missing>, Errno> {
+    pub(super) fn missing(&self, num: u64, range: &Range<u64>) -> Result<Option<MissingRange>, Errno> {
         self.read(|core| {
             let node = core.node(num)?;
             if node.state == State::Complete || !node.is_regular() {
@@ -417,16 +422,16 @@ impl Inner {
     }
 }
 
-impl Core {
+impl ReplicaDb {
     /// Ranges of a file that are here, in order, with something between any two.
-    pub(super) fn present(&self, num: u64) -> Done<Vec<Range<u64>>> {
+    pub(super) fn present(&self, num: u64) -> Result<Vec<Range<u64>>> {
         let mut query =
             self.db.prepare_cached("SELECT first, past FROM present WHERE num = ?1 ORDER BY first")?;
         let rows = query.query_map([num as i64], |row| Ok(number(row.get(0)?)..number(row.get(1)?)))?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
-    pub(super) fn forget_present(&mut self, num: u64) -> Done<()> {
+    pub(super) fn forget_present(&mut self, num: u64) -> Result<()> {
         self.begin()?;
         let query = "SELECT coalesce(sum(past - first), 0) FROM present WHERE num = ?1";
         let sum: i64 = self.db.prepare_cached(query)?.query_row([num as i64], |row| row.get(0))?;
@@ -443,12 +448,12 @@ impl Core {
         range: Range<u64>,
         into: &File,
         is_verified: bool,
-    ) -> Done<Came> {
+    ) -> Result<FetchOutcome> {
         let mut node = self.node(num)?;
         // It may have been replaced meanwhile, or have left: its file with it.
         let is_gone = rustix::fs::fstat(into)?.st_nlink == 0;
         if is_gone || node.state == State::Complete || !self.content(num)?.is_same(content) {
-            return Ok(Came::Part);
+            return Ok(FetchOutcome::Part);
         }
         let mut all = self.present(num)?;
         all.push(range);
@@ -462,7 +467,7 @@ impl Core {
         }
         let is_complete = matches!(merged[..], [ref only] if only.start == 0 && only.end >= content.size);
         if is_complete && !is_verified {
-            return Ok(Came::Unverified(node.id));
+            return Ok(FetchOutcome::Unverified(node.id));
         }
         self.forget_present(num)?;
         if is_complete {
@@ -475,20 +480,20 @@ impl Core {
             }
             node.state = State::Partial;
         }
-        self.note_unsure(num)?;
+        self.note_unsynced(num)?;
         // It came to be opened: it is not the first to leave. What comes again by itself has the place it had.
         if !self.replaced.contains(num) || self.opens.contains_key(&num) {
             self.note_open(num)?;
         }
         if is_complete {
-            self.end_replaced(num)?;
+            self.finish_refetch(num)?;
         }
         self.save(node);
-        Ok(if is_complete { Came::Complete } else { Came::Part })
+        Ok(if is_complete { FetchOutcome::Complete } else { FetchOutcome::Part })
     }
 
     /// Nothing of a content is here: what came is something else.
-    fn refuse(&mut self, num: u64, content: &Content) -> Done<()> {
+    fn refuse(&mut self, num: u64, content: &Content) -> Result<()> {
         let mut node = self.node(num)?;
         if node.state == State::Complete || !self.content(num)?.is_same(content) {
             return Ok(());

@@ -7,48 +7,48 @@
 //! What is changed lasts from the next `sync` on; without one it is committed within 20 ms, which outlives the
 //! process but not the machine. A replica that was killed at any point is whole when it is opened again.
 
-mod ahead;
-#[cfg(test)]
-mod ahead_tests;
 mod apply;
-mod attributes;
-mod before;
-mod commit;
+mod backing;
+mod backing_pool;
+#[cfg(test)]
+mod backing_pool_tests;
+mod basis;
+mod cache_manager;
 mod conflicts;
-mod core;
-mod crowd;
-mod distrust;
+mod db;
 mod error;
+mod eviction;
+#[cfg(test)]
+mod eviction_tests;
 mod fetch;
-mod files;
-mod from_store;
-mod held;
-mod names;
-mod node;
-mod opens;
-mod pending;
+mod foreground;
+mod group_commit;
+mod inode;
+mod local_changes;
+mod lookup_count;
+mod namespace;
+mod offline_misses;
+mod open_file;
+mod prefetch;
+#[cfg(test)]
+mod prefetch_tests;
 mod probe;
 mod recover;
-mod replaced;
+mod refetch;
 #[cfg(test)]
-mod replaced_tests;
-mod room;
+mod refetch_tests;
 mod schema;
-mod site;
-mod space;
-#[cfg(test)]
-mod space_tests;
-mod spare;
-#[cfg(test)]
-mod spare_tests;
-mod tend;
+mod setattr;
+mod store_fetcher;
+mod store_rollback;
+mod sync_adapter;
 #[cfg(test)]
 mod tests;
-mod unmet;
-mod unsure;
+mod unsynced;
 mod usage;
 #[cfg(test)]
 mod usage_tests;
+mod wal_reserve;
 mod xattrs;
 
 use std::path::{Path, PathBuf};
@@ -62,29 +62,29 @@ use rusqlite::Connection;
 use rustix::io::Errno;
 
 pub use apply::{Applying, LocalObject};
-pub use attributes::Set;
-pub use before::Before;
+pub use basis::BasisFile;
+pub use cache_manager::{CacheManager, CacheMode, CachePolicy};
 pub use conflicts::{InConflict, Version};
 pub use error::ReplicaError;
-pub use fetch::{Fetcher, Whole};
-pub use from_store::FromStore;
-pub use names::{Listed, New, Rename};
-pub use node::{Dirty, Node, ROOT, State};
-pub use opens::Opened;
-pub use pending::{Pending, PendingLink, PendingObject};
-pub use site::ReplicaSite;
-pub use space::Here;
-pub use tend::{Keep, Role, Tender};
+pub use eviction::CacheStats;
+pub use fetch::{Fetcher, WholeFile};
+pub use inode::{Dirty, Inode, ROOT, State};
+pub use local_changes::{LocalChange, PendingLink, PendingObject};
+pub use namespace::{Listed, New, Rename};
+pub use open_file::Opened;
+pub use setattr::SetAttr;
+pub use store_fetcher::StoreFetcher;
+pub use sync_adapter::ReplicaSite;
 pub use usage::Quota;
 
-use self::core::Core;
-use commit::{Committer, Durable};
-use crowd::Crowd;
-use error::{Done, Fail};
+use self::db::ReplicaDb;
+use backing::BackingDir;
+use backing_pool::{BackingFilePool, PoolWorker};
+use error::{OpError, Result};
 use fetch::Fetching;
-use files::Files;
-use held::Held;
-use spare::{Keeper, Spare};
+use foreground::ForegroundLoad;
+use group_commit::{Committer, Durability};
+use lookup_count::LookupCounts;
 
 use crate::id::{NodeName, Seq};
 use crate::object::Time;
@@ -92,7 +92,7 @@ use crate::object::Time;
 /// Who has to hear of what synchronisation changed: caches in front of a replica.
 ///
 /// Calls come before anybody sees the change, while the replica is locked: they must not wait, nor ask it for anything.
-pub trait Caches: Send + Sync {
+pub trait KernelCache: Send + Sync {
     /// Attributes of an object.
     fn object_changed(&self, num: u64);
     /// What a name of a directory leads to; the directory's listing and attributes too. `was_directory`: it led to a directory,
@@ -142,7 +142,7 @@ impl Options {
             volume: volume.into(),
             node,
             background: true,
-            clock: Arc::new(core::now),
+            clock: Arc::new(db::now),
             ids: None,
             owner: (0, 0),
         }
@@ -161,35 +161,35 @@ impl std::fmt::Debug for Options {
 /// The tree as one node has it.
 pub struct Replica {
     inner: Arc<Inner>,
-    _keeper: Option<Keeper>,
+    _keeper: Option<PoolWorker>,
     /// End before the database does.
-    _workers: Option<ahead::Workers>,
+    _workers: Option<prefetch::Workers>,
     _committer: Option<Committer>,
 }
 
 /// What the committer shares.
 struct Inner {
-    core: Mutex<Core>,
+    core: Mutex<ReplicaDb>,
     shared: Shared,
-    crowd: Crowd,
+    crowd: ForegroundLoad,
 }
 
 /// What is not under the lock of the database.
 struct Shared {
-    files: Files,
-    spare: Spare,
-    held: Held,
+    files: BackingDir,
+    spare: BackingFilePool,
+    held: LookupCounts,
     clock: Clock,
-    durable: Durable,
+    durable: Durability,
     fetching: Fetching,
-    ahead: ahead::Ahead,
-    unmet: unmet::Unmet,
+    ahead: prefetch::Prefetcher,
+    unmet: offline_misses::OfflineMisses,
     /// Rings when what is here may have changed.
-    space: space::Bell,
+    space: eviction::Notify,
     /// There are limits to what may be held.
     limited: Arc<AtomicBool>,
     fetcher: RwLock<Option<Arc<dyn Fetcher>>>,
-    caches: OnceLock<Arc<dyn Caches>>,
+    caches: OnceLock<Arc<dyn KernelCache>>,
     applied: AtomicU64,
     undone: AtomicU64,
     watcher: RwLock<Option<Watcher>>,
@@ -206,7 +206,7 @@ impl Shared {
     }
 
     /// Commits what was changed, and tells caches where that cannot be.
-    fn commit(&self, core: &mut Core) -> Done<()> {
+    fn commit(&self, core: &mut ReplicaDb) -> Result<()> {
         let done = self.durable.commit(core);
         if done.is_err() {
             self.tell_undone(core);
@@ -215,8 +215,8 @@ impl Shared {
     }
 
     /// Whatever somebody was shown may not be so.
-    fn tell_undone(&self, core: &mut Core) {
-        if !core.take_undone() {
+    fn tell_undone(&self, core: &mut ReplicaDb) {
+        if !core.take_rolled_back() {
             return;
         }
         self.undone.fetch_add(1, Ordering::Relaxed);
@@ -238,27 +238,27 @@ impl Replica {
     /// # Errors
     /// See [`ReplicaError`].
     pub fn open(directory: &Path, options: Options) -> Result<Self, ReplicaError> {
-        let lock = files::lock(directory)?;
+        let lock = backing::lock(directory)?;
         let path = directory.join("replica.db");
         let db = Connection::open(&path)?;
         schema::prepare(&db)?;
         let is_new = schema::create(&db)?;
         let first_id = u128::from(options.ids.unwrap_or_else(rand::random)) << 64;
-        let mut core = Core::new(db, first_id)?;
-        let files = Files::open(directory)?;
+        let mut core = ReplicaDb::new(db, first_id)?;
+        let files = BackingDir::open(directory)?;
         recover::recover(&mut core, &files, &options, is_new)?;
-        core.conflicts = site::directories(&core)?;
-        let durable = Durable::new(&path);
+        core.conflicts = sync_adapter::directories(&core)?;
+        let durable = Durability::new(&path);
         let shared = Shared {
             files,
-            spare: Spare::default(),
-            held: Held::default(),
+            spare: BackingFilePool::default(),
+            held: LookupCounts::default(),
             clock: options.clock,
             durable,
             fetching: Fetching::default(),
-            ahead: ahead::Ahead::default(),
-            unmet: unmet::Unmet::default(),
-            space: space::Bell::default(),
+            ahead: prefetch::Prefetcher::default(),
+            unmet: offline_misses::OfflineMisses::default(),
+            space: eviction::Notify::default(),
             limited: core.usage.flag(),
             fetcher: RwLock::new(None),
             caches: OnceLock::new(),
@@ -270,13 +270,17 @@ impl Replica {
             directory: directory.to_owned(),
             _lock: lock,
         };
-        let inner = Arc::new(Inner { core: Mutex::new(core), shared, crowd: Crowd::new(options.background) });
+        let inner = Arc::new(Inner {
+            core: Mutex::new(core),
+            shared,
+            crowd: ForegroundLoad::new(options.background),
+        });
         let (mut committer, mut keeper, mut workers) = (None, None, None);
         if options.background {
-            let failed = |error| files::unusable(&path, error);
+            let failed = |error| backing::unusable(&path, error);
             committer = Some(Committer::start(inner.clone(), &path).map_err(failed)?);
-            keeper = Some(Keeper::start(inner.clone()).map_err(failed)?);
-            workers = Some(ahead::Workers::start(inner.clone()).map_err(failed)?);
+            keeper = Some(PoolWorker::start(inner.clone()).map_err(failed)?);
+            workers = Some(prefetch::Workers::start(inner.clone()).map_err(failed)?);
         }
         Ok(Self { inner, _keeper: keeper, _workers: workers, _committer: committer })
     }
@@ -297,16 +301,16 @@ impl Replica {
     }
 
     /// Who hears of changes that synchronisation makes. The first counts.
-    pub fn set_caches(&self, caches: Arc<dyn Caches>) {
+    pub fn set_caches(&self, caches: Arc<dyn KernelCache>) {
         self.inner.shared.caches.set(caches).ok();
     }
 
     /// Whether others wait for what is changed here: then synchronisation lets nobody go first.
-    pub(crate) fn set_hurried(&self, hurried: bool) {
-        self.inner.crowd.set_hurried(hurried);
+    pub(crate) fn set_urgent(&self, hurried: bool) {
+        self.inner.crowd.set_urgent(hurried);
     }
 
-    /// See [`Caches::names_stale`].
+    /// See [`KernelCache::names_stale`].
     pub(crate) fn names_stale(&self) -> BoxFuture<'static, ()> {
         match self.inner.shared.caches.get() {
             Some(caches) => caches.names_stale(),
@@ -314,7 +318,7 @@ impl Replica {
         }
     }
 
-    /// See [`Caches::settled`].
+    /// See [`KernelCache::settled`].
     pub(crate) fn caches_settled(&self) -> BoxFuture<'static, ()> {
         match self.inner.shared.caches.get() {
             Some(caches) => caches.settled(),
@@ -343,9 +347,9 @@ impl Replica {
             return;
         }
         let mut core = self.inner.core.lock();
-        if core.nameless.contains(&num) && !core.opens.contains_key(&num) {
+        if core.unlinked_open.contains(&num) && !core.opens.contains_key(&num) {
             // What fails is in the log; it is put right when the replica is opened again.
-            let buried = core.bury(num);
+            let buried = core.drop_unlinked(num);
             drop(core);
             if buried.is_ok() {
                 self.inner.shared.durable.changed();
@@ -365,7 +369,7 @@ impl Replica {
         self.inner.shared.held.is_held(num)
     }
 
-    /// Goes up when synchronisation has changed something, before [`Caches`] hear of it and before anybody sees it.
+    /// Goes up when synchronisation has changed something, before [`KernelCache`] hear of it and before anybody sees it.
     pub fn applied(&self) -> u64 {
         self.inner.shared.applied.load(Ordering::SeqCst)
     }
@@ -412,33 +416,33 @@ impl Replica {
         self.sync()
     }
 
-    fn read<T>(&self, read: impl FnOnce(&mut Core) -> Done<T>) -> Result<T, Errno> {
+    fn read<T>(&self, read: impl FnOnce(&mut ReplicaDb) -> Result<T>) -> Result<T, Errno> {
         self.inner.read(read)
     }
 
     /// Makes a change, all of it or nothing.
-    fn change<T>(&self, change: impl FnOnce(&mut Core, &Shared) -> Done<T>) -> Result<T, Errno> {
+    fn change<T>(&self, change: impl FnOnce(&mut ReplicaDb, &Shared) -> Result<T>) -> Result<T, Errno> {
         self.inner.change(change)
     }
 }
 
 impl Inner {
     /// For synchronisation, which is not one of those it gives way to.
-    fn look<T>(&self, read: impl FnOnce(&mut Core) -> Done<T>) -> Result<T, Errno> {
+    fn look<T>(&self, read: impl FnOnce(&mut ReplicaDb) -> Result<T>) -> Result<T, Errno> {
         read(&mut self.core.lock()).map_err(|fail| fail.errno)
     }
 
-    fn read<T>(&self, read: impl FnOnce(&mut Core) -> Done<T>) -> Result<T, Errno> {
-        read(&mut self.crowd.enter(&self.core)).map_err(|fail| fail.errno)
+    fn read<T>(&self, read: impl FnOnce(&mut ReplicaDb) -> Result<T>) -> Result<T, Errno> {
+        read(&mut self.crowd.lock_foreground(&self.core)).map_err(|fail| fail.errno)
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Core, &Shared) -> Done<T>) -> Result<T, Errno> {
-        let mut core = self.crowd.enter(&self.core);
+    fn change<T>(&self, change: impl FnOnce(&mut ReplicaDb, &Shared) -> Result<T>) -> Result<T, Errno> {
+        let mut core = self.crowd.lock_foreground(&self.core);
         let done = change(&mut core, &self.shared);
         let fail = match done {
             Ok(done) => {
                 core.changes += 1;
-                let full = core.changes >= commit::MOST_CHANGES;
+                let full = core.changes >= group_commit::MAX_BATCH_CHANGES;
                 if full && let Err(fail) = self.shared.commit(&mut core) {
                     return Err(fail.errno);
                 }

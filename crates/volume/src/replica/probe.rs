@@ -8,21 +8,21 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use crate::content::{ContentStore, runtime};
-use crate::object::{ChunkId, Content, Layout, Piece};
+use crate::object::{ChunkId, Content, Layout, Segment};
 use crate::store::MetaStore;
 
 /// What is out of reach is asked so often whether it is back,
-const EVERY: Duration = Duration::from_millis(500);
+const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 /// by so many questions at once: one that went into a line that is silent is without an answer for long.
-const MOST: usize = 8;
+const MAX_PROBES: usize = 8;
 /// Who found that it is not there waits so much longer, in case that it is.
-const AT_ONCE: Duration = Duration::from_secs(1);
+const PROMPT_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Whether the store is in reach, as far as somebody else knows, and how often it has come into it.
 pub(super) type Reachable = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
 
 /// In which time of reach it was found not to be there. Who asks whether it is back ends that.
-pub(super) type Gone = Mutex<Option<u64>>;
+pub(super) type Outage = Mutex<Option<u64>>;
 
 /// A question that takes what reading takes: where a piece is, and a byte of it.
 #[derive(Clone)]
@@ -37,8 +37,8 @@ impl Probe {
     pub fn of(meta: &Arc<dyn MetaStore>, contents: &ContentStore, wanted: &Content) -> Option<Self> {
         let (Layout::Pieces(pieces) | Layout::Indirect(pieces)) = &wanted.layout else { return None };
         let chunk = pieces.iter().find_map(|piece| match piece {
-            Piece::Chunk { id, .. } => Some(*id),
-            Piece::Hole { .. } => None,
+            Segment::Chunk { id, .. } => Some(*id),
+            Segment::Hole { .. } => None,
         })?;
         Some(Self { meta: meta.clone(), contents: contents.clone(), chunk })
     }
@@ -60,19 +60,21 @@ impl Probe {
 
     /// Whether it is there now after all.
     pub fn is_answered_at_once(&self) -> bool {
-        runtime().block_on(async { timeout(AT_ONCE, self.clone().answer()).await }).unwrap_or(false)
+        runtime()
+            .block_on(async { timeout(PROMPT_REPLY_TIMEOUT, self.clone().answer()).await })
+            .unwrap_or(false)
     }
 
     /// Asks until there is an answer, then ends that it is `gone`; so where it is known otherwise that it was away and is
     /// back.
-    pub async fn until_back(self, gone: Weak<Gone>, reachable: Reachable) {
+    pub async fn wait_until_reachable(self, gone: Weak<Outage>, reachable: Reachable) {
         let mut asked = JoinSet::new();
-        let mut ticks = interval_at(Instant::now() + EVERY, EVERY);
+        let mut ticks = interval_at(Instant::now() + PROBE_INTERVAL, PROBE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let is_back = tokio::select! {
                 _ = ticks.tick() => {
-                    if asked.len() < MOST {
+                    if asked.len() < MAX_PROBES {
                         asked.spawn(self.clone().answer());
                     }
                     false

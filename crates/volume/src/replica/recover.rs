@@ -4,45 +4,45 @@ use std::sync::Arc;
 
 use rusqlite::{OptionalExtension as _, params};
 
-use super::core::{Core, NUMBERS_TOGETHER};
-use super::error::Fail;
-use super::files::{Files, unusable};
-use super::node::{Dirty, Node, ROOT, State, number};
-use super::{Options, ReplicaError, opens};
-use crate::fail::{Point, point};
+use super::backing::{BackingDir, unusable};
+use super::db::{NUMBERS_TOGETHER, ReplicaDb};
+use super::error::OpError;
+use super::inode::{Dirty, Inode, ROOT, State, number};
+use super::{Options, ReplicaError, open_file};
+use crate::failpoint::{Failpoint, point};
 use crate::id::{ObjectId, OwnerId, Seq};
 use crate::object::Kind;
 
 pub(super) fn recover(
-    core: &mut Core,
-    files: &Files,
+    core: &mut ReplicaDb,
+    files: &BackingDir,
     options: &Options,
     is_new: bool,
 ) -> Result<(), ReplicaError> {
-    let failed = |fail: Fail| unusable(std::path::Path::new("the replica"), fail.errno.into());
+    let failed = |fail: OpError| unusable(std::path::Path::new("the replica"), fail.errno.into());
     // The machine may have died between the two steps of making one.
     let is_begun = core.db.prepare("SELECT 1 FROM meta WHERE key = 'volume'")?.exists([])?;
     if is_new || !is_begun {
         begin_empty(core, options).map_err(failed)?;
-        core.doubt().map_err(failed)?;
+        core.discard_unsynced().map_err(failed)?;
         return core.commit().map_err(failed);
     }
     is_ours(core, "volume", &options.volume)?;
     is_ours(core, "node", options.node.as_str())?;
-    let has_died = core.doubt().map_err(failed)?;
+    let has_died = core.discard_unsynced().map_err(failed)?;
     note_writes(core, files).map_err(failed)?;
     bury_nameless(core).map_err(failed)?;
     if has_died {
         doom_returned(core, files).map_err(failed)?;
     }
     core.commit().map_err(failed)?;
-    point(Point::ReplicaRecovered).map_err(|errno| failed(errno.into()))?;
+    point(Failpoint::ReplicaRecovered).map_err(|errno| failed(errno.into()))?;
     // Those of objects whose making was never committed have numbers from the last reservations.
     let first = if has_died { 0 } else { core.reserved_until().saturating_sub(2 * NUMBERS_TOGETHER) };
     remove_unknown(core, files, first)
 }
 
-fn begin_empty(core: &mut Core, options: &Options) -> Result<(), Fail> {
+fn begin_empty(core: &mut ReplicaDb, options: &Options) -> Result<(), OpError> {
     core.begin()?;
     let mut set = core.db.prepare_cached("INSERT INTO meta VALUES (?1, ?2)")?;
     set.execute(params!["volume", options.volume])?;
@@ -51,8 +51,8 @@ fn begin_empty(core: &mut Core, options: &Options) -> Result<(), Fail> {
     set.execute(params!["reserved", 2])?;
     drop(set);
     let now = (options.clock)();
-    core.save(Node {
-        num: ROOT,
+    core.save(Inode {
+        ino: ROOT,
         id: ObjectId::ROOT,
         kind: Kind::Directory,
         mode: 0o755,
@@ -66,17 +66,17 @@ fn begin_empty(core: &mut Core, options: &Options) -> Result<(), Fail> {
         maybe_dirty: false,
         links: 1,
         subdirs: 0,
-        made: Seq(0),
+        created_seq: Seq(0),
         dirty: Dirty::empty(),
         generation: 0,
         pinned: false,
         xattrs: false,
-        used: now,
+        last_opened: now,
     });
     Ok(())
 }
 
-fn is_ours(core: &Core, what: &'static str, wanted: &str) -> Result<(), ReplicaError> {
+fn is_ours(core: &ReplicaDb, what: &'static str, wanted: &str) -> Result<(), ReplicaError> {
     let query = "SELECT value FROM meta WHERE key = ?1";
     let found: Option<String> = core.db.query_row(query, [what], |row| row.get(0)).optional()?;
     match found {
@@ -87,19 +87,19 @@ fn is_ours(core: &Core, what: &'static str, wanted: &str) -> Result<(), ReplicaE
     }
 }
 
-fn numbers(core: &Core, query: &str) -> Result<Vec<u64>, Fail> {
+fn numbers(core: &ReplicaDb, query: &str) -> Result<Vec<u64>, OpError> {
     let mut query = core.db.prepare(query)?;
     let rows = query.query_map([], |row| row.get(0).map(number))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
 /// Files that were open to be written hold what their backing files hold.
-fn note_writes(core: &mut Core, files: &Files) -> Result<(), Fail> {
+fn note_writes(core: &mut ReplicaDb, files: &BackingDir) -> Result<(), OpError> {
     for num in numbers(core, "SELECT num FROM object WHERE maybe_dirty")? {
         let Some(mut node) = core.find(num)?.filter(|node| node.links > 0) else { continue };
         // One that was made and never committed to the disk's directory is empty.
-        let file = files.obtain(num)?;
-        let (size, modified) = opens::written(&file)?;
+        let file = files.open_or_create(num)?;
+        let (size, modified) = open_file::size_and_mtime(&file)?;
         // A new one that was never opened to be written was not given its time yet.
         let is_untouched = (size, node.size) == (0, 0) && !node.dirty.contains(Dirty::CONTENT);
         if size != node.size || modified > node.modified && !is_untouched {
@@ -115,12 +115,12 @@ fn note_writes(core: &mut Core, files: &Files) -> Result<(), Fail> {
 }
 
 /// Nobody uses what has no name now.
-fn bury_nameless(core: &mut Core) -> Result<(), Fail> {
+fn bury_nameless(core: &mut ReplicaDb) -> Result<(), OpError> {
     core.flush()?;
     for num in numbers(core, "SELECT num FROM object WHERE nlink = 0")? {
         if num != ROOT {
             core.become_nameless(num)?;
-            core.bury(num)?;
+            core.drop_unlinked(num)?;
         }
     }
     Ok(())
@@ -128,24 +128,24 @@ fn bury_nameless(core: &mut Core) -> Result<(), Fail> {
 
 /// Files that were removed before the machine died may be there again, with what they held: nothing is to be brought into
 /// these.
-fn doom_returned(core: &mut Core, files: &Files) -> Result<(), Fail> {
+fn doom_returned(core: &mut ReplicaDb, files: &BackingDir) -> Result<(), OpError> {
     core.flush()?;
     for num in files.numbers_from(0)? {
         let query = "SELECT 1 FROM object WHERE num = ?1 AND kind = 0 AND state = 0";
         if core.db.prepare_cached(query)?.exists([num as i64])? {
-            core.doom(num)?;
+            core.schedule_unlink(num)?;
         }
     }
     Ok(())
 }
 
 /// Files from a number on that are of no object.
-fn remove_unknown(core: &Core, files: &Files, first: u64) -> Result<(), ReplicaError> {
+fn remove_unknown(core: &ReplicaDb, files: &BackingDir, first: u64) -> Result<(), ReplicaError> {
     let unusable = |error| unusable(std::path::Path::new("data"), error);
     for num in files.numbers_from(first).map_err(unusable)? {
         let is_known =
             |num: u64| core.db.prepare_cached("SELECT 1 FROM object WHERE num = ?1")?.exists([num as i64]);
-        let is_known = is_known(num).map_err(|error| unusable(Fail::from(error).errno.into()))?;
+        let is_known = is_known(num).map_err(|error| unusable(OpError::from(error).errno.into()))?;
         if !is_known {
             files.remove(num).map_err(unusable)?;
         }

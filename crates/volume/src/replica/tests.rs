@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::*;
 use crate::id::OwnerId;
-use crate::object::{Content, Kind, Stored};
+use crate::object::{Content, Kind, VersionedObject};
 
 fn open(path: &Path) -> Replica {
     let mut options = Options::new("v", "here".parse().unwrap());
@@ -25,15 +25,19 @@ fn new(kind: Kind) -> New<'static> {
 fn agree(replica: &Replica, seq: u64) {
     for pending in replica.pending(usize::MAX).unwrap() {
         match pending {
-            Pending::Object(object) => {
-                let mut stored =
-                    Stored { object: object.local, made: Seq(seq), set: BTreeMap::new(), links: 1 };
+            LocalChange::Object(object) => {
+                let mut stored = VersionedObject {
+                    object: object.local,
+                    created: Seq(seq),
+                    field_versions: BTreeMap::new(),
+                    links: 1,
+                };
                 stored.object.content = Content { size: seq, ..stored.object.content };
-                replica.settle(object.num, object.generation, &stored).unwrap();
+                replica.mark_committed(object.num, object.generation, &stored).unwrap();
             }
-            Pending::Link(link) => {
+            LocalChange::Link(link) => {
                 let now = link.local.map(|(num, _)| (num, Seq(seq)));
-                replica.settle_link(link.parent, &link.name, now).unwrap();
+                replica.mark_link_committed(link.parent, &link.name, now).unwrap();
             }
         }
     }
@@ -217,7 +221,7 @@ fn run(steps: Vec<Step>) {
                     assert_eq!(made.unwrap_err(), Errno::EXIST);
                     continue;
                 }
-                let num = made.unwrap().num;
+                let num = made.unwrap().ino;
                 model.names.insert((parent, name(byte)), num);
                 model.modes.insert(num, 0o644);
                 model.directories.remove(&num);
@@ -257,14 +261,14 @@ fn run(steps: Vec<Step>) {
                 if leave.is_some() && renamed.is_ok() && !model.names.contains_key(&from) {
                     let left = replica.lookup(from.0, &from.1).unwrap();
                     assert_eq!(left.kind, Kind::Character(0, 0));
-                    model.names.insert(from, left.num);
-                    model.modes.insert(left.num, 0o644);
-                    model.directories.remove(&left.num);
+                    model.names.insert(from, left.ino);
+                    model.modes.insert(left.ino, 0o644);
+                    model.directories.remove(&left.ino);
                 }
             }
             Step::Mode(object, mode) => {
                 let Some(num) = model.object(object) else { continue };
-                replica.set(num, Set { mode: Some(mode), ..Set::default() }).unwrap();
+                replica.set(num, SetAttr { mode: Some(mode), ..SetAttr::default() }).unwrap();
                 model.modes.insert(num, mode);
             }
             Step::Write(object, byte) => {
@@ -272,7 +276,7 @@ fn run(steps: Vec<Step>) {
                 let Some(num) = model.object(object).filter(is_file) else { continue };
                 let opened = replica.open_file(num, true, true).unwrap();
                 (&*opened.file).write_all(&[byte; 3]).unwrap();
-                replica.close(num, true, opened.session);
+                replica.release_open(num, true, opened.session);
                 assert_eq!(replica.get(num).unwrap().size, 3);
                 // The mark had to last, and all before it.
                 replica.commit().unwrap();
@@ -333,37 +337,44 @@ fn what_cancels_is_no_change() {
     let pending = replica.pending(10).unwrap();
     // The directory's time is all that is left.
     assert!(
-        matches!(&pending[..], [Pending::Object(top)] if top.num == ROOT && top.dirty == Dirty::MODIFIED)
+        matches!(&pending[..], [LocalChange::Object(top)] if top.num == ROOT && top.dirty == Dirty::MODIFIED)
     );
-    assert_eq!(replica.lookup(ROOT, b"a").unwrap().num, made.num);
+    assert_eq!(replica.lookup(ROOT, b"a").unwrap().ino, made.ino);
 }
 
 #[test]
 fn a_change_during_a_push_is_pushed_again() {
     let directory = tempfile::tempdir().unwrap();
     let replica = open(directory.path());
-    let num = replica.make(ROOT, b"a", new(Kind::Regular)).unwrap().num;
+    let num = replica.make(ROOT, b"a", new(Kind::Regular)).unwrap().ino;
     let pending = replica.pending(10).unwrap();
-    replica.set(num, Set { mode: Some(0o600), ..Set::default() }).unwrap();
+    replica.set(num, SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
     replica.unlink(ROOT, b"a").unwrap();
     for pending in pending {
         match pending {
-            Pending::Object(object) => {
-                let stored = Stored { object: object.local, made: Seq(1), set: BTreeMap::new(), links: 1 };
-                replica.settle(object.num, object.generation, &stored).unwrap();
+            LocalChange::Object(object) => {
+                let stored = VersionedObject {
+                    object: object.local,
+                    created: Seq(1),
+                    field_versions: BTreeMap::new(),
+                    links: 1,
+                };
+                replica.mark_committed(object.num, object.generation, &stored).unwrap();
             }
-            Pending::Link(link) => {
-                replica.settle_link(ROOT, &link.name, link.local.map(|(num, _)| (num, Seq(1)))).unwrap();
+            LocalChange::Link(link) => {
+                replica
+                    .mark_link_committed(ROOT, &link.name, link.local.map(|(num, _)| (num, Seq(1))))
+                    .unwrap();
             }
         }
     }
     let left = replica.pending(10).unwrap();
     let removed = left.iter().any(|pending| {
-        matches!(pending, Pending::Link(link)
+        matches!(pending, LocalChange::Link(link)
             if link.name == b"a" && link.local.is_none() && link.base.is_some_and(|base| base.0 == num))
     });
     assert!(removed, "{left:?}");
-    replica.settle_link(ROOT, b"a", None).unwrap();
+    replica.mark_link_committed(ROOT, b"a", None).unwrap();
     assert!(replica.read(|core| core.find(num)).unwrap().is_none());
 }
 
@@ -371,7 +382,7 @@ fn a_change_during_a_push_is_pushed_again() {
 fn what_is_open_outlives_its_name() {
     let directory = tempfile::tempdir().unwrap();
     let replica = open(directory.path());
-    let num = replica.make(ROOT, b"a", new(Kind::Regular)).unwrap().num;
+    let num = replica.make(ROOT, b"a", new(Kind::Regular)).unwrap().ino;
     replica.hold(num);
     let opened = replica.open_file(num, true, false).unwrap();
     replica.unlink(ROOT, b"a").unwrap();
@@ -382,9 +393,9 @@ fn what_is_open_outlives_its_name() {
             .pending(10)
             .unwrap()
             .iter()
-            .any(|pending| matches!(pending, Pending::Object(o) if o.num == num))
+            .any(|pending| matches!(pending, LocalChange::Object(o) if o.num == num))
     );
-    replica.close(num, true, opened.session);
+    replica.release_open(num, true, opened.session);
     assert!(replica.get(num).is_ok());
     replica.release(num, 1);
     assert_eq!(replica.get(num).unwrap_err(), Errno::STALE);
@@ -411,7 +422,7 @@ fn files_that_were_never_committed_go() {
 fn what_was_written_before_a_crash_is_a_change() {
     let directory = tempfile::tempdir().unwrap();
     let replica = open(directory.path());
-    let num = replica.make(ROOT, b"a", new(Kind::Regular)).unwrap().num;
+    let num = replica.make(ROOT, b"a", new(Kind::Regular)).unwrap().ino;
     agree(&replica, 1);
     let opened = replica.open_file(num, true, false).unwrap();
     (&*opened.file).write_all(b"bytes").unwrap();
@@ -419,7 +430,7 @@ fn what_was_written_before_a_crash_is_a_change() {
     let replica = open(directory.path());
     let node = replica.get(num).unwrap();
     assert!(node.maybe_dirty && node.size == 5 && node.dirty.contains(Dirty::CONTENT));
-    assert!(matches!(&replica.pending(9).unwrap()[..], [Pending::Object(object)] if object.maybe_dirty));
+    assert!(matches!(&replica.pending(9).unwrap()[..], [LocalChange::Object(object)] if object.maybe_dirty));
 }
 
 #[test]
@@ -429,11 +440,11 @@ fn what_was_written_to_a_new_file_before_a_crash_is_known() {
     let file = replica.make(ROOT, b"f", new(Kind::Regular)).unwrap();
     // Between the two, as it may be at any time.
     replica.commit().unwrap();
-    let opened = replica.open_file(file.num, true, false).unwrap();
+    let opened = replica.open_file(file.ino, true, false).unwrap();
     (&*opened.file).write_all(b"written").unwrap();
     drop(replica);
     let replica = open(dir.path());
-    assert_eq!(replica.get(file.num).unwrap().size, 7);
+    assert_eq!(replica.get(file.ino).unwrap().size, 7);
     check(&replica);
 }
 
@@ -444,11 +455,11 @@ fn a_new_file_that_nobody_wrote_keeps_its_time() {
     let made = replica.make(ROOT, b"f", new(Kind::Regular)).unwrap();
     // As where its backing file came to be after it was given its time.
     let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
-    let file = std::fs::File::open(dir.path().join(format!("data/0/{:x}", made.num))).unwrap();
+    let file = std::fs::File::open(dir.path().join(format!("data/0/{:x}", made.ino))).unwrap();
     file.set_modified(later).unwrap();
     replica.commit().unwrap();
     drop(replica);
-    let again = open(dir.path()).get(made.num).unwrap();
+    let again = open(dir.path()).get(made.ino).unwrap();
     assert_eq!((again.modified, again.changed), (made.modified, made.changed));
 }
 
@@ -506,22 +517,22 @@ fn contents_come_when_they_are_wanted() {
     agree(&replica, 1);
     let mut stored = replica.apply(|applying| applying.local(&node)).unwrap();
     stored.object.content = Content { size: 35, digest: [1; 32], ..Content::empty() };
-    stored.made = Seq(1);
+    stored.created = Seq(1);
     replica.apply(|applying| applying.set_object(node.id, Some(&stored), LocalObject::Agreed)).unwrap();
-    let node = replica.get(node.num).unwrap();
+    let node = replica.get(node.ino).unwrap();
     assert_eq!((node.size, node.state), (35, State::Absent));
-    assert_eq!(replica.want(node.num, 0..5).unwrap_err(), Errno::NETUNREACH);
-    assert_eq!(replica.open_file(node.num, true, false).unwrap_err(), Errno::NETUNREACH);
+    assert_eq!(replica.ensure_present(node.ino, 0..5).unwrap_err(), Errno::NETUNREACH);
+    assert_eq!(replica.open_file(node.ino, true, false).unwrap_err(), Errno::NETUNREACH);
     replica.set_fetcher(Some(Arc::new(Store)));
-    replica.want(node.num, 12..13).unwrap();
-    assert_eq!(replica.get(node.num).unwrap().state, State::Partial);
-    let opened = replica.open_file(node.num, false, false).unwrap();
+    replica.ensure_present(node.ino, 12..13).unwrap();
+    assert_eq!(replica.get(node.ino).unwrap().state, State::Partial);
+    let opened = replica.open_file(node.ino, false, false).unwrap();
     assert!(!opened.complete);
     let mut byte = [0];
     std::os::unix::fs::FileExt::read_exact_at(&*opened.file, &mut byte, 15).unwrap();
     assert_eq!(byte, [15]);
-    replica.close(node.num, false, opened.session);
-    let opened = replica.open_file(node.num, true, false).unwrap();
+    replica.release_open(node.ino, false, opened.session);
+    let opened = replica.open_file(node.ino, true, false).unwrap();
     assert!(opened.complete && opened.file.metadata().unwrap().len() == 35);
     assert_eq!(std::io::read_to_string(&*opened.file).unwrap().len(), 35);
 }

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use rustix::io::Errno;
 
-use super::core::Core;
-use super::error::{Done, Fail};
-use super::node::{Node, ROOT, number};
-use super::{Replica, opens};
-use crate::quota::{ATTRIBUTE, Limits, Use};
+use super::db::ReplicaDb;
+use super::error::{OpError, Result};
+use super::inode::{Inode, ROOT, number};
+use super::{Replica, open_file};
+use crate::quota::{ATTRIBUTE, Limits, Usage};
 
 /// Files that the kernel writes by itself, because they were opened before there was a limit, are looked at so often.
 const LOOK: Duration = Duration::from_millis(50);
@@ -23,15 +23,15 @@ const LOOK: Duration = Duration::from_millis(50);
 #[derive(Default)]
 struct Counts {
     /// With a name. This is what the database keeps: nobody uses what has none after a restart.
-    named: Use,
-    nameless: Use,
+    named: Usage,
+    nameless: Usage,
 }
 
 /// What is held, and what may be.
 #[derive(Default)]
-pub(super) struct Usage {
+pub(super) struct UsageTracker {
     by: HashMap<u32, Counts>,
-    all: Use,
+    all: Usage,
     /// Users whose rows are not as they should be.
     unsaved: HashSet<u32>,
     limits: Limits,
@@ -43,36 +43,36 @@ pub(super) struct Usage {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Quota {
     /// By the whole volume.
-    pub used: Use,
+    pub used: Usage,
     /// By each user that holds anything, or has a limit of its own; in order of their numbers.
-    pub users: Vec<(u32, Use)>,
+    pub users: Vec<(u32, Usage)>,
     /// What may be held.
     pub limits: Limits,
 }
 
-fn of(node: &Node) -> Use {
-    Use { bytes: if node.is_regular() { node.size } else { 0 }, objects: 1 }
+fn of(node: &Inode) -> Usage {
+    Usage { bytes: if node.is_regular() { node.size } else { 0 }, objects: 1 }
 }
 
-impl Use {
-    fn plus(&mut self, other: Use) {
+impl Usage {
+    fn plus(&mut self, other: Usage) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.objects = self.objects.saturating_add(other.objects);
     }
 
-    fn minus(&mut self, other: Use) {
+    fn minus(&mut self, other: Usage) {
         self.bytes = self.bytes.saturating_sub(other.bytes);
         self.objects = self.objects.saturating_sub(other.objects);
     }
 }
 
-impl Usage {
+impl UsageTracker {
     pub(super) fn load(db: &Connection) -> rusqlite::Result<Self> {
         let mut usage = Self::default();
         let mut query = db.prepare("SELECT owner, bytes, objects FROM usage")?;
         let mut rows = query.query([])?;
         while let Some(row) = rows.next()? {
-            let named = Use { bytes: number(row.get(1)?), objects: number(row.get(2)?) };
+            let named = Usage { bytes: number(row.get(1)?), objects: number(row.get(2)?) };
             usage.all.plus(named);
             usage.by.insert(row.get(0)?, Counts { named, ..Counts::default() });
         }
@@ -95,16 +95,16 @@ impl Usage {
         self.limited.clone()
     }
 
-    pub(super) fn add(&mut self, node: &Node, nameless: bool) {
-        self.count(node, nameless, Use::plus);
+    pub(super) fn add(&mut self, node: &Inode, nameless: bool) {
+        self.count(node, nameless, Usage::plus);
     }
 
-    pub(super) fn take(&mut self, node: &Node, nameless: bool) {
-        self.count(node, nameless, Use::minus);
+    pub(super) fn take(&mut self, node: &Inode, nameless: bool) {
+        self.count(node, nameless, Usage::minus);
     }
 
-    fn count(&mut self, node: &Node, nameless: bool, how: fn(&mut Use, Use)) {
-        if node.num == ROOT || node.links == 0 && !nameless {
+    fn count(&mut self, node: &Inode, nameless: bool, how: fn(&mut Usage, Usage)) {
+        if node.ino == ROOT || node.links == 0 && !nameless {
             return;
         }
         let user = node.owner.0;
@@ -118,8 +118,8 @@ impl Usage {
         how(&mut self.all, of(node));
     }
 
-    fn of(&self, user: u32) -> Use {
-        let mut sum = Use::default();
+    fn of(&self, user: u32) -> Usage {
+        let mut sum = Usage::default();
         if let Some(counts) = self.by.get(&user) {
             sum.plus(counts.named);
             sum.plus(counts.nameless);
@@ -128,7 +128,7 @@ impl Usage {
     }
 
     /// Whether so much more would pass a limit; of the user only, where the volume holds it already.
-    fn refuses(&self, user: u32, more: Use, only_user: bool) -> bool {
+    fn refuses(&self, user: u32, more: Usage, only_user: bool) -> bool {
         let passes = |used: u64, more: u64, limit: Option<u64>| {
             more > 0 && limit.is_some_and(|limit| used.saturating_add(more) > limit)
         };
@@ -142,12 +142,12 @@ impl Usage {
     }
 
     fn quota(&self) -> Quota {
-        let mut users: Vec<(u32, Use)> = self
+        let mut users: Vec<(u32, Usage)> = self
             .by
             .keys()
             .chain(self.limits.users.keys())
             .map(|user| (*user, self.of(*user)))
-            .filter(|(user, used)| *used != Use::default() || self.limits.users.contains_key(user))
+            .filter(|(user, used)| *used != Usage::default() || self.limits.users.contains_key(user))
             .collect();
         users.sort_unstable_by_key(|(user, _)| *user);
         users.dedup();
@@ -155,9 +155,9 @@ impl Usage {
     }
 }
 
-impl Core {
+impl ReplicaDb {
     /// With a commit.
-    pub(super) fn save_usage(&mut self) -> Done<()> {
+    pub(super) fn save_usage(&mut self) -> Result<()> {
         let mut set = self.db.prepare_cached("INSERT OR REPLACE INTO usage VALUES (?1, ?2, ?3)")?;
         let mut remove = self.db.prepare_cached("DELETE FROM usage WHERE owner = ?1")?;
         for user in &self.usage.unsaved {
@@ -172,7 +172,7 @@ impl Core {
         for user in unsaved.drain() {
             if by
                 .get(&user)
-                .is_some_and(|counts| counts.named == Use::default() && counts.nameless == Use::default())
+                .is_some_and(|counts| counts.named == Usage::default() && counts.nameless == Usage::default())
             {
                 by.remove(&user);
             }
@@ -181,9 +181,9 @@ impl Core {
     }
 
     /// As of the last commit.
-    pub(super) fn reload_usage(&mut self) -> Done<()> {
+    pub(super) fn reload_usage(&mut self) -> Result<()> {
         let limited = self.usage.limited.clone();
-        self.usage = Usage::load(&self.db)?;
+        self.usage = UsageTracker::load(&self.db)?;
         limited.store(!self.usage.limits.is_empty(), Ordering::Release);
         self.usage.limited = limited;
         for num in self.counted.clone() {
@@ -195,13 +195,13 @@ impl Core {
     }
 
     /// An object has no name, and somebody may have it open.
-    pub(super) fn become_nameless(&mut self, num: u64) -> Done<()> {
-        self.nameless.insert(num);
+    pub(super) fn become_nameless(&mut self, num: u64) -> Result<()> {
+        self.unlinked_open.insert(num);
         if self.opens.contains_key(&num) { self.count_nameless(num) } else { Ok(()) }
     }
 
     /// What has no name counts, for it is open.
-    pub(super) fn count_nameless(&mut self, num: u64) -> Done<()> {
+    pub(super) fn count_nameless(&mut self, num: u64) -> Result<()> {
         if self.counted.insert(num)
             && let Some(node) = self.find(num)?.filter(|node| node.links == 0)
         {
@@ -211,7 +211,7 @@ impl Core {
     }
 
     /// Nobody has it open any more.
-    pub(super) fn discount_nameless(&mut self, num: u64) -> Done<()> {
+    pub(super) fn discount_nameless(&mut self, num: u64) -> Result<()> {
         if self.counted.remove(&num)
             && let Some(node) = self.find(num)?.filter(|node| node.links == 0)
         {
@@ -221,13 +221,13 @@ impl Core {
     }
 
     /// It has a name again, or nobody uses it. Whether it had none.
-    pub(super) fn end_nameless(&mut self, num: u64) -> Done<bool> {
+    pub(super) fn end_nameless(&mut self, num: u64) -> Result<bool> {
         self.discount_nameless(num)?;
-        Ok(self.nameless.remove(&num))
+        Ok(self.unlinked_open.remove(&num))
     }
 
     /// EDQUOT where a limit would be passed.
-    pub(super) fn room(&mut self, user: u32, more: Use, only_user: bool) -> Done<()> {
+    pub(super) fn room(&mut self, user: u32, more: Usage, only_user: bool) -> Result<()> {
         if self.usage.limits.is_empty() {
             return Ok(());
         }
@@ -235,16 +235,16 @@ impl Core {
             self.look_at_writers()?;
             self.usage.looked = Some(Instant::now());
         }
-        if self.usage.refuses(user, more, only_user) { Err(Fail::new(Errno::DQUOT)) } else { Ok(()) }
+        if self.usage.refuses(user, more, only_user) { Err(OpError::new(Errno::DQUOT)) } else { Ok(()) }
     }
 
     /// Counts what was written past the replica to files that are open. They only grow here: what a program is about to
     /// write was counted before.
-    fn look_at_writers(&mut self) -> Done<()> {
+    fn look_at_writers(&mut self) -> Result<()> {
         let open = self.opens.iter().filter(|(_, open)| open.writers > 0);
         let files: Vec<_> = open.map(|(num, open)| (*num, open.file.clone())).collect();
         for (num, file) in files {
-            let (size, _) = opens::written(&file)?;
+            let (size, _) = open_file::size_and_mtime(&file)?;
             if let Some(mut node) = self.find(num)?.filter(|node| size > node.size) {
                 self.begin()?;
                 node.size = size;
@@ -262,12 +262,12 @@ impl Core {
         }
     }
 
-    fn grow(&mut self, num: u64, session: u64, to: u64) -> Done<()> {
+    fn grow(&mut self, num: u64, session: u64, to: u64) -> Result<()> {
         if self.opens.get(&num).is_none_or(|open| open.session != session) {
             return Ok(());
         }
         let Some(mut node) = self.find(num)?.filter(|node| to > node.size) else { return Ok(()) };
-        self.room(node.owner.0, Use { bytes: to - node.size, objects: 0 }, false)?;
+        self.room(node.owner.0, Usage { bytes: to - node.size, objects: 0 }, false)?;
         self.begin()?;
         node.size = to;
         self.save(node);
@@ -276,9 +276,9 @@ impl Core {
     }
 
     /// A file that is open may have become shorter, or not as long as was asked for.
-    fn recount(&mut self, num: u64, session: u64) -> Done<()> {
+    fn recount(&mut self, num: u64, session: u64) -> Result<()> {
         let Some(open) = self.opens.get(&num).filter(|open| open.session == session) else { return Ok(()) };
-        let (size, _) = opens::written(&open.file.clone())?;
+        let (size, _) = open_file::size_and_mtime(&open.file.clone())?;
         if let Some(mut node) = self.find(num)?.filter(|node| size != node.size) {
             self.begin()?;
             node.size = size;
@@ -345,7 +345,7 @@ impl Replica {
         if !path.exists() {
             return Ok(None);
         }
-        let _lock = if repair { Some(super::files::lock(directory)?) } else { None };
+        let _lock = if repair { Some(super::backing::lock(directory)?) } else { None };
         let mut db = Connection::open(&path)?;
         db.busy_timeout(Duration::from_secs(10))?;
         let found =
@@ -355,10 +355,10 @@ impl Replica {
             return Ok(None);
         }
         let read = db.transaction()?;
-        let rows = |query: &str| -> rusqlite::Result<HashMap<u32, Use>> {
+        let rows = |query: &str| -> rusqlite::Result<HashMap<u32, Usage>> {
             let mut query = read.prepare(query)?;
             let rows = query.query_map([], |row| {
-                Ok((row.get(0)?, Use { bytes: number(row.get(1)?), objects: number(row.get(2)?) }))
+                Ok((row.get(0)?, Usage { bytes: number(row.get(1)?), objects: number(row.get(2)?) }))
             })?;
             rows.collect()
         };
@@ -369,7 +369,7 @@ impl Replica {
         users.sort_unstable();
         users.dedup();
         for user in users {
-            let of = |all: &HashMap<u32, Use>| all.get(&user).copied().unwrap_or_default();
+            let of = |all: &HashMap<u32, Usage>| all.get(&user).copied().unwrap_or_default();
             let (said, is) = (of(&counted), of(&there));
             if said != is {
                 wrong.push(format!(
@@ -386,7 +386,7 @@ impl Replica {
     }
 }
 
-/// What [`Usage`] counts, from the beginning.
+/// What [`UsageTracker`] counts, from the beginning.
 pub(super) const COUNT: &str =
     "SELECT owner, sum(CASE kind WHEN 0 THEN size ELSE 0 END), count(*) FROM object
     WHERE nlink > 0 AND num <> 1 GROUP BY owner";

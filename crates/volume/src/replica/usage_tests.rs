@@ -2,10 +2,10 @@
 
 use rusqlite::Connection;
 
-use super::{New, Options, ROOT, Rename, Replica, Set};
+use super::{New, Options, ROOT, Rename, Replica, SetAttr};
 use crate::id::OwnerId;
 use crate::object::Kind;
-use crate::quota::Use;
+use crate::quota::Usage;
 
 fn open(at: &std::path::Path) -> Replica {
     let options = Options { background: false, ..Options::new("v", "here".parse().unwrap()) };
@@ -15,13 +15,13 @@ fn open(at: &std::path::Path) -> Replica {
 fn make(replica: &Replica, name: &str, user: u32, kind: Kind) -> u64 {
     let (owner, target) = (OwnerId(user), if kind == Kind::Symlink { &b"target"[..] } else { b"" });
     let new = New { kind, mode: 0o755, owner, group: OwnerId(0), target };
-    replica.make(ROOT, name.as_bytes(), new).unwrap().num
+    replica.make(ROOT, name.as_bytes(), new).unwrap().ino
 }
 
 fn write(replica: &Replica, num: u64, size: u64) {
     let opened = replica.open_file(num, true, false).unwrap();
     opened.file.set_len(size).unwrap();
-    replica.close(num, true, opened.session);
+    replica.release_open(num, true, opened.session);
 }
 
 #[track_caller]
@@ -29,7 +29,7 @@ fn counts(replica: &Replica, expected: &[(u32, u64, u64)]) {
     let quota = replica.quota().unwrap();
     let found: Vec<_> = quota.users.iter().map(|(user, held)| (*user, held.bytes, held.objects)).collect();
     assert_eq!(found, expected);
-    let all = expected.iter().fold(Use::default(), |all, (_, bytes, objects)| Use {
+    let all = expected.iter().fold(Usage::default(), |all, (_, bytes, objects)| Usage {
         bytes: all.bytes + bytes,
         objects: all.objects + objects,
     });
@@ -47,7 +47,7 @@ fn what_is_counted_is_what_is_there() {
     write(&replica, file, 1000);
     counts(&replica, &[(0, 0, 1), (7, 1000, 2)]);
     replica.link(file, ROOT, b"again").unwrap();
-    replica.set(file, Set { owner: Some(OwnerId(8)), ..Set::default() }).unwrap();
+    replica.set(file, SetAttr { owner: Some(OwnerId(8)), ..SetAttr::default() }).unwrap();
     counts(&replica, &[(0, 0, 1), (7, 0, 1), (8, 1000, 1)]);
     replica.unlink(ROOT, b"again").unwrap();
     // What has no name counts as long as it is open, not as long as the kernel knows it.
@@ -55,7 +55,7 @@ fn what_is_counted_is_what_is_there() {
     let opened = replica.open_file(file, false, false).unwrap();
     replica.unlink(ROOT, b"file").unwrap();
     counts(&replica, &[(0, 0, 1), (7, 0, 1), (8, 1000, 1)]);
-    replica.close(file, false, opened.session);
+    replica.release_open(file, false, opened.session);
     counts(&replica, &[(0, 0, 1), (7, 0, 1)]);
     replica.release(file, 1);
     let other = make(&replica, "other", 9, Kind::Regular);

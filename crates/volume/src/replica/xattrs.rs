@@ -4,13 +4,13 @@ use rusqlite::{OptionalExtension as _, params};
 use rustix::io::Errno;
 
 use super::Replica;
-use super::error::Fail;
-use super::node::Dirty;
+use super::error::OpError;
+use super::inode::Dirty;
 
 /// All of an object's together, with their names: what a node of the log can carry.
 const MOST_BYTES: usize = 1 << 20;
-const MOST_VALUE: usize = 65_536;
-const MOST_NAME: usize = 255;
+const MAX_XATTR_VALUE_BYTES: usize = 65_536;
+const MAX_XATTR_NAME_BYTES: usize = 255;
 
 impl Replica {
     /// The value of one.
@@ -20,11 +20,11 @@ impl Replica {
     pub fn xattr(&self, num: u64, name: &[u8]) -> Result<Vec<u8>, Errno> {
         self.read(|core| {
             if !core.node(num)?.xattrs {
-                return Err(Fail::new(Errno::NODATA));
+                return Err(OpError::new(Errno::NODATA));
             }
             let mut query = core.db.prepare_cached("SELECT value FROM xattr WHERE num = ?1 AND name = ?2")?;
             let value = query.query_row(params![num as i64, name], |row| row.get(0)).optional()?;
-            value.ok_or(Fail::new(Errno::NODATA))
+            value.ok_or(OpError::new(Errno::NODATA))
         })
     }
 
@@ -50,10 +50,10 @@ impl Replica {
         value: Option<&[u8]>,
         there: Option<bool>,
     ) -> Result<(), Errno> {
-        if name.is_empty() || name.len() > MOST_NAME {
+        if name.is_empty() || name.len() > MAX_XATTR_NAME_BYTES {
             return Err(Errno::RANGE);
         }
-        if value.is_some_and(|value| value.len() > MOST_VALUE) {
+        if value.is_some_and(|value| value.len() > MAX_XATTR_VALUE_BYTES) {
             return Err(Errno::TOOBIG);
         }
         self.change(|core, shared| {
@@ -63,8 +63,8 @@ impl Replica {
             let mut node = core.node(num)?;
             let mut all = core.xattrs(&node)?;
             match (all.contains_key(name), there) {
-                (true, Some(false)) => return Err(Fail::new(Errno::EXIST)),
-                (false, Some(true)) => return Err(Fail::new(Errno::NODATA)),
+                (true, Some(false)) => return Err(OpError::new(Errno::EXIST)),
+                (false, Some(true)) => return Err(OpError::new(Errno::NODATA)),
                 _ => {}
             }
             match value {
@@ -72,9 +72,9 @@ impl Replica {
                 None => drop(all.remove(name)),
             }
             if all.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MOST_BYTES {
-                return Err(Fail::new(Errno::NOSPC));
+                return Err(OpError::new(Errno::NOSPC));
             }
-            core.touch(&mut node, Dirty::XATTR)?;
+            core.mark_dirty(&mut node, Dirty::XATTR)?;
             match value {
                 Some(value) => {
                     core.db

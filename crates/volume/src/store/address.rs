@@ -8,22 +8,22 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::content::{Blobs, ContentError, ContentStore, Keys, Secret};
+use crate::content::{Blobs, ChunkKeys, ContentError, ContentStore, VolumeKey};
 use crate::gateway::{BadCertificate, Client, Credentials, JoinError};
 use crate::id::{ObjectId, OwnerId, VolumeName};
-use crate::keep::PlaceError;
-use crate::keep::place::Claim;
+use crate::maintenance::StoreOwnerError;
+use crate::maintenance::store_owner::StoreOwner;
 use crate::object::{Content, Kind, Object, Time};
-use crate::store::keep::Keeper;
-use crate::store::late::LateStore;
-use crate::store::map::{self, MapError};
+use crate::store::admin::StoreAdmin;
+use crate::store::lazy::LazyStore;
+use crate::store::routing::{self, MapError};
 use crate::store::seal::{Sealed, Sealer, Top, Vouching, tampered};
 use crate::store::{
-    MetaStore, PostgresStore, SqliteStore, StoreError, Veil, VeiledStore, code, postgres, sqlite,
-    system_clock,
+    EncryptedStore, MetaStore, MetadataCipher, PostgresStore, SqliteStore, StoreError, codec, postgres,
+    sqlite, system_clock,
 };
 
-/// The version of [`Described`].
+/// The version of [`VolumeDescriptor`].
 const FORMAT: u32 = 3;
 /// That of a volume whose store does not know what things are called, and whose log is not sealed.
 const HIDDEN_NAMES: u32 = 2;
@@ -44,7 +44,7 @@ pub enum MetaAddress {
     Postgres(String),
     /// Behind a gateway, as a file of [`Credentials`] says; the contents too.
     Gateway(PathBuf),
-    /// As a file says for each volume: see [`map`].
+    /// As a file says for each volume: see [`routing`].
     Map(PathBuf),
 }
 
@@ -75,7 +75,7 @@ pub enum OpenError {
     Content(#[from] ContentError),
     /// With where the contents are to be.
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    Place(#[from] StoreOwnerError),
     /// With the credentials of a gateway's node.
     #[error(transparent)]
     Credentials(#[from] JoinError),
@@ -131,7 +131,7 @@ impl MetaAddress {
     /// Those of the file.
     pub fn of(&self, volume: &VolumeName) -> Result<Self, OpenError> {
         match self {
-            Self::Map(file) => Ok(map::find(file, volume)?),
+            Self::Map(file) => Ok(routing::find(file, volume)?),
             other => Ok(other.clone()),
         }
     }
@@ -168,7 +168,7 @@ impl fmt::Display for DataAddress {
 
 /// What a store keeps about a volume for who opens it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Described {
+pub struct VolumeDescriptor {
     /// As users call it.
     pub name: VolumeName,
     /// The same for ever, even under another name.
@@ -195,7 +195,7 @@ pub(super) fn is_sealed_format(description: &[u8]) -> bool {
     description.starts_with(&FORMAT.to_le_bytes())
 }
 
-impl Described {
+impl VolumeDescriptor {
     /// What [`from_bytes`](Self::from_bytes) reads.
     pub fn to_bytes(&self) -> Vec<u8> {
         let format = match (self.hides_names, self.sealed) {
@@ -203,8 +203,8 @@ impl Described {
             (true, None) => HIDDEN_NAMES,
             (false, None) => OPEN_NAMES,
         };
-        let sealed = self.sealed.as_ref().map(code::encode).unwrap_or_default();
-        [&format.to_le_bytes()[..], &code::encode(self), &sealed].concat()
+        let sealed = self.sealed.as_ref().map(codec::encode).unwrap_or_default();
+        [&format.to_le_bytes()[..], &codec::encode(self), &sealed].concat()
     }
 
     /// What [`create`] wrote: for a gateway's node, who gets it from elsewhere.
@@ -216,12 +216,12 @@ impl Described {
         let (format, rest) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
         match u32::from_le_bytes(*format) {
             format @ (OPEN_NAMES | HIDDEN_NAMES) => {
-                let described: Self = code::decode("the description of the volume", rest)?;
+                let described: Self = codec::decode("the description of the volume", rest)?;
                 Ok(Self { hides_names: format == HIDDEN_NAMES, ..described })
             }
             FORMAT => {
                 let (described, sealed): (Self, Sealed) =
-                    code::decode("the description of the volume", rest)?;
+                    codec::decode("the description of the volume", rest)?;
                 Ok(Self { hides_names: true, sealed: Some(sealed), ..described })
             }
             found => Err(StoreError::Format {
@@ -232,7 +232,7 @@ impl Described {
         }
     }
 
-    fn mark_of(&self, secret: &Secret) -> [u8; 32] {
+    fn mark_of(&self, secret: &VolumeKey) -> [u8; 32] {
         if self.sealed.is_some() { secret.mark_of_sealed() } else { secret.mark() }
     }
 
@@ -240,10 +240,10 @@ impl Described {
     ///
     /// # Errors
     /// [`OpenError::NeedsKey`], [`OpenError::WrongKey`].
-    pub fn keys(&self, secret: Option<&Secret>) -> Result<Keys, OpenError> {
+    pub fn keys(&self, secret: Option<&VolumeKey>) -> Result<ChunkKeys, OpenError> {
         match (self.mark, secret) {
-            (None, None) => Ok(Keys::open(self.names)),
-            (Some(mark), Some(secret)) if self.mark_of(secret) == mark => Ok(Keys::sealed(secret)),
+            (None, None) => Ok(ChunkKeys::open(self.names)),
+            (Some(mark), Some(secret)) if self.mark_of(secret) == mark => Ok(ChunkKeys::sealed(secret)),
             (None, Some(_)) => Err(OpenError::NoKey(self.name.clone())),
             (Some(_), None) => Err(OpenError::NeedsKey(self.name.clone())),
             _ => Err(OpenError::WrongKey(self.name.clone())),
@@ -257,7 +257,7 @@ pub struct Options {
     /// Where its contents are to be.
     pub data: DataAddress,
     /// Encrypts them, and names.
-    pub secret: Option<Secret>,
+    pub secret: Option<VolumeKey>,
     /// Permission bits of the top directory, and whose it is.
     pub mode: u16,
     /// The user of the top directory.
@@ -278,18 +278,18 @@ pub struct Volume {
     /// The metadata.
     pub meta: Arc<dyn MetaStore>,
     /// The same, as its keeper sees them; not through a gateway.
-    keeper: Option<Arc<dyn Keeper>>,
+    keeper: Option<Arc<dyn StoreAdmin>>,
     /// What files hold.
     pub content: ContentStore,
     /// What was written down when it was made.
-    pub described: Described,
+    pub described: VolumeDescriptor,
 }
 
 impl Volume {
     /// Shows what is hidden from its store to who has the key, and believes only what its seals prove.
-    fn unveiled(mut self, secret: Option<&Secret>) -> Result<Self, OpenError> {
+    fn unveiled(mut self, secret: Option<&VolumeKey>) -> Result<Self, OpenError> {
         if let Some(secret) = secret.filter(|_| self.described.hides_names) {
-            let veiled = VeiledStore::new(self.meta, Veil::new(secret));
+            let veiled = EncryptedStore::new(self.meta, MetadataCipher::new(secret));
             self.meta = Arc::new(match self.described.sealed {
                 Some(sealed) => veiled.sealed(Sealer::new(secret, self.described.id, sealed)?),
                 None => veiled,
@@ -302,7 +302,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`StoreError::Denied`] through a gateway.
-    pub fn keeper(&self) -> Result<&dyn Keeper, StoreError> {
+    pub fn keeper(&self) -> Result<&dyn StoreAdmin, StoreError> {
         let why = "a volume is looked after where its stores are, not through a gateway";
         self.keeper.as_deref().ok_or_else(|| StoreError::Denied(why.to_owned()))
     }
@@ -334,13 +334,13 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
         xattrs: Default::default(),
     };
     let (id, secret) = (rand::random(), options.secret.as_ref());
-    let described = Described {
+    let described = VolumeDescriptor {
         name: name.clone(),
         id,
         made,
         data: options.data.clone(),
         names: rand::random(),
-        mark: secret.map(Secret::mark_of_sealed),
+        mark: secret.map(VolumeKey::mark_of_sealed),
         hides_names: secret.is_some(),
         sealed: secret.map(|secret| Vouching::new(secret, id).seal(Top::from(&root))),
     };
@@ -351,9 +351,9 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
     if open_meta(meta, name).is_ok() {
         return Err(StoreError::Exists(name.clone()).into());
     }
-    let place = Claim::new(&content, &described)?;
+    let place = StoreOwner::new(&content, &described)?;
     let about = described.to_bytes();
-    let keeper: Arc<dyn Keeper> = match meta {
+    let keeper: Arc<dyn StoreAdmin> = match meta {
         MetaAddress::Sqlite(dir) => {
             make_directory(dir)?;
             Arc::new(SqliteStore::create(&dir.join(META), name, &root, &about)?)
@@ -370,7 +370,7 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
 ///
 /// # Errors
 /// [`StoreError::NoVolume`], [`StoreError::Format`]; those of the stores; those of keys.
-pub fn open(meta: &MetaAddress, name: &VolumeName, secret: Option<&Secret>) -> Result<Volume, OpenError> {
+pub fn open(meta: &MetaAddress, name: &VolumeName, secret: Option<&VolumeKey>) -> Result<Volume, OpenError> {
     open_by(meta, name, &|described| described.keys(secret))?.unveiled(secret)
 }
 
@@ -381,8 +381,8 @@ pub fn open(meta: &MetaAddress, name: &VolumeName, secret: Option<&Secret>) -> R
 /// As [`open`], but those of the metadata.
 pub fn open_known(
     meta: &MetaAddress,
-    known: &Described,
-    secret: Option<&Secret>,
+    known: &VolumeDescriptor,
+    secret: Option<&VolumeKey>,
 ) -> Result<Volume, OpenError> {
     let meta = meta.of(&known.name)?;
     if let MetaAddress::Gateway(_) = meta {
@@ -390,12 +390,12 @@ pub fn open_known(
     }
     let content = contents(&meta, known, &|described| described.keys(secret))?;
     let (name, id, sealed) = (known.name.clone(), known.id, known.sealed);
-    let store = LateStore::new(move || {
+    let store = LazyStore::new(move || {
         let (store, about) = open_meta(&meta, &name).map_err(|error| match error {
             OpenError::Store(error) => error,
             error => StoreError::Unreachable(error.to_string()),
         })?;
-        let found = Described::from_bytes(&about)?;
+        let found = VolumeDescriptor::from_bytes(&about)?;
         match found.id == id {
             true if found.sealed == sealed => Ok(store as Arc<dyn MetaStore>),
             true if sealed.is_none() => {
@@ -415,25 +415,25 @@ pub fn open_known(
 ///
 /// # Errors
 /// As [`open`], but those of keys.
-pub fn open_blind(meta: &MetaAddress, name: &VolumeName) -> Result<Volume, OpenError> {
-    open_by(meta, name, &|described| Ok(Keys::open(described.names)))
+pub fn open_without_key(meta: &MetaAddress, name: &VolumeName) -> Result<Volume, OpenError> {
+    open_by(meta, name, &|described| Ok(ChunkKeys::open(described.names)))
 }
 
-/// Opens a volume for a gateway before it: as [`open_blind`], and where it is behind another gateway, in the names of nodes.
+/// Opens a volume for a gateway before it: as [`open_without_key`], and where it is behind another gateway, in the names of nodes.
 ///
 /// # Errors
-/// As [`open_blind`].
+/// As [`open_without_key`].
 pub fn open_to_serve(meta: &MetaAddress, name: &VolumeName) -> Result<Volume, OpenError> {
     match meta.of(name)? {
         MetaAddress::Gateway(file) => {
-            open_remote(&file, name, &|described| Ok(Keys::open(described.names)), Client::of_gateway)
+            open_remote(&file, name, &|described| Ok(ChunkKeys::open(described.names)), Client::of_gateway)
         }
-        meta => open_blind(&meta, name),
+        meta => open_without_key(&meta, name),
     }
 }
 
 /// Finds the keys of a volume.
-type FindKeys<'a> = dyn Fn(&Described) -> Result<Keys, OpenError> + 'a;
+type FindKeys<'a> = dyn Fn(&VolumeDescriptor) -> Result<ChunkKeys, OpenError> + 'a;
 
 fn open_by(meta: &MetaAddress, name: &VolumeName, keys: &FindKeys<'_>) -> Result<Volume, OpenError> {
     let meta = &meta.of(name)?;
@@ -441,7 +441,7 @@ fn open_by(meta: &MetaAddress, name: &VolumeName, keys: &FindKeys<'_>) -> Result
         return open_remote(file, name, keys, Client::of);
     }
     let (keeper, about) = open_meta(meta, name)?;
-    let described = Described::from_bytes(&about)?;
+    let described = VolumeDescriptor::from_bytes(&about)?;
     if described.name != *name {
         return Err(StoreError::NoVolume(name.clone()).into());
     }
@@ -453,7 +453,7 @@ fn open_by(meta: &MetaAddress, name: &VolumeName, keys: &FindKeys<'_>) -> Result
 pub(super) fn open_meta(
     meta: &MetaAddress,
     name: &VolumeName,
-) -> Result<(Arc<dyn Keeper>, Vec<u8>), OpenError> {
+) -> Result<(Arc<dyn StoreAdmin>, Vec<u8>), OpenError> {
     match meta {
         MetaAddress::Sqlite(dir) => {
             let path = dir.join(META);
@@ -496,7 +496,7 @@ fn made_elsewhere(meta: &MetaAddress) -> OpenError {
 
 fn contents(
     meta: &MetaAddress,
-    described: &Described,
+    described: &VolumeDescriptor,
     keys: &FindKeys<'_>,
 ) -> Result<ContentStore, OpenError> {
     let blobs = match (&described.data, meta) {
@@ -552,12 +552,12 @@ mod tests {
         let at = MetaAddress::Sqlite(dir.path().join("v"));
         let (name, other): (VolumeName, VolumeName) = ("notes".parse().unwrap(), "other".parse().unwrap());
         assert!(matches!(open(&at, &name, None), Err(OpenError::Store(StoreError::NoVolume(_)))));
-        let secret = Secret::random();
+        let secret = VolumeKey::random();
         let options = Options { secret: Some(secret.clone()), mode: 0o700, ..Options::default() };
         let made = create(&at, &name, &options).unwrap();
         assert!(matches!(create(&at, &name, &options), Err(OpenError::Store(StoreError::Exists(_)))));
         assert!(matches!(open(&at, &name, None), Err(OpenError::NeedsKey(_))));
-        assert!(matches!(open(&at, &name, Some(&Secret::random())), Err(OpenError::WrongKey(_))));
+        assert!(matches!(open(&at, &name, Some(&VolumeKey::random())), Err(OpenError::WrongKey(_))));
         assert!(matches!(open(&at, &other, Some(&secret)), Err(OpenError::Store(StoreError::NoVolume(_)))));
         let opened = open(&at, &name, Some(&secret)).unwrap();
         assert_eq!(opened.described, made.described);
@@ -614,8 +614,8 @@ mod tests {
         rusqlite::Connection::open(&meta).unwrap().pragma_update(None, "user_version", 99).unwrap();
         assert_eq!(refused(), "99");
         let mut described = [4u32.to_le_bytes().to_vec(), vec![0; 9]].concat();
-        assert!(matches!(Described::from_bytes(&described), Err(StoreError::Format { .. })));
+        assert!(matches!(VolumeDescriptor::from_bytes(&described), Err(StoreError::Format { .. })));
         described[0] = 1;
-        assert!(matches!(Described::from_bytes(&described), Err(StoreError::Damaged(_))));
+        assert!(matches!(VolumeDescriptor::from_bytes(&described), Err(StoreError::Damaged(_))));
     }
 }

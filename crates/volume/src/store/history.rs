@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{NodeName, ObjectId, Seq};
-use crate::object::{LinkName, Stored, StoredLink, Time};
+use crate::object::{LinkName, StoredLink, Time, VersionedObject};
 use crate::store::{MetaStore, StoreError};
 
 /// Versions of one object in an answer.
-pub const VERSIONS_MOST: usize = 1000;
+pub const MAX_VERSIONS: usize = 1000;
 
 /// A name that is no more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,8 +27,8 @@ pub struct PastLink {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
     /// As it is, or was.
-    pub stored: Stored,
-    /// The commit that made it what it is; [`Stored::since`].
+    pub stored: VersionedObject,
+    /// The commit that made it what it is; [`VersionedObject::since`].
     pub since: Seq,
     /// The commit that ended it; `None`: it is so still.
     pub until: Option<Seq>,
@@ -70,13 +70,13 @@ pub trait History: Send + Sync {
     ///
     /// # Errors
     /// Those of the store.
-    fn object_at(&self, id: ObjectId, at: Seq) -> Result<Option<Stored>, StoreError>;
+    fn object_at(&self, id: ObjectId, at: Seq) -> Result<Option<VersionedObject>, StoreError>;
 
     /// Several, in the order asked for.
     ///
     /// # Errors
     /// Those of the store.
-    fn objects_at(&self, ids: &[ObjectId], at: Seq) -> Result<Vec<Option<Stored>>, StoreError> {
+    fn objects_at(&self, ids: &[ObjectId], at: Seq) -> Result<Vec<Option<VersionedObject>>, StoreError> {
         ids.iter().map(|id| self.object_at(*id, at)).collect()
     }
 
@@ -98,29 +98,29 @@ pub trait History: Send + Sync {
         most: usize,
     ) -> Result<Vec<StoredLink>, StoreError>;
 
-    /// The versions of an object that are kept, the latest first, at most [`VERSIONS_MOST`].
+    /// The versions of an object that are kept, the latest first, at most [`MAX_VERSIONS`].
     ///
     /// # Errors
     /// Those of the store.
     fn versions(&self, id: ObjectId) -> Result<Vec<Version>, StoreError>;
 
-    /// What a name led to before, the latest first, at most [`VERSIONS_MOST`].
+    /// What a name led to before, the latest first, at most [`MAX_VERSIONS`].
     ///
     /// # Errors
     /// Those of the store.
     fn past_of_name(&self, name: &LinkName) -> Result<Vec<PastLink>, StoreError>;
 
-    /// Names that objects had and lost, in no order, at most [`VERSIONS_MOST`] of each.
+    /// Names that objects had and lost, in no order, at most [`MAX_VERSIONS`] of each.
     ///
     /// # Errors
     /// Those of the store.
     fn past_names(&self, ids: &[ObjectId]) -> Result<Vec<PastLink>, StoreError>;
 }
 
-impl Stored {
+impl VersionedObject {
     /// The commit that made it what it is.
     pub fn since(&self) -> Seq {
-        self.set.values().copied().max().unwrap_or_default().max(self.made)
+        self.field_versions.values().copied().max().unwrap_or_default().max(self.created)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::seal::{Digest, Sealer, tampered};
-use super::{Entry, StoreError};
+use super::{LogEntry, StoreError};
 use crate::id::Seq;
 
 /// Values of the chain that are remembered, to compare them with what seals attest. An older one is not compared: the next
@@ -88,7 +88,7 @@ impl Ledger {
     /// # Errors
     /// [`StoreError::Tampered`]: the store changed it, left out one before it, or shows others another log. Then nothing is
     /// remembered of it.
-    pub fn take(&mut self, sealer: &Sealer, entry: &Entry) -> Result<(), StoreError> {
+    pub fn take(&mut self, sealer: &Sealer, entry: &LogEntry) -> Result<(), StoreError> {
         let seq = entry.seq;
         let seal = sealer.verify(entry)?;
         if seq <= self.at {
@@ -137,30 +137,30 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content::Secret;
+    use crate::content::VolumeKey;
     use crate::id::{NodeName, ObjectId, OwnerId};
     use crate::object::Time;
     use crate::store::seal::{Top, Vouching};
-    use crate::store::{Item, Mutation};
+    use crate::store::{Mutation, Transaction};
 
-    fn sealer(secret: &Secret) -> Sealer {
+    fn sealer(secret: &VolumeKey) -> Sealer {
         let top = Top { mode: 0o755, owner: OwnerId(0), group: OwnerId(0), modified: Time(0) };
         Sealer::new(secret, 7, Vouching::new(secret, 7).seal(top)).unwrap()
     }
 
     /// What a store makes of a commit.
-    fn entry(sealer: &Sealer, seq: u64) -> Entry {
+    fn entry(sealer: &Sealer, seq: u64) -> LogEntry {
         let node: NodeName = "ant".parse().unwrap();
         let change = vec![Mutation::SetMode(ObjectId(5), seq as u16)];
-        let mut items = [Item { change, ..Item::default() }];
+        let mut items = [Transaction { mutations: change, ..Transaction::default() }];
         sealer.commit(&node, &mut items, |_| ());
-        let [Item { change, .. }] = items;
-        Entry { seq: Seq(seq), node, at: Time(seq as i64), change }
+        let [Transaction { mutations: change, .. }] = items;
+        LogEntry { seq: Seq(seq), node, at: Time(seq as i64), change }
     }
 
     #[test]
     fn entries_are_taken_in_their_order_and_compared_when_they_come_again() {
-        let secret = Secret::random();
+        let secret = VolumeKey::random();
         let (one, other) = (sealer(&secret), sealer(&secret));
         let mut ledger = Ledger::new(&one);
         let mut entries = Vec::new();
@@ -173,25 +173,25 @@ mod tests {
             }
             entries.push(made);
         }
-        let refused = |ledger: &mut Ledger, entry: &Entry| {
+        let refused = |ledger: &mut Ledger, entry: &LogEntry| {
             let error = ledger.take(&one, entry).unwrap_err();
             assert!(matches!(error, StoreError::Tampered(_)), "{error:?}");
             assert_eq!(ledger.at(), Seq(20));
         };
         for made in &entries {
             ledger.take(&one, made).unwrap();
-            refused(&mut ledger, &Entry { at: Time(100), ..made.clone() });
+            refused(&mut ledger, &LogEntry { at: Time(100), ..made.clone() });
             // The seal stays as it was.
             let mut changed = made.clone();
             changed.change[0] = Mutation::SetMode(ObjectId(5), 0o4755);
             refused(&mut ledger, &changed);
-            refused(&mut ledger, &Entry { seq: Seq(21), ..made.clone() });
+            refused(&mut ledger, &LogEntry { seq: Seq(21), ..made.clone() });
         }
         refused(&mut ledger, &entry(&one, 22));
-        refused(&mut ledger, &entry(&sealer(&Secret::random()), 21));
+        refused(&mut ledger, &entry(&sealer(&VolumeKey::random()), 21));
         // What a replica keeps of it knows the same.
         let mut again = Ledger::from(ledger.to_keep());
-        refused(&mut again, &Entry { seq: Seq(21), ..entries[3].clone() });
+        refused(&mut again, &LogEntry { seq: Seq(21), ..entries[3].clone() });
         let next = entry(&one, 21);
         again.take(&one, &next).unwrap();
         ledger.take(&one, &next).unwrap();
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_seal_that_attests_another_log_is_refused() {
-        let secret = Secret::random();
+        let secret = VolumeKey::random();
         let (one, other) = (sealer(&secret), sealer(&secret));
         let mut ledger = Ledger::new(&one);
         ledger.take(&one, &entry(&one, 1)).unwrap();

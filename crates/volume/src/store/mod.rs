@@ -1,40 +1,40 @@
 //! What all nodes agree on.
 //!
-//! A [`MetaStore`] orders the changes of a volume: each accepted [`Item`] is one entry of a log without gaps. All
+//! A [`MetaStore`] orders the changes of a volume: each accepted [`Transaction`] is one entry of a log without gaps. All
 //! engines behave alike; one suite of tests runs on each.
 
 pub mod address;
-mod apply;
-pub(crate) mod code;
+pub mod admin;
+pub(crate) mod codec;
+mod encrypted;
 pub mod history;
-pub mod keep;
-mod late;
-pub mod lease;
+mod lazy;
+pub mod lease_table;
 pub mod ledger;
-pub mod map;
+mod metadata_cipher;
 mod penalties;
 mod postgres;
 pub(crate) mod proof;
+pub mod routing;
 pub mod seal;
 mod sqlite;
+mod transaction;
 pub mod upgrade;
-pub mod values;
-mod veil;
-mod veiled;
+pub mod validate;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-pub use lease::{LeaseAsk, LeaseEvent, LeaseTold};
+pub use encrypted::EncryptedStore;
+pub use lease_table::{LeaseEvent, LeaseRequest, LeaseResponse};
+pub use metadata_cipher::MetadataCipher;
 pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
-pub use veil::Veil;
-pub use veiled::VeiledStore;
 
 use crate::id::{NodeName, ObjectId, OwnerId, Seq, VolumeName};
-use crate::object::{ChunkId, Content, Field, LinkName, Object, Stored, StoredLink, Time};
+use crate::object::{ChunkId, Content, Field, LinkName, Object, StoredLink, Time, VersionedObject};
 
 /// What has to be so still.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,19 +91,19 @@ impl Mutation {
 
 /// Changes that are made together or not at all.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Item {
+pub struct Transaction {
     /// What has to be so still.
-    pub when: Vec<Precondition>,
+    pub preconditions: Vec<Precondition>,
     /// In this order.
-    pub change: Vec<Mutation>,
+    pub mutations: Vec<Mutation>,
     /// Chunks that the changes speak of and that the store may not know yet. They are known from then on even where the
     /// item is refused: they are there, and what comes of the conflict will want them.
-    pub chunks: Vec<(ChunkId, Place)>,
+    pub chunks: Vec<(ChunkId, ChunkLocation)>,
 }
 
 /// Where the bytes of a chunk are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct ChunkLocation {
     /// The key of the object that holds it, among others perhaps.
     pub key: String,
     /// From this byte on.
@@ -116,21 +116,21 @@ pub struct Place {
 
 /// Why an item was not accepted. None of its changes was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-pub enum Refused {
-    /// A precondition does not hold: its place in [`Item::when`].
+pub enum Rejected {
+    /// A precondition does not hold: its place in [`Transaction::preconditions`].
     #[error("what it was based on has changed (condition {0})")]
     Stale(u32),
     /// A directory would be below itself.
     #[error("a directory would be below itself")]
     Cycle,
-    /// A change that makes no sense where the store is now: its place in [`Item::change`], and why.
+    /// A mutations that makes no sense where the store is now: its place in [`Transaction::mutations`], and why.
     #[error("change {0} cannot be made: {1}")]
     Invalid(u32, String),
 }
 
 /// A change that was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct LogEntry {
     /// Its place.
     pub seq: Seq,
     /// Who made it.
@@ -184,7 +184,7 @@ pub enum StoreError {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Page {
     /// Objects in order of their ids.
-    pub objects: Vec<Stored>,
+    pub objects: Vec<VersionedObject>,
     /// All names of the directories among them.
     pub links: Vec<StoredLink>,
     /// Where to go on; `None`: that was all.
@@ -229,8 +229,8 @@ pub trait MetaStore: Send + Sync {
         &self,
         node: &NodeName,
         token: u128,
-        items: &[Item],
-    ) -> Result<Vec<Result<Seq, Refused>>, StoreError>;
+        items: &[Transaction],
+    ) -> Result<Vec<Result<Seq, Rejected>>, StoreError>;
 
     /// By way of which gateways this is, the next one first; `None`: that one does not know.
     ///
@@ -249,7 +249,7 @@ pub trait MetaStore: Send + Sync {
     ///
     /// # Errors
     /// Those of the store.
-    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError>;
+    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<VersionedObject>>, StoreError>;
 
     /// The whole tree, from an id on; at most so many objects. It may change between pages: begin with the
     /// [`head`](Self::head), and go on with the log from there.
@@ -262,13 +262,13 @@ pub trait MetaStore: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::Forgotten`]; those of the store.
-    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError>;
+    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError>;
 
     /// The same, or a first part of it where more is too long for one message; whether it is not a part.
     ///
     /// # Errors
     /// As [`log_since`](Self::log_since).
-    fn log_part(&self, after: Seq, most: usize) -> Result<(Vec<Entry>, bool), StoreError> {
+    fn log_part(&self, after: Seq, most: usize) -> Result<(Vec<LogEntry>, bool), StoreError> {
         Ok((self.log_since(after, most)?, true))
     }
 
@@ -276,7 +276,7 @@ pub trait MetaStore: Send + Sync {
     ///
     /// # Errors
     /// Those of the store.
-    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError>;
+    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError>;
 
     /// Whether chunks are there to be spoken of, in the order asked for: those need not be sent again. A chunk may have a
     /// [place](Self::places) and soon lose it.
@@ -304,17 +304,17 @@ pub trait MetaStore: Send + Sync {
     /// Those of the store.
     fn wait(&self, after: Seq, at_most: std::time::Duration) -> Result<bool, StoreError>;
 
-    /// Says something of [leases](lease), and hears of those of others.
+    /// Says something of [leases](lease_table), and hears of those of others.
     ///
     /// # Errors
     /// [`StoreError::Denied`] where there are none, or too many nodes; those of the store.
-    fn lease(&self, node: &NodeName, ask: &LeaseAsk) -> Result<LeaseTold, StoreError> {
+    fn lease(&self, node: &NodeName, ask: &LeaseRequest) -> Result<LeaseResponse, StoreError> {
         let _ = (node, ask);
         Err(StoreError::Denied("this store has no leases".to_owned()))
     }
 
-    /// Waits until there may be something to hear of after [a place](LeaseTold::at), or, where somebody waits for that,
-    /// somebody has [seen](LeaseTold::acks) something; or for so long. A hint, as [`wait`](Self::wait) is.
+    /// Waits until there may be something to hear of after [a place](LeaseResponse::at), or, where somebody waits for that,
+    /// somebody has [seen](LeaseResponse::acks) something; or for so long. A hint, as [`wait`](Self::wait) is.
     ///
     /// # Errors
     /// As for [`lease`](Self::lease).
@@ -338,8 +338,8 @@ pub trait SealedLog {
     ///
     /// # Errors
     /// As [`MetaStore::log_since`]; [`StoreError::Tampered`] where it does not go back so far.
-    fn stored_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError>;
+    fn stored_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError>;
 
     /// An entry as who has the key sees it.
-    fn shown(&self, entry: Entry) -> Entry;
+    fn shown(&self, entry: LogEntry) -> LogEntry;
 }

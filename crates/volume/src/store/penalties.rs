@@ -17,7 +17,7 @@ use crate::object::Time;
 pub(super) const SLOW: Duration = Duration::from_secs(1);
 
 /// How long others may wait for slow acknowledgements of a node within [`GOOD`]: a tenth of the time.
-const MOST_WAITED: Duration = Duration::from_secs(60);
+const MAX_ACK_WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The second penalty, and the longest. The first one is none: a node may have crashed and come back.
 const SECOND: Duration = Duration::from_secs(30);
@@ -27,7 +27,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 const GOOD: Duration = Duration::from_secs(600);
 
 /// Nodes that are remembered.
-const MOST: usize = 256;
+const MAX_REMEMBERED_NODES: usize = 256;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Late {
@@ -69,7 +69,7 @@ impl Penalties {
     pub(super) fn acknowledged(&mut self, node: &NodeName, waited: Duration, now: Time) -> bool {
         let late = self.of(node, now);
         late.waited = late.waited.saturating_add(waited.as_millis() as u64);
-        Duration::from_millis(late.waited) > MOST_WAITED
+        Duration::from_millis(late.waited) > MAX_ACK_WAIT_TIMEOUT
     }
 
     fn of(&mut self, node: &NodeName, now: Time) -> &mut Late {
@@ -78,7 +78,7 @@ impl Penalties {
         self.0.iter_mut().for_each(|late| late.until = late.until.min(latest));
         self.0.retain(|late| now < after(late.until, GOOD));
         let at = self.0.iter().position(|late| late.node == *node).unwrap_or_else(|| {
-            if self.0.len() >= MOST {
+            if self.0.len() >= MAX_REMEMBERED_NODES {
                 self.0.remove(0);
             }
             self.0.push(Late { node: node.clone(), penalties: 0, waited: 0, until: now });
@@ -135,9 +135,9 @@ mod tests {
     #[test]
     fn few_are_remembered() {
         let mut late = Penalties::default();
-        for n in 0..2 * MOST {
+        for n in 0..2 * MAX_REMEMBERED_NODES {
             late.ended(&name(&format!("n{n}")), at(0));
         }
-        assert_eq!(late.0.len(), MOST);
+        assert_eq!(late.0.len(), MAX_REMEMBERED_NODES);
     }
 }

@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 
 use super::ledger::Ledger;
 use super::seal::{Sealer, Top, tampered};
-use super::{Entry, MetaStore, Mutation, StoreError, code};
+use super::{LogEntry, MetaStore, Mutation, StoreError, codec};
 use crate::id::{ObjectId, Seq};
-use crate::object::{Field, Kind, LinkName, Object, Stored, StoredLink};
+use crate::object::{Field, Kind, LinkName, Object, StoredLink, VersionedObject};
 
 /// Entries that are remembered.
 const REMEMBERED: usize = 4096;
@@ -26,7 +26,7 @@ const PAGE: u64 = 1024;
 #[derive(Default)]
 pub(crate) struct Proofs {
     /// Verified entries by their places in the log, the last that were needed.
-    known: Mutex<BTreeMap<Seq, Entry>>,
+    known: Mutex<BTreeMap<Seq, LogEntry>>,
     /// Hashes of the entries that have no seals, once all of them were verified together.
     vouched: Mutex<Option<Arc<[Short]>>>,
 }
@@ -34,9 +34,9 @@ pub(crate) struct Proofs {
 /// A hash of an entry.
 type Short = [u8; 16];
 
-fn short(entry: &Entry) -> Short {
+fn short(entry: &LogEntry) -> Short {
     let mut short = Short::default();
-    blake3::Hasher::new().update(&code::encode(entry)).finalize_xof().fill(&mut short);
+    blake3::Hasher::new().update(&codec::encode(entry)).finalize_xof().fill(&mut short);
     short
 }
 
@@ -55,13 +55,13 @@ impl Proofs {
         &self,
         store: &dyn MetaStore,
         sealer: &Sealer,
-        objects: impl Iterator<Item = &'a Stored> + Clone,
+        objects: impl Iterator<Item = &'a VersionedObject> + Clone,
         links: impl Iterator<Item = &'a StoredLink> + Clone,
     ) -> Result<(), StoreError> {
         let mut wanted: BTreeSet<Seq> = links.clone().map(|link| link.set).collect();
         for stored in objects.clone() {
-            wanted.extend(stored.set.values());
-            wanted.insert(stored.made);
+            wanted.extend(stored.field_versions.values());
+            wanted.insert(stored.created);
         }
         // The top directory was made before the log began.
         wanted.remove(&Seq(0));
@@ -82,7 +82,7 @@ impl Proofs {
         &self,
         store: &dyn MetaStore,
         sealer: &Sealer,
-        entries: &[Entry],
+        entries: &[LogEntry],
     ) -> Result<(), StoreError> {
         let from = sealer.sealed().from;
         for entry in entries {
@@ -128,7 +128,7 @@ impl Proofs {
         store: &dyn MetaStore,
         sealer: &Sealer,
         mut wanted: BTreeSet<Seq>,
-        known: &mut BTreeMap<Seq, Entry>,
+        known: &mut BTreeMap<Seq, LogEntry>,
     ) -> Result<(), StoreError> {
         wanted.retain(|seq| !known.contains_key(seq));
         while let Some(first) = wanted.first().copied() {
@@ -154,19 +154,23 @@ impl Proofs {
 }
 
 /// A sealed log is never shortened.
-pub(super) fn log_since(store: &dyn MetaStore, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
+pub(super) fn log_since(store: &dyn MetaStore, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
     match store.log_since(after, most) {
         Err(StoreError::Forgotten(_)) => Err(tampered("its log does not go back to the beginning")),
         entries => entries,
     }
 }
 
-fn object(sealer: &Sealer, known: &BTreeMap<Seq, Entry>, stored: &Stored) -> Result<(), StoreError> {
+fn object(
+    sealer: &Sealer,
+    known: &BTreeMap<Seq, LogEntry>,
+    stored: &VersionedObject,
+) -> Result<(), StoreError> {
     let object = &stored.object;
     let wrong =
         |what: &str| Err(tampered(format_args!("{what} of object {} is not what its log says", object.id)));
-    let made = known.get(&stored.made).and_then(|entry| made(entry, object.id));
-    let is_top = object.id == ObjectId::ROOT && stored.made == Seq(0) && object.kind == Kind::Directory;
+    let made = known.get(&stored.created).and_then(|entry| made(entry, object.id));
+    let is_top = object.id == ObjectId::ROOT && stored.created == Seq(0) && object.kind == Kind::Directory;
     match made {
         Some(made) if made.kind == object.kind && made.target == object.target => {}
         None if is_top && object.target.is_empty() => {}
@@ -175,7 +179,7 @@ fn object(sealer: &Sealer, known: &BTreeMap<Seq, Entry>, stored: &Stored) -> Res
     let mut fields = vec![Field::Content, Field::Mode, Field::Owner, Field::Group, Field::Modified];
     let names = object.xattrs.keys().chain(made.into_iter().flat_map(|made| made.xattrs.keys()));
     fields.extend(names.cloned().map(Field::Xattr));
-    fields.extend(stored.set.keys().cloned());
+    fields.extend(stored.field_versions.keys().cloned());
     for field in fields {
         let seq = stored.seq_of(&field);
         let is_genuine = match known.get(&seq).and_then(|entry| stated(entry, object.id, &field)) {
@@ -198,7 +202,7 @@ fn object(sealer: &Sealer, known: &BTreeMap<Seq, Entry>, stored: &Stored) -> Res
     Ok(())
 }
 
-fn made(entry: &Entry, id: ObjectId) -> Option<&Object> {
+fn made(entry: &LogEntry, id: ObjectId) -> Option<&Object> {
     entry.change.iter().find_map(|change| match change {
         Mutation::Make(object) if object.id == id => Some(object),
         _ => None,
@@ -206,7 +210,7 @@ fn made(entry: &Entry, id: ObjectId) -> Option<&Object> {
 }
 
 /// The last that an entry states of a part of an object.
-fn stated<'a>(entry: &'a Entry, id: ObjectId, field: &Field) -> Option<Stated<'a>> {
+fn stated<'a>(entry: &'a LogEntry, id: ObjectId, field: &Field) -> Option<Stated<'a>> {
     entry.change.iter().rev().find_map(|change| match change {
         Mutation::Make(object) if object.id == id => Some(Stated::Made(object)),
         change if change.sets() == Some(id) && is_about(change, field) => Some(Stated::Set(change)),
@@ -263,7 +267,7 @@ fn is_of_top(field: &Field, object: &Object, top: Top) -> bool {
     }
 }
 
-fn name(known: &BTreeMap<Seq, Entry>, link: &StoredLink) -> Result<(), StoreError> {
+fn name(known: &BTreeMap<Seq, LogEntry>, link: &StoredLink) -> Result<(), StoreError> {
     let leads = |at: &LinkName, child: Option<ObjectId>| (*at == link.at).then_some(child);
     let stated = known.get(&link.set).and_then(|entry| {
         entry.change.iter().rev().find_map(|change| match change {

@@ -12,8 +12,8 @@
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Item, Mutation, StoreError, code};
-use crate::content::Secret;
+use super::{LogEntry, Mutation, StoreError, Transaction, codec};
+use crate::content::VolumeKey;
 use crate::id::{NodeName, OwnerId, Seq};
 use crate::object::{Object, Time};
 
@@ -94,7 +94,7 @@ struct Keys {
 }
 
 impl Keys {
-    fn new(secret: &Secret, volume: u128) -> Self {
+    fn new(secret: &VolumeKey, volume: u128) -> Self {
         Self {
             volume,
             macs: secret.derive("shunt volume 3: seals of the log"),
@@ -108,7 +108,7 @@ impl Keys {
     }
 
     /// The chain after an entry. A seal that was verified stands for all that it is about.
-    fn next(&self, chain: &Digest, entry: &Entry, seal: Option<&Seal>) -> Digest {
+    fn next(&self, chain: &Digest, entry: &LogEntry, seal: Option<&Seal>) -> Digest {
         let mut hasher = blake3::Hasher::new_keyed(&self.chains);
         hasher.update(&[u8::from(seal.is_some())]).update(chain);
         match seal {
@@ -117,7 +117,7 @@ impl Keys {
                 hasher.update(&entry.at.0.to_le_bytes());
                 hasher.update(&seal.mac)
             }
-            None => hasher.update(&code::encode(entry)),
+            None => hasher.update(&codec::encode(entry)),
         };
         *hasher.finalize().as_bytes()
     }
@@ -125,7 +125,7 @@ impl Keys {
     fn mac<T: Serialize>(&self, what: &str, claims: &T) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.macs);
         hasher.update(&(what.len() as u64).to_le_bytes()).update(what.as_bytes());
-        hasher.update(&code::encode(claims)).finalize()
+        hasher.update(&codec::encode(claims)).finalize()
     }
 
     fn mac_of_log(&self, from: Seq, chain: &Digest, top: Top) -> blake3::Hash {
@@ -158,7 +158,7 @@ impl std::fmt::Debug for Sealer {
 impl Sealer {
     /// # Errors
     /// [`StoreError::Tampered`] where the description was not made with the key of the volume.
-    pub fn new(secret: &Secret, volume: u128, sealed: Sealed) -> Result<Self, StoreError> {
+    pub fn new(secret: &VolumeKey, volume: u128, sealed: Sealed) -> Result<Self, StoreError> {
         let keys = Keys::new(secret, volume);
         if keys.mac_of_log(sealed.from, &sealed.chain, sealed.top) != blake3::Hash::from_bytes(sealed.mac) {
             return Err(tampered("the description of the volume was not made with its key"));
@@ -178,7 +178,7 @@ impl Sealer {
     }
 
     /// The chain after an entry, with what [`verify`](Self::verify) gave for it.
-    pub fn next(&self, chain: &Digest, entry: &Entry, seal: Option<&Seal>) -> Digest {
+    pub fn next(&self, chain: &Digest, entry: &LogEntry, seal: Option<&Seal>) -> Digest {
         self.keys.next(chain, entry, seal)
     }
 
@@ -192,8 +192,8 @@ impl Sealer {
     pub(super) fn commit<T>(
         &self,
         node: &NodeName,
-        items: &mut [Item],
-        commit: impl FnOnce(&[Item]) -> T,
+        items: &mut [Transaction],
+        commit: impl FnOnce(&[Transaction]) -> T,
     ) -> T {
         let mut writing = self.writing.lock();
         for item in &mut *items {
@@ -205,8 +205,8 @@ impl Sealer {
                 chain: writing.chain,
                 mac: Digest::default(),
             };
-            seal.mac = *self.mac(node, &seal, &item.change).as_bytes();
-            item.change.push(Mutation::Seal(seal));
+            seal.mac = *self.mac(node, &seal, &item.mutations).as_bytes();
+            item.mutations.push(Mutation::Seal(seal));
         }
         commit(items)
     }
@@ -220,7 +220,7 @@ impl Sealer {
     ///
     /// # Errors
     /// [`StoreError::Tampered`] where the key of the volume did not make it, or it is about other changes.
-    pub fn verify<'a>(&self, entry: &'a Entry) -> Result<Option<&'a Seal>, StoreError> {
+    pub fn verify<'a>(&self, entry: &'a LogEntry) -> Result<Option<&'a Seal>, StoreError> {
         if entry.seq <= self.sealed.from {
             return Ok(None);
         }
@@ -249,7 +249,7 @@ pub(super) struct Vouching {
 }
 
 impl Vouching {
-    pub fn new(secret: &Secret, volume: u128) -> Self {
+    pub fn new(secret: &VolumeKey, volume: u128) -> Self {
         let keys = Keys::new(secret, volume);
         let chain = keys.first();
         Self { keys, at: Seq(0), chain }
@@ -264,7 +264,7 @@ impl Vouching {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] where it is another one.
-    pub fn add(&mut self, entry: &Entry) -> Result<(), StoreError> {
+    pub fn add(&mut self, entry: &LogEntry) -> Result<(), StoreError> {
         if entry.seq.0 != self.at.0 + 1 {
             return Err(StoreError::Damaged(format!("commit {} follows {} in its log", entry.seq, self.at)));
         }

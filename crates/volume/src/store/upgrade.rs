@@ -5,10 +5,10 @@
 //! if nothing was committed since; so an upgrade that is interrupted has changed nothing, and is begun again.
 
 use super::StoreError;
-use super::address::{Described, MetaAddress, OpenError, open_meta};
-use super::keep::Keeper;
+use super::address::{MetaAddress, OpenError, VolumeDescriptor, open_meta};
+use super::admin::StoreAdmin;
 use super::seal::{Top, Vouching};
-use crate::content::Secret;
+use crate::content::VolumeKey;
 use crate::id::{ObjectId, Seq, VolumeName};
 
 /// Entries that are read together.
@@ -33,11 +33,11 @@ pub enum Upgraded {
 pub fn upgrade(
     meta: &MetaAddress,
     name: &VolumeName,
-    secret: Option<&Secret>,
+    secret: Option<&VolumeKey>,
     progress: &dyn Fn(u64),
 ) -> Result<Upgraded, OpenError> {
     let (keeper, about) = open_meta(&meta.of(name)?, name)?;
-    let described = Described::from_bytes(&about)?;
+    let described = VolumeDescriptor::from_bytes(&about)?;
     if described.name != *name {
         return Err(StoreError::NoVolume(name.clone()).into());
     }
@@ -65,7 +65,7 @@ pub fn upgrade(
         let top = top.ok_or_else(|| StoreError::Damaged("it has no top directory".to_owned()))?;
         let sealed = vouching.seal(Top::from(&top.object));
         let mark = Some(secret.mark_of_sealed());
-        let about = Described { sealed: Some(sealed), mark, ..described.clone() }.to_bytes();
+        let about = VolumeDescriptor { sealed: Some(sealed), mark, ..described.clone() }.to_bytes();
         if keeper.redescribe(sealed.from, &about)? {
             return Ok(Upgraded::Now(sealed.from));
         }
@@ -74,7 +74,7 @@ pub fn upgrade(
 }
 
 /// Reads the log to its end.
-fn read(keeper: &dyn Keeper, vouching: &mut Vouching, progress: &dyn Fn(u64)) -> Result<(), StoreError> {
+fn read(keeper: &dyn StoreAdmin, vouching: &mut Vouching, progress: &dyn Fn(u64)) -> Result<(), StoreError> {
     loop {
         let entries = keeper.log_since(vouching.at(), PAGE)?;
         if entries.is_empty() {

@@ -3,8 +3,8 @@
 use crate::id::Seq;
 use crate::store::ledger::Ledger;
 use crate::store::seal::Sealer;
-use crate::store::{Entry, SealedLog, StoreError};
-use crate::sync::{Site, SyncError};
+use crate::store::{LogEntry, SealedLog, StoreError};
+use crate::sync::{SyncError, SyncReplica};
 
 /// Entries that are read together.
 const ENTRIES: u64 = 1024;
@@ -23,7 +23,7 @@ impl Followed {
     ///
     /// # Errors
     /// [`StoreError::Tampered`]; those of the store and of the replica.
-    pub fn resume(log: &dyn SealedLog, site: &impl Site, cursor: Seq) -> Result<Self, SyncError> {
+    pub fn resume(log: &dyn SealedLog, site: &impl SyncReplica, cursor: Seq) -> Result<Self, SyncError> {
         let sealer = log.sealer();
         let kept = site.ledger()?.filter(|kept| kept.at <= cursor);
         let mut ledger = kept.map_or_else(|| Ledger::new(sealer), Ledger::from);
@@ -52,7 +52,7 @@ impl Followed {
     ///
     /// # Errors
     /// [`StoreError::Tampered`].
-    pub fn verify(&mut self, sealer: &Sealer, entries: &[Entry]) -> Result<(), StoreError> {
+    pub fn verify(&mut self, sealer: &Sealer, entries: &[LogEntry]) -> Result<(), StoreError> {
         entries.iter().try_for_each(|entry| self.ledger.take(sealer, entry))
     }
 
@@ -60,7 +60,12 @@ impl Followed {
     ///
     /// # Errors
     /// Those of the replica.
-    pub fn applied(&mut self, sealer: &Sealer, site: &impl Site, cursor: Seq) -> Result<(), SyncError> {
+    pub fn applied(
+        &mut self,
+        sealer: &Sealer,
+        site: &impl SyncReplica,
+        cursor: Seq,
+    ) -> Result<(), SyncError> {
         self.ledger.forget_before(Seq(cursor.0.saturating_sub(1)));
         if self.ledger.at() == cursor {
             sealer.saw(cursor, self.ledger.chain());

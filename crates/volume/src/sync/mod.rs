@@ -10,7 +10,7 @@ mod runner;
 mod site;
 mod step;
 
-pub use runner::{Progress, Rounds, Runner, Touch, Waker};
+pub use runner::{LinkState, Progress, RoundObserver, Runner, Waker};
 pub(crate) use site::refused;
-pub use site::{Contents, Mark, Outbox, Site, SyncError};
+pub use site::{Contents, LogFingerprint, Outbox, SyncError, SyncReplica};
 pub use step::{Step, Synchroniser};

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::id::{ObjectId, Seq};
+use crate::merge::{DentryKey, PlanError, Snapshot, Tree, Trees};
 use crate::object::LinkName;
-use crate::plan::{At, PlanError, Snapshot, Tree, Trees};
-use crate::store::{Item, MetaStore, Mutation, Page, StoreError};
-use crate::sync::{Site, SyncError};
+use crate::store::{MetaStore, Mutation, Page, StoreError, Transaction};
+use crate::sync::{SyncError, SyncReplica};
 
 /// Objects that are read together.
 const PAGE: usize = 1024;
@@ -23,13 +23,13 @@ const LOOKS: u32 = 1000;
 /// Pages of a tree that changes do not go together. So all that is touched by commits of the time of reading is read
 /// again, until there was a reading without a commit. What is kept in memory is only what differs.
 pub(super) fn snapshot(
-    site: &impl Site,
+    site: &impl SyncReplica,
     store: &dyn MetaStore,
-    own: &[Item],
+    own: &[Transaction],
 ) -> Result<(Snapshot, Seq), SyncError> {
     let mut reading = Reading { site, store, found: Snapshot::default(), wanted: BTreeSet::new() };
     let mut names = BTreeSet::new();
-    for change in own.iter().flat_map(|item| &item.change) {
+    for change in own.iter().flat_map(|item| &item.mutations) {
         touch(change, &mut reading.wanted, Some(&mut names));
     }
     let mut read_to = store.head()?;
@@ -88,7 +88,7 @@ struct Reading<'a, S> {
     wanted: BTreeSet<ObjectId>,
 }
 
-impl<S: Site> Reading<'_, S> {
+impl<S: SyncReplica> Reading<'_, S> {
     fn compare(&mut self, page: Page) -> Result<(), SyncError> {
         let Self { site, found, wanted, .. } = self;
         site.read(&mut |trees| {
@@ -160,7 +160,7 @@ impl<S: Site> Reading<'_, S> {
 
 fn base_link(trees: &dyn Trees, at: &LinkName) -> Result<Option<(ObjectId, Seq)>, PlanError> {
     let Some(parent) = trees.num(at.parent)? else { return Ok(None) };
-    let Some((child, seq)) = trees.link(Tree::Base, &At { parent, name: at.name.clone() })? else {
+    let Some((child, seq)) = trees.link(Tree::Base, &DentryKey { parent, name: at.name.clone() })? else {
         return Ok(None);
     };
     Ok(trees.base(child)?.map(|stored| (stored.object.id, seq)))

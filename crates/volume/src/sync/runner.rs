@@ -8,26 +8,26 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::backoff::Backoff;
 use crate::id::Seq;
-use crate::pauses::Pauses;
 use crate::store::{MetaStore, StoreError};
-use crate::sync::{Site, SyncError, Synchroniser};
+use crate::sync::{SyncError, SyncReplica, Synchroniser};
 
 /// Between attempts to reach a store, at most.
-const SELDOM: Duration = Duration::from_secs(30);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// After a round in which nothing went well: what was refused is refused for the same reason at once.
 const REFUSED: Duration = Duration::from_millis(500);
 
 /// Who misses the store has it tried so often.
-const NUDGE: Duration = Duration::from_secs(1);
+const RETRY_ON_DEMAND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a wait for the store's hint is.
-const HINT: Duration = Duration::from_secs(1);
+const LONG_POLL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Whether a node is in touch with its store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Touch {
+pub enum LinkState {
     /// It is, or nothing is known to the contrary.
     Online,
     /// Somebody wants it not to be.
@@ -44,7 +44,7 @@ pub enum Touch {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
     /// In touch with the store?
-    pub touch: Touch,
+    pub touch: LinkState,
     /// The place of the log up to which it was read.
     pub cursor: Seq,
     /// Commits of others that came in since the start.
@@ -69,12 +69,12 @@ struct State {
 struct Shared {
     state: Mutex<State>,
     wake: Condvar,
-    rounds: OnceLock<Arc<dyn Rounds>>,
+    rounds: OnceLock<Arc<dyn RoundObserver>>,
     keeps: Arc<AtomicBool>,
 }
 
 /// Who hears of each round.
-pub trait Rounds: Send + Sync {
+pub trait RoundObserver: Send + Sync {
     /// One begins. What this answers is given to its [`end`](Self::end).
     fn begin(&self) -> u64;
 
@@ -103,13 +103,13 @@ impl Shared {
     }
 
     fn is_offline(&self) -> bool {
-        self.state.lock().progress.touch == Touch::Offline
+        self.state.lock().progress.touch == LinkState::Offline
     }
 
     /// Somebody's wish to be offline stays.
-    fn touch(&self, touch: Touch) {
+    fn touch(&self, touch: LinkState) {
         let mut state = self.state.lock();
-        if state.progress.touch != Touch::Offline {
+        if state.progress.touch != LinkState::Offline {
             state.progress.touch = touch;
         }
     }
@@ -125,11 +125,11 @@ impl Waker {
     pub fn online(&self) -> Option<u64> {
         let mut state = self.0.state.lock();
         match state.progress.touch {
-            Touch::Online | Touch::Denied(_) => return Some(state.comings),
-            Touch::Offline => return None,
-            Touch::Unreachable(_) | Touch::Stopped(_) => {}
+            LinkState::Online | LinkState::Denied(_) => return Some(state.comings),
+            LinkState::Offline => return None,
+            LinkState::Unreachable(_) | LinkState::Stopped(_) => {}
         }
-        if state.nudged.is_none_or(|nudged| nudged.elapsed() >= NUDGE) {
+        if state.nudged.is_none_or(|nudged| nudged.elapsed() >= RETRY_ON_DEMAND_INTERVAL) {
             state.nudged = Some(Instant::now());
             state.woken = true;
             self.0.wake.notify_all();
@@ -166,13 +166,13 @@ impl Runner {
     ///
     /// # Errors
     /// Those of starting threads.
-    pub fn start<S: Site + Send + 'static>(
+    pub fn start<S: SyncReplica + Send + 'static>(
         synchroniser: Synchroniser<S>,
         store: Arc<dyn MetaStore>,
         online: bool,
     ) -> io::Result<Self> {
         let progress = Progress {
-            touch: if online { Touch::Online } else { Touch::Offline },
+            touch: if online { LinkState::Online } else { LinkState::Offline },
             cursor: synchroniser.site().cursor().unwrap_or_default(),
             received: 0,
             sent: 0,
@@ -203,13 +203,13 @@ impl Runner {
         {
             let mut state = self.shared.state.lock();
             state.comings += u64::from(online);
-            state.progress.touch = if online { Touch::Online } else { Touch::Offline };
+            state.progress.touch = if online { LinkState::Online } else { LinkState::Offline };
         }
         self.shared.wake();
     }
 
     /// Who hears of each round. The first counts.
-    pub fn set_rounds(&self, rounds: Arc<dyn Rounds>) {
+    pub fn set_rounds(&self, rounds: Arc<dyn RoundObserver>) {
         self.shared.rounds.set(rounds).ok();
     }
 
@@ -229,8 +229,8 @@ impl Drop for Runner {
     }
 }
 
-fn run<S: Site>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
-    let mut again = Pauses::new(SELDOM);
+fn run<S: SyncReplica>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
+    let mut again = Backoff::new(MAX_BACKOFF);
     let mut rest = Some(Duration::ZERO);
     while shared.rest(rest) {
         if shared.is_offline() {
@@ -249,12 +249,12 @@ fn run<S: Site>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
                 progress.held = step.held;
                 progress.idle = !step.more && step.sent == 0 && step.received == 0 && is_taken;
                 progress.cursor = synchroniser.site().cursor().unwrap_or(progress.cursor);
-                let touch = step.denied.map_or(Touch::Online, Touch::Denied);
-                if progress.touch != Touch::Offline && progress.touch != touch {
-                    if let Touch::Denied(reason) = &touch {
+                let touch = step.denied.map_or(LinkState::Online, LinkState::Denied);
+                if progress.touch != LinkState::Offline && progress.touch != touch {
+                    if let LinkState::Denied(reason) = &touch {
                         tracing::warn!("what is changed here is not taken: {reason}");
                     }
-                    let was_there = matches!(progress.touch, Touch::Online | Touch::Denied(_));
+                    let was_there = matches!(progress.touch, LinkState::Online | LinkState::Denied(_));
                     progress.touch = touch;
                     state.comings += u64::from(!was_there);
                 }
@@ -279,9 +279,11 @@ fn run<S: Site>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
             Err(error) => {
                 let reason = error.to_string();
                 match error {
-                    SyncError::Store(StoreError::Unreachable(_)) => shared.touch(Touch::Unreachable(reason)),
+                    SyncError::Store(StoreError::Unreachable(_)) => {
+                        shared.touch(LinkState::Unreachable(reason))
+                    }
                     _ => {
-                        let touch = Touch::Stopped(reason.clone());
+                        let touch = LinkState::Stopped(reason.clone());
                         // Tried again and again, it is told once.
                         if shared.state.lock().progress.touch != touch {
                             tracing::error!("synchronisation stopped: {reason}");
@@ -297,7 +299,7 @@ fn run<S: Site>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
 
 /// Hears of what others commit.
 fn listen(shared: &Shared, store: &dyn MetaStore) {
-    let mut again = Pauses::new(HINT);
+    let mut again = Backoff::new(LONG_POLL_TIMEOUT);
     loop {
         let (cursor, ended, touch) = {
             let state = shared.state.lock();
@@ -307,12 +309,12 @@ fn listen(shared: &Shared, store: &dyn MetaStore) {
             return;
         }
         let heard = match touch {
-            Touch::Offline => Err(StoreError::Unreachable(String::new())),
-            _ => store.wait(cursor, HINT),
+            LinkState::Offline => Err(StoreError::Unreachable(String::new())),
+            _ => store.wait(cursor, LONG_POLL_TIMEOUT),
         };
         match heard {
             // What it stopped at is there still.
-            Ok(true) if matches!(touch, Touch::Stopped(_)) => {
+            Ok(true) if matches!(touch, LinkState::Stopped(_)) => {
                 shared.wake();
                 std::thread::sleep(again.next());
             }
@@ -326,10 +328,10 @@ fn listen(shared: &Shared, store: &dyn MetaStore) {
             Err(_) => {
                 // A connection that ended is no news. But who reads is told at once that the store is not there, though there be
                 // nothing to send, or a round be in the middle of that.
-                if let Touch::Online | Touch::Denied(_) = touch
+                if let LinkState::Online | LinkState::Denied(_) = touch
                     && let Err(StoreError::Unreachable(reason)) = store.head()
                 {
-                    shared.touch(Touch::Unreachable(reason));
+                    shared.touch(LinkState::Unreachable(reason));
                     shared.wake();
                 }
                 std::thread::sleep(again.next());

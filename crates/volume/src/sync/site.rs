@@ -4,10 +4,10 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ObjectId, Seq};
+use crate::merge::{DentryKey, DirtySet, Ino, Plan, PlanError, Trees, UploadedContent};
 use crate::object::{ChunkId, Object, Time};
-use crate::plan::{At, Num, Plan, PlanError, Sent, Todo, Trees};
 use crate::store::ledger::Kept;
-use crate::store::{Entry, Item, Place, Precondition, StoreError, code};
+use crate::store::{ChunkLocation, LogEntry, Precondition, StoreError, Transaction, codec};
 
 /// Commits that are on their way. Kept by the replica until the log has told what became of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,7 +15,7 @@ pub struct Outbox {
     /// By which the store knows them again.
     pub token: u128,
     /// In this order.
-    pub items: Vec<Item>,
+    pub items: Vec<Transaction>,
     /// The last commit that was accepted, 0 if none was; `None`: there was no answer yet.
     pub answered: Option<Seq>,
     /// When what it speaks of was begun to be looked for in the store of contents, and brought there: by the clock of the
@@ -37,12 +37,12 @@ impl Outbox {
 
     /// As a replica keeps it. The time comes last: older versions read what is before it.
     pub fn encode(&self) -> Vec<u8> {
-        code::encode(self)
+        codec::encode(self)
     }
 
     /// Those that the store may have and of which the log was not read, up to this place of it. What was accepted of a batch is
     /// one behind the other in the log.
-    pub fn unread(mut self, cursor: Seq) -> Vec<Item> {
+    pub fn unread(mut self, cursor: Seq) -> Vec<Transaction> {
         if let Some(last) = self.answered {
             let unread = usize::try_from(last.0.saturating_sub(cursor.0)).unwrap_or(usize::MAX);
             self.items.drain(..self.items.len().saturating_sub(unread));
@@ -52,24 +52,24 @@ impl Outbox {
 }
 
 /// What no store accepts, since no object has this id: but that it knows these chunks from then on.
-pub(crate) fn refused(chunks: Vec<(ChunkId, Place)>) -> Item {
-    Item { when: vec![Precondition::Exists(ObjectId(0))], change: Vec::new(), chunks }
+pub(crate) fn refused(chunks: Vec<(ChunkId, ChunkLocation)>) -> Transaction {
+    Transaction { preconditions: vec![Precondition::Exists(ObjectId(0))], mutations: Vec::new(), chunks }
 }
 
 /// The last entry of the log that was read, by which a store that is not the same any more is told from the one that it was
 /// read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mark {
+pub struct LogFingerprint {
     /// Its place.
     pub seq: Seq,
     /// Of all that it says.
     pub digest: [u8; 8],
 }
 
-impl Mark {
+impl LogFingerprint {
     /// Of an entry.
-    pub fn of(entry: &Entry) -> Self {
-        let hash = blake3::hash(&code::encode(entry));
+    pub fn of(entry: &LogEntry) -> Self {
+        let hash = blake3::hash(&codec::encode(entry));
         let mut digest = [0; 8];
         digest.copy_from_slice(&hash.as_bytes()[..8]);
         Self { seq: entry.seq, digest }
@@ -98,10 +98,10 @@ pub enum SyncError {
 }
 
 /// A file and what of it went to the store of contents.
-pub type Contents = (Num, Option<(u64, Sent)>);
+pub type Contents = (Ino, Option<(u64, UploadedContent)>);
 
 /// A replica, as synchronisation sees it.
-pub trait Site {
+pub trait SyncReplica {
     /// The time.
     fn now(&self) -> Time;
 
@@ -115,13 +115,13 @@ pub trait Site {
     ///
     /// # Errors
     /// Those of reading.
-    fn mark(&self) -> Result<Option<Mark>, Errno>;
+    fn mark(&self) -> Result<Option<LogFingerprint>, Errno>;
 
     /// Keeps the last entry of the log that was read.
     ///
     /// # Errors
     /// Those of writing.
-    fn set_mark(&self, mark: Mark) -> Result<(), Errno>;
+    fn set_mark(&self, mark: LogFingerprint) -> Result<(), Errno>;
 
     /// What was kept by [`set_ledger`](Self::set_ledger).
     ///
@@ -158,7 +158,7 @@ pub trait Site {
     ///
     /// # Errors
     /// Those of [`change`](Self::change).
-    fn change_each(&self, plans: &mut [(Mark, Box<Plan<'_>>)]) -> Result<(), PlanError> {
+    fn change_each(&self, plans: &mut [(LogFingerprint, Box<Plan<'_>>)]) -> Result<(), PlanError> {
         plans.iter_mut().try_for_each(|(mark, plan)| {
             self.change(Some(mark.seq), plan)?;
             Ok(self.set_mark(*mark)?)
@@ -170,20 +170,20 @@ pub trait Site {
     ///
     /// # Errors
     /// Those of reading.
-    fn todo(&self, after: i64, most: usize) -> Result<(Todo, Option<i64>), Errno>;
+    fn todo(&self, after: i64, most: usize) -> Result<(DirtySet, Option<i64>), Errno>;
 
     /// Brings what files hold into the store of contents, for some hours at most. `None`: it cannot go now. With its
     /// [`version`](Trees::version) when it was read.
     ///
     /// # Errors
     /// Those of the store of contents, and of reading.
-    fn send(&self, files: Vec<(Num, Object)>) -> Result<Vec<Contents>, SyncError>;
+    fn send(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Contents>, SyncError>;
 
     /// Whether somebody has a file open to be written: it may differ from what was agreed on at any moment.
     ///
     /// # Errors
     /// Those of reading.
-    fn is_written(&self, num: Num) -> Result<bool, Errno> {
+    fn is_written(&self, num: Ino) -> Result<bool, Errno> {
         let _ = num;
         Ok(false)
     }
@@ -213,5 +213,5 @@ pub trait Site {
     ///
     /// # Errors
     /// Those of reading.
-    fn conflicts(&self) -> Result<Vec<At>, Errno>;
+    fn conflicts(&self) -> Result<Vec<DentryKey>, Errno>;
 }

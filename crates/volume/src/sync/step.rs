@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::fail::{Point, point};
+use crate::failpoint::{Failpoint, point};
 use crate::id::{NodeName, ObjectId, Seq};
-use crate::keep::GRACE;
-use crate::object::{Object, Time};
-use crate::plan::{
-    Changes, Fresh, Num, Plan, PlanError, Planned, Sent, Todo, Trees, begin, follow, one, push, resync,
+use crate::maintenance::GRACE;
+use crate::merge::{
+    Changes, DirtySet, IdAllocator, Ino, Plan, PlanError, Planned, Trees, UploadedContent, apply_entry,
+    begin, one, push, resync,
 };
-use crate::store::{Entry, Item, MetaStore, StoreError};
+use crate::object::{Object, Time};
+use crate::store::{LogEntry, MetaStore, StoreError, Transaction};
 use crate::sync::followed::Followed;
 use crate::sync::resync::snapshot;
 use crate::sync::site::refused;
-use crate::sync::{Mark, Outbox, Site, SyncError};
+use crate::sync::{LogFingerprint, Outbox, SyncError, SyncReplica};
 
 /// Entries that are read together.
 const ENTRIES: usize = 1024;
@@ -75,7 +76,7 @@ impl<S> std::fmt::Debug for Synchroniser<S> {
     }
 }
 
-impl<S: Site> Synchroniser<S> {
+impl<S: SyncReplica> Synchroniser<S> {
     /// `token` gives numbers that no other commit of any node has.
     pub fn new(
         site: S,
@@ -116,20 +117,20 @@ impl<S: Site> Synchroniser<S> {
         let mut step = Step::default();
         // Whose changes are not taken hears of those of others all the same.
         step.denied = denied(self.resume(&mut step))?;
-        self.receive(&mut step)?;
+        self.pull(&mut step)?;
         if !step.more && step.denied.is_none() {
-            step.denied = denied(self.give(&mut step))?;
+            step.denied = denied(self.push(&mut step))?;
             step.more &= step.denied.is_none();
         }
         Ok(step)
     }
 
     /// Sends what is new here.
-    fn give(&mut self, step: &mut Step) -> Result<(), SyncError> {
-        self.pack(step)?;
-        self.deliver(step)?;
+    fn push(&mut self, step: &mut Step) -> Result<(), SyncError> {
+        self.fill_outbox(step)?;
+        self.send_outbox(step)?;
         if step.sent > 0 {
-            self.receive(step)?;
+            self.pull(step)?;
         }
         Ok(())
     }
@@ -146,9 +147,9 @@ impl<S: Site> Synchroniser<S> {
         }
         if !self.is_fresh(outbox.begun) {
             // Whether it is in the store may be told by the log alone: of many batches the store remembers the last.
-            while !self.receive(step)? {}
+            while !self.pull(step)? {}
         }
-        self.deliver(step)
+        self.send_outbox(step)
     }
 
     /// Whether contents of which a plan that was begun then speaks are in the store for sure.
@@ -163,17 +164,17 @@ impl<S: Site> Synchroniser<S> {
     /// What has been so for too long speaks of contents that may be gone. In its place goes as much that is refused: where the
     /// store has the batch, it answers as it did then; where it does not, it never takes it from now on. What was not taken
     /// is planned anew.
-    fn deliver(&mut self, step: &mut Step) -> Result<(), SyncError> {
+    fn send_outbox(&mut self, step: &mut Step) -> Result<(), SyncError> {
         let Some(mut outbox) = self.site.outbox()? else { return Ok(()) };
         if outbox.answered.is_some() {
             return Ok(());
         }
-        point(Point::OutboxKept)?;
+        point(Failpoint::OutboxKept)?;
         let is_fresh = self.is_fresh(outbox.begun);
         let instead = if is_fresh { Vec::new() } else { vec![refused(Vec::new()); outbox.items.len()] };
         let items = if is_fresh { &outbox.items } else { &instead };
         let answers = self.store.commit(&self.node, outbox.token, items)?;
-        point(Point::OutboxAnswered)?;
+        point(Failpoint::OutboxAnswered)?;
         let accepted = answers.iter().filter_map(|answer| answer.as_ref().ok());
         outbox.answered = Some(accepted.copied().max().unwrap_or_default());
         step.sent += answers.iter().filter(|answer| answer.is_ok()).count();
@@ -198,11 +199,11 @@ impl<S: Site> Synchroniser<S> {
     /// What the log has after the last entry that was read.
     ///
     /// Of a sealed log nothing is given that was not verified.
-    fn entries(&mut self, cursor: Seq, most: usize) -> Result<Vec<Entry>, SyncError> {
+    fn entries(&mut self, cursor: Seq, most: usize) -> Result<Vec<LogEntry>, SyncError> {
         let Self { site, store, followed, .. } = self;
         let Some(log) = store.sealed_log() else {
             let read = |after, most| store.log_since(after, most);
-            return read_on(site, &**store, cursor, most, &read, &Mark::of);
+            return read_on(site, &**store, cursor, most, &read, &LogFingerprint::of);
         };
         let mut verified = match followed.take() {
             Some(followed) => followed,
@@ -210,7 +211,7 @@ impl<S: Site> Synchroniser<S> {
         };
         let read = |after, most| log.stored_since(after, most);
         // Of what users see, as it was before the volume was upgraded.
-        let mark = |entry: &Entry| Mark::of(&log.shown(entry.clone()));
+        let mark = |entry: &LogEntry| LogFingerprint::of(&log.shown(entry.clone()));
         let entries = read_on(site, &**store, cursor, most, &read, &mark)?;
         verified.verify(log.sealer(), &entries)?;
         *followed = Some(verified);
@@ -218,7 +219,7 @@ impl<S: Site> Synchroniser<S> {
     }
 
     /// Follows the log to its end, or for a while: whether that was all.
-    fn receive(&mut self, step: &mut Step) -> Result<bool, SyncError> {
+    fn pull(&mut self, step: &mut Step) -> Result<bool, SyncError> {
         let mut outbox = self.site.outbox()?;
         let mut cursor = self.site.cursor()?;
         if cursor == Seq(0) {
@@ -231,20 +232,22 @@ impl<S: Site> Synchroniser<S> {
             }
             entries => entries?,
         };
-        point(Point::LogRead)?;
+        point(Failpoint::LogRead)?;
         step.more = entries.len() == ENTRIES;
         for part in entries.chunks(TOGETHER) {
-            let mut plans: Vec<(Mark, Box<Plan<'_>>)> = Vec::with_capacity(part.len());
+            let mut plans: Vec<(LogFingerprint, Box<Plan<'_>>)> = Vec::with_capacity(part.len());
             for entry in part {
                 if entry.seq != Seq(cursor.0 + 1) {
                     return Err(PlanError::Log(format!("commit {} follows {cursor}", entry.seq)).into());
                 }
                 let sent = outbox
                     .as_ref()
-                    .is_some_and(|outbox| outbox.items.iter().any(|item| item.change == entry.change));
+                    .is_some_and(|outbox| outbox.items.iter().any(|item| item.mutations == entry.change));
                 let own = sent && entry.node == self.node;
-                let plan = move |trees: &dyn Trees, fresh: &mut dyn Fresh| follow(trees, fresh, entry, own);
-                plans.push((Mark::of(entry), Box::new(plan)));
+                let plan = move |trees: &dyn Trees, fresh: &mut dyn IdAllocator| {
+                    apply_entry(trees, fresh, entry, own)
+                };
+                plans.push((LogFingerprint::of(entry), Box::new(plan)));
                 cursor = entry.seq;
                 step.received += usize::from(!own);
             }
@@ -255,7 +258,7 @@ impl<S: Site> Synchroniser<S> {
         }
         if outbox.as_ref().and_then(|outbox| outbox.answered).is_some_and(|answered| answered <= cursor) {
             outbox = None;
-            point(Point::LogApplied)?;
+            point(Failpoint::LogApplied)?;
             self.site.set_outbox(None)?;
         }
         step.more |= outbox.is_some() && step.denied.is_none();
@@ -273,7 +276,7 @@ impl<S: Site> Synchroniser<S> {
         let (snapshot, at) = snapshot(&self.site, &*self.store, &own)?;
         let theirs = NodeName::store();
         let own = &mut own.as_slice();
-        point(Point::TreeRead)?;
+        point(Failpoint::TreeRead)?;
         self.site.change(Some(at), &mut |trees, fresh| {
             match resync(trees, fresh, own, &snapshot, &theirs) {
                 // What became of them is not clear: they are as good as somebody else's.
@@ -284,7 +287,7 @@ impl<S: Site> Synchroniser<S> {
                 changes => changes,
             }
         })?;
-        point(Point::TreeApplied)?;
+        point(Failpoint::TreeApplied)?;
         self.site.set_outbox(None)?;
         step.received += snapshot.objects.len().max(1);
         step.more = true;
@@ -301,7 +304,7 @@ impl<S: Site> Synchroniser<S> {
     }
 
     /// Makes commits of what was changed here.
-    fn pack(&mut self, step: &mut Step) -> Result<(), SyncError> {
+    fn fill_outbox(&mut self, step: &mut Step) -> Result<(), SyncError> {
         if self.site.outbox()?.is_some() {
             return Ok(());
         }
@@ -336,7 +339,7 @@ impl<S: Site> Synchroniser<S> {
     }
 
     /// Notes that objects are as agreed.
-    fn agree(&self, same: &[Num]) -> Result<(), SyncError> {
+    fn agree(&self, same: &[Ino]) -> Result<(), SyncError> {
         if same.is_empty() {
             return Ok(());
         }
@@ -351,10 +354,10 @@ impl<S: Site> Synchroniser<S> {
     }
 
     /// Contents are sent while nothing is locked, so the plan is made again once they are there.
-    fn plan(&mut self, todo: &Todo, begun: Time) -> Result<(Vec<Item>, usize), SyncError> {
-        let mut contents: BTreeMap<Num, Option<(u64, Sent)>> = BTreeMap::new();
+    fn plan(&mut self, todo: &DirtySet, begun: Time) -> Result<(Vec<Transaction>, usize), SyncError> {
+        let mut contents: BTreeMap<Ino, Option<(u64, UploadedContent)>> = BTreeMap::new();
         loop {
-            let mut wanted: BTreeMap<Num, Object> = BTreeMap::new();
+            let mut wanted: BTreeMap<Ino, Object> = BTreeMap::new();
             let mut planned = None;
             self.site.read(&mut |trees| {
                 let result = push(trees, todo, ITEMS, &mut |num, object| match contents.get(&num) {
@@ -369,7 +372,7 @@ impl<S: Site> Synchroniser<S> {
                 Ok(())
             })?;
             if wanted.is_empty() {
-                let Planned { items, mut held, same } = planned.unwrap_or_default();
+                let Planned { items, blocked: mut held, same } = planned.unwrap_or_default();
                 let mut agreed = Vec::with_capacity(same.len());
                 for num in same {
                     // Looked at again until it is closed.
@@ -397,13 +400,13 @@ impl<S: Site> Synchroniser<S> {
 /// Then nothing goes on. What this node agreed on with the store that was, and is not in this one, would else come in as
 /// deleted by others; and what others commit up to this node's place in the log would never come in.
 fn read_on(
-    site: &impl Site,
+    site: &impl SyncReplica,
     store: &dyn MetaStore,
     cursor: Seq,
     most: usize,
-    read: &dyn Fn(Seq, usize) -> Result<Vec<Entry>, StoreError>,
-    mark_of: &dyn Fn(&Entry) -> Mark,
-) -> Result<Vec<Entry>, SyncError> {
+    read: &dyn Fn(Seq, usize) -> Result<Vec<LogEntry>, StoreError>,
+    mark_of: &dyn Fn(&LogEntry) -> LogFingerprint,
+) -> Result<Vec<LogEntry>, SyncError> {
     if cursor == Seq(0) {
         return Ok(read(cursor, most)?);
     }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::common::sky::{LATE, Sky, Way};
-use shunt_volume::content::{Blobs, ContentError, ContentStore, Keys, Secret};
+use shunt_volume::content::{Blobs, ChunkKeys, ContentError, ContentStore, VolumeKey};
 use shunt_volume::id::OwnerId;
-use shunt_volume::object::{ChunkId, Content, Kind, Layout, Object, Piece, Time};
-use shunt_volume::store::{Item, MetaStore, Place, SqliteStore};
+use shunt_volume::object::{ChunkId, Content, Kind, Layout, Object, Segment, Time};
+use shunt_volume::store::{ChunkLocation, MetaStore, SqliteStore, Transaction};
 
 struct Volume {
     dir: tempfile::TempDir,
@@ -19,7 +19,7 @@ struct Volume {
 }
 
 impl Volume {
-    fn new(keys: Keys) -> Self {
+    fn new(keys: ChunkKeys) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = Object {
             id: shunt_volume::id::ObjectId::ROOT,
@@ -41,7 +41,7 @@ impl Volume {
         let mut upload = self.content.upload(&self.meta);
         let content = upload.put(bytes, bytes.len() as u64, previous).unwrap();
         let sent = upload.finish().unwrap();
-        let item = Item { chunks: sent.chunks, ..Item::default() };
+        let item = Transaction { chunks: sent.chunks, ..Transaction::default() };
         self.meta.commit(&"n".parse().unwrap(), rand::random(), &[item]).unwrap();
         (content, sent.bytes)
     }
@@ -70,8 +70,8 @@ fn noise(seed: u8, length: usize) -> Vec<u8> {
     bytes
 }
 
-fn keys() -> [Keys; 2] {
-    [Keys::open([1; 32]), Keys::sealed(&Secret::random())]
+fn keys() -> [ChunkKeys; 2] {
+    [ChunkKeys::open([1; 32]), ChunkKeys::sealed(&VolumeKey::random())]
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn files_of_all_sizes_come_back() {
 
 #[test]
 fn equal_bytes_have_the_same_digest_however_they_are_cut() {
-    let volume = Volume::new(Keys::open([1; 32]));
+    let volume = Volume::new(ChunkKeys::open([1; 32]));
     let bytes = noise(2, 12 << 20);
     let (defined, _) = volume.put(&bytes, None);
     let mut upload = volume.content.upload(&volume.meta);
@@ -105,7 +105,7 @@ fn equal_bytes_have_the_same_digest_however_they_are_cut() {
 
 #[test]
 fn only_what_changed_travels() {
-    let volume = Volume::new(Keys::open([1; 32]));
+    let volume = Volume::new(ChunkKeys::open([1; 32]));
     let mut bytes = noise(3, 65 << 20);
     let (content, sent) = volume.put(&bytes, None);
     assert!(sent >= 65 << 20);
@@ -120,14 +120,14 @@ fn only_what_changed_travels() {
 
 #[test]
 fn many_small_files_share_few_packs() {
-    let volume = Volume::new(Keys::open([1; 32]));
+    let volume = Volume::new(ChunkKeys::open([1; 32]));
     let files: Vec<Vec<u8>> = (0..2000u32).map(|n| noise((n % 251) as u8, 600 + n as usize)).collect();
     let mut upload = volume.content.upload(&volume.meta);
     let contents: Vec<Content> =
         files.iter().map(|file| upload.put(&file[..], file.len() as u64, None).unwrap()).collect();
     let sent = upload.finish().unwrap();
     assert_eq!(volume.packs().len(), 1);
-    let item = Item { chunks: sent.chunks, ..Item::default() };
+    let item = Transaction { chunks: sent.chunks, ..Transaction::default() };
     volume.meta.commit(&"n".parse().unwrap(), 1, &[item]).unwrap();
     for (file, content) in files.iter().zip(&contents) {
         assert!(volume.content.read(&volume.meta, content, 0..u64::MAX).unwrap() == *file);
@@ -136,7 +136,7 @@ fn many_small_files_share_few_packs() {
 
 #[test]
 fn holes_are_stored_nowhere_and_stay_holes() {
-    let volume = Volume::new(Keys::open([1; 32]));
+    let volume = Volume::new(ChunkKeys::open([1; 32]));
     let mut bytes = vec![0; 72 << 20];
     bytes[40 << 20..][..5].copy_from_slice(b"bytes");
     let (content, sent) = volume.put(&bytes, None);
@@ -149,7 +149,7 @@ fn holes_are_stored_nowhere_and_stay_holes() {
 /// What came of an earlier version and was never noted, or is there again after a power failure.
 #[test]
 fn nothing_of_what_was_in_a_file_shows_in_holes() {
-    let volume = Volume::new(Keys::open([1; 32]));
+    let volume = Volume::new(ChunkKeys::open([1; 32]));
     let mut bytes = vec![0; 70 << 20];
     bytes[65 << 20..][..5].copy_from_slice(b"bytes");
     let small = vec![0; 1024];
@@ -178,7 +178,7 @@ fn nothing_of_what_was_in_a_file_shows_in_holes() {
 
 #[test]
 fn many_pieces_are_named_by_chunks() {
-    let volume = Volume::new(Keys::sealed(&Secret::random()));
+    let volume = Volume::new(ChunkKeys::sealed(&VolumeKey::random()));
     // One piece in two is the same everywhere, so that it costs little to have many.
     let mut bytes = vec![1; 280 << 20];
     for n in 0..70 {
@@ -194,7 +194,7 @@ fn many_pieces_are_named_by_chunks() {
 
 #[test]
 fn a_range_brings_its_pieces_only() {
-    let volume = Volume::new(Keys::open([1; 32]));
+    let volume = Volume::new(ChunkKeys::open([1; 32]));
     let bytes = noise(5, 20 << 20);
     let (content, _) = volume.put(&bytes, None);
     let pieces = volume.content.pieces(&volume.meta, &content).unwrap();
@@ -233,21 +233,21 @@ fn what_is_damaged_or_lost_is_told() {
 /// Nodes that write need not be honest.
 impl Volume {
     /// Has the store know a place, whatever is there.
-    fn place(&self, id: ChunkId, place: Place) {
-        let item = Item { chunks: vec![(id, place)], ..Item::default() };
+    fn place(&self, id: ChunkId, place: ChunkLocation) {
+        let item = Transaction { chunks: vec![(id, place)], ..Transaction::default() };
         self.meta.commit(&"n".parse().unwrap(), rand::random(), &[item]).unwrap();
     }
 
     /// Stores a chunk as it is, of any length. The volume's keys have to be those of [`OPEN`].
-    fn plant(&self, bytes: &[u8]) -> Piece {
+    fn plant(&self, bytes: &[u8]) -> Segment {
         let id = ChunkId(*blake3::keyed_hash(&OPEN, bytes).as_bytes());
         let key = format!("packs/00/{:032x}", rand::random::<u128>());
         let path = self.dir.path().join("data").join(&key);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, [&[0], bytes].concat()).unwrap();
         let length = bytes.len() as u32;
-        self.place(id, Place { key, offset: 0, stored: length + 1, length });
-        Piece::Chunk { id, length }
+        self.place(id, ChunkLocation { key, offset: 0, stored: length + 1, length });
+        Segment::Chunk { id, length }
     }
 }
 
@@ -255,13 +255,13 @@ const OPEN: [u8; 32] = [1; 32];
 
 #[test]
 fn lists_of_more_pieces_than_a_file_has_are_damage() {
-    let volume = Volume::new(Keys::open(OPEN));
-    let list = |pieces: &[Piece]| volume.plant(&postcard::to_stdvec(pieces).unwrap());
-    let pieces = |lists: Vec<Piece>, size| {
+    let volume = Volume::new(ChunkKeys::open(OPEN));
+    let list = |pieces: &[Segment]| volume.plant(&postcard::to_stdvec(pieces).unwrap());
+    let pieces = |lists: Vec<Segment>, size| {
         let content = Content { size, digest: [7; 32], layout: Layout::Indirect(lists) };
         volume.content.pieces(&volume.meta, &content)
     };
-    let hole = |length| Piece::Hole { length };
+    let hole = |length| Segment::Hole { length };
     assert_eq!(pieces(vec![list(&[hole(1 << 30), hole(5)]); 40], 40 * ((1 << 30) + 5)).unwrap().len(), 80);
     let short = list(&[hole(1); 4096]);
     let many = list(&[hole(1); 4097]);
@@ -283,12 +283,12 @@ fn lists_of_more_pieces_than_a_file_has_are_damage() {
 
 #[test]
 fn places_where_nothing_can_be_are_damage() {
-    let volume = Volume::new(Keys::open(OPEN));
+    let volume = Volume::new(ChunkKeys::open(OPEN));
     let (good, _) = volume.put(&noise(1, 1000), None);
-    let Piece::Chunk { id, length } = volume.plant(&noise(2, 1000)) else { panic!() };
+    let Segment::Chunk { id, length } = volume.plant(&noise(2, 1000)) else { panic!() };
     let place = volume.meta.places(&[id]).unwrap().remove(0).unwrap();
     let read = |id, length: u32| {
-        let layout = Layout::Pieces(vec![Piece::Chunk { id, length }]);
+        let layout = Layout::Pieces(vec![Segment::Chunk { id, length }]);
         let content = Content { size: length.into(), digest: [7; 32], layout };
         let file = tempfile::tempfile().unwrap();
         let fetched = volume.content.fetch_file(&volume.meta, &content, &file, &|_| ());
@@ -303,16 +303,16 @@ fn places_where_nothing_can_be_are_damage() {
         assert!(matches!(found, Err(ContentError::Damaged(_))), "{other}: {found:?}");
     }
     let places = [
-        Place { offset: i64::MAX as u64, ..place.clone() },
-        Place { offset: 1 << 40, ..place.clone() },
-        Place { offset: 2000, ..place.clone() },
-        Place { stored: 0, ..place.clone() },
-        Place { stored: u32::MAX, ..place.clone() },
-        Place { length: u32::MAX, ..place.clone() },
-        Place { key: String::new(), ..place.clone() },
-        Place { key: "packs/#1".to_owned(), ..place.clone() },
-        Place { key: format!("{}/below", place.key), ..place.clone() },
-        Place { key: format!("packs/{}", "0".repeat(5000)), ..place },
+        ChunkLocation { offset: i64::MAX as u64, ..place.clone() },
+        ChunkLocation { offset: 1 << 40, ..place.clone() },
+        ChunkLocation { offset: 2000, ..place.clone() },
+        ChunkLocation { stored: 0, ..place.clone() },
+        ChunkLocation { stored: u32::MAX, ..place.clone() },
+        ChunkLocation { length: u32::MAX, ..place.clone() },
+        ChunkLocation { key: String::new(), ..place.clone() },
+        ChunkLocation { key: "packs/#1".to_owned(), ..place.clone() },
+        ChunkLocation { key: format!("{}/below", place.key), ..place.clone() },
+        ChunkLocation { key: format!("packs/{}", "0".repeat(5000)), ..place },
     ];
     for (n, place) in places.into_iter().enumerate() {
         let id = ChunkId([n as u8; 32]);
@@ -346,16 +346,16 @@ fn bytes_with_the_metadata_of_an_encrypted_volume_are_damage() {
 /// Pieces prove themselves, but who writes to the metadata without the key chooses among those that there are.
 #[test]
 fn other_pieces_than_those_of_the_file_are_damage_in_an_encrypted_volume() {
-    let volume = Volume::new(Keys::sealed(&Secret::random()));
+    let volume = Volume::new(ChunkKeys::sealed(&VolumeKey::random()));
     let (content, _) = volume.put(&[noise(1, 8 << 20), vec![0; 1 << 20], noise(2, 8 << 20)].concat(), None);
     let Layout::Pieces(pieces) = &content.layout else { panic!("{content:?}") };
-    let hole = |piece: &Piece| Piece::Hole { length: piece.length() };
+    let hole = |piece: &Segment| Segment::Hole { length: piece.length() };
     let mut variants = vec![pieces.clone(); 3];
     variants[0][0] = hole(&pieces[0]);
     variants[1].reverse();
     variants[2][1] = pieces[0];
     for pieces in variants {
-        let size = pieces.iter().map(Piece::length).sum();
+        let size = pieces.iter().map(Segment::length).sum();
         let altered = Content { size, layout: Layout::Pieces(pieces), ..content.clone() };
         let file = tempfile::tempfile().unwrap();
         let fetched = volume.content.fetch_file(&volume.meta, &altered, &file, &|_| ());
@@ -367,11 +367,11 @@ fn other_pieces_than_those_of_the_file_are_damage_in_an_encrypted_volume() {
 /// A user may have written there by then, or another version may have come.
 #[test]
 fn nothing_is_written_to_a_file_once_its_coming_has_failed() {
-    let volume = Volume::new(Keys::open([1; 32]));
+    let volume = Volume::new(ChunkKeys::open([1; 32]));
     // More than one request.
     let (content, _) = volume.put(&noise(3, 20 << 20), None);
     let bad = Arc::new(Sky::over(volume.content.blobs().objects()));
-    let far = ContentStore::new(Blobs::over(bad.clone()), Keys::open([1; 32]));
+    let far = ContentStore::new(Blobs::over(bad.clone()), ChunkKeys::open([1; 32]));
     let file = tempfile::tempfile().unwrap();
     for way in [Way::Uneven(true), Way::Broken(true)].repeat(4) {
         *bad.way.lock() = way;

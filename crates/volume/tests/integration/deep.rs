@@ -8,10 +8,12 @@ use std::time::Instant;
 
 use crate::deep_tree::{Deep, FIRST, chain, directory, file, name};
 use shunt_volume::id::{ObjectId, Seq};
+use shunt_volume::merge::{
+    ConflictKind, DentryKey, DirtySet, ROOT, Side, Snapshot, Tree, Trees as _, push, resolve,
+};
 use shunt_volume::object::LinkName;
-use shunt_volume::plan::{At, ConflictKind, ROOT, Side, Snapshot, Todo, Tree, Trees as _, push, resolve};
 use shunt_volume::store::address::{MetaAddress, Options, create};
-use shunt_volume::store::{Item, MetaStore as _, Mutation, SqliteStore};
+use shunt_volume::store::{MetaStore as _, Mutation, SqliteStore, Transaction};
 
 /// A stack on which a call for each step goes no deep way.
 const STACK: usize = 1 << 20;
@@ -96,7 +98,7 @@ fn meets_the_whole_tree(deep: u64) {
     // Something new at the bottom is kept with all that it is in.
     tree.make_here(tree.num(chain(deep - 1)).unwrap().unwrap(), "new", file(ObjectId(7)));
     tree.resync(&Snapshot { links: [(name(0), None)].into(), ..Snapshot::default() });
-    let at = At { parent: ROOT, name: b"d".to_vec() };
+    let at = DentryKey { parent: ROOT, name: b"d".to_vec() };
     assert_eq!(tree.in_conflict().collect::<Vec<_>>(), [&at]);
     assert_eq!((tree.depth(Tree::Local), tree.depth(Tree::Base)), (0, 0));
     assert_eq!(tree.objects() as u64, deep + 2);
@@ -122,8 +124,8 @@ fn keeps_what_is_removed(deep: u64) {
         other.follow(vec![change]);
     }
     for tree in [tree, other] {
-        let conflicts: Vec<&At> = tree.in_conflict().collect();
-        assert_eq!(conflicts, [&At { parent: ROOT, name: b"d".to_vec() }]);
+        let conflicts: Vec<&DentryKey> = tree.in_conflict().collect();
+        assert_eq!(conflicts, [&DentryKey { parent: ROOT, name: b"d".to_vec() }]);
         assert_eq!(tree.objects() as u64, deep + 2);
     }
 }
@@ -141,7 +143,7 @@ fn comes_back(deep: u64) {
     tree.follow(vec![Mutation::SetMode(chain(deep - 1), 0o700)]);
     let new = ObjectId(7);
     other.follow(vec![Mutation::Make(file(new)), Mutation::Link(below(deep, "new"), new)]);
-    let at = At { parent: ROOT, name: b"d".to_vec() };
+    let at = DentryKey { parent: ROOT, name: b"d".to_vec() };
     assert_eq!((tree.depth(Tree::Local), other.depth(Tree::Local)), (deep, deep + 1));
     assert_eq!(tree.conflict(&at).unwrap().unwrap().kind, ConflictKind::DeletedChanged);
     tree.plan(|trees, fresh| resolve(trees, fresh, &at, Side::Mine));
@@ -161,14 +163,14 @@ fn takes_back_a_move(deep: u64) {
     tree.follow(vec![Mutation::Make(directory(other)), Mutation::Link(at, other)]);
     // Here that goes below the chain, there the chain goes into it.
     let (moved, bottom) = (tree.num(other).unwrap().unwrap(), tree.num(chain(deep - 1)).unwrap().unwrap());
-    tree.set_here(At { parent: ROOT, name: b"other".to_vec() }, None);
-    tree.set_here(At { parent: bottom, name: b"other".to_vec() }, Some(moved));
+    tree.set_here(DentryKey { parent: ROOT, name: b"other".to_vec() }, None);
+    tree.set_here(DentryKey { parent: bottom, name: b"other".to_vec() }, Some(moved));
     let to = LinkName { parent: other, name: b"d".to_vec() };
     tree.follow(vec![Mutation::Unlink(name(0)), Mutation::Link(to, chain(0))]);
-    let conflicts: Vec<&At> = tree.in_conflict().collect();
-    assert_eq!(conflicts, [&At { parent: bottom, name: b"other".to_vec() }]);
+    let conflicts: Vec<&DentryKey> = tree.in_conflict().collect();
+    assert_eq!(conflicts, [&DentryKey { parent: bottom, name: b"other".to_vec() }]);
     assert_eq!(
-        tree.link(Tree::Local, &At { parent: ROOT, name: b"other".to_vec() }).unwrap().unwrap().0,
+        tree.link(Tree::Local, &DentryKey { parent: ROOT, name: b"other".to_vec() }).unwrap().unwrap().0,
         moved
     );
 }
@@ -185,17 +187,17 @@ fn holds_a_new_chain(deep: u64) {
     tree.follow(vec![Mutation::Make(file(agreed)), Mutation::Link(at, agreed)]);
     tree.make_chain_here(deep);
     let (moved, bottom) = (tree.num(agreed).unwrap().unwrap(), tree.num(chain(deep - 1)).unwrap().unwrap());
-    tree.set_here(At { parent: ROOT, name: b"agreed".to_vec() }, None);
-    tree.set_here(At { parent: bottom, name: b"agreed".to_vec() }, Some(moved));
+    tree.set_here(DentryKey { parent: ROOT, name: b"agreed".to_vec() }, None);
+    tree.set_here(DentryKey { parent: bottom, name: b"agreed".to_vec() }, Some(moved));
     let theirs = ObjectId(8);
     tree.follow(vec![Mutation::Make(file(theirs)), Mutation::Link(name(0), theirs)]);
-    let conflicts: Vec<&At> = tree.in_conflict().collect();
-    assert_eq!(conflicts, [&At { parent: ROOT, name: b"d".to_vec() }]);
+    let conflicts: Vec<&DentryKey> = tree.in_conflict().collect();
+    assert_eq!(conflicts, [&DentryKey { parent: ROOT, name: b"d".to_vec() }]);
     assert_eq!(tree.names(Tree::Local, moved).unwrap().len(), 1);
     // Nothing of the chain can be sent.
     let planned = tree.push(&tree.todo());
     assert_eq!(planned.items, []);
-    assert_eq!(planned.held as u64, deep - 1);
+    assert_eq!(planned.blocked as u64, deep - 1);
 }
 
 #[test]
@@ -210,7 +212,7 @@ fn goes_home_in_turn(deep: u64) {
     let id = |n: u64| ObjectId(u128::from(FIRST + n));
     let change = (0..deep).flat_map(|n| [Mutation::Make(file(id(n))), Mutation::Link(at(n), id(n))]);
     tree.follow(change.collect());
-    let place = |n: u64| At { parent: ROOT, name: at(n).name };
+    let place = |n: u64| DentryKey { parent: ROOT, name: at(n).name };
     for n in 0..deep {
         tree.set_here(place(n), None);
     }
@@ -221,7 +223,7 @@ fn goes_home_in_turn(deep: u64) {
             &format!("n{}", (n + deep - 1) % deep),
             directory(ObjectId(u128::from(n) + 10)),
         );
-        tree.set_here(At { parent: new, name: b"moved".to_vec() }, Some(moved));
+        tree.set_here(DentryKey { parent: new, name: b"moved".to_vec() }, Some(moved));
     }
     // The first is moved by others.
     let to = LinkName { parent: ObjectId::ROOT, name: b"n-".to_vec() };
@@ -264,12 +266,12 @@ fn is_pushed_with_a_move(deep: u64) {
     // What was at the bottom goes to the top, and all above it goes.
     let bottom = tree.num(chain(deep - 1)).unwrap().unwrap();
     tree.unlink_here_all();
-    tree.set_here(At { parent: ROOT, name: b"d".to_vec() }, Some(bottom));
+    tree.set_here(DentryKey { parent: ROOT, name: b"d".to_vec() }, Some(bottom));
     while !tree.todo().names.is_empty() {
-        let Todo { names, .. } = tree.todo();
-        let planned = tree.push(&Todo { names, objects: Vec::new() });
+        let DirtySet { names, .. } = tree.todo();
+        let planned = tree.push(&DirtySet { names, objects: Vec::new() });
         assert_ne!(planned.items, []);
-        planned.items.into_iter().for_each(|item| tree.follow_own(item.change));
+        planned.items.into_iter().for_each(|item| tree.follow_own(item.mutations));
     }
     assert_eq!((tree.depth(Tree::Local), tree.depth(Tree::Base)), (1, 1));
 }
@@ -282,12 +284,16 @@ fn the_bottom_of_a_chain_takes_the_place_of_all_of_it() {
 fn is_stored(deep: u64) {
     let store = SqliteStore::in_memory(&"deep".parse().unwrap(), &directory(ObjectId::ROOT), b"").unwrap();
     let node = "n".parse().unwrap();
-    let item = Item { change: [makes(deep), links(deep)].concat(), ..Item::default() };
+    let item = Transaction { mutations: [makes(deep), links(deep)].concat(), ..Transaction::default() };
     store.commit(&node, 1, &[item]).unwrap().remove(0).unwrap();
     // The top below the bottom: a cycle.
     let change = vec![Mutation::Unlink(name(0)), Mutation::Link(below(deep, "d"), chain(0))];
-    store.commit(&node, 2, &[Item { change, ..Item::default() }]).unwrap().remove(0).unwrap_err();
-    let item = Item { change: unlinks(deep), ..Item::default() };
+    store
+        .commit(&node, 2, &[Transaction { mutations: change, ..Transaction::default() }])
+        .unwrap()
+        .remove(0)
+        .unwrap_err();
+    let item = Transaction { mutations: unlinks(deep), ..Transaction::default() };
     store.commit(&node, 3, &[item]).unwrap().remove(0).unwrap();
 }
 
@@ -300,9 +306,11 @@ fn is_checked(deep: u64) {
     let dir = tempfile::tempdir().unwrap();
     let at = MetaAddress::Sqlite(dir.path().to_owned());
     let volume = create(&at, &"v".parse().unwrap(), &Options::default()).unwrap();
-    let item = Item { change: [makes(deep), links(deep)].concat(), ..Item::default() };
+    let item = Transaction { mutations: [makes(deep), links(deep)].concat(), ..Transaction::default() };
     volume.meta.commit(&"n".parse().unwrap(), 1, &[item]).unwrap().remove(0).unwrap();
-    let checked = shunt_volume::keep::check(&volume, shunt_volume::keep::Depth::Places, &|_, _| ()).unwrap();
+    let checked =
+        shunt_volume::maintenance::fsck(&volume, shunt_volume::maintenance::Depth::Places, &|_, _| ())
+            .unwrap();
     assert_eq!((checked.problems, checked.names), (vec![], deep));
 }
 

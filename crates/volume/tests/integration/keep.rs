@@ -4,12 +4,12 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use shunt_volume::content::Secret;
+use shunt_volume::content::VolumeKey;
 use shunt_volume::id::{NodeName, ObjectId, OwnerId};
-use shunt_volume::keep::{Checked, Depth, Problem, check, collect, repair};
+use shunt_volume::maintenance::{Checked, Depth, Problem, collect, fsck, repair};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
 use shunt_volume::store::address::{MetaAddress, Options, Volume, create};
-use shunt_volume::store::{Item, Mutation};
+use shunt_volume::store::{Mutation, Transaction};
 
 struct Kept {
     dir: tempfile::TempDir,
@@ -28,7 +28,7 @@ fn at(name: &str) -> LinkName {
 }
 
 impl Kept {
-    fn new(secret: Option<Secret>) -> Self {
+    fn new(secret: Option<VolumeKey>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { secret, ..Options::default() };
         let at = MetaAddress::Sqlite(dir.path().to_owned());
@@ -36,7 +36,7 @@ impl Kept {
         Self { dir, volume, node: "keeper".parse().unwrap() }
     }
 
-    fn commit(&self, item: Item) {
+    fn commit(&self, item: Transaction) {
         self.volume.meta.commit(&self.node, rand::random(), &[item]).unwrap().remove(0).unwrap();
     }
 
@@ -55,12 +55,16 @@ impl Kept {
             xattrs: Default::default(),
         };
         let change = vec![Mutation::Make(object), Mutation::Link(at(&n.to_string()), ObjectId(n))];
-        self.commit(Item { change, chunks: upload.finish().unwrap().chunks, ..Item::default() });
+        self.commit(Transaction {
+            mutations: change,
+            chunks: upload.finish().unwrap().chunks,
+            ..Transaction::default()
+        });
         content
     }
 
     fn check(&self) -> Checked {
-        check(&self.volume, Depth::Bytes, &|_, _| ()).unwrap()
+        fsck(&self.volume, Depth::Bytes, &|_, _| ()).unwrap()
     }
 
     fn sql(&self, sql: &str) {
@@ -80,7 +84,7 @@ impl Kept {
 
 #[test]
 fn a_sound_volume_has_no_problems() {
-    for secret in [None, Some(Secret::random())] {
+    for secret in [None, Some(VolumeKey::random())] {
         let kept = Kept::new(secret);
         (2..20).for_each(|n| drop(kept.file(n, &noise(n as u8, 700 * n as usize))));
         let checked = kept.check();
@@ -193,7 +197,7 @@ fn what_was_lost_is_sent_again_by_who_has_it() {
         assert_eq!(upload.put(&bytes[..], size as u64, Some(&content)).unwrap(), content);
         let chunks = upload.finish().unwrap().chunks;
         assert_eq!(chunks.len() as u64, lost);
-        kept.commit(Item { chunks, ..Item::default() });
+        kept.commit(Transaction { chunks, ..Transaction::default() });
         assert_eq!(kept.check().problems, []);
         assert_eq!(kept.read(&content), Some(bytes));
     }
@@ -206,15 +210,15 @@ fn only_what_nothing_speaks_of_is_freed_and_not_at_once() {
     // Sent, and never spoken of.
     let mut upload = kept.volume.content.upload(&*kept.volume.meta);
     upload.put(&noise(9, 5000)[..], 5000, None).unwrap();
-    kept.commit(Item { chunks: upload.finish().unwrap().chunks, ..Item::default() });
+    kept.commit(Transaction { chunks: upload.finish().unwrap().chunks, ..Transaction::default() });
     // And a version that only the log knows.
     let old = kept.file(3, &noise(3, 5000));
-    kept.commit(Item { change: vec![Mutation::Unlink(at("3"))], ..Item::default() });
+    kept.commit(Transaction { mutations: vec![Mutation::Unlink(at("3"))], ..Transaction::default() });
     assert_eq!(kept.packs().len(), 3);
 
     let collect = |grace| collect(&kept.volume, grace, None, &|_, _| ()).unwrap();
     let first = collect(Duration::from_secs(3600));
-    assert_eq!((first.live, first.condemned, first.dropped, first.packs), (2, 1, 0, 0));
+    assert_eq!((first.live, first.marked, first.dropped, first.packs), (2, 1, 0, 0));
     // Condemned: not offered any more, sent again, and then as good as new.
     let sends = |bytes: &[u8]| {
         let mut upload = kept.volume.content.upload(&*kept.volume.meta);
@@ -226,7 +230,7 @@ fn only_what_nothing_speaks_of_is_freed_and_not_at_once() {
     assert_eq!(again.len(), 1);
     std::thread::sleep(Duration::from_millis(1100));
     let second = collect(Duration::from_millis(1000));
-    assert_eq!((second.live, second.condemned, second.dropped, second.packs), (2, 0, 1, 2));
+    assert_eq!((second.live, second.marked, second.dropped, second.packs), (2, 0, 1, 2));
     assert_eq!(kept.read(&content), Some(noise(1, 5000)));
     assert_eq!(kept.read(&old), Some(noise(3, 5000)), "history stays");
     assert_eq!(kept.check().count, 0);

@@ -17,10 +17,10 @@ use object_store::{
 use shunt_tests::servers::{Postgres, S3};
 use shunt_volume::content::{Blobs, ContentStore};
 use shunt_volume::id::{ObjectId, OwnerId, Seq};
-use shunt_volume::keep::{Collected, GRACE, KeepError, PlaceError, collect};
+use shunt_volume::maintenance::{Collected, GRACE, KeepError, StoreOwnerError, collect};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
 use shunt_volume::store::address::{DataAddress, MetaAddress, OpenError, Options, Volume, create, open};
-use shunt_volume::store::{Item, Mutation, StoreError, system_clock};
+use shunt_volume::store::{Mutation, StoreError, Transaction, system_clock};
 
 const MARK: &str = "shunt.volume";
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -35,17 +35,17 @@ fn at(name: &str) -> LinkName {
     LinkName { parent: ObjectId::ROOT, name: name.as_bytes().to_vec() }
 }
 
-fn commit(volume: &Volume, item: Item) -> Seq {
+fn commit(volume: &Volume, item: Transaction) -> Seq {
     let node = "node".parse().unwrap();
     volume.meta.commit(&node, rand::random(), &[item]).unwrap().remove(0).unwrap()
 }
 
 /// Sends bytes; nothing speaks of them.
-fn send(volume: &Volume, seed: u8) -> (Content, Item) {
+fn send(volume: &Volume, seed: u8) -> (Content, Transaction) {
     let mut upload = volume.content.upload(&*volume.meta);
     let content = upload.put(&noise(seed)[..], 5000, None).unwrap();
     let chunks = upload.finish().unwrap().chunks;
-    (content, Item { chunks, ..Item::default() })
+    (content, Transaction { chunks, ..Transaction::default() })
 }
 
 fn file(volume: &Volume, seed: u8) -> Content {
@@ -62,7 +62,7 @@ fn file(volume: &Volume, seed: u8) -> Content {
         content: content.clone(),
         xattrs: Default::default(),
     };
-    item.change = vec![Mutation::Make(object), Mutation::Link(at(&seed.to_string()), id)];
+    item.mutations = vec![Mutation::Make(object), Mutation::Link(at(&seed.to_string()), id)];
     commit(volume, item);
     content
 }
@@ -143,7 +143,7 @@ fn no_two_volumes_are_made_in_a_place() {
     let first = places.make("first").unwrap();
     let mark = fs::read(places.data().join(MARK)).unwrap();
     let refused = places.make("second").unwrap_err();
-    assert!(matches!(refused, OpenError::Place(PlaceError::Taken(_))), "{refused}");
+    assert!(matches!(refused, OpenError::Place(StoreOwnerError::Taken(_))), "{refused}");
     assert!(refused.to_string().contains(places.data().to_str().unwrap()), "{refused}");
     // The same one again is there already, whatever else.
     assert!(matches!(places.make("first"), Err(OpenError::Store(StoreError::Exists(_)))));
@@ -152,7 +152,7 @@ fn no_two_volumes_are_made_in_a_place() {
     file(&first, 2);
     fs::remove_file(places.data().join(MARK)).unwrap();
     let refused = places.make("second").unwrap_err();
-    assert!(matches!(refused, OpenError::Place(PlaceError::Unmarked(_))), "{refused}");
+    assert!(matches!(refused, OpenError::Place(StoreOwnerError::Unmarked(_))), "{refused}");
     assert!(!places.dir.path().join("second").exists());
     assert!(!places.data().join(MARK).exists());
 }
@@ -176,7 +176,7 @@ fn contents_of_another_volume_in_the_same_place_are_spared() {
     // Marked only now: what is unknown is spared at first.
     assert_eq!(free(&one, GRACE).unwrap().packs, 0);
     let refused = free(&other, GRACE).unwrap_err();
-    assert!(matches!(refused, KeepError::Place(PlaceError::Foreign(_))), "{refused}");
+    assert!(matches!(refused, KeepError::Place(StoreOwnerError::Foreign(_))), "{refused}");
     make_old(&places.data().join(MARK), DAY * 2);
     assert_eq!(free(&one, GRACE).unwrap().packs, 1, "what one sent for nothing");
     assert!(is_there(&one, &ours, 2) && is_there(&other, &theirs, 3));
@@ -209,7 +209,7 @@ fn an_older_copy_of_the_metadata_frees_nothing() {
     make_old(&places.data().join(MARK), DAY * 4);
     let refused = free(&copy, GRACE).unwrap_err();
     assert!(
-        matches!(refused, KeepError::Place(PlaceError::Behind { seen: Seq(2), head: Seq(1), .. })),
+        matches!(refused, KeepError::Place(StoreOwnerError::Behind { seen: Seq(2), head: Seq(1), .. })),
         "{refused}"
     );
     assert!(is_there(&volume, &late, 3));
@@ -410,7 +410,7 @@ fn shares_a_bucket() {
     let volume = make("first", "team").unwrap();
     let content = file(&volume, 2);
     let refused = make("second", "team").unwrap_err();
-    assert!(matches!(refused, OpenError::Place(PlaceError::Taken(_))), "{refused}");
+    assert!(matches!(refused, OpenError::Place(StoreOwnerError::Taken(_))), "{refused}");
     assert!(refused.to_string().contains("s3://bucket/team"), "{refused}");
     make("second", "other").unwrap();
     send(&volume, 3);

@@ -8,16 +8,16 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use shunt_tests::servers::Postgres;
-use shunt_volume::content::Secret;
-use shunt_volume::fail::{Point, arm, disarm};
+use shunt_volume::content::VolumeKey;
+use shunt_volume::failpoint::{Failpoint, arm, disarm};
 use shunt_volume::id::{ObjectId, OwnerId};
-use shunt_volume::keep::{
-    Collected, Depth, KeepError, PlaceError, check, collect as free, repair, set_retention,
+use shunt_volume::maintenance::{
+    Collected, Depth, KeepError, StoreOwnerError, collect as free, fsck, repair, set_retention,
 };
 use shunt_volume::object::{ChunkId, Content, Kind, LinkName, Object, Time};
 use shunt_volume::store::address::{DataAddress, MetaAddress, Options, Volume, create, open};
 use shunt_volume::store::history::Retention;
-use shunt_volume::store::{Item, Mutation};
+use shunt_volume::store::{Mutation, Transaction};
 
 /// Points of failure are those of the process.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -46,12 +46,12 @@ fn make_old(path: &Path, age: Duration) {
 }
 
 impl Kept {
-    fn new(secret: Option<Secret>) -> Self {
+    fn new(secret: Option<VolumeKey>) -> Self {
         Self::by(None, secret)
     }
 
     /// With the metadata in a database, if one is given.
-    fn by(server: Option<&Postgres>, secret: Option<Secret>) -> Self {
+    fn by(server: Option<&Postgres>, secret: Option<VolumeKey>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let data = DataAddress::Directory(dir.path().join("data"));
         let options = Options { secret, data, ..Options::default() };
@@ -64,7 +64,7 @@ impl Kept {
         Self { dir, volume, files: HashMap::new() }
     }
 
-    fn commit(&self, item: Item) {
+    fn commit(&self, item: Transaction) {
         let node = "node".parse().unwrap();
         self.volume.meta.commit(&node, rand::random(), &[item]).unwrap().remove(0).unwrap();
     }
@@ -90,22 +90,26 @@ impl Kept {
             change.extend([Mutation::Make(object), Mutation::Link(at(n), ObjectId(n))]);
             self.files.insert(n, (content, bytes));
         }
-        self.commit(Item { change, chunks: upload.finish().unwrap().chunks, ..Item::default() });
+        self.commit(Transaction {
+            mutations: change,
+            chunks: upload.finish().unwrap().chunks,
+            ..Transaction::default()
+        });
     }
 
     fn remove(&mut self, goes: impl Fn(u128) -> bool) {
         let gone: Vec<u128> = self.files.keys().copied().filter(|n| goes(*n)).collect();
         let change = gone.iter().map(|n| Mutation::Unlink(at(*n))).collect();
-        self.commit(Item { change, ..Item::default() });
+        self.commit(Transaction { mutations: change, ..Transaction::default() });
         gone.iter().for_each(|n| drop(self.files.remove(n)));
     }
 
     /// With a sparse pack: next time its pieces are dropped.
-    fn sparse(secret: Option<Secret>) -> Self {
+    fn sparse(secret: Option<VolumeKey>) -> Self {
         let mut kept = Self::new(secret);
         kept.make(100..200);
         kept.remove(|n| n % 10 != 0);
-        assert_eq!(kept.collect().condemned, 90);
+        assert_eq!(kept.collect().marked, 90);
         kept
     }
 
@@ -143,7 +147,7 @@ impl Kept {
     /// All files are there, byte for byte, and nothing is wrong.
     fn is_whole(&self) {
         assert_eq!(self.unread_by(&self.volume), 0);
-        let checked = check(&self.volume, Depth::Bytes, &|_, _| ()).unwrap();
+        let checked = fsck(&self.volume, Depth::Bytes, &|_, _| ()).unwrap();
         assert_eq!(checked.problems, []);
     }
 
@@ -166,7 +170,7 @@ impl Kept {
 #[test]
 fn what_is_in_use_of_a_sparse_pack_goes_into_another_one() {
     let _alone = ALONE.lock();
-    for secret in [None, Some(Secret::random())] {
+    for secret in [None, Some(VolumeKey::random())] {
         let kept = Kept::sparse(secret);
         let full = kept.bytes();
         let second = kept.collect();
@@ -233,7 +237,7 @@ fn a_piece_that_is_condemned_stays_it_in_the_other_pack() {
     let mut kept = Kept::sparse(None);
     kept.remove(|n| n == 150);
     let second = kept.collect();
-    assert_eq!((second.condemned, second.dropped, second.rewritten), (1, 90, 1));
+    assert_eq!((second.marked, second.dropped, second.rewritten), (1, 90, 1));
     let chunks = kept.volume.keeper().unwrap().scan_chunks(ChunkId([0; 32]), 99).unwrap();
     assert_eq!(chunks.iter().filter(|(_, chunk)| chunk.condemned.is_some()).count(), 1);
     assert!(chunks.iter().all(|(_, chunk)| chunk.place.key == chunks[0].1.place.key));
@@ -270,7 +274,7 @@ fn a_place_that_was_asked_for_before_is_read_for_the_grace() {
         let kept = Kept::sparse(None);
         let before = kept.copied();
         if is_cut_short {
-            arm(Point::GcMoved, 1);
+            arm(Failpoint::GcMoved, 1);
         }
         assert_eq!(kept.collect_after(Duration::ZERO).is_err(), is_cut_short);
         disarm();
@@ -297,10 +301,10 @@ fn metadata_of_before_pieces_were_moved_free_nothing_until_they_found_them() {
     kept.collect();
     assert_eq!((kept.packs().len(), kept.unread_by(&copy)), (1, 10));
     let refused = free(&copy, Duration::ZERO, None, &|_, _| ()).unwrap_err();
-    assert!(matches!(refused, KeepError::Place(PlaceError::Moved(_))), "{refused}");
+    assert!(matches!(refused, KeepError::Place(StoreOwnerError::Moved(_))), "{refused}");
     kept.is_whole();
     // If the others are lost.
-    let checked = check(&copy, Depth::Places, &|_, _| ()).unwrap();
+    let checked = fsck(&copy, Depth::Places, &|_, _| ()).unwrap();
     let repaired = repair(&copy, &"repair".parse().unwrap(), &checked, &|_, _| ()).unwrap();
     assert_eq!((repaired.pieces, repaired.left, kept.unread_by(&copy)), (10, 0, 0));
     fs::remove_file(kept.dir.path().join("data/shunt.moved")).unwrap();
@@ -330,7 +334,7 @@ fn a_pack_of_which_something_is_damaged_is_left_as_it_is() {
     assert!(!whole.exists(), "the other one is rewritten all the same");
     assert_eq!(fs::read(&pack).unwrap(), was);
     assert_eq!(kept.unread_by(&kept.volume), 1);
-    assert_eq!(check(&kept.volume, Depth::Bytes, &|_, _| ()).unwrap().count, 1);
+    assert_eq!(fsck(&kept.volume, Depth::Bytes, &|_, _| ()).unwrap().count, 1);
     // So is one whose index is not to be understood.
     let file = File::options().write(true).open(&pack).unwrap();
     file.write_all_at(b"damage", was.len() as u64 - 20).unwrap();
@@ -342,13 +346,13 @@ fn a_pack_of_which_something_is_damaged_is_left_as_it_is() {
 fn who_ends_at_any_point_loses_nothing_and_leaves_nothing() {
     let _alone = ALONE.lock();
     let points = [
-        Point::GcDropped,
-        Point::PackStored,
-        Point::GcNoted,
-        Point::GcRepacked,
-        Point::GcMoved,
-        Point::GcEmptied,
-        Point::GcRemoved,
+        Failpoint::GcDropped,
+        Failpoint::PackStored,
+        Failpoint::GcNoted,
+        Failpoint::GcRepacked,
+        Failpoint::GcMoved,
+        Failpoint::GcEmptied,
+        Failpoint::GcRemoved,
     ];
     // Where nothing was committed for long, too: what came then is not another's.
     for (point, is_idle) in points.into_iter().flat_map(|point| [(point, false), (point, true)]) {
@@ -384,7 +388,7 @@ fn several_who_collect_at_once_in_a_database_lose_nothing() {
         return shunt_tests::skip::skip("PostgreSQL is not installed (run tests/setup)");
     };
     let _alone = ALONE.lock();
-    collect_at_once(Kept::by(Some(&server), Some(Secret::random())));
+    collect_at_once(Kept::by(Some(&server), Some(VolumeKey::random())));
 }
 
 fn collect_at_once(mut kept: Kept) {

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use object_store::aws::AmazonS3Builder;
 use shunt_tests::servers::S3;
-use shunt_volume::content::{Blobs, ContentError, ContentStore, Keys};
-use shunt_volume::gateway::{Book, Client, Gateway, Role, Token, join};
+use shunt_volume::content::{Blobs, ChunkKeys, ContentError, ContentStore};
+use shunt_volume::gateway::{Client, Gateway, NodeRegistry, Role, Token, join};
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, Object, Time};
 use shunt_volume::store::address::{self, MetaAddress, Options};
-use shunt_volume::store::{Item, MetaStore, SqliteStore};
+use shunt_volume::store::{MetaStore, SqliteStore, Transaction};
 
 fn meta() -> SqliteStore {
     let root = Object {
@@ -41,7 +41,7 @@ fn builder(endpoint: &str, keys: (&str, &str)) -> AmazonS3Builder {
 }
 
 fn content(builder: AmazonS3Builder) -> ContentStore {
-    ContentStore::new(Blobs::over_s3(builder, "volumes/v").unwrap(), Keys::open([1; 32]))
+    ContentStore::new(Blobs::over_s3(builder, "volumes/v").unwrap(), ChunkKeys::open([1; 32]))
 }
 
 fn noise(length: usize) -> Vec<u8> {
@@ -65,7 +65,8 @@ fn files_come_back_from_a_bucket() {
     let sent = upload.finish().unwrap();
     let stored = server.bucket().join("volumes/v/packs");
     assert!(stored.is_dir(), "below the prefix");
-    meta.commit(&"n".parse().unwrap(), 1, &[Item { chunks: sent.chunks, ..Item::default() }]).unwrap();
+    meta.commit(&"n".parse().unwrap(), 1, &[Transaction { chunks: sent.chunks, ..Transaction::default() }])
+        .unwrap();
     for (bytes, kept) in files.iter().zip(&contents) {
         let file = tempfile::tempfile().unwrap();
         let come = std::sync::atomic::AtomicU64::new(0);
@@ -118,20 +119,20 @@ fn who_waits_for_a_silent_server_behind_a_gateway_waits_ten_seconds() {
     let (at, name) = (MetaAddress::Sqlite(place.path().join("volume")), "v".parse().unwrap());
     let mut volume = address::create(&at, &name, &Options::default()).unwrap();
     let elsewhere = Blobs::directory(&place.path().join("elsewhere")).unwrap();
-    let there = ContentStore::new(elsewhere, Keys::open([1; 32]));
+    let there = ContentStore::new(elsewhere, ChunkKeys::open([1; 32]));
     let mut upload = there.upload(&*volume.meta);
     let stored = upload.put(&noise(8192)[..], 8192, None).unwrap();
     let sent = upload.finish().unwrap();
-    let item = Item { chunks: sent.chunks, ..Item::default() };
+    let item = Transaction { chunks: sent.chunks, ..Transaction::default() };
     volume.meta.commit(&"n".parse().unwrap(), 1, &[item]).unwrap();
     for said in [&b""[..], BEGINS] {
         volume.content = content(builder(&says(said), S3::KEYS));
-        let book = Arc::new(Book::open(&place.path().join(format!("book{}", said.len()))).unwrap());
+        let book = Arc::new(NodeRegistry::open(&place.path().join(format!("book{}", said.len()))).unwrap());
         let serving = Gateway::new(&volume, book.clone()).unwrap().listen("127.0.0.1:0").unwrap();
         let secret = book.invite(Role::Read, Duration::from_secs(60)).unwrap();
         let token = Token::new(serving.address().to_string(), name.clone(), &book, secret);
         let client = Client::new(join(&token, &"desk".parse().unwrap()).unwrap()).unwrap();
-        let behind = ContentStore::new(Blobs::over(Arc::new(client.blobs())), Keys::open([1; 32]));
+        let behind = ContentStore::new(Blobs::over(Arc::new(client.blobs())), ChunkKeys::open([1; 32]));
         let begun = Instant::now();
         let error = behind.read(&client, &stored, 0..8192).unwrap_err();
         let took = begun.elapsed();
@@ -170,7 +171,8 @@ fn who_waits_for_a_silent_server_waits_ten_seconds() {
     let bytes = noise(8192);
     let stored = upload.put(&bytes[..], 8192, None).unwrap();
     let sent = upload.finish().unwrap();
-    meta.commit(&"n".parse().unwrap(), 1, &[Item { chunks: sent.chunks, ..Item::default() }]).unwrap();
+    meta.commit(&"n".parse().unwrap(), 1, &[Transaction { chunks: sent.chunks, ..Transaction::default() }])
+        .unwrap();
     assert!(there.read(&meta, &stored, 0..8192).unwrap() == bytes);
     std::thread::scope(|scope| {
         for said in [&b""[..], BEGINS] {

@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params};
 use rustix::io::Errno;
-use shunt_volume::content::Secret;
-use shunt_volume::gateway::{Book, Gateway, Role, Token, join};
+use shunt_volume::content::VolumeKey;
+use shunt_volume::gateway::{Gateway, NodeRegistry, Role, Token, join};
 use shunt_volume::id::{ObjectId, OwnerId, Seq, VolumeName};
-use shunt_volume::keep::{Depth, History, Problem, check, collect};
-use shunt_volume::object::{Content, Kind, Layout, LinkName, Object, Piece, Stored, Time};
-use shunt_volume::replica::{FromStore, New, Options, ROOT, Replica, ReplicaSite, Set};
-use shunt_volume::setting;
-use shunt_volume::store::address::{self, DataAddress, Described, MetaAddress, OpenError, Volume};
+use shunt_volume::maintenance::{Depth, LogRetention, Problem, collect, fsck};
+use shunt_volume::object::{Content, Kind, Layout, LinkName, Object, Segment, Time, VersionedObject};
+use shunt_volume::replica::{New, Options, ROOT, Replica, ReplicaSite, SetAttr, StoreFetcher};
+use shunt_volume::store::address::{self, DataAddress, MetaAddress, OpenError, Volume, VolumeDescriptor};
 use shunt_volume::store::upgrade::{Upgraded, upgrade};
-use shunt_volume::store::{Item, Mutation, SqliteStore, StoreError};
-use shunt_volume::sync::{Rounds, Runner, Step, SyncError, Synchroniser, Touch};
+use shunt_volume::store::{Mutation, SqliteStore, StoreError, Transaction};
+use shunt_volume::sync::{LinkState, RoundObserver, Runner, Step, SyncError, Synchroniser};
+use shunt_volume::volume_settings;
 use tempfile::TempDir;
 
 struct World {
     dir: TempDir,
-    secret: Secret,
+    secret: VolumeKey,
 }
 
 struct Machine {
@@ -50,7 +50,7 @@ fn top() -> Object {
 
 impl World {
     fn new() -> Self {
-        let world = Self { dir: TempDir::new().unwrap(), secret: Secret::random() };
+        let world = Self { dir: TempDir::new().unwrap(), secret: VolumeKey::random() };
         let secret = Some(world.secret.clone());
         address::create(&world.meta(), &name(), &address::Options { secret, ..Default::default() }).unwrap();
         world
@@ -58,8 +58,8 @@ impl World {
 
     /// As the version before this format made it.
     fn of_format_2() -> Self {
-        let world = Self { dir: TempDir::new().unwrap(), secret: Secret::random() };
-        let described = Described {
+        let world = Self { dir: TempDir::new().unwrap(), secret: VolumeKey::random() };
+        let described = VolumeDescriptor {
             name: name(),
             id: 77,
             made: Time(0),
@@ -91,7 +91,7 @@ impl World {
         let replica =
             Replica::open(&self.dir.path().join(node), Options::new("diary", node.parse().unwrap())).unwrap();
         let replica = Arc::new(replica);
-        let from = FromStore::new(volume.meta.clone(), volume.content.clone());
+        let from = StoreFetcher::new(volume.meta.clone(), volume.content.clone());
         replica.set_fetcher(Some(Arc::new(from)));
         let site = ReplicaSite::new(replica.clone(), volume.meta.clone(), volume.content.clone());
         let sync = Synchroniser::new(site, volume.meta.clone(), node.parse().unwrap(), rand::random);
@@ -103,7 +103,7 @@ impl World {
     }
 
     fn check(&self) -> Vec<String> {
-        let checked = check(&self.open(), Depth::Places, &|_, _| ()).unwrap();
+        let checked = fsck(&self.open(), Depth::Places, &|_, _| ()).unwrap();
         let altered = |problem: &Problem| matches!(problem, Problem::Altered(_)).then(|| problem.to_string());
         checked.problems.iter().filter_map(altered).collect()
     }
@@ -122,31 +122,31 @@ impl Machine {
 
     fn make(&mut self, parent: u64, name: &str, kind: Kind) -> u64 {
         let new = New { kind, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" };
-        self.replica.make(parent, name.as_bytes(), new).unwrap().num
+        self.replica.make(parent, name.as_bytes(), new).unwrap().ino
     }
 
     /// Writes a file, and commits that by itself.
     fn write(&mut self, parent: u64, name: &str, bytes: &[u8]) -> u64 {
         let num = match self.replica.lookup(parent, name.as_bytes()) {
-            Ok(node) => node.num,
+            Ok(node) => node.ino,
             Err(_) => self.make(parent, name, Kind::Regular),
         };
         let opened = self.replica.open_file(num, true, true).unwrap();
         opened.file.set_len(0).unwrap();
         (&*opened.file).write_all(bytes).unwrap();
-        self.replica.close(num, true, opened.session);
+        self.replica.release_open(num, true, opened.session);
         self.settle();
         num
     }
 
     fn read(&self, path: &str) -> Result<Vec<u8>, Errno> {
-        let step = |at, name: &str| self.replica.lookup(at, name.as_bytes()).map(|node| node.num);
+        let step = |at, name: &str| self.replica.lookup(at, name.as_bytes()).map(|node| node.ino);
         let num = path.split('/').try_fold(ROOT, step)?;
-        self.replica.want(num, 0..u64::MAX)?;
+        self.replica.ensure_present(num, 0..u64::MAX)?;
         let opened = self.replica.open_file(num, false, false)?;
         let mut bytes = Vec::new();
         (&*opened.file).read_to_end(&mut bytes).unwrap();
-        self.replica.close(num, false, opened.session);
+        self.replica.release_open(num, false, opened.session);
         Ok(bytes)
     }
 
@@ -263,10 +263,10 @@ fn late(world: &World) -> (Machine, Late) {
     let x = db.last(holds);
     ant.write(b, "y", b"all there is of y");
     let y = db.last(holds);
-    ant.replica.set(tool, Set { mode: Some(0o755), ..Set::default() }).unwrap();
+    ant.replica.set(tool, SetAttr { mode: Some(0o755), ..SetAttr::default() }).unwrap();
     ant.settle();
     let mode = db.last(|change| matches!(change, Mutation::SetMode(..)));
-    ant.replica.set(tool, Set { owner: Some(OwnerId(5)), ..Set::default() }).unwrap();
+    ant.replica.set(tool, SetAttr { owner: Some(OwnerId(5)), ..SetAttr::default() }).unwrap();
     ant.settle();
     let owner = db.last(|change| matches!(change, Mutation::SetOwner(..)));
     ant.write(a, "x", b"the second of x");
@@ -316,7 +316,7 @@ fn contents_of_files_are_not_exchanged() {
 fn a_piece_is_not_replaced_by_a_hole() {
     refused(CHANGED, |db, late| {
         let content = db.content(late.y);
-        let layout = Layout::Pieces(vec![Piece::Hole { length: content.size }]);
+        let layout = Layout::Pieces(vec![Segment::Hole { length: content.size }]);
         db.set_content(late.y, &Content { layout, ..content });
     });
 }
@@ -433,7 +433,7 @@ fn a_log_that_went_back_is_refused_by_who_has_seen_more() {
 fn what_goes_through_a_gateway_is_sealed_too() {
     let world = World::new();
     let blind = address::open_to_serve(&world.meta(), &name()).unwrap();
-    let book = Arc::new(Book::open(&world.dir.path().join("book")).unwrap());
+    let book = Arc::new(NodeRegistry::open(&world.dir.path().join("book")).unwrap());
     let serving = Gateway::new(&blind, book.clone()).unwrap().listen("127.0.0.1:0").unwrap();
     let secret = book.invite(Role::Write, Duration::from_secs(60)).unwrap();
     let token = Token::new(serving.address().to_string(), name(), &book, secret);
@@ -453,8 +453,9 @@ fn what_goes_through_a_gateway_is_sealed_too() {
     assert_eq!(world.check(), [""; 0]);
 
     // A gateway takes nothing that is not sealed, and gives nothing that is believed for being its own.
-    let there = address::open_blind(&there, &name()).unwrap();
-    let item = Item { change: vec![Mutation::SetMode(ObjectId::ROOT, 0o777)], ..Item::default() };
+    let there = address::open_without_key(&there, &name()).unwrap();
+    let item =
+        Transaction { mutations: vec![Mutation::SetMode(ObjectId::ROOT, 0o777)], ..Transaction::default() };
     let refused = there.meta.commit(&"far".parse().unwrap(), 1, &[item]);
     assert!(matches!(refused, Err(StoreError::Denied(_))), "{refused:?}");
     near.write(ROOT, "more", b"");
@@ -469,7 +470,7 @@ fn what_goes_through_a_gateway_is_sealed_too() {
 #[derive(Default)]
 struct Count(AtomicU64);
 
-impl Rounds for Count {
+impl RoundObserver for Count {
     fn begin(&self) -> u64 {
         self.0.fetch_add(1, Ordering::SeqCst)
     }
@@ -486,7 +487,7 @@ fn what_is_refused_is_not_asked_for_all_the_time() {
     let count = Arc::new(Count::default());
     runner.set_rounds(count.clone());
     std::thread::sleep(Duration::from_secs(4));
-    let Touch::Stopped(reason) = runner.progress().touch else { panic!("{:?}", runner.progress()) };
+    let LinkState::Stopped(reason) = runner.progress().touch else { panic!("{:?}", runner.progress()) };
     assert!(reason.contains(CHANGED), "{reason}");
     assert!((2..20).contains(&count.0.load(Ordering::SeqCst)), "{count:?}", count = count.0);
 }
@@ -512,10 +513,10 @@ fn a_log_of_its_own_for_one_machine_is_found_out() {
 
 #[test]
 fn tables_that_are_not_what_the_log_says_are_told_and_not_believed() {
-    let edit = |db: &Db, table: &str, of: ObjectId, edit: &dyn Fn(&mut Stored)| {
+    let edit = |db: &Db, table: &str, of: ObjectId, edit: &dyn Fn(&mut VersionedObject)| {
         let sql = format!("SELECT body FROM {table} WHERE id = ?");
         let bytes: Vec<u8> = db.0.query_row(&sql, [of.to_bytes()], |row| row.get(0)).unwrap();
-        let mut stored: Stored = postcard::from_bytes(&bytes).unwrap();
+        let mut stored: VersionedObject = postcard::from_bytes(&bytes).unwrap();
         edit(&mut stored);
         let bytes = postcard::to_stdvec(&stored).unwrap();
         let sql = format!("UPDATE {table} SET body = ? WHERE id = ?");
@@ -554,7 +555,7 @@ fn tables_that_are_not_what_the_log_says_are_told_and_not_believed() {
     // An old state, which was so once.
     edit(&db, "object", tool, &|stored| {
         stored.object.mode = 0o644;
-        stored.set.clear();
+        stored.field_versions.clear();
         stored.object.owner = OwnerId(0);
     });
     edit(&db, "object", y, &|stored| stored.object.owner = OwnerId(0));
@@ -585,7 +586,7 @@ fn a_volume_of_format_2_is_used_as_it_is_and_upgraded() {
     ant.write(ROOT, "a", b"before");
     bee.settle();
     let b = bee.write(ROOT, "b", b"before, too");
-    bee.replica.set(b, Set { mode: Some(0o640), ..Set::default() }).unwrap();
+    bee.replica.set(b, SetAttr { mode: Some(0o640), ..SetAttr::default() }).unwrap();
     bee.settle();
     assert!(world.open().meta.sealed_log().is_none());
     assert_eq!(world.check(), [""; 0]);
@@ -595,15 +596,17 @@ fn a_volume_of_format_2_is_used_as_it_is_and_upgraded() {
     let (other, once) = (world.open(), std::sync::Once::new());
     let done = upgrade(&world.meta(), &name(), Some(&world.secret), &|_| {
         once.call_once(|| {
-            setting::set(&*other.meta, &"fox".parse().unwrap(), b"system.shunt.test", &|_| Ok(Some(vec![1])))
-                .unwrap();
+            volume_settings::set(&*other.meta, &"fox".parse().unwrap(), b"system.shunt.test", &|_| {
+                Ok(Some(vec![1]))
+            })
+            .unwrap();
         });
     });
     assert_eq!(done.unwrap(), Upgraded::Now(Seq(head + 1)));
     let again = upgrade(&world.meta(), &name(), Some(&world.secret), &|_| ());
     assert_eq!(again.unwrap(), Upgraded::Before(Seq(head + 1)));
     assert!(matches!(
-        upgrade(&world.meta(), &name(), Some(&Secret::random()), &|_| ()),
+        upgrade(&world.meta(), &name(), Some(&VolumeKey::random()), &|_| ()),
         Err(OpenError::WrongKey(_))
     ));
 
@@ -659,21 +662,22 @@ fn a_description_that_the_key_did_not_make_is_refused() {
     let world = World::new();
     let db = world.db();
     let about: Vec<u8> = db.0.query_row("SELECT description FROM about", [], |row| row.get(0)).unwrap();
-    let described = Described::from_bytes(&about).unwrap();
+    let described = VolumeDescriptor::from_bytes(&about).unwrap();
     assert_eq!(described.to_bytes(), about);
-    let put = |described: &Described| {
+    let put = |described: &VolumeDescriptor| {
         db.0.execute("UPDATE about SET description = ?", [described.to_bytes()]).unwrap();
         address::open(&world.meta(), &name(), Some(&world.secret)).map(drop)
     };
     // As if nothing were sealed.
-    let opened = put(&Described { sealed: None, ..described.clone() });
+    let opened = put(&VolumeDescriptor { sealed: None, ..described.clone() });
     assert!(matches!(opened, Err(OpenError::WrongKey(_))), "{opened:?}");
     // As if the log began elsewhere, or the volume were another one.
     let mut sealed = described.sealed.unwrap();
     sealed.from = Seq(100);
-    for other in
-        [Described { sealed: Some(sealed), ..described.clone() }, Described { id: 1, ..described.clone() }]
-    {
+    for other in [
+        VolumeDescriptor { sealed: Some(sealed), ..described.clone() },
+        VolumeDescriptor { id: 1, ..described.clone() },
+    ] {
         let opened = put(&other);
         assert!(matches!(opened, Err(OpenError::Store(StoreError::Tampered(_)))), "{opened:?}");
     }
@@ -685,18 +689,20 @@ fn a_sealed_log_is_kept_and_takes_only_what_is_sealed() {
     let world = World::new();
     let mut ant = world.machine("ant");
     ant.write(ROOT, "a", b"text");
-    let whole = History { age: std::time::Duration::ZERO, count: 0 };
+    let whole = LogRetention { age: std::time::Duration::ZERO, count: 0 };
     let collected = collect(&world.open(), std::time::Duration::ZERO, Some(whole), &|_, _| ());
     assert!(collected.unwrap_err().to_string().contains("Leave out --history-days"));
     collect(&world.open(), std::time::Duration::ZERO, None, &|_, _| ()).unwrap();
-    let blind = address::open_blind(&world.meta(), &name()).unwrap();
-    let item = Item { change: vec![Mutation::SetMode(ObjectId::ROOT, 0o777)], ..Item::default() };
+    let blind = address::open_without_key(&world.meta(), &name()).unwrap();
+    let item =
+        Transaction { mutations: vec![Mutation::SetMode(ObjectId::ROOT, 0o777)], ..Transaction::default() };
     let refused = blind.meta.commit(&"eve".parse().unwrap(), 1, &[item]);
     assert!(matches!(refused, Err(StoreError::Denied(_))), "{refused:?}");
     // The same batch twice is one, as ever.
     let volume = world.open();
     let node = "fox".parse().unwrap();
-    let item = Item { change: vec![Mutation::SetMode(ObjectId::ROOT, 0o700)], ..Item::default() };
+    let item =
+        Transaction { mutations: vec![Mutation::SetMode(ObjectId::ROOT, 0o700)], ..Transaction::default() };
     let once = volume.meta.commit(&node, 2, std::slice::from_ref(&item)).unwrap();
     assert_eq!(volume.meta.commit(&node, 2, &[item]).unwrap(), once);
     ant.settle();

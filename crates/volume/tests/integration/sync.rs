@@ -8,15 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use shunt_volume::content::{Blobs, ContentStore, Keys, Secret};
+use shunt_volume::content::{Blobs, ChunkKeys, ContentStore, VolumeKey};
 use shunt_volume::id::{ObjectId, OwnerId};
-use shunt_volume::object::{Content, Kind, Layout, LinkName, Object, Piece, Time};
+use shunt_volume::object::{Content, Kind, Layout, LinkName, Object, Segment, Time};
 use shunt_volume::replica::{
-    FromStore, Keep, New, Node, Options, ROOT, Rename, Replica, ReplicaSite, Set, State, Tender,
+    CacheManager, CachePolicy, Inode, New, Options, ROOT, Rename, Replica, ReplicaSite, SetAttr, State,
+    StoreFetcher,
 };
-use shunt_volume::store::keep::Keeper as _;
-use shunt_volume::store::{Item, MetaStore, Mutation, SqliteStore, Veil, VeiledStore};
-use shunt_volume::sync::{Runner, Step, Synchroniser, Touch};
+use shunt_volume::store::admin::StoreAdmin as _;
+use shunt_volume::store::{EncryptedStore, MetaStore, MetadataCipher, Mutation, SqliteStore, Transaction};
+use shunt_volume::sync::{LinkState, Runner, Step, Synchroniser};
 use tempfile::TempDir;
 
 use crate::common::sky::{Sky, Way};
@@ -52,14 +53,14 @@ impl World {
         std::fs::create_dir(dir.path().join("chunks")).unwrap();
         let blobs = Blobs::directory(&dir.path().join("chunks")).unwrap();
         let sky = Arc::new(Sky::over(blobs.objects()));
-        let contents = ContentStore::new(Blobs::over(sky.clone()), Keys::open([7; 32]));
+        let contents = ContentStore::new(Blobs::over(sky.clone()), ChunkKeys::open([7; 32]));
         Self { keeper: meta.clone(), meta, contents, sky, dir }
     }
 
     fn machine(&self, name: &str) -> Machine {
         let options = Options::new("test", name.parse().unwrap());
         let replica = Arc::new(Replica::open(&self.dir.path().join(name), options).unwrap());
-        replica.set_fetcher(Some(Arc::new(FromStore::new(self.meta.clone(), self.contents.clone()))));
+        replica.set_fetcher(Some(Arc::new(StoreFetcher::new(self.meta.clone(), self.contents.clone()))));
         let site = ReplicaSite::new(replica.clone(), self.meta.clone(), self.contents.clone());
         let sync = Synchroniser::new(site, self.meta.clone(), name.parse().unwrap(), rand::random);
         Machine { replica, sync }
@@ -81,46 +82,46 @@ impl Machine {
         New { kind, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" }
     }
 
-    fn directory(&self, parent: u64, name: &str) -> Node {
+    fn directory(&self, parent: u64, name: &str) -> Inode {
         self.replica.make(parent, name.as_bytes(), Self::plain(Kind::Directory)).unwrap()
     }
 
-    fn write(&self, parent: u64, name: &str, bytes: &[u8]) -> Node {
+    fn write(&self, parent: u64, name: &str, bytes: &[u8]) -> Inode {
         let node = match self.replica.lookup(parent, name.as_bytes()) {
             Ok(node) => node,
             Err(_) => self.replica.make(parent, name.as_bytes(), Self::plain(Kind::Regular)).unwrap(),
         };
-        let opened = self.replica.open_file(node.num, true, true).unwrap();
+        let opened = self.replica.open_file(node.ino, true, true).unwrap();
         (&*opened.file).write_all(bytes).unwrap();
-        self.replica.close(node.num, true, opened.session);
+        self.replica.release_open(node.ino, true, opened.session);
         node
     }
 
     /// Changes a part of a file at its place.
     fn edit(&self, path: &str, at: u64, bytes: &[u8]) {
-        let num = self.at(path).unwrap().num;
+        let num = self.at(path).unwrap().ino;
         let opened = self.replica.open_file(num, true, false).unwrap();
         opened.file.write_all_at(bytes, at).unwrap();
-        self.replica.close(num, true, opened.session);
+        self.replica.release_open(num, true, opened.session);
     }
 
-    fn at(&self, path: &str) -> Result<Node, Errno> {
+    fn at(&self, path: &str) -> Result<Inode, Errno> {
         let parts = path.split('/').filter(|part| !part.is_empty());
-        parts.fold(self.replica.get(ROOT), |at, name| self.replica.lookup(at?.num, name.as_bytes()))
+        parts.fold(self.replica.get(ROOT), |at, name| self.replica.lookup(at?.ino, name.as_bytes()))
     }
 
     fn read(&self, path: &str) -> Vec<u8> {
         let node = self.at(path).unwrap();
-        self.replica.want(node.num, 0..u64::MAX).unwrap();
-        let opened = self.replica.open_file(node.num, false, false).unwrap();
+        self.replica.ensure_present(node.ino, 0..u64::MAX).unwrap();
+        let opened = self.replica.open_file(node.ino, false, false).unwrap();
         let mut bytes = Vec::new();
         (&*opened.file).read_to_end(&mut bytes).unwrap();
-        self.replica.close(node.num, false, opened.session);
+        self.replica.release_open(node.ino, false, opened.session);
         bytes
     }
 
     fn names(&self, path: &str) -> Vec<String> {
-        let listed = self.replica.list(self.at(path).unwrap().num, b"", 100).unwrap();
+        let listed = self.replica.list(self.at(path).unwrap().ino, b"", 100).unwrap();
         listed.into_iter().map(|one| String::from_utf8(one.name).unwrap()).collect()
     }
 }
@@ -138,22 +139,22 @@ fn who_was_away_for_longer_than_the_log_reads_the_tree() {
     let (mut one, mut other) = (world.machine("one"), world.machine("other"));
     let kept = one.directory(ROOT, "kept");
     let gone = one.directory(ROOT, "gone");
-    one.write(kept.num, "both", b"first");
-    one.write(kept.num, "theirs", b"first");
-    one.write(kept.num, "mine", b"first");
-    one.write(gone.num, "file", b"first");
+    one.write(kept.ino, "both", b"first");
+    one.write(kept.ino, "theirs", b"first");
+    one.write(kept.ino, "mine", b"first");
+    one.write(gone.ino, "file", b"first");
     both(&mut one, &mut other);
 
-    let kept_there = other.at("kept").unwrap().num;
+    let kept_there = other.at("kept").unwrap().ino;
     other.write(kept_there, "both", b"of the other");
     other.write(kept_there, "mine", b"of the other, too");
     other.write(kept_there, "new", b"new here");
 
-    one.write(kept.num, "both", b"of the one");
-    one.write(kept.num, "theirs", b"second");
-    one.replica.unlink(gone.num, b"file").unwrap();
+    one.write(kept.ino, "both", b"of the one");
+    one.write(kept.ino, "theirs", b"second");
+    one.replica.unlink(gone.ino, b"file").unwrap();
     one.replica.rmdir(ROOT, b"gone").unwrap();
-    one.replica.rename(kept.num, b"theirs", ROOT, b"moved", Rename::Replace).unwrap();
+    one.replica.rename(kept.ino, b"theirs", ROOT, b"moved", Rename::Replace).unwrap();
     one.settle();
     world.keeper.forget(Time(i64::MAX), 0).unwrap();
 
@@ -181,16 +182,16 @@ fn what_is_written_here_is_read_there() {
     let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
     let large: Vec<u8> = (0..3_000_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
     let docs = ant.directory(ROOT, "docs");
-    ant.write(docs.num, "small", b"a few bytes");
-    ant.write(docs.num, "large", &large);
+    ant.write(docs.ino, "small", b"a few bytes");
+    ant.write(docs.ino, "large", &large);
     ant.settle();
     bee.settle();
     assert_eq!(bee.names("docs"), ["large", "small"]);
     assert_eq!(bee.read("docs/small"), b"a few bytes");
     assert!(bee.read("docs/large") == large);
     let docs = bee.at("docs").unwrap();
-    bee.write(docs.num, "small", b"other bytes");
-    bee.replica.rename(docs.num, b"large", ROOT, b"moved", Rename::Replace).unwrap();
+    bee.write(docs.ino, "small", b"other bytes");
+    bee.replica.rename(docs.ino, b"large", ROOT, b"moved", Rename::Replace).unwrap();
     both(&mut bee, &mut ant);
     assert_eq!(ant.read("docs/small"), b"other bytes");
     assert!(ant.read("moved") == large);
@@ -213,7 +214,7 @@ fn who_had_a_file_has_the_next_version_off_the_network() {
     for (name, bytes) in &files {
         assert!(bee.read(name) == *bytes);
     }
-    let _tender = Tender::start(bee.replica.clone(), Keep::default()).unwrap();
+    let _tender = CacheManager::start(bee.replica.clone(), CachePolicy::default()).unwrap();
     for (name, bytes) in &files {
         ant.write(ROOT, name, &[bytes, &b", and more"[..]].concat());
     }
@@ -234,7 +235,7 @@ fn directories_have_the_time_of_their_last_change_everywhere() {
     let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
     let docs = ant.directory(ROOT, "docs");
     both(&mut ant, &mut bee);
-    ant.write(docs.num, "new", b"new here");
+    ant.write(docs.ino, "new", b"new here");
     bee.directory(ROOT, "other");
     both(&mut ant, &mut bee);
     for path in ["", "docs"] {
@@ -257,7 +258,7 @@ fn two_versions_show_as_a_directory_until_one_is_removed() {
     assert_eq!(bee.names("file"), ["ant", "bee"]);
     assert_eq!(bee.read("file/ant"), b"of ant");
     assert_eq!(bee.read("file/bee"), b"of bee");
-    let place = bee.at("file").unwrap().num;
+    let place = bee.at("file").unwrap().ino;
     assert_eq!(bee.replica.make(place, b"new", Machine::plain(Kind::Regular)).unwrap_err(), Errno::PERM);
     let moved = bee.replica.rename(ROOT, b"file", ROOT, b"elsewhere", Rename::Replace);
     assert_eq!(moved, Err(Errno::BUSY));
@@ -268,7 +269,7 @@ fn two_versions_show_as_a_directory_until_one_is_removed() {
     let mut bee = world.machine("bee");
     bee.settle();
     assert_eq!(bee.names("file"), ["ant", "bee"]);
-    let place = bee.at("file").unwrap().num;
+    let place = bee.at("file").unwrap().ino;
     bee.replica.unlink(place, b"ant").unwrap();
     assert_eq!(bee.read("file"), b"of bee");
     both(&mut bee, &mut ant);
@@ -290,7 +291,7 @@ fn what_was_deleted_there_and_changed_here_can_be_kept_or_not() {
         assert_eq!(bee.names("file"), ["ant", "bee"]);
         let gone = bee.at("file/ant").unwrap();
         assert_eq!((gone.kind, &gone.target[..]), (Kind::Symlink, &b"bee"[..]));
-        let place = bee.at("file").unwrap().num;
+        let place = bee.at("file").unwrap().ino;
         bee.replica.unlink(place, if keep { b"ant" } else { b"bee" }).unwrap();
         both(&mut bee, &mut ant);
         for machine in [&ant, &bee] {
@@ -361,8 +362,8 @@ fn a_side_of_which_nothing_is_here_is_sent() {
     both(&mut ant, &mut bee);
     for (name, _) in &held {
         ant.replica.unlink(ROOT, name.as_bytes()).unwrap();
-        let mode = Set { mode: Some(0o600), ..Set::default() };
-        bee.replica.set(bee.at(name).unwrap().num, mode).unwrap();
+        let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        bee.replica.set(bee.at(name).unwrap().ino, mode).unwrap();
     }
     both(&mut ant, &mut bee);
     assert_eq!(bee.replica.conflicts().unwrap().len(), held.len());
@@ -370,7 +371,7 @@ fn a_side_of_which_nothing_is_here_is_sent() {
     assert_eq!(bee.replica.away(false, 0, 10).unwrap().len(), held.len());
     keep_both(&bee);
     // After a round that failed nothing is fetched before one went well.
-    let fetcher = || FromStore::new(world.meta.clone(), world.contents.clone());
+    let fetcher = || StoreFetcher::new(world.meta.clone(), world.contents.clone());
     bee.replica.set_fetcher(Some(Arc::new(fetcher().reachable_as(|| None))));
     bee.settle();
     assert_ne!(bee.replica.pending_count().unwrap(), 0);
@@ -410,13 +411,13 @@ fn a_directory_is_moved_to_far_below_one_that_takes_its_name() {
     let world = World::new();
     let (mut one, mut other) = (world.machine("one"), world.machine("other"));
     let old = one.directory(ROOT, "a");
-    one.write(old.num, "file", b"what was there");
+    one.write(old.ino, "file", b"what was there");
     both(&mut one, &mut other);
     one.replica.rename(ROOT, b"a", ROOT, b"x", Rename::Replace).unwrap();
     let top = one.directory(ROOT, "a");
-    let middle = one.directory(top.num, "a");
-    one.write(middle.num, "beside", b"new");
-    one.replica.rename(ROOT, b"x", middle.num, b"b", Rename::Replace).unwrap();
+    let middle = one.directory(top.ino, "a");
+    one.write(middle.ino, "beside", b"new");
+    one.replica.rename(ROOT, b"x", middle.ino, b"b", Rename::Replace).unwrap();
     both(&mut one, &mut other);
     assert_eq!(other.read("a/a/b/file"), b"what was there");
     assert_eq!(other.read("a/a/beside"), b"new");
@@ -431,15 +432,15 @@ fn a_directory_waits_for_what_it_is_moved_into() {
     let world = World::new();
     let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
     let place = ant.directory(ROOT, "place");
-    ant.directory(place.num, "was");
+    ant.directory(place.ino, "was");
     let above = ant.directory(ROOT, "above");
-    ant.directory(above.num, "below");
+    ant.directory(above.ino, "below");
     both(&mut ant, &mut bee);
     ant.write(ROOT, "same", b"of ant");
     ant.settle();
-    let aside = bee.directory(ROOT, "same").num;
+    let aside = bee.directory(ROOT, "same").ino;
     bee.settle();
-    let num = |path: &str| bee.at(path).unwrap().num;
+    let num = |path: &str| bee.at(path).unwrap().ino;
     let (place, above) = (num("place"), num("above"));
     bee.replica.rename(place, b"was", aside, b"was", Rename::Replace).unwrap();
     bee.replica.rename(above, b"below", place, b"was", Rename::Replace).unwrap();
@@ -460,11 +461,11 @@ fn a_directory_waits_for_what_it_is_moved_into() {
 fn a_directory_takes_the_place_of_one_that_a_file_left_for_it() {
     let world = World::new();
     let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
-    let old = bee.directory(ROOT, "place").num;
-    let below = bee.directory(old, "below").num;
-    let file = bee.write(below, "file", b"of bee").num;
+    let old = bee.directory(ROOT, "place").ino;
+    let below = bee.directory(old, "below").ino;
+    let file = bee.write(below, "file", b"of bee").ino;
     both(&mut bee, &mut ant);
-    let new = bee.directory(ROOT, "new").num;
+    let new = bee.directory(ROOT, "new").ino;
     bee.replica.link(file, new, b"file").unwrap();
     bee.replica.unlink(below, b"file").unwrap();
     bee.replica.rmdir(old, b"below").unwrap();
@@ -493,8 +494,8 @@ fn what_is_changed_off_the_network_is_not_sent() {
 fn a_file_takes_the_place_of_the_directory_above_its_own() {
     let world = World::new();
     let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
-    let above = bee.directory(ROOT, "above").num;
-    let below = bee.directory(above, "below").num;
+    let above = bee.directory(ROOT, "above").ino;
+    let below = bee.directory(above, "below").ino;
     bee.write(below, "file", b"of bee");
     both(&mut bee, &mut ant);
     bee.replica.rename(below, b"file", ROOT, b"aside", Rename::NoReplace).unwrap();
@@ -526,10 +527,10 @@ fn the_same_on_both_sides_is_no_conflict() {
     let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
     for machine in [&ant, &bee] {
         let docs = machine.directory(ROOT, "docs");
-        machine.write(docs.num, "same", b"equal");
+        machine.write(docs.ino, "same", b"equal");
     }
     let docs = bee.at("docs").unwrap();
-    bee.write(docs.num, "more", b"only of bee");
+    bee.write(docs.ino, "more", b"only of bee");
     both(&mut ant, &mut bee);
     for machine in [&ant, &bee] {
         assert_eq!(machine.names(""), ["docs"]);
@@ -571,7 +572,7 @@ fn a_change_is_seen_elsewhere_in_a_moment() {
     ant.make(ROOT, b"late", Machine::plain(Kind::Directory)).unwrap();
     std::thread::sleep(Duration::from_millis(200));
     assert!(bee.lookup(ROOT, b"late").is_err());
-    assert_eq!(bees.progress().touch, Touch::Offline);
+    assert_eq!(bees.progress().touch, LinkState::Offline);
     bees.set_online(true);
     let since = Instant::now();
     while bee.lookup(ROOT, b"late").is_err() {
@@ -595,8 +596,8 @@ fn what_was_synced_is_sent_while_the_file_stays_open() {
     let (mut one, mut other) = (world.machine("one"), world.machine("other"));
     one.write(ROOT, "old", b"before");
     both(&mut one, &mut other);
-    let old = one.at("old").unwrap().num;
-    let new = one.replica.make(ROOT, b"new", Machine::plain(Kind::Regular)).unwrap().num;
+    let old = one.at("old").unwrap().ino;
+    let new = one.replica.make(ROOT, b"new", Machine::plain(Kind::Regular)).unwrap().ino;
     let opened = [old, new].map(|num| one.replica.open_file(num, true, false).unwrap());
     for (num, opened) in [old, new].into_iter().zip(&opened) {
         (&*opened.file).write_all(b"synced").unwrap();
@@ -628,7 +629,7 @@ fn what_was_synced_is_sent_while_the_file_stays_open() {
     assert!(one.at("old").unwrap().maybe_dirty);
     (&*opened[0].file).write_all(b"!").unwrap();
     for (num, opened) in [old, new].into_iter().zip(&opened) {
-        one.replica.close(num, true, opened.session);
+        one.replica.release_open(num, true, opened.session);
     }
     both(&mut one, &mut other);
     assert_eq!(other.read("old"), b"synced, and more!");
@@ -642,7 +643,7 @@ fn a_file_that_was_sent_while_open_is_in_conflict_as_ever() {
     let (mut one, mut other) = (world.machine("one"), world.machine("other"));
     one.write(ROOT, "file", b"before");
     both(&mut one, &mut other);
-    let num = one.at("file").unwrap().num;
+    let num = one.at("file").unwrap().ino;
     let opened = one.replica.open_file(num, true, false).unwrap();
     (&*opened.file).write_all(b"synced").unwrap();
     one.replica.sync_file(num).unwrap();
@@ -658,7 +659,7 @@ fn a_file_that_was_sent_while_open_is_in_conflict_as_ever() {
         one.sync.step().unwrap();
         one.replica.cursor().unwrap() == world.meta.head().unwrap()
     });
-    one.replica.close(num, true, opened.session);
+    one.replica.release_open(num, true, opened.session);
     both(&mut one, &mut other);
     assert_eq!(one.names("file"), ["one", "other"]);
     assert_eq!(one.read("file/one"), b"synced, and more");
@@ -692,7 +693,7 @@ impl World {
 
     /// The backing file of a machine's file.
     fn backing(&self, machine: &Machine, name: &str, path: &str) -> std::path::PathBuf {
-        let num = machine.at(path).unwrap().num;
+        let num = machine.at(path).unwrap().ino;
         self.dir.path().join(format!("{name}/data/{:x}/{num:x}", num / 4096))
     }
 }
@@ -718,7 +719,7 @@ fn of_a_file_that_was_here_only_changed_pieces_come() {
     for (name, bytes) in names.iter().zip(&expected) {
         assert!(bee.read(name) == *bytes);
     }
-    let reader = bee.replica.open_file(bee.at("fixed").unwrap().num, false, false).unwrap();
+    let reader = bee.replica.open_file(bee.at("fixed").unwrap().ino, false, false).unwrap();
 
     // In it, moved by something before it, and zeros where something was and the other way round.
     let part = noise(4, 4096);
@@ -792,21 +793,21 @@ fn what_came_in_part_is_whole_in_the_end() {
     for n in 1..3 {
         let expected = change(&ant, n);
         sent(&mut ant, &mut bee);
-        let num = bee.at("file").unwrap().num;
-        bee.replica.want(num, 0..1).unwrap();
+        let num = bee.at("file").unwrap().ino;
+        bee.replica.ensure_present(num, 0..1).unwrap();
         *world.sky.way.lock() = Way::Cut;
-        assert_eq!(bee.replica.want(num, 0..u64::MAX), Err(Errno::NETUNREACH));
+        assert_eq!(bee.replica.ensure_present(num, 0..u64::MAX), Err(Errno::NETUNREACH));
         assert_eq!(bee.at("file").unwrap().state, State::Partial);
         *world.sky.way.lock() = Way::Open;
         if n % 2 == 1 {
             bee = again(&world, bee);
         }
-        let fetcher = FromStore::new(world.meta.clone(), world.contents.clone());
+        let fetcher = StoreFetcher::new(world.meta.clone(), world.contents.clone());
         bee.replica.set_fetcher(Some(Arc::new(fetcher)));
         assert!(bee.read("file") == expected, "{n}");
     }
     // Others read all the time, and one version follows the other.
-    let (replica, num) = (bee.replica.clone(), bee.at("file").unwrap().num);
+    let (replica, num) = (bee.replica.clone(), bee.at("file").unwrap().ino);
     let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let readers: Vec<_> = (0..3u64)
         .map(|n| {
@@ -816,7 +817,7 @@ fn what_came_in_part_is_whole_in_the_end() {
                 while !ended.load(Ordering::Relaxed) {
                     at = (at * 7 + 5) % 65;
                     let range = (at << 20)..((at + 3) << 20);
-                    replica.want(num, range).unwrap();
+                    replica.ensure_present(num, range).unwrap();
                     std::thread::sleep(Duration::from_millis(2));
                 }
             })
@@ -846,11 +847,11 @@ fn contents_are_asked_for_again_once_the_store_is_back() {
     both(&mut ant, &mut bee);
     let comings = Arc::new(AtomicU64::new(0));
     let told = comings.clone();
-    let from = FromStore::new(world.meta.clone(), world.contents.clone());
+    let from = StoreFetcher::new(world.meta.clone(), world.contents.clone());
     let from = from.reachable_as(move || Some(told.load(Ordering::Relaxed)));
     bee.replica.set_fetcher(Some(Arc::new(from)));
-    let num = bee.at("file").unwrap().num;
-    let want = || bee.replica.want(num, 0..u64::MAX);
+    let num = bee.at("file").unwrap().ino;
+    let want = || bee.replica.ensure_present(num, 0..u64::MAX);
     *world.sky.way.lock() = Way::Cut;
     assert_eq!(want(), Err(Errno::NETUNREACH));
     *world.sky.way.lock() = Way::Open;
@@ -868,10 +869,10 @@ fn contents_that_were_away_are_there_soon_after_they_are_back() {
     let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
     ant.write(ROOT, "file", &bytes);
     both(&mut ant, &mut bee);
-    let from = Arc::new(FromStore::new(world.meta.clone(), world.contents.clone()).probed());
+    let from = Arc::new(StoreFetcher::new(world.meta.clone(), world.contents.clone()).probed());
     bee.replica.set_fetcher(Some(from.clone()));
-    let num = bee.at("file").unwrap().num;
-    let want = || bee.replica.want(num, 0..u64::MAX);
+    let num = bee.at("file").unwrap().ino;
+    let want = || bee.replica.ensure_present(num, 0..u64::MAX);
     *world.sky.way.lock() = Way::Cut;
     assert_eq!(want(), Err(Errno::NETUNREACH));
     // However long they were away.
@@ -894,7 +895,7 @@ fn a_question_that_was_lost_is_asked_again() {
     let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
     ant.write(ROOT, "file", &[7; 100_000]);
     both(&mut ant, &mut bee);
-    let from = Arc::new(FromStore::new(world.meta.clone(), world.contents.clone()).probed());
+    let from = Arc::new(StoreFetcher::new(world.meta.clone(), world.contents.clone()).probed());
     bee.replica.set_fetcher(Some(from.clone()));
     *world.sky.way.lock() = Way::CutOnce;
     assert!(bee.read("file") == [7; 100_000]);
@@ -923,10 +924,10 @@ fn one_damaged_pack_is_no_store_that_is_away() {
             "cut" => std::fs::File::options().write(true).open(pack).unwrap().set_len(0).unwrap(),
             _ => std::fs::remove_file(pack).unwrap(),
         }
-        let from = Arc::new(FromStore::new(world.meta.clone(), world.contents.clone()).probed());
+        let from = Arc::new(StoreFetcher::new(world.meta.clone(), world.contents.clone()).probed());
         bee.replica.set_fetcher(Some(from.clone()));
-        let lost = bee.at("lost").unwrap().num;
-        assert_eq!(bee.replica.want(lost, 0..u64::MAX), Err(Errno::IO), "{way}");
+        let lost = bee.at("lost").unwrap().ino;
+        assert_eq!(bee.replica.ensure_present(lost, 0..u64::MAX), Err(Errno::IO), "{way}");
         assert!(!from.is_gone());
         assert!(bee.read("kept") == noise(2, 100_000));
     }
@@ -939,11 +940,11 @@ fn a_store_that_lost_what_is_asked_for_is_back() {
     let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
     ant.write(ROOT, "lost", &noise(1, 100_000));
     sent(&mut ant, &mut bee);
-    let from = Arc::new(FromStore::new(world.meta.clone(), world.contents.clone()).probed());
+    let from = Arc::new(StoreFetcher::new(world.meta.clone(), world.contents.clone()).probed());
     bee.replica.set_fetcher(Some(from.clone()));
-    let lost = bee.at("lost").unwrap().num;
+    let lost = bee.at("lost").unwrap().ino;
     *world.sky.way.lock() = Way::Cut;
-    assert_eq!(bee.replica.want(lost, 0..u64::MAX), Err(Errno::NETUNREACH));
+    assert_eq!(bee.replica.ensure_present(lost, 0..u64::MAX), Err(Errno::NETUNREACH));
     assert!(from.is_gone());
     for pack in std::fs::read_dir(world.dir.path().join("chunks/packs")).unwrap() {
         for pack in std::fs::read_dir(pack.unwrap().path()).unwrap() {
@@ -952,7 +953,7 @@ fn a_store_that_lost_what_is_asked_for_is_back() {
     }
     *world.sky.way.lock() = Way::Open;
     until("it is back", || !from.is_gone());
-    assert_eq!(bee.replica.want(lost, 0..u64::MAX), Err(Errno::IO));
+    assert_eq!(bee.replica.ensure_present(lost, 0..u64::MAX), Err(Errno::IO));
 }
 
 /// An object that a node without the key makes up.
@@ -978,7 +979,7 @@ fn planted(n: u128, kind: Kind, target: &[u8], bytes: &[u8]) -> Object {
 }
 
 fn commit(store: &dyn MetaStore, change: Vec<Mutation>) {
-    let item = Item { change, ..Item::default() };
+    let item = Transaction { mutations: change, ..Transaction::default() };
     store.commit(&"cuckoo".parse().unwrap(), rand::random(), &[item]).unwrap().remove(0).unwrap();
 }
 
@@ -989,15 +990,16 @@ fn named(name: &[u8]) -> LinkName {
 #[test]
 fn bytes_that_were_not_encrypted_are_not_those_of_an_encrypted_volume() {
     let mut world = World::new();
-    world.contents = ContentStore::new(Blobs::over(world.sky.clone()), Keys::sealed(&Secret::random()));
+    world.contents =
+        ContentStore::new(Blobs::over(world.sky.clone()), ChunkKeys::sealed(&VolumeKey::random()));
     let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
     ant.write(ROOT, "own", b"small");
     ant.write(ROOT, "empty", b"");
     let planted = planted(77, Kind::Regular, b"", b"made up");
     commit(&*world.meta, vec![Mutation::Make(planted), Mutation::Link(named(b"planted"), ObjectId(77))]);
     both(&mut ant, &mut bee);
-    let num = bee.at("planted").unwrap().num;
-    assert_eq!(bee.replica.want(num, 0..u64::MAX), Err(Errno::IO));
+    let num = bee.at("planted").unwrap().ino;
+    assert_eq!(bee.replica.ensure_present(num, 0..u64::MAX), Err(Errno::IO));
     assert_eq!(bee.at("planted").unwrap().state, State::Absent);
     assert_eq!((bee.read("own"), bee.read("empty")), (b"small".to_vec(), Vec::new()));
 }
@@ -1005,7 +1007,8 @@ fn bytes_that_were_not_encrypted_are_not_those_of_an_encrypted_volume() {
 #[test]
 fn a_file_of_an_encrypted_volume_is_refused_unless_it_has_its_digest() {
     let mut world = World::new();
-    world.contents = ContentStore::new(Blobs::over(world.sky.clone()), Keys::sealed(&Secret::random()));
+    world.contents =
+        ContentStore::new(Blobs::over(world.sky.clone()), ChunkKeys::sealed(&VolumeKey::random()));
     let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
     ant.write(ROOT, "small", b"small");
     ant.write(ROOT, "large", &vec![7; 9 << 20]);
@@ -1016,7 +1019,7 @@ fn a_file_of_an_encrypted_volume_is_refused_unless_it_has_its_digest() {
         let Object { id, kind: Kind::Regular, mut content, modified, .. } = stored.object else { continue };
         match &mut content.layout {
             Layout::Pieces(pieces) if pieces.len() > 1 => {
-                pieces[0] = Piece::Hole { length: pieces[0].length() };
+                pieces[0] = Segment::Hole { length: pieces[0].length() };
             }
             _ => content.digest[0] ^= 1,
         }
@@ -1028,9 +1031,9 @@ fn a_file_of_an_encrypted_volume_is_refused_unless_it_has_its_digest() {
     let mut cat = world.machine("cat");
     (0..2).for_each(|_| both(&mut bee, &mut cat));
     for name in ["small", "large"] {
-        let num = cat.at(name).unwrap().num;
+        let num = cat.at(name).unwrap().ino;
         for _ in 0..2 {
-            assert_eq!(cat.replica.want(num, 0..u64::MAX), Err(Errno::IO), "{name}");
+            assert_eq!(cat.replica.ensure_present(num, 0..u64::MAX), Err(Errno::IO), "{name}");
             assert_eq!(cat.at(name).unwrap().state, State::Absent, "{name}");
         }
     }
@@ -1047,8 +1050,8 @@ fn a_file_of_an_encrypted_volume_is_refused_unless_it_has_its_digest() {
 #[test]
 fn what_was_named_without_the_key_keeps_nobody_out() {
     let mut world = World::new();
-    let secret = Secret::random();
-    let veiled = || Arc::new(VeiledStore::new(world.keeper.clone(), Veil::new(&secret)));
+    let secret = VolumeKey::random();
+    let veiled = || Arc::new(EncryptedStore::new(world.keeper.clone(), MetadataCipher::new(&secret)));
     world.meta = veiled();
     let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
     ant.write(ROOT, "own", b"text");
@@ -1113,7 +1116,7 @@ fn goes_through_all(deep: usize) {
     let mut chain = vec![ROOT];
     let began = Instant::now();
     for n in 0..deep {
-        chain.push(one.directory(chain[n], "d").num);
+        chain.push(one.directory(chain[n], "d").ino);
     }
     println!("made {:?}", began.elapsed());
     settle_all(&mut one);
@@ -1122,7 +1125,7 @@ fn goes_through_all(deep: usize) {
     println!("came {:?}", began.elapsed());
     let mut bottom = ROOT;
     for _ in 0..deep {
-        bottom = other.replica.lookup(bottom, b"d").unwrap().num;
+        bottom = other.replica.lookup(bottom, b"d").unwrap().ino;
     }
     // The whole tree, where the log is not there any more.
     world.keeper.forget(Time(i64::MAX), 0).unwrap();

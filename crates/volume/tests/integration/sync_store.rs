@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq};
-use shunt_volume::keep::collect;
-use shunt_volume::object::{ChunkId, Kind, Stored, Time};
-use shunt_volume::replica::{FromStore, New, Options, ROOT, Replica, ReplicaSite};
+use shunt_volume::maintenance::collect;
+use shunt_volume::object::{ChunkId, Kind, Time, VersionedObject};
+use shunt_volume::replica::{New, Options, ROOT, Replica, ReplicaSite, StoreFetcher};
 use shunt_volume::store::address::{self, MetaAddress, Volume};
 use shunt_volume::store::{
-    ANSWERS_KEPT, Entry, Item, MetaStore, Page, Place, Refused, SqliteStore, StoreError,
+    ANSWERS_KEPT, ChunkLocation, LogEntry, MetaStore, Page, Rejected, SqliteStore, StoreError, Transaction,
 };
 use shunt_volume::sync::{Outbox, Step, SyncError, Synchroniser};
 use tempfile::TempDir;
@@ -54,8 +54,8 @@ impl MetaStore for Road {
         &self,
         node: &NodeName,
         token: u128,
-        items: &[Item],
-    ) -> Result<Vec<Result<Seq, Refused>>, StoreError> {
+        items: &[Transaction],
+    ) -> Result<Vec<Result<Seq, Rejected>>, StoreError> {
         let lost = || Err(StoreError::Unreachable("asleep".into()));
         let commits = *self.commits.lock();
         match commits {
@@ -68,7 +68,7 @@ impl MetaStore for Road {
         }
     }
 
-    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError> {
+    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<VersionedObject>>, StoreError> {
         self.now().get(ids)
     }
 
@@ -76,11 +76,11 @@ impl MetaStore for Road {
         self.now().scan(from, most)
     }
 
-    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
+    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
         self.now().log_since(after, most)
     }
 
-    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError> {
+    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
         self.now().places(chunks)
     }
 
@@ -131,7 +131,7 @@ impl World {
             ..Options::new("test", name.parse().unwrap())
         };
         let replica = Arc::new(Replica::open(&self.dir.path().join(name), options).unwrap());
-        let fetcher = FromStore::new(self.road.clone(), self.volume.content.clone());
+        let fetcher = StoreFetcher::new(self.road.clone(), self.volume.content.clone());
         replica.set_fetcher(Some(Arc::new(fetcher)));
         let site = ReplicaSite::new(replica.clone(), self.road.clone(), self.volume.content.clone());
         let sync = Synchroniser::new(site, self.road.clone(), name.parse().unwrap(), rand::random);
@@ -186,7 +186,7 @@ impl Machine {
 
     fn write(&self, name: &str, bytes: &[u8]) {
         let num = match self.replica.lookup(ROOT, name.as_bytes()) {
-            Ok(node) => node.num,
+            Ok(node) => node.ino,
             Err(_) => {
                 let new = New {
                     kind: Kind::Regular,
@@ -195,21 +195,21 @@ impl Machine {
                     group: OwnerId(0),
                     target: b"",
                 };
-                self.replica.make(ROOT, name.as_bytes(), new).unwrap().num
+                self.replica.make(ROOT, name.as_bytes(), new).unwrap().ino
             }
         };
         let opened = self.replica.open_file(num, true, true).unwrap();
         (&*opened.file).write_all(bytes).unwrap();
-        self.replica.close(num, true, opened.session);
+        self.replica.release_open(num, true, opened.session);
     }
 
     fn read(&self, name: &str) -> Vec<u8> {
         let node = self.replica.lookup(ROOT, name.as_bytes()).unwrap();
-        self.replica.want(node.num, 0..u64::MAX).unwrap();
-        let opened = self.replica.open_file(node.num, false, false).unwrap();
+        self.replica.ensure_present(node.ino, 0..u64::MAX).unwrap();
+        let opened = self.replica.open_file(node.ino, false, false).unwrap();
         let mut bytes = Vec::new();
         (&*opened.file).read_to_end(&mut bytes).unwrap();
-        self.replica.close(node.num, false, opened.session);
+        self.replica.release_open(node.ino, false, opened.session);
         bytes
     }
 
@@ -309,13 +309,13 @@ fn what_was_committed_long_ago_is_not_committed_again() {
 /// One that an older version kept has no time, and it reads those that have one.
 #[test]
 fn an_outbox_of_an_older_version_is_read() {
-    let items = vec![Item { chunks: vec![], ..Item::default() }];
+    let items = vec![Transaction { chunks: vec![], ..Transaction::default() }];
     let older = (7_u128, items.clone(), Some(Seq(3)));
     let read = Outbox::decode(&postcard::to_stdvec(&older).unwrap()).unwrap();
     assert_eq!(read, Outbox { token: 7, items, answered: Some(Seq(3)), begun: None });
     let kept = Outbox { begun: Some(Time(5)), ..read };
     assert_eq!(Outbox::decode(&kept.encode()).unwrap(), kept);
-    assert_eq!(postcard::from_bytes::<(u128, Vec<Item>, Option<Seq>)>(&kept.encode()).unwrap(), older);
+    assert_eq!(postcard::from_bytes::<(u128, Vec<Transaction>, Option<Seq>)>(&kept.encode()).unwrap(), older);
     assert!(Outbox::decode(&kept.encode()[..3]).is_err());
 }
 

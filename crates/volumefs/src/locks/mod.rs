@@ -12,7 +12,7 @@ use futures::channel::oneshot;
 use futures::future::{Either, select};
 use parking_lot::Mutex;
 use shunt_fuse::{Errno, FileHandle, LockArgs, LockKind, LockOwner, LockRange, LockType};
-use shunt_volume::lease::{Answer, Held, LIFE, Leases, Wait};
+use shunt_volume::lease::{Answer, Held, Leases, SESSION_TTL, Wait};
 
 use table::Table;
 
@@ -68,7 +68,7 @@ struct Asked<'a>(&'a Leases, oneshot::Receiver<Answer>);
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         self.1.close();
-        if let Ok(Some(Answer::Held(held))) = self.1.try_recv() {
+        if let Ok(Some(Answer::Granted(held))) = self.1.try_recv() {
             self.0.release(held);
         }
     }
@@ -116,12 +116,12 @@ impl Locks {
                     let answer = self.leases.claim(num, exclusive).ok_or(Errno::NOLCK)?;
                     let mut asked = Asked(&self.leases, answer);
                     // By then this machine is connected no more.
-                    let answer = match select(&mut asked.1, Wait::pause(LIFE)).await {
+                    let answer = match select(&mut asked.1, Wait::pause(SESSION_TTL)).await {
                         Either::Left((answer, _)) => answer.map_err(|_| Errno::NOLCK)?,
                         Either::Right(_) => return Err(Errno::NOLCK),
                     };
                     match answer {
-                        Answer::Held(held) => self.take(num, held),
+                        Answer::Granted(held) => self.take(num, held),
                         Answer::Busy(_) if !args.wait => return Err(Errno::AGAIN),
                         Answer::Busy(freed) => {
                             drop(asking.take());

@@ -3,7 +3,7 @@
 use shunt_fuse::{FileHandle, LockArgs, LockKind, LockOwner, LockRange, LockType};
 
 /// Locks of a file. More than any program has; beyond, ENOLCK.
-const MOST: usize = 16_384;
+const MAX_LOCKS: usize = 16_384;
 
 #[derive(Debug, Clone, Copy)]
 struct Lock {
@@ -37,7 +37,7 @@ impl Table {
 
     /// Puts a lock in the place of what its owner had there. False: there are too many.
     pub(super) fn set(&mut self, args: &LockArgs) -> bool {
-        if self.0.len() >= MOST && args.range.kind != LockType::Unlock {
+        if self.0.len() >= MAX_LOCKS && args.range.kind != LockType::Unlock {
             return false;
         }
         let mut kept = Vec::with_capacity(self.0.len() + 1);

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use shunt_fuse::mount::{MountPoint, Unmount};
 use shunt_volume::id::{ObjectId, OwnerId, Seq};
 use shunt_volume::object::{Content, Kind, Layout};
-use shunt_volume::replica::{Fetcher, LocalObject, New, Options, ROOT, Replica, Set};
+use shunt_volume::replica::{Fetcher, LocalObject, New, Options, ROOT, Replica, SetAttr};
 use shunt_volumefs::VolumeFs;
 
 /// What a content is full of tells its length.
@@ -56,13 +56,13 @@ fn comes_now(replica: &Replica, others: &[u64], num: u64, size: u64) {
         for num in others {
             let node = applying.node(*num)?.ok_or(Errno::NOENT)?;
             let mut agreed = applying.local(&node)?;
-            agreed.made = Seq(1);
+            agreed.created = Seq(1);
             agreed.object.mode ^= 1;
             applying.set_object(node.id, Some(&agreed), LocalObject::Agreed)?;
         }
         let node = applying.node(num)?.ok_or(Errno::NOENT)?;
         let mut agreed = applying.local(&node)?;
-        agreed.made = Seq(1);
+        agreed.created = Seq(1);
         let layout = Layout::Pieces(Vec::new());
         agreed.object.content = Content { size, digest: [size as u8; 32], layout };
         applying.set_object(node.id, Some(&agreed), LocalObject::Agreed)
@@ -72,7 +72,7 @@ fn comes_now(replica: &Replica, others: &[u64], num: u64, size: u64) {
 
 fn make(replica: &Replica, name: &str, kind: Kind, target: &[u8]) -> u64 {
     let new = New { kind, mode: 0o600, owner: OwnerId(0), group: OwnerId(0), target };
-    replica.make(ROOT, name.as_bytes(), new).unwrap().num
+    replica.make(ROOT, name.as_bytes(), new).unwrap().ino
 }
 
 /// A hang becomes a failure: the connection is aborted, and where that does not end it, the process.
@@ -141,7 +141,7 @@ fn an_open_shows_all_of_the_version_that_it_opens() {
     mounted(false, |replica, at| {
         let path = at.join("file");
         File::create(&path).unwrap().write_all(b"x").unwrap();
-        let num = replica.lookup(ROOT, b"file").unwrap().num;
+        let num = replica.lookup(ROOT, b"file").unwrap().ino;
         let make = |n: u32| make(replica, &n.to_string(), Kind::Symlink, b"nowhere");
         // What the kernel is told of them takes its time.
         let others: Vec<u64> = (0..1000).map(make).collect();
@@ -161,7 +161,7 @@ fn an_open_shows_all_of_the_version_that_it_opens() {
 #[test]
 fn a_file_that_the_kernel_believes_absent_is_opened_as_it_is() {
     mounted(false, |replica, at| {
-        replica.set(ROOT, Set { mode: Some(0o777), ..Set::default() }).unwrap();
+        replica.set(ROOT, SetAttr { mode: Some(0o777), ..SetAttr::default() }).unwrap();
         let paths = ["file", "link", "directory", "private"].map(|name| at.join(name));
         for path in &paths {
             assert!(!path.exists());
@@ -169,7 +169,7 @@ fn a_file_that_the_kernel_believes_absent_is_opened_as_it_is() {
         let num = make(replica, "file", Kind::Regular, b"");
         let opened = replica.open_file(num, true, false).unwrap();
         opened.file.write_all_at(b"longer than what comes", 0).unwrap();
-        replica.close(num, true, opened.session);
+        replica.release_open(num, true, opened.session);
         make(replica, "link", Kind::Symlink, b"file");
         make(replica, "directory", Kind::Directory, b"");
         make(replica, "private", Kind::Regular, b"");
@@ -194,7 +194,7 @@ fn what_is_written_beside_an_older_version_goes_to_the_newer() {
         mounted(through, |replica, at| {
             let path = at.join("file");
             File::create(&path).unwrap().write_all(b"older").unwrap();
-            let num = replica.lookup(ROOT, b"file").unwrap().num;
+            let num = replica.lookup(ROOT, b"file").unwrap().ino;
             let older = File::open(&path).unwrap();
             comes(replica, &[], num, 9000);
             let mut newer = File::options().read(true).append(true).open(&path).unwrap();
@@ -225,7 +225,7 @@ fn what_is_written_after_an_older_version_was_closed_goes_to_the_newer() {
     mounted(true, |replica, at| {
         let path = at.join("file");
         File::create(&path).unwrap().write_all(b"older").unwrap();
-        let num = replica.lookup(ROOT, b"file").unwrap().num;
+        let num = replica.lookup(ROOT, b"file").unwrap().ino;
         let older = File::open(&path).unwrap();
         comes(replica, &[], num, 9000);
         let append = || File::options().append(true).open(&path).unwrap();
@@ -249,14 +249,14 @@ fn what_is_cut_through_an_older_version_is_that() {
             let path = at.join("file");
             let mut older = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
             older.write_all(b"older").unwrap();
-            let num = replica.lookup(ROOT, b"file").unwrap().num;
+            let num = replica.lookup(ROOT, b"file").unwrap().ino;
             fs::remove_file(&path).unwrap();
             comes_now(replica, &[], num, 9000);
             older.set_len(2).unwrap();
             assert_eq!(replica.get(num).unwrap().size, 9000);
             let opened = replica.open_file(num, false, false).unwrap();
             assert_eq!(opened.file.metadata().unwrap().len(), 9000);
-            replica.close(num, false, opened.session);
+            replica.release_open(num, false, opened.session);
         });
     }
 }

@@ -6,12 +6,12 @@
 
 use super::node::{self, DEEPEST, Node, ROOM_OF_ROOT};
 use super::splice::splice;
-use crate::allocate::{Allocator, For, Reservation, Rights};
+use crate::allocate::{Allocator, For, Reservation, ReservedAccess};
+use crate::buffer::{BlockKind, Handle};
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
-use crate::map::Piece;
-use crate::store::{Handle, Seal};
+use crate::map::MappedExtent;
 
 /// A node, as its parent knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) struct Child {
 /// The entries of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Entries {
-    Leaf(Vec<Piece>),
+    Leaf(Vec<MappedExtent>),
     Inner(Vec<Child>),
 }
 
@@ -60,8 +60,8 @@ pub(crate) fn replace(
     handle: &mut Handle<'_>,
     inode: &mut Inode,
     range: (u64, u64),
-    new: &[Piece],
-) -> Result<Vec<Piece>> {
+    new: &[MappedExtent],
+) -> Result<Vec<MappedExtent>> {
     let allocator = fs.allocator()?;
     let root = Node::parse(&inode.block)?;
     root.check(&fs.geometry)?;
@@ -82,7 +82,7 @@ struct Edit<'e, 'h> {
     inode: &'e mut Inode,
     /// Blocks for new nodes: there before anything is changed.
     spare: Vec<Reservation<'e>>,
-    removed: Vec<Piece>,
+    removed: Vec<MappedExtent>,
 }
 
 impl Edit<'_, '_> {
@@ -95,7 +95,7 @@ impl Edit<'_, '_> {
     /// only loses blocks needs none, so that files can be cut and removed where there is no room.
     fn reserve(&mut self, (from, to): (u64, u64), new: usize) -> Result<()> {
         // Only what is cut out of the middle of an entry leaves one more.
-        let within = |piece: &Piece| u64::from(piece.logical) < from && to < piece.end();
+        let within = |piece: &MappedExtent| u64::from(piece.logical) < from && to < piece.end();
         let more = |entries: &Entries| match entries {
             Entries::Leaf(list) if new == 0 => usize::from(list.iter().any(within)),
             Entries::Leaf(_) => new + 1,
@@ -122,7 +122,8 @@ impl Edit<'_, '_> {
         }
         let goal = self.goal();
         for _ in 0..needed {
-            let spare = self.allocator.reserve(&self.fs.store, goal, 1, (For::Metadata, Rights::Reserved))?;
+            let spare =
+                self.allocator.reserve(&self.fs.store, goal, 1, (For::Metadata, ReservedAccess::Reserved))?;
             self.spare.push(spare);
         }
         Ok(())
@@ -140,7 +141,7 @@ impl Edit<'_, '_> {
         entries: &Entries,
         depth: u16,
         (from, to): (u64, u64),
-        new: &[Piece],
+        new: &[MappedExtent],
     ) -> Result<Entries> {
         let children = match entries {
             Entries::Leaf(list) => {
@@ -160,7 +161,7 @@ impl Edit<'_, '_> {
                 after.push(*child);
                 continue;
             }
-            let here: Vec<Piece> = new.iter().filter_map(|piece| piece.within(range)).collect();
+            let here: Vec<MappedExtent> = new.iter().filter_map(|piece| piece.within(range)).collect();
             after.extend(self.apply_to(*child, depth - 1, range, &here)?);
         }
         // Where all children went, and there is something new, the first of them had it.
@@ -168,7 +169,13 @@ impl Edit<'_, '_> {
     }
 
     /// What a node becomes: none, itself, or several.
-    fn apply_to(&mut self, child: Child, depth: u16, range: (u64, u64), new: &[Piece]) -> Result<Vec<Child>> {
+    fn apply_to(
+        &mut self,
+        child: Child,
+        depth: u16,
+        range: (u64, u64),
+        new: &[MappedExtent],
+    ) -> Result<Vec<Child>> {
         let before = self.read(child.block, depth)?;
         let after = self.apply(&before, depth, range, new)?;
         if after == before {
@@ -234,8 +241,8 @@ impl Edit<'_, '_> {
         Ok(())
     }
 
-    fn seal(&self, depth: u16) -> Seal {
-        Seal::Extents(self.inode.number, self.inode.generation, depth)
+    fn seal(&self, depth: u16) -> BlockKind {
+        BlockKind::Extents(self.inode.number, self.inode.generation, depth)
     }
 
     fn write(&mut self, block: u64, depth: u16, entries: &Entries) -> Result<()> {
@@ -256,7 +263,7 @@ impl Edit<'_, '_> {
                 spare.take(self.handle, 1)?;
                 block
             }
-            None => self.allocator.take_one(self.handle, self.goal(), Rights::Reserved)?,
+            None => self.allocator.take_one(self.handle, self.goal(), ReservedAccess::Reserved)?,
         };
         let room = node::room(&self.fs.geometry);
         self.handle.create(block, self.seal(depth), |bytes| node::put(bytes, depth, room, entries))?;

@@ -7,12 +7,12 @@ mod splice;
 pub(crate) use edit::replace;
 use node::{ENTRY, Node, leaf, length, start};
 
-use super::{Place, Run};
+use super::{MappedRange, Mapping};
+use crate::buffer::MetadataCache;
 use crate::checksum::crc32c;
 use crate::error::{Corruption, Result};
 use crate::inode::Inode;
 use crate::layout::ExtentHeader;
-use crate::store::Store;
 use crate::superblock::Geometry;
 
 fn verify(
@@ -56,7 +56,12 @@ pub(crate) fn fill_sum(seed: u32, bytes: &mut [u8]) {
     }
 }
 
-pub(super) fn map(geometry: &Geometry, store: &Store, inode: &Inode, logical: u32) -> Result<Run> {
+pub(super) fn map(
+    geometry: &Geometry,
+    store: &MetadataCache,
+    inode: &Inode,
+    logical: u32,
+) -> Result<MappedRange> {
     let root = Node::parse(&inode.block)?;
     root.check(geometry)?;
     let mut depth = root.depth;
@@ -75,7 +80,7 @@ pub(super) fn map(geometry: &Geometry, store: &Store, inode: &Inode, logical: u3
         }
         let hole = || {
             let length = u32::try_from(limit - u64::from(logical)).unwrap_or(u32::MAX);
-            Ok(Run { logical, length, place: Place::Hole })
+            Ok(MappedRange { logical, length, place: Mapping::Hole })
         };
         let Some(place) = found else { return hole() };
         if depth == 0 {
@@ -86,10 +91,10 @@ pub(super) fn map(geometry: &Geometry, store: &Store, inode: &Inode, logical: u3
                 return hole();
             }
             let at = start(extent) + u64::from(skip);
-            let place = if written { Place::Written(at) } else { Place::Unwritten(at) };
+            let place = if written { Mapping::Written(at) } else { Mapping::Unwritten(at) };
             // An extent that reaches into the next index's part would show a block twice.
             let length = u64::from(length - skip).min(limit - u64::from(logical)) as u32;
-            return Ok(Run { logical, length, place });
+            return Ok(MappedRange { logical, length, place });
         }
         let number = leaf(node.index(place));
         depth -= 1;

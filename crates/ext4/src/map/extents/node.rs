@@ -3,11 +3,11 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::edit::{Child, Entries};
+use crate::buffer::{BlockKind, MetadataCache};
 use crate::error::{Corruption, Result};
 use crate::inode::Inode;
 use crate::layout::{EXTENT_MAGIC, Extent, ExtentHeader, ExtentIndex, UNWRITTEN_ABOVE};
-use crate::map::Piece;
-use crate::store::{Seal, Store};
+use crate::map::MappedExtent;
 use crate::superblock::Geometry;
 
 /// Trees are no deeper: five levels of the smallest blocks reach every block of a file.
@@ -84,7 +84,7 @@ impl<'a> Node<'a> {
         let piece = |place| {
             let extent = self.extent(place);
             let (length, written) = length(extent).ok()?;
-            Some(Piece { logical: extent.block.get(), length, start: start(extent), written })
+            Some(MappedExtent { logical: extent.block.get(), length, start: start(extent), written })
         };
         Entries::Leaf(places.filter_map(piece).collect())
     }
@@ -176,14 +176,14 @@ pub(super) fn put(bytes: &mut [u8], depth: u16, room: usize, entries: &Entries) 
 /// Reads a node of an inode's tree.
 pub(super) fn get(
     geometry: &Geometry,
-    store: &Store,
+    store: &MetadataCache,
     inode: &Inode,
     number: u64,
     depth: u16,
 ) -> Result<std::sync::Arc<[u8]>> {
     store.check_file_blocks(number, 1)?;
     let seed = inode.seed(geometry);
-    store.get(number, Seal::Extents(inode.number, inode.generation, depth), |bytes| {
+    store.get(number, BlockKind::Extents(inode.number, inode.generation, depth), |bytes| {
         Ok(super::verify(geometry, seed, depth, bytes).map_err(|corruption| corruption.block(number))?)
     })
 }

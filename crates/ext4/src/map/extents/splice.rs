@@ -1,17 +1,17 @@
 //! Lists of extents.
 
-use crate::map::Piece;
+use crate::map::MappedExtent;
 
 /// Blocks of the longest extent. One value less is left for those never written.
-const LONGEST_WRITTEN: u32 = 32768;
-const LONGEST_UNWRITTEN: u32 = 32767;
+const MAX_WRITTEN_BLOCKS: u32 = 32768;
+const MAX_UNWRITTEN_BLOCKS: u32 = 32767;
 
 fn longest(written: bool) -> u32 {
-    if written { LONGEST_WRITTEN } else { LONGEST_UNWRITTEN }
+    if written { MAX_WRITTEN_BLOCKS } else { MAX_UNWRITTEN_BLOCKS }
 }
 
 /// Adds a piece at the end, as one with the last where that goes on, and in parts where it is too long.
-fn push(list: &mut Vec<Piece>, mut piece: Piece) {
+fn push(list: &mut Vec<MappedExtent>, mut piece: MappedExtent) {
     let most = longest(piece.written);
     if let Some(last) = list.last_mut()
         && last.end() == u64::from(piece.logical)
@@ -23,7 +23,7 @@ fn push(list: &mut Vec<Piece>, mut piece: Piece) {
         return;
     }
     while piece.length > most {
-        list.push(Piece { length: most, ..piece });
+        list.push(MappedExtent { length: most, ..piece });
         piece = piece.from(most);
     }
     if piece.length > 0 {
@@ -32,18 +32,22 @@ fn push(list: &mut Vec<Piece>, mut piece: Piece) {
 }
 
 /// Makes `from..to` consist of `new` alone; tells what was there.
-pub(super) fn splice(list: &[Piece], (from, to): (u64, u64), new: &[Piece]) -> (Vec<Piece>, Vec<Piece>) {
+pub(super) fn splice(
+    list: &[MappedExtent],
+    (from, to): (u64, u64),
+    new: &[MappedExtent],
+) -> (Vec<MappedExtent>, Vec<MappedExtent>) {
     let (mut after, mut removed) = (Vec::with_capacity(list.len() + new.len() + 1), Vec::new());
     let mut behind = Vec::new();
     for piece in list {
         let (start, end) = (u64::from(piece.logical), piece.end());
         if start < from {
-            push(&mut after, Piece { length: (end.min(from) - start) as u32, ..*piece });
+            push(&mut after, MappedExtent { length: (end.min(from) - start) as u32, ..*piece });
         }
         let (inner, inner_end) = (start.max(from), end.min(to));
         if inner < inner_end {
             let inside = piece.from((inner - start) as u32);
-            removed.push(Piece { length: (inner_end - inner) as u32, ..inside });
+            removed.push(MappedExtent { length: (inner_end - inner) as u32, ..inside });
         }
         if end > to {
             behind.push(piece.from((to.max(start) - start) as u32));
@@ -67,7 +71,7 @@ mod tests {
             for (logical, length, place, written) in ranges {
                 let start = 1000 * place + u64::from(logical);
                 // Place 2 is a hole.
-                let new: &[Piece] = &[Piece { logical, length, start, written }];
+                let new: &[MappedExtent] = &[MappedExtent { logical, length, start, written }];
                 let new = if place == 2 { &[] } else { new };
                 let range = (u64::from(logical), u64::from(logical + length));
                 let (after, removed) = splice(&list, range, new);
@@ -97,7 +101,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_is_cut() {
-        let piece = Piece { logical: 0, length: 100_000, start: 7, written: false };
+        let piece = MappedExtent { logical: 0, length: 100_000, start: 7, written: false };
         let (list, _) = splice(&[], (0, 100_000), &[piece]);
         assert_eq!(list.iter().map(|piece| piece.length).collect::<Vec<_>>(), [32767, 32767, 32767, 1699]);
         assert_eq!(list[3].start, 7 + 3 * 32767);

@@ -1,12 +1,12 @@
 //! Changing a block map.
 
 use super::{DIRECT, entry};
-use crate::allocate::{Allocator, Rights};
+use crate::allocate::{Allocator, ReservedAccess};
+use crate::buffer::{BlockKind, Handle};
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
-use crate::map::Piece;
-use crate::store::{Handle, Seal};
+use crate::map::MappedExtent;
 
 /// Blocks of the largest file, whose number also must fit the inode's.
 pub(crate) fn longest(geometry: &crate::superblock::Geometry) -> u64 {
@@ -37,8 +37,8 @@ pub(crate) fn replace(
     handle: &mut Handle<'_>,
     inode: &mut Inode,
     range: (u64, u64),
-    new: &[Piece],
-) -> Result<Vec<Piece>> {
+    new: &[MappedExtent],
+) -> Result<Vec<MappedExtent>> {
     if new.iter().any(|piece| !piece.written) {
         return Err(Error::Unsupported("unwritten blocks in a block map".into()));
     }
@@ -48,7 +48,7 @@ pub(crate) fn replace(
     }
     // Before anything is changed: one table on each level.
     if !new.is_empty() {
-        fs.allocator()?.check(3, Rights::Reserved)?;
+        fs.allocator()?.check(3, ReservedAccess::Reserved)?;
     }
     let mut edit = Edit { fs, allocator: fs.allocator()?, handle, inode, range, new, removed: Vec::new() };
     let mut block = edit.inode.block;
@@ -74,8 +74,8 @@ struct Edit<'e, 'h> {
     handle: &'e mut Handle<'h>,
     inode: &'e mut Inode,
     range: (u64, u64),
-    new: &'e [Piece],
-    removed: Vec<Piece>,
+    new: &'e [MappedExtent],
+    removed: Vec<MappedExtent>,
 }
 
 impl Edit<'_, '_> {
@@ -87,7 +87,7 @@ impl Edit<'_, '_> {
         if span == 1 {
             return Ok(self.block(number, base));
         }
-        let wanted = |piece: &Piece| u64::from(piece.logical) < base + span && piece.end() > base;
+        let wanted = |piece: &MappedExtent| u64::from(piece.logical) < base + span && piece.end() > base;
         let wanted = self.new.iter().any(wanted);
         if number == 0 && !wanted {
             return Ok(0);
@@ -97,14 +97,14 @@ impl Edit<'_, '_> {
         let units = (size / 512) as u64;
         let (block, mut table) = match number {
             0 => {
-                let block = self.allocator.take_one(self.handle, self.goal(), Rights::Reserved)?;
-                self.handle.create(block, Seal::Indirect, |_| {})?;
+                let block = self.allocator.take_one(self.handle, self.goal(), ReservedAccess::Reserved)?;
+                self.handle.create(block, BlockKind::Indirect, |_| {})?;
                 self.inode.blocks += units;
                 (block, vec![0; size])
             }
             number => {
                 store.check_file_blocks(number.into(), 1)?;
-                (number.into(), store.get(number.into(), Seal::Indirect, |_| Ok(()))?.to_vec())
+                (number.into(), store.get(number.into(), BlockKind::Indirect, |_| Ok(()))?.to_vec())
             }
         };
         let below = span / (size as u64 / 4);
@@ -129,7 +129,7 @@ impl Edit<'_, '_> {
                 bytes.copy_from_slice(&table);
                 Ok(())
             };
-            self.handle.change(block, Seal::Indirect, |_| Ok(()), put)?;
+            self.handle.change(block, BlockKind::Indirect, |_| Ok(()), put)?;
         }
         u32::try_from(block).map_err(|_| Error::NoSpace)
     }
@@ -151,7 +151,7 @@ impl Edit<'_, '_> {
                 }
                 _ => {
                     let logical = logical as u32;
-                    self.removed.push(Piece { logical, length: 1, start, written: true });
+                    self.removed.push(MappedExtent { logical, length: 1, start, written: true });
                 }
             }
         }

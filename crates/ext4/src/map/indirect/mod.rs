@@ -4,10 +4,10 @@ mod edit;
 
 pub(crate) use edit::{dense, longest, replace};
 
-use super::{Place, Run};
+use super::{MappedRange, Mapping};
+use crate::buffer::{BlockKind, MetadataCache};
 use crate::error::{Corruption, Result};
 use crate::inode::Inode;
-use crate::store::{Seal, Store};
 use crate::superblock::Geometry;
 
 const DIRECT: u64 = 12;
@@ -17,7 +17,13 @@ fn entry(bytes: &[u8], place: u64) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-pub(super) fn map(geometry: &Geometry, store: &Store, inode: &Inode, logical: u32, most: u32) -> Result<Run> {
+pub(super) fn map(
+    geometry: &Geometry,
+    store: &MetadataCache,
+    inode: &Inode,
+    logical: u32,
+    most: u32,
+) -> Result<MappedRange> {
     let per_block = u64::from(geometry.block_size / 4);
     let mut rest = u64::from(logical);
     if rest < DIRECT {
@@ -39,13 +45,13 @@ pub(super) fn map(geometry: &Geometry, store: &Store, inode: &Inode, logical: u3
 
 fn descend(
     geometry: &Geometry,
-    store: &Store,
+    store: &MetadataCache,
     inode: &Inode,
     root: u64,
     mut span: u64,
     mut rest: u64,
     (logical, most): (u32, u32),
-) -> Result<Run> {
+) -> Result<MappedRange> {
     let per_block = u64::from(geometry.block_size / 4);
     let mut number = entry(&inode.block, root);
     // What is left below a missing block is one hole.
@@ -53,10 +59,10 @@ fn descend(
     loop {
         if number == 0 {
             let length = u32::try_from(left).unwrap_or(u32::MAX);
-            return Ok(Run { logical, length, place: Place::Hole });
+            return Ok(MappedRange { logical, length, place: Mapping::Hole });
         }
         store.check_file_blocks(number.into(), 1)?;
-        let bytes = store.get(number.into(), Seal::Indirect, |_| Ok(()))?;
+        let bytes = store.get(number.into(), BlockKind::Indirect, |_| Ok(()))?;
         if span == 1 {
             return run(geometry, &bytes, rest, logical, most);
         }
@@ -68,7 +74,7 @@ fn descend(
 }
 
 /// The run of consecutive blocks, or of none, from `place` on in a table.
-fn run(geometry: &Geometry, table: &[u8], place: u64, logical: u32, most: u32) -> Result<Run> {
+fn run(geometry: &Geometry, table: &[u8], place: u64, logical: u32, most: u32) -> Result<MappedRange> {
     let count = (table.len() as u64 / 4 - place).min(most.max(1).into());
     let first = u64::from(entry(table, place));
     let follows = |n: &u64| match u64::from(entry(table, place + n)) {
@@ -77,11 +83,11 @@ fn run(geometry: &Geometry, table: &[u8], place: u64, logical: u32, most: u32) -
     };
     let length = (0..count).take_while(follows).count() as u32;
     let place = match first {
-        0 => Place::Hole,
+        0 => Mapping::Hole,
         first => {
             geometry.check_blocks(first, length.into())?;
-            Place::Written(first)
+            Mapping::Written(first)
         }
     };
-    Ok(Run { logical, length, place })
+    Ok(MappedRange { logical, length, place })
 }

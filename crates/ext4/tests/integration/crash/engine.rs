@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use shunt_ext4::device::{Event, Recorder};
 use shunt_ext4::{
-    Error, Fallocate, Filesystem, Inode, Kind, Making, MemoryDevice, Move, MoveMode, New, ROOT, SetMode,
+    Error, Fallocate, Filesystem, Inode, Kind, MemoryDevice, Move, MoveMode, New, NewInodeKind, ROOT, SetMode,
 };
 
 use super::image::FILLER;
@@ -85,14 +85,14 @@ pub fn apply(fs: &Filesystem, op: Op, number: usize) -> Result<(), Error> {
         fs.create(directory, name, what, &new).map(drop)
     };
     let reap = |inode: Inode| match inode.links {
-        0 => fs.reap(inode.number),
+        0 => fs.evict_inode(inode.number),
         _ => Ok(()),
     };
     match op {
         Op::Sync => fs.sync(),
-        Op::Create(path) => make(path, Making::Regular),
-        Op::Mkdir(path) => make(path, Making::Directory),
-        Op::Symlink(path) => make(path, Making::Symlink(TARGET)),
+        Op::Create(path) => make(path, NewInodeKind::Regular),
+        Op::Mkdir(path) => make(path, NewInodeKind::Directory),
+        Op::Symlink(path) => make(path, NewInodeKind::Symlink(TARGET)),
         Op::Write(path, offset, length) => {
             let data: Vec<u8> = (offset..offset + length).map(|at| pattern(number, at)).collect();
             let written = fs.write(node(path)?, offset as u64, &data)?;

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use shunt_ext4::{
-    Attributes, Error, Filesystem, Inode, Kind as Type, Making, MemoryDevice, Move, MoveMode, New, ROOT,
+    Attributes, Error, Filesystem, Inode, Kind as Type, MemoryDevice, Move, MoveMode, New, NewInodeKind, ROOT,
 };
 use tempfile::TempDir;
 
@@ -48,7 +48,7 @@ impl Engine {
     pub fn new(image: &[u8]) -> Self {
         let device = Arc::new(MemoryDevice::new(image.to_vec()));
         let fs = Filesystem::open_writable(device.clone()).unwrap();
-        let work = fs.create(ROOT, b"work", Making::Directory, &NEW).unwrap().number;
+        let work = fs.create(ROOT, b"work", NewInodeKind::Directory, &NEW).unwrap().number;
         fs.sync().unwrap();
         Self { fs: Some(fs), device, work, held: Vec::new(), scratch: scratch() }
     }
@@ -78,7 +78,7 @@ impl Engine {
 
     fn left(&self, inode: &Inode) -> Result<(), Error> {
         match inode.links == 0 && !self.held.contains(&inode.number) {
-            true => self.fs().reap(inode.number),
+            true => self.fs().evict_inode(inode.number),
             false => Ok(()),
         }
     }
@@ -100,7 +100,7 @@ impl Engine {
     pub fn reopen(&mut self) {
         for held in std::mem::take(&mut self.held) {
             if self.fs().inode(held).is_ok_and(|inode| inode.links == 0) {
-                self.fs().reap(held).unwrap();
+                self.fs().evict_inode(held).unwrap();
             }
         }
         self.fs.take().expect("open").close().unwrap();
@@ -125,11 +125,11 @@ impl Engine {
             Op::Make(path, kind) => {
                 let (directory, name) = self.place(path)?;
                 let what = match kind {
-                    Kind::Directory => Making::Directory,
-                    Kind::File => Making::Regular,
-                    Kind::Short => Making::Symlink(SHORT),
-                    Kind::Long => Making::Symlink(LONG),
-                    Kind::Device => Making::CharDevice(300, 70_000),
+                    Kind::Directory => NewInodeKind::Directory,
+                    Kind::File => NewInodeKind::Regular,
+                    Kind::Short => NewInodeKind::Symlink(SHORT),
+                    Kind::Long => NewInodeKind::Symlink(LONG),
+                    Kind::Device => NewInodeKind::CharDevice(300, 70_000),
                 };
                 let link = matches!(kind, Kind::Short | Kind::Long);
                 let new = New { permissions: if link { 0o777 } else { 0o755 }, ..NEW };

@@ -8,9 +8,9 @@ const FIRST: usize = 128 << 20;
 /// All entries together take at most this many bytes, were each filled to its end.
 const ALL: usize = 1 << 30;
 /// Entries that a queue may have in any case.
-const FEWEST: usize = 4;
+const MIN_ENTRIES: usize = 4;
 /// Entries that a queue may have at most.
-const MOST: usize = 64;
+const MAX_ENTRIES: usize = 64;
 
 /// Queues, and entries of each. Memory that no request filled yet is not taken; what is, is bounded by the largest
 /// number of requests that were ever under way at once.
@@ -33,7 +33,7 @@ impl Sizes {
         let share = 1 << share.ilog2();
         let max_write = max_write.min(share.min(u32::MAX as usize) as u32);
         let entry = max_write.max(super::LEAST_PAYLOAD) as usize;
-        Self { queues, max_write, most: (ALL / count / entry).clamp(FEWEST, MOST) }
+        Self { queues, max_write, most: (ALL / count / entry).clamp(MIN_ENTRIES, MAX_ENTRIES) }
     }
 }
 
@@ -69,9 +69,9 @@ mod tests {
                 let sizes = Sizes::new(queues, max_write);
                 let entry = sizes.max_write.max(super::super::LEAST_PAYLOAD) as usize;
                 let all = usize::from(queues) * sizes.most * entry;
-                assert!(all <= ALL || sizes.most == FEWEST, "{sizes:?}");
+                assert!(all <= ALL || sizes.most == MIN_ENTRIES, "{sizes:?}");
                 assert!(all <= 2 * ALL, "{sizes:?}: {all}");
-                assert!((FEWEST..=MOST).contains(&sizes.most));
+                assert!((MIN_ENTRIES..=MAX_ENTRIES).contains(&sizes.most));
             }
         }
         assert_eq!(Sizes::new(2, 1 << 20), Sizes { queues: 2, max_write: 1 << 20, most: 64 });

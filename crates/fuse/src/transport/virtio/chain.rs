@@ -6,7 +6,7 @@ use virtio_queue::DescriptorChain;
 use super::memory::{Mapped, Pieces};
 
 /// Descriptors of a chain. The driver of Linux uses one for each page of data, and four.
-const MOST: usize = 4096 + 16;
+const MAX_DESCRIPTORS: usize = 4096 + 16;
 
 /// A chain, read once: what the guest does to its descriptors afterwards changes nothing.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Chain {
                 false => &mut request,
             };
             pieces.push(&memory, descriptor.addr(), descriptor.len()).map_err(|errno| (head, errno))?;
-            if request.count() + reply.count() > MOST {
+            if request.count() + reply.count() > MAX_DESCRIPTORS {
                 return Err((head, Errno::TOOBIG));
             }
         }

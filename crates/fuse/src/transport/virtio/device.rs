@@ -26,7 +26,7 @@ use crate::transport::buffer::BufferPool;
 pub(crate) const QUEUES: usize = 1 + 16;
 
 /// Chains that a queue may hold.
-const MOST_CHAINS: usize = 1024;
+const MAX_CHAINS: usize = 1024;
 
 /// Bytes of a device's name.
 pub(crate) const TAG: usize = 36;
@@ -167,7 +167,7 @@ impl<H: Handler> VhostUserBackend for Shared<H> {
     }
 
     fn max_queue_size(&self) -> usize {
-        MOST_CHAINS
+        MAX_CHAINS
     }
 
     fn features(&self) -> u64 {

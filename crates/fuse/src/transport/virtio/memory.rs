@@ -17,7 +17,7 @@ pub(crate) type Guest = GuestMemoryAtomic<GuestMemoryMmap>;
 pub(crate) type Mapped = GuestMemoryLoadGuard<GuestMemoryMmap>;
 
 /// Pieces that one system call takes.
-const MOST_PIECES: usize = libc::UIO_MAXIOV as usize;
+const MAX_SEGMENTS: usize = libc::UIO_MAXIOV as usize;
 
 /// Bytes that follow each other in the guest's memory, all of them mapped.
 #[derive(Debug, Clone, Copy)]
@@ -155,7 +155,7 @@ impl Pieces {
         let mut done = 0;
         let mut failed = None;
         while done < length && failed.is_none() {
-            let slices = self.slices(memory, skip + done, length - done).take(MOST_PIECES);
+            let slices = self.slices(memory, skip + done, length - done).take(MAX_SEGMENTS);
             let (guards, vectors): (Vec<_>, Vec<_>) = slices
                 .map(|slice| {
                     let guard = slice.ptr_guard_mut();

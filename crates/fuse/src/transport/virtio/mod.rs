@@ -14,7 +14,7 @@ mod memory;
 mod pool;
 mod queue;
 #[cfg(any(test, feature = "rig"))]
-pub mod rig;
+pub mod test_driver;
 #[cfg(test)]
 mod tests;
 

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use shunt_fuse::NodeId;
 
 use super::super::credentials::KeepSetid;
-use super::super::reach::Reached;
+use super::super::open_inode::InodeFd;
 use super::super::sys::ProcPath;
 use super::super::{Caller, Lower, STAT};
 
@@ -56,8 +56,8 @@ impl Lower {
     /// ESTALE, and those of `statx(2)`.
     pub fn stat(&self, id: NodeId, handle: Option<u64>) -> Result<Statx, Errno> {
         let reached = match handle.and_then(|handle| self.files.get_of(id, handle)) {
-            Some(file) => Reached::File(file),
-            None => self.reach(id)?,
+            Some(file) => InodeFd::File(file),
+            None => self.open_path(id)?,
         };
         let stat = rustix::fs::statx(&reached, c"", AtFlags::EMPTY_PATH, STAT)?;
         Ok(self.shown(stat))
@@ -71,8 +71,8 @@ impl Lower {
     pub fn change(&self, id: NodeId, changes: &Changes, caller: Caller) -> Result<Statx, Errno> {
         self.writable()?;
         let reached = match changes.handle.and_then(|handle| self.files.get_of(id, handle)) {
-            Some(file) => Reached::File(file),
-            None => self.reach(id)?,
+            Some(file) => InodeFd::File(file),
+            None => self.open_path(id)?,
         };
         if changes.uid.is_some() || changes.gid.is_some() {
             // The kernel clears setuid, setgid of group-executables and `security.capability` here for everybody.
@@ -104,14 +104,14 @@ impl Lower {
     fn truncate(
         &self,
         id: NodeId,
-        reached: &Reached,
+        reached: &InodeFd,
         size: u64,
         kill_setid: bool,
         caller: Caller,
     ) -> Result<(), Errno> {
         let _keep = KeepSetid::of(reached, !kill_setid)?;
         let _member = kill_setid.then(|| self.as_member(reached, caller)).transpose()?;
-        if let Reached::File(file) = reached
+        if let InodeFd::File(file) = reached
             && file.writable
         {
             return rustix::fs::ftruncate(file, size);
@@ -127,7 +127,7 @@ impl Lower {
     /// # Errors
     /// ESTALE, and those of `fstatfs(2)`.
     pub fn statvfs(&self, id: NodeId) -> Result<StatVfs, Errno> {
-        rustix::fs::fstatvfs(self.reach(id)?)
+        rustix::fs::fstatvfs(self.open_path(id)?)
     }
 
     /// The target of a symbolic link.
@@ -135,7 +135,7 @@ impl Lower {
     /// # Errors
     /// EINVAL where it is none.
     pub fn readlink(&self, id: NodeId) -> Result<Vec<u8>, Errno> {
-        match rustix::fs::readlinkat(self.reach(id)?, c"", Vec::with_capacity(256)) {
+        match rustix::fs::readlinkat(self.open_path(id)?, c"", Vec::with_capacity(256)) {
             // The kernel's word for an empty path that is no link.
             Err(Errno::NOENT) => Err(Errno::INVAL),
             result => Ok(result?.into_bytes()),
@@ -143,7 +143,7 @@ impl Lower {
     }
 }
 
-fn chmod(reached: &Reached, mode: u32) -> Result<(), Errno> {
+fn chmod(reached: &InodeFd, mode: u32) -> Result<(), Errno> {
     let path = ProcPath::new(reached);
     rustix::fs::chmodat(CWD, path.as_cstr(), Mode::from_raw_mode(mode), AtFlags::empty())
 }

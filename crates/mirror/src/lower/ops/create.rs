@@ -174,7 +174,7 @@ impl Lower {
     /// Those of `link(2)`.
     pub fn link(&self, id: NodeId, parent: NodeId, name: Component<'_>) -> Result<Found, Errno> {
         self.writable()?;
-        let (from, dir) = (self.reach(id)?, self.dir(parent)?);
+        let (from, dir) = (self.open_path(id)?, self.dir(parent)?);
         match rustix::fs::linkat(&from, c"", &dir, name.as_cstr(), AtFlags::EMPTY_PATH) {
             // The short way wants CAP_DAC_READ_SEARCH, and says ENOENT without it.
             Err(Errno::NOENT) => {

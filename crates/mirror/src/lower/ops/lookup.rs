@@ -37,7 +37,7 @@ impl Lower {
     /// # Errors
     /// ESTALE where its inode is gone.
     pub(crate) fn again(&self, id: NodeId) -> Result<Found, Errno> {
-        let reached = self.reach(id)?;
+        let reached = self.open_path(id)?;
         let stat = rustix::fs::statx(&reached, c"", AtFlags::EMPTY_PATH, STAT)?;
         Ok(Found { id: self.nodes.acquire(self.node(id)?)?, stat: self.shown(stat) })
     }

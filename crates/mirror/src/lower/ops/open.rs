@@ -85,7 +85,7 @@ impl Lower {
             let truncates = flags.contains(OFlags::TRUNC);
             let _keep = KeepSetid::when(truncates && !kill_setid)?;
             let _member =
-                (truncates && kill_setid).then(|| self.as_member(self.reach(id)?, caller)).transpose()?;
+                (truncates && kill_setid).then(|| self.as_member(self.open_path(id)?, caller)).transpose()?;
             self.reopen(id, flags)?
         };
         self.settle(&file, flags)?;

@@ -42,7 +42,7 @@ impl Lower {
             return self.found_root();
         }
         let (fd, known) = match self.nodes.get(id) {
-            Ok(_) => (self.reach(id)?.into_shared(), true),
+            Ok(_) => (self.open_path(id)?.into_shared(), true),
             Err(_) => (Arc::new(self.find(id)?.1), false),
         };
         let (identity, stat) = self.identify(fd.as_fd())?;

@@ -11,9 +11,9 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use shunt_fuse::{NodeId, TableNode as _};
 
 use super::super::handle::FileHandle;
-use super::super::ident::Ident;
 use super::super::listing::Listing;
 use super::super::node::Location;
+use super::super::node_id::Ident;
 use super::super::{Component, Lower, STAT, credentials};
 use super::lookup::Identity;
 

@@ -39,7 +39,7 @@ impl Lower {
     /// # Errors
     /// ENODATA, ERANGE, EOPNOTSUPP and others of `getxattr(2)`.
     pub fn getxattr(&self, id: NodeId, name: &CStr, room: usize) -> Result<XattrAnswer, Errno> {
-        let reached = self.reach(id)?;
+        let reached = self.open_path(id)?;
         // O_PATH descriptors have no attributes; the inode behind them has, by way of /proc.
         let path = ProcPath::new(&reached);
         let mut value = Vec::new();
@@ -79,7 +79,7 @@ impl Lower {
         if is_command(name) {
             return Err(Errno::OPNOTSUPP);
         }
-        let reached = self.reach(id)?;
+        let reached = self.open_path(id)?;
         let flags = XattrFlags::from_bits_retain(flags);
         let mut mapped;
         let mut value = value;
@@ -98,7 +98,7 @@ impl Lower {
     /// # Errors
     /// Those of `listxattr(2)`.
     pub fn listxattr(&self, id: NodeId, room: usize, caller: Caller) -> Result<XattrAnswer, Errno> {
-        let reached = self.reach(id)?;
+        let reached = self.open_path(id)?;
         let mut names = Vec::with_capacity(1024);
         loop {
             match rustix::fs::listxattr(ProcPath::new(&reached).as_cstr(), spare_capacity(&mut names)) {
@@ -133,7 +133,7 @@ impl Lower {
         if is_command(name) {
             return Err(Errno::OPNOTSUPP);
         }
-        let reached = self.reach(id)?;
+        let reached = self.open_path(id)?;
         rustix::fs::removexattr(ProcPath::new(&reached).as_cstr(), name)
     }
 }

@@ -1,11 +1,11 @@
 //! Changes that others make in the source, by node.
 
-mod believing;
+mod dispatch;
 mod event;
 mod fanotify;
-mod hearing;
 mod inotify;
 mod stamps;
+mod validity;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};

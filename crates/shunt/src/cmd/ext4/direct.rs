@@ -18,7 +18,7 @@ use crate::files;
 const ALIGNMENT: usize = 4096;
 
 /// Most bytes that are moved at once.
-const MOST: u64 = 1 << 20;
+const MAX_TRANSFER_BYTES: u64 = 1 << 20;
 
 #[derive(Debug)]
 pub struct DirectDevice {
@@ -94,8 +94,8 @@ impl Device for DirectDevice {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.check(offset, buffer.len())?;
-        for (n, part) in buffer.chunks_mut(MOST as usize).enumerate() {
-            let (mut bytes, _, within) = self.around(offset + n as u64 * MOST, part.len())?;
+        for (n, part) in buffer.chunks_mut(MAX_TRANSFER_BYTES as usize).enumerate() {
+            let (mut bytes, _, within) = self.around(offset + n as u64 * MAX_TRANSFER_BYTES, part.len())?;
             part.copy_from_slice(&bytes.bytes()[within..within + part.len()]);
         }
         Ok(())
@@ -108,8 +108,8 @@ impl Device for DirectDevice {
             true => (Some(self.parts.read().unwrap_or_else(PoisonError::into_inner)), None),
             false => (None, Some(self.parts.write().unwrap_or_else(PoisonError::into_inner))),
         };
-        for (n, part) in data.chunks(MOST as usize).enumerate() {
-            let at = offset + n as u64 * MOST;
+        for (n, part) in data.chunks(MAX_TRANSFER_BYTES as usize).enumerate() {
+            let at = offset + n as u64 * MAX_TRANSFER_BYTES;
             let (mut bytes, first, within) = match whole {
                 true => (Aligned::new(part.len() as u64), at, 0),
                 false => self.around(at, part.len())?,

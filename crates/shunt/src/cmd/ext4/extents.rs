@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use serde::Serialize;
-use shunt_ext4::{Filesystem, Place};
+use shunt_ext4::{Filesystem, Mapping};
 
 use super::{at, resolve};
 use crate::cmd::print;
@@ -53,9 +53,9 @@ fn extents(filesystem: &Filesystem, path: &OsStr) -> Result<Vec<Extent>> {
     while logical < blocks {
         let run = filesystem.map(&inode, logical, blocks - logical).map_err(|error| at(path, &error))?;
         let (physical, unwritten) = match run.place {
-            Place::Hole => (None, false),
-            Place::Written(block) => (Some(block), false),
-            Place::Unwritten(block) => (Some(block), true),
+            Mapping::Hole => (None, false),
+            Mapping::Written(block) => (Some(block), false),
+            Mapping::Unwritten(block) => (Some(block), true),
         };
         if let Some(physical) = physical {
             let full = extents.len() as u64 >= filesystem.geometry().blocks;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Timespec, Timestamps};
 use rustix::io::Errno;
-use shunt_ext4::{Corruption, Entry, Error, Filesystem, Inode, Kind, Place as Block, Time};
+use shunt_ext4::{Corruption, Entry, Error, Filesystem, Inode, Kind, Mapping as Block, Time};
 
 use super::{at, resolve};
 use crate::error::{Result, failed};

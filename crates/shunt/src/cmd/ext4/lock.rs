@@ -27,7 +27,7 @@ use crate::error::{Code, Failure, Result, failed};
 use crate::serve::Claim;
 
 /// How long a daemon that has unmounted may take to end.
-const PATIENCE: Duration = Duration::from_millis(500);
+const LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// An image that is open.
 pub struct Opened {
@@ -99,7 +99,7 @@ pub fn take(path: &Path, file: &File, write: bool, part: Option<Range<u64>>) -> 
     let begun = Instant::now();
     let patiently = |lock: &dyn Fn() -> rustix::io::Result<()>| loop {
         match lock() {
-            Err(Errno::WOULDBLOCK | Errno::ACCESS) if begun.elapsed() < PATIENCE => {
+            Err(Errno::WOULDBLOCK | Errno::ACCESS) if begun.elapsed() < LOCK_TIMEOUT => {
                 sleep(Duration::from_millis(10));
             }
             taken => return taken,

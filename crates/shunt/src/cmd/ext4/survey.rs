@@ -24,7 +24,7 @@ use crate::error::{Code, Failure, Result, failed};
 use crate::{log, sandbox};
 
 /// More than it has to say.
-const LONGEST: u64 = 64 << 10;
+const MAX_LINE_BYTES: u64 = 64 << 10;
 
 /// What was found.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -84,7 +84,7 @@ pub fn of(image: &Image, args: &Ext4MountArgs) -> Result<Survey> {
     let cannot = |error: io::Error| failed(format_args!("cannot have a process look at {path}: {error}"));
     let mut looker = start(image, args).map_err(cannot)?;
     let said = looker.stdout.take().expect("it was asked for");
-    let mut said = BufReader::new(said.take(LONGEST));
+    let mut said = BufReader::new(said.take(MAX_LINE_BYTES));
     let part = match hear(&mut said)? {
         Some(Message::Part(part)) => part,
         _ => return Err(lost(image, looker)),

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use shunt_fuse::mount::MountPoint;
-use shunt_mirror::Policed;
+use shunt_mirror::PolicyFs;
 
 use super::file::{PolicyFile, Stamp, Writers};
 use super::origin::Origin;
@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// A policy in force, and the file that it came from.
 pub(super) struct Followed {
-    policed: Arc<Policed>,
+    policed: Arc<PolicyFs>,
     file: PathBuf,
     source: PathBuf,
     state: Mutex<State>,
@@ -47,7 +47,7 @@ enum Look {
 }
 
 impl Followed {
-    pub(super) fn new(policed: Arc<Policed>, file: PathBuf, source: PathBuf) -> Self {
+    pub(super) fn new(policed: Arc<PolicyFs>, file: PathBuf, source: PathBuf) -> Self {
         Self { policed, file, source, state: Mutex::default() }
     }
 

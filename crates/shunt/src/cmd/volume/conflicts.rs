@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use super::place::Place;
-use super::told::{Conflict, Resolved, Side};
+use super::api::{Conflict, Resolved, Side};
+use super::mounted_path::Place;
 use crate::args::{ConflictsArgs, ResolveArgs};
 use crate::cmd::print;
 use crate::control::VolumeAsk;
@@ -13,11 +13,12 @@ use crate::error::{Result, failed, usage};
 use crate::text::printable;
 
 /// All of it is in the daemon's own database.
-const MOST: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub fn list(args: &ConflictsArgs) -> Result<()> {
     let place = Place::of(&args.path)?;
-    let found: Vec<Conflict> = place.ask(&VolumeAsk::Conflicts { under: place.inside.clone() }, MOST)?;
+    let found: Vec<Conflict> =
+        place.ask(&VolumeAsk::Conflicts { under: place.inside.clone() }, REQUEST_TIMEOUT)?;
     if args.json {
         return print(format!("{}\n", serde_json::to_string_pretty(&found).map_err(failed)?));
     }
@@ -53,7 +54,8 @@ pub fn resolve(args: &ResolveArgs) -> Result<()> {
     for path in &paths {
         let place = Place::of(path)?;
         let (keep, path) = (args.keep.clone(), place.inside.clone());
-        let done: Vec<Resolved> = place.ask(&VolumeAsk::Resolve { keep, path, below: args.all }, MOST)?;
+        let done: Vec<Resolved> =
+            place.ask(&VolumeAsk::Resolve { keep, path, below: args.all }, REQUEST_TIMEOUT)?;
         for one in done {
             let path = printable(&one.path).into_owned();
             match one.error {

@@ -5,9 +5,9 @@ use shunt_volume::store::address::{self, MetaAddress, Options};
 
 use super::{key, quota, settings};
 use crate::args::VolumeCreateArgs;
-use crate::base;
 use crate::cmd::print;
 use crate::error::{Result, failed, usage};
+use crate::xdg;
 
 pub fn run(args: &VolumeCreateArgs) -> Result<()> {
     let meta = meta(args.meta.as_deref(), &args.name)?;
@@ -46,6 +46,6 @@ pub fn run(args: &VolumeCreateArgs) -> Result<()> {
 pub fn meta(given: Option<&str>, name: &VolumeName) -> Result<MetaAddress> {
     match given {
         Some(address) => address.parse::<MetaAddress>().and_then(|meta| meta.of(name)).map_err(usage),
-        None => Ok(MetaAddress::Sqlite(base::data().join("shunt/volumes").join(name.as_str()))),
+        None => Ok(MetaAddress::Sqlite(xdg::data().join("shunt/volumes").join(name.as_str()))),
     }
 }

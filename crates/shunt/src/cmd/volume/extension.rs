@@ -44,7 +44,7 @@ fn extended(
         xattrs: true,
         opens: false,
         access_times: AccessTimes::Unmoved,
-        lasting: shunt_volumefs::BELIEVED,
+        lasting: shunt_volumefs::ATTR_TTL,
         ask_always: args.ask_always,
     };
     let held = |extended: &Extended<VolumeFs>| {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use shunt_volume::content::Secret;
-use shunt_volume::gateway::{Book, Credentials, Gateway, Role, Token, is_for_want_of, join};
+use shunt_volume::content::VolumeKey;
+use shunt_volume::gateway::{Credentials, Gateway, NodeRegistry, Role, Token, is_for_want_of, join};
 use shunt_volume::id::{NodeName, VolumeName};
 use shunt_volume::store::StoreError;
 use shunt_volume::store::address::{self, MetaAddress, Volume};
@@ -17,15 +17,15 @@ use signal_hook::iterator::Signals;
 use super::mount::own_name;
 use super::{create, key, lock_in};
 use crate::args::{InviteArgs, JoinArgs, NodesCommand, ServeArgs, ServedArgs};
-use crate::base;
 use crate::cmd::print;
 use crate::error::{Result, failed, usage};
+use crate::xdg;
 use crate::{inherited, log, sandbox};
 
 /// Between a token and a key.
 const KEY: char = '+';
 /// Bytes of a line with a token.
-const LONGEST: u64 = 16 << 10;
+const MAX_TOKEN_BYTES: u64 = 16 << 10;
 
 /// A node, as JSON.
 #[derive(Serialize)]
@@ -70,7 +70,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     });
     book.set_address(&address).map_err(|error| cannot(&error))?;
     print(format!("shunt: volume {name} is served at {}, to nodes as {address}{way}\n", serving.address()))?;
-    let book = base::directory_of(&book_of(&args.served)).to_owned();
+    let book = xdg::directory_of(&book_of(&args.served)).to_owned();
     sandbox::enter_to_serve_stores(&lock_in::places(&meta, &volume.described, [book]));
     signals.forever().next();
     serving.stop().map_err(|error| cannot(&error))
@@ -130,7 +130,7 @@ pub fn take(args: &JoinArgs) -> Result<()> {
     let (token, secret) = match text.rsplit_once(KEY) {
         Some((token, secret)) => {
             let secret =
-                Secret::parse(secret).ok_or_else(|| usage("the key in the token was not copied whole"))?;
+                VolumeKey::parse(secret).ok_or_else(|| usage("the key in the token was not copied whole"))?;
             (token, Some(secret))
         }
         None => (&text[..], None),
@@ -146,7 +146,7 @@ pub fn take(args: &JoinArgs) -> Result<()> {
         )));
     }
     // Before the token is spent.
-    base::make_directory_of(&file).map_err(failed)?;
+    xdg::make_directory_of(&file).map_err(failed)?;
     if let Some(secret) = secret {
         let file = key::file_of(&token.volume);
         match key::find(None, &token.volume)? {
@@ -167,11 +167,13 @@ pub fn take(args: &JoinArgs) -> Result<()> {
 /// A token, or what is no line of that length.
 fn token_line(from: impl BufRead) -> Result<String> {
     let mut line = String::new();
-    let read = from.take(LONGEST + 1).read_line(&mut line);
+    let read = from.take(MAX_TOKEN_BYTES + 1).read_line(&mut line);
     let length = read.map_err(|error| usage(format_args!("cannot read the token: {error}")))?;
     match line.trim() {
         "" => Err(usage("there is no token in the standard input")),
-        _ if length as u64 > LONGEST => Err(usage("the line in the standard input is too long for a token")),
+        _ if length as u64 > MAX_TOKEN_BYTES => {
+            Err(usage("the line in the standard input is too long for a token"))
+        }
         token => Ok(token.to_owned()),
     }
 }
@@ -221,18 +223,18 @@ pub fn address(given: Option<&str>, name: &VolumeName) -> Result<(MetaAddress, O
 
 /// Where this machine's credentials for a volume are: `$XDG_CONFIG_HOME/shunt/volumes/NAME.node`.
 pub fn credentials_of(name: &VolumeName) -> PathBuf {
-    base::config().join(format!("shunt/volumes/{name}.node"))
+    xdg::config().join(format!("shunt/volumes/{name}.node"))
 }
 
 fn book_of(served: &ServedArgs) -> PathBuf {
-    let usual = || base::data().join(format!("shunt/gateways/{}.book", served.name));
+    let usual = || xdg::data().join(format!("shunt/gateways/{}.book", served.name));
     served.book.clone().unwrap_or_else(usual)
 }
 
-fn open_book(served: &ServedArgs, make: bool) -> Result<Book> {
+fn open_book(served: &ServedArgs, make: bool) -> Result<NodeRegistry> {
     let file = book_of(served);
     if make {
-        base::make_directory_of(&file).map_err(failed)?;
+        xdg::make_directory_of(&file).map_err(failed)?;
     } else if !file.exists() {
         return Err(failed(format_args!(
             "{}: not there: `shunt volume serve {}` makes it, or say --book FILE",
@@ -240,7 +242,7 @@ fn open_book(served: &ServedArgs, make: bool) -> Result<Book> {
             served.name
         )));
     }
-    Book::open(&file).map_err(|error| failed(format_args!("{}: {error}", file.display())))
+    NodeRegistry::open(&file).map_err(|error| failed(format_args!("{}: {error}", file.display())))
 }
 
 #[cfg(test)]

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
+use super::api::Version;
 use super::log::local;
-use super::place::Place;
-use super::told::Version;
+use super::mounted_path::Place;
 use crate::args::HistoryArgs;
 use crate::cmd::print;
 use crate::control::VolumeAsk;
 use crate::error::{Result, failed};
 
 /// It comes from a store that may be far away.
-const MOST: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub fn run(args: &HistoryArgs) -> Result<()> {
     let found = versions(&Place::of(&args.path)?)?;
@@ -23,7 +23,7 @@ pub fn run(args: &HistoryArgs) -> Result<()> {
 
 /// Of a path, the latest first.
 pub fn versions(place: &Place) -> Result<Vec<Version>> {
-    place.ask(&VolumeAsk::History { path: place.inside.clone() }, MOST)
+    place.ask(&VolumeAsk::History { path: place.inside.clone() }, REQUEST_TIMEOUT)
 }
 
 fn shown(version: &Version) -> String {

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use shunt_volume::id::{NodeName, VolumeName};
-use shunt_volume::keep::{
-    Checked, Collected, Depth, GRACE, History, Problem, check as look, collect, repair as mend,
+use shunt_volume::maintenance::{
+    Checked, Collected, Depth, GRACE, LogRetention, Problem, collect, fsck as look, repair as mend,
 };
 use shunt_volume::store::address::{self, Volume};
 
@@ -93,7 +93,7 @@ fn json(checked: &Checked, repaired: Option<u64>) -> serde_json::Value {
 
 pub fn gc(args: &VolumeGcArgs) -> Result<()> {
     let volume = open(args.meta.as_deref(), &args.name, args.key_file.as_deref())?;
-    let history = args.history_days.map(|days| History {
+    let history = args.history_days.map(|days| LogRetention {
         age: Duration::from_secs(days.saturating_mul(24 * 3600)),
         count: args.history_commits,
     });
@@ -104,7 +104,7 @@ pub fn gc(args: &VolumeGcArgs) -> Result<()> {
     let Collected {
         trimmed,
         live,
-        condemned,
+        marked: condemned,
         dropped,
         packs,
         bytes,

@@ -3,11 +3,11 @@
 use std::env::{split_paths, var_os};
 use std::path::PathBuf;
 
-use shunt_volume::store::address::{DataAddress, Described, MetaAddress};
+use shunt_volume::store::address::{DataAddress, MetaAddress, VolumeDescriptor};
 
 use super::gateway::credentials_of;
-use crate::base;
 use crate::sandbox::Places;
+use crate::xdg;
 
 /// Variables by which libraries are told of files: certificates of authorities, and who this is to a store of objects.
 const NAMED_BY: [&str; 5] = [
@@ -19,13 +19,17 @@ const NAMED_BY: [&str; 5] = [
 ];
 
 /// What its stores take, and these directories.
-pub fn places(meta: &MetaAddress, described: &Described, kept: impl IntoIterator<Item = PathBuf>) -> Places {
+pub fn places(
+    meta: &MetaAddress,
+    described: &VolumeDescriptor,
+    kept: impl IntoIterator<Item = PathBuf>,
+) -> Places {
     let mut places = Places { writable: kept.into_iter().collect(), readable: named() };
     match meta {
         MetaAddress::Sqlite(directory) => places.writable.push(directory.clone()),
         // Certificates are renewed in their place.
         MetaAddress::Gateway(file) if *file == credentials_of(&described.name) => {
-            places.writable.push(base::directory_of(file).to_owned());
+            places.writable.push(xdg::directory_of(file).to_owned());
         }
         MetaAddress::Gateway(file) => places.readable.push(file.clone()),
         MetaAddress::Postgres(_) | MetaAddress::Map(_) => {}
@@ -38,6 +42,6 @@ pub fn places(meta: &MetaAddress, described: &Described, kept: impl IntoIterator
 
 fn named() -> Vec<PathBuf> {
     let lists = NAMED_BY.iter().filter_map(var_os);
-    let home = [base::config().join("shunt")];
+    let home = [xdg::config().join("shunt")];
     lists.flat_map(|list| split_paths(&list).collect::<Vec<_>>()).chain(home).collect()
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use shunt_volume::past::moment;
+use shunt_volume::history::timestamp;
 
-use super::place::Place;
-use super::told::Commit;
+use super::api::Commit;
+use super::mounted_path::Place;
 use crate::args::VolumeLogArgs;
 use crate::cmd::print;
 use crate::control::VolumeAsk;
@@ -13,12 +13,12 @@ use crate::error::{Result, failed};
 use crate::text::printable;
 
 /// A long log comes from a store that may be far away.
-const MOST: Duration = Duration::from_secs(120);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub fn run(args: &VolumeLogArgs) -> Result<()> {
     let place = Place::of(&args.path)?;
     let path = (!place.inside.is_empty()).then(|| place.inside.clone());
-    let found: Vec<Commit> = place.ask(&VolumeAsk::Log { path, most: args.most }, MOST)?;
+    let found: Vec<Commit> = place.ask(&VolumeAsk::Log { path, most: args.most }, REQUEST_TIMEOUT)?;
     if args.json {
         return print(format!("{}\n", serde_json::to_string_pretty(&found).map_err(failed)?));
     }
@@ -49,5 +49,5 @@ fn shown(commit: &Commit) -> String {
 
 /// A time as it is told, in the zone of this machine.
 pub fn local(told: &str) -> String {
-    moment::parse(told).map_or_else(|| told.to_owned(), moment::local)
+    timestamp::parse(told).map_or_else(|| told.to_owned(), timestamp::local)
 }

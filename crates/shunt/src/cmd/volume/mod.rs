@@ -1,26 +1,26 @@
 //! `shunt volume`.
 
-mod answers;
+mod api;
+mod cache_status;
 mod conflicts;
+mod control_handler;
 mod create;
+mod descriptor_cache;
 mod extension;
 mod gateway;
 mod history;
 mod keep;
 mod key;
-mod known;
 mod lock_in;
 mod log;
 mod mount;
+mod mounted_path;
 mod owners;
-mod place;
 mod quota;
 mod restore;
 mod settings;
-mod space;
 mod status;
 mod sync;
-mod told;
 mod tree;
 mod upgrade;
 
@@ -47,8 +47,8 @@ pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
         VolumeCommand::Tree(args) => return tree::run(args, argv),
         VolumeCommand::Offline(args) => status::set_online(&args.mountpoint, false)?,
         VolumeCommand::Online(args) => status::set_online(&args.mountpoint, true)?,
-        VolumeCommand::Pin(args) => space::pin(args, true)?,
-        VolumeCommand::Unpin(args) => space::pin(args, false)?,
+        VolumeCommand::Pin(args) => cache_status::pin(args, true)?,
+        VolumeCommand::Unpin(args) => cache_status::pin(args, false)?,
         VolumeCommand::Check(args) => keep::check(args)?,
         VolumeCommand::Gc(args) => keep::gc(args)?,
         VolumeCommand::UpgradeFormat(args) => upgrade::run(args)?,

@@ -9,21 +9,21 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use shunt_fuse::guardian::ask_oneself;
 use shunt_fuse::mount::MountPoint;
 use shunt_fuse::mount::bdi::BdiTuning;
+use shunt_volume::history::View;
 use shunt_volume::id::{NodeName, VolumeName};
-use shunt_volume::past::View;
 use shunt_volume::replica::{Options, Replica, ReplicaError};
-use shunt_volume::store::address::Described;
+use shunt_volume::store::address::VolumeDescriptor;
 use shunt_volumefs::VolumeFs;
 
-use super::answers::Answers;
-use super::{extension, gateway, key, known, lock_in, owners, quota, space, sync};
+use super::control_handler::Answers;
+use super::{cache_status, descriptor_cache, extension, gateway, key, lock_in, owners, quota, sync};
 use crate::args::{LocksArg, PassthroughArg, VolumeMountArgs};
-use crate::base;
 use crate::cmd::serve_as_told;
 use crate::error::{Code, Failure, Result, failed, usage};
 use crate::report::VolumeReport;
 use crate::sandbox;
 use crate::serve::{self, Held, Service};
+use crate::xdg;
 
 /// `shunt volume mount`: the words of the command.
 const WORDS: usize = 3;
@@ -61,9 +61,9 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         (None, node) => node.map_or_else(own_name, Ok)?,
     };
     let secret = key::find(args.key_file.as_deref(), &args.name)?;
-    let volume = known::open(&cache, &at, &args.name, secret.as_ref())?;
+    let volume = descriptor_cache::open(&cache, &at, &args.name, secret.as_ref())?;
     let replica = Arc::new(open(&cache, &args.name, &volume.described, &node)?);
-    known::note(&cache, &volume.described)?;
+    descriptor_cache::note(&cache, &volume.described)?;
     let (runner, leases, from) = sync::start(&replica, &volume, &node)?;
     let online: serve::SetOnline = {
         let (runner, leases, replica) = (runner.clone(), leases.clone(), replica.clone());
@@ -77,22 +77,22 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     };
     let asked = Answers { replica: replica.clone(), meta: volume.meta.clone() };
     let answers: serve::AnswerVolume = Arc::new(move |ask| asked.answer(ask));
-    let tender = space::start(&replica, args.role, args.cache_size)?;
+    let tender = cache_status::start(&replica, args.role, args.cache_size)?;
     let past = View::new(volume.meta.clone());
     let meta = volume.meta.clone();
     let table = args.owner_table.as_deref().map(owners::Table::read).transpose()?;
     let reload = table.clone().map(|table| reload(table, replica.clone()));
-    let owners_in = args.owner_table.as_deref().map(|file| base::directory_of(file).to_owned());
+    let owners_in = args.owner_table.as_deref().map(|file| xdg::directory_of(file).to_owned());
     let mut places = lock_in::places(&at, &volume.described, [cache.clone()]);
     places.readable.extend(owners_in);
     let fs = VolumeFs::new(replica)
-        .synchronised_by(runner)
+        .with_runner(runner)
         .leased_by(leases)
         .read_only_while(move || meta.only_reads().is_some())
-        .tended_by(tender)
+        .with_cache_manager(tender)
         .with_past(past, from.clone())
         .with_at_names(args.at_names)
-        .fetched_by(from);
+        .with_fetcher(from);
     let fs = match args.locks {
         LocksArg::Leased => fs.locking_for_all(),
         LocksArg::Local => fs,
@@ -167,12 +167,12 @@ fn report(fs: &VolumeFs) -> VolumeReport {
     if let (Some(runner), Some(leases)) = (fs.runner(), fs.leases()) {
         sync::report(runner, leases, &mut report);
     }
-    report.space = space::report(fs);
+    report.space = cache_status::report(fs);
     report.quota = replica.quota().map(|quota| quota::report(&quota)).unwrap_or_default();
     report
 }
 
-fn open(cache: &Path, name: &VolumeName, described: &Described, node: &NodeName) -> Result<Replica> {
+fn open(cache: &Path, name: &VolumeName, described: &VolumeDescriptor, node: &NodeName) -> Result<Replica> {
     let mut options = Options::new(format!("{:032x}", described.id), node.clone());
     options.owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Replica::open(cache, options).map_err(|error| match error {
@@ -185,7 +185,7 @@ fn open(cache: &Path, name: &VolumeName, described: &Described, node: &NodeName)
 
 /// `$XDG_CACHE_HOME/shunt/volumes/NAME`, or as that standard says.
 pub(super) fn default_cache(name: &VolumeName) -> PathBuf {
-    base::cache().join("shunt/volumes").join(name.as_str())
+    xdg::cache().join("shunt/volumes").join(name.as_str())
 }
 
 pub fn own_name() -> Result<NodeName> {

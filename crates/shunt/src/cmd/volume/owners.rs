@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use shunt_fuse::mount::MountOptions;
 use shunt_mirror::IdMap;
-use shunt_volume::tree::{NOBODY, People};
+use shunt_volume::tree_config::{NOBODY, OwnerMap};
 use shunt_volumefs::Owners;
 
 use crate::args::{VolumeMountArgs, ids};
@@ -62,7 +62,7 @@ impl Owners for Mapped {
 #[derive(Clone)]
 pub struct Table {
     file: PathBuf,
-    people: Arc<RwLock<(People, People)>>,
+    people: Arc<RwLock<(OwnerMap, OwnerMap)>>,
 }
 
 impl Table {
@@ -77,15 +77,16 @@ impl Table {
         Ok(())
     }
 
-    fn of<T>(&self, ask: impl Fn(&(People, People)) -> T) -> T {
+    fn of<T>(&self, ask: impl Fn(&(OwnerMap, OwnerMap)) -> T) -> T {
         ask(&self.people.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-fn read(file: &Path) -> Result<(People, People)> {
+fn read(file: &Path) -> Result<(OwnerMap, OwnerMap)> {
     let cannot = |why: &dyn std::fmt::Display| failed(format_args!("{}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| cannot(&error))?;
-    let people = |prefix| People::from_text(prefix, &text).ok_or_else(|| cannot(&"it is no table of owners"));
+    let people =
+        |prefix| OwnerMap::from_text(prefix, &text).ok_or_else(|| cannot(&"it is no table of owners"));
     Ok((people(USER)?, people(GROUP)?))
 }
 

@@ -15,7 +15,7 @@ use crate::report::{HeldReport, QuotaReport};
 use crate::text::bytes;
 
 /// Users that are told of; the others are counted.
-const MOST_USERS: usize = 256;
+const MAX_USERS: usize = 256;
 /// The same for people: those with a limit, and who hold most.
 const SHOWN_USERS: usize = 16;
 
@@ -72,7 +72,7 @@ pub fn lines(limits: &Limits) -> String {
 
 /// What is held, and may be.
 pub fn report(quota: &Quota) -> QuotaReport {
-    let held = |user, used: quota::Use, limit: Limit| HeldReport {
+    let held = |user, used: quota::Usage, limit: Limit| HeldReport {
         user,
         bytes: used.bytes,
         objects: used.objects,
@@ -82,7 +82,7 @@ pub fn report(quota: &Quota) -> QuotaReport {
     let mut users = quota.users.clone();
     // Of many: those that hold most.
     users.sort_by_key(|(user, used)| (!quota.limits.users.contains_key(user), std::cmp::Reverse(used.bytes)));
-    users.truncate(MOST_USERS);
+    users.truncate(MAX_USERS);
     QuotaReport {
         held: held(None, quota.used, quota.limits.volume),
         users: users.into_iter().map(|(user, used)| held(Some(user), used, quota.limits.of(user))).collect(),

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
-use shunt_volume::past::{HISTORY, When};
+use shunt_volume::history::{HISTORY, PointInTime};
 
 use super::history::versions;
-use super::place::Place;
+use super::mounted_path::Place;
 use crate::args::RestoreArgs;
 use crate::cmd::print;
 use crate::error::{Result, failed};
@@ -40,7 +40,7 @@ fn source(path: &Path) -> Result<(PathBuf, PathBuf)> {
         return Ok((path.to_owned(), to));
     }
     let name = path.file_name().unwrap_or_default();
-    if let Some((name, _)) = When::split(name.as_bytes()) {
+    if let Some((name, _)) = PointInTime::split(name.as_bytes()) {
         let there = if name.is_empty() { PathBuf::from(".") } else { PathBuf::from(OsStr::from_bytes(name)) };
         return Ok((in_history(path), path.with_file_name(there)));
     }
@@ -65,9 +65,9 @@ fn out_of_history(path: &Path) -> Option<PathBuf> {
     let parts: Vec<&OsStr> = path.components().map(|part| part.as_os_str()).collect();
     let at = parts.iter().rposition(|part| *part == OsStr::new(HISTORY))?;
     let then = parts.get(at + 1)?.as_bytes();
-    let name = match When::parse(then) {
+    let name = match PointInTime::parse(then) {
         Some(_) => None,
-        None => Some(OsStr::from_bytes(When::split(then)?.0)),
+        None => Some(OsStr::from_bytes(PointInTime::split(then)?.0)),
     };
     let now: PathBuf =
         parts[..at].iter().copied().chain(name).chain(parts[at + 2..].iter().copied()).collect();
@@ -81,7 +81,7 @@ fn in_history(path: &Path) -> PathBuf {
         let (name, here) = (part.as_os_str(), found.join(part));
         let past = found.join(HISTORY);
         // A daemon of before has no such entry, and shows it beside the name.
-        let shown_there = When::split(name.as_bytes()).is_some() && !here.exists() && past.exists();
+        let shown_there = PointInTime::split(name.as_bytes()).is_some() && !here.exists() && past.exists();
         found = if shown_there { past.join(name) } else { here };
     }
     found

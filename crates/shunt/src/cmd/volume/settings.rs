@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use shunt_volume::keep::{retention, set_retention};
-use shunt_volume::plan::{ATTRIBUTE, BESIDE};
-use shunt_volume::setting;
+use shunt_volume::maintenance::{retention, set_retention};
+use shunt_volume::merge::{ATTRIBUTE, BESIDE};
 use shunt_volume::store::address::{self, Volume};
 use shunt_volume::store::history::Retention;
+use shunt_volume::volume_settings;
 
 use super::keep::cannot;
 use super::mount::own_name;
@@ -22,7 +22,7 @@ pub fn run(args: &VolumeSetArgs) -> Result<()> {
     let opened = match key::find(args.key_file.as_deref(), &args.name)? {
         Some(secret) => address::open(&meta, &args.name, Some(&secret)),
         // Only what is sealed needs the key.
-        None => address::open_blind(&meta, &args.name),
+        None => address::open_without_key(&meta, &args.name),
     };
     let volume = opened.map_err(|error| cannot("open", &args.name, error))?;
     let kept = keep(&volume, args.retention).map_err(|error| cannot("set", &args.name, error))?;
@@ -45,9 +45,9 @@ pub fn conflicts(
     let wanted = how.map(|how| (how == ConflictsArg::Beside).then(|| BESIDE.to_vec()));
     if let Some(wanted) = wanted {
         let node = own_name().map_err(|error| shunt_volume::store::StoreError::Denied(error.to_string()))?;
-        setting::set(&*volume.meta, &node, ATTRIBUTE, &|_| Ok(wanted.clone()))?;
+        volume_settings::set(&*volume.meta, &node, ATTRIBUTE, &|_| Ok(wanted.clone()))?;
     }
-    let now = setting::get(&*volume.meta, ATTRIBUTE)?;
+    let now = volume_settings::get(&*volume.meta, ATTRIBUTE)?;
     Ok(if now.as_deref() == Some(BESIDE) { "beside" } else { "directory" })
 }
 

@@ -4,13 +4,13 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::told::TreeState;
-use super::{quota, space};
+use super::api::TreeState;
+use super::{cache_status, quota};
 use crate::args::VolumeStatusArgs;
 use crate::cmd::print;
 use crate::control::{self, Peer, SocketDir, SocketName, VolumeAsk};
 use crate::error::{Code, Failure, Result, failed};
-use crate::ours;
+use crate::own_mounts;
 use crate::report::VolumeReport;
 use crate::text::{Align, Table, printable};
 
@@ -18,7 +18,7 @@ use crate::text::{Align, Table, printable};
 const TREE_TIME: Duration = Duration::from_secs(20);
 
 pub fn run(args: &VolumeStatusArgs) -> Result<()> {
-    if ours::find(&args.mountpoint).is_ok_and(|(_, info)| ours::kind(&info) == Some("tree")) {
+    if own_mounts::find(&args.mountpoint).is_ok_and(|(_, info)| own_mounts::kind(&info) == Some("tree")) {
         return tree(args);
     }
     let report = ask(&args.mountpoint)?;
@@ -65,7 +65,7 @@ fn table(report: &VolumeReport) -> String {
         report.sent,
         report.received,
         quota::table(&report.quota),
-        space::lines(&report.space),
+        cache_status::lines(&report.space),
     )
 }
 
@@ -82,8 +82,8 @@ fn ask(mountpoint: &Path) -> Result<VolumeReport> {
 
 pub fn asked<T>(mountpoint: &Path, ask: impl Fn(&Peer<'_>) -> io::Result<T>) -> Result<T> {
     let path = mountpoint.display();
-    let (mount, info) = ours::find(mountpoint)?;
-    let dirs = ours::owner(&info).map(SocketDir::of).unwrap_or_default();
+    let (mount, info) = own_mounts::find(mountpoint)?;
+    let dirs = own_mounts::owner(&info).map(SocketDir::of).unwrap_or_default();
     let name = SocketName::of(&mount);
     control::ask(&dirs, &name, || !mount.is_mounted(), ask)
         .map_err(|error| failed(format_args!("the daemon of {path}: {error}")))?

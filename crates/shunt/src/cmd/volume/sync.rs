@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use shunt_volume::id::NodeName;
 use shunt_volume::lease::Leases;
-use shunt_volume::replica::{FromStore, Replica, ReplicaSite};
+use shunt_volume::replica::{Replica, ReplicaSite, StoreFetcher};
 use shunt_volume::store::address::Volume;
-use shunt_volume::sync::{Runner, Synchroniser, Touch};
+use shunt_volume::sync::{LinkState, Runner, Synchroniser};
 
 use crate::error::{Result, failed};
 use crate::report::VolumeReport;
@@ -16,7 +16,7 @@ use crate::report::VolumeReport;
 const CONNECTING: Duration = Duration::from_secs(2);
 
 /// Who carries changes, who keeps leases, and who brings contents.
-pub type Started = (Arc<Runner>, Arc<Leases>, Arc<FromStore>);
+pub type Started = (Arc<Runner>, Arc<Leases>, Arc<StoreFetcher>);
 
 /// Begins to synchronise.
 pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result<Started> {
@@ -32,7 +32,7 @@ pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result
     let waker = runner.waker();
     replica.set_watcher(Some(Box::new(move || waker.wake())));
     let waker = runner.waker();
-    let from = FromStore::new(meta.clone(), contents).reachable_as(move || waker.online()).probed();
+    let from = StoreFetcher::new(meta.clone(), contents).reachable_as(move || waker.online()).probed();
     let from = Arc::new(from);
     replica.set_fetcher(Some(from.clone()));
     let probed = from.clone();
@@ -49,11 +49,13 @@ pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result
 pub fn report(runner: &Runner, leases: &Leases, report: &mut VolumeReport) {
     let progress = runner.progress();
     let (state, reason) = match progress.touch {
-        Touch::Online => ("online", None),
-        Touch::Offline => ("offline", None),
-        Touch::Unreachable(reason) => ("unreachable", Some(reason)),
-        Touch::Denied(reason) => ("stopped", Some(format!("what is changed here is not taken: {reason}"))),
-        Touch::Stopped(reason) => ("stopped", Some(reason)),
+        LinkState::Online => ("online", None),
+        LinkState::Offline => ("offline", None),
+        LinkState::Unreachable(reason) => ("unreachable", Some(reason)),
+        LinkState::Denied(reason) => {
+            ("stopped", Some(format!("what is changed here is not taken: {reason}")))
+        }
+        LinkState::Stopped(reason) => ("stopped", Some(reason)),
     };
     state.clone_into(&mut report.state);
     report.reason = reason;

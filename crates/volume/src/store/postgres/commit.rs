@@ -8,9 +8,9 @@ use super::rows::{self, Failed};
 use super::{Answers, PostgresStore};
 use crate::content::runtime;
 use crate::id::Seq;
-use crate::store::apply::Batch;
-use crate::store::values::{UNSEALED, are_sealed};
-use crate::store::{StoreError, code};
+use crate::store::transaction::Batch;
+use crate::store::validate::{UNSEALED, are_sealed};
+use crate::store::{StoreError, codec};
 
 /// Times that a transaction is tried which the server gave up for another one.
 const TRIES: u32 = 20;
@@ -56,7 +56,7 @@ impl PostgresStore {
         };
         let before: Vec<Option<Answers>> = std::mem::take(&mut locked.answers)
             .iter()
-            .map(|answer| answer.as_ref().map(|bytes| code::decode("an answer", bytes)).transpose())
+            .map(|answer| answer.as_ref().map(|bytes| codec::decode("an answer", bytes)).transpose())
             .collect::<Result<_, _>>()?;
         if before.iter().all(Option::is_some) {
             let head = locked.head;
@@ -79,7 +79,7 @@ impl PostgresStore {
             }
             let own = part.items.iter().map(|item| work.item(item)).collect::<Result<Answers, _>>()?;
             let accepted = own.iter().filter(|answer| answer.is_ok()).count();
-            by.push(rows::By { node: part.node, token: part.token, accepted, answer: code::encode(&own) });
+            by.push(rows::By { node: part.node, token: part.token, accepted, answer: codec::encode(&own) });
             answers.push(own);
         }
         let written = work.finish();

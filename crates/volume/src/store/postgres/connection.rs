@@ -9,7 +9,7 @@ use tokio_postgres::{Client, Config, Error};
 use super::passfile;
 use super::schema::Statements;
 use super::tls::{self, Tls};
-use crate::silence;
+use crate::keepalive;
 use crate::store::StoreError;
 
 /// No answer by then is no connection. Longer than the server lets a statement take.
@@ -44,8 +44,8 @@ impl Pool {
         let (mut config, tls) = tls::split(address)?;
         passfile::complete(&mut config)?;
         // A server that went silent is found out, not waited for.
-        config.connect_timeout(CONNECT).tcp_user_timeout(silence::SILENT);
-        config.keepalives_idle(silence::TRIED).keepalives_interval(silence::AGAIN);
+        config.connect_timeout(CONNECT).tcp_user_timeout(keepalive::USER_TIMEOUT);
+        config.keepalives_idle(keepalive::KEEPALIVE_IDLE).keepalives_interval(keepalive::KEEPALIVE_INTERVAL);
         if config.get_application_name().is_none() {
             config.application_name("shunt");
         }

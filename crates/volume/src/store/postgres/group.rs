@@ -11,25 +11,25 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Answers;
 use crate::id::NodeName;
-use crate::store::{Item, StoreError};
+use crate::store::{StoreError, Transaction};
 
 /// Of one transaction, at most: it is all in memory, and others wait for its end.
-const MOST_BATCHES: usize = 256;
-const MOST_ITEMS: usize = 4096;
+const MAX_BATCHES: usize = 256;
+const MAX_ITEMS: usize = 4096;
 
 /// A batch as it was asked for.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'a> {
     pub node: &'a NodeName,
     pub token: u128,
-    pub items: &'a [Item],
+    pub items: &'a [Transaction],
 }
 
 /// A batch that waits.
 struct Asked {
     node: NodeName,
     token: u128,
-    items: Vec<Item>,
+    items: Vec<Transaction>,
     answer: Mutex<Option<Result<Answers, StoreError>>>,
 }
 
@@ -59,12 +59,12 @@ impl State {
     fn take(&mut self, first: Part<'_>) -> Vec<Arc<Asked>> {
         let mut taken: Vec<Arc<Asked>> = Vec::new();
         let mut items = first.items.len();
-        while taken.len() + 1 < MOST_BATCHES
+        while taken.len() + 1 < MAX_BATCHES
             && let Some(next) = self.waiting.front()
         {
             items += next.items.len();
             let is_next = |part: Part<'_>| (part.token, part.node) == (next.token, &next.node);
-            if items > MOST_ITEMS || is_next(first) || taken.iter().any(|other| is_next(other.part())) {
+            if items > MAX_ITEMS || is_next(first) || taken.iter().any(|other| is_next(other.part())) {
                 break;
             }
             taken.extend(self.waiting.pop_front());

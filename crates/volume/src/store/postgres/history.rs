@@ -6,9 +6,9 @@ use tokio_postgres::types::ToSql;
 use super::connection::fault;
 use super::{PostgresStore, rows};
 use crate::id::{ObjectId, Seq};
-use crate::object::{LinkName, Stored, StoredLink, Time};
-use crate::store::history::{History, PastLink, VERSIONS_MOST, Version};
-use crate::store::{StoreError, code};
+use crate::object::{LinkName, StoredLink, Time, VersionedObject};
+use crate::store::history::{History, MAX_VERSIONS, PastLink, Version};
+use crate::store::{StoreError, codec};
 
 fn number(row: &Found, column: usize) -> Result<Seq, StoreError> {
     Ok(Seq(row.try_get::<_, i64>(column).map_err(fault)? as u64))
@@ -27,7 +27,7 @@ fn seq(at: Seq) -> i64 {
     at.0.min(i64::MAX as u64) as i64
 }
 
-const MOST: i64 = VERSIONS_MOST as i64;
+const MAX_ROWS: i64 = MAX_VERSIONS as i64;
 
 impl History for PostgresStore {
     fn kept_since(&self) -> Result<Seq, StoreError> {
@@ -35,12 +35,13 @@ impl History for PostgresStore {
         number(&found, 0)
     }
 
-    fn object_at(&self, id: ObjectId, at: Seq) -> Result<Option<Stored>, StoreError> {
+    fn object_at(&self, id: ObjectId, at: Seq) -> Result<Option<VersionedObject>, StoreError> {
         let (id, at_number) = (id.to_bytes(), seq(at));
         let values: [&(dyn ToSql + Sync); 3] = [&self.volume, &&id[..], &at_number];
         let found = self.with(async |c| c.client.query_opt(&c.ready.object_at, &values).await)?;
         let Some(found) = found else { return Ok(None) };
-        let stored: Stored = code::decode("a version of an object", found.try_get(0).map_err(fault)?)?;
+        let stored: VersionedObject =
+            codec::decode("a version of an object", found.try_get(0).map_err(fault)?)?;
         Ok((stored.since() <= at).then_some(stored))
     }
 
@@ -66,12 +67,13 @@ impl History for PostgresStore {
 
     fn versions(&self, id: ObjectId) -> Result<Vec<Version>, StoreError> {
         let id = id.to_bytes();
-        let values: [&(dyn ToSql + Sync); 3] = [&self.volume, &&id[..], &MOST];
+        let values: [&(dyn ToSql + Sync); 3] = [&self.volume, &&id[..], &MAX_ROWS];
         let found = self.with(async |c| c.client.query(&c.ready.versions, &values).await)?;
         let mut versions = Vec::with_capacity(found.len());
         for row in &found {
             let until: Option<i64> = row.try_get(0).map_err(fault)?;
-            let stored: Stored = code::decode("a version of an object", row.try_get(1).map_err(fault)?)?;
+            let stored: VersionedObject =
+                codec::decode("a version of an object", row.try_get(1).map_err(fault)?)?;
             versions.push(Version {
                 since: stored.since(),
                 stored,
@@ -96,14 +98,14 @@ impl History for PostgresStore {
 
     fn past_of_name(&self, name: &LinkName) -> Result<Vec<PastLink>, StoreError> {
         let parent = name.parent.to_bytes();
-        let values: [&(dyn ToSql + Sync); 4] = [&self.volume, &&parent[..], &&name.name[..], &MOST];
+        let values: [&(dyn ToSql + Sync); 4] = [&self.volume, &&parent[..], &&name.name[..], &MAX_ROWS];
         let found = self.with(async |c| c.client.query(&c.ready.past_of_name, &values).await)?;
         found.iter().map(past).collect()
     }
 
     fn past_names(&self, ids: &[ObjectId]) -> Result<Vec<PastLink>, StoreError> {
         let keys: Vec<Vec<u8>> = ids.iter().map(|id| id.to_bytes().to_vec()).collect();
-        let most = MOST.saturating_mul(ids.len() as i64);
+        let most = MAX_ROWS.saturating_mul(ids.len() as i64);
         let found =
             self.with(async |c| c.client.query(&c.ready.past_names, &[&self.volume, &keys, &most]).await)?;
         found.iter().map(past).collect()

@@ -12,8 +12,8 @@ use super::connection::{Pool, in_time};
 use crate::content::runtime;
 use crate::id::{NodeName, Seq};
 use crate::object::Time;
-use crate::store::lease::Board;
-use crate::store::{LeaseAsk, LeaseTold, StoreError};
+use crate::store::lease_table::LeaseTable;
+use crate::store::{LeaseRequest, LeaseResponse, StoreError};
 
 /// The version of what is in the row: one of another version is not touched.
 const FORMAT: i32 = 1;
@@ -67,7 +67,7 @@ impl Line {
         Ok(Self { client, lock, head, put, look })
     }
 
-    async fn exchange(&self, volume: i64, node: &NodeName, ask: &LeaseAsk) -> Result<Exchanged, Error> {
+    async fn exchange(&self, volume: i64, node: &NodeName, ask: &LeaseRequest) -> Result<Exchanged, Error> {
         let (_, row, head) = futures::try_join!(
             self.client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
             async { self.client.query_opt(&self.lock, &[&volume, &FORMAT]).await },
@@ -77,7 +77,7 @@ impl Line {
             self.client.batch_execute("ROLLBACK").await?;
             return Ok(Exchanged::Gone);
         };
-        let mut board = Board::decode(row.try_get(0)?);
+        let mut board = LeaseTable::decode(row.try_get(0)?);
         let before = board.places();
         let (now, head) = (Time(row.try_get(1)?), Seq(head.try_get::<_, i64>(0)? as u64));
         let Some(told) = board.exchange(node, ask, now, head) else {
@@ -101,7 +101,7 @@ impl Line {
 }
 
 enum Exchanged {
-    Told(LeaseTold),
+    Told(LeaseResponse),
     Full,
     /// The row went with a crash of the server.
     Gone,
@@ -136,8 +136,8 @@ impl Leases {
         pool: &Pool,
         volume: i64,
         node: &NodeName,
-        ask: &LeaseAsk,
-    ) -> Result<LeaseTold, StoreError> {
+        ask: &LeaseRequest,
+    ) -> Result<LeaseResponse, StoreError> {
         runtime().block_on(async {
             match self.with(pool, volume, async |line| line.exchange(volume, node, ask).await).await? {
                 Exchanged::Told(told) => Ok(told),

@@ -1,10 +1,10 @@
 //! Stores in PostgreSQL: many volumes in a database, many nodes at each.
 
+mod admin;
 mod commit;
 mod connection;
 mod group;
 mod history;
-mod keep;
 mod lease;
 mod listen;
 mod passfile;
@@ -19,10 +19,13 @@ use tokio_postgres::Row as Found;
 
 use crate::content::runtime;
 use crate::id::{NodeName, ObjectId, Seq, VolumeName};
-use crate::object::{ChunkId, LinkName, Object, Stored, StoredLink, Time};
+use crate::object::{ChunkId, LinkName, Object, StoredLink, Time, VersionedObject};
+use crate::store::admin::{Chunk, StoreAdmin};
 use crate::store::history::History;
-use crate::store::keep::{Chunk, Keeper};
-use crate::store::{Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError, code};
+use crate::store::{
+    ChunkLocation, LeaseRequest, LeaseResponse, LogEntry, MetaStore, Page, Rejected, StoreError, Transaction,
+    codec,
+};
 use connection::{Connection, Pool, fault, in_time};
 use group::{Group, Part};
 use listen::Listener;
@@ -48,7 +51,7 @@ impl std::fmt::Debug for PostgresStore {
     }
 }
 
-type Answers = Vec<Result<Seq, Refused>>;
+type Answers = Vec<Result<Seq, Rejected>>;
 
 impl PostgresStore {
     /// Makes a volume in a database, and the tables where there are none. `description` is kept as it is.
@@ -66,8 +69,8 @@ impl PostgresStore {
             let client = pool.connect().await?;
             make_tables(&client).await?;
             let volume = i64::from_be_bytes(rand::random()) & i64::MAX;
-            let stored = Stored { object: root.clone(), made: Seq(0), set: Default::default(), links: 0 };
-            let (body, root) = (code::encode(&stored), ObjectId::ROOT.to_bytes().to_vec());
+            let stored = VersionedObject { object: root.clone(), created: Seq(0), field_versions: Default::default(), links: 0 };
+            let (body, root) = (codec::encode(&stored), ObjectId::ROOT.to_bytes().to_vec());
             let sql = "WITH made AS (
                      INSERT INTO shunt_volume (volume, name, format, head, forgotten, batches, description)
                      VALUES ($1, $2, $3, 0, 0, 0, $4) ON CONFLICT DO NOTHING RETURNING volume)
@@ -172,7 +175,7 @@ fn place(row: &Found) -> Result<(ChunkId, Chunk), tokio_postgres::Error> {
     let mut id = [0; 32];
     let bytes: &[u8] = row.try_get(0)?;
     id[..bytes.len().min(32)].copy_from_slice(&bytes[..bytes.len().min(32)]);
-    let place = Place {
+    let place = ChunkLocation {
         key: row.try_get(1)?,
         offset: row.try_get::<_, i64>(2)? as u64,
         stored: row.try_get::<_, i64>(3)? as u32,
@@ -200,11 +203,11 @@ impl MetaStore for PostgresStore {
         })
     }
 
-    fn commit(&self, node: &NodeName, token: u128, items: &[Item]) -> Result<Answers, StoreError> {
+    fn commit(&self, node: &NodeName, token: u128, items: &[Transaction]) -> Result<Answers, StoreError> {
         self.group.commit(Part { node, token, items }, |parts| self.commit_parts(parts))
     }
 
-    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError> {
+    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<VersionedObject>>, StoreError> {
         let keys: Vec<Vec<u8>> = ids.iter().map(|id| id.to_bytes().to_vec()).collect();
         let found = self.with(async |connection| {
             connection.client.query(&connection.ready.objects, &[&self.volume, &keys]).await
@@ -219,7 +222,7 @@ impl MetaStore for PostgresStore {
 
     fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
         let (kept, next) = self.scan_kept(from, most)?;
-        let objects: Vec<Stored> = kept.into_iter().map(|kept| kept.stored).collect();
+        let objects: Vec<VersionedObject> = kept.into_iter().map(|kept| kept.stored).collect();
         let (Some(first), Some(last)) = (objects.first(), objects.last()) else { return Ok(Page::default()) };
         let (first, last) = (first.object.id.to_bytes(), last.object.id.to_bytes());
         let found = self.with(async |connection| {
@@ -236,7 +239,7 @@ impl MetaStore for PostgresStore {
         Ok(Page { objects, links, next })
     }
 
-    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
+    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
         let (from, most) = (after.0.min(i64::MAX as u64) as i64, most.min(u32::MAX as usize) as i64);
         let (entries, forgotten) = self.with(async |connection| {
             let Connection { client, ready } = connection;
@@ -251,17 +254,17 @@ impl MetaStore for PostgresStore {
         }
         let entry = |row: &Found| {
             let node: String = row.try_get(1).map_err(fault)?;
-            Ok(Entry {
+            Ok(LogEntry {
                 seq: Seq(row.try_get::<_, i64>(0).map_err(fault)? as u64),
                 node: node.parse().map_err(|_| StoreError::Damaged(format!("node {node:?} in the log")))?,
                 at: Time(row.try_get(2).map_err(fault)?),
-                change: code::decode("an entry of the log", row.try_get(3).map_err(fault)?)?,
+                change: codec::decode("an entry of the log", row.try_get(3).map_err(fault)?)?,
             })
         };
         entries.iter().map(entry).collect()
     }
 
-    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError> {
+    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
         Ok(self.chunks(chunks)?.into_iter().map(|chunk| chunk.map(|chunk| chunk.place)).collect())
     }
 
@@ -289,7 +292,7 @@ impl MetaStore for PostgresStore {
         }
     }
 
-    fn lease(&self, node: &NodeName, ask: &LeaseAsk) -> Result<LeaseTold, StoreError> {
+    fn lease(&self, node: &NodeName, ask: &LeaseRequest) -> Result<LeaseResponse, StoreError> {
         self.leases.exchange(&self.pool, self.volume, node, ask)
     }
 

@@ -9,10 +9,10 @@ use super::connection::Connection;
 use super::group::Part;
 use crate::content::runtime;
 use crate::id::{NodeName, ObjectId, Seq};
-use crate::object::{LinkName, Stored, Time};
+use crate::object::{LinkName, Time, VersionedObject};
 use crate::store::address::is_sealed_format;
-use crate::store::apply::{Row, Rows, Written};
-use crate::store::{ANSWERS_KEPT, Item, Mutation, Precondition, StoreError, code};
+use crate::store::transaction::{Row, Rows, Written};
+use crate::store::{ANSWERS_KEPT, Mutation, Precondition, StoreError, Transaction, codec};
 
 /// What a batch speaks of.
 #[derive(Default)]
@@ -23,12 +23,12 @@ struct Named {
     above: HashSet<ObjectId>,
 }
 
-fn named<'a>(items: impl Iterator<Item = &'a Item>) -> Named {
+fn named<'a>(items: impl Iterator<Item = &'a Transaction>) -> Named {
     let mut all = Named::default();
     let mut parents = HashSet::new();
     for item in items {
         let mut made = HashSet::new();
-        for condition in &item.when {
+        for condition in &item.preconditions {
             match condition {
                 Precondition::Exists(id) | Precondition::Field(id, ..) | Precondition::Empty(id) => {
                     all.objects.insert(*id);
@@ -36,7 +36,7 @@ fn named<'a>(items: impl Iterator<Item = &'a Item>) -> Named {
                 Precondition::Link(at, _) => drop(all.links.insert(at.clone())),
             }
         }
-        for change in &item.change {
+        for change in &item.mutations {
             match change {
                 Mutation::Make(object) => {
                     made.insert(object.id);
@@ -178,7 +178,7 @@ pub(super) fn object(row: &Found, from: usize) -> Result<Row, StoreError> {
     let body: &[u8] = row.try_get(from + 2).map_err(wrong)?;
     let parent: Option<&[u8]> = row.try_get(from).map_err(wrong)?;
     let names: i64 = row.try_get(from + 1).map_err(wrong)?;
-    let stored: Stored = code::decode("an object", body)?;
+    let stored: VersionedObject = codec::decode("an object", body)?;
     Ok(Row { stored, parent: parent.map(to_id).transpose()?, names: names.max(0) as u64 })
 }
 
@@ -215,7 +215,7 @@ pub(super) async fn write(
     let ids: Vec<_> = rows().map(|row| key(&row.stored.object.id)).collect();
     let above: Vec<_> = rows().map(|row| row.parent.as_ref().map(key)).collect();
     let counts: Vec<i64> = rows().map(|row| row.names as i64).collect();
-    let bodies: Vec<_> = rows().map(|row| code::encode(&row.stored)).collect();
+    let bodies: Vec<_> = rows().map(|row| codec::encode(&row.stored)).collect();
     let ids_gone: Vec<_> = written.objects_gone.iter().map(key).collect();
 
     let link_parents: Vec<_> = written.links.iter().map(|link| key(&link.0.parent)).collect();
@@ -234,7 +234,7 @@ pub(super) async fn write(
     let past = &written.past_objects;
     let past_ids: Vec<_> = past.iter().map(|(stored, _)| key(&stored.object.id)).collect();
     let past_untils: Vec<i64> = past.iter().map(|(_, until)| until.0 as i64).collect();
-    let past_bodies: Vec<_> = past.iter().map(|(stored, _)| code::encode(stored)).collect();
+    let past_bodies: Vec<_> = past.iter().map(|(stored, _)| codec::encode(stored)).collect();
     let ended = &written.past_links;
     let ended_parents: Vec<_> = ended.iter().map(|link| key(&link.0.parent)).collect();
     let ended_names: Vec<&[u8]> = ended.iter().map(|link| &link.0.name[..]).collect();
@@ -249,7 +249,7 @@ pub(super) async fn write(
         .map(|(by, batch)| {
             let own = || log.clone().take(by.accepted);
             let seqs: Vec<i64> = own().map(|(seq, _)| seq.0 as i64).collect();
-            let changes: Vec<_> = own().map(|(_, change)| code::encode(change)).collect();
+            let changes: Vec<_> = own().map(|(_, change)| codec::encode(change)).collect();
             log = log.as_slice().get(by.accepted..).unwrap_or_default().iter();
             (batch, by.node.as_str(), by.token.to_be_bytes(), seqs, changes, &by.answer[..])
         })

@@ -5,10 +5,10 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::rows::Table;
 use super::{SqliteStore, fault};
 use crate::id::{ObjectId, Seq};
-use crate::object::{LinkName, Stored, StoredLink, Time};
-use crate::store::apply::Rows as _;
-use crate::store::history::{History, PastLink, VERSIONS_MOST, Version};
-use crate::store::{StoreError, code};
+use crate::object::{LinkName, StoredLink, Time, VersionedObject};
+use crate::store::history::{History, MAX_VERSIONS, PastLink, Version};
+use crate::store::transaction::Rows as _;
+use crate::store::{StoreError, codec};
 
 fn link(row: &Row<'_>) -> rusqlite::Result<StoredLink> {
     let at = LinkName { parent: ObjectId::from_bytes(row.get(0)?), name: row.get(1)? };
@@ -38,7 +38,7 @@ impl History for SqliteStore {
         })
     }
 
-    fn object_at(&self, id: ObjectId, at: Seq) -> Result<Option<Stored>, StoreError> {
+    fn object_at(&self, id: ObjectId, at: Seq) -> Result<Option<VersionedObject>, StoreError> {
         self.read(|db| {
             let sql = "SELECT body FROM past_object WHERE id = ? AND until > ? ORDER BY until LIMIT 1";
             let mut query = db.prepare_cached(sql).map_err(fault)?;
@@ -47,10 +47,10 @@ impl History for SqliteStore {
                 .optional()
                 .map_err(fault)?;
             let stored = match body {
-                Some(body) => Some(code::decode("a version of an object", &body)?),
+                Some(body) => Some(codec::decode("a version of an object", &body)?),
                 None => Table(db).object(id)?.map(|row| row.stored),
             };
-            Ok(stored.filter(|stored: &Stored| stored.since() <= at))
+            Ok(stored.filter(|stored: &VersionedObject| stored.since() <= at))
         })
     }
 
@@ -90,7 +90,7 @@ impl History for SqliteStore {
     fn versions(&self, id: ObjectId) -> Result<Vec<Version>, StoreError> {
         self.read(|db| {
             let mut versions = Vec::new();
-            let mut add = |stored: Stored, until| -> Result<(), StoreError> {
+            let mut add = |stored: VersionedObject, until| -> Result<(), StoreError> {
                 let since = stored.since();
                 versions.push(Version { by: known(db, since)?, stored, since, until });
                 Ok(())
@@ -100,11 +100,11 @@ impl History for SqliteStore {
             }
             let sql = "SELECT until, body FROM past_object WHERE id = ? ORDER BY until DESC LIMIT ?";
             let mut query = db.prepare_cached(sql).map_err(fault)?;
-            let mut found = query.query(params![id.to_bytes(), VERSIONS_MOST as i64]).map_err(fault)?;
+            let mut found = query.query(params![id.to_bytes(), MAX_VERSIONS as i64]).map_err(fault)?;
             while let Some(row) = found.next().map_err(fault)? {
                 let until = Seq(row.get::<_, i64>(0).map_err(fault)? as u64);
                 let body: Vec<u8> = row.get(1).map_err(fault)?;
-                add(code::decode("a version of an object", &body)?, Some(until))?;
+                add(codec::decode("a version of an object", &body)?, Some(until))?;
             }
             Ok(versions)
         })
@@ -116,7 +116,7 @@ impl History for SqliteStore {
                  ORDER BY until DESC LIMIT ?";
             let mut query = db.prepare_cached(sql).map_err(fault)?;
             let found =
-                query.query_map(params![name.parent.to_bytes(), name.name, VERSIONS_MOST as i64], past);
+                query.query_map(params![name.parent.to_bytes(), name.name, MAX_VERSIONS as i64], past);
             found.and_then(|found| found.collect()).map_err(fault)
         })
     }
@@ -128,7 +128,7 @@ impl History for SqliteStore {
             let mut all = Vec::new();
             for id in ids {
                 let found =
-                    query.query_map(params![id.to_bytes(), VERSIONS_MOST as i64], past).map_err(fault)?;
+                    query.query_map(params![id.to_bytes(), MAX_VERSIONS as i64], past).map_err(fault)?;
                 for one in found {
                     all.push(one.map_err(fault)?);
                 }

@@ -9,8 +9,8 @@ use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 use super::{LOOK_AGAIN, fault};
 use crate::id::{NodeName, Seq};
 use crate::object::Time;
-use crate::store::lease::Board;
-use crate::store::{LeaseAsk, LeaseTold, StoreError};
+use crate::store::lease_table::LeaseTable;
+use crate::store::{LeaseRequest, LeaseResponse, StoreError};
 
 /// How often one who shares the volume looks, who has nobody to be told by.
 const LOOK_SOON: Duration = Duration::from_millis(4);
@@ -62,10 +62,10 @@ impl Leases {
     pub(super) fn exchange(
         &self,
         node: &NodeName,
-        ask: &LeaseAsk,
+        ask: &LeaseRequest,
         now: Time,
         head: impl FnOnce() -> Result<Seq, StoreError>,
-    ) -> Result<LeaseTold, StoreError> {
+    ) -> Result<LeaseResponse, StoreError> {
         let mut db = self.open()?;
         let Some(db) = db.as_mut() else { return Err(StoreError::Unreachable("no leases".into())) };
         let work = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
@@ -73,7 +73,7 @@ impl Leases {
             .query_row("SELECT body FROM board WHERE format = ?", [FORMAT], |row| row.get(0))
             .optional()
             .map_err(fault)?;
-        let mut board = body.map_or_else(Board::default, |body| Board::decode(&body));
+        let mut board = body.map_or_else(LeaseTable::default, |body| LeaseTable::decode(&body));
         let told = board.exchange(node, ask, now, head()?).ok_or_else(|| {
             StoreError::Denied("too many nodes have leases, or this one made others wait".to_owned())
         })?;

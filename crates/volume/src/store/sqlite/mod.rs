@@ -1,7 +1,7 @@
 //! A store in one SQLite file, or in memory: nothing to install, for one machine and what it serves.
 
+mod admin;
 mod history;
-mod keep;
 mod lease;
 mod rows;
 mod schema;
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior, params};
 
-use crate::fail::{Point, point};
+use crate::failpoint::{Failpoint, point};
 use crate::id::{NodeName, ObjectId, Seq, VolumeName};
-use crate::object::{ChunkId, LinkName, Object, Stored, StoredLink, Time};
+use crate::object::{ChunkId, LinkName, Object, StoredLink, Time, VersionedObject};
 use crate::store::address::is_sealed_format;
-use crate::store::apply::{Batch, Row, Rows};
 use crate::store::history::History;
-use crate::store::values::{UNSEALED, are_sealed};
+use crate::store::transaction::{Batch, Row, Rows};
+use crate::store::validate::{UNSEALED, are_sealed};
 use crate::store::{
-    ANSWERS_KEPT, Clock, Entry, Item, LeaseAsk, LeaseTold, MetaStore, Page, Place, Refused, StoreError, code,
-    system_clock,
+    ANSWERS_KEPT, ChunkLocation, Clock, LeaseRequest, LeaseResponse, LogEntry, MetaStore, Page, Rejected,
+    StoreError, Transaction, codec, system_clock,
 };
 use rows::Table;
 pub(super) use schema::tighten;
@@ -123,7 +123,12 @@ impl SqliteStore {
                 [description],
             )
             .map_err(fault)?;
-        let stored = Stored { object: root.clone(), made: Seq(0), set: Default::default(), links: 0 };
+        let stored = VersionedObject {
+            object: root.clone(),
+            created: Seq(0),
+            field_versions: Default::default(),
+            links: 0,
+        };
         rows::put_object(&batch, &Row { stored, parent: None, names: 0 }, false).map_err(fault)?;
         batch.commit().map_err(fault)?;
         Ok(Self::over(db, path))
@@ -174,7 +179,7 @@ fn latest(db: &Connection) -> Result<Time, StoreError> {
         .map_err(fault)
 }
 
-fn stop(at: Point) -> Result<(), StoreError> {
+fn stop(at: Failpoint) -> Result<(), StoreError> {
     point(at).map_err(|errno| StoreError::Unreachable(errno.to_string()))
 }
 
@@ -197,12 +202,12 @@ fn answered(db: &Connection, node: &NodeName, token: u128) -> Result<Option<Answ
         .query_row(params![node.as_str(), token.to_be_bytes()], |row| row.get::<_, Vec<u8>>(0))
         .optional()
         .map_err(fault)?
-        .map(|bytes| code::decode("an answer", &bytes))
+        .map(|bytes| codec::decode("an answer", &bytes))
         .transpose()
 }
 
 fn remember(db: &Connection, node: &NodeName, token: u128, answers: &Answers) -> rusqlite::Result<()> {
-    let bytes = code::encode(answers);
+    let bytes = codec::encode(answers);
     db.prepare_cached("INSERT INTO answer (node, token, answer) VALUES (?, ?, ?)")?.execute(params![
         node.as_str(),
         token.to_be_bytes(),
@@ -213,14 +218,14 @@ fn remember(db: &Connection, node: &NodeName, token: u128, answers: &Answers) ->
     Ok(())
 }
 
-type Answers = Vec<Result<Seq, Refused>>;
+type Answers = Vec<Result<Seq, Rejected>>;
 
 impl MetaStore for SqliteStore {
     fn head(&self) -> Result<Seq, StoreError> {
         self.read(head)
     }
 
-    fn commit(&self, node: &NodeName, token: u128, items: &[Item]) -> Result<Answers, StoreError> {
+    fn commit(&self, node: &NodeName, token: u128, items: &[Transaction]) -> Result<Answers, StoreError> {
         let mut writer = self.writer.lock();
         // IMMEDIATE: no other process commits between what is read here and what is written.
         let batch = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
@@ -236,16 +241,16 @@ impl MetaStore for SqliteStore {
         let at = (self.clock)().max(latest(&batch)?);
         rows::write(&batch, node, at, &work.finish()).map_err(fault)?;
         remember(&batch, node, token, &answers).map_err(fault)?;
-        stop(Point::StoreCommit)?;
+        stop(Failpoint::StoreCommit)?;
         batch.commit().map_err(fault)?;
-        stop(Point::StoreCommitted)?;
+        stop(Failpoint::StoreCommitted)?;
         drop(writer);
         let _held = self.committed.0.lock();
         self.committed.1.notify_all();
         Ok(answers)
     }
 
-    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError> {
+    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<VersionedObject>>, StoreError> {
         self.read(|db| ids.iter().map(|id| Ok(Table(db).object(*id)?.map(|row| row.stored))).collect())
     }
 
@@ -263,7 +268,7 @@ impl MetaStore for SqliteStore {
                     break;
                 }
                 let body: Vec<u8> = row.get(1).map_err(fault)?;
-                page.objects.push(code::decode("an object", &body)?);
+                page.objects.push(codec::decode("an object", &body)?);
             }
             let (Some(first), Some(last)) = (page.objects.first(), page.objects.last()) else {
                 return Ok(page);
@@ -284,7 +289,7 @@ impl MetaStore for SqliteStore {
         })
     }
 
-    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
+    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
         self.read(|db| {
             let seen = db.unchecked_transaction().map_err(fault)?;
             if after < forgotten(&seen)? {
@@ -299,27 +304,27 @@ impl MetaStore for SqliteStore {
             while let Some(row) = found.next().map_err(fault)? {
                 let node: String = row.get(1).map_err(fault)?;
                 let change: Vec<u8> = row.get(3).map_err(fault)?;
-                entries.push(Entry {
+                entries.push(LogEntry {
                     seq: Seq(row.get::<_, i64>(0).map_err(fault)? as u64),
                     node: node
                         .parse()
                         .map_err(|_| StoreError::Damaged(format!("node {node:?} in the log")))?,
                     at: Time(row.get(2).map_err(fault)?),
-                    change: code::decode("an entry of the log", &change)?,
+                    change: codec::decode("an entry of the log", &change)?,
                 });
             }
             Ok(entries)
         })
     }
 
-    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError> {
+    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
         self.read(|db| {
             let mut query = db
                 .prepare_cached("SELECT key, place, stored, length FROM chunk WHERE id = ?")
                 .map_err(fault)?;
             let place = |row: &rusqlite::Row<'_>| {
                 let offset = row.get::<_, i64>(1)? as u64;
-                Ok(Place { key: row.get(0)?, offset, stored: row.get(2)?, length: row.get(3)? })
+                Ok(ChunkLocation { key: row.get(0)?, offset, stored: row.get(2)?, length: row.get(3)? })
             };
             chunks.iter().map(|id| query.query_row([id.0], place).optional().map_err(fault)).collect()
         })
@@ -353,7 +358,7 @@ impl MetaStore for SqliteStore {
         }
     }
 
-    fn lease(&self, node: &NodeName, ask: &LeaseAsk) -> Result<LeaseTold, StoreError> {
+    fn lease(&self, node: &NodeName, ask: &LeaseRequest) -> Result<LeaseResponse, StoreError> {
         self.leases.exchange(node, ask, (self.clock)(), || self.head())
     }
 

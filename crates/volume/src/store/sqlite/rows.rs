@@ -4,9 +4,9 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::fault;
 use crate::id::{NodeName, ObjectId, Seq};
-use crate::object::{LinkName, Stored, Time};
-use crate::store::apply::{Row, Rows, Written};
-use crate::store::{StoreError, code};
+use crate::object::{LinkName, Time, VersionedObject};
+use crate::store::transaction::{Row, Rows, Written};
+use crate::store::{StoreError, codec};
 
 /// Rows as a connection sees them.
 pub(super) struct Table<'a>(pub &'a Connection);
@@ -23,7 +23,7 @@ impl Rows for Table<'_> {
             .map_err(fault)?;
         found
             .map(|(parent, names, body)| {
-                let stored: Stored = code::decode("an object", &body)?;
+                let stored: VersionedObject = codec::decode("an object", &body)?;
                 Ok(Row { stored, parent: parent.map(ObjectId::from_bytes), names: names.max(0) as u64 })
             })
             .transpose()
@@ -44,7 +44,7 @@ impl Rows for Table<'_> {
 }
 
 pub(super) fn put_object(db: &Connection, row: &Row, was: bool) -> rusqlite::Result<()> {
-    let body = code::encode(&row.stored);
+    let body = codec::encode(&row.stored);
     let parent = row.parent.map(ObjectId::to_bytes);
     let id = row.stored.object.id.to_bytes();
     let sql = if was {
@@ -87,11 +87,11 @@ pub(super) fn write(
     }
     let mut log = db.prepare_cached("INSERT INTO log (seq, node, at, change) VALUES (?, ?, ?, ?)")?;
     for (seq, change) in &written.log {
-        log.execute(params![seq.0 as i64, node.as_str(), at.0, code::encode(change)])?;
+        log.execute(params![seq.0 as i64, node.as_str(), at.0, codec::encode(change)])?;
     }
     let mut past = db.prepare_cached("INSERT INTO past_object (id, until, body) VALUES (?, ?, ?)")?;
     for (stored, until) in &written.past_objects {
-        past.execute(params![stored.object.id.to_bytes(), until.0 as i64, code::encode(stored)])?;
+        past.execute(params![stored.object.id.to_bytes(), until.0 as i64, codec::encode(stored)])?;
     }
     let mut past = db
         .prepare_cached("INSERT INTO past_link (parent, name, until, since, child) VALUES (?, ?, ?, ?, ?)")?;

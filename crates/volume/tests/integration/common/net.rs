@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use shunt_volume::id::{NodeName, ObjectId, Seq};
-use shunt_volume::object::{ChunkId, Stored};
-use shunt_volume::store::{Entry, Item, MetaStore, Page, Place, Refused, StoreError};
+use shunt_volume::object::{ChunkId, VersionedObject};
+use shunt_volume::store::{ChunkLocation, LogEntry, MetaStore, Page, Rejected, StoreError, Transaction};
 
 pub struct Net {
     pub store: Arc<dyn MetaStore>,
@@ -54,8 +54,8 @@ impl MetaStore for Net {
         &self,
         node: &NodeName,
         token: u128,
-        items: &[Item],
-    ) -> Result<Vec<Result<Seq, Refused>>, StoreError> {
+        items: &[Transaction],
+    ) -> Result<Vec<Result<Seq, Rejected>>, StoreError> {
         if self.state.lock().denied {
             return Err(StoreError::Denied("it may only read".into()));
         }
@@ -79,7 +79,7 @@ impl MetaStore for Net {
         }
     }
 
-    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<Stored>>, StoreError> {
+    fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<VersionedObject>>, StoreError> {
         self.store.get(ids)
     }
 
@@ -91,7 +91,7 @@ impl MetaStore for Net {
         }
     }
 
-    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<Entry>, StoreError> {
+    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
         // Only whether the store is still the same.
         if most == 1 {
             return self.store.log_since(after, most);
@@ -104,7 +104,7 @@ impl MetaStore for Net {
         }
     }
 
-    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<Place>>, StoreError> {
+    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
         self.store.places(chunks)
     }
 

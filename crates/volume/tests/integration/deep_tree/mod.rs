@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::io::Errno;
 use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq};
-use shunt_volume::object::{Content, Kind, LinkName, Object, Stored, Time};
-use shunt_volume::plan::{
-    At, Changes, Conflict, Fresh, Num, PlanError, Planned, ROOT, Snapshot, Todo, Tree, Trees, follow, push,
-    resync,
+use shunt_volume::merge::{
+    Changes, Conflict, DentryKey, DirtySet, IdAllocator, Ino, PlanError, Planned, ROOT, Snapshot, Tree,
+    Trees, apply_entry, push, resync,
 };
-use shunt_volume::store::{Entry, Mutation};
+use shunt_volume::object::{Content, Kind, LinkName, Object, Time, VersionedObject};
+use shunt_volume::store::{LogEntry, Mutation};
 
 /// Ids of a chain begin here.
 pub const FIRST: u64 = 1 << 32;
@@ -47,21 +47,21 @@ pub fn file(id: ObjectId) -> Object {
     object(id, Kind::Fifo)
 }
 
-pub fn stored(object: Object) -> Stored {
-    Stored { object, made: Seq(1), set: BTreeMap::new(), links: 1 }
+pub fn stored(object: Object) -> VersionedObject {
+    VersionedObject { object, created: Seq(1), field_versions: BTreeMap::new(), links: 1 }
 }
 
 #[derive(Clone, Default)]
 pub struct Deep {
-    local: BTreeMap<Num, Object>,
-    base: BTreeMap<Num, Stored>,
-    nums: BTreeMap<ObjectId, Num>,
-    links: BTreeMap<At, Num>,
-    names: BTreeMap<Num, BTreeSet<At>>,
-    base_links: BTreeMap<At, (Num, Seq)>,
-    base_names: BTreeMap<Num, BTreeSet<At>>,
-    conflicts: BTreeMap<At, Conflict>,
-    sides: BTreeMap<Num, BTreeSet<At>>,
+    local: BTreeMap<Ino, Object>,
+    base: BTreeMap<Ino, VersionedObject>,
+    nums: BTreeMap<ObjectId, Ino>,
+    links: BTreeMap<DentryKey, Ino>,
+    names: BTreeMap<Ino, BTreeSet<DentryKey>>,
+    base_links: BTreeMap<DentryKey, (Ino, Seq)>,
+    base_names: BTreeMap<Ino, BTreeSet<DentryKey>>,
+    conflicts: BTreeMap<DentryKey, Conflict>,
+    sides: BTreeMap<Ino, BTreeSet<DentryKey>>,
     next: Numbers,
     seq: u64,
 }
@@ -69,8 +69,8 @@ pub struct Deep {
 #[derive(Clone, Default)]
 pub struct Numbers(u64);
 
-impl Fresh for Numbers {
-    fn num(&mut self) -> Num {
+impl IdAllocator for Numbers {
+    fn num(&mut self) -> Ino {
         self.0 += 1;
         self.0
     }
@@ -81,7 +81,12 @@ impl Fresh for Numbers {
     }
 }
 
-fn lead(names: &mut BTreeMap<Num, BTreeSet<At>>, at: &At, before: Option<Num>, now: Option<Num>) {
+fn lead(
+    names: &mut BTreeMap<Ino, BTreeSet<DentryKey>>,
+    at: &DentryKey,
+    before: Option<Ino>,
+    now: Option<Ino>,
+) {
     if let Some(before) = before
         && let Some(all) = names.get_mut(&before)
     {
@@ -102,7 +107,7 @@ impl Deep {
         deep
     }
 
-    pub fn set_here(&mut self, at: At, now: Option<Num>) {
+    pub fn set_here(&mut self, at: DentryKey, now: Option<Ino>) {
         let before = match now {
             Some(now) => self.links.insert(at.clone(), now),
             None => self.links.remove(&at),
@@ -110,11 +115,11 @@ impl Deep {
         lead(&mut self.names, &at, before, now);
     }
 
-    pub fn make_here(&mut self, parent: Num, name: &str, object: Object) -> Num {
+    pub fn make_here(&mut self, parent: Ino, name: &str, object: Object) -> Ino {
         let num = self.next.num();
         self.nums.insert(object.id, num);
         self.local.insert(num, object);
-        self.set_here(At { parent, name: name.into() }, Some(num));
+        self.set_here(DentryKey { parent, name: name.into() }, Some(num));
         num
     }
 
@@ -144,7 +149,7 @@ impl Deep {
         self.local.len()
     }
 
-    pub fn in_conflict(&self) -> impl Iterator<Item = &At> {
+    pub fn in_conflict(&self) -> impl Iterator<Item = &DentryKey> {
         self.conflicts.keys()
     }
 
@@ -155,19 +160,19 @@ impl Deep {
         self.apply(changes);
     }
 
-    fn entry(&mut self, change: Vec<Mutation>) -> Entry {
+    fn entry(&mut self, change: Vec<Mutation>) -> LogEntry {
         self.seq += 1;
-        Entry { seq: Seq(self.seq), node: "other".parse().unwrap(), at: Time(0), change }
+        LogEntry { seq: Seq(self.seq), node: "other".parse().unwrap(), at: Time(0), change }
     }
 
     pub fn follow(&mut self, change: Vec<Mutation>) {
         let entry = self.entry(change);
-        self.plan(|trees, fresh| follow(trees, fresh, &entry, false));
+        self.plan(|trees, fresh| apply_entry(trees, fresh, &entry, false));
     }
 
     pub fn follow_own(&mut self, change: Vec<Mutation>) {
         let entry = self.entry(change);
-        self.plan(|trees, fresh| follow(trees, fresh, &entry, true));
+        self.plan(|trees, fresh| apply_entry(trees, fresh, &entry, true));
     }
 
     pub fn resync(&mut self, snapshot: &Snapshot) {
@@ -175,13 +180,14 @@ impl Deep {
     }
 
     /// Names that differ.
-    pub fn todo(&self) -> Todo {
-        let places: BTreeSet<&At> = self.links.keys().chain(self.base_links.keys()).collect();
-        let differs = |at: &&At| self.links.get(*at) != self.base_links.get(*at).map(|(child, _)| child);
-        Todo { names: places.into_iter().filter(differs).cloned().collect(), objects: Vec::new() }
+    pub fn todo(&self) -> DirtySet {
+        let places: BTreeSet<&DentryKey> = self.links.keys().chain(self.base_links.keys()).collect();
+        let differs =
+            |at: &&DentryKey| self.links.get(*at) != self.base_links.get(*at).map(|(child, _)| child);
+        DirtySet { names: places.into_iter().filter(differs).cloned().collect(), objects: Vec::new() }
     }
 
-    pub fn push(&self, todo: &Todo) -> Planned {
+    pub fn push(&self, todo: &DirtySet) -> Planned {
         push(self, todo, 1024, &mut |_, _| Ok(None)).unwrap()
     }
 
@@ -193,11 +199,11 @@ impl Deep {
         }
         let mut sent = 0;
         while !names.is_empty() {
-            let todo = Todo { names: names.iter().take(1024).cloned().collect(), objects: Vec::new() };
+            let todo = DirtySet { names: names.iter().take(1024).cloned().collect(), objects: Vec::new() };
             let planned = self.push(&todo);
             assert_ne!(planned.items, []);
             sent += planned.items.len() as u64;
-            planned.items.into_iter().for_each(|item| self.follow_own(item.change));
+            planned.items.into_iter().for_each(|item| self.follow_own(item.mutations));
             names.retain(|at| self.links.get(at) != self.base_links.get(at).map(|(child, _)| child));
         }
         sent
@@ -240,43 +246,43 @@ impl Deep {
     }
 }
 
-fn within<T>(all: &BTreeMap<At, T>, parent: Num) -> impl Iterator<Item = (&At, &T)> {
-    let first = |parent| At { parent, name: Vec::new() };
+fn within<T>(all: &BTreeMap<DentryKey, T>, parent: Ino) -> impl Iterator<Item = (&DentryKey, &T)> {
+    let first = |parent| DentryKey { parent, name: Vec::new() };
     all.range(first(parent)..first(parent + 1))
 }
 
-fn listed(names: &BTreeMap<Num, BTreeSet<At>>, num: Num) -> Vec<At> {
+fn listed(names: &BTreeMap<Ino, BTreeSet<DentryKey>>, num: Ino) -> Vec<DentryKey> {
     names.get(&num).into_iter().flatten().cloned().collect()
 }
 
 impl Trees for Deep {
-    fn local(&self, num: Num) -> Result<Option<Object>, Errno> {
+    fn local(&self, num: Ino) -> Result<Option<Object>, Errno> {
         Ok(self.local.get(&num).cloned())
     }
 
-    fn base(&self, num: Num) -> Result<Option<Stored>, Errno> {
+    fn base(&self, num: Ino) -> Result<Option<VersionedObject>, Errno> {
         Ok(self.base.get(&num).cloned())
     }
 
-    fn num(&self, id: ObjectId) -> Result<Option<Num>, Errno> {
+    fn num(&self, id: ObjectId) -> Result<Option<Ino>, Errno> {
         Ok(self.nums.get(&id).copied())
     }
 
-    fn link(&self, tree: Tree, at: &At) -> Result<Option<(Num, Seq)>, Errno> {
+    fn link(&self, tree: Tree, at: &DentryKey) -> Result<Option<(Ino, Seq)>, Errno> {
         Ok(match tree {
             Tree::Local => self.links.get(at).map(|num| (*num, Seq(0))),
             Tree::Base => self.base_links.get(at).copied(),
         })
     }
 
-    fn names(&self, tree: Tree, num: Num) -> Result<Vec<At>, Errno> {
+    fn names(&self, tree: Tree, num: Ino) -> Result<Vec<DentryKey>, Errno> {
         Ok(match tree {
             Tree::Local => listed(&self.names, num),
             Tree::Base => listed(&self.base_names, num),
         })
     }
 
-    fn children(&self, tree: Tree, parent: Num) -> Result<Vec<(Vec<u8>, Num)>, Errno> {
+    fn children(&self, tree: Tree, parent: Ino) -> Result<Vec<(Vec<u8>, Ino)>, Errno> {
         Ok(match tree {
             Tree::Local => within(&self.links, parent).map(|(at, num)| (at.name.clone(), *num)).collect(),
             Tree::Base => {
@@ -285,23 +291,23 @@ impl Trees for Deep {
         })
     }
 
-    fn conflict(&self, at: &At) -> Result<Option<Conflict>, Errno> {
+    fn conflict(&self, at: &DentryKey) -> Result<Option<Conflict>, Errno> {
         Ok(self.conflicts.get(at).cloned())
     }
 
-    fn version(&self, _num: Num) -> Result<u64, Errno> {
+    fn version(&self, _num: Ino) -> Result<u64, Errno> {
         Ok(0)
     }
 
-    fn sides(&self, mine: Num) -> Result<Vec<At>, Errno> {
+    fn sides(&self, mine: Ino) -> Result<Vec<DentryKey>, Errno> {
         Ok(listed(&self.sides, mine))
     }
 
-    fn conflicts_in(&self, parent: Num) -> Result<Vec<Vec<u8>>, Errno> {
+    fn conflicts_in(&self, parent: Ino) -> Result<Vec<Vec<u8>>, Errno> {
         Ok(within(&self.conflicts, parent).map(|(at, _)| at.name.clone()).collect())
     }
 
-    fn conflicts(&self) -> Result<Vec<At>, Errno> {
+    fn conflicts(&self) -> Result<Vec<DentryKey>, Errno> {
         Ok(self.conflicts.keys().cloned().collect())
     }
 }

@@ -7,7 +7,7 @@ use object_store::ObjectStoreExt as _;
 use shunt_volume::gateway::{Credentials, Role};
 use shunt_volume::id::{ObjectId, Seq};
 use shunt_volume::store::address::{self, MetaAddress};
-use shunt_volume::store::{LeaseAsk, MetaStore as _, StoreError};
+use shunt_volume::store::{LeaseRequest, MetaStore as _, StoreError};
 use tempfile::TempDir;
 
 use crate::gateway::{MINUTE, Served, make, name, pack, put, volume};
@@ -70,7 +70,7 @@ fn leases_are_those_of_the_nodes() {
     let branch = behind(place_of(&front, Role::Gateway, "branch"), "127.0.0.1:0");
     let (desk, _) = branch.client(Role::Write, "desk");
     let (lamp, _) = branch.client(Role::Write, "lamp");
-    let ask = |session, take| LeaseAsk { session, life: 60_000, take, ..LeaseAsk::default() };
+    let ask = |session, take| LeaseRequest { session, life: 60_000, take, ..LeaseRequest::default() };
     assert!(desk.lease(&name("desk"), &ask(1, vec![(7, ObjectId(2))])).unwrap().began);
     let told = lamp.lease(&name("lamp"), &ask(2, Vec::new())).unwrap();
     assert_eq!((told.began, told.company), (true, 1), "{told:?}");

@@ -14,13 +14,15 @@ use futures::TryStreamExt as _;
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 use shunt_volume::gateway::{
-    Blobs, Book, Client, Credentials, Gateway, JoinError, Role, Serving, Token, join,
+    Blobs, Client, Credentials, Gateway, JoinError, NodeRegistry, Role, Serving, Token, join,
 };
 use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq, VolumeName};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
 use shunt_volume::replica::{New, Options as ReplicaOptions, ROOT, Replica, ReplicaSite};
 use shunt_volume::store::address::{self, MetaAddress, Options, Volume};
-use shunt_volume::store::{Item, LeaseAsk, MetaStore as _, Mutation, Precondition, Refused, StoreError};
+use shunt_volume::store::{
+    LeaseRequest, MetaStore as _, Mutation, Precondition, Rejected, StoreError, Transaction,
+};
 use shunt_volume::sync::Synchroniser;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -50,11 +52,11 @@ fn name(name: &str) -> NodeName {
 }
 
 /// A new file in the top directory.
-fn make(id: u128, name: &[u8]) -> Item {
+fn make(id: u128, name: &[u8]) -> Transaction {
     let at = LinkName { parent: ObjectId::ROOT, name: name.to_vec() };
-    Item {
-        when: vec![Precondition::Link(at.clone(), None)],
-        change: vec![Mutation::Make(object(id, Kind::Regular)), Mutation::Link(at, ObjectId(id))],
+    Transaction {
+        preconditions: vec![Precondition::Link(at.clone(), None)],
+        mutations: vec![Mutation::Make(object(id, Kind::Regular)), Mutation::Link(at, ObjectId(id))],
         chunks: Vec::new(),
     }
 }
@@ -77,7 +79,7 @@ fn own_address() -> String {
 /// A gateway on a port of its own.
 struct Served {
     address: SocketAddr,
-    book: Arc<Book>,
+    book: Arc<NodeRegistry>,
     volume: Volume,
     runtime: Runtime,
     serving: Serving,
@@ -94,7 +96,7 @@ impl Served {
 
     fn over(place: TempDir, volume: Volume, at: &str) -> Self {
         let runtime = Runtime::new().unwrap();
-        let book = Arc::new(Book::open(&place.path().join("book")).unwrap());
+        let book = Arc::new(NodeRegistry::open(&place.path().join("book")).unwrap());
         let serving = Gateway::new(&volume, book.clone()).unwrap().listen(at).unwrap();
         let address = serving.address();
         Self { address, book, volume, runtime, serving, place }
@@ -162,7 +164,7 @@ fn nodes_commit_under_their_own_name() {
     let denied = client.commit(&name("boss"), 1, &batch).unwrap_err();
     assert!(matches!(&denied, StoreError::Denied(why) if why.contains("this node is desk")), "{denied}");
     let answers = client.commit(&name("desk"), 1, &batch).unwrap();
-    assert_eq!(answers, [Ok(Seq(1)), Err(Refused::Stale(0)), Ok(Seq(2))]);
+    assert_eq!(answers, [Ok(Seq(1)), Err(Rejected::Stale(0)), Ok(Seq(2))]);
     // The same again is not done again.
     assert_eq!(client.commit(&name("desk"), 1, &batch).unwrap(), answers);
     let log = client.log_since(Seq(0), 10).unwrap();
@@ -188,7 +190,7 @@ fn what_is_too_long_for_a_message_goes_in_several() {
     let value = vec![b'x'; 65_536];
     for n in 0..560 {
         let new = New { kind: Kind::Regular, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" };
-        let num = desk.make(ROOT, n.to_string().as_bytes(), new).unwrap().num;
+        let num = desk.make(ROOT, n.to_string().as_bytes(), new).unwrap().ino;
         desk.set_xattr(num, b"user.large", Some(&value), None).unwrap();
     }
     while sending.step().unwrap().sent > 0 {}
@@ -204,7 +206,7 @@ fn what_is_too_long_for_a_message_goes_in_several() {
     assert_eq!(objects, 561);
     let (lap, mut reading, _) = machine("lap");
     while reading.step().unwrap().received > 0 {}
-    let last = lap.lookup(ROOT, b"559").unwrap().num;
+    let last = lap.lookup(ROOT, b"559").unwrap().ino;
     assert_eq!(lap.xattr(last, b"user.large").unwrap(), value);
 }
 
@@ -416,7 +418,10 @@ fn nothing_but_contents_is_reached_by_its_key() {
 fn a_message_does_not_take_more_memory_than_it_is_worth() {
     let served = Served::new();
     let (client, _) = served.client(Role::Write, "desk");
-    let item = Item { when: vec![Precondition::Exists(ObjectId::ROOT); 1 << 20], ..Item::default() };
+    let item = Transaction {
+        preconditions: vec![Precondition::Exists(ObjectId::ROOT); 1 << 20],
+        ..Transaction::default()
+    };
     let refused = client.commit(&name("desk"), 1, &[item]).unwrap_err();
     assert!(refused.to_string().contains("too many parts"), "{refused}");
     let refused = client.commit(&name("desk"), 2, &vec![make(2, b"a"); 8193]).unwrap_err();
@@ -432,7 +437,7 @@ fn an_answer_that_is_too_long_is_refused_and_not_made() {
     let served = Served::new();
     let (client, _) = served.client(Role::Write, "desk");
     let mut large = make(2, b"a");
-    large.change.push(Mutation::SetXattr(ObjectId(2), b"user.large".to_vec(), Some(vec![b'x'; 65_536])));
+    large.mutations.push(Mutation::SetXattr(ObjectId(2), b"user.large".to_vec(), Some(vec![b'x'; 65_536])));
     client.commit(&name("desk"), 1, &[large]).unwrap()[0].clone().unwrap();
     let ids = [ObjectId(2), ObjectId(9), ObjectId(2)];
     let found = client.get(&ids).unwrap();
@@ -451,11 +456,11 @@ fn an_answer_that_is_too_long_is_refused_and_not_made() {
 fn no_more_leases_are_taken_in_a_message_than_a_node_has() {
     let served = Served::new();
     let (client, _) = served.client(Role::Write, "desk");
-    let ask = |count| LeaseAsk {
+    let ask = |count| LeaseRequest {
         session: 1,
         life: 5000,
         take: (0..count).map(|lease| (lease, ObjectId(2))).collect(),
-        ..LeaseAsk::default()
+        ..LeaseRequest::default()
     };
     client.lease(&name("desk"), &ask(2048)).unwrap();
     let denied = client.lease(&name("desk"), &ask(2049)).unwrap_err();

@@ -13,7 +13,7 @@ use std::sync::Once;
 use parking_lot::Mutex;
 use rand::Rng as _;
 use rand::rngs::SmallRng;
-use shunt_volume::fail::{self, OnDisk};
+use shunt_volume::failpoint::{self, OnDisk};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
@@ -74,7 +74,7 @@ pub struct Disk {
 impl Disk {
     pub fn new(dir: PathBuf) -> Self {
         static OBSERVED: Once = Once::new();
-        OBSERVED.call_once(|| fail::observe(Some(Box::new(written_out))));
+        OBSERVED.call_once(|| failpoint::observe(Some(Box::new(written_out))));
         DISKS.lock().insert(dir.clone(), Sure::default());
         Self { dir, damaged: BTreeSet::new() }
     }

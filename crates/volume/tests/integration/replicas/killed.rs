@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use shunt_volume::fail::Point;
+use shunt_volume::failpoint::Failpoint;
 use shunt_volume::id::OwnerId;
-use shunt_volume::keep::{Depth, check, collect, set_retention};
+use shunt_volume::maintenance::{Depth, collect, fsck, set_retention};
 use shunt_volume::object::Kind;
-use shunt_volume::replica::{FromStore, New, Options, ROOT, Replica, ReplicaSite};
+use shunt_volume::replica::{New, Options, ROOT, Replica, ReplicaSite, StoreFetcher};
 use shunt_volume::store::address::{MetaAddress, Options as Wanted, Volume, create, open};
 use shunt_volume::store::history::Retention;
 use shunt_volume::sync::{Runner, Synchroniser};
@@ -43,7 +43,7 @@ fn live(dir: &Path, node: &str, volume: &Volume) -> Live {
     let options = Options::new("killed", node.parse().unwrap());
     let replica = Arc::new(Replica::open(&dir.join(node), options).unwrap());
     let (meta, content) = (volume.meta.clone(), volume.content.clone());
-    replica.set_fetcher(Some(Arc::new(FromStore::new(meta.clone(), content.clone()))));
+    replica.set_fetcher(Some(Arc::new(StoreFetcher::new(meta.clone(), content.clone()))));
     let site = ReplicaSite::new(replica.clone(), meta.clone(), content);
     let sync = Synchroniser::new(site, meta.clone(), node.parse().unwrap(), rand::random);
     let runner = Runner::start(sync, meta, true).unwrap();
@@ -62,19 +62,19 @@ impl Live {
         let node = node.or_else(|_| self.replica.make(ROOT, name.as_bytes(), new)).unwrap();
         let promise = dir.join(format!("promised{file}"));
         std::fs::remove_file(&promise).ok();
-        let opened = self.replica.open_file(node.num, true, true).unwrap();
+        let opened = self.replica.open_file(node.ino, true, true).unwrap();
         opened.file.write_all_at(&bytes(token), 0).unwrap();
-        self.replica.sync_file(node.num).unwrap();
+        self.replica.sync_file(node.ino).unwrap();
         std::fs::write(&promise, token.to_string()).unwrap();
-        self.replica.close(node.num, true, opened.session);
+        self.replica.release_open(node.ino, true, opened.session);
     }
 
     fn read(&self, file: u64) -> Option<u64> {
         let node = self.replica.lookup(ROOT, format!("file{file}").as_bytes()).ok()?;
-        self.replica.want(node.num, 0..u64::MAX).ok()?;
-        let opened = self.replica.open_file(node.num, false, false).ok()?;
+        self.replica.ensure_present(node.ino, 0..u64::MAX).ok()?;
+        let opened = self.replica.open_file(node.ino, false, false).ok()?;
         let found = token(&held(&opened.file));
-        self.replica.close(node.num, false, opened.session);
+        self.replica.release_open(node.ino, false, opened.session);
         found
     }
 
@@ -126,7 +126,7 @@ fn work(dir: &Path) {
     }
 }
 
-fn killed_at(point: Point) -> Result<(), String> {
+fn killed_at(point: Failpoint) -> Result<(), String> {
     let dir = scratch();
     litter(&volume(dir.path()), &[11]);
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -165,7 +165,7 @@ fn killed_at(point: Point) -> Result<(), String> {
             return Err(format!("{point:?}: file{file} was to hold {promised:?}, and holds {found:?}"));
         }
     }
-    let checked = check(&volume, Depth::Bytes, &|_, _| ()).map_err(|error| error.to_string())?;
+    let checked = fsck(&volume, Depth::Bytes, &|_, _| ()).map_err(|error| error.to_string())?;
     if checked.count > 0 { Err(format!("{point:?}: {checked:?}")) } else { Ok(()) }
 }
 
@@ -181,7 +181,7 @@ fn is_killed() {
 #[ignore = "takes a while: make simulate"]
 fn a_process_may_be_killed_at_every_point() {
     let _alone = crate::replicas::ALONE.lock();
-    let outcomes: Vec<String> = Point::ALL.iter().filter_map(|point| killed_at(*point).err()).collect();
+    let outcomes: Vec<String> = Failpoint::ALL.iter().filter_map(|point| killed_at(*point).err()).collect();
     assert!(outcomes.is_empty(), "{}", outcomes.join("\n"));
-    println!("{} points, at each of which a process was killed", Point::ALL.len());
+    println!("{} points, at each of which a process was killed", Failpoint::ALL.len());
 }

@@ -25,7 +25,7 @@ use crate::common::sky::Way;
 use disk::Crash;
 use parking_lot::Mutex;
 use rand::Rng as _;
-use shunt_volume::fail::{Point, arm, disarm};
+use shunt_volume::failpoint::{Failpoint, arm, disarm};
 use world::World;
 
 /// Points are the process's: who uses them is alone.
@@ -55,7 +55,7 @@ fn run(seed: u64) -> Result<(), String> {
         world.nodes[n].weather(cut, bad, way);
         let crash = if world.rng.random_range(0..3) == 0 { Crash::Power } else { Crash::Process };
         if world.rng.random_range(0..3) == 0 {
-            let point = Point::ALL[world.rng.random_range(0..Point::ALL.len())];
+            let point = Failpoint::ALL[world.rng.random_range(0..Failpoint::ALL.len())];
             let nth = world.rng.random_range(1..4);
             log(|| format!("{point:?} fails, {nth}"));
             arm(point, nth);

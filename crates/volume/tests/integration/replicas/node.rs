@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use rustix::io::Errno;
-use shunt_volume::content::{Blobs, ContentStore, Secret};
+use shunt_volume::content::{Blobs, ContentStore, VolumeKey};
 use shunt_volume::id::NodeName;
 use shunt_volume::object::{Kind, Time};
-use shunt_volume::replica::{FromStore, Node as Object, Options, ROOT, Replica, ReplicaError, ReplicaSite};
+use shunt_volume::replica::{
+    Inode as Object, Options, ROOT, Replica, ReplicaError, ReplicaSite, StoreFetcher,
+};
 use shunt_volume::store::address::Volume;
 use shunt_volume::sync::{Step, SyncError, Synchroniser};
 
@@ -62,7 +64,7 @@ impl Node {
     pub fn new(
         name: &str,
         home: &Path,
-        (volume, secret): (&Volume, Option<&Secret>),
+        (volume, secret): (&Volume, Option<&VolumeKey>),
         clock: &Arc<AtomicI64>,
         seed: u64,
     ) -> Self {
@@ -122,15 +124,15 @@ impl Node {
         (weather.cut, weather.bad) = (cut, bad);
         *self.sky.way.lock() = if cut { Way::Cut } else { way };
         // A new one has not seen how it was before.
-        let fetcher =
-            FromStore::new(self.net.clone(), self.contents.clone()).reachable_as(move || (!cut).then_some(0));
+        let fetcher = StoreFetcher::new(self.net.clone(), self.contents.clone())
+            .reachable_as(move || (!cut).then_some(0));
         self.life.as_ref().unwrap().replica.set_fetcher(Some(Arc::new(fetcher)));
     }
 
     /// Ends in good order.
     pub fn shut(&mut self) -> Result<(), Errno> {
         for handle in std::mem::take(&mut self.open) {
-            self.replica().close(handle.num, true, handle.session);
+            self.replica().release_open(handle.num, true, handle.session);
         }
         self.replica().sync()?;
         self.life = None;
@@ -169,7 +171,7 @@ impl Node {
             for listed in self.replica().list(parent, b"", 10_000)? {
                 let path = format!("{path}/{}", listed.name.escape_ascii());
                 if listed.node.is_directory() {
-                    queue.push((listed.node.num, path.clone()));
+                    queue.push((listed.node.ino, path.clone()));
                 }
                 found.push(Place { parent, name: listed.name, path, node: listed.node });
             }
@@ -180,10 +182,10 @@ impl Node {
 
     /// What a file holds; it comes if it is not here.
     pub fn read(&self, num: u64) -> Result<Vec<u8>, Errno> {
-        self.replica().want(num, 0..u64::MAX)?;
+        self.replica().ensure_present(num, 0..u64::MAX)?;
         let opened = self.replica().open_file(num, false, false)?;
         let bytes = held(&opened.file);
-        self.replica().close(num, false, opened.session);
+        self.replica().release_open(num, false, opened.session);
         Ok(bytes)
     }
 
@@ -197,12 +199,12 @@ impl Node {
         for place in self.places().map_err(failed("/"))? {
             let Place { node, path, .. } = place;
             let mut what = format!("{:?} {:o} {:?} {:?}", node.kind, node.mode, node.target, node.modified);
-            for name in self.replica().xattr_names(node.num).map_err(failed(&path))? {
-                let value = self.replica().xattr(node.num, &name).map_err(failed(&path))?;
+            for name in self.replica().xattr_names(node.ino).map_err(failed(&path))? {
+                let value = self.replica().xattr(node.ino, &name).map_err(failed(&path))?;
                 what += &format!(" {}={value:?}", name.escape_ascii());
             }
             if node.kind == Kind::Regular {
-                let bytes = self.read(node.num).map_err(failed(&path))?;
+                let bytes = self.read(node.ino).map_err(failed(&path))?;
                 if bytes.len() as u64 != node.size {
                     return Err(format!("{}: {path} is {} bytes, not {}", self.name, bytes.len(), node.size));
                 }

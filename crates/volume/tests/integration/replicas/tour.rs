@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shunt_volume::fail::{Point, arm, disarm};
+use shunt_volume::failpoint::{Failpoint, arm, disarm};
 use shunt_volume::id::OwnerId;
 use shunt_volume::object::Kind;
 use shunt_volume::replica::{New, ROOT, Rename};
@@ -21,8 +21,8 @@ fn make(world: &mut World, n: usize, name: &str, kind: Kind) -> Result<u64, Stri
     let replica = world.nodes[n].replica();
     match replica.lookup(ROOT, name.as_bytes()) {
         // Of the time before the end.
-        Ok(node) => Ok(node.num),
-        Err(_) => replica.make(ROOT, name.as_bytes(), new).map(|node| node.num).map_err(failed),
+        Ok(node) => Ok(node.ino),
+        Err(_) => replica.make(ROOT, name.as_bytes(), new).map(|node| node.ino).map_err(failed),
     }
 }
 
@@ -106,7 +106,7 @@ impl World {
     fn read_all(&mut self, n: usize) -> Result<(), String> {
         for place in self.nodes[n].places().map_err(failed)? {
             if place.node.is_regular() {
-                self.nodes[n].read(place.node.num).map_err(failed)?;
+                self.nodes[n].read(place.node.ino).map_err(failed)?;
             }
         }
         Ok(())
@@ -114,10 +114,10 @@ impl World {
 }
 
 /// Whether the point was reached so often.
-fn ends_at(point: Point, nth: u32, crash: Crash) -> Result<bool, String> {
+fn ends_at(point: Failpoint, nth: u32, crash: Crash) -> Result<bool, String> {
     disarm();
     // The whole tree is never read of a volume whose log is sealed.
-    let seed = if matches!(point, Point::TreeRead | Point::TreeApplied) { 0 } else { point as u64 };
+    let seed = if matches!(point, Failpoint::TreeRead | Failpoint::TreeApplied) { 0 } else { point as u64 };
     let mut world = World::new(seed, 2);
     litter(&world.volume, &[27, 29]);
     arm(point, nth);
@@ -134,7 +134,7 @@ fn ends_at(point: Point, nth: u32, crash: Crash) -> Result<bool, String> {
 fn nodes_may_end_at_every_point() {
     let _alone = crate::replicas::ALONE.lock();
     let mut failures = Vec::new();
-    for &point in Point::ALL {
+    for &point in Failpoint::ALL {
         for crash in [Crash::Process, Crash::Power] {
             match ends_at(point, 1, crash) {
                 Ok(true) => {}
@@ -144,7 +144,7 @@ fn nodes_may_end_at_every_point() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    println!("{} points, each in two ways", Point::ALL.len());
+    println!("{} points, each in two ways", Failpoint::ALL.len());
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn nodes_may_end_at_every_point() {
 fn each_point_may_be_the_end_each_time() {
     let _alone = crate::replicas::ALONE.lock();
     let mut ends = 0;
-    for &point in Point::ALL {
+    for &point in Failpoint::ALL {
         for crash in [Crash::Process, Crash::Power] {
             let mut nth = 1;
             while ends_at(point, nth, crash)
@@ -162,5 +162,5 @@ fn each_point_may_be_the_end_each_time() {
             }
         }
     }
-    println!("{ends} ends at {} points", Point::ALL.len());
+    println!("{ends} ends at {} points", Failpoint::ALL.len());
 }

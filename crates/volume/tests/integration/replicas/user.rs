@@ -6,9 +6,9 @@ use rand::Rng as _;
 use rand::rngs::SmallRng;
 use rustix::io::Errno;
 use shunt_volume::id::OwnerId;
+use shunt_volume::merge::Side;
 use shunt_volume::object::{Kind, Time};
-use shunt_volume::plan::Side;
-use shunt_volume::replica::{New, ROOT, Rename, Set, State};
+use shunt_volume::replica::{New, ROOT, Rename, SetAttr, State};
 
 use crate::replicas::log;
 use crate::replicas::node::{Handle, Node, Place, held, token};
@@ -82,7 +82,7 @@ impl User<'_> {
     /// All contents that can be seen.
     fn all(&self) -> Result<BTreeSet<u64>, Errno> {
         let places = self.node.places()?;
-        places.iter().filter_map(|place| self.token_of(place.node.num).transpose()).collect()
+        places.iter().filter_map(|place| self.token_of(place.node.ino).transpose()).collect()
     }
 
     /// One thing. What makes no sense is refused.
@@ -112,7 +112,7 @@ impl User<'_> {
         let (files, directories): (Vec<Place>, Vec<Place>) = (of(Kind::Regular), of(Kind::Directory));
         let parent = match self.rng.random_range(0..3) {
             0 => ROOT,
-            _ => self.pick(&directories).map_or(ROOT, |place| place.node.num),
+            _ => self.pick(&directories).map_or(ROOT, |place| place.node.ino),
         };
         let name = vec![b'a' + self.rng.random_range(0..4u8)];
         let what = self.rng.random_range(0..100);
@@ -121,20 +121,20 @@ impl User<'_> {
         match what {
             0..20 => {
                 let node = replica.make(parent, &name, Self::plain(Kind::Regular))?;
-                self.write(node.num, false)
+                self.write(node.ino, false)
             }
             20..28 => replica.make(parent, &name, Self::plain(Kind::Directory)).map(drop),
             28..45 => match self.pick(&files) {
                 Some(place) => {
                     let truncate = self.rng.random();
-                    self.write(place.node.num, truncate)
+                    self.write(place.node.ino, truncate)
                 }
                 None => Ok(()),
             },
             45..49 => {
                 let Some(place) = self.pick(&files) else { return Ok(()) };
-                let opened = replica.open_file(place.node.num, true, false)?;
-                let (num, session) = (place.node.num, opened.session);
+                let opened = replica.open_file(place.node.ino, true, false)?;
+                let (num, session) = (place.node.ino, opened.session);
                 self.node.open.push(Handle { num, session, file: opened.file });
                 Ok(())
             }
@@ -143,22 +143,22 @@ impl User<'_> {
                 let Some(place) = self.pick(&places) else { return Ok(()) };
                 let n = self.rng.random_range(0..4);
                 let set = match n {
-                    0 => Set { modified: Some(Time(place.node.modified.0 / 2)), ..Set::default() },
-                    _ => Set { mode: Some(0o700 | n), ..Set::default() },
+                    0 => SetAttr { modified: Some(Time(place.node.modified.0 / 2)), ..SetAttr::default() },
+                    _ => SetAttr { mode: Some(0o700 | n), ..SetAttr::default() },
                 };
-                replica.set(place.node.num, set).map(drop)
+                replica.set(place.node.ino, set).map(drop)
             }
             58..61 => {
                 let Some(place) = self.pick(&files) else { return Ok(()) };
                 let value = [self.rng.random_range(0..3)];
                 let done =
-                    replica.set_xattr(place.node.num, b"user.x", (value[0] > 0).then_some(&value), None);
+                    replica.set_xattr(place.node.ino, b"user.x", (value[0] > 0).then_some(&value), None);
                 done.or_else(|errno| if errno == Errno::NODATA { Ok(()) } else { Err(errno) })
             }
             61..75 => self.rename(&places, parent, &name),
             75..79 => {
                 let Some(place) = self.pick(&files) else { return Ok(()) };
-                replica.link(place.node.num, parent, &name).map(drop)
+                replica.link(place.node.ino, parent, &name).map(drop)
             }
             79..88 => match self.pick(&places) {
                 Some(place) => self.remove(&place),
@@ -174,8 +174,8 @@ impl User<'_> {
             }
             _ => match self.pick(&files) {
                 Some(place) => {
-                    self.node.read(place.node.num)?;
-                    self.sync_file(place.node.num)
+                    self.node.read(place.node.ino)?;
+                    self.sync_file(place.node.ino)
                 }
                 None => Ok(()),
             },
@@ -215,7 +215,7 @@ impl User<'_> {
         let before = self.node.put(&opened.file, token);
         self.promises.ended.extend(before);
         if self.rng.random_range(0..3) > 0 {
-            replica.close(num, true, opened.session);
+            replica.release_open(num, true, opened.session);
             // One without a name goes with its last close.
             if replica.get(num).is_ok_and(|node| node.links > 0) {
                 self.node.wrote.insert(token);
@@ -231,7 +231,7 @@ impl User<'_> {
                 self.committed();
                 self.node.committed.remove(&token);
             }
-            replica.close(num, true, opened.session);
+            replica.release_open(num, true, opened.session);
         }
         Ok(())
     }
@@ -252,7 +252,7 @@ impl User<'_> {
             // Who writes to a file that was deleted goes on with that one, also where its object came back.
             let now = self.node.replica().open_file(num, false, false);
             if let Ok(now) = &now {
-                self.node.replica().close(num, false, now.session);
+                self.node.replica().release_open(num, false, now.session);
             }
             if now.is_ok_and(|now| now.session == session)
                 && self.node.replica().get(num).is_ok_and(|node| node.links > 0)
@@ -260,7 +260,7 @@ impl User<'_> {
                 self.node.wrote.insert(token);
             }
         }
-        self.node.replica().close(num, true, session);
+        self.node.replica().release_open(num, true, session);
         Ok(())
     }
 
@@ -272,8 +272,8 @@ impl User<'_> {
             _ => Rename::Replace,
         };
         let over = places.iter().find(|one| one.parent == parent && one.name == name);
-        if let Some(over) = over.filter(|over| how == Rename::Replace && over.node.num != place.node.num) {
-            self.ends(over.node.num)?;
+        if let Some(over) = over.filter(|over| how == Rename::Replace && over.node.ino != place.node.ino) {
+            self.ends(over.node.ino)?;
         }
         log(|| format!("  {} goes over {:?}: {how:?}", place.path, over.map(|over| &over.path)));
         self.node.replica().rename(place.parent, &place.name, parent, name, how).map(drop)
@@ -289,7 +289,7 @@ impl User<'_> {
         if replica.shows_conflict(place.parent) {
             return self.loses(|| remove().map(drop));
         }
-        self.ends(place.node.num)?;
+        self.ends(place.node.ino)?;
         remove().map(drop)
     }
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
-use shunt_volume::content::Secret;
-use shunt_volume::fail::{disarm, has_failed};
-use shunt_volume::keep::{self, Depth, collect};
+use shunt_volume::content::VolumeKey;
+use shunt_volume::failpoint::{disarm, has_failed};
+use shunt_volume::maintenance::{self, Depth, collect};
 use shunt_volume::store::address::{MetaAddress, Options, Volume, create};
 use shunt_volume::store::history::Retention;
-use shunt_volume::store::{Item, StoreError};
+use shunt_volume::store::{StoreError, Transaction};
 use shunt_volume::sync::{Step, SyncError};
 use tempfile::TempDir;
 
@@ -32,7 +32,7 @@ pub struct World {
     pub rng: SmallRng,
     clock: Arc<AtomicI64>,
     dir: TempDir,
-    secret: Option<Secret>,
+    secret: Option<VolumeKey>,
 }
 
 /// Sends a pack of which nobody will speak, but for what users write of these tokens: to be rewritten.
@@ -44,7 +44,7 @@ pub fn litter(volume: &Volume, tokens: &[u64]) {
     for bytes in wanted.chain(noise.chunks(5000).map(<[u8]>::to_vec)) {
         upload.put(&bytes[..], bytes.len() as u64, None).unwrap();
     }
-    let item = Item { chunks: upload.finish().unwrap().chunks, ..Item::default() };
+    let item = Transaction { chunks: upload.finish().unwrap().chunks, ..Transaction::default() };
     volume.meta.commit(&"litter".parse().unwrap(), rand::random(), &[item]).unwrap().remove(0).unwrap();
 }
 
@@ -53,12 +53,12 @@ impl World {
         let dir = scratch();
         let at = MetaAddress::Sqlite(dir.path().join("volume"));
         // Of some, the store does not know what it has.
-        let secret = (seed % 8 == 3).then(|| Secret::parse(&"5a".repeat(32)).unwrap());
+        let secret = (seed % 8 == 3).then(|| VolumeKey::parse(&"5a".repeat(32)).unwrap());
         let options = Options { secret: secret.clone(), ..Options::default() };
         let volume = create(&at, &"simulated".parse().unwrap(), &options).unwrap();
         // Nothing of the past is wanted: what nobody speaks of may go at once.
         let kept = Retention { age: Some(Duration::ZERO), versions: Some(0) };
-        keep::set_retention(volume.keeper().unwrap(), kept).unwrap();
+        maintenance::set_retention(volume.keeper().unwrap(), kept).unwrap();
         let mut world = Self {
             nodes: Vec::new(),
             volume,
@@ -154,7 +154,7 @@ impl World {
         for n in 0..self.nodes.len() {
             self.nodes[n].weather(false, 0, Way::Open);
             for handle in std::mem::take(&mut self.nodes[n].open) {
-                self.nodes[n].replica().close(handle.num, true, handle.session);
+                self.nodes[n].replica().release_open(handle.num, true, handle.session);
             }
             self.nodes[n].replica().commit().map_err(|errno| format!("commit: {errno}"))?;
             self.user(n).committed();
@@ -168,7 +168,7 @@ impl World {
         let failed = |path: &str, errno: rustix::io::Errno| format!("{}: {path}: {errno}", node.name);
         for place in node.places().map_err(|errno| failed("/", errno))? {
             if place.node.is_regular() {
-                let held = node.read(place.node.num).map_err(|errno| failed(&place.path, errno))?;
+                let held = node.read(place.node.ino).map_err(|errno| failed(&place.path, errno))?;
                 match token(&held) {
                     Some(token) => drop(found.insert(token)),
                     None if held.is_empty() => {}
@@ -236,7 +236,7 @@ impl World {
             }
         }
         let checked =
-            keep::check(&self.volume, Depth::Bytes, &|_, _| ()).map_err(|error| error.to_string())?;
+            maintenance::fsck(&self.volume, Depth::Bytes, &|_, _| ()).map_err(|error| error.to_string())?;
         if checked.count == 0 { Ok(()) } else { Err(format!("the volume is not sound: {checked:?}")) }
     }
 

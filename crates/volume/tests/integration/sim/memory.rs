@@ -5,22 +5,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::io::Errno;
 use shunt_volume::id::{NodeName, ObjectId, Seq};
-use shunt_volume::object::{Object, Stored, Time};
-use shunt_volume::plan::{At, Changes, Conflict, Fresh, Num, Plan, PlanError, ROOT, Todo, Tree, Trees};
-use shunt_volume::sync::{Contents, Mark, Outbox, Site, SyncError};
+use shunt_volume::merge::{
+    Changes, Conflict, DentryKey, DirtySet, IdAllocator, Ino, Plan, PlanError, ROOT, Tree, Trees,
+};
+use shunt_volume::object::{Object, Time, VersionedObject};
+use shunt_volume::sync::{Contents, LogFingerprint, Outbox, SyncError, SyncReplica};
 
 #[derive(Debug, Clone, Default)]
 pub struct State {
-    pub local: BTreeMap<Num, Object>,
-    pub base: BTreeMap<Num, Stored>,
-    pub nums: BTreeMap<ObjectId, Num>,
-    pub links: BTreeMap<At, Num>,
-    pub base_links: BTreeMap<At, (Num, Seq)>,
-    pub conflicts: BTreeMap<At, Conflict>,
+    pub local: BTreeMap<Ino, Object>,
+    pub base: BTreeMap<Ino, VersionedObject>,
+    pub nums: BTreeMap<ObjectId, Ino>,
+    pub links: BTreeMap<DentryKey, Ino>,
+    pub base_links: BTreeMap<DentryKey, (Ino, Seq)>,
+    pub conflicts: BTreeMap<DentryKey, Conflict>,
     pub cursor: Seq,
-    pub mark: Option<Mark>,
-    pub next: Num,
-    pub versions: BTreeMap<Num, u64>,
+    pub mark: Option<LogFingerprint>,
+    pub next: Ino,
+    pub versions: BTreeMap<Ino, u64>,
     pub outbox: Option<Outbox>,
     /// Contents that a user wrote here, and those that a user here saw and did away with: since the last commit.
     pub wrote: BTreeSet<u64>,
@@ -37,7 +39,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub fn new(name: &str, ids: u128, root: Stored) -> Self {
+    pub fn new(name: &str, ids: u128, root: VersionedObject) -> Self {
         let mut state = State { next: 2, ..State::default() };
         state.nums.insert(root.object.id, ROOT);
         state.local.insert(ROOT, root.object.clone());
@@ -88,26 +90,26 @@ impl Memory {
 }
 
 impl Trees for State {
-    fn local(&self, num: Num) -> Result<Option<Object>, Errno> {
+    fn local(&self, num: Ino) -> Result<Option<Object>, Errno> {
         Ok(self.local.get(&num).cloned())
     }
 
-    fn base(&self, num: Num) -> Result<Option<Stored>, Errno> {
+    fn base(&self, num: Ino) -> Result<Option<VersionedObject>, Errno> {
         Ok(self.base.get(&num).cloned())
     }
 
-    fn num(&self, id: ObjectId) -> Result<Option<Num>, Errno> {
+    fn num(&self, id: ObjectId) -> Result<Option<Ino>, Errno> {
         Ok(self.nums.get(&id).copied())
     }
 
-    fn link(&self, tree: Tree, at: &At) -> Result<Option<(Num, Seq)>, Errno> {
+    fn link(&self, tree: Tree, at: &DentryKey) -> Result<Option<(Ino, Seq)>, Errno> {
         Ok(match tree {
             Tree::Local => self.links.get(at).map(|num| (*num, Seq(0))),
             Tree::Base => self.base_links.get(at).copied(),
         })
     }
 
-    fn names(&self, tree: Tree, num: Num) -> Result<Vec<At>, Errno> {
+    fn names(&self, tree: Tree, num: Ino) -> Result<Vec<DentryKey>, Errno> {
         Ok(match tree {
             Tree::Local => {
                 self.links.iter().filter(|(_, child)| **child == num).map(|(at, _)| at.clone()).collect()
@@ -121,8 +123,8 @@ impl Trees for State {
         })
     }
 
-    fn children(&self, tree: Tree, parent: Num) -> Result<Vec<(Vec<u8>, Num)>, Errno> {
-        let inside = |at: &At| at.parent == parent;
+    fn children(&self, tree: Tree, parent: Ino) -> Result<Vec<(Vec<u8>, Ino)>, Errno> {
+        let inside = |at: &DentryKey| at.parent == parent;
         Ok(match tree {
             Tree::Local => self
                 .links
@@ -139,15 +141,15 @@ impl Trees for State {
         })
     }
 
-    fn conflict(&self, at: &At) -> Result<Option<Conflict>, Errno> {
+    fn conflict(&self, at: &DentryKey) -> Result<Option<Conflict>, Errno> {
         Ok(self.conflicts.get(at).cloned())
     }
 
-    fn version(&self, num: Num) -> Result<u64, Errno> {
+    fn version(&self, num: Ino) -> Result<u64, Errno> {
         Ok(self.versions.get(&num).copied().unwrap_or(0))
     }
 
-    fn sides(&self, mine: Num) -> Result<Vec<At>, Errno> {
+    fn sides(&self, mine: Ino) -> Result<Vec<DentryKey>, Errno> {
         Ok(self
             .conflicts
             .iter()
@@ -156,19 +158,19 @@ impl Trees for State {
             .collect())
     }
 
-    fn conflicts_in(&self, parent: Num) -> Result<Vec<Vec<u8>>, Errno> {
+    fn conflicts_in(&self, parent: Ino) -> Result<Vec<Vec<u8>>, Errno> {
         Ok(self.conflicts.keys().filter(|at| at.parent == parent).map(|at| at.name.clone()).collect())
     }
 
-    fn conflicts(&self) -> Result<Vec<At>, Errno> {
+    fn conflicts(&self) -> Result<Vec<DentryKey>, Errno> {
         Ok(self.conflicts.keys().cloned().collect())
     }
 }
 
-struct Numbers<'a>(&'a mut Num, &'a Memory);
+struct Numbers<'a>(&'a mut Ino, &'a Memory);
 
-impl Fresh for Numbers<'_> {
-    fn num(&mut self) -> Num {
+impl IdAllocator for Numbers<'_> {
+    fn num(&mut self) -> Ino {
         *self.0 += 1;
         *self.0 - 1
     }
@@ -214,16 +216,16 @@ impl State {
     }
 }
 
-impl Site for &Memory {
+impl SyncReplica for &Memory {
     fn now(&self) -> Time {
         Time(0)
     }
 
-    fn mark(&self) -> Result<Option<Mark>, Errno> {
+    fn mark(&self) -> Result<Option<LogFingerprint>, Errno> {
         Ok(self.now.borrow().mark)
     }
 
-    fn set_mark(&self, mark: Mark) -> Result<(), Errno> {
+    fn set_mark(&self, mark: LogFingerprint) -> Result<(), Errno> {
         self.now.borrow_mut().mark = Some(mark);
         Ok(())
     }
@@ -250,22 +252,22 @@ impl Site for &Memory {
         Ok(())
     }
 
-    fn todo(&self, _after: i64, _most: usize) -> Result<(Todo, Option<i64>), Errno> {
+    fn todo(&self, _after: i64, _most: usize) -> Result<(DirtySet, Option<i64>), Errno> {
         let now = self.now.borrow();
-        let places: BTreeSet<&At> = now.links.keys().chain(now.base_links.keys()).collect();
+        let places: BTreeSet<&DentryKey> = now.links.keys().chain(now.base_links.keys()).collect();
         let names = places
             .into_iter()
             .filter(|at| now.links.get(at).copied() != now.base_links.get(at).map(|(child, _)| *child))
             .cloned()
             .collect();
-        let differs = |num: &&Num| {
+        let differs = |num: &&Ino| {
             now.base.get(num).is_some_and(|base| now.local.get(num).is_some_and(|here| *here != base.object))
         };
-        Ok((Todo { names, objects: now.local.keys().filter(differs).copied().collect() }, None))
+        Ok((DirtySet { names, objects: now.local.keys().filter(differs).copied().collect() }, None))
     }
 
-    fn send(&self, files: Vec<(Num, Object)>) -> Result<Vec<Contents>, SyncError> {
-        let sent = |(num, object): (Num, Object)| {
+    fn send(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Contents>, SyncError> {
+        let sent = |(num, object): (Ino, Object)| {
             Ok((num, Some((self.now.borrow().version(num)?, (object.content, Vec::new())))))
         };
         files.into_iter().map(sent).collect()
@@ -283,7 +285,7 @@ impl Site for &Memory {
         Ok(())
     }
 
-    fn conflicts(&self) -> Result<Vec<At>, Errno> {
+    fn conflicts(&self) -> Result<Vec<DentryKey>, Errno> {
         Ok(self.now.borrow().conflicts.keys().cloned().collect())
     }
 }

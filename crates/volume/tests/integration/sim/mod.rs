@@ -19,12 +19,12 @@ use memory::{Memory, State};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use shunt_volume::id::{ObjectId, OwnerId};
+use shunt_volume::merge::{ATTRIBUTE, BESIDE, ROOT, Tree, Trees as _};
 use shunt_volume::object::{Content, Kind, Object, Time};
-use shunt_volume::plan::{ATTRIBUTE, BESIDE, ROOT, Tree, Trees as _};
 use shunt_volume::store::MetaStore;
 use shunt_volume::store::SqliteStore;
-use shunt_volume::store::keep::Keeper as _;
-use shunt_volume::sync::{Site as _, Step, SyncError, Synchroniser};
+use shunt_volume::store::admin::StoreAdmin as _;
+use shunt_volume::sync::{Step, SyncError, SyncReplica as _, Synchroniser};
 
 struct Node<'a> {
     memory: &'a Memory,

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use rand::Rng as _;
 use rand::rngs::SmallRng;
 use shunt_volume::id::OwnerId;
+use shunt_volume::merge::{DentryKey, Ino, ROOT, Side, Tree, Trees as _, resolve};
 use shunt_volume::object::{Content, Kind, Layout, Object, Time};
-use shunt_volume::plan::{At, Num, ROOT, Side, Tree, Trees as _, resolve};
-use shunt_volume::sync::Site as _;
+use shunt_volume::sync::SyncReplica as _;
 
 use crate::sim::memory::{Memory, State};
 
@@ -25,7 +25,7 @@ pub fn token(object: &Object) -> Option<u64> {
 }
 
 /// Everything that a user can get at: the tree, and this node's sides of conflicts with what is in them.
-pub fn visible(state: &State) -> BTreeSet<Num> {
+pub fn visible(state: &State) -> BTreeSet<Ino> {
     let mut found = BTreeSet::from([ROOT]);
     let mut queue = vec![ROOT];
     while let Some(num) = queue.pop() {
@@ -41,7 +41,7 @@ pub fn visible(state: &State) -> BTreeSet<Num> {
     found
 }
 
-fn is_below(state: &State, mut num: Num, above: Num) -> bool {
+fn is_below(state: &State, mut num: Ino, above: Ino) -> bool {
     loop {
         if num == above {
             return true;
@@ -79,18 +79,18 @@ impl User<'_> {
     pub fn act(&mut self) {
         let mut state = std::mem::take(&mut *self.memory.now.borrow_mut());
         let all = visible(&state);
-        let directories: Vec<Num> =
+        let directories: Vec<Ino> =
             all.iter().copied().filter(|num| state.local[num].kind == Kind::Directory).collect();
-        let files: Vec<Num> =
+        let files: Vec<Ino> =
             all.iter().copied().filter(|num| state.local[num].kind == Kind::Regular).collect();
-        let names: Vec<At> = state
+        let names: Vec<DentryKey> = state
             .links
             .keys()
             .filter(|at| all.contains(&at.parent) && !state.conflicts.contains_key(at))
             .cloned()
             .collect();
         let parent = self.pick(&directories).unwrap_or(ROOT);
-        let to = At { parent, name: self.name() };
+        let to = DentryKey { parent, name: self.name() };
         let free = !state.conflicts.contains_key(&to);
         let what = self.rng.random_range(0..100);
         crate::sim::log(|| format!("{} does {what}, perhaps at {to:?}", self.memory.name));
@@ -148,7 +148,7 @@ impl User<'_> {
                 }
             }
             94..97 => {
-                let conflicts: Vec<At> = state.conflicts.keys().cloned().collect();
+                let conflicts: Vec<DentryKey> = state.conflicts.keys().cloned().collect();
                 if let Some(at) = self.pick(&conflicts) {
                     let keep = if self.rng.random() { Side::Mine } else { Side::Theirs };
                     *self.memory.now.borrow_mut() = state;
@@ -171,7 +171,7 @@ impl User<'_> {
         content(*self.next_token)
     }
 
-    fn make(&mut self, state: &mut State, at: At, kind: Kind, content: Content) {
+    fn make(&mut self, state: &mut State, at: DentryKey, kind: Kind, content: Content) {
         let id = self.memory.new_id();
         let object = Object {
             id,
@@ -192,7 +192,7 @@ impl User<'_> {
         state.links.insert(at, num);
     }
 
-    fn resolve(&mut self, at: &At, keep: Side) {
+    fn resolve(&mut self, at: &DentryKey, keep: Side) {
         crate::sim::log(|| format!("  resolve {at:?} {keep:?}"));
         let before: BTreeSet<u64> = tokens(&self.memory.now.borrow());
         let was = self.memory.now.borrow().clone();
@@ -211,7 +211,7 @@ fn tokens(state: &State) -> BTreeSet<u64> {
     visible(state).iter().filter_map(|num| token(&state.local[num])).collect()
 }
 
-fn unlinked(state: &mut State, num: Num) {
+fn unlinked(state: &mut State, num: Ino) {
     if !state.links.values().any(|child| *child == num)
         && !state.conflicts.values().any(|one| one.mine == Some(num))
     {
@@ -223,11 +223,11 @@ fn unlinked(state: &mut State, num: Num) {
     }
 }
 
-fn is_empty(state: &State, num: Num) -> bool {
+fn is_empty(state: &State, num: Ino) -> bool {
     state.children(Tree::Local, num).unwrap().is_empty() && state.conflicts_in(num).unwrap().is_empty()
 }
 
-fn remove(state: &mut State, at: &At) {
+fn remove(state: &mut State, at: &DentryKey) {
     let num = state.links[at];
     if state.local[&num].kind == Kind::Directory && !is_empty(state, num) {
         return;
@@ -236,7 +236,7 @@ fn remove(state: &mut State, at: &At) {
     unlinked(state, num);
 }
 
-fn rename(state: &mut State, from: &At, to: &At) {
+fn rename(state: &mut State, from: &DentryKey, to: &DentryKey) {
     let moved = state.links[from];
     let is_directory = state.local[&moved].kind == Kind::Directory;
     if is_directory && is_below(state, to.parent, moved) {

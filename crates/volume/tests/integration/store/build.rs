@@ -2,7 +2,7 @@
 
 use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
-use shunt_volume::store::{Item, MetaStore, Mutation, Precondition, Refused};
+use shunt_volume::store::{MetaStore, Mutation, Precondition, Rejected, Transaction};
 
 pub const ROOT: ObjectId = ObjectId::ROOT;
 
@@ -28,16 +28,16 @@ pub fn at(parent: ObjectId, name: &str) -> LinkName {
     LinkName { parent, name: name.as_bytes().to_vec() }
 }
 
-pub fn make(n: u128, kind: Kind, parent: ObjectId, name: &str) -> Item {
+pub fn make(n: u128, kind: Kind, parent: ObjectId, name: &str) -> Transaction {
     change([Mutation::Make(object(n, kind)), Mutation::Link(at(parent, name), id(n))])
 }
 
-pub fn change<const N: usize>(change: [Mutation; N]) -> Item {
-    Item { change: change.into(), ..Item::default() }
+pub fn change<const N: usize>(change: [Mutation; N]) -> Transaction {
+    Transaction { mutations: change.into(), ..Transaction::default() }
 }
 
-pub fn when<const N: usize>(when: [Precondition; N], mut item: Item) -> Item {
-    item.when.extend(when);
+pub fn when<const N: usize>(when: [Precondition; N], mut item: Transaction) -> Transaction {
+    item.preconditions.extend(when);
     item
 }
 
@@ -46,17 +46,17 @@ pub fn node(name: &str) -> NodeName {
 }
 
 /// Commits under a token that nobody else uses.
-pub fn commit(store: &dyn MetaStore, items: &[Item]) -> Vec<Result<Seq, Refused>> {
+pub fn commit(store: &dyn MetaStore, items: &[Transaction]) -> Vec<Result<Seq, Rejected>> {
     store.commit(&node("one"), rand::random(), items).unwrap()
 }
 
 /// Commits one item that has to be accepted.
-pub fn done(store: &dyn MetaStore, item: Item) -> Seq {
+pub fn done(store: &dyn MetaStore, item: Transaction) -> Seq {
     commit(store, &[item]).remove(0).unwrap()
 }
 
 /// Commits one item that has to be refused.
-pub fn refused(store: &dyn MetaStore, item: Item) -> Refused {
+pub fn refused(store: &dyn MetaStore, item: Transaction) -> Rejected {
     let head = store.head().unwrap();
     let refused = commit(store, &[item]).remove(0).unwrap_err();
     assert_eq!(store.head().unwrap(), head, "nothing of it is done");

@@ -4,21 +4,21 @@ use std::sync::{Arc, OnceLock};
 
 use shunt_tests::servers::Postgres;
 use shunt_volume::object::Kind;
-use shunt_volume::store::keep::Keeper;
+use shunt_volume::store::admin::StoreAdmin;
 use shunt_volume::store::{PostgresStore, SqliteStore, StoreError};
 
 use crate::store::build::object;
 
 impl Fresh {
-    fn of(keeper: Arc<dyn Keeper>, keep: Option<tempfile::TempDir>) -> Option<Self> {
+    fn of(keeper: Arc<dyn StoreAdmin>, keep: Option<tempfile::TempDir>) -> Option<Self> {
         Some(Self { store: keeper.clone(), keeper, _keep: keep })
     }
 }
 
 /// A fresh volume, and what has to live as long as it.
 pub struct Fresh {
-    pub store: Arc<dyn Keeper>,
-    pub keeper: Arc<dyn Keeper>,
+    pub store: Arc<dyn StoreAdmin>,
+    pub keeper: Arc<dyn StoreAdmin>,
     _keep: Option<tempfile::TempDir>,
 }
 

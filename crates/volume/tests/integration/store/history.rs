@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use shunt_volume::id::{ObjectId, Seq};
 use shunt_volume::object::{Content, Field, Kind, Layout, StoredLink, Time};
+use shunt_volume::store::admin::StoreAdmin;
 use shunt_volume::store::history::{History, seq_at};
-use shunt_volume::store::keep::Keeper;
 use shunt_volume::store::{Mutation, system_clock};
 
 use crate::store::build::*;
 
-type Store = Arc<dyn Keeper>;
+type Store = Arc<dyn StoreAdmin>;
 
 fn past(store: &Store) -> &dyn History {
     store.history().unwrap()
@@ -21,7 +21,7 @@ fn content(text: &str) -> Content {
     Content { size: bytes.len() as u64, digest: [bytes[0]; 32], layout: Layout::Inline(bytes) }
 }
 
-fn write(n: u128, text: &str) -> shunt_volume::store::Item {
+fn write(n: u128, text: &str) -> shunt_volume::store::Transaction {
     change([Mutation::SetContent(id(n), content(text), Time(5))])
 }
 

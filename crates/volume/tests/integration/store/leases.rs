@@ -5,22 +5,22 @@ use std::time::{Duration, Instant};
 
 use shunt_volume::id::Seq;
 use shunt_volume::object::{Kind, Time};
-use shunt_volume::store::keep::Keeper;
-use shunt_volume::store::lease::Board;
-use shunt_volume::store::{LeaseAsk, LeaseEvent, LeaseTold};
+use shunt_volume::store::admin::StoreAdmin;
+use shunt_volume::store::lease_table::LeaseTable;
+use shunt_volume::store::{LeaseEvent, LeaseRequest, LeaseResponse};
 
 use crate::store::build::*;
 
-type Store = Arc<dyn Keeper>;
+type Store = Arc<dyn StoreAdmin>;
 
 /// Long enough for all of a test.
 const LIFE: u32 = 30_000;
 
-fn ask(session: u128, seen: u64) -> LeaseAsk {
-    LeaseAsk { session, life: LIFE, seen, ..LeaseAsk::default() }
+fn ask(session: u128, seen: u64) -> LeaseRequest {
+    LeaseRequest { session, life: LIFE, seen, ..LeaseRequest::default() }
 }
 
-fn say(store: &Store, ask: &LeaseAsk) -> LeaseTold {
+fn say(store: &Store, ask: &LeaseRequest) -> LeaseResponse {
     store.lease(&node(&format!("n{}", ask.session)), ask).unwrap()
 }
 
@@ -42,11 +42,11 @@ fn two(store: &Store) -> u64 {
 pub fn tells_of_leases_until_all_have_seen_them(store: &Store) {
     let at = two(store);
     done(&**store, make(5, Kind::Regular, ROOT, "f"));
-    let taken = say(store, &LeaseAsk { take: vec![(7, id(5)), (8, ROOT)], ..ask(1, at) });
+    let taken = say(store, &LeaseRequest { take: vec![(7, id(5)), (8, ROOT)], ..ask(1, at) });
     assert!(taken.at > at && taken.events.is_empty(), "{taken:?}");
     assert!(taken.all_seen < taken.at);
     // It may have been said already: an answer can be lost.
-    assert_eq!(say(store, &LeaseAsk { take: vec![(7, id(5))], ..ask(1, at) }).at, taken.at);
+    assert_eq!(say(store, &LeaseRequest { take: vec![(7, id(5))], ..ask(1, at) }).at, taken.at);
 
     let told = say(store, &ask(2, at));
     let mut events = told.events.clone();
@@ -65,16 +65,16 @@ pub fn tells_of_leases_until_all_have_seen_them(store: &Store) {
 
     // A third comes, and is told of what is held.
     assert_eq!(say(store, &ask(3, 0)).events.len(), 2);
-    say(store, &LeaseAsk { free: vec![(7, Seq(1))], ..ask(1, taken.at) });
+    say(store, &LeaseRequest { free: vec![(7, Seq(1))], ..ask(1, taken.at) });
     assert_eq!(say(store, &ask(2, told.at)).events, [lease(7, id(5), Some(Seq(1)))]);
     // Somebody else's are left alone.
-    let free = LeaseAsk { free: vec![(8, Seq(1))], ..ask(2, told.at) };
+    let free = LeaseRequest { free: vec![(8, Seq(1))], ..ask(2, told.at) };
     assert!(!say(store, &free).events.iter().any(|event| event.lease == 8));
 }
 
 pub fn ends_leases_with_their_session(store: &Store) {
     let at = two(store);
-    let short = LeaseAsk { life: 50, take: vec![(7, id(5))], ..ask(1, at) };
+    let short = LeaseRequest { life: 50, take: vec![(7, id(5))], ..ask(1, at) };
     say(store, &short);
     let told = say(store, &ask(2, at));
     assert_eq!(told.events.len(), 1);
@@ -92,7 +92,7 @@ pub fn ends_leases_with_their_session(store: &Store) {
     // It comes back as a new one, which has nothing.
     assert!(say(store, &ask(1, told.at)).began);
     // One that says so is gone at once.
-    say(store, &LeaseAsk { ends: true, ..ask(1, 0) });
+    say(store, &LeaseRequest { ends: true, ..ask(1, 0) });
     assert_eq!(say(store, &ask(2, told.at)).company, 0);
 }
 
@@ -102,7 +102,7 @@ pub fn wakes_who_waits_for_leases(store: &Store) {
     let (other, begun) = (store.clone(), Instant::now());
     let waits = std::thread::spawn(move || other.wait_lease(at, None, Duration::from_secs(30)).unwrap());
     std::thread::sleep(Duration::from_millis(100));
-    let told = say(store, &LeaseAsk { take: vec![(7, id(5))], ..ask(1, at) });
+    let told = say(store, &LeaseRequest { take: vec![(7, id(5))], ..ask(1, at) });
     assert!(waits.join().unwrap());
     let (other, acks) = (store.clone(), told.acks);
     let waits =
@@ -114,13 +114,13 @@ pub fn wakes_who_waits_for_leases(store: &Store) {
 }
 
 /// What is said to a board at a time in seconds.
-fn at_time(board: &mut Board, node: &str, ask: &LeaseAsk, seconds: i64) -> Option<LeaseTold> {
+fn at_time(board: &mut LeaseTable, node: &str, ask: &LeaseRequest, seconds: i64) -> Option<LeaseResponse> {
     board.exchange(&crate::store::build::node(node), ask, Time(seconds * 1_000_000_000), Seq(0))
 }
 
 #[test]
 fn who_sees_nothing_is_in_nobodys_way_for_long() {
-    let mut board = Board::default();
+    let mut board = LeaseTable::default();
     let one = at_time(&mut board, "one", &ask(1, 0), 0).unwrap();
     let idle = at_time(&mut board, "idle", &ask(2, 0), 0).unwrap();
     let slow = at_time(&mut board, "slow", &ask(3, 0), 0).unwrap();
@@ -129,7 +129,7 @@ fn who_sees_nothing_is_in_nobodys_way_for_long() {
     assert!(idle.began && slow.began);
     for second in 2..60 {
         let take = vec![(second as u64, id(5))];
-        let told = at_time(&mut board, "one", &LeaseAsk { take, ..ask(1, seen) }, second).unwrap();
+        let told = at_time(&mut board, "one", &LeaseRequest { take, ..ask(1, seen) }, second).unwrap();
         assert!(!told.began, "it sees all");
         seen = told.at;
         let idle = at_time(&mut board, "idle", &ask(2, slow.at), second);
@@ -144,7 +144,7 @@ fn who_sees_nothing_is_in_nobodys_way_for_long() {
     }
     assert!(ended.is_some_and(|ended| (12..20).contains(&ended)), "{ended:?}");
     // Where nothing comes that could be seen, nobody is behind.
-    let mut board = Board::default();
+    let mut board = LeaseTable::default();
     let alone = at_time(&mut board, "one", &ask(1, 0), 0).unwrap();
     for second in 1..60 {
         assert!(!at_time(&mut board, "one", &ask(1, alone.at), second).unwrap().began);
@@ -156,16 +156,16 @@ fn who_sees_nothing_is_in_nobodys_way_for_long() {
 fn who_sees_nothing_again_and_again_holds_up_nobody() {
     // One that says something each second, and one that says something as its session begins, and then nothing.
     for (life, silent) in [(5000, 1), (30_000, 31)] {
-        let mut board = Board::default();
+        let mut board = LeaseTable::default();
         let (mut seen, mut session, mut stalled) = (0, 100, 0);
         for second in 0..3600_i64 {
             if second % silent == 0 {
                 session += u128::from(silent > 1);
-                let idle = LeaseAsk { life, ..ask(session, 0) };
+                let idle = LeaseRequest { life, ..ask(session, 0) };
                 drop(at_time(&mut board, "idle", &idle, second));
             }
             let take = vec![(second.cast_unsigned() + 1, id(5))];
-            let told = at_time(&mut board, "one", &LeaseAsk { take, ..ask(1, seen) }, second).unwrap();
+            let told = at_time(&mut board, "one", &LeaseRequest { take, ..ask(1, seen) }, second).unwrap();
             seen = told.at;
             stalled += u32::from(told.all_seen < seen);
         }
@@ -175,8 +175,8 @@ fn who_sees_nothing_again_and_again_holds_up_nobody() {
 
 #[test]
 fn a_node_has_few_sessions_and_none_lives_long_in_silence() {
-    let mut board = Board::default();
-    let long = |session| LeaseAsk { life: u32::MAX, ..ask(session, 0) };
+    let mut board = LeaseTable::default();
+    let long = |session| LeaseRequest { life: u32::MAX, ..ask(session, 0) };
     for session in 0..8 {
         at_time(&mut board, "one", &long(session), 0).unwrap();
     }
@@ -185,7 +185,7 @@ fn a_node_has_few_sessions_and_none_lives_long_in_silence() {
     let told = at_time(&mut board, "one", &long(8), 31).unwrap();
     assert!(told.began && told.company <= 1, "{told:?}");
     let many: Vec<_> = (0..2049).map(|lease| (lease, id(5))).collect();
-    assert_eq!(at_time(&mut board, "one", &LeaseAsk { take: many, ..ask(8, 0) }, 31), None);
+    assert_eq!(at_time(&mut board, "one", &LeaseRequest { take: many, ..ask(8, 0) }, 31), None);
     let many = (0..2049).map(|lease| (lease, Seq(0))).collect();
-    assert_eq!(at_time(&mut board, "one", &LeaseAsk { free: many, ..ask(8, 0) }, 31), None);
+    assert_eq!(at_time(&mut board, "one", &LeaseRequest { free: many, ..ask(8, 0) }, 31), None);
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use shunt_volume::id::{ObjectId, Seq};
 use shunt_volume::object::{Kind, LinkName};
-use shunt_volume::store::{Item, MetaStore, Mutation, Precondition};
+use shunt_volume::store::{MetaStore, Mutation, Precondition, Transaction};
 
 use crate::store::build::*;
 use crate::store::engines::Fresh;
@@ -63,12 +63,12 @@ impl Model {
         }
     }
 
-    fn apply(&mut self, item: &Item) -> bool {
-        if !item.when.iter().all(|condition| self.holds(condition)) {
+    fn apply(&mut self, item: &Transaction) -> bool {
+        if !item.preconditions.iter().all(|condition| self.holds(condition)) {
             return false;
         }
         let mut next = self.clone();
-        if !item.change.iter().all(|mutation| next.change(mutation)) {
+        if !item.mutations.iter().all(|mutation| next.change(mutation)) {
             return false;
         }
         // Objects that no way leads to: either they lost their last name and hold nothing, or there is a cycle or a subtree
@@ -132,22 +132,26 @@ fn mutations() -> impl Strategy<Value = Vec<Mutation>> {
     ]
 }
 
-fn items() -> impl Strategy<Value = Item> {
+fn items() -> impl Strategy<Value = Transaction> {
     let when = prop_oneof![4 => Just(Vec::new()), 1 => prop::collection::vec(conditions(), 1..3)];
     let changes = prop_oneof![
         4 => mutations(),
         1 => prop::collection::vec(mutations(), 2..4).prop_map(|all| all.concat())
     ];
-    (when, changes).prop_map(|(when, change)| Item { when, change, chunks: Vec::new() })
+    (when, changes).prop_map(|(when, change)| Transaction {
+        preconditions: when,
+        mutations: change,
+        chunks: Vec::new(),
+    })
 }
 
 /// Random changes seldom fit: most are turned into some that do, with what is there.
-fn sensible(model: &Model, steer: bool, mut item: Item) -> Item {
+fn sensible(model: &Model, steer: bool, mut item: Transaction) -> Transaction {
     let directories: Vec<_> = model.objects.keys().copied().filter(|id| model.is_directory(*id)).collect();
     let links: Vec<_> = model.links.iter().map(|(at, (child, _))| (at.clone(), *child)).collect();
     let pick = |id: ObjectId, of: usize| id.0 as usize % of;
     let mut moved = None;
-    for mutation in item.change.iter_mut().filter(|_| steer) {
+    for mutation in item.mutations.iter_mut().filter(|_| steer) {
         match mutation {
             Mutation::Unlink(at) if !links.is_empty() => {
                 let (from, child) = &links[pick(at.parent, links.len())];

@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use shunt_volume::id::{ObjectId, OwnerId, Seq};
-use shunt_volume::object::{ChunkId, Content, Field, Kind, Layout, Piece, Time};
-use shunt_volume::store::keep::{Keeper, Moved};
-use shunt_volume::store::{Item, Mutation, Place, Precondition, Refused, StoreError};
+use shunt_volume::object::{ChunkId, Content, Field, Kind, Layout, Segment, Time};
+use shunt_volume::store::admin::{Moved, StoreAdmin};
+use shunt_volume::store::{ChunkLocation, Mutation, Precondition, Rejected, StoreError, Transaction};
 
 use crate::store::build::*;
 
-type Store = Arc<dyn Keeper>;
+type Store = Arc<dyn StoreAdmin>;
 
 pub fn begins_with_the_top_directory(store: &Store) {
     assert_eq!(store.head().unwrap(), Seq(0));
     let root = store.get(&[ROOT, id(2)]).unwrap();
     assert_eq!(root[0].as_ref().unwrap().object.kind, Kind::Directory);
-    assert_eq!(root[0].as_ref().unwrap().made, Seq(0));
+    assert_eq!(root[0].as_ref().unwrap().created, Seq(0));
     assert_eq!(root[1], None);
     assert_eq!(store.log_since(Seq(0), 10).unwrap(), []);
 }
@@ -65,10 +65,10 @@ pub fn tells_what_was_committed(store: &Store) {
     let item = make(5, Kind::Character(4, 64), ROOT, "tty");
     store.commit(&node("laptop"), 1, std::slice::from_ref(&item)).unwrap();
     let entry = store.log_since(Seq(0), 10).unwrap().remove(0);
-    assert_eq!((entry.node, entry.change), (node("laptop"), item.change));
+    assert_eq!((entry.node, entry.change), (node("laptop"), item.mutations));
     assert!(entry.at > Time(1_600_000_000_000_000_000), "{:?}", entry.at);
     let stored = store.get(&[id(5)]).unwrap().remove(0).unwrap();
-    assert_eq!((stored.object.kind, stored.links, stored.made), (Kind::Character(4, 64), 1, Seq(1)));
+    assert_eq!((stored.object.kind, stored.links, stored.created), (Kind::Character(4, 64), 1, Seq(1)));
 }
 
 pub fn accepts_items_one_by_one(store: &Store) {
@@ -79,7 +79,7 @@ pub fn accepts_items_one_by_one(store: &Store) {
     ];
     let answers = commit(&**store, &items);
     assert_eq!(answers[0], Ok(Seq(1)));
-    assert!(matches!(answers[1], Err(Refused::Invalid(1, _))), "{answers:?}");
+    assert!(matches!(answers[1], Err(Rejected::Invalid(1, _))), "{answers:?}");
     assert_eq!(answers[2], Ok(Seq(2)));
 }
 
@@ -89,23 +89,23 @@ pub fn checks_preconditions(store: &Store) {
     let mode = |seq| Precondition::Field(id(2), Field::Mode, Seq(seq));
     let set = || change([Mutation::SetMode(id(2), 0o600)]);
 
-    assert_eq!(refused(&**store, when([Precondition::Exists(id(2))], set())), Refused::Stale(0));
-    assert_eq!(refused(&**store, when([mode(0)], set())), Refused::Stale(0));
+    assert_eq!(refused(&**store, when([Precondition::Exists(id(2))], set())), Rejected::Stale(0));
+    assert_eq!(refused(&**store, when([mode(0)], set())), Rejected::Stale(0));
     done(&**store, when([none()], make(2, Kind::Regular, ROOT, "f")));
-    assert_eq!(refused(&**store, when([none()], make(3, Kind::Regular, ROOT, "f"))), Refused::Stale(0));
+    assert_eq!(refused(&**store, when([none()], make(3, Kind::Regular, ROOT, "f"))), Rejected::Stale(0));
 
     let both = [Precondition::Exists(id(2)), mode(1), link(2, 1)];
     assert_eq!(done(&**store, when(both, set())), Seq(2));
-    assert_eq!(refused(&**store, when([link(2, 1), mode(1)], set())), Refused::Stale(1));
-    assert_eq!(refused(&**store, when([link(2, 2)], set())), Refused::Stale(0));
-    assert_eq!(refused(&**store, when([link(3, 1)], set())), Refused::Stale(0));
+    assert_eq!(refused(&**store, when([link(2, 1), mode(1)], set())), Rejected::Stale(1));
+    assert_eq!(refused(&**store, when([link(2, 2)], set())), Rejected::Stale(0));
+    assert_eq!(refused(&**store, when([link(3, 1)], set())), Rejected::Stale(0));
     // Other fields are as they were made.
     let owner = Precondition::Field(id(2), Field::Owner, Seq(1));
     let other = Precondition::Field(id(2), Field::Xattr(b"user.a".to_vec()), Seq(1));
     assert_eq!(done(&**store, when([mode(2), owner, other], set())), Seq(3));
 
-    assert_eq!(refused(&**store, when([Precondition::Empty(ROOT)], set())), Refused::Stale(0));
-    assert_eq!(refused(&**store, when([Precondition::Empty(id(2))], set())), Refused::Stale(0));
+    assert_eq!(refused(&**store, when([Precondition::Empty(ROOT)], set())), Rejected::Stale(0));
+    assert_eq!(refused(&**store, when([Precondition::Empty(id(2))], set())), Rejected::Stale(0));
     done(&**store, make(4, Kind::Directory, ROOT, "d"));
     done(&**store, when([Precondition::Empty(id(4))], set()));
 }
@@ -125,8 +125,8 @@ pub fn sees_earlier_items_of_a_batch(store: &Store) {
         Ok(Seq(1)),
         Ok(Seq(2)),
         Ok(Seq(3)),
-        Err(Refused::Stale(0)),
-        Err(Refused::Stale(0)),
+        Err(Rejected::Stale(0)),
+        Err(Rejected::Stale(0)),
         Ok(Seq(4)),
         Ok(Seq(5)),
     ];
@@ -148,7 +148,7 @@ pub fn takes_back_what_was_begun(store: &Store) {
     ]);
     // The second one finds the state before the first, in the same batch.
     let answers = commit(&**store, &[half.clone(), half]);
-    assert!(answers.iter().all(|answer| matches!(answer, Err(Refused::Invalid(5, _)))), "{answers:?}");
+    assert!(answers.iter().all(|answer| matches!(answer, Err(Rejected::Invalid(5, _)))), "{answers:?}");
     assert_eq!(store.scan(ROOT, 100).unwrap(), before);
 }
 
@@ -159,14 +159,14 @@ pub fn refuses_cycles(store: &Store) {
     let mv = |from, name: &str, to, n| {
         change([Mutation::Unlink(at(from, name)), Mutation::Link(at(to, name), id(n))])
     };
-    assert_eq!(refused(&**store, mv(ROOT, "d2", id(4), 2)), Refused::Cycle);
-    assert_eq!(refused(&**store, mv(ROOT, "d2", id(2), 2)), Refused::Cycle);
+    assert_eq!(refused(&**store, mv(ROOT, "d2", id(4), 2)), Rejected::Cycle);
+    assert_eq!(refused(&**store, mv(ROOT, "d2", id(2), 2)), Rejected::Cycle);
     // Each of both alone is well; the second one is not any more. In one batch and in two.
     done(&**store, make(6, Kind::Directory, id(5), "d6"));
     let answers = commit(&**store, &[mv(ROOT, "d2", id(6), 2), mv(ROOT, "d5", id(4), 5)]);
     assert!(answers[0].is_ok(), "{answers:?}");
-    assert_eq!(answers[1], Err(Refused::Cycle));
-    assert_eq!(refused(&**store, mv(ROOT, "d5", id(3), 5)), Refused::Cycle);
+    assert_eq!(answers[1], Err(Rejected::Cycle));
+    assert_eq!(refused(&**store, mv(ROOT, "d5", id(3), 5)), Rejected::Cycle);
     done(&**store, mv(id(2), "d3", ROOT, 3));
     // Two that are moved into each other by one item.
     let both = change([
@@ -175,7 +175,7 @@ pub fn refuses_cycles(store: &Store) {
         Mutation::Link(at(id(4), "d3"), id(3)),
         Mutation::Link(at(id(3), "d4"), id(4)),
     ]);
-    assert_eq!(refused(&**store, both), Refused::Cycle);
+    assert_eq!(refused(&**store, both), Rejected::Cycle);
 }
 
 pub fn counts_links(store: &Store) {
@@ -188,7 +188,7 @@ pub fn counts_links(store: &Store) {
     // A directory has one.
     done(&**store, make(3, Kind::Directory, ROOT, "d"));
     let second = refused(&**store, change([Mutation::Link(at(ROOT, "e"), id(3))]));
-    assert!(matches!(second, Refused::Invalid(0, _)));
+    assert!(matches!(second, Rejected::Invalid(0, _)));
     done(&**store, change([Mutation::Unlink(at(ROOT, "d")), Mutation::Link(at(ROOT, "e"), id(3))]));
 }
 
@@ -198,7 +198,7 @@ pub fn loses_objects_without_names(store: &Store) {
     assert!(store.get(&[id(2)]).unwrap()[0].is_some(), "it had a name at the end");
     done(&**store, change([Mutation::Unlink(at(ROOT, "b"))]));
     assert_eq!(store.get(&[id(2)]).unwrap(), [None]);
-    assert!(matches!(refused(&**store, change([Mutation::SetMode(id(2), 0)])), Refused::Invalid(0, _)));
+    assert!(matches!(refused(&**store, change([Mutation::SetMode(id(2), 0)])), Rejected::Invalid(0, _)));
     done(&**store, change([Mutation::Make(object(3, Kind::Fifo))]));
     assert_eq!(store.get(&[id(3)]).unwrap(), [None], "it was never given a name");
 }
@@ -207,13 +207,13 @@ pub fn keeps_directories_that_hold_names(store: &Store) {
     done(&**store, make(2, Kind::Directory, ROOT, "d"));
     done(&**store, make(3, Kind::Regular, id(2), "f"));
     let gone = || Mutation::Unlink(at(ROOT, "d"));
-    assert!(matches!(refused(&**store, change([gone()])), Refused::Invalid(0, _)));
+    assert!(matches!(refused(&**store, change([gone()])), Rejected::Invalid(0, _)));
     // With what it holds, by one item, in this order too.
     done(&**store, change([gone(), Mutation::Unlink(at(id(2), "f"))]));
     let page = store.scan(ObjectId(0), 10).unwrap();
     assert_eq!((page.objects.len(), page.links.len()), (1, 0));
     let below = refused(&**store, make(4, Kind::Regular, id(2), "g"));
-    assert!(matches!(below, Refused::Invalid(1, _)), "{below:?}");
+    assert!(matches!(below, Rejected::Invalid(1, _)), "{below:?}");
 }
 
 pub fn sets_each_field_by_itself(store: &Store) {
@@ -261,7 +261,7 @@ pub fn answers_a_token_once(store: &Store) {
 pub fn refuses_values_that_make_no_sense(store: &Store) {
     done(&**store, make(2, Kind::Regular, ROOT, "f"));
     done(&**store, make(3, Kind::Symlink, ROOT, "l"));
-    let chunk = |length| Piece::Chunk { id: ChunkId([1; 32]), length };
+    let chunk = |length| Segment::Chunk { id: ChunkId([1; 32]), length };
     let content =
         |size, layout| Mutation::SetContent(id(2), Content { size, digest: [0; 32], layout }, Time(0));
     let target = |target: &[u8], kind| {
@@ -289,39 +289,39 @@ pub fn refuses_values_that_make_no_sense(store: &Store) {
         content(2, Layout::Inline(vec![1])),
         content(5000, Layout::Inline(vec![1; 5000])),
         content(9, Layout::Pieces(vec![chunk(8)])),
-        content(0, Layout::Pieces(vec![Piece::Hole { length: 0 }])),
-        content(1, Layout::Pieces(vec![Piece::Hole { length: u64::MAX }, Piece::Hole { length: 2 }])),
-        content(u64::MAX, Layout::Pieces(vec![Piece::Hole { length: u64::MAX }])),
-        content(9, Layout::Indirect(vec![Piece::Hole { length: 9 }])),
+        content(0, Layout::Pieces(vec![Segment::Hole { length: 0 }])),
+        content(1, Layout::Pieces(vec![Segment::Hole { length: u64::MAX }, Segment::Hole { length: 2 }])),
+        content(u64::MAX, Layout::Pieces(vec![Segment::Hole { length: u64::MAX }])),
+        content(9, Layout::Indirect(vec![Segment::Hole { length: 9 }])),
     ];
     for mutation in wrong {
         let answer = refused(&**store, change([mutation.clone()]));
-        assert!(matches!(answer, Refused::Invalid(0, _)), "{mutation:?}: {answer:?}");
+        assert!(matches!(answer, Rejected::Invalid(0, _)), "{mutation:?}: {answer:?}");
     }
 }
 
 pub fn refuses_what_no_message_has_room_for(store: &Store) {
     let xattr = |n: usize| Mutation::SetXattr(id(2), format!("user.{n}").into_bytes(), Some(vec![7; 65_536]));
     let mut whole = make(2, Kind::Regular, ROOT, "f");
-    whole.change.extend((0..63).map(xattr));
+    whole.mutations.extend((0..63).map(xattr));
     done(&**store, whole);
     let answer = refused(&**store, change([Mutation::SetMode(id(2), 0o600), xattr(63)]));
-    assert!(matches!(&answer, Refused::Invalid(1, why) if why.contains("4 MiB")), "{answer:?}");
+    assert!(matches!(&answer, Rejected::Invalid(1, why) if why.contains("4 MiB")), "{answer:?}");
     // One takes the place of another.
     done(&**store, change([Mutation::SetXattr(id(2), b"user.0".to_vec(), None), xattr(63)]));
     let mut object = object(3, Kind::Regular);
     object.xattrs = (0..64).map(|n| (format!("user.{n}").into_bytes(), vec![7; 65_536])).collect();
     let answer = refused(&**store, change([Mutation::Make(object), Mutation::Link(at(ROOT, "g"), id(3))]));
-    assert!(matches!(&answer, Refused::Invalid(0, why) if why.contains("4 MiB")), "{answer:?}");
+    assert!(matches!(&answer, Rejected::Invalid(0, why) if why.contains("4 MiB")), "{answer:?}");
     // Of many objects, more than a gateway's message holds.
-    let mut many = Item::default();
+    let mut many = Transaction::default();
     for n in 10..460 {
-        many.change.extend(make(n, Kind::Regular, ROOT, &format!("f{n}")).change);
-        many.change.push(Mutation::SetXattr(id(n), b"user.a".to_vec(), Some(vec![7; 65_536])));
+        many.mutations.extend(make(n, Kind::Regular, ROOT, &format!("f{n}")).mutations);
+        many.mutations.push(Mutation::SetXattr(id(n), b"user.a".to_vec(), Some(vec![7; 65_536])));
     }
     let answer = refused(&**store, many.clone());
-    assert!(matches!(&answer, Refused::Invalid(0, why) if why.contains("one message")), "{answer:?}");
-    many.change.truncate(3 * 440);
+    assert!(matches!(&answer, Rejected::Invalid(0, why) if why.contains("one message")), "{answer:?}");
+    many.mutations.truncate(3 * 440);
     done(&**store, many);
 }
 
@@ -348,7 +348,7 @@ pub fn scans_in_pages(store: &Store) {
 }
 
 pub fn knows_places(store: &Store) {
-    let place = |key: &str| Place { key: key.into(), offset: 1 << 40, stored: 10, length: u32::MAX };
+    let place = |key: &str| ChunkLocation { key: key.into(), offset: 1 << 40, stored: 10, length: u32::MAX };
     let mut item = make(2, Kind::Regular, ROOT, "f");
     item.chunks = vec![(ChunkId([1; 32]), place("a")), (ChunkId([2; 32]), place("b"))];
     let mut other = make(2, Kind::Regular, ROOT, "refused");
@@ -368,12 +368,12 @@ pub fn knows_places(store: &Store) {
 
 pub fn moves_chunks_that_are_where_they_were(store: &Store) {
     let chunk = |n| ChunkId([n; 32]);
-    let place = |key: &str, offset| Place { key: key.into(), offset, stored: 10, length: u32::MAX };
+    let place = |key: &str, offset| ChunkLocation { key: key.into(), offset, stored: 10, length: u32::MAX };
     let mut item = make(2, Kind::Regular, ROOT, "f");
     item.chunks = (1..6).map(|n| (chunk(n), place("old", n.into()))).collect();
     done(&**store, item);
     let condemned = Time(7);
-    store.condemn(&[chunk(2), chunk(3)], condemned).unwrap();
+    store.mark_for_deletion(&[chunk(2), chunk(3)], condemned).unwrap();
     // Sent again meanwhile, and so elsewhere.
     let mut again = make(3, Kind::Regular, ROOT, "again");
     again.chunks = vec![(chunk(3), place("again", 0))];
@@ -386,7 +386,7 @@ pub fn moves_chunks_that_are_where_they_were(store: &Store) {
             Moved { id: chunk(n), from, to: place("new", 1 << 40 | u64::from(n)) }
         })
         .collect();
-    let (late, turn) = (store.take_turn().unwrap(), store.take_turn().unwrap());
+    let (late, turn) = (store.acquire_gc_lock().unwrap(), store.acquire_gc_lock().unwrap());
     assert_eq!(store.move_chunks(late, &moved).unwrap(), None);
     assert_eq!(store.setting("gc.moves").unwrap(), None);
     assert_eq!(store.places(&[chunk(1)]).unwrap(), [Some(place("old", 1))]);
@@ -407,17 +407,17 @@ pub fn moves_chunks_that_are_where_they_were(store: &Store) {
 
 pub fn sets_in_turn(store: &Store) {
     let set = |key: &str, value: Option<&str>| (key.to_owned(), value.map(str::to_owned));
-    let late = store.take_turn().unwrap();
+    let late = store.acquire_gc_lock().unwrap();
     assert!(
         store
-            .set_in_turn(late, &[set("a.1", Some("x")), set("b%1", Some("")), set("a_1", Some("z"))])
+            .set_fenced(late, &[set("a.1", Some("x")), set("b%1", Some("")), set("a_1", Some("z"))])
             .unwrap()
     );
-    let turn = store.take_turn().unwrap();
+    let turn = store.acquire_gc_lock().unwrap();
     assert!(turn > late);
-    assert!(!store.set_in_turn(late, &[set("a.1", Some("y")), set("b%1", None)]).unwrap());
-    assert!(!store.set_in_turn(late, &[]).unwrap() && store.set_in_turn(turn, &[]).unwrap());
-    assert!(store.set_in_turn(turn, &[set("a.1", None), set("a.2", Some("y")), set("none", None)]).unwrap());
+    assert!(!store.set_fenced(late, &[set("a.1", Some("y")), set("b%1", None)]).unwrap());
+    assert!(!store.set_fenced(late, &[]).unwrap() && store.set_fenced(turn, &[]).unwrap());
+    assert!(store.set_fenced(turn, &[set("a.1", None), set("a.2", Some("y")), set("none", None)]).unwrap());
     assert_eq!(store.settings("a.").unwrap(), [("a.2".to_owned(), "y".to_owned())]);
     assert_eq!(store.settings("b%").unwrap(), [("b%1".to_owned(), String::new())]);
     assert_eq!(store.settings("A").unwrap(), []);
@@ -462,7 +462,7 @@ pub fn wakes_who_waits(store: &Store) {
     let begun = Instant::now();
     let waiting = std::thread::spawn(move || waiter.wait(Seq(0), Duration::from_secs(20)).unwrap());
     std::thread::sleep(Duration::from_millis(50));
-    let item: Item = make(2, Kind::Regular, ROOT, "f");
+    let item: Transaction = make(2, Kind::Regular, ROOT, "f");
     done(&**store, item);
     assert!(waiting.join().unwrap());
     assert!(begun.elapsed() < Duration::from_secs(10));

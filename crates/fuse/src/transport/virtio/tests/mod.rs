@@ -13,7 +13,7 @@ use vhost_user_backend::{VhostUserBackend, VringRwLock, VringT};
 use vmm_sys_util::epoll::EventSet;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::rig::{self, *};
+use super::test_driver::{self, *};
 use crate::{
     Attributes, Data, Entry, Errno, Expiry, FileHandle, FileRange, FileSystem, Name, NodeId, ReadArgs,
     Request, WriteArgs, WriteData,
@@ -67,7 +67,7 @@ fn file() -> Attributes {
 }
 
 struct Rig {
-    rig: rig::Rig<OneFile>,
+    rig: test_driver::Rig<OneFile>,
     content: Arc<OwnedFd>,
 }
 
@@ -77,12 +77,12 @@ impl Rig {
         let content: Arc<OwnedFd> =
             Arc::new(rustix::fs::memfd_create("content", MemfdFlags::CLOEXEC).unwrap());
         let shown = content.clone();
-        Self { rig: rig::Rig::mounted(move || Ok(OneFile(shown.clone()))), content }
+        Self { rig: test_driver::Rig::mounted(move || Ok(OneFile(shown.clone()))), content }
     }
 }
 
 impl Deref for Rig {
-    type Target = rig::Rig<OneFile>;
+    type Target = test_driver::Rig<OneFile>;
 
     fn deref(&self) -> &Self::Target {
         &self.rig

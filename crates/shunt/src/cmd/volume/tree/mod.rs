@@ -4,10 +4,10 @@
 //! mounted at its place in them by a process of its own, as by `shunt volume mount`: what befalls one is no matter to the
 //! others, and all commands work on each.
 
-mod child;
-mod keeper;
 mod plan;
 mod read;
+mod reconciler;
+mod volume_process;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,8 +23,8 @@ use crate::cmd::serve_as_told;
 use crate::control::VolumeAsk;
 use crate::error::Result;
 use crate::serve::{self, Held, Service};
-use keeper::Keeper;
 use plan::Plan;
+use reconciler::Keeper;
 
 /// `shunt volume tree`: the words of the command.
 const WORDS: usize = 3;

@@ -7,14 +7,14 @@ use shunt_fuse::mount::MountOptions;
 use shunt_volume::gateway::Credentials;
 use shunt_volume::id::{NodeName, VolumeName};
 use shunt_volume::store::address::MetaAddress;
-use shunt_volume::tree::{CONFIG, Here, Member, People, Role};
+use shunt_volume::tree_config::{CONFIG, Here, Member, OwnerMap, Role};
 
-use super::child::Wanted;
+use super::volume_process::Wanted;
 use crate::args::{Size, VolumeTreeArgs};
-use crate::base;
 use crate::cmd::volume::gateway;
 use crate::cmd::volume::owners::{GROUP, USER};
 use crate::error::{Result, failed, usage};
+use crate::xdg;
 
 /// In the cache directory of a volume: its owners, and how it is reached.
 const OWNERS: &str = "owners";
@@ -46,7 +46,7 @@ impl Plan {
         let caches = match &args.cache {
             Some(cache) => std::path::absolute(cache)
                 .map_err(|error| usage(format_args!("{}: {error}", cache.display())))?,
-            None => base::cache().join("shunt/volumes"),
+            None => xdg::cache().join("shunt/volumes"),
         };
         Ok(Self { shared: shared(args)?, args: args.clone(), node, caches })
     }
@@ -102,7 +102,7 @@ impl Plan {
             args.extend(["--cache-size", size].map(OsString::from));
         }
         let mut owners = String::new();
-        let maps = |people: &People| !people.is_identity();
+        let maps = |people: &OwnerMap| !people.is_identity();
         if maps(&here.users) || maps(&here.groups) {
             owners = here.users.to_text(USER) + &here.groups.to_text(GROUP);
         }

@@ -11,14 +11,14 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use shunt_policy::Names;
-use shunt_volume::tree::{ConfigError, Files, check_count, name_in};
+use shunt_volume::tree_config::{ConfigError, Files, check_count, name_in};
 
 /// Bytes of a file.
-const MOST: u64 = 256 << 10;
+const MAX_FILE_BYTES: u64 = 256 << 10;
 /// Bytes of all files.
-const MOST_OF_ALL: u64 = 64 << 20;
+const MAX_TOTAL_BYTES: u64 = 64 << 20;
 /// Files of a directory.
-const MOST_FILES: usize = 200_000;
+const MAX_FILES: usize = 200_000;
 
 /// By which it is seen that something was changed: which files there are, and when each was changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,8 +39,8 @@ impl Stamps {
                 Ok(_) => {}
             }
             for (count, entry) in fs::read_dir(at)?.enumerate() {
-                if count == MOST_FILES {
-                    return Err(io::Error::other(format!("{dir} has more than {MOST_FILES} files")));
+                if count == MAX_FILES {
+                    return Err(io::Error::other(format!("{dir} has more than {MAX_FILES} files")));
                 }
                 let name = entry?.file_name();
                 let path = format!("{dir}/{}", name.to_string_lossy());
@@ -76,7 +76,7 @@ impl Stamps {
         let top = rustix::fs::open(top, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| complain(".", error.to_string()))?;
         let mut files = Files::new();
-        let mut room = MOST_OF_ALL;
+        let mut room = MAX_TOTAL_BYTES;
         for name in names {
             let text = read(top.as_fd(), name, &mut room).map_err(|why| complain(name, why))?;
             files.insert(name.to_owned(), text);
@@ -102,14 +102,14 @@ fn read(top: BorrowedFd<'_>, name: &str, room: &mut u64) -> Result<String, Strin
         return Err(no_file());
     }
     let mut text = Vec::new();
-    open.take(MOST.min(*room) + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;
+    open.take(MAX_FILE_BYTES.min(*room) + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;
     let length = text.len() as u64;
-    if length > MOST {
-        return Err(format!("it is longer than {MOST} bytes"));
+    if length > MAX_FILE_BYTES {
+        return Err(format!("it is longer than {MAX_FILE_BYTES} bytes"));
     }
     *room = room
         .checked_sub(length)
-        .ok_or_else(|| format!("with it, the files have more than {MOST_OF_ALL} bytes together"))?;
+        .ok_or_else(|| format!("with it, the files have more than {MAX_TOTAL_BYTES} bytes together"))?;
     String::from_utf8(text).map_err(|_| "it is not text (UTF-8)".to_owned())
 }
 
@@ -165,13 +165,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let top = dir.path();
         fs::create_dir(top.join("nodes")).unwrap();
-        for at in 0..=MOST_OF_ALL / MOST {
-            fs::File::create(top.join(format!("nodes/{at:04}.toml"))).unwrap().set_len(MOST).unwrap();
+        for at in 0..=MAX_TOTAL_BYTES / MAX_FILE_BYTES {
+            fs::File::create(top.join(format!("nodes/{at:04}.toml")))
+                .unwrap()
+                .set_len(MAX_FILE_BYTES)
+                .unwrap();
         }
-        let last = format!("nodes/{:04}.toml", MOST_OF_ALL / MOST);
+        let last = format!("nodes/{:04}.toml", MAX_TOTAL_BYTES / MAX_FILE_BYTES);
         assert_eq!(
             refused(top),
-            format!("{last}: with it, the files have more than {MOST_OF_ALL} bytes together")
+            format!("{last}: with it, the files have more than {MAX_TOTAL_BYTES} bytes together")
         );
         fs::remove_file(top.join(last)).unwrap();
         assert!(Stamps::take(top).unwrap().read(top).is_ok());

@@ -1,0 +1,39 @@
+//! Groups of which it is in memory what can be reserved: their bitmaps, with what is reserved on top.
+
+use std::collections::VecDeque;
+
+/// Bytes of all of them together. A file system of 1 TiB has 32 MiB of bitmaps.
+const MAX_CACHED_BITMAP_BYTES: u32 = 4 << 20;
+
+/// Numbers of groups, the oldest first.
+pub(super) struct BitmapLru {
+    groups: VecDeque<u32>,
+    most: usize,
+}
+
+impl BitmapLru {
+    pub(super) fn new(blocks_per_group: u32) -> Self {
+        Self {
+            groups: VecDeque::new(),
+            most: (MAX_CACHED_BITMAP_BYTES / (blocks_per_group / 8).max(1)).max(8) as usize,
+        }
+    }
+
+    pub(super) fn push(&mut self, group: u32) {
+        self.groups.push_back(group);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<u32> {
+        self.groups.pop_front()
+    }
+
+    /// Groups that there are too many.
+    pub(super) fn surplus(&self) -> usize {
+        self.groups.len().saturating_sub(self.most)
+    }
+
+    #[cfg(test)]
+    pub(super) fn limit(&mut self, most: usize) {
+        self.most = most;
+    }
+}

@@ -1,0 +1,25 @@
+//! Blocks on their way to their places.
+
+use super::cache::Bytes;
+use crate::device::Device;
+use crate::error::Result;
+
+/// Bytes that one write gathers.
+const MAX_WRITE_BYTES: usize = 1 << 20;
+
+/// Writes blocks, which come in the order of the device, neighbours together.
+pub(super) fn write(device: &dyn Device, block_bits: u32, blocks: &[(u64, Bytes)]) -> Result<()> {
+    let most = MAX_WRITE_BYTES >> block_bits;
+    let mut rest = blocks;
+    let mut gathered = Vec::new();
+    while let Some((first, _)) = rest.first() {
+        let follows = |(place, (number, _)): &(usize, &(u64, Bytes))| *number == first + *place as u64;
+        let count = rest.iter().enumerate().take(most).take_while(follows).count();
+        let (run, after) = rest.split_at(count);
+        gathered.clear();
+        run.iter().for_each(|(_, bytes)| gathered.extend_from_slice(bytes));
+        device.write_at(first << block_bits, &gathered)?;
+        rest = after;
+    }
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! Commits: what a transaction changed reaches the device as a whole.
+
+use super::{MetadataCache, Tid, Writer, checkpoint_io};
+use crate::error::{Error, Result};
+use crate::journal::JournalWriter;
+use crate::layout::superblock_state::{ERROR, VALID};
+use crate::layout::{Compat, Incompat, RoCompat};
+
+/// Bytes of the log whose blocks may wait to be written to their places: so much memory holds them.
+const MAX_UNCHECKPOINTED_BYTES: u64 = 32 << 20;
+
+impl MetadataCache {
+    /// Returns when all that was changed before, and all data that was written before, lasts.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] after a commit failed, and what made it fail.
+    pub(crate) fn sync(&self) -> Result<()> {
+        match &self.writer {
+            Some(writer) => self.commit(writer.gate.running()),
+            None => Ok(()),
+        }
+    }
+
+    /// Commits this transaction, if nobody else did. One commit takes along all who asked meanwhile.
+    pub(super) fn commit(&self, tid: Tid) -> Result<()> {
+        let writer = self.writer()?;
+        let mut log = writer.log.lock();
+        if writer.gate.is_aborted() {
+            return Err(Error::ReadOnly);
+        }
+        if writer.gate.committed() >= tid {
+            return Ok(());
+        }
+        let result = self.write_transaction(writer, &mut log);
+        if let Err(error) = &result
+            && writer.gate.abort()
+        {
+            self.give_up(writer, log.as_mut(), error);
+        }
+        result
+    }
+
+    fn write_transaction(&self, writer: &Writer, log: &mut Option<JournalWriter>) -> Result<()> {
+        let taken = writer.gate.freeze(|tid| {
+            let revoked = writer.revoked.take();
+            if self.cache.dirty() > 0 || writer.superblock.is_changed() || !revoked.is_empty() {
+                self.put_superblock(writer)?;
+            }
+            Ok::<_, Error>((tid, self.cache.freeze(), revoked, writer.freed.take()))
+        });
+        let (tid, frozen, revoked, freed) = taken.ok_or(Error::ReadOnly)??;
+        match log {
+            // Only data was written, if that.
+            _ if frozen.is_empty() => self.device.flush()?,
+            None => {
+                checkpoint_io::write(&*self.device, self.geometry.block_bits, &frozen)?;
+                self.device.flush()?;
+                self.cache.committed(frozen, false);
+            }
+            Some(ring) => {
+                let revoked: Vec<u64> = revoked.into_iter().collect();
+                if !ring.has_room(frozen.len(), revoked.len()) {
+                    self.checkpoint(ring)?;
+                }
+                ring.write(&*self.device, &frozen, &revoked)?;
+                // Before the new copies, of which one may be of a block that was freed and taken again.
+                revoked.into_iter().for_each(|number| self.cache.revoked(number));
+                self.cache.committed(frozen, true);
+                if ring.waiting() > MAX_UNCHECKPOINTED_BYTES {
+                    self.checkpoint(ring)?;
+                }
+            }
+        }
+        self.discard(&writer.freed, freed);
+        // From here on they may be given out again.
+        writer.gate.set_committed(tid);
+        Ok(())
+    }
+
+    /// Writes all that is committed to its place, and empties the log.
+    fn checkpoint(&self, ring: &mut JournalWriter) -> Result<()> {
+        let pending = self.cache.pending();
+        checkpoint_io::write(&*self.device, self.geometry.block_bits, &pending)?;
+        self.device.flush()?;
+        self.cache.placed(&pending);
+        ring.empty()
+    }
+
+    /// Nothing can be changed from here on: the device has the last whole transaction, and that must stay so. Called by
+    /// who has a handle; a commit that waits for it has ended by then.
+    pub(super) fn abort_from_outside(&self, writer: &Writer, why: &dyn std::fmt::Display) {
+        if writer.gate.abort() {
+            self.give_up(writer, writer.log.lock().as_mut(), why);
+        }
+    }
+
+    /// As [`abort_from_outside`](Self::abort_from_outside), by who has no handle.
+    pub(crate) fn give_up_from_outside(&self, why: &dyn std::fmt::Display) {
+        if let Some(writer) = &self.writer {
+            self.abort_from_outside(writer, why);
+        }
+    }
+
+    /// Tells of an abort, and notes it on the device.
+    fn give_up(&self, writer: &Writer, ring: Option<&mut JournalWriter>, why: &dyn std::fmt::Display) {
+        tracing::error!("a transaction was given up ({why}): the file system is read-only from now on");
+        // As good as it goes on a device that just failed. The superblock alone is whole by itself.
+        if let Some(ring) = ring {
+            ring.give_up();
+        }
+        writer.superblock.record_error();
+        writer.place_superblock(self).ok();
+    }
+
+    /// Takes the log into use: from here on, what a crash leaves is to be recovered.
+    pub(crate) fn start(&self) -> Result<()> {
+        let mut log = self.writer()?.log.lock();
+        let journaled = log.is_some();
+        self.change_superblock_now(|raw| {
+            let mut incompat = Incompat::from_bits_retain(raw.feature_incompat.get());
+            incompat.set(Incompat::NEEDS_RECOVERY, journaled);
+            raw.feature_incompat.set(incompat.bits());
+            if !journaled {
+                raw.state.set(raw.state.get() & !VALID);
+            }
+            // Without it nobody would look into the orphan file after a crash.
+            let mut ro_compat = RoCompat::from_bits_retain(raw.feature_ro_compat.get());
+            let file = self.geometry.compat.contains(Compat::ORPHAN_FILE);
+            ro_compat.set(RoCompat::ORPHAN_PRESENT, file);
+            raw.feature_ro_compat.set(ro_compat.bits());
+            raw.mnt_count.set(raw.mnt_count.get().wrapping_add(1));
+            let now = crate::time::now().seconds;
+            raw.mtime.set(now as u32);
+            raw.mtime_hi = (now >> 32) as u8;
+        })?;
+        log.as_mut().map_or(Ok(()), JournalWriter::begin)
+    }
+
+    /// The last commit: everything goes to its place, and nothing is left to be recovered.
+    /// `orphans` tells that there are inodes in the orphan file still.
+    pub(crate) fn close(&self, was_valid: bool, orphans: bool) -> Result<()> {
+        self.sync()?;
+        let writer = self.writer()?;
+        let mut log = writer.log.lock();
+        if let Some(ring) = &mut *log {
+            self.checkpoint(ring)?;
+            ring.close()?;
+        }
+        writer.gate.abort();
+        self.change_superblock_now(|raw| {
+            let mut incompat = Incompat::from_bits_retain(raw.feature_incompat.get());
+            incompat.remove(Incompat::NEEDS_RECOVERY);
+            raw.feature_incompat.set(incompat.bits());
+            let mut ro_compat = RoCompat::from_bits_retain(raw.feature_ro_compat.get());
+            ro_compat.set(RoCompat::ORPHAN_PRESENT, orphans);
+            raw.feature_ro_compat.set(ro_compat.bits());
+            if was_valid && raw.state.get() & ERROR == 0 {
+                raw.state.set(raw.state.get() | VALID);
+            }
+        })
+    }
+}

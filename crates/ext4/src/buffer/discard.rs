@@ -1,0 +1,59 @@
+//! Ranges that were freed, on their way to a device that wants to know.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::MetadataCache;
+
+/// What the running transaction freed, where anybody wants to know.
+#[derive(Default)]
+pub(super) struct Freed {
+    wanted: AtomicBool,
+    /// First block, and blocks.
+    ranges: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Freed {
+    pub(super) fn want(&self, wanted: bool) {
+        self.wanted.store(wanted, Ordering::Relaxed);
+    }
+
+    pub(super) fn add(&self, start: u64, count: u64) {
+        if !self.wanted.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut ranges = self.ranges.lock();
+        match ranges.last_mut() {
+            Some(last) if last.0 + last.1 == start => last.1 += count,
+            _ => ranges.push((start, count)),
+        }
+    }
+
+    pub(super) fn take(&self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut *self.ranges.lock())
+    }
+}
+
+impl MetadataCache {
+    /// Tells the device of blocks that are free from now on, after the commit of that and before anybody gets them.
+    /// A device that cannot use it is not asked again; nothing else depends on it.
+    pub(super) fn discard(&self, freed: &Freed, mut ranges: Vec<(u64, u64)>) {
+        ranges.sort_unstable();
+        ranges.dedup_by(|next, last| {
+            let follows = last.0 + last.1 == next.0;
+            if follows {
+                last.1 += next.1;
+            }
+            follows
+        });
+        let bits = self.geometry.block_bits;
+        for (start, count) in ranges {
+            if let Err(error) = self.device.discard(start << bits, count << bits) {
+                tracing::warn!("freed blocks are not discarded any more: {error}");
+                freed.want(false);
+                return;
+            }
+        }
+    }
+}

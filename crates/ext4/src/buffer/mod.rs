@@ -1,0 +1,208 @@
+//! Metadata: read through a cache, changed in transactions.
+//!
+//! Locks, in the order in which they are taken: inode, handle (the gate), group, the log, shard of the cache.
+
+mod block_kind;
+mod cache;
+mod checkpoint_io;
+mod commit;
+mod commit_timer;
+mod discard;
+mod handle;
+#[cfg(all(test, feature = "model"))]
+mod model;
+mod revoked;
+mod superblock;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod transaction;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+pub(crate) use block_kind::BlockKind;
+use cache::{Cache, Lookup};
+pub(crate) use commit_timer::CommitTimer;
+use discard::Freed;
+pub(crate) use handle::Handle;
+use revoked::Revoked;
+use superblock::Super;
+pub(crate) use transaction::Tid;
+use transaction::{Joined, RunningTransaction};
+
+use crate::device::Device;
+use crate::error::{Corruption, Error, Result};
+use crate::group_locations::GroupLocations;
+use crate::journal::JournalWriter;
+use crate::layout::RawSuperblock;
+use crate::superblock::Geometry;
+use crate::system_zone::SystemZone;
+
+/// Bytes of blocks that one transaction may change: all of them are kept in memory.
+const MAX_TRANSACTION_BYTES: usize = 16 << 20;
+
+/// The metadata of a file system.
+pub(crate) struct MetadataCache {
+    device: Arc<dyn Device>,
+    geometry: Geometry,
+    cache: Cache,
+    places: GroupLocations,
+    writer: Option<Writer>,
+    /// What no file can have. Known once the file system is open.
+    zone: OnceLock<SystemZone>,
+}
+
+/// What changing needs.
+struct Writer {
+    gate: RunningTransaction,
+    /// Taken by who commits.
+    log: Mutex<Option<JournalWriter>>,
+    /// Blocks that the running transaction freed.
+    revoked: Revoked,
+    superblock: Super,
+    freed: Freed,
+}
+
+impl MetadataCache {
+    /// A store that is only read, with a cache of at most `bytes`.
+    pub(crate) fn new(device: Arc<dyn Device>, geometry: &Geometry, bytes: usize) -> Self {
+        let cache = Cache::new(bytes >> geometry.block_bits);
+        let places = GroupLocations::new(geometry);
+        Self { device, geometry: geometry.clone(), cache, places, writer: None, zone: OnceLock::new() }
+    }
+
+    /// A store that is written as well.
+    pub(crate) fn writable(
+        device: Arc<dyn Device>,
+        geometry: &Geometry,
+        superblock: RawSuperblock,
+        log: Option<JournalWriter>,
+        bytes: usize,
+    ) -> Self {
+        let most = (MAX_TRANSACTION_BYTES >> geometry.block_bits) as u32;
+        let writer = Writer {
+            gate: RunningTransaction::new(
+                log.as_ref().map_or(most, |log| most.min(log.largest_transaction())),
+            ),
+            log: Mutex::new(log),
+            revoked: Revoked::default(),
+            superblock: Super::new(superblock),
+            freed: Freed::default(),
+        };
+        Self { writer: Some(writer), ..Self::new(device, geometry, bytes) }
+    }
+
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Where the parts of groups lie.
+    pub(crate) fn places(&self) -> &GroupLocations {
+        &self.places
+    }
+
+    /// From now on, no file can have these blocks.
+    pub(crate) fn protect(&self, zone: SystemZone) {
+        self.zone.set(zone).ok();
+    }
+
+    /// What no file can have.
+    pub(crate) fn zone(&self) -> Option<&SystemZone> {
+        self.zone.get()
+    }
+
+    /// Checks blocks that a file, or what belongs to one, lies in.
+    ///
+    /// # Errors
+    /// [`Corruption`] where they are not on the device, or metadata of groups or the journal.
+    pub(crate) fn check_file_blocks(&self, start: u64, count: u64) -> std::result::Result<(), Corruption> {
+        self.geometry.check_blocks(start, count)?;
+        self.zone().map_or(Ok(()), |zone| zone.check(start, count))
+    }
+
+    fn writer(&self) -> Result<&Writer> {
+        self.writer.as_ref().ok_or(Error::ReadOnly)
+    }
+
+    /// How long ago the running transaction was first joined.
+    fn age(&self) -> Option<Duration> {
+        self.writer.as_ref()?.gate.age()
+    }
+
+    /// Whether anything can be changed.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writer.as_ref().is_some_and(|writer| !writer.gate.is_aborted())
+    }
+
+    /// A block, which `verify` accepts as what `seal` says.
+    pub(crate) fn get(
+        &self,
+        number: u64,
+        seal: BlockKind,
+        verify: impl Fn(&[u8]) -> Result<()>,
+    ) -> Result<Arc<[u8]>> {
+        loop {
+            let (bytes, departures) = match self.cache.look(number) {
+                Lookup::Here(bytes, sealed) => {
+                    if sealed != seal {
+                        verify(&bytes)?;
+                        self.cache.reseal(number, seal);
+                    }
+                    return Ok(bytes);
+                }
+                Lookup::Pending(bytes, departures) => (bytes, departures),
+                Lookup::OnDisk(departures) => {
+                    let mut bytes = vec![0; self.geometry.block_size as usize];
+                    self.device.read_at(number << self.geometry.block_bits, &mut bytes)?;
+                    (bytes.into(), departures)
+                }
+            };
+            verify(&bytes)?;
+            if self.cache.insert(number, bytes.clone(), seal, departures) {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// Joins the running transaction. At most `credits` blocks will be changed; waits while there is no room for them.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], and those of a commit that made room.
+    pub(crate) fn begin(&self, credits: u32) -> Result<Handle<'_>> {
+        let writer = self.writer()?;
+        loop {
+            match writer.gate.enter(credits, || self.cache.dirty() + writer.revoked.len() / 64)? {
+                Joined::In => {
+                    return Ok(Handle {
+                        store: self,
+                        writer,
+                        credits,
+                        incomplete: false,
+                        #[cfg(debug_assertions)]
+                        blocks: std::collections::HashSet::new(),
+                    });
+                }
+                Joined::Full(tid) => self.commit(tid)?,
+            }
+        }
+    }
+
+    /// Whether the device is told of blocks that are freed.
+    pub(crate) fn discard_freed(&self, wanted: bool) {
+        if let Some(writer) = &self.writer {
+            writer.freed.want(wanted);
+        }
+    }
+
+    /// The last transaction that is on the device as a whole.
+    pub(crate) fn committed(&self) -> Tid {
+        self.writer.as_ref().map_or(0, |writer| writer.gate.committed())
+    }
+}

@@ -1,0 +1,151 @@
+//! The superblock while the file system is written.
+//!
+//! It goes with every transaction, so that its counts are those of the groups after any crash.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use zerocopy::IntoBytes;
+
+use super::{BlockKind, Handle, MetadataCache, Writer};
+use crate::cache_padded::CachePadded;
+use crate::checksum::crc32c;
+use crate::error::Result;
+use crate::layout::superblock_state::ERROR;
+use crate::layout::{Incompat, RawSuperblock, RoCompat, SUPERBLOCK_OFFSET};
+use crate::superblock::Geometry;
+
+pub(super) struct Super {
+    raw: Mutex<RawSuperblock>,
+    /// Counts changes, to tell whether there is something to commit.
+    changes: AtomicU64,
+    free_blocks: CachePadded<AtomicI64>,
+    free_inodes: CachePadded<AtomicI64>,
+}
+
+impl Super {
+    pub(super) fn new(raw: RawSuperblock) -> Self {
+        Self {
+            raw: Mutex::new(raw),
+            changes: AtomicU64::new(0),
+            free_blocks: CachePadded::default(),
+            free_inodes: CachePadded::default(),
+        }
+    }
+
+    /// Remembers that something went wrong, for e2fsck and the next mount.
+    pub(super) fn record_error(&self) {
+        let now = crate::time::now().seconds;
+        let mut raw = self.raw.lock();
+        raw.state = (raw.state.get() | ERROR).into();
+        raw.error_count = raw.error_count.get().saturating_add(1).into();
+        raw.last_error_time.set(now as u32);
+        raw.last_error_time_hi = (now >> 32) as u8;
+        // EXT4_ERR_EIO
+        raw.last_error_errcode = 2;
+        if raw.first_error_time.get() == 0 {
+            raw.first_error_time = raw.last_error_time;
+            raw.first_error_time_hi = raw.last_error_time_hi;
+            raw.first_error_errcode = raw.last_error_errcode;
+        }
+    }
+
+    pub(super) fn is_changed(&self) -> bool {
+        self.changes.load(Ordering::Relaxed) > 0
+    }
+
+    /// The superblock with the counts of now and its sum, as it is to be written.
+    pub(super) fn image(&self, geometry: &Geometry) -> RawSuperblock {
+        self.changes.store(0, Ordering::Relaxed);
+        let mut raw = self.raw.lock();
+        let blocks = self.free_blocks.load(Ordering::Relaxed).max(0).cast_unsigned();
+        raw.free_blocks_count_lo.set(blocks as u32);
+        if geometry.incompat.contains(Incompat::BIT64) {
+            raw.free_blocks_count_hi.set((blocks >> 32) as u32);
+        }
+        raw.free_inodes_count.set(self.free_inodes.load(Ordering::Relaxed).max(0) as u32);
+        let now = crate::time::now().seconds;
+        raw.wtime.set(now as u32);
+        raw.wtime_hi = (now >> 32) as u8;
+        if geometry.ro_compat.contains(RoCompat::METADATA_CSUM) {
+            let sum = crc32c(!0, &raw.as_bytes()[..0x3fc]);
+            raw.checksum.set(sum);
+        }
+        raw.clone()
+    }
+}
+
+impl Writer {
+    /// Writes the superblock to its place, outside of any transaction.
+    pub(super) fn place_superblock(&self, store: &MetadataCache) -> Result<()> {
+        let raw = self.superblock.image(&store.geometry);
+        store.device.write_at(SUPERBLOCK_OFFSET, raw.as_bytes())?;
+        Ok(store.device.flush()?)
+    }
+}
+
+impl MetadataCache {
+    /// Changes the superblock as a part of the handle's transaction.
+    pub(crate) fn change_superblock<R>(
+        &self,
+        handle: &mut Handle<'_>,
+        change: impl FnOnce(&mut RawSuperblock) -> R,
+    ) -> R {
+        handle.incomplete = true;
+        let superblock = &handle.writer.superblock;
+        superblock.changes.fetch_add(1, Ordering::Relaxed);
+        change(&mut superblock.raw.lock())
+    }
+
+    /// Changes the superblock in its place at once: before the first transaction and after the last.
+    pub(crate) fn change_superblock_now(&self, change: impl FnOnce(&mut RawSuperblock)) -> Result<()> {
+        let writer = self.writer()?;
+        change(&mut writer.superblock.raw.lock());
+        self.put_superblock(writer)?;
+        let frozen = self.cache.freeze();
+        self.cache.committed(frozen, false);
+        writer.place_superblock(self)
+    }
+
+    /// Puts the superblock among the changed blocks.
+    pub(super) fn put_superblock(&self, writer: &Writer) -> Result<()> {
+        let raw = writer.superblock.image(&self.geometry);
+        let number = SUPERBLOCK_OFFSET >> self.geometry.block_bits;
+        let start = (SUPERBLOCK_OFFSET & u64::from(self.geometry.block_size - 1)) as usize;
+        loop {
+            self.get(number, BlockKind::Superblock, |_| Ok(()))?;
+            let put = self.cache.change(number, BlockKind::Superblock, |bytes| {
+                bytes[start..start + size_of::<RawSuperblock>()].copy_from_slice(raw.as_bytes());
+                Ok(())
+            });
+            if let Some(result) = put {
+                return result;
+            }
+        }
+    }
+
+    /// Sets what is free; `None` where nothing is written.
+    pub(crate) fn set_free(&self, blocks: u64, inodes: u64) {
+        if let Some(writer) = &self.writer {
+            writer.superblock.free_blocks.store(blocks.cast_signed(), Ordering::Relaxed);
+            writer.superblock.free_inodes.store(inodes.cast_signed(), Ordering::Relaxed);
+        }
+    }
+
+    /// Adds to what is free, in the transaction of a handle.
+    pub(crate) fn add_free(&self, handle: &Handle<'_>, blocks: i64, inodes: i64) {
+        let superblock = &handle.writer.superblock;
+        for (count, change) in [(&superblock.free_blocks, blocks), (&superblock.free_inodes, inodes)] {
+            if change != 0 {
+                count.fetch_add(change, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Free blocks and inodes, those freed by transactions not committed yet included.
+    pub(crate) fn free(&self) -> Option<(u64, u64)> {
+        let superblock = &self.writer.as_ref()?.superblock;
+        let count = |count: &AtomicI64| count.load(Ordering::Relaxed).max(0).cast_unsigned();
+        Some((count(&superblock.free_blocks), count(&superblock.free_inodes)))
+    }
+}

@@ -1,0 +1,217 @@
+//! Files whose content somebody else writes to the device: blocks given ahead of it, entered as written once they are, and
+//! freed. Nothing here touches content.
+//!
+//! New blocks are entered as never written, so that they read as zeros until whoever wrote them has said so: no crash shows
+//! what somebody else had there.
+
+use std::ops::Range;
+
+use crate::allocate::ReservedAccess;
+use crate::error::{Error, Result};
+use crate::extents::Extent;
+use crate::filesystem::Filesystem;
+use crate::inode::{Inode, Kind, Time};
+use crate::layout::InodeFlags;
+use crate::map::{self, MappedExtent, Mapping};
+use crate::time;
+
+/// Blocks of one extent that is given at once.
+const MAX_UNWRITTEN_BLOCKS: u64 = 32767;
+
+/// Ranges that one handle enters.
+const MAX_CONVERTED_EXTENTS: usize = 8;
+
+impl Filesystem {
+    /// Whether somebody else may write the content of a file: it lies in extents, as it is.
+    pub fn is_mappable(&self, inode: &Inode) -> bool {
+        let elsewhere = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT | InodeFlags::VERITY;
+        inode.kind == Kind::Regular
+            && inode.flags.contains(InodeFlags::EXTENTS)
+            && !inode.flags.intersects(elsewhere)
+    }
+
+    /// Gives blocks, never written, to all holes of a range of bytes; and, where the file goes on behind it and there is
+    /// plenty, up to `ahead` bytes more. What was given is added to `given`, also where this fails.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for files without extents; [`Error::NoSpace`], [`Error::TooLarge`], [`Error::ReadOnly`],
+    /// [`Error::Corrupt`], [`Error::Io`].
+    pub fn allocate_unwritten(
+        &self,
+        number: u32,
+        range: Range<u64>,
+        ahead: u64,
+        rights: ReservedAccess,
+        given: &mut Vec<Extent>,
+    ) -> Result<()> {
+        let _lock = self.locks.write(number);
+        let mut inode = self.mapped(number)?;
+        if range.end > self.largest(&inode) {
+            return Err(Error::TooLarge);
+        }
+        let bits = self.geometry.block_bits;
+        let end = range.end.div_ceil(1 << bits);
+        let mut at = range.start >> bits;
+        self.with_space(|| {
+            while at < end {
+                at = self.give_first(&mut inode, at..end, ahead >> bits, rights, given)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Gives blocks where the range begins, if it begins with a hole; tells how far it came.
+    fn give_first(
+        &self,
+        inode: &mut Inode,
+        range: Range<u64>,
+        ahead: u64,
+        rights: ReservedAccess,
+        given: &mut Vec<Extent>,
+    ) -> Result<u64> {
+        let at = range.start;
+        let longest = map::longest(&self.geometry, inode);
+        let wanted = range.end - at;
+        let ahead = if self.allocator()?.has_plenty((wanted + ahead).min(u32::MAX.into()) as u32) {
+            ahead
+        } else {
+            0
+        };
+        let most = (wanted + ahead).min(longest - at).min(MAX_UNWRITTEN_BLOCKS) as u32;
+        let run = map::map(&self.geometry, &self.store, inode, at as u32, most)?;
+        if run.place != Mapping::Hole {
+            return Ok(at + u64::from(run.length));
+        }
+        let bits = self.geometry.block_bits;
+        let mut reservation = self.reserve(inode, at as u32, run.length, rights)?;
+        let (start, length) = (reservation.start, reservation.count);
+        let bytes = u64::from(length) << bits;
+        let Some(device) = self.store.device().place(start << bits, bytes) else {
+            return Err(Error::Unsupported("content that lies elsewhere".into()));
+        };
+        let piece = MappedExtent { logical: at as u32, length, start, written: false };
+        let mut handle = self.store.begin(1 + map::CREDITS + 2)?;
+        map::replace(self, &mut handle, inode, (at, piece.end()), &[piece])?;
+        reservation.take(&mut handle, length)?;
+        inode.blocks += self.units(length.into());
+        inode.save(&mut handle)?;
+        handle.complete();
+        given.push(Extent { offset: at << bits, device, length: bytes, written: false });
+        Ok(piece.end())
+    }
+
+    /// Enters that ranges of bytes, in whole blocks, hold what was written there; that the file has at least this size; and
+    /// when it was last changed. The device must keep the content by the time of the next commit.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where a range has no blocks; [`Error::NoSpace`] for the map, after which what came before is
+    /// entered; [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
+    pub fn convert_unwritten(
+        &self,
+        number: u32,
+        ranges: &[Range<u64>],
+        size: u64,
+        changed: Option<Time>,
+    ) -> Result<()> {
+        let _lock = self.locks.write(number);
+        let mut inode = self.mapped(number)?;
+        let mut news = size > inode.size;
+        // With the first handle: no crash leaves what was written behind the end.
+        inode.size = inode.size.max(size);
+        if let Some(changed) = changed.filter(|changed| *changed != inode.mtime) {
+            news = true;
+            inode.mtime = changed;
+            inode.ctime = inode.ctime.max(changed);
+        }
+        let bits = self.geometry.block_bits;
+        let mut pieces = Vec::new();
+        for range in ranges {
+            let (mut at, end) = (range.start >> bits, range.end.div_ceil(1 << bits));
+            while at < end {
+                let most = (end - at).min(u32::MAX.into()) as u32;
+                let run = map::map(&self.geometry, &self.store, &inode, at as u32, most)?;
+                match run.place {
+                    Mapping::Written(_) => {}
+                    Mapping::Hole => return Err(Error::Invalid),
+                    Mapping::Unwritten(start) => {
+                        pieces.push(MappedExtent {
+                            logical: at as u32,
+                            length: run.length,
+                            start,
+                            written: true,
+                        });
+                    }
+                }
+                at += u64::from(run.length);
+                if pieces.len() == MAX_CONVERTED_EXTENTS {
+                    self.enter_pieces(&mut inode, &std::mem::take(&mut pieces))?;
+                    news = false;
+                }
+            }
+        }
+        if news || !pieces.is_empty() { self.enter_pieces(&mut inode, &pieces) } else { Ok(()) }
+    }
+
+    fn enter_pieces(&self, inode: &mut Inode, pieces: &[MappedExtent]) -> Result<()> {
+        let mut handle = self.store.begin(1 + pieces.len() as u32 * map::CREDITS)?;
+        let mut enter = |piece: &MappedExtent| {
+            let range = (piece.logical.into(), piece.end());
+            map::replace(self, &mut handle, inode, range, std::slice::from_ref(piece)).map(drop)
+        };
+        let result = pieces.iter().try_for_each(&mut enter);
+        match result {
+            // Before anything of that piece was changed.
+            Ok(()) | Err(Error::NoSpace) => {}
+            result => return result,
+        }
+        inode.save(&mut handle)?;
+        handle.complete();
+        result
+    }
+
+    /// Makes a file end at `size`, and frees all its blocks behind that. What lies behind it in its last block is zeroed by
+    /// who writes the content.
+    ///
+    /// # Errors
+    /// As [`truncate`](Self::truncate).
+    pub fn truncate_mapped(&self, number: u32, size: u64) -> Result<()> {
+        let _lock = self.locks.write(number);
+        let mut inode = self.mapped(number)?;
+        if size > self.largest(&inode) {
+            return Err(Error::TooLarge);
+        }
+        self.release(number);
+        inode.size = size;
+        inode.mtime = time::now();
+        inode.ctime = inode.mtime;
+        self.cut(&mut inode, size)
+    }
+
+    /// Frees the whole blocks of a range of bytes. `touch`: that is a change of the content.
+    ///
+    /// # Errors
+    /// As [`truncate`](Self::truncate).
+    pub fn take_back(&self, number: u32, range: Range<u64>, touch: bool) -> Result<()> {
+        let _lock = self.locks.write(number);
+        let mut inode = self.mapped(number)?;
+        if touch {
+            inode.mtime = time::now();
+            inode.ctime = inode.mtime;
+        }
+        let bits = self.geometry.block_bits;
+        let first = range.start.div_ceil(1 << bits);
+        self.free_range(&mut inode, first, range.end >> bits)?;
+        if touch { self.save_alone(&inode) } else { Ok(()) }
+    }
+
+    fn mapped(&self, number: u32) -> Result<Inode> {
+        let inode = self.regular(number)?;
+        if !self.store.is_writable() {
+            return Err(Error::ReadOnly);
+        }
+        if !self.is_mappable(&inode) {
+            return Err(Error::Unsupported("content that lies in no extents".into()));
+        }
+        Ok(inode)
+    }
+}

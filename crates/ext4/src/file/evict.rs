@@ -1,0 +1,41 @@
+//! The end of a file.
+
+use crate::error::{Error, Result};
+use crate::filesystem::Filesystem;
+use crate::inode::{Inode, Kind};
+use crate::layout::InodeFlags;
+use crate::{orphans, time, xattr};
+
+impl Filesystem {
+    /// Frees an inode without names, and all that it has. To be called when nobody uses it any more: the inode is then
+    /// on the list of orphans, and a crash before this leaves it to the next mount.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for one that has names; [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
+    pub fn evict_inode(&self, number: u32) -> Result<()> {
+        let _lock = self.locks.write(number);
+        let mut inode = self.living(number)?;
+        if inode.links > 0 || number < self.geometry.first_inode {
+            return Err(Error::Invalid);
+        }
+        self.release(number);
+        let mapped = match inode.kind {
+            Kind::Regular | Kind::Directory => true,
+            Kind::Symlink => !inode.is_short_link(&self.geometry),
+            _ => false,
+        };
+        if mapped && !inode.flags.contains(InodeFlags::INLINE_DATA) {
+            inode.size = 0;
+            self.cut(&mut inode, 0)?;
+        }
+        let mut handle = self.store.begin(3 + xattr::CREDITS + orphans::CREDITS)?;
+        xattr::release(self, &mut handle, &mut inode)?;
+        orphans::remove(self, &mut handle, &mut inode)?;
+        inode.size = 0;
+        inode.save(&mut handle)?;
+        Inode::set_deletion(&mut handle, number, time::now().seconds as u32)?;
+        self.allocator()?.free_inode(&mut handle, number, inode.kind == Kind::Directory)?;
+        handle.complete();
+        Ok(())
+    }
+}

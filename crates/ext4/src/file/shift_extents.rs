@@ -1,0 +1,89 @@
+//! Moving the blocks of a file within it.
+
+use crate::allocate::ReservedAccess;
+use crate::error::{Error, Result};
+use crate::filesystem::Filesystem;
+use crate::inode::Inode;
+use crate::map::{self, MappedExtent, Mapping};
+
+impl Filesystem {
+    fn whole_blocks(&self, offset: u64, length: u64) -> Result<(u64, u64)> {
+        let size = u64::from(self.geometry.block_size);
+        if !offset.is_multiple_of(size) || !length.is_multiple_of(size) {
+            return Err(Error::Invalid);
+        }
+        Ok((offset / size, length / size))
+    }
+
+    /// Cuts `offset..end` out. Each handle moves one run: a crash leaves a file that is whole, if moved in part.
+    pub(super) fn collapse(&self, inode: &mut Inode, offset: u64, end: u64) -> Result<()> {
+        if end >= inode.size {
+            return Err(Error::Invalid);
+        }
+        let (first, count) = self.whole_blocks(offset, end - offset)?;
+        self.free_range(inode, first, first + count)?;
+        let last = map::longest(&self.geometry, inode);
+        let mut at = first + count;
+        while let Some(piece) = self.next_piece(inode, at, last)? {
+            self.shift_piece(inode, piece, piece.logical - count as u32)?;
+            at = piece.end();
+        }
+        inode.size -= end - offset;
+        Ok(())
+    }
+
+    /// Puts a hole of `length` bytes before `offset`.
+    pub(super) fn insert(&self, inode: &mut Inode, offset: u64, length: u64) -> Result<()> {
+        if offset >= inode.size {
+            return Err(Error::Invalid);
+        }
+        let size = inode.size.checked_add(length).filter(|&size| size <= self.largest(inode));
+        let size = size.ok_or(Error::TooLarge)?;
+        let (first, count) = self.whole_blocks(offset, length)?;
+        let longest = map::longest(&self.geometry, inode);
+        // From the end, so that none meets another.
+        let mut pieces = Vec::new();
+        let mut at = first;
+        while let Some(piece) = self.next_piece(inode, at, longest)? {
+            at = piece.end();
+            pieces.push(piece);
+        }
+        if at + count > longest {
+            return Err(Error::TooLarge);
+        }
+        // The size first: a crash in between must not leave blocks behind the end.
+        inode.size = size;
+        for piece in pieces.into_iter().rev() {
+            self.shift_piece(inode, piece, piece.logical + count as u32)?;
+        }
+        Ok(())
+    }
+
+    /// The first run with blocks in a range.
+    fn next_piece(&self, inode: &Inode, mut at: u64, to: u64) -> Result<Option<MappedExtent>> {
+        while at < to {
+            let most = (to - at).min(u32::MAX.into()) as u32;
+            let run = map::map(&self.geometry, &self.store, inode, at as u32, most)?;
+            let piece =
+                |start, written| MappedExtent { logical: run.logical, length: run.length, start, written };
+            match run.place {
+                Mapping::Hole => at += u64::from(run.length),
+                Mapping::Written(start) => return Ok(Some(piece(start, true))),
+                Mapping::Unwritten(start) => return Ok(Some(piece(start, false))),
+            }
+        }
+        Ok(None)
+    }
+
+    fn shift_piece(&self, inode: &mut Inode, piece: MappedExtent, logical: u32) -> Result<()> {
+        let moved = MappedExtent { logical, ..piece };
+        // Once it is taken out of the map it must find room at its new place.
+        self.allocator()?.check(map::CREDITS, ReservedAccess::Reserved)?;
+        let mut handle = self.store.begin(1 + 2 * map::CREDITS)?;
+        map::replace(self, &mut handle, inode, (piece.logical.into(), piece.end()), &[])?;
+        map::replace(self, &mut handle, inode, (logical.into(), moved.end()), &[moved])?;
+        inode.save(&mut handle)?;
+        handle.complete();
+        Ok(())
+    }
+}

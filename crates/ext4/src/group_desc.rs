@@ -1,0 +1,156 @@
+//! Group descriptors, read and checked when they are needed.
+
+use zerocopy::FromBytes;
+
+use crate::buffer::{BlockKind, Handle, MetadataCache};
+use crate::checksum::{crc16, crc32c};
+use crate::error::{Corruption, Result};
+use crate::layout::{GroupDescriptor, GroupFlags, RoCompat};
+use crate::superblock::Geometry;
+
+/// Where a group's metadata lies, and how much of it is free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupDesc {
+    /// Block of the block bitmap.
+    pub block_bitmap: u64,
+    /// Block of the inode bitmap.
+    pub inode_bitmap: u64,
+    /// First block of the inode table.
+    pub inode_table: u64,
+    /// Free clusters.
+    pub free_clusters: u32,
+    /// Free inodes.
+    pub free_inodes: u32,
+    /// Directories.
+    pub directories: u32,
+    /// Inodes at the end of the table that were never used.
+    pub unused_inodes: u32,
+    /// What was never initialized.
+    pub flags: GroupFlags,
+    /// Sum of the block bitmap; the lower half where descriptors have 32 bytes.
+    pub block_bitmap_sum: u32,
+    /// Sum of the inode bitmap.
+    pub inode_bitmap_sum: u32,
+}
+
+impl GroupDesc {
+    /// Reads the descriptor of a group.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`](crate::Error::Corrupt) and those of the device.
+    pub(crate) fn read(geometry: &Geometry, store: &MetadataCache, group: u32) -> Result<Self> {
+        let per_block = geometry.descriptors_per_block();
+        let size = usize::from(geometry.descriptor_size);
+        let nth = group / per_block;
+        let number = geometry.descriptor_block(nth);
+        let verify = |bytes: &[u8]| verify(geometry, nth, number, bytes);
+        let bytes = store.get(number, BlockKind::Descriptors(nth), verify)?;
+        let start = (group % per_block) as usize * size;
+        Ok(parse(&bytes[start..start + size]))
+    }
+}
+
+impl GroupDesc {
+    /// Changes the descriptor of a group, whose lock is held, and fills in its sum.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) fn change(
+        handle: &mut Handle<'_>,
+        group: u32,
+        change: impl FnOnce(&mut GroupDescriptor) -> Result<()>,
+    ) -> Result<()> {
+        let geometry = handle.store().geometry();
+        let per_block = geometry.descriptors_per_block();
+        let size = usize::from(geometry.descriptor_size);
+        let nth = group / per_block;
+        let number = geometry.descriptor_block(nth);
+        let start = (group % per_block) as usize * size;
+        let verify = |bytes: &[u8]| verify(geometry, nth, number, bytes);
+        handle.change(number, BlockKind::Descriptors(nth), verify, |bytes| {
+            let bytes = &mut bytes[start..start + size];
+            let mut whole = [0; size_of::<GroupDescriptor>()];
+            let known = size.min(whole.len());
+            whole[..known].copy_from_slice(&bytes[..known]);
+            change(GroupDescriptor::mut_from_bytes(&mut whole).expect("the size is that of the type"))?;
+            bytes[..known].copy_from_slice(&whole[..known]);
+            if let Some(sum) = sum(geometry, group, bytes) {
+                bytes[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum.to_le_bytes());
+            }
+            Ok(())
+        })
+    }
+}
+
+fn verify(geometry: &Geometry, nth: u32, number: u64, bytes: &[u8]) -> Result<()> {
+    let per_block = geometry.descriptors_per_block();
+    let first = nth * per_block;
+    let here = per_block.min(geometry.groups - first) as usize;
+    let size = usize::from(geometry.descriptor_size);
+    for (group, bytes) in (first..).zip(bytes.chunks_exact(size).take(here)) {
+        check(geometry, group, bytes).map_err(|corruption| corruption.block(number))?;
+    }
+    Ok(())
+}
+
+fn parse(bytes: &[u8]) -> GroupDesc {
+    let mut whole = [0; size_of::<GroupDescriptor>()];
+    let known = bytes.len().min(whole.len());
+    whole[..known].copy_from_slice(&bytes[..known]);
+    let raw = GroupDescriptor::ref_from_bytes(&whole).expect("the size is that of the type");
+    let block = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+    let count = |low: u16, high: u16| u32::from(high) << 16 | u32::from(low);
+    GroupDesc {
+        block_bitmap: block(raw.block_bitmap_lo.get(), raw.block_bitmap_hi.get()),
+        inode_bitmap: block(raw.inode_bitmap_lo.get(), raw.inode_bitmap_hi.get()),
+        inode_table: block(raw.inode_table_lo.get(), raw.inode_table_hi.get()),
+        free_clusters: count(raw.free_blocks_count_lo.get(), raw.free_blocks_count_hi.get()),
+        free_inodes: count(raw.free_inodes_count_lo.get(), raw.free_inodes_count_hi.get()),
+        directories: count(raw.used_dirs_count_lo.get(), raw.used_dirs_count_hi.get()),
+        unused_inodes: count(raw.itable_unused_lo.get(), raw.itable_unused_hi.get()),
+        flags: GroupFlags::from_bits_retain(raw.flags.get()),
+        block_bitmap_sum: count(raw.block_bitmap_csum_lo.get(), raw.block_bitmap_csum_hi.get()),
+        inode_bitmap_sum: count(raw.inode_bitmap_csum_lo.get(), raw.inode_bitmap_csum_hi.get()),
+    }
+}
+
+/// Where the checksum lies in a descriptor.
+const CHECKSUM: usize = 0x1e;
+
+/// The sum of a descriptor, where there is one.
+fn sum(geometry: &Geometry, number: u32, bytes: &[u8]) -> Option<u16> {
+    let (before, after) = (&bytes[..CHECKSUM], &bytes[CHECKSUM + 2..]);
+    let number = number.to_le_bytes();
+    if let Some(seed) = geometry.checksum_seed {
+        let sum = crc32c(crc32c(seed, &number), before);
+        return Some(crc32c(crc32c(sum, &[0; 2]), after) as u16);
+    }
+    let old = geometry.ro_compat.contains(RoCompat::GDT_CSUM);
+    old.then(|| crc16(crc16(crc16(crc16(!0, &geometry.uuid), &number), before), after))
+}
+
+fn check(geometry: &Geometry, number: u32, bytes: &[u8]) -> std::result::Result<(), Corruption> {
+    let stored = u16::from_le_bytes([bytes[CHECKSUM], bytes[CHECKSUM + 1]]);
+    let computed = sum(geometry, number, bytes).unwrap_or(stored);
+    if stored != computed {
+        return Err(Corruption::new(format!(
+            "descriptor of group {number}: checksum {stored:#06x}, computed {computed:#06x}"
+        )));
+    }
+    let group = parse(bytes);
+    let table =
+        (u64::from(geometry.inodes_per_group) * u64::from(geometry.inode_size)) >> geometry.block_bits;
+    let places = [(group.block_bitmap, 1), (group.inode_bitmap, 1), (group.inode_table, table)];
+    for (start, count) in places {
+        geometry.check_blocks(start, count).map_err(|corruption| {
+            Corruption::new(format!("descriptor of group {number}: {}", corruption.what))
+        })?;
+    }
+    if group.free_inodes > geometry.inodes_per_group || group.unused_inodes > geometry.inodes_per_group {
+        return Err(Corruption::new(format!(
+            "descriptor of group {number}: {} free and {} unused inodes of {}",
+            group.free_inodes, group.unused_inodes, geometry.inodes_per_group
+        )));
+    }
+    Ok(())
+}

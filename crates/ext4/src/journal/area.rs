@@ -1,0 +1,220 @@
+//! Where the blocks of a journal lie: in an inode of the file system, or on a device of their own.
+
+use std::sync::Arc;
+
+use zerocopy::FromBytes;
+
+use super::JournalSuperblock;
+use crate::device::Device;
+use crate::error::{Corruption, Error, Result};
+use crate::layout::{Incompat, RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET};
+use crate::map::{MappedRange, Mapping};
+
+/// Consecutive blocks.
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    /// Number of the first in the journal.
+    logical: u32,
+    /// Number of the first on the device.
+    start: u64,
+    length: u32,
+}
+
+/// The blocks of a journal, by their numbers in it.
+#[derive(Clone)]
+pub struct JournalArea {
+    device: Arc<dyn Device>,
+    block_bits: u32,
+    stretches: Vec<Stretch>,
+    blocks: u32,
+    /// The block of the superblock: 0, or on a device of its own the one behind that of the device.
+    superblock: u32,
+    external: bool,
+}
+
+impl JournalArea {
+    /// The journal in an inode of `blocks` blocks, which `map` gives in runs: from a block on, at most so many.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where it has holes, and those of `map`.
+    pub fn internal(
+        device: Arc<dyn Device>,
+        block_bits: u32,
+        blocks: u32,
+        mut map: impl FnMut(u32, u32) -> Result<MappedRange>,
+    ) -> Result<Self> {
+        let mut stretches: Vec<Stretch> = Vec::new();
+        let mut logical = 0;
+        while logical < blocks {
+            let run = map(logical, blocks - logical)?;
+            let Mapping::Written(start) = run.place else {
+                return Err(Corruption::new(format!("journal: there is no block {logical}")).into());
+            };
+            let length = run.length.clamp(1, blocks - logical);
+            match stretches.last_mut() {
+                Some(last) if last.start + u64::from(last.length) == start => last.length += length,
+                _ => stretches.push(Stretch { logical, start, length }),
+            }
+            logical += length;
+        }
+        Ok(Self { device, block_bits, stretches, blocks, superblock: 0, external: false })
+    }
+
+    /// The journal on a device of its own, made with `mke2fs -O journal_dev`. The file system knows it by `uuid`.
+    ///
+    /// # Errors
+    /// [`Error::NotExt`] for what is no such device, [`Error::Journal`] for that of another file system.
+    pub fn external(device: Arc<dyn Device>, block_bits: u32, uuid: &[u8; 16]) -> Result<Self> {
+        let wrong = |what: &str| Err(Error::Journal(what.into()));
+        let mut bytes = [0; size_of::<RawSuperblock>()];
+        device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+        let raw = RawSuperblock::read_from_bytes(&bytes).map_err(|_| Error::Invalid)?;
+        let incompat = Incompat::from_bits_retain(raw.feature_incompat.get());
+        if raw.magic.get() != SUPERBLOCK_MAGIC || !incompat.contains(Incompat::JOURNAL_DEV) {
+            return wrong("the device given holds no external journal");
+        }
+        if raw.uuid != *uuid {
+            return wrong("the device given holds the journal of another file system");
+        }
+        if raw.log_block_size.get() + 10 != block_bits {
+            return wrong("the device given has blocks of another size");
+        }
+        let blocks = (device.size() >> block_bits).min(raw.blocks_count_lo.get().into()) as u32;
+        let stretches = vec![Stretch { logical: 0, start: 0, length: blocks }];
+        let superblock = (SUPERBLOCK_OFFSET >> block_bits) as u32 + 1;
+        Ok(Self { device, block_bits, stretches, blocks, superblock, external: true })
+    }
+
+    /// Blocks of the journal.
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Bytes of a block.
+    pub fn block_size(&self) -> u32 {
+        1 << self.block_bits
+    }
+
+    /// It has a device of its own.
+    pub fn is_external(&self) -> bool {
+        self.external
+    }
+
+    /// The device that it lies on.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// Goes on with another device that has the same blocks: what is written goes there.
+    pub(super) fn move_to(&mut self, device: Arc<dyn Device>) {
+        self.device = device;
+    }
+
+    /// Whether one of these blocks of the file system is one of the journal's.
+    pub fn holds(&self, start: u64, count: u64) -> bool {
+        !self.external
+            && self.stretches.iter().any(|stretch| {
+                start < stretch.start + u64::from(stretch.length) && stretch.start < start + count
+            })
+    }
+
+    /// The blocks of the file system that are the journal's: starts and ends.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
+        let inside = self.stretches.iter().filter(|_| !self.external);
+        inside.map(|stretch| (stretch.start, stretch.start + u64::from(stretch.length)))
+    }
+
+    /// Calls `each` with the place on the device, in bytes, of each part of `length` bytes from a block on.
+    fn parts(
+        &self,
+        block: u32,
+        length: usize,
+        mut each: impl FnMut(u64, std::ops::Range<usize>) -> std::io::Result<()>,
+    ) -> Result<()> {
+        let mut done = 0;
+        let mut block = block;
+        while done < length {
+            let place = self.stretches.partition_point(|stretch| stretch.logical <= block);
+            let found = place.checked_sub(1).map(|place| self.stretches[place]);
+            let Some(stretch) = found.filter(|stretch| block - stretch.logical < stretch.length) else {
+                return Err(Corruption::new(format!("journal: there is no block {block}")).into());
+            };
+            let skip = block - stretch.logical;
+            let there = u64::from(stretch.length - skip) << self.block_bits;
+            let count = ((length - done) as u64).min(there) as usize;
+            each((stretch.start + u64::from(skip)) << self.block_bits, done..done + count)?;
+            done += count;
+            block += stretch.length - skip;
+        }
+        Ok(())
+    }
+
+    /// Reads from the start of a block on; more than one where `bytes` is longer.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] past the end, [`Error::Io`].
+    pub fn read(&self, block: u32, bytes: &mut [u8]) -> Result<()> {
+        self.parts(block, bytes.len(), |at, part| self.device.read_at(at, &mut bytes[part]))
+    }
+
+    /// Writes from the start of a block on. It lasts once the [`device`](Self::device) was flushed.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] past the end, [`Error::Io`].
+    pub fn write(&self, block: u32, bytes: &[u8]) -> Result<()> {
+        self.parts(block, bytes.len(), |at, part| self.device.write_at(at, &bytes[part]))
+    }
+
+    /// Reads the superblock.
+    ///
+    /// # Errors
+    /// As [`JournalSuperblock::parse`], and [`Error::Io`].
+    pub fn superblock(&self) -> Result<JournalSuperblock> {
+        let mut bytes = [0; 1024];
+        self.read(self.superblock, &mut bytes)?;
+        JournalSuperblock::parse(&bytes, self.block_size(), self.blocks)
+    }
+
+    /// Writes the superblock.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn set_superblock(&self, superblock: &JournalSuperblock) -> Result<()> {
+        self.write(self.superblock, &superblock.encode())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::MemoryDevice;
+
+    #[test]
+    fn blocks_are_found_where_they_lie() {
+        let device = Arc::new(MemoryDevice::new((0..64_u32).flat_map(|n| [n as u8; 1024]).collect()));
+        let runs = [(20, 3), (23, 1), (5, 2), (40, 4)];
+        let map = |logical: u32, _| {
+            let mut from = 0;
+            for (start, length) in runs {
+                if logical < from + length {
+                    let skip = logical - from;
+                    let place = Mapping::Written(u64::from(start + skip));
+                    return Ok(MappedRange { logical, length: length - skip, place });
+                }
+                from += length;
+            }
+            Ok(MappedRange { logical, length: 1, place: Mapping::Hole })
+        };
+        let log = JournalArea::internal(device.clone(), 10, 10, map).unwrap();
+        assert_eq!(log.stretches.len(), 3);
+        let mut bytes = vec![0; 6 * 1024];
+        log.read(2, &mut bytes).unwrap();
+        let seen: Vec<u8> = bytes.chunks(1024).map(|block| block[0]).collect();
+        assert_eq!(seen, [22, 23, 5, 6, 40, 41]);
+        log.write(3, &[0xaa; 2048]).unwrap();
+        assert_eq!([device.bytes()[23 * 1024], device.bytes()[5 * 1024]], [0xaa; 2]);
+        assert!(log.read(9, &mut bytes).is_err());
+        assert!(log.holds(40, 1) && log.holds(43, 9) && !log.holds(44, 1) && !log.holds(7, 13));
+        assert!(JournalArea::internal(device, 10, 11, map).is_err());
+    }
+}

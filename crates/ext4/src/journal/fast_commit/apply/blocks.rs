@@ -1,0 +1,178 @@
+//! Maps, and the bitmaps that follow from them.
+
+use zerocopy::FromBytes;
+
+use super::{Apply, wrong};
+use crate::allocate::TAKE_CREDITS;
+use crate::error::Result;
+use crate::inode::{Inode, Kind};
+use crate::journal::fast_commit::{Change, ranges::Ranges};
+use crate::layout::{Extent, InodeFlags, UNWRITTEN_ABOVE};
+use crate::map::{self, MappedExtent, Mapping};
+
+/// What an extent of a fast commit says.
+fn piece(inode: u32, extent: &[u8; size_of::<Extent>()]) -> Result<MappedExtent> {
+    let extent = Extent::read_from_bytes(extent).expect("its own size");
+    let (length, written) = match extent.len.get() {
+        length if length > UNWRITTEN_ABOVE => (length - UNWRITTEN_ABOVE, false),
+        length => (length, true),
+    };
+    let start = u64::from(extent.start_hi.get()) << 32 | u64::from(extent.start_lo.get());
+    let piece = MappedExtent { logical: extent.block.get(), length: length.into(), start, written };
+    if length == 0 || piece.end() > u32::MAX.into() {
+        return Err(wrong("an extent that is empty, or ends behind the largest file", inode));
+    }
+    Ok(piece)
+}
+
+impl Apply<'_> {
+    /// It has blocks of its own.
+    pub(super) fn is_mapped(&self, inode: &Inode) -> bool {
+        let kind = match inode.kind {
+            Kind::Regular | Kind::Directory => true,
+            Kind::Symlink => !inode.is_short_link(&self.fs.geometry),
+            _ => false,
+        };
+        kind && !inode.flags.contains(InodeFlags::INLINE_DATA)
+    }
+
+    /// Calls `each` with start and end of each run of blocks that hold an inode's content.
+    pub(super) fn pieces(
+        &mut self,
+        inode: &Inode,
+        mut each: impl FnMut(&mut Self, u64, u64) -> Result<()>,
+    ) -> Result<()> {
+        if !self.is_mapped(inode) {
+            return Ok(());
+        }
+        let (mut at, end) = (0, map::longest(&self.fs.geometry, inode));
+        while at < end {
+            let most = (end - at).min(u32::MAX.into()) as u32;
+            let run = map::map(&self.fs.geometry, &self.fs.store, inode, at as u32, most)?;
+            if let Mapping::Written(start) | Mapping::Unwritten(start) = run.place {
+                each(self, start, start + u64::from(run.length))?;
+            }
+            at += u64::from(run.length);
+        }
+        Ok(())
+    }
+
+    /// Takes the blocks that are to be entered into maps, and are in none yet. Whoever else has one of them keeps it.
+    pub(super) fn claim(&mut self) -> Result<()> {
+        for change in self.changes {
+            let Change::Add { inode, extent } = change else { continue };
+            let piece = piece(*inode, extent)?;
+            self.fs.geometry.check_blocks(piece.start, piece.length.into())?;
+            let end = piece.start + u64::from(piece.length);
+            for (start, end) in self.known.missing(piece.start, end) {
+                for (start, count) in self.in_groups(start, end) {
+                    let mut handle = self.fs.store.begin(TAKE_CREDITS)?;
+                    let claimed = self.fs.allocator()?.claim(&mut handle, start, count);
+                    claimed.map_err(|error| error.of_inode(*inode))?;
+                    handle.complete();
+                }
+                self.loose.insert(start, end);
+            }
+            self.known.insert(piece.start, end);
+        }
+        Ok(())
+    }
+
+    /// The parts of a range that lie in one group each.
+    fn in_groups(&self, start: u64, end: u64) -> Vec<(u64, u32)> {
+        let geometry = &self.fs.geometry;
+        let (first, each) = (u64::from(geometry.first_data_block), u64::from(geometry.blocks_per_group));
+        let mut parts = Vec::new();
+        let mut at = start;
+        while at < end {
+            let next = ((at - first) / each + 1) * each + first;
+            parts.push((at, (next.min(end) - at) as u32));
+            at = next;
+        }
+        parts
+    }
+
+    pub(super) fn add(&mut self, mut inode: Inode, extent: [u8; size_of::<Extent>()]) -> Result<()> {
+        let piece = piece(inode.number, &extent)?;
+        let mapped = matches!(inode.kind, Kind::Regular | Kind::Symlink);
+        if !mapped || !inode.flags.contains(InodeFlags::EXTENTS) {
+            return Err(wrong("an extent of what has none", inode.number));
+        }
+        let mut done = 0;
+        while done < piece.length {
+            let rest = piece.from(done);
+            let geometry = &self.fs.geometry;
+            let run = map::map(geometry, &self.fs.store, &inode, rest.logical, rest.length)?;
+            let here = match run.place {
+                Mapping::Written(start) => (start, true),
+                Mapping::Unwritten(start) => (start, false),
+                Mapping::Hole => (0, false),
+            };
+            let new = MappedExtent { length: run.length, ..rest };
+            if here != (new.start, new.written) {
+                self.replace(&mut inode, (new.logical.into(), new.end()), &[new])?;
+            }
+            done += run.length;
+        }
+        Ok(())
+    }
+
+    pub(super) fn delete(&mut self, mut inode: Inode, logical: u32, length: u32) -> Result<()> {
+        if !matches!(inode.kind, Kind::Regular | Kind::Symlink) || !self.is_mapped(&inode) {
+            return Err(wrong("a hole in what has no blocks", inode.number));
+        }
+        self.remove(&mut inode, logical.into(), u64::from(logical) + u64::from(length))
+    }
+
+    /// Takes a range out of a map; its blocks become loose.
+    pub(super) fn remove(&mut self, inode: &mut Inode, from: u64, to: u64) -> Result<()> {
+        let to = to.min(map::longest(&self.fs.geometry, inode));
+        let mut at = from;
+        while at < to {
+            let most = (to - at).min(u32::MAX.into()) as u32;
+            let run = map::map(&self.fs.geometry, &self.fs.store, inode, at as u32, most)?;
+            let end = at + u64::from(run.length);
+            if run.place != Mapping::Hole {
+                self.replace(inode, (at, end), &[])?;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn replace(&mut self, inode: &mut Inode, range: (u64, u64), new: &[MappedExtent]) -> Result<()> {
+        let unit = u64::from(self.fs.geometry.block_size / 512);
+        let mut handle = self.fs.store.begin(1 + map::CREDITS)?;
+        for piece in map::replace(self.fs, &mut handle, inode, range, new)? {
+            self.loose.insert(piece.start, piece.start + u64::from(piece.length));
+            inode.blocks = inode.blocks.saturating_sub(u64::from(piece.length) * unit);
+        }
+        inode.blocks += new.iter().map(|piece| u64::from(piece.length) * unit).sum::<u64>();
+        self.save(&mut handle, inode)
+    }
+
+    /// Frees what is in no map any more. Nothing is in two.
+    pub(super) fn settle_blocks(&mut self) -> Result<()> {
+        let mut used = Ranges::default();
+        for number in self.inodes.clone() {
+            let Some(inode) = self.inode(number)? else { continue };
+            self.pieces(&inode, |_, start, end| {
+                if used.meets(start, end) {
+                    return Err(wrong(format!("blocks {start}+{} come twice", end - start), number));
+                }
+                used.insert(start, end);
+                Ok(())
+            })?;
+        }
+        for (start, end) in self.loose.iter() {
+            for (start, end) in used.missing(start, end) {
+                for (start, count) in self.in_groups(start, end) {
+                    let mut handle = self.fs.store.begin(TAKE_CREDITS)?;
+                    self.fs.allocator()?.free(&mut handle, start, count)?;
+                    handle.complete();
+                }
+            }
+        }
+        Ok(())
+    }
+}

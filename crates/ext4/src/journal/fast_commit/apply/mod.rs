@@ -1,0 +1,199 @@
+//! What fast commits tell of is done, by the ways in which everything else is changed.
+//!
+//! Bitmaps follow from maps: blocks that are to be entered are taken first, so that no new node of a tree gets one of
+//! them, and those that nobody has in the end are freed last. Inodes and names of which nothing is left any more are passed
+//! over, because what was made and removed again is not told of in full.
+
+mod blocks;
+mod names;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Change;
+use super::ranges::Ranges;
+use crate::buffer::Handle;
+use crate::error::{Corruption, Error, Result};
+use crate::filesystem::{Filesystem, ROOT};
+use crate::inode::{Inode, Kind};
+use crate::{orphans, xattr};
+
+/// Does all that is told, in memory or on the device of this file system.
+///
+/// # Errors
+/// [`Error::Corrupt`] for what does not fit what is there, and those of the file system. Some of it is done then.
+pub(super) fn apply(fs: &Filesystem, changes: &[Change]) -> Result<()> {
+    let mut apply = Apply::new(fs, changes)?;
+    for (place, change) in changes.iter().enumerate() {
+        apply.change(place, change)?;
+    }
+    apply.free_nameless()?;
+    apply.count_directories()?;
+    apply.settle_blocks()
+}
+
+struct Apply<'a> {
+    fs: &'a Filesystem,
+    changes: &'a [Change],
+    /// Inodes of which something is told.
+    inodes: BTreeSet<u32>,
+    /// Raw inodes, by number and place among the changes.
+    images: BTreeMap<(u32, usize), &'a [u8]>,
+    /// Directories in which names may have come or gone.
+    directories: BTreeSet<u32>,
+    /// Inodes that had no names before: they are orphans, which are settled by themselves.
+    orphans: BTreeSet<u32>,
+    /// Blocks that one of the inodes had before, or that were taken for them.
+    known: Ranges,
+    /// Those of them that are to be freed if nobody has them in the end.
+    loose: Ranges,
+}
+
+fn wrong(what: impl std::fmt::Display, inode: u32) -> Error {
+    Corruption::new(format!("fast commit: {what}")).inode(inode).into()
+}
+
+impl Change {
+    /// The inode that it is of.
+    fn inode(&self) -> u32 {
+        match self {
+            Self::Add { inode, .. }
+            | Self::Delete { inode, .. }
+            | Self::Create { inode, .. }
+            | Self::Link { inode, .. }
+            | Self::Unlink { inode, .. }
+            | Self::Inode { inode, .. } => *inode,
+        }
+    }
+}
+
+impl<'a> Apply<'a> {
+    fn new(fs: &'a Filesystem, changes: &'a [Change]) -> Result<Self> {
+        let inodes: BTreeSet<u32> = changes.iter().map(Change::inode).collect();
+        let image = |(place, change): (usize, &'a Change)| match change {
+            Change::Inode { inode, raw } => Some(((*inode, place), raw.as_slice())),
+            _ => None,
+        };
+        let mut apply = Self {
+            images: changes.iter().enumerate().filter_map(image).collect(),
+            fs,
+            changes,
+            inodes,
+            directories: BTreeSet::new(),
+            orphans: BTreeSet::new(),
+            known: Ranges::default(),
+            loose: Ranges::default(),
+        };
+        for &number in &apply.inodes.clone() {
+            let reserved = number < fs.geometry.first_inode && number != ROOT;
+            if reserved || number > fs.geometry.inodes {
+                return Err(wrong("there is no such file", number));
+            }
+            let Some(inode) = apply.inode(number)? else { continue };
+            if inode.links == 0 {
+                apply.orphans.insert(number);
+            }
+            apply.pieces(&inode, |apply, start, end| {
+                apply.known.insert(start, end);
+                Ok(())
+            })?;
+        }
+        apply.claim()?;
+        Ok(apply)
+    }
+
+    /// An inode that is in use. What is in the table beyond that is of no use.
+    fn inode(&self, number: u32) -> Result<Option<Inode>> {
+        match self.fs.allocator()?.is_taken(&self.fs.store, number)? {
+            true => self.fs.inode(number).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// An inode that is in use, or is from some later change on: as that one makes it then.
+    fn inode_by(&mut self, place: usize, number: u32) -> Result<Option<Inode>> {
+        if let Some(inode) = self.inode(number)? {
+            return Ok(Some(inode));
+        }
+        let later = self.images.range((number, place)..=(number, usize::MAX)).next();
+        later.map(|(_, raw)| *raw).map(|raw| self.put_inode(number, raw)).transpose()
+    }
+
+    fn change(&mut self, place: usize, change: &Change) -> Result<()> {
+        match change {
+            Change::Add { inode, extent } => match self.inode_by(place, *inode)? {
+                Some(inode) => self.add(inode, *extent),
+                None => Ok(()),
+            },
+            Change::Delete { inode, logical, length } => match self.inode(*inode)? {
+                Some(inode) => self.delete(inode, *logical, *length),
+                None => Ok(()),
+            },
+            Change::Inode { inode, raw } => self.put_inode(*inode, raw).map(drop),
+            Change::Create { parent, inode, name } => match self.inode_by(place, *inode)? {
+                Some(inode) => self.create(*parent, inode, name),
+                None => Ok(()),
+            },
+            Change::Link { parent, inode, name } => match self.inode_by(place, *inode)? {
+                Some(inode) => self.link(*parent, inode, name),
+                None => Ok(()),
+            },
+            Change::Unlink { parent, inode, name } => self.unlink(*parent, *inode, name),
+        }
+    }
+
+    fn put_inode(&mut self, number: u32, raw: &[u8]) -> Result<Inode> {
+        let mut before = self.inode(number)?;
+        let generation = Inode::generation_of(raw);
+        if let Some(old) = before.take_if(|old| Some(old.generation) != generation) {
+            // The number is used anew.
+            if old.links > 0 || self.orphans.contains(&number) {
+                return Err(wrong("an inode that is in use is made anew", number));
+            }
+            self.discard(old)?;
+        }
+        let mut handle = self.fs.store.begin(1 + crate::allocate::TAKE_CREDITS)?;
+        if before.is_none() {
+            let directory = Inode::kind_of(raw) == Some(Kind::Directory);
+            self.fs.allocator()?.claim_inode(&mut handle, number, directory)?;
+        }
+        let inode = Inode::put_image(&mut handle, number, raw, before.as_ref())?;
+        handle.complete();
+        Ok(inode)
+    }
+
+    /// Frees an inode; its blocks become loose.
+    fn discard(&mut self, mut inode: Inode) -> Result<()> {
+        if self.is_mapped(&inode) {
+            self.remove(&mut inode, 0, u64::from(u32::MAX))?;
+        }
+        let mut handle = self.fs.store.begin(3 + xattr::CREDITS + orphans::CREDITS)?;
+        xattr::release(self.fs, &mut handle, &mut inode)?;
+        (inode.size, inode.links) = (0, 0);
+        inode.save(&mut handle)?;
+        Inode::set_deletion(&mut handle, inode.number, crate::time::now().seconds as u32)?;
+        let directory = inode.kind == Kind::Directory;
+        self.fs.allocator()?.free_inode(&mut handle, inode.number, directory)?;
+        handle.complete();
+        Ok(())
+    }
+
+    /// Who lost all names goes.
+    fn free_nameless(&mut self) -> Result<()> {
+        for number in self.inodes.clone() {
+            if let Some(inode) = self.inode(number)?
+                && inode.links == 0
+                && !self.orphans.contains(&number)
+            {
+                self.discard(inode)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last thing that is done through a handle.
+    fn save(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        inode.save(handle).map_err(|error| error.of_inode(inode.number))?;
+        handle.complete();
+        Ok(())
+    }
+}

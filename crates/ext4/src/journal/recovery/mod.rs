@@ -1,0 +1,155 @@
+//! Recovery: what was committed and is not in its place yet goes there.
+//!
+//! Everything is read and checked before the first block is written, and each block is written once, in its newest form.
+//! So a journal that is damaged, or that somebody made up, changes nothing.
+
+mod revoked;
+mod scan;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use scan::Found;
+use scan::{Copy, Scan};
+use zerocopy::FromBytes;
+
+use super::layout::{JOURNAL_MAGIC, JournalIncompat};
+use super::{JournalArea, JournalSuperblock, Sums, fast_commit};
+use crate::device::Device;
+use crate::error::{Corruption, Result};
+use crate::layout::{RawSuperblock, SUPERBLOCK_OFFSET};
+use crate::superblock::Geometry;
+
+/// What recovery did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recovered {
+    /// Transactions that were complete.
+    pub transactions: u32,
+    /// Blocks that were written to their places.
+    pub blocks: u64,
+    /// Changes told by fast commits behind the last transaction, which became one more of them. None where they do not
+    /// fit what is there, and the file system is only read.
+    pub fast_changes: usize,
+    /// The number of the transaction that comes next.
+    pub next: u32,
+}
+
+/// A journal that is to be recovered.
+pub(crate) struct Recovery<'a> {
+    /// That of the file system.
+    pub(crate) device: &'a dyn Device,
+    pub(crate) log: &'a JournalArea,
+    pub(crate) superblock: &'a JournalSuperblock,
+    pub(crate) geometry: &'a Geometry,
+}
+
+impl Recovery<'_> {
+    /// Reads and checks what the journal holds.
+    pub(crate) fn read(&self) -> Result<Found> {
+        let Self { device, log, superblock, geometry } = self;
+        if superblock.start == 0 {
+            return Ok(Found { next: superblock.sequence.wrapping_add(1), ..Found::default() });
+        }
+        let mut found = Scan::new(log, superblock).run(None)?;
+        if let Some(Damaged { at, sequence }) = check_copies(log, superblock, &found)? {
+            // A commit that did not wait for its blocks may be there without them, as the last one.
+            let is_last = found.next == sequence.wrapping_add(1);
+            if !is_last || !superblock.incompat.contains(JournalIncompat::ASYNC_COMMIT) {
+                return Err(scan::wrong_sum(at, sequence));
+            }
+            found = Scan::new(log, superblock).run(Some(sequence))?;
+            if let Some(Damaged { at, sequence }) = check_copies(log, superblock, &found)? {
+                return Err(scan::wrong_sum(at, sequence));
+            }
+        }
+        check_places(*device, log, geometry, &mut found)?;
+        found.fast = fast_commit::read(log, superblock, found.next)?;
+        Ok(found)
+    }
+
+    /// Writes what was found to its places on the device of the file system. The journal itself stays as it is: it has to
+    /// be [emptied](JournalArea::set_superblock) once the device was flushed.
+    pub(crate) fn write(&self, found: &Found) -> Result<Recovered> {
+        self.write_to(self.device, found)?;
+        Ok(Recovered {
+            transactions: found.transactions,
+            blocks: found.copies.len() as u64,
+            fast_changes: 0,
+            next: found.next,
+        })
+    }
+
+    /// Writes what was found to its places on another device.
+    pub(crate) fn write_to(&self, device: &dyn Device, found: &Found) -> Result<()> {
+        let mut block = vec![0; self.log.block_size() as usize];
+        for (&number, copy) in &found.copies {
+            read_copy(self.log, copy, &mut block)?;
+            device.write_at(number << self.geometry.block_bits, &block)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a block as it shall be in its place.
+fn read_copy(log: &JournalArea, copy: &Copy, block: &mut [u8]) -> Result<()> {
+    log.read(copy.at, block)?;
+    if copy.escaped {
+        block[..4].copy_from_slice(&JOURNAL_MAGIC.to_be_bytes());
+    }
+    Ok(())
+}
+
+/// Copies may go to every block of the file system, and none of the journal.
+fn check_places(
+    device: &dyn Device,
+    log: &JournalArea,
+    geometry: &Geometry,
+    found: &mut Found,
+) -> Result<()> {
+    let mut end = geometry.blocks;
+    if let Some(copy) = found.copies.get(&(SUPERBLOCK_OFFSET >> geometry.block_bits)) {
+        let mut block = vec![0; log.block_size() as usize];
+        read_copy(log, copy, &mut block)?;
+        let start = (SUPERBLOCK_OFFSET & u64::from(geometry.block_size - 1)) as usize;
+        if let Some(bytes) = block.get(start..start + size_of::<RawSuperblock>())
+            && let Ok(whole) = RawSuperblock::read_from_bytes(bytes)
+            && let Ok(whole) = Geometry::check(&whole)
+        {
+            // Growing is a transaction too: the superblock in the journal knows of more blocks.
+            end = end.max(whole.blocks).min(device.size() >> geometry.block_bits);
+            found.superblock = true;
+        }
+    }
+    let wrong = |block: u64, copy: &Copy, what: &str| {
+        let what = format!("journal: transaction {} has a copy of block {block}, {what}", copy.sequence);
+        Err(Corruption::new(what).into())
+    };
+    for (&block, copy) in &found.copies {
+        if block >= end || block < geometry.first_data_block.into() {
+            return wrong(block, copy, "which is not of this file system");
+        }
+        if log.holds(block, 1) {
+            return wrong(block, copy, "which is the journal's own");
+        }
+    }
+    Ok(())
+}
+
+struct Damaged {
+    at: u32,
+    sequence: u32,
+}
+
+/// Finds a copy that is not what its tag says.
+fn check_copies(log: &JournalArea, superblock: &JournalSuperblock, found: &Found) -> Result<Option<Damaged>> {
+    let Some(sums) = Sums::of(superblock.incompat, &superblock.uuid) else { return Ok(None) };
+    let mut block = vec![0; log.block_size() as usize];
+    let mut damaged: Option<Damaged> = None;
+    for copy in found.copies.values() {
+        log.read(copy.at, &mut block)?;
+        let is_older = |known: &Damaged| super::is_after(known.sequence, copy.sequence);
+        if sums.copy(copy.sequence, &block) != copy.sum && damaged.as_ref().is_none_or(is_older) {
+            damaged = Some(Damaged { at: copy.at, sequence: copy.sequence });
+        }
+    }
+    Ok(damaged)
+}

@@ -1,0 +1,267 @@
+//! Writing a journal: transactions one behind the other in a ring, which a checkpoint empties.
+
+use zerocopy::IntoBytes;
+
+use super::layout::{
+    BLOCK_TAIL, BlockHeader, CommitHeader, JOURNAL_MAGIC, JournalCompat, JournalIncompat, RevokeHeader,
+    TagFlags, block_type,
+};
+use super::{JournalArea, JournalSuperblock, Sums, Tag, TagForm};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::time;
+
+/// Bytes that one write gathers.
+const MAX_WRITE_BYTES: usize = 1 << 20;
+
+/// A journal that is written.
+pub(crate) struct JournalWriter {
+    log: JournalArea,
+    superblock: JournalSuperblock,
+    sums: Option<Sums>,
+    form: TagForm,
+    /// The next block to be written.
+    head: u32,
+    /// Blocks before it whose transactions are not in their places yet.
+    used: u32,
+    /// Number of the next transaction.
+    sequence: u32,
+    /// What waits to be written, and where it begins.
+    gathered: Vec<u8>,
+    gathered_at: u32,
+}
+
+impl JournalWriter {
+    /// A ring in a journal in which nothing is left to be recovered; nothing is written before [`begin`](Self::begin).
+    /// The features are those the kernel turns on: `wide` block numbers, and `sums` of version 3.
+    pub(crate) fn open(log: JournalArea, wide: bool, sums: bool) -> Result<Self> {
+        let mut superblock = log.superblock()?;
+        if superblock.start != 0 {
+            return Err(Error::Journal("it was not replayed".into()));
+        }
+        let mut incompat = superblock.incompat | JournalIncompat::REVOKE;
+        incompat.set(JournalIncompat::BIT64, wide || incompat.contains(JournalIncompat::BIT64));
+        incompat -= JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3 | JournalIncompat::ASYNC_COMMIT;
+        incompat.set(JournalIncompat::CSUM_V3, sums);
+        superblock.set_features(superblock.compat - JournalCompat::CHECKSUM, incompat);
+        // One number is left out, for what a crash may have left of it.
+        superblock.sequence = superblock.sequence.wrapping_add(1);
+        superblock.start = superblock.first;
+        superblock.errno = 0;
+        Ok(Self {
+            sums: Sums::of(incompat, &superblock.uuid),
+            form: TagForm::of(incompat),
+            head: superblock.first,
+            used: 0,
+            sequence: superblock.sequence,
+            gathered: Vec::new(),
+            gathered_at: superblock.first,
+            log,
+            superblock,
+        })
+    }
+
+    /// Takes the journal into use. The superblock of the file system says by then that it needs recovery: a journal in
+    /// use of one that does not is an error to e2fsck.
+    pub(crate) fn begin(&mut self) -> Result<()> {
+        self.set_superblock()
+    }
+
+    /// Goes on behind the last transaction of a journal that is to be recovered, so that there is one more.
+    pub(super) fn resume(log: JournalArea, superblock: &JournalSuperblock, end: u32, sequence: u32) -> Self {
+        let size = superblock.end - superblock.first;
+        Self {
+            sums: Sums::of(superblock.incompat, &superblock.uuid),
+            form: TagForm::of(superblock.incompat),
+            head: end,
+            used: (end + size - superblock.start) % size,
+            sequence,
+            gathered: Vec::new(),
+            gathered_at: end,
+            log,
+            superblock: superblock.clone(),
+        }
+    }
+
+    /// Blocks of the ring.
+    fn size(&self) -> u32 {
+        self.superblock.end - self.superblock.first
+    }
+
+    /// Blocks that a transaction may change: a quarter of the ring, so that there is always one to be written while
+    /// others wait for their checkpoint.
+    pub(crate) fn largest_transaction(&self) -> u32 {
+        self.size() / 4
+    }
+
+    fn revocations_per_block(&self) -> usize {
+        let tail = if self.sums.is_some() { BLOCK_TAIL } else { 0 };
+        (self.log.block_size() as usize - size_of::<RevokeHeader>() - tail) / self.revocation()
+    }
+
+    /// Bytes of one revocation.
+    fn revocation(&self) -> usize {
+        if self.superblock.incompat.contains(JournalIncompat::BIT64) { 8 } else { 4 }
+    }
+
+    /// Whether a transaction of so many blocks and revocations has room before the next checkpoint.
+    pub(crate) fn has_room(&self, blocks: usize, revoked: usize) -> bool {
+        let descriptors = blocks.div_ceil(self.form.most(self.log.block_size() as usize));
+        let needed = blocks + descriptors + revoked.div_ceil(self.revocations_per_block()) + 1;
+        // One block stays free: a full ring would look like an empty one.
+        needed < (self.size() - self.used) as usize
+    }
+
+    /// Bytes of transactions that wait for their checkpoint.
+    pub(crate) fn waiting(&self) -> u64 {
+        u64::from(self.used) * u64::from(self.log.block_size())
+    }
+
+    /// Writes a transaction. It lasts when this returns, and so does what was written to the device of the file system
+    /// before.
+    pub(crate) fn write<B: AsRef<[u8]>>(
+        &mut self,
+        device: &dyn Device,
+        blocks: &[(u64, B)],
+        revoked: &[u64],
+    ) -> Result<()> {
+        if !self.has_room(blocks.len(), revoked.len()) {
+            return Err(Error::Journal(format!("{} blocks are too many for one transaction", blocks.len())));
+        }
+        for revoked in revoked.chunks(self.revocations_per_block()) {
+            let block = self.revocations(revoked);
+            self.put(&block)?;
+        }
+        let most = self.form.most(self.log.block_size() as usize);
+        for blocks in blocks.chunks(most) {
+            self.copies(blocks)?;
+        }
+        self.write_gathered()?;
+        device.flush()?;
+        if self.log.is_external() {
+            self.log.device().flush()?;
+        }
+        let commit = self.commit_record();
+        self.put(&commit)?;
+        self.write_gathered()?;
+        self.log.device().flush()?;
+        self.sequence = self.sequence.wrapping_add(1);
+        Ok(())
+    }
+
+    /// All transactions are in their places: the ring is empty.
+    pub(crate) fn empty(&mut self) -> Result<()> {
+        self.used = 0;
+        self.superblock.start = self.head;
+        self.set_superblock()
+    }
+
+    /// As [`empty`](Self::empty), and nothing is to be recovered when the file system is opened next.
+    pub(crate) fn close(&mut self) -> Result<()> {
+        self.used = 0;
+        self.superblock.start = 0;
+        self.set_superblock()
+    }
+
+    /// Notes in the journal that it was given up: recovery brings an older superblock of the file system back, which
+    /// knows nothing of that.
+    pub(crate) fn give_up(&mut self) {
+        // EIO, whatever it was.
+        self.superblock.errno = 5;
+        self.log.set_superblock(&self.superblock).and_then(|()| Ok(self.log.device().flush()?)).ok();
+    }
+
+    fn set_superblock(&mut self) -> Result<()> {
+        self.superblock.sequence = self.sequence;
+        self.log.set_superblock(&self.superblock)?;
+        // What the superblock gives free is written over next.
+        Ok(self.log.device().flush()?)
+    }
+
+    fn block(&self, header: u32) -> Vec<u8> {
+        let mut block = vec![0; self.log.block_size() as usize];
+        let header = BlockHeader::new(header, self.sequence);
+        block[..size_of::<BlockHeader>()].copy_from_slice(header.as_bytes());
+        block
+    }
+
+    fn revocations(&self, revoked: &[u64]) -> Vec<u8> {
+        let mut block = self.block(block_type::REVOKE);
+        let (head, size) = (size_of::<RevokeHeader>(), self.revocation());
+        let count = (head + revoked.len() * size) as u32;
+        block[head - 4..head].copy_from_slice(&count.to_be_bytes());
+        for (place, number) in block[head..].chunks_exact_mut(size).zip(revoked) {
+            place.copy_from_slice(&number.to_be_bytes()[8 - size..]);
+        }
+        if let Some(sums) = self.sums {
+            sums.seal_tail(&mut block);
+        }
+        block
+    }
+
+    /// A descriptor and the copies it describes.
+    fn copies<B: AsRef<[u8]>>(&mut self, blocks: &[(u64, B)]) -> Result<()> {
+        let magic = JOURNAL_MAGIC.to_be_bytes();
+        let escaped: Vec<Option<Vec<u8>>> = blocks
+            .iter()
+            .map(|(_, bytes)| bytes.as_ref())
+            .map(|bytes| bytes.starts_with(&magic).then(|| [&[0; 4], &bytes[4..]].concat()))
+            .collect();
+        let copy = |place: usize| escaped[place].as_deref().unwrap_or(blocks[place].1.as_ref());
+        let tags: Vec<Tag> = (0..blocks.len())
+            .map(|place| Tag {
+                block: blocks[place].0,
+                flags: if escaped[place].is_some() { TagFlags::ESCAPE } else { TagFlags::empty() },
+                sum: self.sums.map_or(0, |sums| sums.copy(self.sequence, copy(place))),
+            })
+            .collect();
+        let mut descriptor = self.block(block_type::DESCRIPTOR);
+        self.form.put(&mut descriptor, &self.superblock.uuid, &tags);
+        if let Some(sums) = self.sums {
+            sums.seal_tail(&mut descriptor);
+        }
+        self.put(&descriptor)?;
+        (0..blocks.len()).try_for_each(|place| self.put(copy(place)))
+    }
+
+    fn commit_record(&self) -> Vec<u8> {
+        let now = time::now();
+        let record = CommitHeader {
+            header: BlockHeader::new(block_type::COMMIT, self.sequence),
+            chksum_type: 0,
+            chksum_size: 0,
+            padding: [0; 2],
+            chksum: [0.into(); 8],
+            commit_sec: now.seconds.cast_unsigned().into(),
+            commit_nsec: now.nanoseconds.into(),
+        };
+        let mut block = vec![0; self.log.block_size() as usize];
+        block[..size_of::<CommitHeader>()].copy_from_slice(record.as_bytes());
+        if let Some(sums) = self.sums {
+            sums.seal_commit(&mut block);
+        }
+        block
+    }
+
+    /// Adds a block at the head.
+    fn put(&mut self, block: &[u8]) -> Result<()> {
+        if self.gathered.is_empty() {
+            self.gathered_at = self.head;
+        }
+        self.gathered.extend_from_slice(block);
+        self.head = self.superblock.after(self.head);
+        self.used += 1;
+        if self.head == self.superblock.first || self.gathered.len() >= MAX_WRITE_BYTES {
+            self.write_gathered()?;
+        }
+        Ok(())
+    }
+
+    fn write_gathered(&mut self) -> Result<()> {
+        if !self.gathered.is_empty() {
+            self.log.write(self.gathered_at, &self.gathered)?;
+            self.gathered.clear();
+        }
+        Ok(())
+    }
+}

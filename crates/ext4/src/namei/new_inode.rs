@@ -1,0 +1,131 @@
+//! What names ask of the rest: inodes, blocks, and files that grow.
+
+use crate::allocate::{For, Reservation, ReservedAccess, TAKE_CREDITS};
+use crate::buffer::Handle;
+use crate::error::Result;
+use crate::filesystem::{Filesystem, ROOT};
+use crate::inode::{Inode, Kind};
+use crate::layout::{Incompat, InodeFlags, RawInode};
+use crate::map::{self, MappedExtent};
+use crate::{time, xattr};
+
+/// Blocks that one more block of a file may change: itself, and what leads to it.
+pub(crate) const GROW_CREDITS: u32 = 1 + TAKE_CREDITS + map::CREDITS;
+
+/// Blocks that the target of a link may change.
+pub(super) const TARGET_CREDITS: u32 = TAKE_CREDITS + map::CREDITS;
+
+impl Filesystem {
+    /// A new inode with nothing in it, near its parent.
+    pub(super) fn new_inode(&self, handle: &mut Handle<'_>, parent: &Inode, kind: Kind) -> Result<Inode> {
+        let directory = kind == Kind::Directory;
+        let top = parent.number == ROOT || parent.flags.contains(InodeFlags::TOPDIR);
+        let number = self.allocator()?.take_inode(handle, parent.number, directory, top)?;
+        let size = usize::from(self.geometry.inode_size);
+        let extra = match size - RawInode::BASE {
+            0 => 0,
+            room => usize::from(self.superblock.want_extra_isize.get()).clamp(32, room.max(32)),
+        };
+        let extra = extra.next_multiple_of(4).min(size - RawInode::BASE);
+        let mut inode = Inode {
+            number,
+            kind,
+            permissions: 0,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            links: 0,
+            blocks: 0,
+            atime: time::now(),
+            ctime: time::now(),
+            mtime: time::now(),
+            crtime: (extra >= 24).then(time::now),
+            flags: InodeFlags::empty(),
+            generation: generation(number),
+            xattr_block: 0,
+            deletion: 0,
+            project: 0,
+            block: [0; 60],
+            tail: vec![0; size - RawInode::BASE - extra].into(),
+        };
+        let mapped = matches!(kind, Kind::Directory | Kind::Regular | Kind::Symlink);
+        if mapped && self.geometry.incompat.contains(Incompat::EXTENT) {
+            inode.flags.insert(InodeFlags::EXTENTS);
+            // An empty root: magic, no entries of four, depth 0.
+            inode.block[..8].copy_from_slice(&[0x0a, 0xf3, 0, 0, 4, 0, 0, 0]);
+        }
+        Ok(inode)
+    }
+
+    /// Gives back what an inode took that was never seen.
+    pub(super) fn unmake(&self, handle: &mut Handle<'_>, mut inode: Inode) -> Result<()> {
+        xattr::release(self, handle, &mut inode)?;
+        let all = (0, map::longest(&self.geometry, &inode));
+        if matches!(inode.kind, Kind::Directory | Kind::Symlink) && inode.size >= inode.block.len() as u64 {
+            for piece in map::replace(self, handle, &mut inode, all, &[])? {
+                self.allocator()?.free(handle, piece.start, piece.length)?;
+            }
+        }
+        self.allocator()?.free_inode(handle, inode.number, inode.kind == Kind::Directory)
+    }
+
+    /// Gives a symbolic link a target that does not fit the inode. It is on its way to the device before the
+    /// transaction that leads to it.
+    pub(super) fn write_target(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &mut Inode,
+        target: &[u8],
+    ) -> Result<()> {
+        let size = self.geometry.block_size as usize;
+        inode.size = target.len() as u64;
+        let rights = self.rights(inode.uid, inode.gid);
+        let goal = self.near(inode.number)?;
+        let mut content = target.to_vec();
+        content.resize(size, 0);
+        let mut reservation = self.allocator()?.reserve(&self.store, goal, 1, (For::Data, rights))?;
+        let start = reservation.start;
+        self.store.device().write_at(start << self.geometry.block_bits, &content)?;
+        self.enter_block(handle, inode, 0, &mut reservation)?;
+        Ok(())
+    }
+
+    /// Blocks near an inode.
+    fn near(&self, number: u32) -> Result<u64> {
+        let (group, _) = self.geometry.locate_inode(number)?;
+        Ok(self.geometry.group_start(group))
+    }
+
+    fn enter_block(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &mut Inode,
+        logical: u32,
+        reservation: &mut Reservation<'_>,
+    ) -> Result<u64> {
+        let start = reservation.start;
+        let piece = MappedExtent { logical, length: 1, start, written: true };
+        map::replace(self, handle, inode, (logical.into(), piece.end()), &[piece])?;
+        reservation.take(handle, 1)?;
+        inode.blocks += u64::from(self.geometry.block_size / 512);
+        Ok(start)
+    }
+
+    /// One more block at the end of a directory.
+    pub(super) fn grow(&self, handle: &mut Handle<'_>, inode: &mut Inode, logical: u32) -> Result<u64> {
+        let before = match logical.checked_sub(1) {
+            Some(last) => self.directory(inode).place(last)?,
+            None => None,
+        };
+        let goal = before.map_or_else(|| self.near(inode.number), |block| Ok(block + 1))?;
+        let mut reservation =
+            self.allocator()?.reserve(&self.store, goal, 1, (For::Metadata, ReservedAccess::Reserved))?;
+        self.enter_block(handle, inode, logical, &mut reservation)
+    }
+}
+
+/// A number that tells uses of an inode apart: the clock's finest bits are as good as random here.
+fn generation(number: u32) -> u32 {
+    let now = time::now();
+    (now.seconds as u32 ^ now.nanoseconds.rotate_left(2)).wrapping_mul(0x9e37_79b1) ^ number
+}

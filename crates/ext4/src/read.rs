@@ -1,0 +1,112 @@
+//! What is in a file.
+
+use crate::error::{Corruption, Error, Result};
+use crate::filesystem::Filesystem;
+use crate::inode::{Inode, Kind};
+use crate::layout::InodeFlags;
+use crate::map::{self, MappedRange, Mapping};
+use crate::xattr::Xattrs;
+
+/// Bytes of the longest target of a symbolic link, as the kernel has it.
+pub(crate) const MAX_TARGET_BYTES: u64 = 4096;
+
+impl Filesystem {
+    /// The run of blocks of a file that begins at block `logical`, at most `most` blocks long. This is where the
+    /// device holds what the file holds; files whose content lies in the inode have no runs.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for inline files, [`Error::Corrupt`], [`Error::Io`].
+    pub fn map(&self, inode: &Inode, logical: u32, most: u32) -> Result<MappedRange> {
+        if inode.flags.contains(InodeFlags::INLINE_DATA) {
+            return Err(Error::Invalid);
+        }
+        map::map(&self.geometry, &self.store, inode, logical, most)
+    }
+
+    /// Reads bytes from `offset`; tells how many there were before the end of the file.
+    ///
+    /// # Errors
+    /// [`Error::NoKey`] for encrypted files, [`Error::Corrupt`], [`Error::Io`].
+    pub fn read(&self, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        if inode.flags.contains(InodeFlags::ENCRYPT) && inode.kind == Kind::Regular {
+            return Err(Error::NoKey);
+        }
+        let there = inode.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        let buffer = &mut buffer[..there];
+        if inode.flags.contains(InodeFlags::INLINE_DATA) {
+            let content = self.inline(inode)?;
+            let start = (offset as usize).min(content.len());
+            let known = &content[start..content.len().min(start + there)];
+            buffer[..known.len()].copy_from_slice(known);
+            buffer[known.len()..].fill(0);
+            return Ok(there);
+        }
+        let bits = self.geometry.block_bits;
+        let mut done = 0;
+        while done < there {
+            let at = offset + done as u64;
+            let Ok(logical) = u32::try_from(at >> bits) else {
+                return Err(Corruption::new(format!("size {} is past the largest file", inode.size))
+                    .inode(inode.number)
+                    .into());
+            };
+            let within = at & u64::from(self.geometry.block_size - 1);
+            let wanted = (there - done) as u64 + within;
+            let most = wanted.div_ceil(self.geometry.block_size.into()).min(u32::MAX.into()) as u32;
+            let run = self.map(inode, logical, most)?;
+            let count = ((u64::from(run.length) << bits) - within).min((there - done) as u64) as usize;
+            let part = &mut buffer[done..done + count];
+            match run.place {
+                Mapping::Written(block) => self.store.device().read_at((block << bits) + within, part)?,
+                Mapping::Hole | Mapping::Unwritten(_) => part.fill(0),
+            }
+            done += count;
+        }
+        Ok(there)
+    }
+
+    /// As [`read`](Self::read), of an inode that others may be changing: what it tells was so at one moment.
+    ///
+    /// # Errors
+    /// As `read`, and those of [`inode`](Self::inode).
+    pub fn read_at(&self, number: u32, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let _lock = self.locks.read(number);
+        self.read(&self.inode(number)?, offset, buffer)
+    }
+
+    /// The target of a symbolic link; of an encrypted one what the kernel shows without the key.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for what is none, [`Error::Corrupt`], [`Error::Io`].
+    pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
+        if inode.kind != Kind::Symlink {
+            return Err(Error::Invalid);
+        }
+        if inode.flags.contains(InodeFlags::ENCRYPT) {
+            return self.shown_target(inode);
+        }
+        if inode.size == 0 || inode.size >= MAX_TARGET_BYTES {
+            return Err(Corruption::new(format!("a link to {} bytes", inode.size))
+                .inode(inode.number)
+                .into());
+        }
+        let mut target = vec![0; inode.size as usize];
+        if inode.is_short_link(&self.geometry) {
+            target.copy_from_slice(&inode.block[..inode.size as usize]);
+        } else {
+            self.read(inode, 0, &mut target)?;
+        }
+        if target.contains(&0) {
+            return Err(Corruption::new("the target of a link holds a zero byte").inode(inode.number).into());
+        }
+        Ok(target)
+    }
+
+    /// The content of a file that lies in its inode.
+    pub(crate) fn inline(&self, inode: &Inode) -> Result<Vec<u8>> {
+        let mut content = inode.block.to_vec();
+        let xattrs = Xattrs { geometry: &self.geometry, store: &self.store, inode };
+        content.extend(xattrs.inline_rest()?);
+        Ok(content)
+    }
+}

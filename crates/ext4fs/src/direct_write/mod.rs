@@ -1,0 +1,301 @@
+//! Files that the kernel writes to the device by itself, and reads: the daemon gives them blocks, and enters in the journal
+//! what was written.
+//!
+//! A file is known here from the first time that it is opened until the kernel has forgotten it and all of it is on the
+//! device: the last one to close the module's file would drop what is dirty. As long as it is known here, whatever is asked
+//! of its content goes to that file.
+//!
+//! Locks, in this order: a file's lock, its map, the engine's. Who answers questions takes the last two alone.
+
+mod file;
+mod keeper;
+mod locks;
+mod upcalls;
+
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use shunt_ext4::{Fallocate, Filesystem, Inode, ReservedAccess, Result, Time};
+use shunt_extmap::{Connection, Extent};
+use shunt_fuse::{Backing, Passthrough, Whence};
+
+use crate::reaper::Reaper;
+use file::File;
+use keeper::Keeper;
+use locks::Locks;
+
+/// Extents of one file; one that has more when it is opened goes through the daemon.
+const MAX_EXTENTS: usize = 1 << 18;
+
+/// Files that stay known while nobody has them open.
+const MAX_KEPT_FILES: usize = 1024;
+
+/// The files, and who serves them.
+#[derive(Debug)]
+pub(crate) struct DirectWrites {
+    files: Arc<Files>,
+    keeper: Keeper,
+    questions: Mutex<Vec<std::thread::JoinHandle<()>>>,
+}
+
+struct Files {
+    connection: Connection,
+    filesystem: Arc<Filesystem>,
+    reaper: Arc<Reaper>,
+    locks: Locks,
+    table: Mutex<Table>,
+    over: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    numbers: HashMap<u32, Arc<File>>,
+    cookies: HashMap<u64, Weak<File>>,
+}
+
+impl std::fmt::Debug for Files {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Files").field("connection", &self.connection).finish_non_exhaustive()
+    }
+}
+
+impl Files {
+    fn find(&self, number: u32) -> Option<Arc<File>> {
+        self.table.lock().numbers.get(&number).cloned()
+    }
+
+    fn by_cookie(&self, cookie: u64) -> Option<Arc<File>> {
+        self.table.lock().cookies.get(&cookie).and_then(Weak::upgrade)
+    }
+
+    fn all(&self) -> Vec<Arc<File>> {
+        self.table.lock().numbers.values().cloned().collect()
+    }
+
+    /// It is not to be found any more. Its lock is held.
+    fn remove(&self, number: u32) -> Option<Arc<File>> {
+        let mut table = self.table.lock();
+        let file = table.numbers.remove(&number)?;
+        table.cookies.remove(&file.mapped.cookie());
+        Some(file)
+    }
+
+    fn settle(&self, number: u32, write: bool) -> Result<()> {
+        let _lock = self.locks.lock(number);
+        match self.find(number) {
+            Some(file) => file.settle(&self.filesystem, write).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Nobody can use an inode any more that is about to be freed.
+    fn drop_dead(&self, number: u32) {
+        let _lock = self.locks.lock(number);
+        // Others may close it a moment later than we do: from here on there is nothing that they could write.
+        if let Some(file) = self.remove(number)
+            && let Err(error) = file.mapped.truncate(0)
+        {
+            tracing::warn!("inode {number} was freed while the kernel has it: {error}");
+        }
+    }
+}
+
+impl DirectWrites {
+    pub(crate) fn start(
+        connection: Connection,
+        filesystem: Arc<Filesystem>,
+        reaper: &Arc<Reaper>,
+    ) -> std::io::Result<Self> {
+        let files = Arc::new(Files {
+            connection,
+            filesystem,
+            reaper: reaper.clone(),
+            locks: Locks::default(),
+            table: Mutex::default(),
+            over: AtomicBool::new(false),
+        });
+        let dead = Arc::downgrade(&files);
+        reaper.before_each(Box::new(move |number| {
+            if let Some(files) = dead.upgrade() {
+                files.drop_dead(number);
+            }
+        }));
+        let keeper = Keeper::start(files.clone())?;
+        let questions = Mutex::new(upcalls::start(&files)?);
+        Ok(Self { files, keeper, questions })
+    }
+
+    /// The file to be opened past the daemon, where that can be.
+    pub(crate) fn open(
+        &self,
+        passthrough: &Passthrough,
+        number: u32,
+        rights: ReservedAccess,
+    ) -> Option<Backing> {
+        let _lock = self.files.locks.lock(number);
+        if let Some(file) = self.files.find(number) {
+            if rights == ReservedAccess::Reserved {
+                *file.rights.lock() = rights;
+            }
+            return Some(file.backing.clone());
+        }
+        let refused = |error: &dyn std::fmt::Display| tracing::debug!(inode = number, %error, "not mapped");
+        let fs = &self.files.filesystem;
+        let inode = fs.inode(number).ok().filter(|inode| fs.is_mappable(inode))?;
+        let extents = fs.all_extents(&inode, MAX_EXTENTS).ok()??;
+        let mapped = self.files.connection.writable_file(inode.size).map_err(|error| refused(&error)).ok()?;
+        let extents: Vec<Extent> = extents.iter().flat_map(|extent| parts(extent, fs)).collect();
+        mapped.push(&extents).map_err(|error| refused(&error)).ok()?;
+        let backing = passthrough.share(crate::reply::node(number), mapped.as_fd());
+        let backing = backing.map_err(|errno| refused(&errno)).ok()?;
+        let file = Arc::new(File::new(number, mapped, backing.clone(), rights));
+        let count = {
+            let mut table = self.files.table.lock();
+            table.cookies.insert(file.mapped.cookie(), Arc::downgrade(&file));
+            table.numbers.insert(number, file);
+            table.numbers.len()
+        };
+        if count > MAX_KEPT_FILES {
+            self.keeper.shrink();
+        }
+        Some(backing)
+    }
+
+    pub(crate) fn overlay(&self, inode: &mut Inode) {
+        if let Some(file) = self.files.find(inode.number) {
+            file.overlay(inode);
+        }
+    }
+
+    pub(crate) fn seek(&self, number: u32, offset: u64, whence: Whence) -> Option<rustix::io::Result<u64>> {
+        self.files.find(number).map(|file| file.seek(offset, whence))
+    }
+
+    /// What somebody writes who opened it otherwise; `None` where the engine is to.
+    pub(crate) fn write(&self, number: u32, offset: u64, data: &[u8]) -> Option<rustix::io::Result<usize>> {
+        self.files.find(number).map(|file| rustix::io::pwrite(&file.mapped, data, offset))
+    }
+
+    /// What somebody reads who opened it otherwise; `None` where the engine is to.
+    pub(crate) fn read(&self, number: u32, offset: u64, size: u32) -> Option<rustix::io::Result<Vec<u8>>> {
+        let file = self.files.find(number)?;
+        let mut content = vec![0; size as usize];
+        Some(rustix::io::pread(&file.mapped, &mut content[..], offset).map(|count| {
+            content.truncate(count);
+            content
+        }))
+    }
+
+    /// Runs `change` of what blocks an inode has while nobody maps it.
+    pub(crate) fn truncate(&self, number: u32, size: u64) -> Result<()> {
+        let _lock = self.files.locks.lock(number);
+        match self.files.find(number) {
+            Some(file) => file.truncate(&self.files.filesystem, size),
+            None => self.files.filesystem.truncate(number, size),
+        }
+    }
+
+    pub(crate) fn fallocate(
+        &self,
+        number: u32,
+        what: Fallocate,
+        (offset, length): (u64, u64),
+        rights: ReservedAccess,
+    ) -> Result<()> {
+        let _lock = self.files.locks.lock(number);
+        let fs = &self.files.filesystem;
+        match self.files.find(number) {
+            Some(file) => file.fallocate(fs, what, offset, length),
+            None => fs.fallocate_as(number, what, (offset, length), rights),
+        }
+    }
+
+    /// The engine writes to a file that is not mapped.
+    pub(crate) fn unmapped<T>(&self, number: u32, run: impl FnOnce() -> T) -> T {
+        let _lock = self.files.locks.lock(number);
+        run()
+    }
+
+    /// Tells `note` when the kernel last read the file by itself, if it did since this was last asked; `None` where it
+    /// reads none of it.
+    pub(crate) fn noting<T>(&self, number: u32, note: impl FnOnce(Option<Time>) -> T) -> Option<T> {
+        Some(self.files.find(number)?.noting(note))
+    }
+
+    /// Somebody said when the file was last written.
+    pub(crate) fn time_was_set(&self, number: u32) -> Result<()> {
+        self.files.find(number).map_or(Ok(()), |file| file.forget_written())
+    }
+
+    pub(crate) fn settle(&self, number: u32) -> Result<()> {
+        self.files.settle(number, true)
+    }
+
+    pub(crate) fn settle_all(&self) -> Result<()> {
+        let files = self.files.all();
+        files.iter().try_for_each(|file| self.files.settle(file.number, true))
+    }
+
+    /// Somebody closed it, or the kernel forgot it.
+    pub(crate) fn closed(&self, number: u32) {
+        if let Some(file) = self.files.find(number) {
+            self.keeper.look_after(&file);
+        }
+    }
+
+    pub(crate) fn forgotten(&self, number: u32) {
+        if let Some(file) = self.files.find(number) {
+            file.forgotten.store(true, Ordering::Release);
+            self.keeper.look_after(&file);
+        }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.files.table.lock().numbers.len() as u64
+    }
+
+    /// All that was written is entered. Nobody writes any more.
+    pub(crate) fn finish(&self) {
+        self.keeper.end();
+        for file in self.files.all() {
+            let _lock = self.files.locks.lock(file.number);
+            let settled = file.settle(&self.files.filesystem, true).map(drop);
+            match settled.and_then(|()| file.trim(&self.files.filesystem)) {
+                // Without a name, and about to be freed.
+                Ok(()) | Err(shunt_ext4::Error::NotFound) => {}
+                Err(error) => {
+                    tracing::error!("what was written to inode {} may be lost: {error}", file.number)
+                }
+            }
+        }
+    }
+
+    /// Nobody answers any more, and all files are gone.
+    pub(crate) fn end(&self) {
+        self.files.over.store(true, Ordering::Release);
+        for thread in self.questions.lock().drain(..) {
+            let _ = thread.join();
+        }
+        *self.files.table.lock() = Table::default();
+    }
+}
+
+/// An extent in parts that the module takes.
+fn parts(extent: &shunt_ext4::Extent, fs: &Filesystem) -> impl Iterator<Item = Extent> + use<> {
+    const MOST_UNWRITTEN: u64 = 32768;
+    let whole = file::extent(extent);
+    let most = match whole.written {
+        true => whole.length,
+        false => MOST_UNWRITTEN * u64::from(fs.geometry().block_size),
+    };
+    let starts = (0..whole.length).step_by(most.max(1) as usize);
+    starts.map(move |at| Extent {
+        offset: whole.offset + at,
+        device: whole.device + at,
+        length: most.min(whole.length - at),
+        ..whole
+    })
+}

@@ -1,0 +1,85 @@
+//! What the kernel asks for while somebody writes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use shunt_extmap::{Ask, Request};
+
+use super::Files;
+
+/// How long the end may wait for who answers.
+const RETRY_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Who gives blocks, and who makes things last: the latter may take long, and wait for who waits for blocks.
+pub(super) fn start(files: &Arc<Files>) -> std::io::Result<Vec<JoinHandle<()>>> {
+    let (sender, receiver) = channel();
+    let spawn =
+        |name: &str, run: Box<dyn FnOnce() + Send>| thread::Builder::new().name(name.into()).spawn(run);
+    let (giving, syncing) = (files.clone(), files.clone());
+    Ok(vec![
+        spawn("blocks", Box::new(move || give(&giving, &sender)))?,
+        spawn("sync", Box::new(move || sync(&syncing, &receiver)))?,
+    ])
+}
+
+fn give(files: &Files, syncs: &Sender<Request>) {
+    while !files.over.load(Ordering::Acquire) {
+        let request = match files.connection.next_request(RETRY_TIMEOUT) {
+            Ok(Some(request)) => request,
+            Ok(None) => continue,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                tracing::error!("the kernel's questions cannot be heard: {error}");
+                thread::sleep(RETRY_TIMEOUT);
+                continue;
+            }
+        };
+        match request.ask {
+            Ask::Allocate { offset, length } => {
+                let done = blocks(files, request.file, offset, length);
+                answer(files, request, done);
+            }
+            Ask::Sync => {
+                if syncs.send(request).is_err() {
+                    answer(files, request, Err(Errno::IO));
+                }
+            }
+        }
+    }
+}
+
+fn blocks(files: &Files, cookie: u64, offset: u64, length: u64) -> Result<(), Errno> {
+    let file = files.by_cookie(cookie).ok_or(Errno::STALE)?;
+    let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
+    let done = match file.give(&files.filesystem, offset..end) {
+        Err(shunt_ext4::Error::NoSpace) => {
+            files.reaper.catch_up();
+            file.give(&files.filesystem, offset..end)
+        }
+        done => done,
+    };
+    match done.map_err(|error| error.errno()) {
+        // Cut off meanwhile: it is asked for again, or not.
+        Err(Errno::AGAIN) => Ok(()),
+        done => done,
+    }
+}
+
+fn sync(files: &Files, requests: &Receiver<Request>) {
+    for request in requests {
+        let done = files.by_cookie(request.file).ok_or(Errno::STALE).and_then(|file| {
+            let settled = files.settle(file.number, true).and_then(|()| files.filesystem.sync());
+            settled.map_err(|error| error.errno())
+        });
+        answer(files, request, done);
+    }
+}
+
+fn answer(files: &Files, request: Request, done: Result<(), Errno>) {
+    // Who asked may have been killed.
+    let _ = files.connection.reply(request.id, done);
+}

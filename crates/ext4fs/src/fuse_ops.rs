@@ -1,0 +1,393 @@
+//! The thin face: each request is translated, and the engine does it.
+
+use std::ffi::CStr;
+
+use shunt_ext4::NewInodeKind;
+use shunt_ext4::layout::InodeFlags;
+use shunt_fuse::{
+    Attributes, Capabilities, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno,
+    Expiry, Fallocate, FileHandle, FileSystem, IoctlArgs, IoctlReply, LockOwner, Name, NewNode, NodeId,
+    OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameFlags, Request, SetAttributes, StatFs, StatxReply, Whence,
+    WriteArgs, WriteData, XattrReply, XattrSet,
+};
+
+use crate::lookup_count::Held;
+use crate::opens::{O_EXCL, may_open, number_of, rights_of};
+use crate::{Ext4, names, setattr};
+
+impl FileSystem for Ext4 {
+    fn forget(&self, node: NodeId, lookups: u64) {
+        let (Some(reaper), Ok(number)) = (&self.reaper, self.number(node)) else { return };
+        let forgotten = self.known.forget(number, lookups);
+        if forgotten.is_some() {
+            self.filesystem.release(number);
+            self.lost.forget(number);
+            self.writers.forget(number);
+            if let Some(writing) = &self.writing {
+                writing.forgotten(number);
+            }
+        }
+        match forgotten {
+            Some(Held { nameless: true, .. }) => reaper.free(number),
+            // What fails is in the log.
+            Some(Held { read: Some(time), .. }) => drop(self.store_read(number, time)),
+            _ => {}
+        }
+    }
+
+    fn destroy(&self) {
+        self.finish();
+    }
+
+    async fn lookup(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
+        self.look_up(&self.inode(parent)?, name.as_bytes())
+    }
+
+    async fn getattr(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: Option<FileHandle>,
+    ) -> Result<(Attributes, Expiry), Errno> {
+        let expiry = self.before_write(request, node).await?;
+        let inode = self.inode(node)?;
+        if let Some(handle) = handle {
+            self.may_write(handle, &inode)?;
+        }
+        Ok((self.attributes(&inode), expiry))
+    }
+
+    async fn statx(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        _handle: Option<FileHandle>,
+        _mask: u32,
+    ) -> Result<StatxReply, Errno> {
+        let inode = self.inode(node)?;
+        Ok(StatxReply { attributes: self.attributes(&inode), expiry: self.expiry(&inode) })
+    }
+
+    async fn readlink(&self, _request: &Request<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
+        let inode = self.inode(node)?;
+        self.told(self.filesystem.read_link(&inode))
+    }
+
+    async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
+        if !self.opens_matter() {
+            // Remembered: files are never opened or released again, and every request names the inode alone.
+            return Err(Errno::NOSYS);
+        }
+        let inode = self.inode(node)?;
+        may_open(&inode, args.flags)?;
+        let opened = self.opened(request, inode.number, args.flags);
+        self.has_writes_ask(request, node, args.flags).await;
+        Ok(self.opened_mapped(request, &inode, opened))
+    }
+
+    async fn create(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        args: CreateArgs,
+    ) -> Result<Created, Errno> {
+        let made = self.make(request, parent, name.as_bytes(), NewInodeKind::Regular, args.mode, args.umask);
+        let inode = match made {
+            Err(Errno::EXIST) if args.flags & O_EXCL == 0 => {
+                let inode = self.made_already(parent, name.as_bytes())?;
+                may_open(&inode, args.flags)?;
+                inode
+            }
+            made => made?,
+        };
+        let opened = self.opened_mapped(request, &inode, self.opened(request, inode.number, args.flags));
+        let entry = Entry { attributes_expiry: self.expiry(&inode), ..self.tell(&inode) };
+        Ok(Created { entry, opened })
+    }
+
+    async fn tmpfile(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        args: CreateArgs,
+    ) -> Result<Created, Errno> {
+        let entry = self.make_nameless(request, parent, args.mode, args.umask)?;
+        let inode = self.inode(entry.node)?;
+        let opened = self.opened_mapped(request, &inode, self.opened(request, inode.number, args.flags));
+        let entry = Entry { attributes_expiry: self.expiry(&inode), ..entry };
+        Ok(Created { entry, opened })
+    }
+
+    async fn mknod(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new: NewNode,
+    ) -> Result<Entry, Errno> {
+        let what = names::making(&new)?;
+        Ok(self.tell(&self.make(request, parent, name.as_bytes(), what, new.mode, new.umask)?))
+    }
+
+    async fn mkdir(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new: NewNode,
+    ) -> Result<Entry, Errno> {
+        let made = self.make(request, parent, name.as_bytes(), NewInodeKind::Directory, new.mode, new.umask);
+        Ok(self.tell(&made?))
+    }
+
+    async fn symlink(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        target: &CStr,
+    ) -> Result<Entry, Errno> {
+        let what = NewInodeKind::Symlink(target.to_bytes());
+        Ok(self.tell(&self.make(request, parent, name.as_bytes(), what, 0o777, 0)?))
+    }
+
+    async fn link(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        new_parent: NodeId,
+        new_name: Name<'_>,
+    ) -> Result<Entry, Errno> {
+        Ok(self.tell(&self.add_name(request, node, new_parent, new_name.as_bytes())?))
+    }
+
+    async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        self.take_out(parent, name.as_bytes(), false)
+    }
+
+    async fn rmdir(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        self.take_out(parent, name.as_bytes(), true)
+    }
+
+    async fn rename(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new_parent: NodeId,
+        new_name: Name<'_>,
+        flags: RenameFlags,
+    ) -> Result<(), Errno> {
+        self.move_name(request, (parent, name.as_bytes()), (new_parent, new_name.as_bytes()), flags)
+    }
+
+    async fn setattr(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        set: &SetAttributes,
+    ) -> Result<(Attributes, Expiry), Errno> {
+        let inode = self.change(&self.inode(node)?, set)?;
+        Ok((self.attributes(&inode), self.expiry(&inode)))
+    }
+
+    async fn read(&self, _request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
+        let inode = self.inode(node)?;
+        self.note_read(&inode);
+        self.content(&inode, args.offset, args.size)
+    }
+
+    async fn write(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        args: WriteArgs,
+        data: WriteData<'_>,
+    ) -> Result<usize, Errno> {
+        let number = self.number(node)?;
+        if args.kill_suidgid {
+            self.drop_privileges(&self.inode(node)?)?;
+        }
+        let data = data.into_bytes()?;
+        let (offset, rights) = (args.offset, rights_of(args.handle));
+        // What was accepted before the file became immutable is still written back.
+        if !args.from_cache && self.inode(node)?.flags.contains(InodeFlags::IMMUTABLE) {
+            return Err(Errno::PERM);
+        }
+        if let Some(writing) = &self.writing {
+            if let Some(written) = writing.write(number, offset, &data) {
+                return written;
+            }
+            let write = || self.with_space(|| self.filesystem.write_as(number, offset, &data, rights));
+            return writing.unmapped(number, write);
+        }
+        // The kernel knows when it was written, and tells that by itself.
+        let back = args.from_cache && request.session().negotiated().has(Capabilities::WRITEBACK_CACHE);
+        let written = self.with_space(|| match back {
+            true => self.filesystem.write_back(number, offset, &data, rights),
+            false => self.filesystem.write_as(number, offset, &data, rights),
+        });
+        if back && let Err(errno) = written {
+            self.write_back_failed(request, number, errno, data.len());
+        }
+        written
+    }
+
+    async fn fallocate(&self, request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
+        let (number, what) = (self.number(node)?, setattr::fallocation(args.mode)?);
+        setattr::may_allocate(&self.inode(node)?, what)?;
+        let rights = self.filesystem.rights(request.uid(), request.gid());
+        let range = (args.offset, args.length);
+        self.with_space(|| match &self.writing {
+            Some(writing) => writing.fallocate(number, what, range, rights),
+            None => self.filesystem.fallocate_as(number, what, range, rights),
+        })
+    }
+
+    async fn release(&self, _request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
+        self.closed(self.number(node)?, &args);
+        if let (Some(writing), Ok(mut inode)) = (&self.writing, self.inode(node)) {
+            writing.overlay(&mut inode);
+            self.note_read_past_us(&mut inode);
+            writing.closed(inode.number);
+        }
+        Ok(())
+    }
+
+    async fn fsync(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        _data_only: bool,
+    ) -> Result<(), Errno> {
+        // The kernel asks for this only where no error is left to be told.
+        self.lost.knows(self.number(node)?, number_of(handle));
+        self.sync_one(node)
+    }
+
+    async fn fsyncdir(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        _handle: FileHandle,
+        _data_only: bool,
+    ) -> Result<(), Errno> {
+        self.sync_one(node)
+    }
+
+    async fn syncfs(&self, _request: &Request<'_>) -> Result<(), Errno> {
+        self.sync_all()
+    }
+
+    async fn flush(
+        &self,
+        _request: &Request<'_>,
+        _node: NodeId,
+        _handle: FileHandle,
+        _owner: LockOwner,
+    ) -> Result<(), Errno> {
+        // Remembered. Nothing is learnt at close, and locks are the kernel's own.
+        Err(Errno::NOSYS)
+    }
+
+    async fn opendir(&self, request: &Request<'_>, node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
+        if self.sees_all_reads() {
+            return Ok(self.opened(request, self.number(node)?, 0));
+        }
+        // Remembered: directories are never opened or released again, and listings are cached.
+        Err(Errno::NOSYS)
+    }
+
+    async fn readdir(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        _handle: FileHandle,
+        offset: u64,
+        out: &mut DirectoryBuffer,
+    ) -> Result<(), Errno> {
+        let directory = self.inode(node)?;
+        self.note_listing(&directory, offset);
+        self.list(&directory, offset, out)
+    }
+
+    async fn readdirplus(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        _handle: FileHandle,
+        offset: u64,
+        out: &mut DirectoryPlusBuffer,
+    ) -> Result<(), Errno> {
+        let directory = self.inode(node)?;
+        self.note_listing(&directory, offset);
+        self.list_plus(&directory, offset, out)
+    }
+
+    async fn statfs(&self, _request: &Request<'_>, _node: NodeId) -> Result<StatFs, Errno> {
+        self.space()
+    }
+
+    async fn getxattr(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        name: &CStr,
+        size: u32,
+    ) -> Result<XattrReply, Errno> {
+        XattrReply::fit(self.xattr(node, name)?, size)
+    }
+
+    async fn listxattr(&self, request: &Request<'_>, node: NodeId, size: u32) -> Result<XattrReply, Errno> {
+        XattrReply::fit(self.xattr_names(node, request.uid())?, size)
+    }
+
+    async fn setxattr(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        name: &CStr,
+        value: &[u8],
+        set: XattrSet,
+    ) -> Result<(), Errno> {
+        self.set_xattr(request, node, name, value, set)
+    }
+
+    async fn removexattr(&self, _request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
+        let number = self.number(node)?;
+        self.with_space(|| self.filesystem.remove_xattr(number, name.to_bytes())).map(drop)
+    }
+
+    async fn ioctl(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        args: IoctlArgs<'_>,
+    ) -> Result<IoctlReply, Errno> {
+        self.command(request, node, args).await
+    }
+
+    async fn lseek(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        _handle: FileHandle,
+        offset: u64,
+        whence: Whence,
+    ) -> Result<u64, Errno> {
+        self.write_out(request, node, offset).await?;
+        self.seek(&self.inode(node)?, offset, whence)
+    }
+
+    async fn bmap(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        block: u64,
+        block_size: u32,
+    ) -> Result<u64, Errno> {
+        self.block_of(&self.inode(node)?, block, block_size)
+    }
+}

@@ -1,0 +1,95 @@
+use super::*;
+
+const TIME: Time = Time { seconds: 5, nanoseconds: 6 };
+
+#[test]
+fn what_has_no_name_is_freed_with_the_last_use() {
+    let known = LookupCounts::default();
+    known.tell(7);
+    known.tell(7);
+    assert!(!known.unname(7));
+    assert!(known.forget(7, 1).is_none());
+    assert!(known.forget(7, 1).unwrap().nameless);
+    assert!(known.forget(7, 1).is_none());
+    assert!(known.unname(8), "nobody knew it");
+}
+
+#[test]
+fn reads_are_remembered_of_what_is_known() {
+    let known = LookupCounts::default();
+    assert!(!known.note_read(7, TIME));
+    known.tell(7);
+    assert!(known.note_read(7, TIME));
+    assert_eq!((known.read(7), known.take_reads(), known.read(7)), (Some(TIME), vec![(7, TIME)], None));
+    assert!(known.note_read(7, TIME));
+    assert_eq!(known.forget(7, 1).unwrap().read, Some(TIME));
+    known.tell(7);
+    assert_eq!(known.read(7), None);
+}
+
+#[test]
+fn reads_are_remembered_of_so_many() {
+    let known = LookupCounts::default();
+    let all = (SHARDS * MAX_PENDING_ATIMES) as u32;
+    (0..2 * all).for_each(|number| known.tell(number));
+    assert_eq!((0..2 * all).filter(|number| known.note_read(*number, TIME)).count(), all as usize);
+    let later = Time { seconds: 6, ..TIME };
+    assert!(known.note_read(3, later), "it takes no more room");
+    assert_eq!(known.read(3), Some(later));
+    assert_eq!(known.take_reads().len(), all as usize);
+    assert!(known.note_read(2 * all - 1, TIME));
+}
+
+#[test]
+fn a_new_name_keeps_it() {
+    let known = LookupCounts::default();
+    known.tell(7);
+    assert!(!known.unname(7));
+    known.name(7);
+    assert!(!known.forget(7, 1).unwrap().nameless);
+    known.tell(9);
+    assert!(!known.unname(9));
+    assert_eq!((known.take_nameless(), known.len()), (vec![9], 0));
+}
+
+fn bytes(known: &LookupCounts) -> usize {
+    let of = |shard: &Shard| {
+        shard.lookups.bytes() + shard.nameless.allocation_size() + shard.reads.allocation_size()
+    };
+    known.0.iter().map(|shard| of(&shard.lock())).sum()
+}
+
+/// A table with room for so many groups has a byte more for each, and for those that are probed at once.
+const fn table(groups: usize) -> usize {
+    let probed = if cfg!(target_feature = "sse2") { 16 } else { 8 };
+    groups * (size_of::<(u32, [u8; TOGETHER as usize])>() + 1) + probed
+}
+
+/// Less than four bytes, or seven where the kernel was told of each some hundred times.
+#[test]
+fn an_inode_costs_few_bytes() {
+    const INODES: u32 = 500_000;
+    const TABLES: usize = SHARDS * table(8_192);
+    let known = LookupCounts::default();
+    (0..INODES).for_each(|number| known.tell(number));
+    assert_eq!((known.len(), bytes(&known)), (INODES.into(), TABLES));
+    for number in 0..INODES {
+        known.shard(number).lookups.set(number, 257);
+    }
+    assert_eq!(bytes(&known), 2 * TABLES + SHARDS * size_of::<Counts>());
+    for number in 0..INODES {
+        assert!(known.forget(number, 257).is_some());
+    }
+    assert_eq!(known.len(), 0);
+    assert!(bytes(&known) < 16 << 10, "{}", bytes(&known));
+}
+
+/// The dearest there are: each the only one of its group.
+#[test]
+fn one_alone_costs_no_more_than_thirty_bytes() {
+    const INODES: u32 = 3_585 * SHARDS as u32;
+    let known = LookupCounts::default();
+    (0..INODES).for_each(|number| known.tell(number * TOGETHER));
+    assert_eq!(bytes(&known), SHARDS * table(8_192));
+    assert!(bytes(&known) <= INODES as usize * 30);
+}

@@ -1,0 +1,98 @@
+//! One notification on its way.
+
+use rustix::io::Errno;
+
+use super::completion::{Completer, Completion, completion};
+use crate::api::NodeId;
+
+/// What to tell the kernel. A turn tells it nothing: it comes after all that was queued for the node before. `again` is how
+/// often a name was expired before.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum What {
+    InvalidateEntry { parent: NodeId, name: Box<[u8]> },
+    ExpireEntry { parent: NodeId, name: Box<[u8]>, again: u8 },
+    DeleteEntry { parent: NodeId, child: NodeId, name: Box<[u8]> },
+    InvalidateNode { node: NodeId, offset: i64, length: i64 },
+    ExpireAll,
+    Store { node: NodeId, offset: u64, data: Vec<u8> },
+    Retrieve { node: NodeId, offset: u64, size: u32 },
+    Prune { nodes: Vec<u64> },
+    PollReady { handle: u64 },
+    Resend,
+    WriteOut { node: NodeId, offset: u64, length: u64 },
+    Turn { node: NodeId },
+}
+
+impl What {
+    /// The node in whose order this is sent. Node 0 stands for the whole connection.
+    pub(crate) fn node(&self) -> NodeId {
+        match self {
+            Self::InvalidateEntry { parent, .. }
+            | Self::ExpireEntry { parent, .. }
+            | Self::DeleteEntry { parent, .. } => *parent,
+            Self::InvalidateNode { node, .. }
+            | Self::Store { node, .. }
+            | Self::Retrieve { node, .. }
+            | Self::WriteOut { node, .. }
+            | Self::Turn { node } => *node,
+            Self::ExpireAll | Self::Prune { .. } | Self::PollReady { .. } | Self::Resend => NodeId(0),
+        }
+    }
+
+    /// Sending it twice does no more than sending it once.
+    pub(crate) fn is_idempotent(&self) -> bool {
+        !matches!(self, Self::Store { .. } | Self::Retrieve { .. } | Self::Prune { .. } | Self::Turn { .. })
+    }
+
+    /// "Expire every name" covers it.
+    pub(crate) fn is_covered_by_expiry(&self) -> bool {
+        matches!(self, Self::InvalidateEntry { .. } | Self::ExpireEntry { .. } | Self::DeleteEntry { .. })
+    }
+}
+
+/// Who waits for it.
+#[derive(Debug, Clone)]
+pub(crate) enum Waiter {
+    Done(Completer),
+    Retrieved(Completer<Vec<u8>>),
+}
+
+impl Waiter {
+    pub(crate) fn is_awaited(&self) -> bool {
+        match self {
+            Self::Done(completer) => completer.is_awaited(),
+            Self::Retrieved(completer) => completer.is_awaited(),
+        }
+    }
+
+    /// Ends it. A retrieve that was sent well goes on waiting for its data.
+    pub(crate) fn complete(&self, result: Result<(), Errno>) {
+        match (self, result) {
+            (Self::Done(completer), result) => completer.complete(result),
+            (Self::Retrieved(completer), Err(errno)) => completer.complete(Err(errno)),
+            (Self::Retrieved(_), Ok(())) => {}
+        }
+    }
+}
+
+/// A notification and who waits for it.
+#[derive(Debug)]
+pub(crate) struct Notification {
+    pub(crate) what: What,
+    pub(crate) waiter: Waiter,
+}
+
+impl Notification {
+    pub(crate) fn new(what: What) -> (Self, Completion) {
+        let (completer, completion) = completion();
+        (Self { what, waiter: Waiter::Done(completer) }, completion)
+    }
+
+    pub(crate) fn retrieve(node: NodeId, offset: u64, size: u32) -> (Self, Completion<Vec<u8>>) {
+        let (completer, completion) = completion();
+        (
+            Self { what: What::Retrieve { node, offset, size }, waiter: Waiter::Retrieved(completer) },
+            completion,
+        )
+    }
+}

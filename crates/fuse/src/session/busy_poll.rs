@@ -1,0 +1,95 @@
+//! A look for the next request before the thread sleeps.
+//!
+//! The scheduler takes a caller that is answered to another processor, for this one is busy with the reply. From there its
+//! next request comes within microseconds, sooner than this thread could go to sleep and be woken. Where that works the
+//! thread does not sleep at all; where it does not (the caller is slow, or no processor is left for it) it is soon tried
+//! less and less often.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::transport::device::Device;
+
+/// How long is looked.
+const POLL_TIMEOUT: Duration = Duration::from_micros(20);
+/// Looks in vain, one after the other, after which it is not tried for a while.
+const VAIN: u32 = 4;
+/// Requests for which it is not tried then, at most.
+const MAX_PAUSED_REQUESTS: u32 = 4096;
+
+/// How looking went so far.
+#[derive(Debug, Default)]
+pub(super) struct BusyPoll {
+    vain: u32,
+    /// Requests for which it is not tried.
+    pause: u32,
+    last_pause: u32,
+}
+
+impl BusyPoll {
+    /// Returns when there is a request, or it is time to sleep. Tells whether there may have been one already.
+    pub(super) fn look(&mut self, device: &Device) -> bool {
+        if !self.is_worth_it() {
+            return true;
+        }
+        let looks = comes_soon(device);
+        self.note(looks.is_some());
+        looks == Some(1)
+    }
+
+    fn is_worth_it(&mut self) -> bool {
+        self.pause = self.pause.saturating_sub(1);
+        self.pause == 0
+    }
+
+    fn note(&mut self, came: bool) {
+        if came {
+            (self.vain, self.last_pause) = (0, self.last_pause / 2);
+            return;
+        }
+        self.vain += 1;
+        if self.vain >= VAIN {
+            self.last_pause = (self.last_pause * 4).clamp(64, MAX_PAUSED_REQUESTS);
+            self.pause = self.last_pause;
+            // The next try is one, not a new beginning.
+            self.vain = VAIN - 1;
+        }
+    }
+}
+
+/// Looks until there was a request, or something else to be heard; `None` where patience ended first.
+fn comes_soon(device: &Device) -> Option<u32> {
+    let begun = Instant::now();
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut looks = 0;
+    loop {
+        looks += 1;
+        // What goes wrong is for the read to find out.
+        if poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&at_once)) != Ok(0) {
+            return Some(looks);
+        }
+        if begun.elapsed() > POLL_TIMEOUT {
+            return None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tries(linger: &mut BusyPoll, requests: u32, came: bool) -> u32 {
+        (0..requests).filter(|_| linger.is_worth_it().then(|| linger.note(came)).is_some()).count() as u32
+    }
+
+    #[test]
+    fn what_works_is_always_tried_and_what_does_not_hardly_ever() {
+        let mut linger = BusyPoll::default();
+        assert_eq!(tries(&mut linger, 1000, true), 1000);
+        let vain = tries(&mut linger, 100_000, false);
+        assert!((10..50).contains(&vain), "{vain} tries in vain");
+        let again = tries(&mut linger, 10_000, true);
+        assert!(again > 5_000, "tried {again} times when it works again");
+    }
+}

@@ -1,0 +1,499 @@
+//! Each request is judged, then the mirror does it.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::OFlags;
+use shunt_fuse::{
+    Attributes, CopyRange, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno,
+    Expiry, Fallocate, FileHandle, FileSystem, Handle, IoctlArgs, IoctlReply, LockOwner, Name, NewNode,
+    NodeId, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameFlags, Request, Serve, SetAttributes, StatFs,
+    StatxReply, Whence, WriteArgs, WriteData, XattrReply, XattrSet,
+};
+use shunt_policy::{Op, Redaction};
+
+use super::content::Peeked;
+use super::decide::{Spot, Target, refusal};
+use super::listing::ShowSome;
+use super::policy_inodes::View;
+use super::redacted::Redacted;
+use super::{EXPIRES_ALL, PolicyFs};
+use crate::fuse_ops::convert::component;
+
+/// ioctls that change something say that they write.
+const IOC_WRITE: u32 = 1 << 30;
+
+/// Attributes by which permissions are judged: the kernel asks for them in everybody's name.
+fn is_acl(name: &CStr) -> bool {
+    name.to_bytes().starts_with(b"system.posix_acl_")
+}
+
+impl PolicyFs {
+    /// References of the kernel are gone.
+    pub(super) fn forgotten(&self, node: NodeId, lookups: u64) {
+        let inner = self.views.forget(node, lookups);
+        self.mirror.forget(inner, lookups);
+        if self.views.notes(inner) && !self.mirror.lower.holds(inner) {
+            self.views.gone(inner);
+        }
+        self.unnote(node, inner);
+    }
+
+    /// The place of a name that the caller may make.
+    fn may_create(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Spot, Errno> {
+        let spot = self.spot(parent, component(name)?.as_cstr().to_bytes())?;
+        self.check_create(request, &spot)?;
+        Ok(spot)
+    }
+
+    /// Whether the caller may take a name away.
+    fn may_remove(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        if request.begun().is_some() {
+            // Allowed by the daemon before this one, and perhaps done: there may be no such name any more.
+            return Ok(());
+        }
+        let name_in = component(name)?;
+        let spot = self.spot(parent, name_in.as_cstr().to_bytes())?;
+        self.check_name(request, &spot, (parent, name_in), Op::Delete)?;
+        self.stays(parent, name)
+    }
+
+    /// Whether a file may be opened so: the engine's node, and what its readers do not see.
+    fn judge_open(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        flags: u32,
+    ) -> Result<(NodeId, Option<Arc<Redaction>>), Errno> {
+        let View { inner, class, redaction, path } = match self.target(node)? {
+            Target::Free(inner) => return Ok((inner, None)),
+            Target::Ruled(view) => view,
+        };
+        let rules = self.rules();
+        let content = Peeked::new(&self.mirror.lower, inner);
+        let decide = |op| self.decide(request, &rules, &class, path.as_deref(), op, &content);
+        let flags = OFlags::from_bits_retain(flags);
+        let access = flags & OFlags::RWMODE;
+        if access != OFlags::RDONLY || flags.contains(OFlags::TRUNC) {
+            refusal(&decide(Op::Write)?.outcome, Op::Write)?;
+        }
+        if access == OFlags::WRONLY {
+            return Ok((inner, redaction));
+        }
+        let read = decide(Op::Read)?;
+        refusal(&read.outcome, Op::Read)?;
+        // The kernel came by an inode that is not the caller's to see: looked up once more it finds the other.
+        if read.unseen == redaction { Ok((inner, redaction)) } else { Err(Errno::STALE) }
+    }
+
+    /// Opens for somebody who does not see all of it, or would not if it came to hold what is not shown.
+    async fn open_redacted(
+        &self,
+        request: &Request<'_>,
+        inner: NodeId,
+        redaction: Arc<Redaction>,
+        args: OpenArgs,
+    ) -> Result<Opened, Errno> {
+        let wanted = OFlags::RWMODE | OFlags::TRUNC | OFlags::APPEND | OFlags::NONBLOCK;
+        let args = OpenArgs { flags: args.flags & wanted.bits(), ..args };
+        let opening = self.mirror.open_below(request, inner, args).await?;
+        let handle = FileHandle(opening.handle);
+        if args.flags & OFlags::RWMODE.bits() == OFlags::WRONLY.bits() {
+            return Ok(Opened::direct(handle));
+        }
+        let writable = opening.file.writable;
+        match Redacted::new(opening.file, redaction) {
+            Ok(file) => {
+                self.redacted.add(opening.handle, file);
+                // Written back, a page that was read before would bring blanks into the file.
+                if writable {
+                    return Ok(Opened::direct(handle));
+                }
+                // Pages of an earlier open are dropped: the file, or what is blanked of it, may be another.
+                Ok(Opened::cached(handle).no_flush())
+            }
+            Err(errno) => {
+                self.mirror.lower.close(opening.handle);
+                Err(errno)
+            }
+        }
+    }
+}
+
+impl FileSystem for PolicyFs {
+    fn start(&self, session: &Handle) -> std::io::Result<()> {
+        self.expires_all.store(session.negotiated().minor >= EXPIRES_ALL, Ordering::Relaxed);
+        let _ = self.session.set(session.clone());
+        self.start_takeover(session)
+    }
+
+    fn forget(&self, node: NodeId, lookups: u64) {
+        self.forgotten(node, lookups);
+    }
+
+    fn destroy(&self) {
+        self.mirror.destroy();
+    }
+
+    async fn lookup(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
+        // `.` and `..` come of file handles, which name no path.
+        let component = component(name).map_err(|_| Errno::STALE)?;
+        let spot = self.spot(parent, component.as_cstr().to_bytes())?;
+        let entry = self.mirror.lookup(request, parent, name).await?;
+        self.shown(request, &spot, entry)
+    }
+
+    async fn getattr(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: Option<FileHandle>,
+    ) -> Result<(Attributes, Expiry), Errno> {
+        let (attributes, expiry) = self.mirror.getattr(request, self.inner(node)?, handle).await?;
+        Ok((attributes, self.attributes_expiry(node, expiry)?))
+    }
+
+    async fn statx(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: Option<FileHandle>,
+        mask: u32,
+    ) -> Result<StatxReply, Errno> {
+        let reply = self.mirror.statx(request, self.inner(node)?, handle, mask).await?;
+        Ok(StatxReply { expiry: self.attributes_expiry(node, reply.expiry)?, ..reply })
+    }
+
+    async fn setattr(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        set: &SetAttributes,
+    ) -> Result<(Attributes, Expiry), Errno> {
+        let by_handle = set.handle.is_some() && set.size.is_some();
+        // Who truncates an open file was asked when it was opened.
+        let op = if set.size.is_some() { Op::Write } else { Op::Attributes };
+        let inner = if by_handle { self.inner(node)? } else { self.check(request, node, op)? };
+        let (attributes, expiry) = self.mirror.setattr(request, inner, set).await?;
+        if inner != node {
+            // The kernel may know the file by the engine's id as well.
+            request.session().caches().invalidate_node(inner, None);
+        }
+        Ok((attributes, self.attributes_expiry(node, expiry)?))
+    }
+
+    async fn readlink(&self, request: &Request<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
+        let inner = self.check(request, node, Op::Read)?;
+        self.mirror.readlink(request, inner).await
+    }
+
+    async fn symlink(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        target: &CStr,
+    ) -> Result<Entry, Errno> {
+        let spot = self.may_create(request, parent, name)?;
+        self.made(&spot, self.mirror.symlink(request, parent, name, target).await?)
+    }
+
+    async fn mknod(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new: NewNode,
+    ) -> Result<Entry, Errno> {
+        let spot = self.may_create(request, parent, name)?;
+        self.made(&spot, self.mirror.mknod(request, parent, name, new).await?)
+    }
+
+    async fn mkdir(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new: NewNode,
+    ) -> Result<Entry, Errno> {
+        let spot = self.may_create(request, parent, name)?;
+        self.made(&spot, self.mirror.mkdir(request, parent, name, new).await?)
+    }
+
+    async fn unlink(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        self.may_remove(request, parent, name)?;
+        self.mirror.unlink(request, parent, name).await
+    }
+
+    async fn rmdir(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        self.may_remove(request, parent, name)?;
+        self.mirror.rmdir(request, parent, name).await
+    }
+
+    async fn rename(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new_parent: NodeId,
+        new_name: Name<'_>,
+        flags: RenameFlags,
+    ) -> Result<(), Errno> {
+        let (from, to) = ((parent, component(name)?), (new_parent, component(new_name)?));
+        self.stays(parent, name).and_then(|()| self.stays(new_parent, new_name))?;
+        let moved = self.check_rename(request, from, to, flags)?;
+        let done = self.mirror.rename(request, parent, name, new_parent, new_name, flags).await;
+        self.renamed(request, moved, to, done.is_ok());
+        done
+    }
+
+    async fn link(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        new_parent: NodeId,
+        new_name: Name<'_>,
+    ) -> Result<Entry, Errno> {
+        let (inner, spot) = self.check_link(request, node, new_parent, component(new_name)?)?;
+        let entry = self.mirror.link(request, inner, new_parent, new_name).await?;
+        self.shown(request, &spot, entry)
+    }
+
+    async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
+        let inner = match self.judge_open(request, node, args.flags)? {
+            (inner, None) => inner,
+            (inner, Some(redaction)) => {
+                return self.open_redacted(request, inner, redaction, args).await;
+            }
+        };
+        let opened = self.mirror.open(request, inner, args).await?;
+        // Pages stay only with an inode that is the one of its file.
+        let several = inner != node && matches!(opened.serve, Serve::Cached);
+        Ok(if several { Opened::cached(opened.handle) } else { opened })
+    }
+
+    async fn create(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        args: CreateArgs,
+    ) -> Result<Created, Errno> {
+        let spot = self.may_create(request, parent, name)?;
+        let Created { entry, opened } = self.mirror.create(request, parent, name, args).await?;
+        self.created(&spot, entry, opened)
+    }
+
+    async fn tmpfile(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        args: CreateArgs,
+    ) -> Result<Created, Errno> {
+        // It has no name: one that no rule gives by itself.
+        let spot = self.spot(parent, b"\x01")?;
+        self.check_create(request, &spot)?;
+        let Created { entry, opened } = self.mirror.tmpfile(request, parent, args).await?;
+        self.created(&spot, entry, opened)
+    }
+
+    async fn read(&self, request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
+        if let Some(file) = self.redacted.get(args.handle.0) {
+            return file.read(args.offset, args.size).map(Data::Owned);
+        }
+        self.mirror.read(request, self.plain(node)?, args).await
+    }
+
+    async fn write(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        args: WriteArgs,
+        data: WriteData<'_>,
+    ) -> Result<usize, Errno> {
+        self.mirror.write(request, self.inner(node)?, args, data).await
+    }
+
+    async fn flush(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        owner: LockOwner,
+    ) -> Result<(), Errno> {
+        self.mirror.flush(request, self.inner(node)?, handle, owner).await
+    }
+
+    async fn release(&self, request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
+        self.redacted.remove(args.handle.0);
+        self.mirror.release(request, node, args).await
+    }
+
+    async fn fsync(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        data_only: bool,
+    ) -> Result<(), Errno> {
+        self.mirror.fsync(request, self.inner(node)?, handle, data_only).await
+    }
+
+    async fn opendir(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
+        let inner = self.check(request, node, Op::List)?;
+        self.mirror.opendir(request, inner, args).await
+    }
+
+    async fn readdir(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        offset: u64,
+        out: &mut DirectoryBuffer,
+    ) -> Result<(), Errno> {
+        let mut show = ShowSome::new(self, request, node)?;
+        self.mirror.list_names(request, node, handle, offset, out, &mut show)
+    }
+
+    async fn readdirplus(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        offset: u64,
+        out: &mut DirectoryPlusBuffer,
+    ) -> Result<(), Errno> {
+        let mut show = ShowSome::new(self, request, node)?;
+        self.mirror.list_entries(request, node, handle, offset, out, &mut show)
+    }
+
+    async fn releasedir(&self, request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
+        self.mirror.releasedir(request, node, args).await
+    }
+
+    async fn fsyncdir(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        data_only: bool,
+    ) -> Result<(), Errno> {
+        self.mirror.fsyncdir(request, node, handle, data_only).await
+    }
+
+    async fn statfs(&self, request: &Request<'_>, node: NodeId) -> Result<StatFs, Errno> {
+        self.mirror.statfs(request, self.inner(node)?).await
+    }
+
+    async fn setxattr(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        name: &CStr,
+        value: &[u8],
+        set: XattrSet,
+    ) -> Result<(), Errno> {
+        let inner = self.check(request, node, Op::Attributes)?;
+        self.mirror.setxattr(request, inner, name, value, set).await
+    }
+
+    async fn getxattr(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        name: &CStr,
+        size: u32,
+    ) -> Result<XattrReply, Errno> {
+        let for_permissions = is_acl(name) && self.mirror.lower.features().acls;
+        let inner = if for_permissions { self.inner(node)? } else { self.check(request, node, Op::Read)? };
+        self.mirror.getxattr(request, inner, name, size).await
+    }
+
+    async fn listxattr(&self, request: &Request<'_>, node: NodeId, size: u32) -> Result<XattrReply, Errno> {
+        let inner = self.check(request, node, Op::Read)?;
+        self.mirror.listxattr(request, inner, size).await
+    }
+
+    async fn removexattr(&self, request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
+        let inner = self.check(request, node, Op::Attributes)?;
+        self.mirror.removexattr(request, inner, name).await
+    }
+
+    async fn ioctl(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        args: IoctlArgs<'_>,
+    ) -> Result<IoctlReply, Errno> {
+        let changes = args.command & IOC_WRITE != 0;
+        let inner = if changes { self.check(request, node, Op::Attributes)? } else { self.inner(node)? };
+        self.mirror.ioctl(request, inner, args).await
+    }
+
+    async fn fallocate(&self, request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
+        self.mirror.fallocate(request, self.plain(node)?, args).await
+    }
+
+    async fn lseek(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        offset: u64,
+        whence: Whence,
+    ) -> Result<u64, Errno> {
+        self.mirror.lseek(request, self.inner(node)?, handle, offset, whence).await
+    }
+
+    async fn copy_file_range(
+        &self,
+        request: &Request<'_>,
+        node_in: NodeId,
+        node_out: NodeId,
+        range: CopyRange,
+    ) -> Result<usize, Errno> {
+        if self.redacted.get(range.handle_in.0).is_some() {
+            // The kernel copies by reading then.
+            return Err(Errno::XDEV);
+        }
+        let (from, to) = (self.plain(node_in)?, self.plain(node_out)?);
+        self.mirror.copy_file_range(request, from, to, range).await
+    }
+
+    async fn syncfs(&self, request: &Request<'_>) -> Result<(), Errno> {
+        self.mirror.syncfs(request).await
+    }
+}
+
+impl PolicyFs {
+    fn created(&self, spot: &Spot, entry: Entry, opened: Opened) -> Result<Created, Errno> {
+        let handle = opened.handle;
+        match self.made(spot, entry) {
+            Ok(entry) => Ok(Created { entry, opened }),
+            Err(errno) => {
+                self.mirror.lower.close(handle.0);
+                Err(errno)
+            }
+        }
+    }
+
+    /// Refuses to move or remove a name that leads to a graft.
+    fn stays(&self, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        match self.mirror.pins.get(parent, name.as_bytes()) {
+            Some(_) => Err(Errno::BUSY),
+            None => Ok(()),
+        }
+    }
+
+    /// The engine's node of a file that is open with all that is in it.
+    fn plain(&self, node: NodeId) -> Result<NodeId, Errno> {
+        use super::policy_inodes::Seen;
+        match self.views.get(node)? {
+            Seen::View(view) | Seen::Retired(view) if view.redaction.is_some() => Err(Errno::BADF),
+            Seen::View(view) | Seen::Retired(view) => Ok(view.inner),
+            Seen::Free(inner) | Seen::Unknown(inner) => Ok(inner),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Directories that are mounted through: of which nothing is decided, so that nobody need be asked.
+//!
+//! A graft is a clone of the source's own mount, put on the directory by which this mount shows it. It is as strict as
+//! this mount, and all it takes is that the rules allow everything there: where it cannot be had, or is gone for a moment,
+//! the same files are served as all others are.
+//!
+//! The kernel takes a mount away with the name it is on, and with any name above. So the names that lead to a graft are
+//! [pinned](crate::pins) and stay where they are: renaming or removing them fails with EBUSY, and what others do with them
+//! in the source is not followed. What can take it away is expiring every name at once, after rules changed or events were
+//! lost; then it is put back, by whoever calls [`PolicyFs::keep_grafts`] from time to time.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+use rustix::mount::{MoveMountFlags, UnmountFlags};
+use shunt_fuse::NodeId;
+use shunt_fuse::mount::{MountInfo, MountPoint};
+
+use super::PolicyFs;
+use crate::lower::{Component, bind_mount};
+
+/// What became of a graft.
+#[derive(Default)]
+struct State {
+    /// Directories and names that lead to it, and where.
+    way: Vec<(NodeId, Vec<u8>, NodeId)>,
+    mounted: bool,
+    /// Why not, as it was said.
+    refused: Option<Errno>,
+}
+
+#[derive(Default)]
+pub(super) struct Grafts {
+    /// By path below the root.
+    known: Mutex<BTreeMap<PathBuf, State>>,
+}
+
+impl PolicyFs {
+    /// Puts grafts where the rules want them, and takes those away that they do not want any more. Not to be called by a
+    /// thread that serves the mount: it is walked.
+    pub fn keep_grafts(&self, mount: &MountPoint) {
+        let wanted: Vec<PathBuf> = self.rules().policy.grafts().collect();
+        let mut known = self.grafts.known.lock();
+        if wanted.is_empty() && known.is_empty() {
+            return;
+        }
+        known.retain(|path, state| {
+            let keep = wanted.contains(path);
+            if !keep {
+                self.leave(&std::mem::take(&mut state.way));
+                tracing::info!("{} is not grafted any more", path.display());
+                let _ = rustix::mount::unmount(
+                    mount.path().join(relative(path)),
+                    UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
+                );
+            }
+            keep
+        });
+        let Ok((_, info)) = MountPoint::find_with_info(mount.path()) else { return };
+        self.pin(&mut known, wanted);
+        for (path, state) in known.iter_mut() {
+            let done = self.graft(mount, &info, relative(path));
+            state.mounted = done.is_ok();
+            match done {
+                Ok(fresh) => {
+                    if fresh {
+                        tracing::info!("grafted {}: below it there is no FUSE", path.display());
+                    }
+                    state.refused = None;
+                }
+                Err(errno) => {
+                    if matches!(errno, Errno::NOENT | Errno::STALE) {
+                        // Found anew the next time.
+                        self.leave(&std::mem::take(&mut state.way));
+                    }
+                    if state.refused == Some(errno) {
+                        continue;
+                    }
+                    state.refused = Some(errno);
+                    tracing::warn!("{} is not grafted, and served as the rest is: {errno}", path.display());
+                }
+            }
+        }
+    }
+
+    /// Has the names stay that lead to what an earlier daemon mounted through.
+    pub(super) fn pin_grafts(&self) {
+        let wanted = self.rules().policy.grafts().collect();
+        self.pin(&mut self.grafts.known.lock(), wanted);
+    }
+
+    fn pin(&self, known: &mut BTreeMap<PathBuf, State>, wanted: Vec<PathBuf>) {
+        for path in wanted {
+            let state = known.entry(path.clone()).or_default();
+            if state.way.is_empty() {
+                state.way = self.way(relative(&path)).unwrap_or_default();
+            }
+        }
+        self.mirror.pins.set(known.values().flat_map(|state| state.way.iter().cloned()));
+    }
+
+    /// Directories that are mounted through now, as paths below the root.
+    pub fn grafts(&self) -> Vec<PathBuf> {
+        let known = self.grafts.known.lock();
+        known.iter().filter(|(_, state)| state.mounted).map(|(path, _)| path.clone()).collect()
+    }
+
+    /// The names that lead to a directory. Their nodes are kept by the lookups counted here.
+    fn way(&self, path: &Path) -> Result<Vec<(NodeId, Vec<u8>, NodeId)>, Errno> {
+        let mut way = Vec::new();
+        let mut dir = NodeId::ROOT;
+        for name in path.iter().map(|name| name.as_bytes().to_vec()) {
+            let c_name = CString::new(name.clone()).map_err(|_| Errno::INVAL)?;
+            let lower = &self.mirror.lower;
+            let found = match self.mirror.pins.get(dir, &name) {
+                Some(node) => lower.again(node),
+                None => Component::new(&c_name).and_then(|name| lower.lookup(dir, name)),
+            };
+            match found {
+                Ok(found) => {
+                    way.push((dir, name, found.id));
+                    dir = found.id;
+                }
+                Err(errno) => {
+                    self.leave(&way);
+                    return Err(errno);
+                }
+            }
+        }
+        Ok(way)
+    }
+
+    fn leave(&self, way: &[(NodeId, Vec<u8>, NodeId)]) {
+        way.iter().for_each(|(_, _, node)| self.mirror.lower.forget(*node, 1));
+    }
+
+    /// Mounts one, unless something is mounted there. Tells whether it did.
+    fn graft(&self, mount: &MountPoint, info: &MountInfo, path: &Path) -> Result<bool, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(mount.path(), flags, Mode::empty())?;
+        let at = bind_mount::below(&root, path)?;
+        let dev = mount.dev();
+        if device(&root)? != (dev.major, dev.minor) || device(&at)? != (dev.major, dev.minor) {
+            return Ok(false);
+        }
+        let tree = self.mirror.lower.tree(&self.source, path, &info.options)?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        rustix::mount::move_mount(&tree, c"", &at, c"", flags)?;
+        Ok(true)
+    }
+}
+
+fn relative(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
+}
+
+fn device(dir: &OwnedFd) -> Result<(u32, u32), Errno> {
+    let stat = rustix::fs::statx(dir, c"", AtFlags::EMPTY_PATH, StatxFlags::empty())?;
+    Ok((stat.stx_dev_major, stat.stx_dev_minor))
+}

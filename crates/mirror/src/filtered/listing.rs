@@ -1,0 +1,85 @@
+//! Listings without what is hidden.
+
+use shunt_fuse::{Entry, Errno, NodeId, Request};
+use shunt_policy::{Op, Outcome};
+
+use super::PolicyFs;
+use super::caller::Asker;
+use super::content::Peeked;
+use super::decide::Spot;
+use crate::fuse_ops::listing::Show;
+use crate::lower::Component;
+use crate::lower::listing::DirEntry;
+
+/// What a caller is shown of a directory.
+pub(super) struct ShowSome<'a, 'b> {
+    pub(super) policed: &'a PolicyFs,
+    pub(super) request: &'a Request<'b>,
+    pub(super) asker: Asker<'a>,
+    pub(super) dir: NodeId,
+    pub(super) spot: Spot,
+    pub(super) hides: bool,
+    /// The kernel may be told what names lead to.
+    entries: bool,
+}
+
+impl<'a, 'b> ShowSome<'a, 'b> {
+    pub(super) fn new(policed: &'a PolicyFs, request: &'a Request<'b>, dir: NodeId) -> Result<Self, Errno> {
+        let spot = policed.dir_spot(dir)?;
+        let hides = spot.place.hides_names();
+        let entries = policed.is_spelled_once(&spot.place, dir);
+        let asker = Asker::new(request, &policed.programs);
+        Ok(Self { policed, request, asker, dir, spot, hides, entries })
+    }
+
+    fn below(&self, name: &[u8]) -> Spot {
+        let place = self.spot.place.enter(name);
+        let class = place.class();
+        let path = class.audits().then(|| {
+            let dir = self.spot.path.as_deref().unwrap_or_default();
+            let slash: &[u8] = if dir.ends_with(b"/") { b"" } else { b"/" };
+            [dir, slash, name].concat().into()
+        });
+        Spot { rules: self.spot.rules.clone(), place, class, path }
+    }
+}
+
+impl Show for ShowSome<'_, '_> {
+    fn shows(&mut self, entry: &DirEntry<'_>) -> Result<bool, Errno> {
+        if !self.hides || entry.is_dots() {
+            return Ok(true);
+        }
+        let class = self.spot.place.enter(entry.name.to_bytes()).class();
+        if !class.hides() {
+            return Ok(true);
+        }
+        let decide = |content: &dyn shunt_policy::Content| {
+            class.decide(Op::Lookup, &self.asker, content).outcome != Outcome::Hide
+        };
+        if !class.asks_what() {
+            return Ok(decide(&shunt_policy::NoContent));
+        }
+        let lower = &self.policed.mirror.lower;
+        let Ok(found) = lower.lookup(self.dir, Component::new(entry.name)?) else { return Ok(false) };
+        let shows = decide(&Peeked::new(lower, found.id));
+        lower.forget(found.id, 1);
+        Ok(shows)
+    }
+
+    fn entry(&mut self, name: &[u8], entry: Entry) -> Result<Option<Entry>, Errno> {
+        let spot = self.below(name);
+        // Pinned, it may lead to another inode than it does in the source.
+        let pinned = self.policed.mirror.pins.get(self.dir, name).is_some();
+        if pinned || !self.entries || !spot.class.is_name_constant() {
+            // The kernel would give it to the next caller.
+            self.policed.mirror.lower.forget(entry.node, 1);
+            return Ok(None);
+        }
+        // One that cannot be told is looked up when it is used.
+        Ok(self.policed.shown(self.request, &spot, entry).ok())
+    }
+
+    fn untold(&mut self, node: NodeId) {
+        self.policed.forgotten(node, 1);
+    }
+}

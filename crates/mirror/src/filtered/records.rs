@@ -1,0 +1,324 @@
+//! What the next daemon must know of the nodes in [`policy_inodes`](super::policy_inodes): two memory files that the guardian holds.
+//!
+//! One has a record of four words for each node, after a head of eight words:
+//!
+//! | word | meaning |
+//! |---|---|
+//! | 0 | the node, 0 while nothing is there. Written last, cleared first |
+//! | 1 | the engine's node |
+//! | 2 | lookups |
+//! | 3 | what it is: [`FREE`], or the number of its class (0: the rules are others by now), and above bit 32 that of what is not seen of it (0: all is seen) |
+//!
+//! The other has these classes and redactions in words, numbered from 1, each behind its kind and its length. It only grows.
+//! What has no room is not known to the next daemon, which then has its name looked up again.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::MemfdFlags;
+use shunt_fuse::NodeId;
+use shunt_fuse::takeover::Map;
+use shunt_policy::{Policy, Redaction, RuleSet};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"shunt\0vw");
+/// Nodes that have room.
+const MAX_RECORDS: usize = 1 << 20;
+const HEAD: usize = 8;
+const WORDS: usize = 4;
+/// Places used so far, in the head.
+const HIGH: usize = 1;
+/// 1 while the kernel may believe what was said by earlier rules, in the head.
+const UNSETTLED: usize = 2;
+
+/// No rule speaks of the node.
+const FREE: u64 = u32::MAX as u64;
+
+/// Bytes of classes and redactions that have room.
+const MAX_BYTES: u64 = 16 << 20;
+const CLASS: u32 = 1;
+const REDACTION: u32 = 2;
+
+/// Where the record of a node is; none where it has none.
+pub(super) type Place = Option<u32>;
+
+/// What a node is.
+#[derive(Clone, Copy)]
+pub(super) enum What<'a> {
+    /// No rule speaks of it.
+    Free,
+    /// These do.
+    Ruled(&'a RuleSet, Option<&'a Arc<Redaction>>),
+}
+
+/// What an earlier daemon knew of a node.
+pub(super) struct Restored {
+    pub(super) place: Place,
+    pub(super) node: NodeId,
+    pub(super) inner: NodeId,
+    pub(super) lookups: u64,
+    pub(super) what: Was,
+}
+
+/// What a node was.
+pub(super) enum Was {
+    Free,
+    /// Without a class: the rules are others by now.
+    Ruled(Option<RuleSet>, Option<Arc<Redaction>>),
+}
+
+/// The two files.
+pub(super) struct Records {
+    map: Map,
+    free: Vec<u32>,
+    texts: Texts,
+}
+
+impl Records {
+    pub(super) fn create() -> io::Result<Self> {
+        let map = Map::create(HEAD + MAX_RECORDS * WORDS)?;
+        map[0].store(MAGIC, Ordering::Relaxed);
+        Ok(Self { map, free: Vec::new(), texts: Texts::create()? })
+    }
+
+    /// What another daemon left, which had the same policy in force.
+    pub(super) fn open(map: OwnedFd, texts: OwnedFd, policy: &Policy) -> io::Result<(Self, Vec<Restored>)> {
+        let map = Map::open(map, HEAD + MAX_RECORDS * WORDS)?;
+        if map[0].load(Ordering::Relaxed) != MAGIC {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "records of another version"));
+        }
+        let (texts, known) = Texts::open(texts, policy)?;
+        let mut records = Self { map, free: Vec::new(), texts };
+        let mut all = Vec::new();
+        for place in 0..records.high() {
+            match records.read(place, &known) {
+                Some(restored) => all.push(restored),
+                None => {
+                    records.word(place, 0).store(0, Ordering::Relaxed);
+                    records.free.push(place);
+                }
+            }
+        }
+        Ok((records, all))
+    }
+
+    pub(super) fn files(&self) -> [BorrowedFd<'_>; 2] {
+        [self.map.as_fd(), self.texts.file.as_fd()]
+    }
+
+    fn high(&self) -> u32 {
+        self.map[HIGH].load(Ordering::Acquire).min(MAX_RECORDS as u64) as u32
+    }
+
+    fn word(&self, place: u32, word: usize) -> &std::sync::atomic::AtomicU64 {
+        &self.map[HEAD + place as usize * WORDS + word]
+    }
+
+    fn read(&self, place: u32, known: &Known) -> Option<Restored> {
+        let word = |word| self.word(place, word).load(Ordering::Relaxed);
+        let (node, inner, lookups, what) = (NodeId(word(0)), NodeId(word(1)), word(2), word(3));
+        let what = match what {
+            FREE => Was::Free,
+            _ => {
+                let (class, redaction) = (what as u32, (what >> 32) as u32);
+                let redaction = match redaction {
+                    0 => None,
+                    // One that is not understood must not be taken for none.
+                    number => Some(known.redactions.get(&number)?.clone()),
+                };
+                Was::Ruled(known.classes.get(&class).cloned(), redaction)
+            }
+        };
+        (node.0 != 0).then_some(Restored { place: Some(place), node, inner, lookups, what })
+    }
+
+    fn code(&mut self, what: What<'_>) -> Option<u64> {
+        Some(match what {
+            What::Free => FREE,
+            What::Ruled(class, redaction) => {
+                let redaction = match redaction {
+                    None => 0,
+                    Some(redaction) => self.texts.redaction(redaction)?,
+                };
+                u64::from(self.texts.class(class).unwrap_or(0)) | u64::from(redaction) << 32
+            }
+        })
+    }
+
+    pub(super) fn add(&mut self, node: NodeId, inner: NodeId, lookups: u64, what: What<'_>) -> Place {
+        let code = self.code(what)?;
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None => {
+                let high = self.high();
+                if high as usize == MAX_RECORDS {
+                    return None;
+                }
+                self.map[HIGH].store(u64::from(high) + 1, Ordering::Release);
+                high
+            }
+        };
+        for (word, value) in [(1, inner.0), (2, lookups), (3, code)] {
+            self.word(place, word).store(value, Ordering::Relaxed);
+        }
+        self.word(place, 0).store(node.0, Ordering::Release);
+        Some(place)
+    }
+
+    pub(super) fn remove(&mut self, place: Place) {
+        if let Some(place) = place {
+            self.word(place, 0).store(0, Ordering::Release);
+            self.free.push(place);
+        }
+    }
+
+    pub(super) fn count(&self, place: Place, lookups: u64) {
+        if let Some(place) = place {
+            self.word(place, 2).store(lookups, Ordering::Release);
+        }
+    }
+
+    /// The rules that speak of a node are others by now.
+    pub(super) fn retire(&self, place: Place) {
+        if let Some(place) = place {
+            // What is not seen of it stays unseen by who has it open.
+            let code = self.word(place, 3);
+            let redaction = if code.load(Ordering::Relaxed) == FREE { 0 } else { !u64::from(u32::MAX) };
+            code.fetch_and(redaction, Ordering::AcqRel);
+        }
+    }
+
+    /// All classes are others from now on.
+    pub(super) fn end_classes(&mut self) {
+        self.texts.classes.clear();
+    }
+
+    /// Whether the kernel may believe what was said by earlier rules.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.map[UNSETTLED].load(Ordering::Acquire) != 0
+    }
+
+    pub(super) fn set_unsettled(&self, unsettled: bool) {
+        self.map[UNSETTLED].store(unsettled.into(), Ordering::Release);
+    }
+}
+
+/// Classes and redactions by number.
+#[derive(Default)]
+struct Known {
+    classes: HashMap<u32, RuleSet>,
+    redactions: HashMap<u32, Arc<Redaction>>,
+}
+
+/// Classes and redactions in words.
+struct Texts {
+    file: File,
+    end: u64,
+    count: u32,
+    classes: HashMap<RuleSet, u32>,
+    redactions: HashMap<Arc<Redaction>, u32>,
+}
+
+impl Texts {
+    fn new(file: File) -> Self {
+        Self { file, end: 0, count: 0, classes: HashMap::new(), redactions: HashMap::new() }
+    }
+
+    fn create() -> io::Result<Self> {
+        let file = rustix::fs::memfd_create("shunt-views", MemfdFlags::CLOEXEC)?;
+        Ok(Self::new(File::from(file)))
+    }
+
+    fn open(file: OwnedFd, policy: &Policy) -> io::Result<(Self, Known)> {
+        let mut texts = Self::new(File::from(file));
+        let mut known = Known::default();
+        while let Some((kind, text)) = texts.next()? {
+            texts.count += 1;
+            match kind {
+                CLASS => {
+                    // A number of an earlier policy is used by no record.
+                    if let Some(class) = policy.class(&text) {
+                        texts.classes.insert(class.clone(), texts.count);
+                        known.classes.insert(texts.count, class);
+                    }
+                }
+                _ => {
+                    if let Some(redaction) = Redaction::restore(&text).map(Arc::new) {
+                        texts.redactions.insert(redaction.clone(), texts.count);
+                        known.redactions.insert(texts.count, redaction);
+                    }
+                }
+            }
+        }
+        Ok((texts, known))
+    }
+
+    /// The one behind the last; none where that was cut short, which nothing refers to.
+    fn next(&mut self) -> io::Result<Option<(u32, Vec<u8>)>> {
+        let mut head = [0; 8];
+        let mut at = self.end;
+        if read(&self.file, &mut head, at)? < head.len() {
+            return Ok(None);
+        }
+        at += head.len() as u64;
+        let [kind, length] =
+            [&head[..4], &head[4..]].map(|word| word.try_into().map_or(0, u32::from_le_bytes));
+        if ![CLASS, REDACTION].contains(&kind) || at + u64::from(length) > MAX_BYTES {
+            return Ok(None);
+        }
+        let mut text = vec![0; length as usize];
+        if read(&self.file, &mut text, at)? < text.len() {
+            return Ok(None);
+        }
+        self.end = at + u64::from(length);
+        Ok(Some((kind, text)))
+    }
+
+    fn add(&mut self, kind: u32, text: &[u8]) -> Option<u32> {
+        let length = u32::try_from(text.len()).ok().filter(|length| *length > 0)?;
+        let bytes = [&kind.to_le_bytes()[..], &length.to_le_bytes(), text].concat();
+        let end = self.end + bytes.len() as u64;
+        if end > MAX_BYTES {
+            return None;
+        }
+        self.file.write_all_at(&bytes, self.end).ok()?;
+        (self.end, self.count) = (end, self.count + 1);
+        Some(self.count)
+    }
+
+    fn class(&mut self, class: &RuleSet) -> Option<u32> {
+        if let Some(number) = self.classes.get(class) {
+            return Some(*number);
+        }
+        let number = self.add(CLASS, &class.save())?;
+        self.classes.insert(class.clone(), number);
+        Some(number)
+    }
+
+    fn redaction(&mut self, redaction: &Arc<Redaction>) -> Option<u32> {
+        if let Some(number) = self.redactions.get(redaction) {
+            return Some(*number);
+        }
+        let number = self.add(REDACTION, &redaction.save())?;
+        self.redactions.insert(redaction.clone(), number);
+        Some(number)
+    }
+}
+
+/// As much as there is.
+fn read(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.read_at(&mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(length) => done += length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,190 @@
+//! Answers that several operations share.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{OFlags, StatVfs, Statx};
+use shunt_fuse::{
+    Attributes, Capabilities, Entry, Errno, Expiry, FileHandle, Handle, NodeId, OpenArgs, Opened, Request,
+    StatFs,
+};
+
+use super::attributes;
+use super::convert::caller;
+use super::hot_files::SMALL;
+use super::lease::past_leases;
+use crate::coherence::Asked;
+use crate::lower::watch::Moment;
+use crate::lower::{Found, Opening};
+use crate::options::is_setid;
+use crate::{CacheMode, Mirror, PassthroughMode};
+
+impl Mirror {
+    pub(super) fn entry(&self, found: Found, asked: &Asked<'_>) -> Entry {
+        self.pruner.check(&self.lower);
+        let (attributes, attributes_expiry) = self.expiring(found.id, &found.stat, asked.since);
+        let entry = Entry::new(found.id, attributes, self.believe_name(asked));
+        Entry { attributes_expiry, ..entry }
+    }
+
+    /// The inode of a handle, for which the source is searched where nothing else tells that it lies there.
+    pub(super) async fn reconnected(&self, request: &Request<'_>, node: NodeId) -> Result<Found, Errno> {
+        match self.lower.reconnect(node) {
+            Err(Errno::STALE) if self.lower.is_worth_a_search(node) => {
+                self.searches.find(request, &self.lower, node).await?;
+                self.lower.reconnect(node)
+            }
+            found => found,
+        }
+    }
+
+    /// `since`: when the attributes were asked for.
+    pub(super) fn expiring(&self, node: NodeId, stat: &Statx, since: Option<Moment>) -> (Attributes, Expiry) {
+        let attributes = attributes(stat);
+        let expiry = match self.cache {
+            _ if is_setid(&attributes) => Expiry::NEVER_CACHED,
+            CacheMode::Coherent => self.believe(node, &attributes, since),
+            mode => self.mappable.limit(node, mode.time()),
+        };
+        (attributes, expiry)
+    }
+
+    /// Opens the lower file. Who asked not to wait for a lease does not.
+    pub(crate) async fn open_below(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        OpenArgs { flags, kill_suidgid, .. }: OpenArgs,
+    ) -> Result<Opening, Errno> {
+        let open = || self.lower.open_file(node, flags, kill_suidgid, caller(request));
+        if flags & OFlags::NONBLOCK.bits() != 0 { open() } else { past_leases(request, open).await }
+    }
+
+    /// How an open file is served: by the kernel from the lower file where that works, else through the page cache.
+    /// `flags` are the caller's.
+    pub(super) fn opened(&self, request: &Request<'_>, opening: Opening, flags: u32) -> Opened {
+        let node = opening.file.node;
+        let handle = FileHandle(opening.handle);
+        let flags = OFlags::from_bits_retain(flags);
+        if self.lower.is_generated(node) {
+            return self.closing(Opened::direct(handle));
+        }
+        if self.is_reread(node, &opening, flags) {
+            // True whatever was written past these pages: the kernel drops them when it opens a file passed through.
+            return self.closing(Opened::cached(handle).keep_cache());
+        }
+        let backing = request.session().passthrough().and_then(|passthrough| {
+            let shared = passthrough.share(node, opening.file.as_fd());
+            if let Err(errno) = &shared {
+                self.passthrough_failed.call_once(|| {
+                    tracing::warn!(%errno, source = %self.source.display(), "data goes through the daemon");
+                });
+            }
+            shared.ok()
+        });
+        let opened = match backing {
+            Some(backing) => {
+                let made = flags.intersects(OFlags::CREATE | OFlags::TMPFILE);
+                let maps = self.cache == CacheMode::Exclusive && flags & OFlags::RWMODE == OFlags::RDWR;
+                if maps && self.mappable.note(node) && !made {
+                    // What the kernel believes already it believes for ever.
+                    request.session().caches().invalidate_node(node, None);
+                }
+                let passed = Opened::passthrough(handle, backing);
+                if is_setid_to_write(&opening, flags) { passed.watched() } else { passed }
+            }
+            None if self.cache == CacheMode::Exclusive => Opened::cached(handle).keep_cache(),
+            None => Opened::cached(handle),
+        };
+        self.closing(opened)
+    }
+
+    /// Whether a file is better read from the mount's own page cache: see [`hot_files`](super::hot_files).
+    fn is_reread(&self, node: NodeId, opening: &Opening, flags: OFlags) -> bool {
+        // A mapping that outlives its open may write past the cache at any time.
+        !flags.intersects(OFlags::RWMODE | OFlags::DIRECT | OFlags::TRUNC)
+            && self.cache == CacheMode::Exclusive
+            && !self.passes_rereads
+            && self.lower.features().relatime
+            && self.rereads.note(node)
+            && !self.mappable.contains(node)
+            && rustix::fs::fstat(&opening.file).is_ok_and(|stat| stat.st_size.cast_unsigned() <= SMALL)
+    }
+
+    /// A local file system has nothing to report at close.
+    fn closing(&self, opened: Opened) -> Opened {
+        if self.lower.features().local { opened.no_flush() } else { opened }
+    }
+
+    /// How a file just made is served.
+    pub(super) fn made(&self, request: &Request<'_>, found: &Found, opening: Opening, flags: u32) -> Opened {
+        if self.opens_nothing(request.session()) {
+            self.lower.keep_unopened(found, opening);
+            return self.closing(Opened::cached(FileHandle(0)).keep_cache());
+        }
+        self.opened(request, opening, flags)
+    }
+
+    /// Files are read and written without being opened: where all data goes through the mount's own page cache, only
+    /// this mount changes it, and `close` has nothing to report, an open tells the daemon nothing.
+    pub(crate) fn opens_nothing(&self, session: &Handle) -> bool {
+        self.cache == CacheMode::Exclusive
+            && self.passthrough == PassthroughMode::Off
+            && !self.always_opens.load(Ordering::Acquire)
+            && self.lower.features().local
+            && !self.lower.may_generate()
+            && session.negotiated().has(Capabilities::NO_OPEN_SUPPORT)
+    }
+
+    /// The file that a request means.
+    pub(super) async fn file(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        write: bool,
+    ) -> Result<Arc<OwnedFd>, Errno> {
+        if self.opens_nothing(request.session()) {
+            return past_leases(request, || self.lower.unopened_file(node, write)).await;
+        }
+        Ok(self.lower.file(handle.0)?.file.clone())
+    }
+
+    /// Directories are listed without being opened.
+    pub(super) fn lists_unopened(&self, request: &Request<'_>) -> bool {
+        self.cache == CacheMode::Exclusive
+            && !self.lists_opened
+            && request.session().negotiated().has(Capabilities::NO_OPENDIR_SUPPORT)
+    }
+
+    pub(super) fn dir_handle(&self, request: &Request<'_>, handle: FileHandle) -> Option<u64> {
+        (!self.lists_unopened(request)).then_some(handle.0)
+    }
+
+    /// ENOSYS, which the kernel remembers, where the file system has no extended attributes at all.
+    pub(super) fn has_xattrs(&self) -> Result<(), Errno> {
+        if self.lower.features().xattrs { Ok(()) } else { Err(Errno::NOSYS) }
+    }
+}
+
+/// Whether a file that is opened to be written has setuid or setgid. The kernel judges what it writes past the daemon by the
+/// rights of the thread that registered the file, so that not even root would keep the bits.
+fn is_setid_to_write(opening: &Opening, flags: OFlags) -> bool {
+    flags.intersects(OFlags::WRONLY | OFlags::RDWR)
+        && rustix::fs::fstat(&opening.file).map_or(true, |stat| stat.st_mode & 0o6000 != 0)
+}
+
+pub(super) fn statfs(statvfs: &StatVfs) -> StatFs {
+    let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    StatFs {
+        blocks: statvfs.f_blocks,
+        bfree: statvfs.f_bfree,
+        bavail: statvfs.f_bavail,
+        files: statvfs.f_files,
+        ffree: statvfs.f_ffree,
+        bsize: narrow(statvfs.f_bsize),
+        namelen: narrow(statvfs.f_namemax),
+        frsize: narrow(statvfs.f_frsize),
+    }
+}

@@ -1,0 +1,143 @@
+//! Searches of the source for inodes of which only a handle is known: one at a time, on a thread of its own.
+//!
+//! Requests that come during a search wait for the next one, all together. An inode that a whole search did not meet is not
+//! searched for again for a minute: it was moved out of the source, and whoever has its handle may ask as often as they like.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use shunt_fuse::{Errno, NodeId, Request};
+
+use crate::lower::Lower;
+
+/// How long an inode that was not found is not searched for again.
+const ABSENT: Duration = Duration::from_secs(60);
+
+/// Inodes remembered as not found.
+const MAX_NEGATIVE_ENTRIES: usize = 1024;
+
+/// Inodes searched for at once. More ask again.
+const MAX_SEARCHED_HANDLES: usize = 4096;
+
+/// Somebody who waits.
+#[derive(Debug, Default)]
+struct Waiter(Mutex<(bool, Option<Waker>)>);
+
+impl Waiter {
+    fn done(&self) {
+        let mut state = self.0.lock();
+        state.0 = true;
+        if let Some(waker) = state.1.take() {
+            waker.wake();
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The thread lives.
+    running: bool,
+    waiting: Vec<(NodeId, Arc<Waiter>)>,
+    absent: Vec<(NodeId, Instant)>,
+}
+
+/// The searches of one mirror.
+#[derive(Debug, Default)]
+pub(crate) struct Searches {
+    state: Mutex<State>,
+    ended: AtomicBool,
+    /// The source was walked to its end once.
+    walked: AtomicBool,
+}
+
+impl Searches {
+    /// No more: the mount ends.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Searches the source for an inode that exists and whose place is not known.
+    ///
+    /// # Errors
+    /// ESTALE where it was not found a short while ago; EINTR once the caller gave up; EAGAIN without a thread.
+    pub(crate) async fn find(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        lower: &Arc<Lower>,
+        id: NodeId,
+    ) -> Result<(), Errno> {
+        let waiter = self.want(lower, id)?;
+        let mut interrupted = pin!(request.interrupted());
+        poll_fn(|context| {
+            if interrupted.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Err(Errno::INTR));
+            }
+            let mut state = waiter.0.lock();
+            if state.0 {
+                return Poll::Ready(Ok(()));
+            }
+            state.1 = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    fn want(self: &Arc<Self>, lower: &Arc<Lower>, id: NodeId) -> Result<Arc<Waiter>, Errno> {
+        let mut state = self.state.lock();
+        state.absent.retain(|(_, since)| since.elapsed() < ABSENT);
+        let is_absent = state.absent.iter().any(|(absent, _)| *absent == id);
+        if is_absent || self.ended.load(Ordering::Acquire) {
+            return Err(Errno::STALE);
+        }
+        if state.waiting.len() >= MAX_SEARCHED_HANDLES {
+            return Err(Errno::AGAIN);
+        }
+        let waiter = Arc::new(Waiter::default());
+        state.waiting.push((id, waiter.clone()));
+        if !state.running {
+            let (searches, lower) = (self.clone(), lower.clone());
+            let work = move || searches.work(&lower);
+            let started = std::thread::Builder::new().name("search".to_owned()).spawn(work);
+            if started.is_err() {
+                state.waiting.clear();
+                return Err(Errno::AGAIN);
+            }
+            state.running = true;
+        }
+        Ok(waiter)
+    }
+
+    fn work(&self, lower: &Lower) {
+        loop {
+            let waiting = {
+                let mut state = self.state.lock();
+                if state.waiting.is_empty() {
+                    state.running = false;
+                    return;
+                }
+                std::mem::take(&mut state.waiting)
+            };
+            let wanted: Vec<_> = waiting.iter().map(|(id, _)| *id).collect();
+            // The first walk goes on to the end: others are likely to be asked for.
+            let first = !self.walked.swap(true, Ordering::AcqRel);
+            let goes_on = |left| !self.ended.load(Ordering::Acquire) && (first || left > 0);
+            let started = Instant::now();
+            lower.search(&wanted, goes_on);
+            let absent: Vec<_> = wanted.into_iter().filter(|id| !lower.is_where_noted(*id)).collect();
+            tracing::debug!(
+                wanted = waiting.len(), absent = absent.len(), took = ?started.elapsed(), "searched the source for inodes"
+            );
+            let mut state = self.state.lock();
+            state.absent.extend(absent.into_iter().map(|id| (id, Instant::now())));
+            let excess = state.absent.len().saturating_sub(MAX_NEGATIVE_ENTRIES);
+            state.absent.drain(..excess);
+            drop(state);
+            waiting.iter().for_each(|(_, waiter)| waiter.done());
+        }
+    }
+}

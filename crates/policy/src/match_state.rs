@@ -1,0 +1,151 @@
+//! How far the patterns have come on the way down a path.
+
+use std::sync::Arc;
+
+use crate::ids::Owner;
+use crate::pattern::Segment;
+use crate::policy::Inner;
+use crate::rule::Action;
+use crate::rule_set::{Candidate, RuleSet};
+
+/// A pattern under way.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Thread {
+    rule: usize,
+    pattern: usize,
+    /// Steps done.
+    done: usize,
+    /// Whom the variable stood for, once it was passed.
+    owner: Option<Owner>,
+}
+
+/// A path, as far as the rules can tell it from others: two equal places have equal places below them.
+#[derive(Clone)]
+pub struct MatchState {
+    policy: Arc<Inner>,
+    /// In order, each once.
+    threads: Vec<Thread>,
+}
+
+impl PartialEq for MatchState {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.policy, &other.policy) && self.threads == other.threads
+    }
+}
+
+impl Eq for MatchState {}
+
+impl MatchState {
+    pub(crate) fn root(policy: Arc<Inner>) -> Self {
+        let mut threads = Vec::new();
+        for (rule, patterns) in policy.rules.iter().map(|rule| &rule.patterns).enumerate() {
+            for pattern in 0..patterns.len() {
+                add(&policy, &mut threads, Thread { rule, pattern, done: 0, owner: None });
+            }
+        }
+        Self::new(policy, threads)
+    }
+
+    fn new(policy: Arc<Inner>, mut threads: Vec<Thread>) -> Self {
+        threads.sort_unstable();
+        threads.dedup();
+        Self { policy, threads }
+    }
+
+    /// One name down.
+    #[must_use]
+    pub fn enter(&self, name: &[u8]) -> Self {
+        let mut threads = Vec::new();
+        for thread in &self.threads {
+            let next = |owner| Thread { done: thread.done + 1, owner, ..thread.clone() };
+            match self.policy.segment(thread.rule, thread.pattern, thread.done) {
+                None => {}
+                Some(Segment::Depth) => add(&self.policy, &mut threads, thread.clone()),
+                Some(Segment::Name(glob)) if glob.matches(name) => {
+                    add(&self.policy, &mut threads, next(thread.owner.clone()));
+                }
+                Some(Segment::Name(_)) => {}
+                Some(Segment::Variable(variable)) => {
+                    if let Some(owner) = variable.owner(&self.policy.tables, name) {
+                        add(&self.policy, &mut threads, next(Some(owner)));
+                    }
+                }
+            }
+        }
+        Self::new(self.policy.clone(), threads)
+    }
+
+    /// The rules that speak of this very path.
+    pub fn class(&self) -> RuleSet {
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for thread in self.threads.iter().filter(|thread| self.is_done(thread)) {
+            let owners = thread.owner.clone().map(|owner| vec![owner]);
+            match candidates.last_mut().filter(|last| last.rule == thread.rule) {
+                None => candidates.push(Candidate { rule: thread.rule, owners }),
+                Some(last) => match (&mut last.owners, owners) {
+                    (Some(known), Some(owners)) => known.extend(owners),
+                    (known, _) => *known = None,
+                },
+            }
+        }
+        for owners in candidates.iter_mut().filter_map(|candidate| candidate.owners.as_mut()) {
+            owners.sort_unstable();
+            owners.dedup();
+        }
+        RuleSet::new(self.policy.clone(), candidates)
+    }
+
+    /// Rules that speak of this path, or of some path below it, by index.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = usize> {
+        self.threads.iter().map(|thread| thread.rule)
+    }
+
+    /// Whether a rule speaks of this very path.
+    pub(crate) fn is_of(&self, rule: usize) -> bool {
+        self.threads.iter().any(|thread| thread.rule == rule && self.is_done(thread))
+    }
+
+    fn is_done(&self, thread: &Thread) -> bool {
+        self.policy.segment(thread.rule, thread.pattern, thread.done).is_none()
+    }
+
+    /// No rule speaks of anything below.
+    pub fn is_free(&self) -> bool {
+        self.threads.iter().all(|thread| self.is_done(thread))
+    }
+
+    /// Whether a name in this directory may be hidden from somebody.
+    pub fn hides_names(&self) -> bool {
+        self.threads
+            .iter()
+            .any(|thread| self.policy.rules[thread.rule].action == Action::Hide && self.ends_below(thread))
+    }
+
+    /// Whether one step may be the last.
+    fn ends_below(&self, thread: &Thread) -> bool {
+        let rest = |done| self.policy.segment(thread.rule, thread.pattern, done);
+        match rest(thread.done) {
+            None => false,
+            Some(Segment::Depth) => true,
+            Some(_) => matches!(
+                (rest(thread.done + 1), rest(thread.done + 2)),
+                (None, _) | (Some(Segment::Depth), None)
+            ),
+        }
+    }
+}
+
+/// Adds a pattern under way; `**` may stand for nothing.
+fn add(policy: &Inner, threads: &mut Vec<Thread>, thread: Thread) {
+    if policy.segment(thread.rule, thread.pattern, thread.done) == Some(&Segment::Depth) {
+        let after = Thread { done: thread.done + 1, ..thread.clone() };
+        threads.push(after);
+    }
+    threads.push(thread);
+}
+
+impl std::fmt::Debug for MatchState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Place").field(&self.class()).finish()
+    }
+}

@@ -1,0 +1,89 @@
+//! Classes and redactions in words, for a process that goes on where this one ends.
+
+use crate::policy::Policy;
+use crate::rule::Redaction;
+use crate::rule_set::{Candidate, RuleSet};
+
+impl RuleSet {
+    /// In words that [`Policy::class`] understands, of a policy made of the same text and names.
+    pub fn save(&self) -> Vec<u8> {
+        serde_json::to_vec(self.candidates()).unwrap_or_default()
+    }
+}
+
+impl Policy {
+    /// The class that was [saved](RuleSet::save); none where it is not one of this policy.
+    pub fn class(&self, saved: &[u8]) -> Option<RuleSet> {
+        let candidates: Vec<Candidate> = serde_json::from_slice(saved).ok()?;
+        let fits = candidates.iter().all(|candidate| candidate.rule < self.0.rules.len());
+        fits.then(|| RuleSet::new(self.0.clone(), candidates))
+    }
+}
+
+impl Redaction {
+    /// In words that [`restore`](Self::restore) understands.
+    pub fn save(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// What was [saved](Self::save); none where it makes no sense.
+    pub fn restore(saved: &[u8]) -> Option<Self> {
+        let redaction: Self = serde_json::from_slice(saved).ok()?;
+        redaction.is_in_order().then_some(redaction)
+    }
+
+    fn is_in_order(&self) -> bool {
+        let ranges = self.bytes.iter().all(|range| range.start <= range.end);
+        ranges && self.otherwise.as_ref().is_none_or(|otherwise| otherwise.is_in_order())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Names, NoContent, Op, Somebody};
+
+    const RULES: &str = r#"
+[ids.team]
+red = [5, "6-9"]
+
+[[rule]]
+path = "/by/{team}/**"
+action = "allow"
+
+[[rule]]
+path = ["/by/**", "*.jpg"]
+uid = 3
+action = "redact"
+
+[[rule]]
+path = "*.jpg"
+action = "redact"
+bytes = [[10, 20]]
+content = ["image/jpeg"]
+"#;
+
+    #[test]
+    fn what_is_saved_is_what_is_restored() {
+        let policy = Policy::parse(RULES, &Names::default()).unwrap();
+        for path in ["/", "/by/red/x", "/by/blue/x.jpg", "/a/b.jpg"] {
+            let class = policy.place(path.as_bytes()).class();
+            assert_eq!(policy.class(&class.save()), Some(class.clone()), "{path}");
+            let unseen = class.decide(Op::Read, &Somebody::new(3, 3), &NoContent).unseen;
+            if let Some(redaction) = unseen {
+                assert_eq!(Redaction::restore(&redaction.save()).as_ref(), Some(&*redaction));
+            }
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_none() {
+        let policy = Policy::parse(RULES, &Names::default()).unwrap();
+        for saved in ["", "[", "[{\"rule\":3,\"owners\":null}]", "{}"] {
+            assert_eq!(policy.class(saved.as_bytes()), None, "{saved}");
+        }
+        let backwards = r#"{"location":false,"bytes":[{"start":2,"end":1}],"content":[],"otherwise":null}"#;
+        assert_eq!(Redaction::restore(backwards.as_bytes()), None);
+        assert_eq!(Redaction::restore(&Redaction::default().save()), Some(Redaction::default()));
+    }
+}

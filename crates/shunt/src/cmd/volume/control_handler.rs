@@ -1,0 +1,232 @@
+//! The daemon's side of what is asked about a volume.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use shunt_volume::history::{self, OpKind, Operation, Places, Reader, timestamp};
+use shunt_volume::id::{ObjectId, Seq};
+use shunt_volume::merge::Side;
+use shunt_volume::object::{Kind, LinkName};
+use shunt_volume::replica::{InConflict, Replica, Version};
+use shunt_volume::store::MetaStore;
+
+use super::api;
+use crate::control::VolumeAsk;
+
+/// Commits in one answer: the longest is below what an answer may have.
+const MAX_COMMITS: u32 = 10_000;
+/// Bytes of paths in one answer, about.
+const MAX_BYTES: usize = 2 << 20;
+
+/// Knows a mounted volume and its store.
+pub struct Answers {
+    pub replica: Arc<Replica>,
+    pub meta: Arc<dyn MetaStore>,
+}
+
+impl Answers {
+    pub fn answer(&self, ask: &VolumeAsk) -> Result<Value, String> {
+        match ask {
+            VolumeAsk::Conflicts { under } => {
+                let found = self.conflicts(under, true)?;
+                value(&found.iter().map(conflict).collect::<Vec<_>>())
+            }
+            VolumeAsk::Resolve { keep, path, below } => value(&self.resolve(keep, path, *below)?),
+            VolumeAsk::Pin { path, pinned } => self.pin(path, *pinned),
+            VolumeAsk::History { path } => value(&self.history(path)?),
+            VolumeAsk::Tree => Err("this is no tree of volumes".to_owned()),
+            VolumeAsk::Log { path, most } => value(&self.log(path.as_deref(), *most)?),
+        }
+    }
+
+    fn conflicts(&self, under: &[u8], below: bool) -> Result<Vec<InConflict>, String> {
+        let mut all = self.replica.in_conflict().map_err(|errno| errno.to_string())?;
+        all.retain(|one| one.path == under || below && is_below(&one.path, under));
+        all.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(all)
+    }
+
+    fn resolve(&self, keep: &str, path: &[u8], below: bool) -> Result<Vec<api::Resolved>, String> {
+        let found = self.conflicts(path, below)?;
+        if found.is_empty() && !below {
+            return Err(format!("{}: there is no conflict", text(path)));
+        }
+        Ok(found
+            .iter()
+            .map(|one| api::Resolved { path: text(&one.path), error: self.resolve_one(one, keep).err() })
+            .collect())
+    }
+
+    /// As the removal of the other side's entry does.
+    fn resolve_one(&self, one: &InConflict, keep: &str) -> Result<(), String> {
+        let kept = one.sides.iter().find(|side| side.name == keep.as_bytes());
+        let done = match kept {
+            Some(side) => self.replica.resolve(&one.at, side.side),
+            None if keep == "both" => self.replica.keep_both(&one.at),
+            None => {
+                let [mine, theirs] = &one.sides;
+                return Err(format!(
+                    "{keep} has no side: {} and {} have",
+                    text(&mine.name),
+                    text(&theirs.name)
+                ));
+            }
+        };
+        done.map_err(|errno| errno.to_string())
+    }
+
+    fn pin(&self, path: &[u8], pinned: bool) -> Result<Value, String> {
+        let failed = |errno: rustix::io::Errno| format!("{}: {errno}", text(path));
+        let node = self.replica.walk(path).map_err(failed)?;
+        self.replica.pin(node.ino, pinned).map_err(failed)?;
+        if !pinned && self.replica.is_pinned(node.ino).map_err(failed)? {
+            return Err(format!("{}: a directory above it is pinned", text(path)));
+        }
+        Ok(Value::Null)
+    }
+
+    fn history(&self, path: &[u8]) -> Result<Vec<api::Version>, String> {
+        let place = path.iter().rposition(|byte| *byte == b'/');
+        let (above, name) = place.map_or((&b""[..], path), |place| (&path[..place], &path[place + 1..]));
+        let directory = self.replica.walk(above).map_err(|errno| format!("{}: {errno}", text(above)))?;
+        let meta = &*self.meta;
+        let found = match name {
+            b"" => history::versions(meta, directory.id),
+            name => history::versions_of_name(meta, &LinkName { parent: directory.id, name: name.to_vec() }),
+        };
+        let found = found.map_err(|error| error.to_string())?;
+        Ok(found.into_iter().map(version).collect())
+    }
+
+    fn log(&self, path: Option<&[u8]>, most: u32) -> Result<Vec<api::Commit>, String> {
+        let names = Names(&self.replica);
+        let mut reader = Reader::new(&*self.meta, &names).map_err(|error| error.to_string())?;
+        let (mut told, mut bytes) = (Vec::new(), 0);
+        let most = most.min(MAX_COMMITS) as usize;
+        while told.len() < most && bytes < MAX_BYTES {
+            let page = reader.earlier().map_err(|error| error.to_string())?;
+            if page.is_empty() {
+                break;
+            }
+            for mut commit in page {
+                if let Some(path) = path {
+                    commit.deeds.retain(|deed| concerns(deed, path));
+                }
+                if commit.deeds.is_empty() || told.len() == most || bytes >= MAX_BYTES {
+                    continue;
+                }
+                let commit = self::commit(commit);
+                bytes += commit.changes.iter().map(|change| change.bytes()).sum::<usize>();
+                told.push(commit);
+            }
+        }
+        Ok(told)
+    }
+}
+
+impl api::Change {
+    fn bytes(&self) -> usize {
+        let of = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        100 + of(&self.path) + of(&self.detail)
+    }
+}
+
+struct Names<'a>(&'a Replica);
+
+impl Places for Names<'_> {
+    fn names(&self, id: ObjectId) -> Vec<(LinkName, Seq)> {
+        self.0.agreed_names(id).unwrap_or_default()
+    }
+
+    fn is_directory(&self, id: ObjectId) -> bool {
+        id == ObjectId::ROOT || self.0.find(id).ok().flatten().is_some_and(|node| node.is_directory())
+    }
+}
+
+fn is_below(path: &[u8], above: &[u8]) -> bool {
+    above.is_empty() || path.strip_prefix(above).is_some_and(|rest| rest.first() == Some(&b'/'))
+}
+
+fn concerns(deed: &Operation, path: &[u8]) -> bool {
+    let is = |one: &[u8]| one == path || is_below(one, path);
+    deed.path.as_deref().is_some_and(is) || matches!(&deed.what, OpKind::Moved(from) if is(from))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn value(told: &impl serde::Serialize) -> Result<Value, String> {
+    serde_json::to_value(told).map_err(|error| error.to_string())
+}
+
+fn conflict(one: &InConflict) -> api::Conflict {
+    api::Conflict {
+        path: text(&one.path),
+        kind: one.kind.as_str().to_owned(),
+        since: timestamp::exact(one.since),
+        sides: one.sides.iter().map(side).collect(),
+    }
+}
+
+fn side(version: &Version) -> api::Side {
+    let node = version.node.as_ref();
+    api::Side {
+        node: text(&version.name),
+        here: version.side == Side::Mine,
+        what: node.map_or("deleted", |node| kind(node.kind)).to_owned(),
+        size: node.map_or(0, |node| node.size),
+        modified: node.map(|node| timestamp::exact(node.modified)),
+        owner: node.map(|node| node.owner.0),
+    }
+}
+
+pub fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Regular => "file",
+        Kind::Directory => "directory",
+        Kind::Symlink => "symlink",
+        Kind::Fifo => "pipe",
+        Kind::Socket => "socket",
+        Kind::Character(..) => "character device",
+        Kind::Block(..) => "block device",
+    }
+}
+
+fn version(version: history::PathVersion) -> api::Version {
+    let object = version.object.as_ref();
+    api::Version {
+        seq: version.since.0,
+        at: version.by.as_ref().map(|(at, _)| timestamp::exact(*at)),
+        node: version.by.map(|(_, node)| node.to_string()),
+        what: object.map_or("removed", |object| kind(object.kind)).to_owned(),
+        size: object.map_or(0, |object| object.content.size),
+        mode: object.map(|object| format!("{:04o}", object.mode)),
+        current: version.is_current,
+    }
+}
+
+fn commit(commit: history::Commit) -> api::Commit {
+    api::Commit {
+        seq: commit.seq.0,
+        at: timestamp::exact(commit.at),
+        node: commit.node.to_string(),
+        changes: commit.deeds.into_iter().map(change).collect(),
+    }
+}
+
+fn change(deed: Operation) -> api::Change {
+    let (what, detail) = match deed.what {
+        OpKind::Made(made) => ("made", Some(kind(made).to_owned())),
+        OpKind::Written(size) => ("wrote", Some(format!("{size} bytes"))),
+        OpKind::Moved(from) => ("moved", Some(format!("from {}", text(&from)))),
+        OpKind::Linked => ("linked", None),
+        OpKind::Removed => ("removed", None),
+        OpKind::Mode(mode) => ("mode", Some(format!("{mode:04o}"))),
+        OpKind::Owner(owner) => ("owner", Some(owner.to_string())),
+        OpKind::Group(group) => ("group", Some(group.to_string())),
+        OpKind::Touched => ("time", None),
+        OpKind::Xattr(name) => ("xattr", Some(text(&name))),
+    };
+    api::Change { what: what.to_owned(), path: deed.path.map(|path| text(&path)), detail }
+}

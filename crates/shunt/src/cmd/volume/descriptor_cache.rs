@@ -1,0 +1,69 @@
+//! Volumes that this machine has had before: they are mounted off the network too.
+
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use shunt_volume::content::VolumeKey;
+use shunt_volume::id::VolumeName;
+use shunt_volume::private;
+use shunt_volume::store::StoreError;
+use shunt_volume::store::address::{self, MetaAddress, OpenError, Volume, VolumeDescriptor};
+
+use crate::error::{Result, failed};
+
+/// In the cache directory: what the store said of the volume when it was opened last.
+const FILE: &str = "volume";
+
+/// A store that takes longer is not waited for, where the volume is known.
+const SOON: Duration = Duration::from_secs(3);
+
+/// Opens a volume. Where the store cannot be reached, as it was when it was mounted from this cache directory last.
+pub fn open(
+    cache: &Path,
+    meta: &MetaAddress,
+    name: &VolumeName,
+    secret: Option<&VolumeKey>,
+) -> Result<Volume> {
+    let cannot = |error: &dyn std::fmt::Display| failed(format_args!("cannot open volume {name}: {error}"));
+    let known = read(cache).filter(|known| known.name == *name);
+    let Some(known) = known else {
+        return address::open(meta, name, secret).map_err(|error| cannot(&error));
+    };
+    let (tell, told) = mpsc::channel();
+    let (at, of, key) = (meta.clone(), name.clone(), secret.cloned());
+    std::thread::Builder::new()
+        .name("open-volume".into())
+        .spawn(move || tell.send(address::open(&at, &of, key.as_ref())).is_ok())
+        .map_err(|error| cannot(&error))?;
+    let why = match told.recv_timeout(SOON) {
+        // A store that says that the log is not sealed would have anything believed.
+        Ok(Ok(volume)) if known.sealed.is_some() && volume.described.sealed != known.sealed => {
+            let why = "the store was tampered with: it has another description of the volume than the one that this machine \
+                       knows. Put back a copy of the store that is intact";
+            return Err(cannot(&why));
+        }
+        Ok(Ok(volume)) => return Ok(volume),
+        Ok(Err(OpenError::Store(error @ StoreError::Unreachable(_)))) => error.to_string(),
+        Ok(Err(error)) => return Err(cannot(&error)),
+        Err(_) => "the store does not answer".to_owned(),
+    };
+    tracing::warn!("volume {name} is mounted with what is here: {why}");
+    address::open_known(meta, &known, secret).map_err(|error| cannot(&error))
+}
+
+/// Notes what a volume is, for when its store cannot be reached.
+pub fn note(cache: &Path, described: &VolumeDescriptor) -> Result<()> {
+    let bytes = described.to_bytes();
+    let file = cache.join(FILE);
+    if std::fs::read(&file).is_ok_and(|there| there == bytes) {
+        return Ok(());
+    }
+    private::write(&file, &bytes)
+        .map_err(|error| failed(format_args!("cannot write {}: {error}", file.display())))
+}
+
+fn read(cache: &Path) -> Option<VolumeDescriptor> {
+    let bytes = std::fs::read(cache.join(FILE)).ok()?;
+    VolumeDescriptor::from_bytes(&bytes).ok()
+}

@@ -1,0 +1,58 @@
+//! Paths in mounted volumes.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::status::asked;
+use crate::control::VolumeAsk;
+use crate::error::{Code, Failure, Result, failed};
+use crate::own_mounts;
+
+/// A path in a mounted volume.
+pub struct Place {
+    /// Where the volume is mounted.
+    pub mountpoint: PathBuf,
+    /// From there on, with `/` between names; nothing for the mount itself.
+    pub inside: Vec<u8>,
+}
+
+impl Place {
+    /// Of a path as a user gives it. It need not be there; its last name is not followed.
+    pub fn of(path: &Path) -> Result<Self> {
+        let full = absolute(path).map_err(|error| failed(format_args!("{}: {error}", path.display())))?;
+        for above in full.ancestors() {
+            let Ok((_, info)) = own_mounts::find(above) else { continue };
+            if own_mounts::kind(&info) != Some("volume") {
+                break;
+            }
+            let inside = full.strip_prefix(above).unwrap_or(Path::new(""));
+            return Ok(Self { mountpoint: above.to_owned(), inside: inside.as_os_str().as_bytes().to_vec() });
+        }
+        Err(Failure::new(Code::NotShunt, format_args!("{} is not in a mounted volume", path.display())))
+    }
+
+    /// Asks the daemon that serves it.
+    pub fn ask<T: DeserializeOwned>(&self, ask: &VolumeAsk, at_most: Duration) -> Result<T> {
+        asked(&self.mountpoint, |peer| peer.ask_volume(ask, at_most))
+    }
+}
+
+/// Without symbolic links, but for the last name. What is not there any more has a path too.
+fn absolute(path: &Path) -> std::io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    let Some(name) = path.file_name() else { return path.canonicalize() };
+    let (mut above, mut below) = (path.parent().unwrap_or(&path), vec![name]);
+    loop {
+        match (above.canonicalize(), above.file_name(), above.parent()) {
+            (Ok(found), ..) => return Ok(below.iter().rev().fold(found, |path, name| path.join(name))),
+            (Err(_), Some(name), Some(parent)) => {
+                below.push(name);
+                above = parent;
+            }
+            (Err(error), ..) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The process that unmounts for a daemon that is locked in. It hears one byte for each wish, and ends with the daemon, whose
+//! control socket it removes then.
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use shunt_fuse::mount::MountPoint;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::args::LogArgs;
+use crate::log;
+use crate::serve::signals;
+
+/// The process, where there is one.
+static OUTSIDE: OnceLock<Mutex<Child>> = OnceLock::new();
+
+const IN_GOOD_ORDER: u8 = b'1';
+const BY_FORCE: u8 = b'2';
+const UNSERVED: u8 = b'3';
+
+/// How long it may take to take away a mount that was never served.
+const START_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What it is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Outside<'a> {
+    /// Where the mount is.
+    pub mountpoint: &'a Path,
+    /// The control socket.
+    pub socket: Option<&'a Path>,
+    /// Standard error is that of who started the daemon and waits for it to let go.
+    pub background: bool,
+}
+
+/// Starts it.
+pub(super) fn start(Outside { mountpoint, socket, background }: Outside<'_>) -> io::Result<()> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("__outside").arg(mountpoint).args(socket).stdin(Stdio::piped()).stdout(Stdio::null());
+    match log::file() {
+        Some(log) => command.stderr(log.try_clone()?),
+        None if background => command.stderr(Stdio::null()),
+        None => &mut command,
+    };
+    // It ends after us: nobody waits for it.
+    OUTSIDE.set(Mutex::new(command.spawn()?)).map_err(|_| io::ErrorKind::AlreadyExists.into())
+}
+
+/// Has the mount taken away; `false` where that is left to the caller.
+pub fn unmount(by_force: bool) -> bool {
+    tell(if by_force { BY_FORCE } else { IN_GOOD_ORDER }).is_some()
+}
+
+/// Has a mount taken away that was never served, and waits until it is gone; `false` where that is left to the caller.
+pub fn take_away() -> bool {
+    let Some(mut outside) = tell(UNSERVED) else { return false };
+    outside.stdin = None;
+    let begun = Instant::now();
+    while matches!(outside.try_wait(), Ok(None)) && begun.elapsed() < START_TIMEOUT {
+        thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+fn tell(wish: u8) -> Option<MutexGuard<'static, Child>> {
+    let mut outside = OUTSIDE.get()?.lock().ok()?;
+    outside.stdin.as_mut()?.write_all(&[wish]).ok()?;
+    Some(outside)
+}
+
+/// Runs as that process.
+pub fn main(mountpoint: &Path, socket: Option<&Path>) -> ExitCode {
+    // The terminal's signals are for the daemon, which tells us.
+    let _ = rustix::process::setsid();
+    let _ = rustix::thread::set_name(c"shunt-outside");
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let _ = signal_hook::flag::register(signal, Arc::default());
+    }
+    let _ = std::env::set_current_dir("/");
+    log::start_in(&LogArgs::default(), None);
+    let Ok(mount) = MountPoint::find(mountpoint) else { return ExitCode::FAILURE };
+    let mut wish = [0];
+    while let Ok(1) = io::stdin().read(&mut wish) {
+        match wish[0] {
+            IN_GOOD_ORDER => signals::in_good_order(mount.clone(), Vec::new()),
+            UNSERVED => signals::take_away(&mount),
+            _ => signals::by_force(&mount),
+        }
+    }
+    // The daemon is not who made it any more.
+    if let Some(socket) = socket {
+        let _ = std::fs::remove_file(socket);
+    }
+    ExitCode::SUCCESS
+}

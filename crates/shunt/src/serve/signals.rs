@@ -1,0 +1,139 @@
+//! Signals. The first one to end unmounts in good order, the next one without, the third one just ends.
+
+use std::io;
+use std::path::PathBuf;
+use std::process;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use shunt_fuse::guardian::Guardian;
+use shunt_fuse::mount::{MountError, MountPoint, Unmount};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator;
+
+use super::daemon_info::Facts;
+use crate::control::Provider;
+use crate::error::{Result, failed};
+use crate::log::STATISTICS;
+use crate::sandbox::unmount_helper;
+use crate::{grafts, mount_users};
+
+/// How often a busy mount is tried again, and how long between: who just looked in is given half a second.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The signals of this process, ours to handle.
+pub struct Signals(iterator::Signals);
+
+impl Signals {
+    /// From here on no signal to end ends this process by itself.
+    pub fn register() -> io::Result<Self> {
+        iterator::Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1]).map(Signals)
+    }
+
+    /// Handles them, those that came meanwhile too, on a thread of its own.
+    ///
+    /// # Errors
+    /// No thread.
+    pub fn watch(
+        mut self,
+        mount: MountPoint,
+        guardian: Option<Arc<Guardian>>,
+        facts: Arc<Facts>,
+        reload: Option<Arc<dyn Fn() + Send + Sync>>,
+    ) -> Result<()> {
+        let work = move || {
+            let mut ends = 0;
+            for signal in self.0.forever() {
+                if signal == SIGUSR1 {
+                    log_statistics(&facts);
+                    continue;
+                }
+                if let (SIGHUP, Some(reload)) = (signal, &reload) {
+                    reload();
+                    continue;
+                }
+                ends += 1;
+                // Whatever becomes of this process: no other one is to go on.
+                let _ = guardian.as_ref().map(|guardian| guardian.end());
+                match ends {
+                    1 | 2 if unmount_helper::unmount(ends == 2) => {}
+                    1 => in_good_order(mount.clone(), facts.grafts()),
+                    2 => by_force(&mount),
+                    // The guardian finds what is left.
+                    _ => process::exit(1),
+                }
+            }
+        };
+        thread::Builder::new()
+            .name("signals".into())
+            .spawn(work)
+            .map(drop)
+            .map_err(|error| failed(format_args!("cannot start a thread: {error}")))
+    }
+}
+
+fn log_statistics(facts: &Facts) {
+    match serde_json::to_string(&facts.stat()) {
+        Ok(json) => tracing::info!(target: STATISTICS, "{json}"),
+        Err(error) => tracing::warn!("cannot write statistics: {error}"),
+    }
+}
+
+/// Unmounts, on a thread so that the next signal is heard. The session ends with the mount.
+pub fn in_good_order(mount: MountPoint, grafts: Vec<PathBuf>) {
+    let fallback = mount.clone();
+    let spawned = thread::Builder::new().name("unmount".into()).spawn(move || {
+        for _ in 0..TRIES {
+            grafts::take_away(&mount, &grafts);
+            match mount.unmount(Unmount::Normal) {
+                Err(MountError::Busy(_)) => thread::sleep(PAUSE),
+                Ok(()) => return,
+                // Taken out of the tree earlier, and still served to its last users.
+                Err(MountError::NotMounted(_)) => break,
+                Err(error) => {
+                    tracing::warn!("{error}");
+                    break;
+                }
+            }
+        }
+        by_force(&mount);
+    });
+    if spawned.is_err() {
+        by_force(&fallback);
+    }
+}
+
+/// Takes a mount away that nobody has served yet: whoever looks at it waits until then.
+pub fn take_away(mount: &MountPoint) {
+    if unmount_helper::take_away() {
+        return;
+    }
+    // First: whoever unmounts a block device waits for an answer.
+    let _ = mount.abort();
+    let _ = mount.unmount(Unmount::Lazy);
+}
+
+/// Takes the mount out of the tree whoever uses it, and fails their requests.
+pub fn by_force(mount: &MountPoint) {
+    if mount.is_mounted() {
+        let users: Vec<String> = mount_users::of(mount).iter().map(ToString::to_string).collect();
+        let users = if users.is_empty() { String::new() } else { format!(" by {}", users.join(", ")) };
+        tracing::warn!(
+            "{} is in use{users}: unmounting anyway, their requests will fail",
+            mount.path().display()
+        );
+        if let Err(error) = mount.unmount(Unmount::Lazy) {
+            tracing::warn!("{error}");
+        }
+    }
+    if let Err(error) = mount.abort() {
+        // Without a way to abort, ending has the same effect: the kernel sees the device closed.
+        tracing::debug!("{error}");
+        if !matches!(&error, MountError::Connection { error, .. } if error.kind() == io::ErrorKind::NotFound)
+        {
+            process::exit(1);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! How long to wait before a store that was not reached is tried again.
+
+use std::time::Duration;
+
+const FIRST: Duration = Duration::from_millis(250);
+
+/// Pauses between attempts that fail, each twice as long as the one before, up to the longest.
+pub(crate) struct Backoff {
+    next: Duration,
+    longest: Duration,
+}
+
+impl Backoff {
+    pub(crate) fn new(longest: Duration) -> Self {
+        Self { next: FIRST, longest }
+    }
+
+    pub(crate) fn next(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.longest);
+        pause
+    }
+
+    /// An attempt went well.
+    pub(crate) fn begin(&mut self) {
+        self.next = FIRST;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine may be off the network for days.
+    #[test]
+    fn pauses_get_no_longer_than_the_longest() {
+        let longest = FIRST * 5;
+        let mut pauses = Backoff::new(longest);
+        let all: Vec<Duration> = (0..1000).map(|_| pauses.next()).collect();
+        assert_eq!(all[..4], [FIRST, FIRST * 2, FIRST * 4, longest]);
+        assert!(all[4..].iter().all(|pause| *pause == longest));
+        pauses.begin();
+        assert_eq!(pauses.next(), FIRST);
+    }
+}

@@ -1,0 +1,186 @@
+//! Chunks on their way from the parts of an answer to where they belong.
+
+use std::sync::Arc;
+
+use crate::content::ContentError;
+use crate::content::crypto::ChunkKeys;
+use crate::content::download::{ChunkRequest, damaged};
+use crate::content::pack::{decode, is_plain};
+use crate::object::ChunkId;
+
+/// Writes bytes of a chunk: by [`ChunkRequest::at`] which one it is, by their offset in it where they belong.
+pub(super) type Write = dyn Fn(u64, u64, &[u8]) -> std::io::Result<()> + Send + Sync;
+
+/// Takes the chunks of one request out of the bytes that come. Those that are stored as they are go on by the parts in which
+/// they come, and are hashed on the way, while the processor has them at hand; others are put together first.
+pub(super) struct ChunkStreamDecoder {
+    run: Vec<ChunkRequest>,
+    keys: Arc<ChunkKeys>,
+    write: Arc<Write>,
+    /// Of the run, which one is coming.
+    next: usize,
+    /// How many of its bytes came, as they are stored.
+    came: usize,
+    state: State,
+    arrived: Vec<(u64, u64)>,
+}
+
+enum State {
+    /// Nothing of it is here.
+    Before,
+    /// So many of its bytes are where they belong.
+    Passing(Box<blake3::Hasher>, u64),
+    /// These are here.
+    Held(Vec<u8>),
+}
+
+impl ChunkStreamDecoder {
+    /// Of chunks of which each begins where the one before ends.
+    pub fn new(run: Vec<ChunkRequest>, keys: Arc<ChunkKeys>, write: Arc<Write>) -> Self {
+        Self { run, keys, write, next: 0, came: 0, state: State::Before, arrived: Vec::new() }
+    }
+
+    /// The next bytes of the stored object, from the first chunk on.
+    ///
+    /// # Errors
+    /// [`ContentError::Damaged`]: those of a chunk are not what its name says. [`ContentError::Io`] of writing.
+    pub fn push(&mut self, mut part: &[u8]) -> Result<(), ContentError> {
+        while let Some(ChunkRequest { place, .. }) = self.run.get(self.next)
+            && !part.is_empty()
+        {
+            let stored = place.stored as usize;
+            let (mine, rest) = part.split_at(part.len().min(stored - self.came));
+            part = rest;
+            self.came += mine.len();
+            let is_whole = self.came == stored;
+            self.take(mine, is_whole)?;
+            if is_whole {
+                (self.next, self.came) = (self.next + 1, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Which chunks arrived, each with its length.
+    ///
+    /// # Errors
+    /// [`ContentError::Damaged`]: not all of them did.
+    pub fn end(&mut self) -> Result<Vec<(u64, u64)>, ContentError> {
+        match self.run.get(self.next) {
+            Some(ChunkRequest { id, place, .. }) => Err(damaged(*id, place)),
+            None => Ok(std::mem::take(&mut self.arrived)),
+        }
+    }
+
+    /// Bytes of the chunk that is coming.
+    fn take(&mut self, mut bytes: &[u8], is_last: bool) -> Result<(), ContentError> {
+        let ChunkRequest { id, place, at } = &self.run[self.next];
+        let length = place.length as usize;
+        let write = |from, bytes: &[u8]| (self.write)(*at, from, bytes).map_err(ContentError::Io);
+        let whole = |stored: &[u8]| {
+            let bytes = decode(&self.keys, *id, stored, length).ok_or_else(|| damaged(*id, place))?;
+            write(0, &bytes)
+        };
+        if matches!(self.state, State::Before) && !is_last {
+            self.state = match bytes {
+                [first, rest @ ..] if is_plain(&self.keys, *first) && place.stored as usize == length + 1 => {
+                    bytes = rest;
+                    State::Passing(Box::new(self.keys.hasher()), 0)
+                }
+                _ => State::Held(Vec::with_capacity(place.stored as usize)),
+            };
+        }
+        match &mut self.state {
+            State::Before => whole(bytes)?,
+            State::Passing(hasher, past) => {
+                hasher.update(bytes);
+                write(*past, bytes)?;
+                *past += bytes.len() as u64;
+                if is_last && ChunkId(*hasher.finalize().as_bytes()) != *id {
+                    return Err(damaged(*id, place));
+                }
+            }
+            State::Held(held) => {
+                held.extend_from_slice(bytes);
+                if is_last {
+                    whole(held)?;
+                }
+            }
+        }
+        if is_last {
+            self.arrived.push((*at, place.length.into()));
+            self.state = State::Before;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::content::crypto::VolumeKey;
+    use crate::content::pack::{Pack, encode};
+
+    /// What is written of these chunks, stored as they are in a pack, when their bytes come by parts of this size.
+    fn arrive(
+        keys: &ChunkKeys,
+        wanted: &[ChunkRequest],
+        stored: &[u8],
+        size: usize,
+    ) -> Result<Vec<Vec<u8>>, ContentError> {
+        let written: Vec<_> = wanted.iter().map(|wanted| vec![0; wanted.place.length as usize]).collect();
+        let written = Arc::new(Mutex::new(written));
+        let into = written.clone();
+        let write = move |at, from, bytes: &[u8]| {
+            let all: &mut Vec<Vec<u8>> = &mut into.lock();
+            all[at as usize][from as usize..][..bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        };
+        let mut arrival = ChunkStreamDecoder::new(wanted.to_vec(), Arc::new(keys.clone()), Arc::new(write));
+        stored.chunks(size).try_for_each(|part| arrival.push(part))?;
+        let arrived = arrival.end()?;
+        let lengths = wanted.iter().map(|wanted| (wanted.at, wanted.place.length.into()));
+        assert_eq!(arrived, lengths.collect::<Vec<_>>());
+        Ok(written.lock().clone())
+    }
+
+    #[test]
+    fn chunks_arrive_by_any_parts_and_only_whole() {
+        for keys in [ChunkKeys::open([3; 32]), ChunkKeys::sealed(&VolumeKey::random())] {
+            let mut noise = vec![0; 3000];
+            keys.hasher().finalize_xof().fill(&mut noise);
+            let chunks = [&noise[..], b"x", &b"text ".repeat(1000), &noise[..2000]];
+            let mut pack = Pack::default();
+            for bytes in chunks {
+                let id = keys.name(bytes);
+                pack.push(id, &encode(&keys, id, bytes).unwrap(), bytes.len() as u32);
+            }
+            let (stored, places) = pack.close("key");
+            let wanted: Vec<_> = (places.into_iter().enumerate())
+                .map(|(n, (id, place))| ChunkRequest { id, place, at: n as u64 })
+                .collect();
+            let end = wanted.iter().map(|wanted| wanted.place.stored as usize).sum();
+            for size in [1, 2, 3, 7, 1000, 2999, 3001, stored.len()] {
+                // With what follows or without it.
+                assert_eq!(arrive(&keys, &wanted, &stored, size).unwrap(), chunks);
+                assert_eq!(arrive(&keys, &wanted, &stored[..end], size).unwrap(), chunks);
+                let cut = arrive(&keys, &wanted, &stored[..end - 1], size).unwrap_err();
+                assert!(matches!(cut, ContentError::Damaged(_)), "{cut:?}");
+                for n in (0..end).step_by(97) {
+                    let mut changed = stored.clone();
+                    changed[n] ^= 1;
+                    let error = arrive(&keys, &wanted, &changed, size).unwrap_err();
+                    assert!(matches!(error, ContentError::Damaged(_)), "{n} {error:?}");
+                }
+                // Not what the metadata say, though it is what its name says.
+                for (n, length) in [(0, 2999), (0, 3001), (2, 4999)] {
+                    let mut wrong = wanted.clone();
+                    wrong[n].place.length = length;
+                    assert!(arrive(&keys, &wrong, &stored, size).is_err());
+                }
+            }
+        }
+    }
+}

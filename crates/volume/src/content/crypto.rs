@@ -1,0 +1,152 @@
+//! What names and hides the chunks of a volume.
+
+use std::borrow::Cow;
+
+use chacha20poly1305::aead::{Aead, KeyInit, Payload};
+use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
+
+use crate::object::ChunkId;
+
+const NONCE: usize = 24;
+
+/// The key of a volume whose contents are encrypted. Never in a store.
+#[derive(Clone, PartialEq, Eq)]
+pub struct VolumeKey([u8; 32]);
+
+impl std::fmt::Debug for VolumeKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl VolumeKey {
+    /// A new one.
+    pub fn random() -> Self {
+        Self(rand::random())
+    }
+
+    /// 64 hexadecimal digits, with spaces around them perhaps.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let mut bytes = [0; 32];
+        if text.len() != 64 || !text.is_ascii() {
+            return None;
+        }
+        for (n, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * n..2 * n + 2], 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+
+    /// What [`parse`](Self::parse) reads.
+    pub fn to_text(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Another key, for something else.
+    pub(crate) fn derive(&self, what: &'static str) -> [u8; 32] {
+        blake3::derive_key(what, &self.0)
+    }
+
+    /// Tells a wrong key from the right one, and nothing else of it.
+    pub fn mark(&self) -> [u8; 32] {
+        blake3::derive_key("shunt volume 1: mark of the key", &self.0)
+    }
+
+    /// The same of a volume whose log is sealed: its store cannot make it pass for one whose log is not.
+    pub fn mark_of_sealed(&self) -> [u8; 32] {
+        blake3::derive_key("shunt volume 3: mark of the key", &self.0)
+    }
+}
+
+/// Names chunks, and encrypts them where the volume has a secret.
+#[derive(Clone)]
+pub struct ChunkKeys {
+    names: [u8; 32],
+    seal: Option<XChaCha20Poly1305>,
+}
+
+impl std::fmt::Debug for ChunkKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keys").field("encrypts", &self.encrypts()).finish_non_exhaustive()
+    }
+}
+
+impl ChunkKeys {
+    /// Of a volume whose contents lie open in the store: the same bytes have other names in other volumes.
+    pub fn open(names: [u8; 32]) -> Self {
+        Self { names, seal: None }
+    }
+
+    /// Of a volume whose contents do not: names tell nothing either.
+    pub fn sealed(secret: &VolumeKey) -> Self {
+        let seal = blake3::derive_key("shunt volume 1: sealing of chunks", &secret.0);
+        Self {
+            names: blake3::derive_key("shunt volume 1: names of chunks", &secret.0),
+            seal: Some(XChaCha20Poly1305::new(Key::from_slice(&seal))),
+        }
+    }
+
+    /// Whether contents are encrypted.
+    pub fn encrypts(&self) -> bool {
+        self.seal.is_some()
+    }
+
+    pub(super) fn name(&self, bytes: &[u8]) -> ChunkId {
+        ChunkId(*blake3::keyed_hash(&self.names, bytes).as_bytes())
+    }
+
+    pub(super) fn hasher(&self) -> blake3::Hasher {
+        blake3::Hasher::new_keyed(&self.names)
+    }
+
+    /// Hides bytes, if the volume does. The nonce is random: of 24 bytes, so that no two are ever the same.
+    pub(super) fn seal(&self, id: ChunkId, bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let Some(cipher) = &self.seal else { return Some(bytes) };
+        let nonce: [u8; NONCE] = rand::random();
+        let sealed = cipher.encrypt(XNonce::from_slice(&nonce), Payload { msg: &bytes, aad: &id.0 }).ok()?;
+        Some([&nonce[..], &sealed].concat())
+    }
+
+    /// The reverse; `None`: they are not what was sealed under this name with this key.
+    pub(super) fn unseal<'a>(&self, id: ChunkId, bytes: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        let Some(cipher) = &self.seal else { return Some(Cow::Borrowed(bytes)) };
+        let (nonce, sealed) = bytes.split_at_checked(NONCE)?;
+        cipher.decrypt(XNonce::from_slice(nonce), Payload { msg: sealed, aad: &id.0 }).ok().map(Cow::Owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sealed_opens_under_its_name_and_key_only() {
+        let (keys, other) =
+            (ChunkKeys::sealed(&VolumeKey::random()), ChunkKeys::sealed(&VolumeKey::random()));
+        let (id, another) = (keys.name(b"text"), keys.name(b"texts"));
+        let sealed = keys.seal(id, b"text".to_vec()).unwrap();
+        assert!(!sealed.windows(4).any(|window| window == b"text"));
+        assert_ne!(keys.seal(id, b"text".to_vec()).unwrap(), sealed);
+        assert_eq!(*keys.unseal(id, &sealed).unwrap(), *b"text");
+        assert_eq!(keys.unseal(another, &sealed), None);
+        assert_eq!(other.unseal(id, &sealed), None);
+        for n in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[n] ^= 1;
+            assert_eq!(keys.unseal(id, &changed), None);
+            assert_eq!(keys.unseal(id, &sealed[..n]), None);
+        }
+        assert_ne!(other.name(b"text"), id);
+    }
+
+    #[test]
+    fn a_secret_is_read_as_it_is_written() {
+        let secret = VolumeKey::random();
+        assert_eq!(VolumeKey::parse(&format!(" {}\n", secret.to_text())), Some(secret.clone()));
+        for wrong in ["", "12", &"g".repeat(64), &"é".repeat(32), &"0".repeat(65)] {
+            assert_eq!(VolumeKey::parse(wrong), None);
+        }
+        assert_ne!(secret.mark(), VolumeKey::random().mark());
+    }
+}

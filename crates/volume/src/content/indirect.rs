@@ -1,0 +1,110 @@
+//! The pieces of large files, which are named by chunks of their own.
+//!
+//! Who writes to a volume need not be honest: a few lists could name more pieces than memory holds.
+
+use crate::content::{ContentError, ContentStore};
+use crate::object::{Content, Layout, Segment};
+use crate::store::MetaStore;
+use crate::store::validate::wrong_content;
+
+/// Pieces that are named by the metadata themselves; more are in chunks of their own.
+pub(super) const DIRECT: usize = 64;
+/// Pieces that one such chunk names.
+pub(super) const PER_LIST: usize = 4096;
+/// More than so many pieces take in the form of `postcard`.
+const LIST_MAX: u32 = 256 << 10;
+/// Lists that are read at once.
+const AT_ONCE: usize = 16;
+/// Pieces are not shorter on average: a quarter of the shortest that are made.
+const SHORTEST: u64 = 64 << 10;
+
+fn damaged(why: &str) -> ContentError {
+    ContentError::Damaged(why.to_owned())
+}
+
+/// The pieces that a chunk names.
+fn decode(list: &[u8]) -> Result<Vec<Segment>, ContentError> {
+    // The number of them is first: nothing else is read of what names too many.
+    let (count, _) = postcard::take_from_bytes::<u64>(list)
+        .map_err(|error| ContentError::Damaged(format!("a list of pieces: {error}")))?;
+    if count > PER_LIST as u64 {
+        return Err(damaged("a list of more pieces than are made"));
+    }
+    let pieces: Vec<Segment> = postcard::from_bytes(list)
+        .map_err(|error| ContentError::Damaged(format!("a list of pieces: {error}")))?;
+    if pieces.iter().any(|piece| piece.length() == 0) {
+        return Err(damaged("a piece without bytes"));
+    }
+    Ok(pieces)
+}
+
+impl ContentStore {
+    /// The pieces of a content, from the first byte on. None of one that is inline.
+    ///
+    /// # Errors
+    /// Those of reading the lists of a large file.
+    pub fn pieces(&self, meta: &dyn MetaStore, content: &Content) -> Result<Vec<Segment>, ContentError> {
+        if let Some(why) = wrong_content(content) {
+            return Err(damaged(why));
+        }
+        let lists = match &content.layout {
+            Layout::Inline(_) => return Ok(Vec::new()),
+            Layout::Pieces(pieces) => return Ok(pieces.clone()),
+            Layout::Indirect(lists) => lists,
+        };
+        let most = (content.size / SHORTEST).saturating_add(PER_LIST as u64);
+        let (mut pieces, mut sum) = (Vec::new(), 0_u64);
+        for part in lists.chunks(AT_ONCE) {
+            for list in self.read_lists(meta, part)? {
+                sum = list.iter().fold(sum, |sum, piece| sum.saturating_add(piece.length()));
+                pieces.extend(list);
+                if sum > content.size || pieces.len() as u64 > most {
+                    return Err(damaged("more pieces than the file has"));
+                }
+            }
+        }
+        if sum != content.size {
+            return Err(damaged("pieces that are not the file"));
+        }
+        Ok(pieces)
+    }
+
+    /// The pieces that one list of a large file names.
+    pub(crate) fn list(&self, meta: &dyn MetaStore, list: &Segment) -> Result<Vec<Segment>, ContentError> {
+        Ok(self.read_lists(meta, std::slice::from_ref(list))?.pop().unwrap_or_default())
+    }
+
+    fn read_lists(&self, meta: &dyn MetaStore, lists: &[Segment]) -> Result<Vec<Vec<Segment>>, ContentError> {
+        let fits = |list: &Segment| matches!(list, Segment::Chunk { length, .. } if *length <= LIST_MAX);
+        if !lists.iter().all(fits) {
+            return Err(damaged("a list that is longer than any is made"));
+        }
+        self.read_pieces(meta, lists)?.iter().map(|list| decode(list)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::ChunkId;
+    use crate::store::codec;
+
+    #[test]
+    fn the_longest_list_is_one() {
+        let longest = vec![Segment::Chunk { id: ChunkId([255; 32]), length: u32::MAX }; PER_LIST];
+        let list = codec::encode(&longest);
+        assert!(list.len() <= LIST_MAX as usize, "{}", list.len());
+        assert_eq!(decode(&list).unwrap(), longest);
+    }
+
+    #[test]
+    fn lists_that_nobody_makes_are_refused() {
+        let hole = |length| Segment::Hole { length };
+        for list in [vec![hole(1); PER_LIST + 1], vec![hole(5), hole(0)]] {
+            assert!(matches!(decode(&codec::encode(&list)), Err(ContentError::Damaged(_))));
+        }
+        for bytes in [&b""[..], &[255; 20], &[5, 1]] {
+            assert!(matches!(decode(bytes), Err(ContentError::Damaged(_))), "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Bounds what strangers may take of a gateway: connections that have not been welcomed yet, and tries to enrol.
+//!
+//! Anybody can connect, and who it is shows only once TLS and the greeting are done. Until then a connection has one of few
+//! places at the door, few of them for one address; those of the room are for known nodes alone.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// Connections at the door at once.
+const MAX_WAITING: usize = 1024;
+
+/// Connections of one address among them: nodes behind one address may come back together after an outage.
+const MAX_WAITING_OF_ADDRESS: usize = 64;
+
+/// Refused tries to enrol of one address within [`ENROLLMENT_INTERVAL`]; then it has to wait.
+const MAX_REFUSED_ENROLLMENTS: u32 = 8;
+const ENROLLMENT_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Addresses of which tries are remembered.
+const MAX_REMEMBERED_ADDRESSES: usize = 4096;
+
+/// An address as it is counted: of IPv6 the network of a customer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Origin(IpAddr);
+
+impl From<IpAddr> for Origin {
+    fn from(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V6(address) => Self(IpAddr::V6((u128::from(address) >> 64 << 64).into())),
+            address @ IpAddr::V4(_) => Self(address),
+        }
+    }
+}
+
+/// Refused tries of an address.
+#[derive(Debug)]
+struct Tries {
+    since: Instant,
+    refused: u32,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: HashMap<Origin, usize>,
+    count: usize,
+    tries: HashMap<Origin, Tries>,
+}
+
+/// Who waits at the door, and who tried to enrol.
+#[derive(Debug, Default)]
+pub(super) struct Door(Mutex<State>);
+
+/// A place at the door, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    door: Arc<Door>,
+    origin: Origin,
+}
+
+impl Door {
+    /// A place for a connection; `None`: its address has as many as it may, or all are taken.
+    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Waiting> {
+        let origin = Origin::from(address);
+        let mut state = self.0.lock();
+        let of_origin = state.waiting.get(&origin).copied().unwrap_or_default();
+        if state.count >= MAX_WAITING || of_origin >= MAX_WAITING_OF_ADDRESS {
+            return None;
+        }
+        state.count += 1;
+        *state.waiting.entry(origin).or_default() += 1;
+        Some(Waiting { door: self.clone(), origin })
+    }
+
+    /// Whether an address may try to enrol.
+    pub(super) fn may_enrol(&self, address: IpAddr, now: Instant) -> bool {
+        let state = self.0.lock();
+        state.tries.get(&Origin::from(address)).is_none_or(|tries| {
+            tries.refused < MAX_REFUSED_ENROLLMENTS || now.duration_since(tries.since) >= ENROLLMENT_INTERVAL
+        })
+    }
+
+    /// A try to enrol was refused.
+    pub(super) fn refused(&self, address: IpAddr, now: Instant) {
+        let mut state = self.0.lock();
+        if state.tries.len() >= MAX_REMEMBERED_ADDRESSES {
+            state.tries.retain(|_, tries| now.duration_since(tries.since) < ENROLLMENT_INTERVAL);
+            if state.tries.len() >= MAX_REMEMBERED_ADDRESSES {
+                // Addresses without number: no one of them is worth remembering.
+                state.tries.clear();
+            }
+        }
+        let tries = state.tries.entry(Origin::from(address)).or_insert(Tries { since: now, refused: 0 });
+        if now.duration_since(tries.since) >= ENROLLMENT_INTERVAL {
+            *tries = Tries { since: now, refused: 0 };
+        }
+        tries.refused += 1;
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut state = self.door.0.lock();
+        state.count -= 1;
+        if let Some(count) = state.waiting.get_mut(&self.origin) {
+            *count -= 1;
+            if *count == 0 {
+                state.waiting.remove(&self.origin);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn one_address_takes_few_places() {
+        let door = Arc::<Door>::default();
+        let mut held: Vec<Waiting> =
+            (0..MAX_WAITING_OF_ADDRESS).map_while(|_| door.enter(address("10.0.0.1"))).collect();
+        assert_eq!(held.len(), MAX_WAITING_OF_ADDRESS);
+        assert!(
+            door.enter(address("10.0.0.1")).is_none() && door.enter(address("::ffff:10.0.0.1")).is_none()
+        );
+        assert!(door.enter(address("10.0.0.2")).is_some());
+        held.pop();
+        assert!(door.enter(address("10.0.0.1")).is_some());
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_address() {
+        let door = Arc::<Door>::default();
+        let own = |n: usize| address(&format!("2001:db8:1:2::{n:x}"));
+        let held: Vec<Waiting> = (0..MAX_WAITING_OF_ADDRESS).map_while(|n| door.enter(own(n))).collect();
+        assert_eq!(held.len(), MAX_WAITING_OF_ADDRESS);
+        assert!(door.enter(own(9999)).is_none());
+        assert!(door.enter(address("2001:db8:1:3::1")).is_some());
+    }
+
+    #[test]
+    fn all_together_have_a_bound() {
+        let door = Arc::<Door>::default();
+        let many =
+            (0..2 * MAX_WAITING).filter_map(|n| door.enter(address(&format!("10.{}.{}.1", n >> 8, n & 255))));
+        let held: Vec<Waiting> = many.collect();
+        assert_eq!(held.len(), MAX_WAITING);
+        drop(held);
+        assert_eq!(door.0.lock().count, 0);
+        assert!(door.0.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn tries_are_counted_for_a_while() {
+        let (door, now) = (Door::default(), Instant::now());
+        let who = address("10.0.0.1");
+        for _ in 0..MAX_REFUSED_ENROLLMENTS {
+            assert!(door.may_enrol(who, now));
+            door.refused(who, now);
+        }
+        assert!(!door.may_enrol(who, now) && door.may_enrol(address("10.0.0.2"), now));
+        assert!(door.may_enrol(who, now + ENROLLMENT_INTERVAL));
+        door.refused(who, now + ENROLLMENT_INTERVAL);
+        assert!(door.may_enrol(who, now + ENROLLMENT_INTERVAL));
+        for n in 0..2 * MAX_REMEMBERED_ADDRESSES {
+            door.refused(address(&format!("10.{}.{}.1", n >> 8, n & 255)), now);
+        }
+        assert!(door.0.lock().tries.len() <= MAX_REMEMBERED_ADDRESSES);
+    }
+}

@@ -1,0 +1,245 @@
+//! How a machine comes to be a node: a token, taken from hand to hand, and what it gets for it.
+
+use std::io;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::NAME;
+use super::certificates::{self, BadCertificate};
+use super::protocol::{ClientHello, MAX_FRAME_BYTES, OF_NODES, Purpose, Role, ServerHello, receive, send};
+use crate::content::runtime;
+use crate::id::{NodeName, VolumeName};
+use crate::keepalive::{USER_TIMEOUT, end_when_silent};
+use crate::private;
+use crate::store::StoreError;
+use crate::store::address::VolumeDescriptor;
+
+/// For a gateway to take a token: others may have its book.
+const ENROLLED: Duration = Duration::from_secs(30);
+/// A connection that is not made by then is none.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Begins each token.
+const MARK: &str = "shunt1.";
+
+/// An invitation as it is handed over. Who has it first may take part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Token {
+    /// Host and port of the gateway.
+    pub address: String,
+    /// The volume.
+    pub volume: VolumeName,
+    /// Who signs for the gateway and its nodes: a certificate, DER.
+    pub authority: Vec<u8>,
+    /// Good once.
+    pub secret: [u8; 16],
+}
+
+impl Token {
+    /// For a node of the gateway at `address`.
+    pub fn new(address: String, volume: VolumeName, book: &super::NodeRegistry, secret: [u8; 16]) -> Self {
+        Self { address, volume, authority: book.authority().certificate.clone(), secret }
+    }
+}
+
+impl std::fmt::Display for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let bytes = postcard::to_stdvec(self).map_err(|_| std::fmt::Error)?;
+        write!(f, "{MARK}{}", URL_SAFE_NO_PAD.encode(bytes))
+    }
+}
+
+impl FromStr for Token {
+    type Err = JoinError;
+
+    fn from_str(text: &str) -> Result<Self, JoinError> {
+        let text: String = text.split_whitespace().collect();
+        text.strip_prefix(MARK)
+            .and_then(|rest| URL_SAFE_NO_PAD.decode(rest).ok())
+            .and_then(|bytes| postcard::from_bytes(&bytes).ok())
+            .ok_or(JoinError::Token)
+    }
+}
+
+/// Why a machine could not join.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// It was not copied whole, mostly.
+    #[error("this is no token of `shunt volume invite` (it begins with {MARK:?}): copy it whole")]
+    Token,
+    /// The gateway said no, and why.
+    #[error("the gateway refused: {0}")]
+    Refused(String),
+    /// It cannot be reached.
+    #[error("the gateway at {address} cannot be reached: {error}")]
+    Unreachable {
+        /// Host and port.
+        address: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// Keys or certificates make no sense.
+    #[error(transparent)]
+    Certificate(#[from] BadCertificate),
+    /// The file of credentials.
+    #[error("{path}: {error}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// What a node shows to its gateway. Whoever has it is that node.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credentials {
+    /// Host and port of the gateway.
+    pub address: String,
+    /// The volume.
+    pub volume: VolumeName,
+    /// This node.
+    pub node: NodeName,
+    authority: Vec<u8>,
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    about: Vec<u8>,
+    /// What it may do, as it was told last. Not known of a file that an older version wrote.
+    #[serde(default)]
+    pub role: Option<Role>,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials")
+            .field("address", &self.address)
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Credentials {
+    /// Writes a file that only its owner can read; it is there whole or not at all.
+    ///
+    /// # Errors
+    /// [`JoinError::File`]
+    pub fn save(&self, path: &Path) -> Result<(), JoinError> {
+        let text = serde_json::to_vec_pretty(self).map_err(io::Error::other);
+        text.and_then(|text| private::write(path, &text))
+            .map_err(|error| JoinError::File { path: path.display().to_string(), error })
+    }
+
+    /// The same of another gateway that stands before the volume, with the same book.
+    pub fn by_way_of(mut self, address: &str) -> Self {
+        address.clone_into(&mut self.address);
+        self
+    }
+
+    /// Reads them. They hold the private key of the node.
+    ///
+    /// # Errors
+    /// [`JoinError::File`], also where others than the owner can read the file.
+    pub fn load(path: &Path) -> Result<Self, JoinError> {
+        private::open(path)
+            .and_then(|file| serde_json::from_reader(io::BufReader::new(file)).map_err(io::Error::other))
+            .map_err(|error| JoinError::File { path: path.display().to_string(), error })
+    }
+
+    /// What the volume's store keeps about it.
+    ///
+    /// # Errors
+    /// [`StoreError::Format`], [`StoreError::Damaged`].
+    pub fn described(&self) -> Result<VolumeDescriptor, StoreError> {
+        VolumeDescriptor::from_bytes(&self.about)
+    }
+
+    /// Notes in a file what this node may do, for when the gateway cannot be reached. Where the file is not there any more, nothing
+    /// is noted.
+    pub(super) fn note_role(path: &Path, role: Role) -> Result<(), JoinError> {
+        let mut credentials = Self::load(path)?;
+        if credentials.role == Some(role) {
+            return Ok(());
+        }
+        credentials.role = Some(role);
+        credentials.save(path)
+    }
+
+    pub(super) fn tls(&self) -> Result<Arc<ClientConfig>, BadCertificate> {
+        Ok(Arc::new(certificates::client(&self.authority, Some((&self.certificate, &self.key)))?))
+    }
+}
+
+/// Connects, and says what for.
+pub(super) async fn greet(
+    address: &str,
+    config: Arc<ClientConfig>,
+    volume: &VolumeName,
+    version: u32,
+    wish: Purpose,
+) -> io::Result<(TlsStream<TcpStream>, ServerHello)> {
+    // A token must not be spent in vain.
+    let time = if matches!(wish, Purpose::Work) { USER_TIMEOUT } else { ENROLLED };
+    let greeted = timeout(time, async {
+        let stream = timeout(CONNECT, TcpStream::connect(address)).await??;
+        stream.set_nodelay(true)?;
+        end_when_silent(&stream)?;
+        let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
+        let mut stream = TlsConnector::from(config).connect(name, stream).await?;
+        send(&mut stream, &ClientHello { version, volume: volume.clone(), wish }).await?;
+        match receive(&mut stream, MAX_FRAME_BYTES, time).await? {
+            Some(welcome) => Ok((stream, welcome)),
+            None => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+        }
+    });
+    greeted.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)))
+}
+
+/// Takes an invitation: this machine is `node` from now on.
+///
+/// # Errors
+/// [`JoinError`]
+pub fn join(token: &Token, node: &NodeName) -> Result<Credentials, JoinError> {
+    runtime().block_on(enrol(token, node))
+}
+
+async fn enrol(token: &Token, node: &NodeName) -> Result<Credentials, JoinError> {
+    let (key, request) = certificates::request(node)?;
+    let config = Arc::new(certificates::client(&token.authority, None)?);
+    let wish = Purpose::Enrol { secret: token.secret, node: node.clone(), request };
+    let (_, welcome) = greet(&token.address, config, &token.volume, OF_NODES, wish)
+        .await
+        .map_err(|error| JoinError::Unreachable { address: token.address.clone(), error })?;
+    let mut credentials = match welcome {
+        ServerHello::Enrolled { certificate, about } => Credentials {
+            address: token.address.clone(),
+            volume: token.volume.clone(),
+            node: node.clone(),
+            authority: token.authority.clone(),
+            certificate,
+            key,
+            about,
+            role: None,
+        },
+        ServerHello::Refused(reason) => return Err(JoinError::Refused(reason)),
+        ServerHello::Work(_) => return Err(JoinError::Refused("it took us for somebody else".to_owned())),
+    };
+    // Who works is told. It joined, whether or not that comes.
+    if let Ok((_, ServerHello::Work(role))) =
+        greet(&token.address, credentials.tls()?, &token.volume, OF_NODES, Purpose::Work).await
+    {
+        credentials.role = Some(role);
+    }
+    Ok(credentials)
+}

@@ -1,0 +1,94 @@
+//! Waits for news that hold a thread: few for each node, and fewer than there are threads, so that no request waits for one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::protocol::Role;
+use super::registry::Node;
+use crate::id::NodeName;
+
+/// Of one node. A mount has three at most.
+pub(super) const MAX_LONG_POLLS_OF_NODE: usize = 8;
+/// Of all that are gateways to others: the rest is for nodes.
+const MAX_LONG_POLLS_OF_GATEWAYS: usize = 128;
+/// Of all. The runtime has 512 threads for what blocks.
+const MAX_LONG_POLLS: usize = 256;
+
+/// Who waits.
+#[derive(Default)]
+pub(super) struct Waits(Mutex<Count>);
+
+#[derive(Default)]
+struct Count {
+    of_nodes: HashMap<NodeName, usize>,
+    of_gateways: usize,
+}
+
+/// A wait. It ends when this is dropped.
+pub(super) struct Waiting {
+    waits: Arc<Waits>,
+    /// `None`: of a gateway.
+    node: Option<NodeName>,
+}
+
+impl Waits {
+    /// `None`: there are enough.
+    pub(super) fn begin(self: &Arc<Self>, node: &Node) -> Option<Waiting> {
+        let mut count = self.0.lock();
+        let is_gateway = node.role == Role::Gateway;
+        let of_node = count.of_nodes.get(&node.name).copied().unwrap_or_default();
+        let is_free = match is_gateway {
+            true => count.of_gateways < MAX_LONG_POLLS_OF_GATEWAYS,
+            false => of_node < MAX_LONG_POLLS_OF_NODE,
+        };
+        if !is_free || count.of_gateways + count.of_nodes.values().sum::<usize>() >= MAX_LONG_POLLS {
+            return None;
+        }
+        match is_gateway {
+            true => count.of_gateways += 1,
+            false => drop(count.of_nodes.insert(node.name.clone(), of_node + 1)),
+        }
+        Some(Waiting { waits: self.clone(), node: (!is_gateway).then(|| node.name.clone()) })
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut count = self.waits.0.lock();
+        let Some(node) = &self.node else {
+            count.of_gateways -= 1;
+            return;
+        };
+        let left = count.of_nodes.get_mut(node).map_or(0, |of_node| {
+            *of_node -= 1;
+            *of_node
+        });
+        if left == 0 {
+            count.of_nodes.remove(node);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_node_has_all_of_the_threads_and_all_have_less() {
+        let waits = Arc::new(Waits::default());
+        let node = |n: usize, role| Node { name: format!("node{n}").parse().unwrap(), role, since: 0 };
+        let of =
+            |n, role| (0..2 * MAX_LONG_POLLS).filter_map(|_| waits.begin(&node(n, role))).collect::<Vec<_>>();
+        let mut held = of(0, Role::Admin);
+        assert_eq!(held.len(), MAX_LONG_POLLS_OF_NODE);
+        held.extend([1, 2].into_iter().flat_map(|n| of(n, Role::Gateway)));
+        assert_eq!(held.len(), MAX_LONG_POLLS_OF_NODE + MAX_LONG_POLLS_OF_GATEWAYS);
+        held.extend((3..MAX_LONG_POLLS).flat_map(|n| of(n, Role::Read)));
+        assert_eq!(held.len(), MAX_LONG_POLLS);
+        held.clear();
+        assert!(waits.0.lock().of_nodes.is_empty() && waits.0.lock().of_gateways == 0);
+        assert!(waits.begin(&node(0, Role::Read)).is_some());
+    }
+}

@@ -1,0 +1,174 @@
+//! How much of the memory of a gateway nodes have, each and together: for what they say, and for what they are told.
+//!
+//! There are three rooms, each of its own size, so that who waits in one holds nothing that those want who are there before: a
+//! message is in the first until it is understood, and what it asks for is in the second, or in the third where it is contents.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use super::protocol::Role;
+use super::registry::Node;
+use crate::id::NodeName;
+
+/// Connections of a node. A mount has some dozens while many read at once.
+pub(super) const MAX_CONNECTIONS_OF_NODE: usize = 128;
+/// The same of one that is a gateway to others.
+const MAX_CONNECTIONS_OF_GATEWAY: usize = 1024;
+const KIB: usize = 1 << 10;
+/// What is shorter is bounded by how many connections there are.
+pub(super) const SHORT: usize = 16 * KIB;
+
+/// Which room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pool {
+    /// Messages as they come.
+    Frames,
+    /// Messages as they are understood, and answers.
+    Work,
+    /// Bytes of contents, both ways.
+    Contents,
+}
+
+impl Pool {
+    const ALL: [Self; 3] = [Self::Frames, Self::Work, Self::Contents];
+
+    /// KiB in all, and of a node that is no gateway: at least what the longest message takes.
+    fn sizes(self) -> (usize, usize) {
+        match self {
+            Self::Frames => (128 * KIB, 64 * KIB),
+            Self::Work => (256 * KIB, 128 * KIB),
+            Self::Contents => (384 * KIB, 128 * KIB),
+        }
+    }
+
+    /// The longest wait: who asked does not wait for longer.
+    fn patience(self) -> Duration {
+        Duration::from_secs(if self == Self::Contents { 600 } else { 60 })
+    }
+}
+
+type Rooms = [Arc<Semaphore>; 3];
+
+fn rooms(size: impl Fn(Pool) -> usize) -> Rooms {
+    Pool::ALL.map(|of| Arc::new(Semaphore::new(size(of))))
+}
+
+/// All of it.
+pub(super) struct MemoryBudget {
+    all: Rooms,
+    nodes: Mutex<HashMap<NodeName, (usize, Rooms)>>,
+}
+
+/// A connection of a node.
+pub(super) struct ConnectionSlot {
+    room: Arc<MemoryBudget>,
+    node: NodeName,
+    own: Rooms,
+}
+
+/// Room that is taken, until this is dropped.
+#[derive(Default)]
+pub(super) struct MemoryPermit(Vec<OwnedSemaphorePermit>);
+
+impl MemoryBudget {
+    pub(super) fn new() -> Self {
+        Self { all: rooms(|of| of.sizes().0), nodes: Mutex::default() }
+    }
+
+    /// `None`: this node has enough.
+    pub(super) fn enter(self: &Arc<Self>, node: &Node) -> Option<ConnectionSlot> {
+        let is_gateway = node.role == Role::Gateway;
+        let most = if is_gateway { MAX_CONNECTIONS_OF_GATEWAY } else { MAX_CONNECTIONS_OF_NODE };
+        let mut nodes = self.nodes.lock();
+        let size = |of: Pool| if is_gateway { of.sizes().0 } else { of.sizes().1 };
+        let (count, own) = nodes.entry(node.name.clone()).or_insert_with(|| (0, rooms(size)));
+        if *count >= most {
+            return None;
+        }
+        *count += 1;
+        Some(ConnectionSlot { room: self.clone(), node: node.name.clone(), own: own.clone() })
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        let mut nodes = self.room.nodes.lock();
+        if let Some((count, _)) = nodes.get_mut(&self.node) {
+            *count -= 1;
+            if *count == 0 {
+                nodes.remove(&self.node);
+            }
+        }
+    }
+}
+
+impl ConnectionSlot {
+    /// Waits for room for so many bytes: first that of the node, so that its others do not stand in the way of everybody.
+    pub(super) async fn take(&self, of: Pool, bytes: usize) -> io::Result<MemoryPermit> {
+        if bytes <= SHORT {
+            return Ok(MemoryPermit::default());
+        }
+        let kib = bytes.div_ceil(KIB).min(of.sizes().1) as u32;
+        let taken = timeout(of.patience(), async {
+            let own = self.own[of as usize].clone().acquire_many_owned(kib).await;
+            let all = self.room.all[of as usize].clone().acquire_many_owned(kib).await;
+            // Never closed.
+            MemoryPermit(own.into_iter().chain(all).collect())
+        });
+        taken.await.map_err(io::Error::from)
+    }
+}
+
+impl MemoryPermit {
+    /// Gives back what is more than so many bytes.
+    pub(super) fn keep(&mut self, bytes: usize) {
+        let kib = bytes.div_ceil(KIB);
+        for held in &mut self.0 {
+            drop(held.split(held.num_permits().saturating_sub(kib)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, role: Role) -> Node {
+        Node { name: name.parse().unwrap(), role, since: 0 }
+    }
+
+    #[test]
+    fn a_node_has_so_many_connections_and_others_have_theirs() {
+        let room = Arc::new(MemoryBudget::new());
+        let all = |node: &Node| {
+            (0..2 * MAX_CONNECTIONS_OF_GATEWAY).map_while(|_| room.enter(node)).collect::<Vec<_>>()
+        };
+        let held = all(&node("a", Role::Read));
+        assert_eq!(held.len(), MAX_CONNECTIONS_OF_NODE);
+        assert_eq!(all(&node("b", Role::Gateway)).len(), MAX_CONNECTIONS_OF_GATEWAY);
+        drop(held);
+        assert!(room.nodes.lock().is_empty());
+        assert!(room.enter(&node("a", Role::Read)).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_all_of_his_leaves_some_for_others() {
+        let room = Arc::new(MemoryBudget::new());
+        let (one, other) = (node("a", Role::Write), node("b", Role::Write));
+        let (greedy, other) = (room.enter(&one).unwrap(), room.enter(&other).unwrap());
+        let mut all = greedy.take(Pool::Contents, 64 << 20).await.unwrap();
+        let _more = greedy.take(Pool::Contents, 64 << 20).await.unwrap();
+        assert!(greedy.take(Pool::Contents, 1 << 20).await.is_err(), "it waits, and not for ever");
+        other.take(Pool::Contents, 64 << 20).await.unwrap();
+        greedy.take(Pool::Contents, 100).await.unwrap();
+        greedy.take(Pool::Work, 1 << 20).await.unwrap();
+        all.keep(32 << 20);
+        greedy.take(Pool::Contents, 32 << 20).await.unwrap();
+    }
+}

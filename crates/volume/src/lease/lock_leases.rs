@@ -1,0 +1,163 @@
+//! Claims: leases that exclude each other, for locks that hold on all connected nodes.
+//!
+//! Nobody waits for the others to have seen one. The board puts all leases in one order, and whoever takes one is told
+//! those before it in the same answer: a claim that another one stands in the way of is given back at once. So no two nodes
+//! ever hold claims that exclude each other, as long as their sessions live.
+
+use futures::channel::oneshot;
+
+use super::state::State;
+use super::{Inner, Leases};
+use crate::id::{ObjectId, Seq};
+
+/// The upper half of what stands for a file on the board, where its claims are meant. No object has it: theirs are random.
+const MARK: u128 = 0x5348_554e_544c_4f43 << 64;
+/// In the lower half: nobody else may have a claim at all.
+const EXCLUSIVE: u128 = 1;
+
+/// Claims of a node at a time, with those on their way: with its other leases, fewer than the board takes.
+const MOST: usize = 512;
+
+/// A claim of this node.
+#[derive(Debug)]
+pub(super) struct LockLease {
+    pub(super) on: ObjectId,
+    pub(super) said: bool,
+    /// Who waits for the answer.
+    asker: Option<oneshot::Sender<Answer>>,
+}
+
+/// What became of a wish.
+#[derive(Debug)]
+pub enum Answer {
+    /// It holds, until it is [given back](Leases::release) or this node is cut off.
+    Granted(Held),
+    /// Somebody else's is in the way. Ready once one of somebody else ended.
+    Busy(oneshot::Receiver<()>),
+}
+
+/// A claim that was had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    lease: u64,
+    /// It excludes all others.
+    pub exclusive: bool,
+}
+
+fn stands_for(id: ObjectId, exclusive: bool) -> ObjectId {
+    let hash = blake3::hash(&id.to_bytes());
+    let mut low = [0; 8];
+    low.copy_from_slice(&hash.as_bytes()[..8]);
+    let low = u128::from(u64::from_le_bytes(low)) & !EXCLUSIVE;
+    ObjectId(MARK | low | if exclusive { EXCLUSIVE } else { 0 })
+}
+
+/// Whether a lease on this is a claim.
+pub(super) fn is_claim(id: ObjectId) -> bool {
+    id.0 >> 64 == MARK >> 64
+}
+
+fn exclude(one: ObjectId, other: ObjectId) -> bool {
+    one.0 & !EXCLUSIVE == other.0 & !EXCLUSIVE && (one.0 | other.0) & EXCLUSIVE != 0
+}
+
+impl Leases {
+    /// Asks for a claim on a file. `None`: this node is not connected, or has too many. The answer does not come where the
+    /// connection is lost meanwhile; one that nobody waits for any more is given back.
+    pub fn claim(&self, num: u64, exclusive: bool) -> Option<oneshot::Receiver<Answer>> {
+        let id = stands_for(self.inner.id(num)?, exclusive);
+        let mut state = self.inner.state.lock();
+        if !state.is_valid() || state.claims.len() >= MOST {
+            return None;
+        }
+        let (asker, answer) = oneshot::channel();
+        state.claims.insert(rand::random(), LockLease { on: id, said: false, asker: Some(asker) });
+        drop(state);
+        self.inner.wake.notify_all();
+        Some(answer)
+    }
+
+    /// Gives one back.
+    pub fn release(&self, held: Held) {
+        self.inner.state.lock().give_back(held.lease);
+        self.inner.wake.notify_all();
+    }
+
+    /// Whether it holds still: this node was not cut off since.
+    pub fn holds(&self, held: Held) -> bool {
+        let state = self.inner.state.lock();
+        state.is_valid() && state.claims.contains_key(&held.lease)
+    }
+
+    /// Whether a claim of somebody else stands in the way of one, as far as this node has heard.
+    pub fn is_claimed(&self, num: u64, exclusive: bool) -> bool {
+        let Some(id) = self.inner.id(num) else { return false };
+        self.inner.state.lock().is_in_the_way(stands_for(id, exclusive))
+    }
+}
+
+impl Inner {
+    /// The store answered: what became of those claims that it was told of?
+    pub(super) fn judge_claims(state: &mut State, told: &[(u64, ObjectId)]) {
+        for (lease, _) in told {
+            let Some((on, asker)) = state.claims.get_mut(lease).map(|claim| {
+                claim.said = true;
+                (claim.on, claim.asker.take())
+            }) else {
+                continue;
+            };
+            let Some(asker) = asker else { continue };
+            let held = Held { lease: *lease, exclusive: on.0 & EXCLUSIVE != 0 };
+            let kept = if state.is_in_the_way(on) {
+                let (free, freed) = oneshot::channel();
+                state.claim_waiters.push(free);
+                asker.send(Answer::Busy(freed)).ok();
+                false
+            } else {
+                // Who was interrupted holds nothing.
+                asker.send(Answer::Granted(held)).is_ok()
+            };
+            if !kept {
+                state.give_back(*lease);
+            }
+        }
+    }
+}
+
+impl State {
+    fn is_in_the_way(&self, on: ObjectId) -> bool {
+        self.foreign_claims.values().any(|foreign| exclude(*foreign, on))
+    }
+
+    fn give_back(&mut self, lease: u64) {
+        if self.claims.remove(&lease).is_some_and(|claim| claim.said) {
+            self.to_free.push((lease, Seq(0)));
+        }
+    }
+
+    /// Hears of a claim of somebody else.
+    pub(super) fn hear_claim(&mut self, lease: u64, on: ObjectId, ended: bool) {
+        if !ended {
+            self.foreign_claims.insert(lease, on);
+        } else if self.foreign_claims.remove(&lease).is_some() {
+            for waiter in self.claim_waiters.drain(..) {
+                waiter.send(()).ok();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_exclude_each_other_but_shared_ones() {
+        let (one, other) = (ObjectId(1 << 100 | 6), ObjectId(1 << 100 | 7));
+        let (shared, exclusive) = (stands_for(one, false), stands_for(one, true));
+        assert!(is_claim(shared) && is_claim(exclusive) && !is_claim(one) && !is_claim(ObjectId::ROOT));
+        assert!(exclude(shared, exclusive) && exclude(exclusive, shared) && exclude(exclusive, exclusive));
+        assert!(!exclude(shared, shared));
+        assert!(!exclude(exclusive, stands_for(other, true)));
+    }
+}

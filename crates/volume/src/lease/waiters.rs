@@ -1,0 +1,171 @@
+//! Those who come to what somebody else has changed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use futures::channel::oneshot;
+
+use super::state::State;
+use super::{Inner, OPEN_WAIT_TIMEOUT, SLOW_PEER_PENALTY, Wait};
+use crate::content::runtime;
+use crate::id::{ObjectId, Seq};
+use crate::store::LeaseEvent;
+use crate::store::lease_table::EVERYTHING;
+
+/// A lease of somebody else.
+#[derive(Debug)]
+pub(super) struct PeerLease {
+    pub(super) object: ObjectId,
+    who: u64,
+    stage: Stage,
+}
+
+/// How far what was changed has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It is on its way into the log.
+    Held,
+    /// It is in the log, up to there.
+    Freed(Seq),
+    /// It is here, and the kernel is being told.
+    Read,
+}
+
+/// Who waits until a lease has come so far.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    leases: Vec<u64>,
+    /// What the kernel has of it counts too.
+    lists: bool,
+    done: oneshot::Sender<()>,
+}
+
+impl Inner {
+    /// What has to be waited for by one who comes to an object.
+    pub(super) fn wait_for_peers(self: &Arc<Self>, num: u64, lists: bool) -> Option<Wait> {
+        if !self.foreign.load(Ordering::Acquire) {
+            return None;
+        }
+        let node = self.replica.get(num).ok()?;
+        let mut about = vec![node.id];
+        // What is new on another machine is announced where it was made, and may be found past its name, in a listing.
+        if self.state.lock().is_young(node.created_seq) {
+            about.extend(self.replica.parents(num).ok()?);
+        }
+        let mut state = self.state.lock();
+        let (leases, wait) = state.arrive(&about, lists)?;
+        drop(state);
+        let inner = self.clone();
+        Some(Wait::new(async move { wait.await.unwrap_or_default() }, OPEN_WAIT_TIMEOUT, move || {
+            tracing::warn!("another machine does not send what it changed: going on without");
+            inner.state.lock().resent(&leases);
+        }))
+    }
+
+    /// The log was read up to the cursor: what was changed is here. The kernel has to know it before a directory is listed; who opens a file waits for what the kernel is told of that alone.
+    pub(super) fn read_up(&self, state: &mut State) {
+        let read = state.read_up();
+        if read.is_empty() {
+            return;
+        }
+        let told = self.replica.caches_settled();
+        let inner = self.itself.clone();
+        runtime().spawn(async move {
+            told.await;
+            let Some(inner) = inner.upgrade() else { return };
+            let mut state = inner.state.lock();
+            state.told(&read);
+            inner.note(&state);
+        });
+    }
+}
+
+impl State {
+    /// Hears of a lease of somebody else; whether it is a new one.
+    pub(super) fn hear(&mut self, event: &LeaseEvent) -> bool {
+        match event.freed {
+            None => {
+                let foreign = PeerLease { object: event.object, who: event.who, stage: Stage::Held };
+                self.foreign.insert(event.lease, foreign);
+                true
+            }
+            Some(seq) => {
+                if let Some(foreign) = self.foreign.get_mut(&event.lease)
+                    && foreign.stage == Stage::Held
+                {
+                    foreign.stage = Stage::Freed(seq);
+                }
+                false
+            }
+        }
+    }
+
+    fn arrive(&mut self, about: &[ObjectId], lists: bool) -> Option<(Vec<u64>, oneshot::Receiver<()>)> {
+        if !self.is_valid() {
+            return None;
+        }
+        let now = Instant::now();
+        self.resented.retain(|_, until| *until > now);
+        let concerns = |foreign: &PeerLease| {
+            (about.contains(&foreign.object) || foreign.object == EVERYTHING)
+                && (lists || foreign.stage != Stage::Read)
+                && !self.resented.contains_key(&foreign.who)
+        };
+        let leases: Vec<u64> =
+            self.foreign.iter().filter(|(_, foreign)| concerns(foreign)).map(|(lease, _)| *lease).collect();
+        if leases.is_empty() {
+            return None;
+        }
+        let (done, wait) = oneshot::channel();
+        self.arrivals.push(Waiter { leases: leases.clone(), lists, done });
+        Some((leases, wait))
+    }
+
+    /// Those who hold these kept somebody waiting for too long.
+    fn resent(&mut self, leases: &[u64]) {
+        let until = Instant::now() + SLOW_PEER_PENALTY;
+        for foreign in leases.iter().filter_map(|lease| self.foreign.get(lease)) {
+            self.resented.insert(foreign.who, until);
+        }
+        self.arrivals.retain(|waiter| !waiter.done.is_canceled());
+    }
+
+    /// What was changed is here, of which leases?
+    fn read_up(&mut self) -> Vec<u64> {
+        let mut read = Vec::new();
+        for (lease, foreign) in &mut self.foreign {
+            if matches!(foreign.stage, Stage::Freed(seq) if seq <= self.cursor) {
+                foreign.stage = Stage::Read;
+                read.push(*lease);
+            }
+        }
+        if !read.is_empty() {
+            self.let_in();
+        }
+        read
+    }
+
+    /// The kernel knows of it.
+    fn told(&mut self, leases: &[u64]) {
+        for lease in leases {
+            self.foreign.remove(lease);
+        }
+        self.let_in();
+    }
+
+    /// Lets those go on who have nothing to wait for any more.
+    pub(super) fn let_in(&mut self) {
+        let foreign = &self.foreign;
+        let waits = |waiter: &Waiter| {
+            waiter.leases.iter().any(|lease| {
+                foreign.get(lease).is_some_and(|foreign| waiter.lists || foreign.stage != Stage::Read)
+            })
+        };
+        let (stay, go): (Vec<_>, Vec<_>) = std::mem::take(&mut self.arrivals).into_iter().partition(waits);
+        self.arrivals = stay;
+        for waiter in go {
+            waiter.done.send(()).ok();
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What has to be in the log before a lease is given back.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use futures::channel::oneshot;
+
+use super::state::State;
+use super::{Inner, SESSION_TTL, Wait};
+use crate::id::{ObjectId, Seq};
+use crate::replica::Replica;
+use crate::store::lease_table::EVERYTHING;
+
+/// A lease takes new debts for so long. Then there is another one, so that those who wait for the first do not wait for
+/// all that somebody does who never stops.
+const OPEN: Duration = Duration::from_millis(250);
+/// Leases of this node. Beyond, one of everything is taken.
+const MOST_OWN: usize = 512;
+/// Debts of a lease. Beyond, it waits until all was sent.
+const MOST_DEBTS: usize = 65_536;
+/// From the close of a file to the end of its open, if that was the last close of it.
+const CLOSING: Duration = Duration::from_secs(1);
+
+/// Something that was changed here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum UncommittedChange {
+    /// A name in a directory.
+    Name(u64, Box<[u8]>),
+    /// What a file holds.
+    File(u64),
+    /// All that was changed up to then.
+    All,
+}
+
+/// A file that somebody closes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Closing {
+    /// The end of its open is to come, or not, until then.
+    Soon(Instant),
+    /// It came, when [`State::serial`] was so high.
+    Past(u64),
+}
+
+/// A lease of this node.
+#[derive(Debug)]
+pub(super) struct WriteLease {
+    pub(super) object: ObjectId,
+    since: Instant,
+    /// Where it stands on the board, once it does.
+    pub(super) at: Option<u64>,
+    /// All others have seen it.
+    acked: bool,
+    /// In the order of the changes.
+    debts: VecDeque<(u64, UncommittedChange)>,
+    waiters: Vec<oneshot::Sender<()>>,
+}
+
+impl Inner {
+    /// Has all others know that something was changed. `made`: what is new is found by nobody who does not find this.
+    pub(super) fn announce(&self, num: u64, debt: UncommittedChange, made: Option<u64>) -> Option<Wait> {
+        let node = self.replica.get(num).ok()?;
+        // What the store has is found by others, in a listing that they had begun: no lease on where it was made is in their way.
+        let is_new = node.created_seq == Seq(0);
+        let mut state = self.state.lock();
+        let wait = state.track(node.id, is_new.then_some(num), debt, made);
+        drop(state);
+        self.wake.notify_all();
+        self.synchronise.wake();
+        let wait = wait?;
+        Some(Wait::new(async move { wait.await.unwrap_or_default() }, SESSION_TTL, || {}))
+    }
+}
+
+impl State {
+    /// Somebody closes a file that he may have written.
+    pub(super) fn close(&mut self, num: u64) {
+        self.closing.insert(num, Closing::Soon(Instant::now() + CLOSING));
+    }
+
+    /// What he wrote can be sent from now on.
+    pub(super) fn closed(&mut self, num: u64) {
+        if let Some(closing) = self.closing.get_mut(&num) {
+            self.serial += 1;
+            *closing = Closing::Past(self.serial);
+        }
+    }
+
+    /// Another node comes, who knows nothing of what was closed before.
+    pub(super) fn owe_all(&mut self) {
+        self.track(EVERYTHING, None, UncommittedChange::All, None);
+    }
+
+    /// `new`: its number, where others do not know the object.
+    fn track(
+        &mut self,
+        id: ObjectId,
+        new: Option<u64>,
+        debt: UncommittedChange,
+        made: Option<u64>,
+    ) -> Option<oneshot::Receiver<()>> {
+        if !self.is_valid() || self.company == 0 {
+            return None;
+        }
+        let (id, debt) = if self.own.len() < MOST_OWN { (id, debt) } else { (EVERYTHING, debt) };
+        let open = |own: &HashMap<u64, WriteLease>, lease: Option<&u64>| {
+            let lease = *lease?;
+            own.get(&lease).filter(|own| own.since.elapsed() < OPEN).map(|_| lease)
+        };
+        let fresh = new.and_then(|num| self.fresh.get(&num));
+        let found = open(&self.own, fresh).or_else(|| open(&self.own, self.by_object.get(&id)));
+        let lease = found.unwrap_or_else(|| {
+            let lease = rand::random::<u64>();
+            let since = Instant::now();
+            let own = WriteLease {
+                object: id,
+                since,
+                at: None,
+                acked: false,
+                debts: VecDeque::new(),
+                waiters: Vec::new(),
+            };
+            self.own.insert(lease, own);
+            self.by_object.insert(id, lease);
+            lease
+        });
+        self.serial += 1;
+        let own = self.own.get_mut(&lease)?;
+        match own.debts.len() < MOST_DEBTS {
+            true => own.debts.push_back((self.serial, debt)),
+            // The last one stands for all before it.
+            false => own.debts = [(self.serial, UncommittedChange::All)].into(),
+        }
+        if let Some(made) = made {
+            self.fresh.insert(made, lease);
+        }
+        if own.acked {
+            return None;
+        }
+        let (done, wait) = oneshot::channel();
+        own.waiters.push(done);
+        Some(wait)
+    }
+
+    /// All others have seen what has at most this place.
+    pub(super) fn seen_by_all(&mut self, at: u64) {
+        for own in self.own.values_mut().filter(|own| own.at.is_some_and(|place| place <= at)) {
+            own.acked = true;
+            for waiter in own.waiters.drain(..) {
+                waiter.send(()).ok();
+            }
+        }
+    }
+
+    /// Something waits until all others have seen it.
+    pub(super) fn awaits_acks(&self) -> bool {
+        self.own.values().any(|own| own.at.is_some() && !own.acked)
+    }
+
+    /// Looks what is in the log, after a round of synchronisation that began when [`serial`](Self::serial) was `began`;
+    /// in an idle one nothing was left to be sent that can be. Whether there is something to give back.
+    pub(super) fn settle(&mut self, replica: &Replica, began: u64, idle: bool) -> bool {
+        let now = Instant::now();
+        let closing = &self.closing;
+        let is_settled = |serial: u64, debt: &UncommittedChange| {
+            let closing = if let UncommittedChange::File(num) = debt { closing.get(num) } else { None };
+            let (waits, serial) = match closing {
+                Some(Closing::Soon(until)) => (*until > now, serial),
+                Some(Closing::Past(closed)) => (false, serial.max(*closed)),
+                None => (false, serial),
+            };
+            let in_log = || match debt {
+                UncommittedChange::Name(parent, name) => replica.is_agreed_name(*parent, name),
+                UncommittedChange::File(num) => replica.is_agreed_file(*num),
+                UncommittedChange::All => Ok(false),
+            };
+            !waits && (idle && serial <= began || in_log().unwrap_or(false))
+        };
+        let mut freed = Vec::new();
+        for (lease, own) in &mut self.own {
+            while own.debts.front().is_some_and(|(serial, debt)| is_settled(*serial, debt)) {
+                own.debts.pop_front();
+            }
+            // What nobody was told of yet is still to be told: somebody waits for that.
+            if own.debts.is_empty() && own.acked {
+                freed.push(*lease);
+            }
+        }
+        let cursor: Seq = self.cursor;
+        for lease in &freed {
+            if let Some(own) = self.own.remove(lease) {
+                if self.by_object.get(&own.object) == Some(lease) {
+                    self.by_object.remove(&own.object);
+                }
+                self.to_free.push((*lease, cursor));
+            }
+        }
+        self.closing.retain(|_, closing| match closing {
+            Closing::Soon(until) => *until > now,
+            Closing::Past(closed) => !idle || *closed > began,
+        });
+        if !freed.is_empty() {
+            let own = &self.own;
+            self.fresh.retain(|_, lease| own.contains_key(lease));
+        }
+        !freed.is_empty()
+    }
+}

@@ -1,0 +1,171 @@
+//! Packs of which little is in use: what is goes into new ones, so that they can go.
+//!
+//! Each step lasts before the next one is begun, and whoever looks after the volume later finds what came to nothing: the new
+//! packs are noted before they are stored, and the old ones before anything is moved. All that is written down is written in
+//! turn. So nobody moves chunks into a pack that somebody else found to be empty since.
+
+use crate::content::{Carried, ContentError, Repacked, repack, runtime};
+use crate::failpoint::Failpoint;
+use crate::maintenance::gc::{Collected, stop};
+use crate::maintenance::pack_intents;
+use crate::maintenance::sweep::Sparse;
+use crate::maintenance::{KeepError, PAGE, Progress, store_owner};
+use crate::object::ChunkId;
+use crate::store::address::Volume;
+use crate::store::admin::{Moved, StoreAdmin};
+use crate::store::{ChunkLocation, system_clock};
+
+/// What is moved at once, about: what goes into one pack.
+const TOGETHER: u64 = 8 << 20;
+/// To free less is not worth a pack.
+const LEAST: u64 = 64 << 10;
+
+/// A sparse pack, and what of it is in use.
+struct Source {
+    pack: Sparse,
+    chunks: Vec<(ChunkId, ChunkLocation)>,
+}
+
+/// Rewrites packs as long as nobody else has the turn.
+///
+/// # Errors
+/// Those of the stores; what was done until then is well.
+pub(super) fn compact_packs(
+    volume: &Volume,
+    turn: u64,
+    sparse: Vec<Sparse>,
+    progress: Progress<'_>,
+    done: &mut Collected,
+) -> Result<(), KeepError> {
+    let keeper = volume.keeper()?;
+    let mut is_ours = true;
+    for group in groups(sparse) {
+        if is_ours {
+            is_ours = rewrite_together(volume, keeper, turn, group, done)?;
+            progress("packs rewritten", done.rewritten);
+        }
+    }
+    store_owner::note_moves(volume, keeper)
+}
+
+/// Those that fill one new pack together, and leave out what is not worth it.
+fn groups(sparse: Vec<Sparse>) -> Vec<Vec<Sparse>> {
+    let mut groups: Vec<(u64, Vec<Sparse>)> = Vec::new();
+    for pack in sparse {
+        match groups.last_mut() {
+            Some((used, group)) if used.saturating_add(pack.used) <= TOGETHER => {
+                *used += pack.used;
+                group.push(pack);
+            }
+            _ => groups.push((pack.used, vec![pack])),
+        }
+    }
+    let is_worth_it = |group: &Vec<Sparse>| group.iter().map(|pack| pack.frees).sum::<u64>() >= LEAST;
+    groups.into_iter().map(|(_, group)| group).filter(is_worth_it).collect()
+}
+
+/// Whether the turn was ours until the end.
+fn rewrite_together(
+    volume: &Volume,
+    keeper: &dyn StoreAdmin,
+    turn: u64,
+    group: Vec<Sparse>,
+    done: &mut Collected,
+) -> Result<bool, KeepError> {
+    let mut sources = Vec::new();
+    for pack in group {
+        sources.extend(in_use(volume, keeper, &pack)?.map(|chunks| Source { pack, chunks }));
+    }
+    let (packs, sources) = read_live_chunks(volume, sources)?;
+    let packs = repack(packs);
+    if packs.is_empty() {
+        return Ok(true);
+    }
+    let fresh = packs.iter().map(|pack| pack_intents::used(&pack.key));
+    let notes: Vec<_> = fresh.chain(sources.iter().map(|source| pack_intents::used(&source.key))).collect();
+    if !keeper.set_fenced(turn, &notes)? {
+        return Ok(false);
+    }
+    stop(Failpoint::GcNoted)?;
+    let (mut moved, mut stored) = (Vec::new(), 0);
+    for Repacked { key, bytes, moved: within } in packs {
+        stored += bytes.len() as u64;
+        runtime().block_on(volume.content.blobs().put(&key, bytes))?;
+        stop(Failpoint::GcRepacked)?;
+        moved.extend(within);
+    }
+    if !move_all(keeper, turn, &moved)? {
+        return Ok(false);
+    }
+    // From now on nobody is told any more that something is there.
+    let now = system_clock()();
+    let notes: Vec<_> = sources.iter().map(|source| pack_intents::empty(&source.key, now)).collect();
+    if !keeper.set_fenced(turn, &notes)? {
+        return Ok(false);
+    }
+    stop(Failpoint::GcEmptied)?;
+    let before: u64 = sources.iter().map(|source| source.size).sum();
+    done.rewritten += sources.len() as u64;
+    done.saved += before.saturating_sub(stored);
+    done.stuck = done.stuck.saturating_sub(sources.iter().map(|source| source.frees).sum());
+    Ok(true)
+}
+
+fn move_all(keeper: &dyn StoreAdmin, turn: u64, moved: &[Moved]) -> Result<bool, KeepError> {
+    for part in moved.chunks(PAGE) {
+        if keeper.move_chunks(turn, part)?.is_none() {
+            return Ok(false);
+        }
+        stop(Failpoint::GcMoved)?;
+    }
+    Ok(true)
+}
+
+/// The chunks of a pack that the metadata have in it, in the order in which they lie; nothing where its index does not tell
+/// of all of them.
+fn in_use(
+    volume: &Volume,
+    keeper: &dyn StoreAdmin,
+    pack: &Sparse,
+) -> Result<Option<Vec<(ChunkId, ChunkLocation)>>, KeepError> {
+    let index = match volume.content.index(&pack.key) {
+        Err(ContentError::Damaged(_) | ContentError::Missing(_)) => return Ok(None),
+        index => index?,
+    };
+    let (mut chunks, mut bytes) = (Vec::new(), 0_u64);
+    for part in index.chunks(PAGE) {
+        let ids: Vec<ChunkId> = part.iter().map(|(id, _)| *id).collect();
+        for ((id, there), place) in part.iter().zip(keeper.places(&ids)?) {
+            if place.as_ref() == Some(there) {
+                bytes += u64::from(there.stored);
+                chunks.push((*id, there.clone()));
+            }
+        }
+    }
+    chunks.sort_by_key(|(_, place)| place.offset);
+    Ok(Some(chunks).filter(|chunks| !chunks.is_empty() && bytes == pack.used))
+}
+
+/// Reads what is in use, and leaves out the packs of which not all of it is intact.
+fn read_live_chunks(
+    volume: &Volume,
+    sources: Vec<Source>,
+) -> Result<(Vec<Carried>, Vec<Sparse>), ContentError> {
+    let content = &volume.content;
+    let all: Vec<_> = sources.iter().flat_map(|source| source.chunks.iter().cloned()).collect();
+    match content.carry(&all) {
+        Err(ContentError::Damaged(_) | ContentError::Missing(_)) => {}
+        carried => return Ok((carried?, sources.into_iter().map(|source| source.pack).collect())),
+    }
+    let (mut carried, mut intact) = (Vec::new(), Vec::new());
+    for Source { pack, chunks } in sources {
+        match content.carry(&chunks) {
+            Err(ContentError::Damaged(_) | ContentError::Missing(_)) => {}
+            of_it => {
+                carried.extend(of_it?);
+                intact.push(pack);
+            }
+        }
+    }
+    Ok((carried, intact))
+}

@@ -1,0 +1,455 @@
+//! Whether a volume is what it says.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::content::{Blob, ContentError, runtime};
+use crate::id::{ObjectId, Seq};
+use crate::maintenance::mark::{LiveChunks, mark_live};
+use crate::maintenance::{KeepError, PAGE, Progress, sealed};
+use crate::object::{ChunkId, Kind, LinkName};
+use crate::store::address::Volume;
+use crate::store::admin::{Chunk, ObjectRecord};
+use crate::store::validate::wrong_content;
+
+/// Problems that are told; more are counted.
+const MAX_REPORTED_PROBLEMS: usize = 1000;
+/// A volume that changes all the time is looked at so often.
+const TIMES: u32 = 3;
+
+/// How much of the contents is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// Whether each piece has a place in a stored object that is long enough.
+    Places,
+    /// Whether each piece is there, byte by byte: all of the contents is read.
+    Bytes,
+}
+
+/// What is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Problem {
+    /// A name leads to nothing.
+    Dangling(LinkName),
+    /// A name in what is no directory, or is not there.
+    DanglingDentry(LinkName),
+    /// An object that no name leads to.
+    Orphan(ObjectId),
+    /// Another count of names is written down than there are: so many are.
+    Count(ObjectId, u32, u64),
+    /// A directory says that it is elsewhere than its name is.
+    Parent(ObjectId),
+    /// A directory that is not below the top one.
+    Unreached(ObjectId),
+    /// A content that makes no sense.
+    Content(ObjectId, &'static str),
+    /// A piece without a place, or whose place is not in the store.
+    Missing(ChunkId, String),
+    /// A piece whose bytes are others.
+    Damaged(ChunkId, String),
+    /// Something that nobody with the key of the volume put there.
+    Altered(String),
+    /// What a machine says that a user holds is not what it has of it.
+    Counted(String),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |at: &LinkName| String::from_utf8_lossy(&at.name).into_owned();
+        match self {
+            Self::Dangling(at) => write!(f, "name {:?} in {} leads to nothing", name(at), at.parent),
+            Self::DanglingDentry(at) => {
+                write!(f, "name {:?} is in {}, which is no directory", name(at), at.parent)
+            }
+            Self::Orphan(id) => write!(f, "no name leads to {id}"),
+            Self::Count(id, links, names) => {
+                write!(f, "{id} has {links} names and holds {names}, and says something else")
+            }
+            Self::Parent(id) => write!(f, "directory {id} says that it is elsewhere"),
+            Self::Unreached(id) => write!(f, "directory {id} is not below the top"),
+            Self::Content(id, why) => write!(f, "file {id} has {why}"),
+            Self::Missing(id, why) => write!(f, "piece {id:?} is missing: {why}"),
+            Self::Damaged(id, why) => write!(f, "piece {id:?} is damaged: {why}"),
+            Self::Altered(what) => write!(f, "tampered with: {what}"),
+            Self::Counted(how) => f.write_str(how),
+        }
+    }
+}
+
+/// What was looked at, and found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Checked {
+    /// Objects.
+    pub objects: u64,
+    /// Names.
+    pub names: u64,
+    /// Pieces that the volume speaks of.
+    pub chunks: u64,
+    /// Bytes of these, as they are stored.
+    pub bytes: u64,
+    /// The first of what is wrong.
+    pub problems: Vec<Problem>,
+    /// How much is.
+    pub count: u64,
+    /// The last commit, of a volume that held still while its metadata were looked at.
+    pub at: Option<Seq>,
+}
+
+impl Checked {
+    pub(super) fn report(&mut self, problem: Problem) {
+        self.count += 1;
+        if self.problems.len() < MAX_REPORTED_PROBLEMS {
+            self.problems.push(problem);
+        }
+    }
+}
+
+/// Checks every invariant of the metadata, and every piece.
+///
+/// # Errors
+/// Those of the stores: then nothing is said about the volume.
+pub fn fsck(volume: &Volume, depth: Depth, progress: Progress<'_>) -> Result<Checked, KeepError> {
+    let mut checked = Checked::default();
+    for _ in 0..TIMES {
+        let before = volume.meta.head()?;
+        checked = Checked::default();
+        metadata(volume, &mut checked, progress)?;
+        sealed::compare(volume, &mut checked, progress)?;
+        if volume.meta.head()? == before {
+            checked.at = Some(before);
+            break;
+        }
+        // What looks wrong may have changed between two looks.
+        if checked.count == 0 {
+            break;
+        }
+    }
+    // Pieces are counted by what is stored, whether or not somebody changed it.
+    let keeper = volume.keeper()?;
+    let mut known = mark_live(keeper, keeper, &volume.content, progress)?;
+    for (id, error) in std::mem::take(&mut known.unread) {
+        checked.report(Problem::Damaged(id, error.to_string()));
+    }
+    contents(volume, &known, depth, &mut checked, progress)?;
+    Ok(checked)
+}
+
+/// Objects that are counted at once, in a few words each: of a larger volume a part after the other.
+const AT_ONCE: usize = if cfg!(test) { 8 } else { 2_000_000 };
+
+/// What was counted of an object: how often a name leads to it, and how many names it holds.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    links: u32,
+    names: u32,
+    is_there: bool,
+    is_directory: bool,
+    /// The directory of its last name, by [`short`].
+    parent: u64,
+}
+
+/// Objects by half of their ids, which are random.
+fn short(id: ObjectId) -> u64 {
+    (id.0 ^ (id.0 >> 64)) as u64
+}
+
+/// Some of all objects: those whose short ids leave a rest.
+#[derive(Clone, Copy)]
+struct Part {
+    rest: u64,
+    of: u64,
+}
+
+impl Part {
+    fn has(self, id: ObjectId) -> bool {
+        short(id) % self.of == self.rest
+    }
+}
+
+fn metadata(volume: &Volume, checked: &mut Checked, progress: Progress<'_>) -> Result<(), KeepError> {
+    // Directories with names, and those that hold them.
+    let mut above: HashMap<u64, u64> = HashMap::new();
+    let mut part = Part { rest: 0, of: 1 };
+    while part.rest < part.of {
+        let all = count(volume, &mut part, checked, progress)?;
+        names(volume, part, &all, checked)?;
+        each_kept(volume, |kept| {
+            if part.has(kept.stored.object.id) {
+                object(kept, &all, checked);
+            }
+        })?;
+        let directories = all.iter().filter(|(_, counted)| counted.is_directory && counted.links > 0);
+        above.extend(directories.map(|(id, counted)| (*id, counted.parent)));
+        part.rest += 1;
+    }
+    let mut reached: HashMap<u64, bool> = HashMap::from([(short(ObjectId::ROOT), true)]);
+    each_kept(volume, |kept| {
+        let id = kept.stored.object.id;
+        let has_name = above.contains_key(&short(id));
+        if kept.stored.object.kind == Kind::Directory
+            && has_name
+            && !is_reached(short(id), &above, &mut reached)
+        {
+            checked.report(Problem::Unreached(id));
+        }
+    })
+}
+
+/// Counts what is told of the objects of a part; of the first, which may turn out to have to be smaller.
+fn count(
+    volume: &Volume,
+    part: &mut Part,
+    checked: &mut Checked,
+    progress: Progress<'_>,
+) -> Result<HashMap<u64, Counted>, KeepError> {
+    let mut all: HashMap<u64, Counted> = HashMap::new();
+    let (mut from, mut objects, mut names) = (Some(ObjectId(0)), 0, 0);
+    while let Some(at) = from {
+        let page = volume.meta.scan(at, PAGE)?;
+        for stored in page.objects.iter().filter(|stored| part.has(stored.object.id)) {
+            let counted = all.entry(short(stored.object.id)).or_default();
+            counted.is_there = true;
+            counted.is_directory = stored.object.kind == Kind::Directory;
+        }
+        for link in &page.links {
+            if part.has(link.child) {
+                let child = all.entry(short(link.child)).or_default();
+                child.links += 1;
+                child.parent = short(link.at.parent);
+            }
+            if part.has(link.at.parent) {
+                all.entry(short(link.at.parent)).or_default().names += 1;
+            }
+        }
+        while part.rest == 0 && all.len() > AT_ONCE {
+            part.of *= 2;
+            all.retain(|id, _| id % part.of == 0);
+        }
+        objects += page.objects.len() as u64;
+        names += page.links.len() as u64;
+        progress("objects", objects);
+        from = page.next;
+    }
+    (checked.objects, checked.names) = (objects, names);
+    Ok(all)
+}
+
+/// Names whose directory is no object are in no page, but count for nobody; all others are looked at now.
+fn names(
+    volume: &Volume,
+    part: Part,
+    all: &HashMap<u64, Counted>,
+    checked: &mut Checked,
+) -> Result<(), KeepError> {
+    let is = |id| all.get(&short(id)).copied().unwrap_or_default();
+    let mut from = Some(ObjectId(0));
+    while let Some(at) = from {
+        let page = volume.meta.scan(at, PAGE)?;
+        for link in page.links {
+            if part.has(link.child) && !is(link.child).is_there {
+                checked.report(Problem::Dangling(link.at));
+            } else if part.has(link.at.parent) && !is(link.at.parent).is_directory {
+                checked.report(Problem::DanglingDentry(link.at));
+            }
+        }
+        from = page.next;
+    }
+    Ok(())
+}
+
+fn each_kept(volume: &Volume, mut each: impl FnMut(&ObjectRecord)) -> Result<(), KeepError> {
+    let mut from = Some(ObjectId(0));
+    while let Some(at) = from {
+        let (kept, next) = volume.keeper()?.scan_kept(at, PAGE)?;
+        kept.iter().for_each(&mut each);
+        from = next;
+    }
+    Ok(())
+}
+
+fn object(kept: &ObjectRecord, all: &HashMap<u64, Counted>, checked: &mut Checked) {
+    let id = kept.stored.object.id;
+    let counted = all.get(&short(id)).copied().unwrap_or_default();
+    if let Some(why) = wrong_content(&kept.stored.object.content) {
+        checked.report(Problem::Content(id, why));
+    }
+    if kept.stored.links != counted.links || kept.names != u64::from(counted.names) {
+        checked.report(Problem::Count(id, counted.links, u64::from(counted.names)));
+    }
+    if id == ObjectId::ROOT {
+        return;
+    }
+    if counted.links == 0 {
+        return checked.report(Problem::Orphan(id));
+    }
+    if counted.is_directory && (kept.parent.map(short) != Some(counted.parent) || counted.links > 1) {
+        checked.report(Problem::Parent(id));
+    }
+}
+
+/// Walks up; all that was met on the way is then known.
+fn is_reached(id: u64, above: &HashMap<u64, u64>, known: &mut HashMap<u64, bool>) -> bool {
+    let (mut at, mut way) = (id, Vec::new());
+    let answer = loop {
+        if let Some(answer) = known.get(&at) {
+            break *answer;
+        }
+        // Met again before it is known: a cycle.
+        known.insert(at, false);
+        way.push(at);
+        match above.get(&at) {
+            Some(parent) => at = *parent,
+            None => break false,
+        }
+    };
+    known.extend(way.into_iter().map(|met| (met, answer)));
+    answer
+}
+
+fn contents(
+    volume: &Volume,
+    spoken: &LiveChunks,
+    depth: Depth,
+    checked: &mut Checked,
+    progress: Progress<'_>,
+) -> Result<(), KeepError> {
+    let mut sizes = HashMap::new();
+    let each = |blob: Blob| sizes.extend([(blob.key, Some(blob.size))]);
+    runtime().block_on(volume.content.blobs().list("packs", each))?;
+    let mut found = 0;
+    let mut after = ChunkId([0; 32]);
+    loop {
+        let chunks = volume.keeper()?.scan_chunks(after, PAGE)?;
+        let Some((last, _)) = chunks.last() else { break };
+        after = *last;
+        let mut read: Vec<(ChunkId, Chunk)> = Vec::new();
+        for (id, chunk) in chunks.into_iter().filter(|(id, _)| spoken.contains(id)) {
+            found += 1;
+            checked.bytes += u64::from(chunk.place.stored);
+            let end = chunk.place.offset.checked_add(u64::from(chunk.place.stored));
+            match (size_of(volume, &mut sizes, &chunk.place.key)?, end) {
+                (None, _) => {
+                    checked.report(Problem::Missing(id, format!("{} is not there", chunk.place.key)))
+                }
+                (Some(size), Some(end)) if end <= size => read.push((id, chunk)),
+                _ => checked.report(Problem::Missing(id, format!("{} is too short", chunk.place.key))),
+            }
+        }
+        if depth == Depth::Bytes {
+            // In the order in which they lie: packs are read from one end to the other.
+            read.sort_by(|a, b| (&a.1.place.key, a.1.place.offset).cmp(&(&b.1.place.key, b.1.place.offset)));
+            volume.content.verify(
+                read.into_iter().map(|(id, chunk)| (id, chunk.place)).collect(),
+                |id, why| {
+                    checked.report(Problem::Damaged(id, why));
+                },
+            )?;
+        }
+        checked.chunks = found;
+        progress("chunks", found);
+    }
+    without_place(volume, checked, progress)
+}
+
+/// The size of a pack. One that was not listed may have come since, for pieces that were moved.
+fn size_of(
+    volume: &Volume,
+    sizes: &mut HashMap<String, Option<u64>>,
+    key: &str,
+) -> Result<Option<u64>, ContentError> {
+    if let Some(size) = sizes.get(key) {
+        return Ok(*size);
+    }
+    let size = match runtime().block_on(volume.content.blobs().stat(key)) {
+        Ok(found) if key.starts_with("packs/") => Some(found.size),
+        Ok(_) | Err(ContentError::Missing(_)) => None,
+        Err(error) => return Err(error),
+    };
+    sizes.insert(key.to_owned(), size);
+    Ok(size)
+}
+
+/// Pieces that files speak of, and that no row knows.
+fn without_place(volume: &Volume, checked: &mut Checked, progress: Progress<'_>) -> Result<(), KeepError> {
+    let (mut from, mut count) = (Some(ObjectId(0)), 0);
+    while let Some(at) = from {
+        let (objects, next) = volume.keeper()?.scan_kept(at, PAGE)?;
+        let mut wanted = Vec::new();
+        for kept in &objects {
+            // A list that cannot be read was told.
+            wanted.extend(volume.content.chunks_of(&*volume.meta, &kept.stored.object.content));
+        }
+        for wanted in wanted.chunks(PAGE) {
+            for (id, place) in wanted.iter().zip(volume.meta.places(wanted)?) {
+                if place.is_none() {
+                    checked.report(Problem::Missing(*id, "it has no place".into()));
+                }
+            }
+        }
+        count += objects.len() as u64;
+        progress("contents", count);
+        from = next;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::OwnerId;
+    use crate::object::{Content, Object, Time};
+    use crate::store::address::{MetaAddress, Options, create};
+    use crate::store::{Mutation, Transaction};
+
+    fn make(volume: &Volume, id: u128, kind: Kind, parent: ObjectId) {
+        let object = Object {
+            id: ObjectId(id),
+            kind,
+            mode: 0o755,
+            owner: OwnerId(0),
+            group: OwnerId(0),
+            modified: Time(0),
+            target: Vec::new(),
+            content: Content::empty(),
+            xattrs: Default::default(),
+        };
+        let at = LinkName { parent, name: id.to_string().into_bytes() };
+        let change = vec![Mutation::Make(object), Mutation::Link(at, ObjectId(id))];
+        let item = Transaction { mutations: change, ..Transaction::default() };
+        volume.meta.commit(&"n".parse().unwrap(), rand::random(), &[item]).unwrap().remove(0).unwrap();
+    }
+
+    #[test]
+    fn a_volume_that_is_looked_at_in_parts_is_looked_at_as_a_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = MetaAddress::Sqlite(dir.path().to_owned());
+        let volume = create(&at, &"v".parse().unwrap(), &Options::default()).unwrap();
+        for n in 0..60 {
+            match n % 10 {
+                // A directory in the one before, so that ways up go through all parts.
+                0 => make(&volume, 100 + n, Kind::Directory, ObjectId(if n == 0 { 1 } else { 90 + n })),
+                _ => make(&volume, 100 + n, Kind::Regular, ObjectId(100 + n / 10 * 10)),
+            }
+        }
+        let look = || fsck(&volume, Depth::Places, &|_, _| ()).unwrap();
+        let checked = look();
+        assert_eq!((checked.problems, checked.objects, checked.names), (vec![], 61, 60));
+
+        let db = rusqlite::Connection::open(dir.path().join("meta.db")).unwrap();
+        let id = |n: u128| ObjectId(n).to_bytes().to_vec();
+        assert_eq!(db.execute("DELETE FROM link WHERE child = ?1", [id(113)]).unwrap(), 1);
+        assert_eq!(db.execute("DELETE FROM object WHERE id = ?1", [id(127)]).unwrap(), 1);
+        assert_eq!(db.execute("DELETE FROM link WHERE child = ?1", [id(140)]).unwrap(), 1);
+        let problems = look().problems;
+        let dangling = LinkName { parent: ObjectId(120), name: b"127".to_vec() };
+        for problem in [
+            Problem::Orphan(ObjectId(113)),
+            Problem::Count(ObjectId(110), 1, 8 + 1),
+            Problem::Dangling(dangling),
+            Problem::Orphan(ObjectId(140)),
+            Problem::Unreached(ObjectId(150)),
+        ] {
+            assert_eq!(problems.iter().filter(|one| **one == problem).count(), 1, "{problem}: {problems:?}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Which chunks a volume speaks of.
+
+use std::collections::HashSet;
+
+use crate::content::{ContentError, ContentStore};
+use crate::id::{ObjectId, Seq};
+use crate::maintenance::{KeepError, PAGE, Progress};
+use crate::object::{ChunkId, Content, Layout, Segment};
+use crate::store::admin::StoreAdmin;
+use crate::store::{MetaStore, Mutation};
+
+/// Chunks by the first 8 bytes of their ids, which are as good as random: two that are taken for one keep garbage from being
+/// collected, no more.
+#[derive(Default)]
+pub(super) struct LiveChunks {
+    chunks: HashSet<u64>,
+    /// Lists of pieces that could not be read: what they name is unknown.
+    pub unread: Vec<(ChunkId, ContentError)>,
+}
+
+fn short(id: &ChunkId) -> u64 {
+    id.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
+impl LiveChunks {
+    pub fn contains(&self, id: &ChunkId) -> bool {
+        self.chunks.contains(&short(id))
+    }
+
+    fn insert(&mut self, piece: &Segment) -> bool {
+        match piece {
+            Segment::Chunk { id, .. } => self.chunks.insert(short(id)),
+            Segment::Hole { .. } => false,
+        }
+    }
+
+    fn insert_all(&mut self, pieces: &[Segment]) {
+        for piece in pieces {
+            self.insert(piece);
+        }
+    }
+
+    pub fn add(&mut self, meta: &dyn MetaStore, store: &ContentStore, content: &Content) {
+        match &content.layout {
+            Layout::Inline(_) => {}
+            Layout::Pieces(pieces) => self.insert_all(pieces),
+            Layout::Indirect(lists) => {
+                // Versions of a large file share most of their lists: each is read once.
+                for list in lists {
+                    if !self.insert(list) {
+                        continue;
+                    }
+                    let Segment::Chunk { id, .. } = list else { continue };
+                    match store.list(meta, list) {
+                        Ok(pieces) => self.insert_all(&pieces),
+                        Err(error) => self.unread.push((*id, error)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// All of what objects hold now, and of what the versions hold that can be gone back to.
+pub(super) fn mark_live(
+    keeper: &dyn StoreAdmin,
+    meta: &dyn MetaStore,
+    store: &ContentStore,
+    progress: Progress<'_>,
+) -> Result<LiveChunks, KeepError> {
+    let mut spoken = LiveChunks::default();
+    // The past after the present, so that what is superseded meanwhile is in either; the log last, up to its end: what is
+    // committed meanwhile is in it.
+    let begun = meta.head()?;
+    let (mut from, mut count) = (Some(ObjectId(0)), 0);
+    while let Some(at) = from {
+        let (objects, next) = keeper.scan_kept(at, PAGE)?;
+        count += objects.len() as u64;
+        progress("objects", count);
+        objects.iter().for_each(|kept| spoken.add(meta, store, &kept.stored.object.content));
+        from = next;
+    }
+    let mut after = (ObjectId(0), Seq(0));
+    loop {
+        let past = keeper.scan_past(after, PAGE)?;
+        let Some((last, until)) = past.last() else { break };
+        after = (last.object.id, *until);
+        count += past.len() as u64;
+        progress("objects", count);
+        past.iter().for_each(|(stored, _)| spoken.add(meta, store, &stored.object.content));
+    }
+    let mut at = begun;
+    loop {
+        let entries = meta.log_since(at, PAGE)?;
+        let Some(last) = entries.last() else { break };
+        at = last.seq;
+        progress("commits", at.0);
+        for change in entries.iter().flat_map(|entry| &entry.change) {
+            match change {
+                Mutation::Make(object) => spoken.add(meta, store, &object.content),
+                Mutation::SetContent(_, content, _) => spoken.add(meta, store, content),
+                _ => {}
+            }
+        }
+    }
+    Ok(spoken)
+}

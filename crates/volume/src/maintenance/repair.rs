@@ -1,0 +1,132 @@
+//! Repairing a volume from what is intact.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::id::{NodeName, ObjectId, OwnerId};
+use crate::maintenance::fsck::{Checked, Problem};
+use crate::maintenance::{KeepError, Progress};
+use crate::object::{ChunkId, Content, Kind, LinkName, Object};
+use crate::store::address::Volume;
+use crate::store::{ChunkLocation, Mutation, Transaction, system_clock};
+
+/// What was repaired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Repaired {
+    /// Counts of names, and places of directories.
+    pub counts: u64,
+    /// Pieces that another pack holds, or whose pack was not known.
+    pub pieces: u64,
+    /// Objects that no name led to, and that are in `lost+found` now.
+    pub found: u64,
+    /// What was not: there is nothing intact to do it from.
+    pub left: u64,
+}
+
+/// Repairs what [`fsck`](super::fsck()) found, as far as it told of it; to be checked again then.
+///
+/// Pieces are looked for in all packs, by their indexes. One that is nowhere intact is not known to the store from then on:
+/// who sends the same bytes again, as any file, brings it back for all. Objects without a name get one in `lost+found`.
+///
+/// # Errors
+/// Those of the stores.
+pub fn repair(
+    volume: &Volume,
+    node: &NodeName,
+    checked: &Checked,
+    progress: Progress<'_>,
+) -> Result<Repaired, KeepError> {
+    let mut done = Repaired::default();
+    let mut pieces = HashSet::new();
+    let mut lost = Vec::new();
+    let mut count = HashMap::new();
+    for problem in &checked.problems {
+        match problem {
+            Problem::Count(id, links, names) => drop(count.insert(*id, (*links, *names))),
+            Problem::Missing(id, _) | Problem::Damaged(id, _) => drop(pieces.insert(*id)),
+            Problem::Orphan(id) => lost.push(*id),
+            _ => done.left += 1,
+        }
+    }
+    let wrong = count.len() as u64;
+    match checked.at {
+        Some(at) if wrong > 0 && volume.keeper()?.mend(at, &count)? => done.counts = wrong,
+        _ => done.left += wrong,
+    }
+    let places = find(volume, &pieces, progress)?;
+    done.pieces = places.len() as u64;
+    let (keeper, now) = (volume.keeper()?, system_clock()());
+    if !places.is_empty() {
+        // Condemned first: only then a chunk may get another place.
+        let ids: Vec<ChunkId> = places.iter().map(|(id, _)| *id).collect();
+        keeper.mark_for_deletion(&ids, now)?;
+        let item = Transaction { chunks: places, ..Transaction::default() };
+        volume.meta.commit(node, rand::random(), &[item])?;
+        for id in &ids {
+            pieces.remove(id);
+        }
+    }
+    done.left += pieces.len() as u64;
+    let nowhere: Vec<ChunkId> = pieces.into_iter().collect();
+    keeper.mark_for_deletion(&nowhere, now)?;
+    keeper.drop_chunks(&nowhere, now)?;
+    if !lost.is_empty() {
+        done.found = give_names(volume, node, &lost)?;
+        done.left += lost.len() as u64 - done.found;
+    }
+    Ok(done)
+}
+
+/// Intact copies of pieces in packs.
+fn find(
+    volume: &Volume,
+    wanted: &HashSet<ChunkId>,
+    progress: Progress<'_>,
+) -> Result<Vec<(ChunkId, ChunkLocation)>, KeepError> {
+    let mut places = HashMap::new();
+    if !wanted.is_empty() {
+        let mut packs = 0;
+        for key in volume.content.packs()? {
+            for (id, place) in volume.content.index(&key)? {
+                if wanted.contains(&id) && !places.contains_key(&id) {
+                    let mut intact = true;
+                    volume.content.verify(vec![(id, place.clone())], |_, _| intact = false)?;
+                    if intact {
+                        places.insert(id, place);
+                    }
+                }
+            }
+            packs += 1;
+            progress("packs", packs);
+        }
+    }
+    Ok(places.into_iter().collect())
+}
+
+fn give_names(volume: &Volume, node: &NodeName, lost: &[ObjectId]) -> Result<u64, KeepError> {
+    let now = system_clock()();
+    let directory = ObjectId(rand::random());
+    // One of its own for each repair: nothing that is there is in the way.
+    let at =
+        LinkName { parent: ObjectId::ROOT, name: format!("lost+found.{}", now.0 / 1_000_000_000).into() };
+    let made = Object {
+        id: directory,
+        kind: Kind::Directory,
+        mode: 0o700,
+        owner: OwnerId(0),
+        group: OwnerId(0),
+        modified: now,
+        target: Vec::new(),
+        content: Content::empty(),
+        xattrs: Default::default(),
+    };
+    let mut items = vec![Transaction {
+        mutations: vec![Mutation::Make(made), Mutation::Link(at, directory)],
+        ..Transaction::default()
+    }];
+    items.extend(lost.iter().map(|id| {
+        let at = LinkName { parent: directory, name: id.to_string().into_bytes() };
+        Transaction { mutations: vec![Mutation::Link(at, *id)], ..Transaction::default() }
+    }));
+    let answers = volume.meta.commit(node, rand::random(), &items)?;
+    Ok(answers.iter().skip(1).filter(|answer| answer.is_ok()).count() as u64)
+}

@@ -1,0 +1,161 @@
+//! Whether the tables of a store hold what its sealed log says.
+//!
+//! The log is verified from its beginning. What it leaves in each object and each name is then compared with the tables: the
+//! commits that they speak of, and the values with what these commits state.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::id::{ObjectId, Seq};
+use crate::maintenance::fsck::{Checked, Problem};
+use crate::maintenance::{KeepError, PAGE, Progress};
+use crate::object::{Field, LinkName, StoredLink, VersionedObject};
+use crate::store::address::Volume;
+use crate::store::ledger::Ledger;
+use crate::store::proof::Proofs;
+use crate::store::{LogEntry, Mutation, SealedLog, StoreError};
+
+/// What the log leaves, by the commits that set it.
+#[derive(Default)]
+struct Left {
+    objects: HashMap<ObjectId, Parts>,
+    /// Names by a hash of where they are.
+    links: HashMap<[u8; 16], Seq>,
+}
+
+#[derive(Default)]
+struct Parts {
+    made: Seq,
+    set: BTreeMap<Field, Seq>,
+}
+
+fn short(at: &LinkName) -> [u8; 16] {
+    let mut short = [0; 16];
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&at.parent.to_bytes()).update(&at.name).finalize_xof().fill(&mut short);
+    short
+}
+
+impl Left {
+    fn add(&mut self, entry: &LogEntry) {
+        let seq = entry.seq;
+        for change in &entry.change {
+            let fields: &[Field] = match change {
+                Mutation::Make(object) => {
+                    self.objects.insert(object.id, Parts { made: seq, set: BTreeMap::new() });
+                    continue;
+                }
+                Mutation::Link(at, _) => {
+                    self.links.insert(short(at), seq);
+                    continue;
+                }
+                Mutation::Unlink(at) => {
+                    self.links.remove(&short(at));
+                    continue;
+                }
+                Mutation::Seal(_) => continue,
+                Mutation::SetContent(..) => &[Field::Content, Field::Modified],
+                Mutation::SetMode(..) => &[Field::Mode],
+                Mutation::SetOwner(..) => &[Field::Owner],
+                Mutation::SetGroup(..) => &[Field::Group],
+                Mutation::SetModified(..) => &[Field::Modified],
+                Mutation::SetXattr(_, name, _) => &[Field::Xattr(name.clone())],
+            };
+            let parts = change.sets().map(|id| self.objects.entry(id).or_default());
+            if let Some(parts) = parts.filter(|parts| parts.made != seq) {
+                parts.set.extend(fields.iter().map(|field| (field.clone(), seq)));
+            }
+        }
+    }
+
+    fn has(&self, stored: &VersionedObject) -> bool {
+        let parts = self.objects.get(&stored.object.id);
+        match parts {
+            Some(parts) => parts.made == stored.created && parts.set == stored.field_versions,
+            None => {
+                stored.object.id == ObjectId::ROOT
+                    && stored.created == Seq(0)
+                    && stored.field_versions.is_empty()
+            }
+        }
+    }
+}
+
+/// Tells of what the log does not say; of a volume whose log is not sealed, of nothing.
+///
+/// # Errors
+/// Those of the store.
+pub(super) fn compare(
+    volume: &Volume,
+    checked: &mut Checked,
+    progress: Progress<'_>,
+) -> Result<(), KeepError> {
+    let Some(log) = volume.meta.sealed_log() else { return Ok(()) };
+    let mut left = match read(log, progress) {
+        Err(StoreError::Tampered(what)) => {
+            checked.report(Problem::Altered(what));
+            return Ok(());
+        }
+        left => left?,
+    };
+    let (keeper, proofs, mut from) = (volume.keeper()?, Proofs::default(), Some(ObjectId(0)));
+    while let Some(at) = from {
+        let page = keeper.scan(at, PAGE)?;
+        from = page.next;
+        for stored in page.objects.iter().filter(|stored| !left.has(stored)) {
+            let what = format!("object {} is not as its log left it", stored.object.id);
+            checked.report(Problem::Altered(what));
+        }
+        for link in &page.links {
+            if left.links.remove(&short(&link.at)) != Some(link.set) {
+                let what = format!("a name in directory {} is not as its log left it", link.at.parent);
+                checked.report(Problem::Altered(what));
+            }
+        }
+        let prove = |objects: &[VersionedObject], links: &[StoredLink]| {
+            proofs.prove(keeper, log.sealer(), objects.iter(), links.iter())
+        };
+        match prove(&page.objects, &page.links) {
+            // Each by itself, to tell of all.
+            Err(StoreError::Tampered(_)) => {
+                let objects = page.objects.chunks(1).map(|one| prove(one, &[]));
+                let links = page.links.chunks(1).map(|one| prove(&[], one));
+                for outcome in objects.chain(links) {
+                    match outcome {
+                        Err(StoreError::Tampered(what)) => checked.report(Problem::Altered(what)),
+                        outcome => outcome?,
+                    }
+                }
+            }
+            outcome => outcome?,
+        }
+    }
+    if !left.links.is_empty() {
+        let what = format!("{} names that its log left are not there", left.links.len());
+        checked.report(Problem::Altered(what));
+    }
+    Ok(())
+}
+
+fn read(log: &dyn SealedLog, progress: Progress<'_>) -> Result<Left, StoreError> {
+    let mut ledger = Ledger::new(log.sealer());
+    let mut left = Left::default();
+    loop {
+        let entries = log.stored_since(ledger.at(), PAGE)?;
+        if entries.is_empty() {
+            break;
+        }
+        for entry in &entries {
+            ledger.take(log.sealer(), entry)?;
+            left.add(entry);
+        }
+        ledger.forget_before(ledger.at());
+        progress("commits", ledger.at().0);
+    }
+    match log.sealer().sealed().from {
+        from if ledger.at() < from => Err(StoreError::Tampered(format!(
+            "its log ends with commit {}, and there were {from} when it was upgraded",
+            ledger.at()
+        ))),
+        _ => Ok(left),
+    }
+}

@@ -1,0 +1,249 @@
+//! Whose a place of contents is. Packs do not say it, and who frees what nothing speaks of removes what it does not know.
+
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutPayload};
+
+use crate::content::{Blobs, ContentError, ContentStore, fault, runtime};
+use crate::id::Seq;
+use crate::maintenance::KeepError;
+use crate::object::Time;
+use crate::store::StoreError;
+use crate::store::address::{DataAddress, OpenError, Volume, VolumeDescriptor};
+use crate::store::admin::{MOVES, StoreAdmin};
+
+/// The object that says which volume's the place is.
+const MARK: &str = "shunt.volume";
+/// What it begins with; the id of the volume comes then. Not its name: that of an encrypted one is not for the store.
+const SAYS: &str = "shunt volume ";
+/// The object that says at which commit the volume was when garbage was collected last.
+const COLLECTED: &str = "shunt.collected";
+/// The object that says how often chunks were moved into other packs.
+const MOVED: &str = "shunt.moved";
+/// Pieces of a pack that are looked at, to find one that is intact.
+const SOME: usize = 4;
+
+/// Why a place is not for a volume.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreOwnerError {
+    /// A new one has to be elsewhere.
+    #[error(
+        "the contents of another volume are {0}, as the object `{MARK}` there says, and no two volumes share a place: \
+         name another prefix or directory"
+    )]
+    Taken(String),
+    /// There is something, of whom is not known: a volume of an older version, or one whose metadata are lost.
+    #[error(
+        "packs are {0}, and no object `{MARK}` says of which volume, and no two volumes share a place: \
+         name another prefix or directory"
+    )]
+    Unmarked(String),
+    /// The contents of this one are in the place of another one.
+    #[error(
+        "the contents are {0}, which is the place of another volume, as the object `{MARK}` there says: nothing was \
+         collected, since that would remove what is the other's. Where no volume but this one has its contents there, \
+         remove that object"
+    )]
+    Foreign(String),
+    /// The metadata are of before the last time that garbage was collected.
+    #[error(
+        "garbage was collected last when the volume was at commit {seen}, and these metadata are at commit {head}: they \
+         are an older copy, which does not know what came since, so nothing was collected. Where they take the place of \
+         what was lost, remove the object `{COLLECTED}` {at}"
+    )]
+    Behind {
+        /// Where the volume was then.
+        seen: Seq,
+        /// Where it is now.
+        head: Seq,
+        /// Where the contents are.
+        at: String,
+    },
+    /// The metadata are of before packs were rewritten.
+    #[error(
+        "pieces were put into other packs since these metadata were copied: they do not know where the contents are, so \
+         nothing was collected. Where they take the place of what was lost, have `shunt volume check --repair` find the \
+         pieces, then remove the object `{MOVED}` {0}"
+    )]
+    Moved(String),
+}
+
+fn place(data: &DataAddress) -> String {
+    match data {
+        DataAddress::Beside => data.to_string(),
+        DataAddress::Directory(_) | DataAddress::S3(..) => format!("in {data}"),
+    }
+}
+
+/// The mark of a place.
+struct OwnershipMarker {
+    says: Vec<u8>,
+    since: ObjectMeta,
+}
+
+impl OwnershipMarker {
+    fn of(id: u128) -> Vec<u8> {
+        format!("{SAYS}{id:032x}\n").into_bytes()
+    }
+
+    async fn read(blobs: &Blobs) -> Result<Option<Self>, ContentError> {
+        Ok(object(blobs, MARK).await?.map(|(since, says)| Self { says, since }))
+    }
+
+    /// The one that is there, if only since now.
+    async fn put(blobs: &Blobs, id: u128) -> Result<Self, ContentError> {
+        blobs.put(MARK, Self::of(id)).await?;
+        // Whose it is: two may have put it at once.
+        let there = Self::read(blobs).await?;
+        there.ok_or_else(|| ContentError::Missing(format!("{MARK}, which was just put")))
+    }
+}
+
+async fn object(blobs: &Blobs, key: &str) -> Result<Option<(ObjectMeta, Vec<u8>)>, ContentError> {
+    let found = match blobs.begin(key, None).await {
+        Err(ContentError::Missing(_)) => return Ok(None),
+        found => found?,
+    };
+    let about = found.meta.clone();
+    Ok(Some((about, found.bytes().await.map_err(fault)?.to_vec())))
+}
+
+/// A place that a volume has which is being made. It is given back if the volume is not.
+pub(crate) struct StoreOwner {
+    blobs: Blobs,
+    is_kept: bool,
+}
+
+impl StoreOwner {
+    /// Puts the mark of a volume where nothing is yet.
+    ///
+    /// # Errors
+    /// [`StoreOwnerError`]; those of the contents.
+    pub fn new(content: &ContentStore, described: &VolumeDescriptor) -> Result<Self, OpenError> {
+        let (blobs, at) = (content.blobs().clone(), || place(&described.data));
+        runtime().block_on(async {
+            if OwnershipMarker::read(&blobs).await?.is_some() {
+                return Err(StoreOwnerError::Taken(at()).into());
+            }
+            let below = "packs".into();
+            let pack = blobs.objects().list(Some(&below)).try_next().await.map_err(fault)?;
+            if pack.is_some() {
+                return Err(StoreOwnerError::Unmarked(at()).into());
+            }
+            if OwnershipMarker::put(&blobs, described.id).await?.says != OwnershipMarker::of(described.id) {
+                return Err(StoreOwnerError::Taken(at()).into());
+            }
+            Ok::<_, OpenError>(())
+        })?;
+        Ok(Self { blobs, is_kept: false })
+    }
+
+    /// The volume is made.
+    pub fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for StoreOwner {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            // What stays is told to who makes the next one there.
+            runtime().block_on(self.blobs.delete(MARK)).ok();
+        }
+    }
+}
+
+/// For how long the place has been known to be that of the volume. One that no mark was put into, since it is of an older
+/// version, gets one.
+///
+/// # Errors
+/// [`StoreOwnerError`]; those of the stores.
+pub(super) fn known_for(volume: &Volume) -> Result<Duration, KeepError> {
+    let (blobs, id) = (volume.content.blobs(), volume.described.id);
+    let at = || place(&volume.described.data);
+    let (mark, seen, moved) = runtime().block_on(async {
+        let mark = match OwnershipMarker::read(blobs).await? {
+            Some(mark) => mark,
+            None => OwnershipMarker::put(blobs, id).await?,
+        };
+        Ok::<_, ContentError>((mark, object(blobs, COLLECTED).await?, object(blobs, MOVED).await?))
+    })?;
+    if mark.says != OwnershipMarker::of(id) {
+        return Err(StoreOwnerError::Foreign(at()).into());
+    }
+    // After what was noted, which another one may do meanwhile.
+    let head = volume.meta.head()?;
+    if let Some((_, said)) = seen {
+        let seen = Seq(number(COLLECTED, &said)?);
+        if seen > head {
+            return Err(StoreOwnerError::Behind { seen, head, at: at() }.into());
+        }
+    }
+    if let Some((_, said)) = moved
+        && number(MOVED, &said)? > moves(volume.keeper()?)?
+    {
+        return Err(StoreOwnerError::Moved(at()).into());
+    }
+    let now = std::time::SystemTime::now();
+    Ok(now.duration_since(mark.since.last_modified.into()).unwrap_or_default())
+}
+
+/// Notes that garbage is collected at a commit: who has older metadata does not do it any more.
+pub(super) fn note(volume: &Volume, head: Seq) -> Result<(), KeepError> {
+    Ok(say(volume, COLLECTED, head.0)?)
+}
+
+/// Notes how often chunks were moved into other packs: metadata that do not know of it are not gone by any more. Before
+/// anything is removed that is in the way of older ones.
+pub(super) fn note_moves(volume: &Volume, keeper: &dyn StoreAdmin) -> Result<(), KeepError> {
+    match moves(keeper)? {
+        0 => Ok(()),
+        moves => Ok(say(volume, MOVED, moves)?),
+    }
+}
+
+fn moves(keeper: &dyn StoreAdmin) -> Result<u64, KeepError> {
+    let said = keeper.setting(MOVES)?;
+    Ok(said.map_or(Ok(0), |said| number(MOVES, said.as_bytes()))?)
+}
+
+/// What was said by [`say`].
+fn number(key: &str, said: &[u8]) -> Result<u64, ContentError> {
+    let said = String::from_utf8_lossy(said);
+    let wrong = |_| ContentError::Damaged(format!("`{key}` says {said:?}, which is no number"));
+    said.trim().parse().map_err(wrong)
+}
+
+fn say(volume: &Volume, key: &str, number: u64) -> Result<(), ContentError> {
+    let said = PutPayload::from(format!("{number}\n").into_bytes());
+    let objects = volume.content.blobs().objects();
+    runtime().block_on(objects.put(&key.into(), said)).map(drop).map_err(|error| match error {
+        object_store::Error::PermissionDenied { source, .. } => ContentError::Denied(source.to_string()),
+        error => fault(error),
+    })
+}
+
+/// Whether a pack that the metadata do not know is of the volume all the same: only its own keys give its pieces their names.
+pub(super) fn is_own(content: &ContentStore, key: &str) -> Result<bool, ContentError> {
+    let some: Vec<_> = match content.index(key) {
+        Ok(index) => index.into_iter().take(SOME).collect(),
+        // Of a newer version, or of nobody who can be told.
+        Err(ContentError::Damaged(_) | ContentError::Missing(_)) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let (mut wrong, all) = (0, some.len());
+    content.verify(some, |_, _| wrong += 1)?;
+    Ok(wrong < all)
+}
+
+/// When the volume was changed last, as far as its log tells.
+pub(super) fn changed(volume: &Volume) -> Result<Time, StoreError> {
+    let keeper = volume.keeper()?;
+    let head = keeper.head()?;
+    let last = match keeper.log_since(Seq(head.0.saturating_sub(1)), 1) {
+        Err(StoreError::Forgotten(_)) => Vec::new(),
+        last => last?,
+    };
+    Ok(last.last().map_or(volume.described.made, |entry| entry.at))
+}

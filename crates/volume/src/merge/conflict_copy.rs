@@ -1,0 +1,125 @@
+//! Conflicts that are decided as they arise, where a volume is set to that: this node's version has the path, the other
+//! is put beside it. Both are ordinary files from then on, and go to all nodes.
+
+use crate::id::NodeName;
+use crate::merge::staged_tree::{MergeResult, StagedTree};
+use crate::merge::{Conflict, ConflictKind, DentryKey, PlanError, ROOT};
+use crate::store::validate::NAME_MAX;
+
+/// The attribute of the top directory that tells how conflicts are shown. No user sees it.
+pub const ATTRIBUTE: &[u8] = b"system.shunt.conflicts";
+/// Its value in this mode.
+pub const BESIDE: &[u8] = b"beside";
+
+/// Longer than this, what is behind a dot is no extension.
+const MOST_EXTENSION: usize = 12;
+
+/// What another node's version of a name is called beside this node's: `.theirs-` and the node before the extension, from the
+/// second on with `~` and a number. A name that gets too long loses its end, the extension last.
+pub fn theirs_beside(name: &[u8], is_directory: bool, node: &NodeName, n: u32) -> Vec<u8> {
+    let number = if n > 1 { format!("~{n}") } else { String::new() };
+    let middle = format!(".theirs-{node}{number}");
+    let dot = name.iter().rposition(|byte| *byte == b'.').filter(|dot| {
+        let behind = &name[dot + 1..];
+        // A name that begins with its only dot is all name.
+        !is_directory
+            && *dot > 0
+            && (1..=MOST_EXTENSION).contains(&behind.len())
+            && behind.iter().all(u8::is_ascii_alphanumeric)
+    });
+    let (stem, extension) = name.split_at(dot.unwrap_or(name.len()));
+    let room = NAME_MAX.saturating_sub(middle.len() + extension.len());
+    [&stem[..stem.len().min(room)], middle.as_bytes(), extension].concat()
+}
+
+impl StagedTree<'_> {
+    /// Decides what has just come to be in conflict, if the volume is set to that.
+    pub(super) fn keep_both_versions(&mut self) -> MergeResult {
+        let fresh = self.new_conflicts();
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        let is_set = |root: &crate::object::VersionedObject| {
+            root.object.xattrs.get(ATTRIBUTE).is_some_and(|value| value == BESIDE)
+        };
+        if !self.base(ROOT)?.is_some_and(|root| is_set(&root)) {
+            return Ok(());
+        }
+        for (at, conflict) in fresh {
+            self.keep_both_of(&at, &conflict)?;
+        }
+        Ok(())
+    }
+
+    fn keep_both_of(&mut self, at: &DentryKey, conflict: &Conflict) -> MergeResult {
+        let theirs = self.link(at)?;
+        if conflict.mine == theirs {
+            self.set_conflict(at, None);
+            return Ok(());
+        }
+        if let Some(mine) = conflict.mine
+            && self.is_directory(mine)?
+            && (at.parent == mine || self.is_below(at.parent, mine)?)
+        {
+            // Where the store has it, it cannot be moved here: nothing is lost but the move.
+            self.set_conflict(at, None);
+            return Ok(());
+        }
+        if let Some(theirs) = theirs {
+            let place = self.free_beside(at, theirs, &conflict.theirs)?;
+            self.set_link(at, None);
+            self.set_link(&place, Some(theirs));
+        }
+        self.set_conflict(at, None);
+        let Some(mine) = conflict.mine else { return Ok(()) };
+        // A file may have two names, a directory has one.
+        if conflict.kind == ConflictKind::Moved && self.is_directory(mine)? {
+            for old in self.names(crate::merge::Tree::Local, mine)? {
+                self.set_link(&old, None);
+            }
+        }
+        self.set_link(at, Some(mine));
+        Ok(())
+    }
+
+    fn free_beside(
+        &self,
+        at: &DentryKey,
+        theirs: crate::merge::Ino,
+        node: &NodeName,
+    ) -> MergeResult<DentryKey> {
+        let is_directory = self.is_directory(theirs)?;
+        for n in 1..10_000 {
+            let place = DentryKey { parent: at.parent, name: theirs_beside(&at.name, is_directory, node, n) };
+            if self.link(&place)?.is_none()
+                && self.base_link(&place)?.is_none()
+                && self.conflict(&place)?.is_none()
+            {
+                return Ok(place);
+            }
+        }
+        Err(PlanError::Cannot("there are too many versions beside it"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_beside_keep_their_extension() {
+        let node: NodeName = "desk".parse().unwrap();
+        let of = |name: &str, n| String::from_utf8(theirs_beside(name.as_bytes(), false, &node, n)).unwrap();
+        assert_eq!(of("plan.txt", 1), "plan.theirs-desk.txt");
+        assert_eq!(of("plan.txt", 2), "plan.theirs-desk~2.txt");
+        assert_eq!(of("a.tar.gz", 1), "a.tar.theirs-desk.gz");
+        for whole in ["plan", ".bashrc", "ends.", "what is. this", "a.averylongending"] {
+            assert_eq!(of(whole, 1), format!("{whole}.theirs-desk"));
+        }
+        assert_eq!(theirs_beside(b"dir.d", true, &node, 1), b"dir.d.theirs-desk");
+        let long = theirs_beside(&[b'x'; 255], false, &node, 3);
+        assert_eq!((long.len(), &long[241..]), (255, &b".theirs-desk~3"[..]));
+        let long = theirs_beside(&[&[b'x'; 250][..], b".txt"].concat(), false, &node, 1);
+        assert_eq!((long.len(), &long[239..]), (255, &b".theirs-desk.txt"[..]));
+    }
+}

@@ -1,0 +1,149 @@
+//! Fields of objects, three-way.
+
+use std::collections::BTreeSet;
+
+use crate::merge::staged_tree::{MergeResult, StagedTree};
+use crate::merge::{ConflictKind, Ino, ROOT, Tree};
+use crate::object::{Field, Kind, Object, VersionedObject};
+
+/// Whether a field is the same in both.
+pub(super) fn agrees(field: &Field, one: &Object, other: &Object) -> bool {
+    match field {
+        Field::Content => one.content.is_same(&other.content),
+        Field::Mode => one.mode == other.mode,
+        Field::Owner => one.owner == other.owner,
+        Field::Group => one.group == other.group,
+        Field::Modified => one.modified == other.modified,
+        Field::Xattr(name) => one.xattrs.get(name) == other.xattrs.get(name),
+    }
+}
+
+fn take(field: &Field, to: &mut Object, from: &Object) {
+    match field {
+        Field::Content => to.content = from.content.clone(),
+        Field::Mode => to.mode = from.mode,
+        Field::Owner => to.owner = from.owner,
+        Field::Group => to.group = from.group,
+        Field::Modified => to.modified = from.modified,
+        Field::Xattr(name) => match from.xattrs.get(name) {
+            Some(value) => drop(to.xattrs.insert(name.clone(), value.clone())),
+            None => drop(to.xattrs.remove(name)),
+        },
+    }
+}
+
+/// The fields in which two states of an object differ.
+pub(super) fn differing(one: &Object, other: &Object) -> Vec<Field> {
+    let plain = [Field::Content, Field::Mode, Field::Owner, Field::Group, Field::Modified];
+    let xattrs: BTreeSet<&Vec<u8>> = one.xattrs.keys().chain(other.xattrs.keys()).collect();
+    plain
+        .into_iter()
+        .chain(xattrs.into_iter().map(|name| Field::Xattr(name.clone())))
+        .filter(|field| !agrees(field, one, other))
+        .collect()
+}
+
+/// The same, but for times: those are no reason for a conflict.
+pub(super) fn differs(one: &Object, other: &Object) -> bool {
+    differing(one, other).iter().any(|field| *field != Field::Modified)
+}
+
+/// Three-way: what `here` becomes, and the fields that were changed to different values.
+pub(super) fn merge(here: &mut Object, base: &Object, there: &Object) -> Vec<Field> {
+    let mut clash = Vec::new();
+    for field in differing(base, there) {
+        if agrees(&field, here, there) {
+            continue;
+        }
+        if agrees(&field, here, base) || (field == Field::Modified && here.modified < there.modified) {
+            take(&field, here, there);
+        } else if field != Field::Modified {
+            clash.push(field);
+        }
+    }
+    clash
+}
+
+impl StagedTree<'_> {
+    /// The store changed fields of an object that was `before`.
+    pub(super) fn follow_fields(&mut self, num: Ino, before: &VersionedObject) -> MergeResult {
+        let (Some(mut here), Some(there)) = (self.local(num)?, self.base(num)?) else { return Ok(()) };
+        if !self.is_alive(num)? {
+            if !differs(&before.object, &there.object) {
+                return Ok(());
+            }
+            let mut back = num;
+            if self.is_wanted(num)? && here.kind != Kind::Directory {
+                // It is this node's side of some conflict, and no more than that.
+                back = self.part(num, there)?;
+            } else {
+                self.set_local(num, Some(there.object));
+            }
+            return self.revive_changed(back);
+        }
+        let clash = merge(&mut here, &before.object, &there.object);
+        if clash.is_empty() || here.kind == Kind::Directory {
+            for field in &clash {
+                tracing::warn!("{field:?} of directory {} was changed here, too: the store's stays", here.id);
+                take(field, &mut here, &there.object);
+            }
+            self.set_local(num, Some(here));
+            return Ok(());
+        }
+        let kind = match clash.contains(&Field::Content) {
+            true => ConflictKind::Modified,
+            false => ConflictKind::Attributes,
+        };
+        let (id, names) = (here.id, self.names(Tree::Local, num)?);
+        let homes = self.names(Tree::Base, num)?;
+        self.part(num, there)?;
+        match names.iter().find(|at| homes.contains(at)).or(names.first()) {
+            Some(at) => self.keep(at, kind, Some(num), Some(id)),
+            None => Ok(()),
+        }
+    }
+
+    /// Deleted here, changed there: it comes back, with the deletion as this node's side.
+    pub(super) fn revive_changed(&mut self, num: Ino) -> MergeResult {
+        for at in self.names(Tree::Base, num)? {
+            let fell_with_directory = !self.is_alive(at.parent)?;
+            let in_the_way = self.link(&at)?;
+            self.place_remote(&at, num)?;
+            if !fell_with_directory && in_the_way.is_none() {
+                self.keep(&at, ConflictKind::DeletedChanged, None, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Two versions of one object: the number stays with this node's, since programs may have it open, and all names now
+    /// lead to the store's. The number of that.
+    fn part(&mut self, num: Ino, there: VersionedObject) -> MergeResult<Ino> {
+        let id = there.object.id;
+        let names = self.names(Tree::Local, num)?;
+        let homes = self.names(Tree::Base, num)?;
+        let theirs = self.new_num();
+        self.assign_new_id(num)?;
+        self.set_local(theirs, Some(there.object.clone()));
+        self.set_num(id, Some(theirs));
+        self.set_base(theirs, Some(there))?;
+        for at in &homes {
+            if let Some((_, seq)) = self.base_link(at)? {
+                self.set_base_link(at, Some((theirs, seq)))?;
+            }
+        }
+        for at in &names {
+            self.set_link(at, Some(theirs));
+        }
+        Ok(theirs)
+    }
+
+    /// Whether users changed more than times since `before`.
+    pub(super) fn was_changed(&self, num: Ino, before: &VersionedObject) -> MergeResult<bool> {
+        let Some(here) = self.local(num)? else { return Ok(false) };
+        if num == ROOT || here.kind != Kind::Directory {
+            return Ok(differs(&here, &before.object));
+        }
+        Ok(!self.children(Tree::Local, num)?.is_empty() || !self.conflicts_in(num)?.is_empty())
+    }
+}

@@ -1,0 +1,369 @@
+//! One entry of the log comes in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::id::{NodeName, ObjectId};
+use crate::merge::cycle::{CycleDetector, cycle_error};
+use crate::merge::deletions::RemovedObject;
+use crate::merge::staged_tree::{Changes, IdAllocator, MergeResult, StagedTree};
+use crate::merge::{ConflictKind, DentryKey, Ino, PlanError, ROOT, Tree, Trees};
+use crate::object::{Field, LinkName, VersionedObject};
+use crate::store::{LogEntry, Mutation};
+
+/// What an entry touches, as it was before.
+#[derive(Default)]
+pub(super) struct Touched {
+    pub(super) objects: BTreeMap<Ino, VersionedObject>,
+    pub(super) links: BTreeMap<DentryKey, Option<Ino>>,
+    /// Where the objects of `links` were, here and as agreed on.
+    pub(super) children: BTreeMap<Ino, (BTreeSet<DentryKey>, BTreeSet<DentryKey>)>,
+}
+
+/// What the trees are after an entry of the log. One of this node's own (`own`) says only what both now agree on: what
+/// was changed here since is still to be told.
+///
+/// # Errors
+/// [`PlanError::Log`] if the entry does not follow from the base; those of reading.
+pub fn apply_entry(
+    trees: &dyn Trees,
+    fresh: &mut dyn IdAllocator,
+    entry: &LogEntry,
+    own: bool,
+) -> Result<Changes, PlanError> {
+    let mut draft = StagedTree::new(trees, fresh, entry.node.clone());
+    match own {
+        true => drop(follow_own(&mut draft, entry)?),
+        false => {
+            let touched = advance_base(&mut draft, entry)?;
+            merge_remote(&mut draft, &touched)?;
+        }
+    }
+    draft.finish()
+}
+
+/// What the trees are once the top directory, which was there before the log began, is agreed on as the store has it now. What
+/// was changed of it here stays to be told.
+///
+/// # Errors
+/// Those of reading.
+pub fn begin(
+    trees: &dyn Trees,
+    fresh: &mut dyn IdAllocator,
+    stored: &VersionedObject,
+) -> Result<Changes, PlanError> {
+    let mut draft = StagedTree::new(trees, fresh, NodeName::store());
+    let before = draft.base(ROOT)?;
+    draft.set_base(ROOT, Some(stored.clone()))?;
+    match before {
+        Some(before) => draft.follow_fields(ROOT, &before)?,
+        None => draft.set_local(ROOT, Some(stored.object.clone())),
+    }
+    draft.finish()
+}
+
+/// What this node did: it is agreed on now, and what it did since is still to be told. What is not in the base any more.
+pub(super) fn follow_own(draft: &mut StagedTree<'_>, entry: &LogEntry) -> MergeResult<BTreeSet<Ino>> {
+    let touched = advance_base(draft, entry)?;
+    let gone: BTreeSet<Ino> = bury(draft, &touched)?.into_keys().collect();
+    for &num in &gone {
+        if draft.is_wanted(num)? { draft.assign_new_id(num)? } else { draft.forget(num)? }
+    }
+    Ok(gone)
+}
+
+/// Objects that have no name in the base now are not in it any more.
+fn bury(draft: &mut StagedTree<'_>, touched: &Touched) -> MergeResult<BTreeMap<Ino, RemovedObject>> {
+    let mut gone = BTreeMap::new();
+    for &num in touched.children.keys() {
+        if num != ROOT && draft.names(Tree::Base, num)?.is_empty() {
+            let before = match touched.objects.get(&num) {
+                Some(before) => Some(before.clone()),
+                None => draft.base(num)?,
+            };
+            draft.set_base(num, None)?;
+            if let Some(before) = before {
+                gone.insert(num, RemovedObject { before, lost: Vec::new() });
+            }
+        }
+    }
+    Ok(gone)
+}
+
+/// What others did, and what is in the base by now, comes into the local tree.
+pub(super) fn merge_remote(draft: &mut StagedTree<'_>, touched: &Touched) -> MergeResult {
+    let mut gone = bury(draft, touched)?;
+    draft.deletion_candidates = gone.keys().map(|num| (*num, Vec::new())).collect();
+    let deleted_here: BTreeSet<Ino> = touched
+        .children
+        .iter()
+        .filter(|(num, (here, base))| **num != ROOT && here.is_empty() && !base.is_empty())
+        .map(|(num, _)| *num)
+        .collect();
+    let lost = lose_names(draft, touched, &mut gone)?;
+    draft.set_detached_dirs(lost.iter().map(|num| (*num, None)).collect());
+    gain_names(draft, touched, &deleted_here)?;
+    for num in lost {
+        // Each side took away the names that the other left: nobody meant to delete it.
+        if !gone.contains_key(&num) && !draft.is_wanted(num)? {
+            draft.revive_changed(num)?;
+        }
+    }
+    draft.follow_gone(gone)?;
+    for (num, before) in &touched.objects {
+        if !draft.made.contains(num) && draft.base(*num)?.is_some() {
+            draft.follow_fields(*num, before)?;
+        }
+    }
+    tidy(draft, touched)?;
+    draft.keep_both_versions()
+}
+
+/// Brings the entry into the base.
+fn advance_base(draft: &mut StagedTree<'_>, entry: &LogEntry) -> MergeResult<Touched> {
+    let mut touched = Touched::default();
+    for change in &entry.change {
+        match change {
+            Mutation::Make(object) => {
+                let stored = VersionedObject {
+                    object: object.clone(),
+                    created: entry.seq,
+                    field_versions: BTreeMap::new(),
+                    links: 0,
+                };
+                let num = match draft.num(object.id)? {
+                    Some(num) => num,
+                    None => {
+                        let num = draft.new_num();
+                        draft.set_num(object.id, Some(num));
+                        draft.set_local(num, Some(object.clone()));
+                        draft.made.insert(num);
+                        touched.children.entry(num).or_default();
+                        num
+                    }
+                };
+                draft.set_base(num, Some(stored))?;
+            }
+            Mutation::Link(at, child) => {
+                let (at, child) = (place(draft, at)?, known(draft, *child)?);
+                touch_link(draft, &mut touched, &at, Some(child))?;
+                draft.set_base_link(&at, Some((child, entry.seq)))?;
+            }
+            Mutation::Unlink(at) => {
+                let at = place(draft, at)?;
+                let child = draft.base_link(&at)?.map(|(child, _)| child);
+                touch_link(draft, &mut touched, &at, child)?;
+                draft.set_base_link(&at, None)?;
+            }
+            Mutation::SetContent(id, content, modified) => {
+                set(draft, &mut touched, entry, *id, &[Field::Content, Field::Modified], |stored| {
+                    stored.object.content = content.clone();
+                    stored.object.modified = *modified;
+                })?;
+            }
+            Mutation::SetMode(id, mode) => {
+                set(draft, &mut touched, entry, *id, &[Field::Mode], |stored| stored.object.mode = *mode)?;
+            }
+            Mutation::SetOwner(id, owner) => {
+                set(draft, &mut touched, entry, *id, &[Field::Owner], |stored| stored.object.owner = *owner)?;
+            }
+            Mutation::SetGroup(id, group) => {
+                set(draft, &mut touched, entry, *id, &[Field::Group], |stored| stored.object.group = *group)?;
+            }
+            Mutation::SetModified(id, modified) => {
+                set(draft, &mut touched, entry, *id, &[Field::Modified], |stored| {
+                    stored.object.modified = *modified;
+                })?;
+            }
+            Mutation::SetXattr(id, name, value) => {
+                set(draft, &mut touched, entry, *id, &[Field::Xattr(name.clone())], |stored| {
+                    match value {
+                        Some(value) => stored.object.xattrs.insert(name.clone(), value.clone()),
+                        None => stored.object.xattrs.remove(name),
+                    };
+                })?;
+            }
+            Mutation::Seal(_) => {}
+        }
+    }
+    Ok(touched)
+}
+
+fn known(draft: &StagedTree<'_>, id: ObjectId) -> MergeResult<Ino> {
+    draft.num(id)?.ok_or_else(|| PlanError::Log(format!("there is no object {id}")))
+}
+
+fn place(draft: &StagedTree<'_>, at: &LinkName) -> MergeResult<DentryKey> {
+    Ok(DentryKey { parent: known(draft, at.parent)?, name: at.name.clone() })
+}
+
+pub(super) fn touch_link(
+    draft: &StagedTree<'_>,
+    touched: &mut Touched,
+    at: &DentryKey,
+    child: Option<Ino>,
+) -> MergeResult {
+    let before = draft.base_link(at)?.map(|(child, _)| child);
+    touched.links.entry(at.clone()).or_insert(before);
+    if let Some(child) = child
+        && !touched.children.contains_key(&child)
+    {
+        let here = draft.names(Tree::Local, child)?.into_iter().collect();
+        let base = draft.names(Tree::Base, child)?.into_iter().collect();
+        touched.children.insert(child, (here, base));
+    }
+    Ok(())
+}
+
+fn set(
+    draft: &mut StagedTree<'_>,
+    touched: &mut Touched,
+    entry: &LogEntry,
+    id: ObjectId,
+    fields: &[Field],
+    change: impl FnOnce(&mut VersionedObject),
+) -> MergeResult {
+    let num = known(draft, id)?;
+    let Some(mut stored) = draft.base(num)? else {
+        return Err(PlanError::Log(format!("object {id} was never in the store")));
+    };
+    touched.objects.entry(num).or_insert_with(|| stored.clone());
+    change(&mut stored);
+    stored.field_versions.extend(fields.iter().map(|field| (field.clone(), entry.seq)));
+    let new = draft.made.contains(&num).then(|| stored.object.clone());
+    draft.set_base(num, Some(stored))?;
+    if new.is_some() {
+        draft.set_local(num, new);
+    }
+    Ok(())
+}
+
+/// Names that the store does not have any more, or has for something else, and that were the same here.
+/// The objects that had them.
+fn lose_names(
+    draft: &mut StagedTree<'_>,
+    touched: &Touched,
+    gone: &mut BTreeMap<Ino, RemovedObject>,
+) -> MergeResult<BTreeSet<Ino>> {
+    let mut lost = BTreeSet::new();
+    for (at, before) in &touched.links {
+        let now = draft.base_link(at)?.map(|(child, _)| child);
+        let Some(here) = draft.link(at)?.filter(|here| now != Some(*here)) else { continue };
+        // Also what this node had put there, and others took away since: see `make_way`.
+        let was_agreed =
+            *before == Some(here) || touched.children.get(&here).is_some_and(|(_, base)| base.contains(at));
+        if was_agreed {
+            draft.set_link(at, None);
+            lost.insert(here);
+            if let Some(gone) = gone.get_mut(&here) {
+                gone.lost.push(at.clone());
+            }
+        }
+    }
+    Ok(lost)
+}
+
+/// Names that are new in the store: those of directories before those in them.
+fn gain_names(draft: &mut StagedTree<'_>, touched: &Touched, deleted_here: &BTreeSet<Ino>) -> MergeResult {
+    let mut gained = Vec::new();
+    for (at, before) in &touched.links {
+        // Where this node had put it, it was before others did anything: see `make_way`.
+        let was_there = |child| touched.children.get(&child).is_some_and(|(_, base)| base.contains(at));
+        if let Some((child, _)) = draft.base_link(at)?
+            && Some(child) != *before
+            && !was_there(child)
+        {
+            gained.push((0, at.clone(), child));
+        }
+    }
+    // One new object is nowhere but there.
+    let is_one = matches!(&gained[..], [(_, at, child)] if draft.made.contains(child) && at.parent != *child);
+    if !is_one {
+        let mut known = BTreeMap::from([(ROOT, 0)]);
+        for (deep, at, _) in &mut gained {
+            *deep = depth(draft, at.parent, &mut known)?;
+        }
+        gained.sort();
+    }
+    for (_, at, _) in gained {
+        let at = draft.known_place(&at);
+        let Some((child, _)) = draft.base_link(&at)? else { continue };
+        if draft.link(&at)? == Some(child) {
+            continue;
+        }
+        if let Some((here, base)) = touched.children.get(&child) {
+            take_back_move(draft, child, here, base)?;
+        }
+        let in_the_way = draft.link(&at)?.is_some();
+        let fell_with_directory = !draft.is_alive(at.parent)?;
+        draft.place_remote(&at, child)?;
+        if deleted_here.contains(&child) && !in_the_way && !fell_with_directory {
+            draft.keep(&at, ConflictKind::DeletedChanged, None, None)?;
+        }
+    }
+    Ok(())
+}
+
+/// The store moved an object; if it was moved here, too, that move gives way. So does the place of a directory that was made
+/// here and was not known to be sent: this machine may have forgotten where it was since.
+fn take_back_move(
+    draft: &mut StagedTree<'_>,
+    child: Ino,
+    here: &BTreeSet<DentryKey>,
+    base: &BTreeSet<DentryKey>,
+) -> MergeResult {
+    let moved_here = base.difference(here).next().is_some() && here.difference(base).next().is_some();
+    let made_here = base.is_empty() && draft.is_directory(child)?;
+    if !moved_here && !made_here {
+        return Ok(());
+    }
+    let now: BTreeSet<DentryKey> = draft.names(Tree::Base, child)?.into_iter().collect();
+    let moved_there = base.difference(&now).next().is_some();
+    if !moved_there && !made_here {
+        return Ok(());
+    }
+    for at in draft.names(Tree::Local, child)? {
+        if !now.contains(&at) && !base.contains(&at) {
+            draft.set_link(&at, None);
+            draft.keep(&at, ConflictKind::Moved, Some(child), None)?;
+            draft.refill(&at)?;
+        }
+    }
+    Ok(())
+}
+
+/// How deep a directory is; `known` are those above others that were asked for.
+fn depth(draft: &StagedTree<'_>, mut num: Ino, known: &mut BTreeMap<Ino, usize>) -> MergeResult<usize> {
+    let (mut passed, mut way) = (Vec::new(), CycleDetector::default());
+    let mut depth = loop {
+        if let Some(depth) = known.get(&num) {
+            break *depth;
+        }
+        let Some(at) = draft.names(Tree::Base, num)?.into_iter().next() else {
+            known.insert(num, 0);
+            break 0;
+        };
+        passed.push(num);
+        num = at.parent;
+        if way.closes_cycle(num) {
+            return Err(cycle_error());
+        }
+    };
+    for num in passed.into_iter().rev() {
+        depth += 1;
+        known.insert(num, depth);
+    }
+    Ok(depth)
+}
+
+/// A conflict in which both sides have become the same is none.
+fn tidy(draft: &mut StagedTree<'_>, touched: &Touched) -> MergeResult {
+    for at in touched.links.keys() {
+        let at = draft.known_place(at);
+        if let Some(conflict) = draft.conflict(&at)?
+            && conflict.mine == draft.link(&at)?
+        {
+            draft.set_conflict(&at, None);
+        }
+    }
+    Ok(())
+}

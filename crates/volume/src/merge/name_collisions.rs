@@ -1,0 +1,188 @@
+//! The store's names come into the local tree, whatever is there.
+
+use crate::merge::cycle::{CycleDetector, cycle_error};
+use crate::merge::staged_tree::{MergeResult, StagedTree};
+use crate::merge::{ConflictKind, DentryKey, Ino, PlanError, ROOT, Tree, is_same};
+use crate::object::Kind;
+
+/// What comes in may have others come back, and those others again: for each there is so much room on the stack, and more
+/// of it as it is needed.
+const ROOM: usize = 128 << 10;
+const MORE: usize = 1 << 20;
+
+impl StagedTree<'_> {
+    /// The store has this name for `child`: so has the local tree now. What is in the way is merged or kept as this node's
+    /// side.
+    pub(super) fn place_remote(&mut self, at: &DentryKey, child: Ino) -> MergeResult {
+        stacker::maybe_grow(ROOM, MORE, || self.place_here(at, child))
+    }
+
+    fn place_here(&mut self, at: &DentryKey, child: Ino) -> MergeResult {
+        let at = &self.known_place(at);
+        if !self.is_alive(at.parent)? {
+            self.revive(at.parent)?;
+        }
+        // Either may just have been found to be one that is here.
+        let (at, child) = (&self.known_place(at), self.alias(child));
+        // Nothing that is below nothing else has a way up through it.
+        if self.is_directory(child)? && (at.parent == child || !self.is_hollow(child)?) {
+            self.break_cycles(at.parent, child)?;
+        }
+        match self.link(at)? {
+            Some(there) if there != child => self.collide(at, there, child),
+            _ => {
+                self.set_link(at, Some(child));
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes back moves of this node until `child` can be below `parent`.
+    fn break_cycles(&mut self, parent: Ino, child: Ino) -> MergeResult {
+        loop {
+            // What was agreed on has no cycle, so that a way up that comes by `child` has a step that was made here.
+            // That may be a step through a conflict.
+            let (mut at, mut moved, mut way) = (parent, None, CycleDetector::default());
+            while at != ROOT && at != child {
+                let Some(place) = self.place(at)? else { return Ok(()) };
+                if moved.is_none()
+                    && self.base(at)?.is_some()
+                    && !self.names(Tree::Base, at)?.contains(&place)
+                {
+                    moved = Some((at, place.clone()));
+                }
+                at = place.parent;
+                if way.closes_cycle(at) {
+                    return Err(cycle_error());
+                }
+            }
+            if at == ROOT {
+                return Ok(());
+            }
+            let Some((moved, place)) = moved else { return Err(cycle_error()) };
+            if self.is_alive(moved)? {
+                self.take_back(moved, &place)?;
+            } else {
+                // It was deleted here, and is left only as the side of a conflict.
+                self.set_conflict(&place, None);
+                self.revive_changed(moved)?;
+            }
+        }
+    }
+
+    /// A move to `name` does not go with what happened in the store: the object goes back to where the store has it.
+    pub(super) fn take_back(&mut self, moved: Ino, name: &DentryKey) -> MergeResult {
+        // It has its place again before anything else comes back: ways up go through it.
+        self.set_link(name, None);
+        self.keep(name, ConflictKind::Moved, Some(moved), None)?;
+        if !self.is_alive(moved)? {
+            for at in self.names(Tree::Base, moved)? {
+                self.place_remote(&at, moved)?;
+            }
+        }
+        self.refill(name)
+    }
+
+    /// What is here at a name leaves it; what was moved away only by that comes back.
+    pub(super) fn clear_name(&mut self, at: &DentryKey) -> MergeResult {
+        self.set_link(at, None);
+        self.refill(at)
+    }
+
+    /// What has this name in the store, and was moved away only by what had it here, comes back.
+    pub(super) fn refill(&mut self, at: &DentryKey) -> MergeResult {
+        if let Some((before, _)) = self.base_link(at)?
+            && !self.is_alive(before)?
+        {
+            self.place_remote(at, before)?;
+        }
+        Ok(())
+    }
+
+    /// A directory that was deleted here has changed in the store: it comes back with all that was in it, and the
+    /// deletion is this node's side at the topmost that comes back.
+    pub(super) fn revive(&mut self, num: Ino) -> MergeResult {
+        let mut gone = Vec::new();
+        let (mut num, mut way) = (num, CycleDetector::default());
+        let top = loop {
+            let Some(at) = self.names(Tree::Base, num)?.into_iter().next() else {
+                return Err(PlanError::Log("a name in a directory that is not there".into()));
+            };
+            if self.is_alive(at.parent)? {
+                break at;
+            }
+            let above = at.parent;
+            if way.closes_cycle(above) {
+                return Err(cycle_error());
+            }
+            gone.push((at, num));
+            num = above;
+        };
+        self.place_remote(&top, num)?;
+        self.keep(&top, ConflictKind::DeletedChanged, None, None)?;
+        self.restore(self.alias(num))?;
+        while let Some((at, num)) = gone.pop() {
+            if !self.is_alive(num)? {
+                self.place_remote(&at, num)?;
+            }
+            self.restore(self.alias(num))?;
+        }
+        Ok(())
+    }
+
+    /// All that both sides agreed is below it, and that was not moved elsewhere.
+    fn restore(&mut self, num: Ino) -> MergeResult {
+        let mut ways = vec![(num, self.children(Tree::Base, num)?.into_iter())];
+        while let Some((parent, children)) = ways.last_mut() {
+            let parent = *parent;
+            let Some((name, child)) = children.next() else {
+                ways.pop();
+                continue;
+            };
+            let at = DentryKey { parent, name };
+            if self.link(&at)?.is_none() && !self.is_alive(child)? {
+                self.place_remote(&at, child)?;
+                ways.push((child, self.children(Tree::Base, child)?.into_iter()));
+            }
+        }
+        Ok(())
+    }
+
+    /// `mine` is here where the store has `theirs`.
+    fn collide(&mut self, at: &DentryKey, mine: Ino, theirs: Ino) -> MergeResult {
+        let (Some(ours), Some(other)) = (self.local(mine)?, self.local(theirs)?) else {
+            self.set_link(at, Some(theirs));
+            return Ok(());
+        };
+        if let Some(places) = self.deletion_candidates.get_mut(&mine) {
+            places.push(at.clone());
+            self.set_link(at, Some(theirs));
+            return Ok(());
+        }
+        let new_here = self.base(mine)?.is_none();
+        // One that was found to be here already keeps its number, and the names that it has here.
+        let new_there = self.made.contains(&theirs) && !self.is_adopted(theirs);
+        let directories = ours.kind == Kind::Directory && other.kind == Kind::Directory;
+        if new_here && new_there && (directories || is_same(&ours, &other)) {
+            return self.adopt(mine, theirs);
+        }
+        self.set_link(at, Some(theirs));
+        if new_here && !directories && is_same(&ours, &other) {
+            return self.forget(mine);
+        }
+        if new_here {
+            if ours.kind == Kind::Directory {
+                self.hold_directory(mine)?;
+            }
+            return self.keep(at, ConflictKind::Created, Some(mine), None);
+        }
+        // Something that the store has elsewhere was moved or linked here.
+        self.keep(at, ConflictKind::Moved, Some(mine), None)?;
+        if !self.is_alive(mine)? {
+            for home in self.names(Tree::Base, mine)? {
+                self.place_remote(&home, mine)?;
+            }
+        }
+        Ok(())
+    }
+}

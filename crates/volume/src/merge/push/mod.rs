@@ -1,0 +1,521 @@
+//! By which commits the local tree gets into the store.
+
+mod atomic_groups;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::id::{ObjectId, Seq};
+use crate::merge::cycle::CycleDetector;
+use crate::merge::fields::differing;
+use crate::merge::staged_tree::MergeResult;
+use crate::merge::{DentryKey, Ino, PlanError, ROOT, Tree, Trees};
+use crate::object::{ChunkId, Content, Field, Kind, LinkName, Object, VersionedObject};
+use crate::store::{ChunkLocation, Mutation, Precondition, Transaction, codec};
+
+/// Of commits that are planned together: they go in one message.
+const MOST_BYTES: u64 = 8 << 20;
+/// For so many bytes of a file there is about one in its commit, which says where they are.
+const CONTENT_OF_A_BYTE: u64 = 8192;
+
+/// What may differ from what was agreed on, in the order in which it was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DirtySet {
+    /// Names.
+    pub names: Vec<DentryKey>,
+    /// Objects.
+    pub objects: Vec<Ino>,
+}
+
+/// A content that is in the store of contents, and where its chunks are.
+pub type UploadedContent = (Content, Vec<(ChunkId, ChunkLocation)>);
+
+/// Brings the content of a file into the store of contents; `None`: it cannot go now.
+pub type Uploader<'a> = dyn FnMut(Ino, &Object) -> Result<Option<UploadedContent>, PlanError> + 'a;
+
+/// Commits, and what of [`DirtySet`] has to wait.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Planned {
+    /// In this order. Each can be refused by itself.
+    pub items: Vec<Transaction>,
+    /// Names and objects that cannot go now: they are below a conflict, or being written.
+    pub blocked: usize,
+    /// Objects that do not differ after all.
+    pub same: Vec<Ino>,
+}
+
+/// Plans at most about `most` commits, and about 8 MiB of them. `send` brings the content of a file into the store of contents; it answers `None`
+/// for one that cannot go now.
+///
+/// A change of names is one commit with all that it needs to make sense: both ends of a move, what was replaced by it.
+///
+/// # Errors
+/// Those of reading, and of `send`.
+pub fn push<'a>(
+    trees: &'a dyn Trees,
+    todo: &DirtySet,
+    most: usize,
+    send: &'a mut Uploader<'a>,
+) -> Result<Planned, PlanError> {
+    let mut pushing = Pushing {
+        trees,
+        most,
+        send,
+        seen: BTreeSet::new(),
+        going: BTreeSet::new(),
+        coming: BTreeSet::new(),
+        leaving: BTreeSet::new(),
+        reached: BTreeSet::new(),
+        unreachable_dirs: BTreeSet::new(),
+        waiting: Vec::new(),
+        planned: Planned::default(),
+        bytes: 0,
+    };
+    for at in &todo.names {
+        if pushing.is_full() {
+            break;
+        }
+        pushing.name(at)?;
+    }
+    pushing.again()?;
+    for &num in &todo.objects {
+        if pushing.is_full() {
+            break;
+        }
+        pushing.object(num)?;
+    }
+    Ok(pushing.planned)
+}
+
+/// All of them in one commit: for changes that make sense only together.
+pub fn one(items: Vec<Transaction>) -> Transaction {
+    let mut all = Transaction::default();
+    let mut changes = Vec::new();
+    for item in items {
+        all.preconditions.extend(item.preconditions);
+        all.chunks.extend(item.chunks);
+        changes.extend(item.mutations);
+    }
+    let rank = |change: &Mutation| match change {
+        Mutation::Unlink(_) => 0,
+        Mutation::Make(_) => 1,
+        Mutation::Link(..) => 2,
+        _ => 3,
+    };
+    changes.sort_by_key(rank);
+    all.mutations = changes;
+    all
+}
+
+struct Pushing<'a> {
+    trees: &'a dyn Trees,
+    most: usize,
+    send: &'a mut Uploader<'a>,
+    /// Names that were looked at.
+    seen: BTreeSet<DentryKey>,
+    /// Names that change by these commits.
+    going: BTreeSet<DentryKey>,
+    /// New objects that are in the store after these commits.
+    coming: BTreeSet<Ino>,
+    /// Objects that are not.
+    leaving: BTreeSet<Ino>,
+    /// Directories all of whose way from the top was looked at.
+    reached: BTreeSet<Ino>,
+    /// Directories to which there is no way from the top.
+    unreachable_dirs: BTreeSet<Ino>,
+    /// Names that could not go without others that go, too.
+    waiting: Vec<BTreeSet<DentryKey>>,
+    planned: Planned,
+    /// That these commits take in a message, about.
+    bytes: u64,
+}
+
+/// A name that differs.
+type Differing = (Option<(Ino, Seq)>, Option<Ino>);
+
+/// Names that change together, and the objects that tie them.
+type AtomicGroup = (BTreeMap<DentryKey, Differing>, BTreeSet<Ino>);
+
+/// What is still to be done for a name. What has to come before something is done first, however much of it there is.
+enum Task {
+    /// Look at a name, with all that has to change with it.
+    Look(DentryKey),
+    /// All of the way to a directory was looked at.
+    Reach(Ino),
+    /// Look at what is in a directory that is to be no more.
+    Empty(Ino),
+    /// These are in a side of a conflict: they wait with that.
+    Hold(usize),
+    /// Make a commit of it.
+    Go(AtomicGroup),
+}
+
+/// Why a change cannot go.
+enum Blocked {
+    /// For changes that it needs.
+    ForOthers,
+    /// For what is in a file.
+    ForContent,
+}
+
+impl Pushing<'_> {
+    fn is_full(&self) -> bool {
+        self.planned.items.len() >= self.most || self.bytes >= MOST_BYTES
+    }
+
+    fn plan(&mut self, item: Transaction) {
+        let content = |change: &Mutation| match change {
+            Mutation::Make(object) => object.content.size,
+            Mutation::SetContent(_, content, _) => content.size,
+            _ => 0,
+        };
+        let contents: u64 = item.mutations.iter().map(content).sum();
+        self.bytes += codec::encode(&item).len() as u64 + contents / CONTENT_OF_A_BYTE;
+        self.planned.items.push(item);
+    }
+
+    fn differing(&self, at: &DentryKey) -> MergeResult<Option<Differing>> {
+        let base = self.trees.link(Tree::Base, at)?;
+        let local = self.trees.link(Tree::Local, at)?.map(|(child, _)| child);
+        Ok((base.map(|(child, _)| child) != local).then_some((base, local)))
+    }
+
+    /// A name with all that has to change with it, and before that what has to change before.
+    fn name(&mut self, at: &DentryKey) -> MergeResult {
+        let mut tasks = vec![Task::Look(at.clone())];
+        while let Some(task) = tasks.pop() {
+            match task {
+                // Nothing comes of it any more.
+                Task::Look(_) | Task::Empty(_) if self.is_full() => {}
+                Task::Look(at) => self.look(&at, &mut tasks)?,
+                Task::Reach(num) => drop(self.reached.insert(num)),
+                Task::Empty(num) => {
+                    let inside = self.trees.children(Tree::Base, num)?.into_iter().rev();
+                    tasks.extend(inside.map(|(name, _)| Task::Look(DentryKey { parent: num, name })));
+                }
+                Task::Hold(names) => self.planned.blocked += names,
+                Task::Go((changes, objects)) => self.go(changes, &objects)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What is to be done for a name, the first last.
+    fn look(&mut self, at: &DentryKey, tasks: &mut Vec<Task>) -> MergeResult {
+        if self.seen.contains(at) {
+            return Ok(());
+        }
+        let Some((changes, objects)) = self.atomic_group(at)? else { return Ok(()) };
+        self.seen.extend(changes.keys().cloned());
+        let (mut ways, mut is_held) = (Vec::new(), false);
+        for (at, _) in changes.iter().filter(|(_, (_, local))| local.is_some()) {
+            match self.above(at.parent)? {
+                Some(way) => ways.extend(way),
+                None => {
+                    is_held = true;
+                    break;
+                }
+            }
+        }
+        if is_held {
+            tasks.push(Task::Hold(changes.len()));
+        } else {
+            let mut emptied = Vec::new();
+            for &num in objects.iter().rev() {
+                if self.trees.names(Tree::Local, num)?.is_empty() {
+                    emptied.push(Task::Empty(num));
+                }
+            }
+            tasks.push(Task::Go((changes, objects)));
+            tasks.extend(emptied);
+        }
+        tasks.extend(ways.into_iter().rev());
+        Ok(())
+    }
+
+    fn go(&mut self, changes: BTreeMap<DentryKey, Differing>, objects: &BTreeSet<Ino>) -> MergeResult {
+        if self.is_full() {
+            return Ok(());
+        }
+        let fits = self.empties(&changes, objects)? && !self.is_circle(&changes)?;
+        match if fits { self.item(&changes, objects)? } else { Err(Blocked::ForOthers) } {
+            Ok(item) => {
+                self.plan(item);
+                self.going.extend(changes.into_keys());
+            }
+            Err(Blocked::ForOthers) => self.waiting.push(changes.into_keys().collect()),
+            Err(Blocked::ForContent) => self.planned.blocked += changes.len(),
+        }
+        Ok(())
+    }
+
+    /// What had to wait may go by what is planned since: of changes that need each other some are the first to be looked at.
+    fn again(&mut self) -> MergeResult {
+        loop {
+            let before = self.planned.items.len();
+            let waiting = std::mem::take(&mut self.waiting);
+            for at in waiting.iter().flatten() {
+                self.seen.remove(at);
+            }
+            // Some of these may be on a way.
+            self.reached.clear();
+            for at in waiting.iter().filter_map(|names| names.first()) {
+                self.name(at)?;
+            }
+            if self.planned.items.len() == before {
+                break;
+            }
+        }
+        self.planned.blocked += self.waiting.iter().map(BTreeSet::len).sum::<usize>();
+        Ok(())
+    }
+
+    /// Whether directories that are deleted are empty by then.
+    fn empties(
+        &self,
+        changes: &BTreeMap<DentryKey, Differing>,
+        objects: &BTreeSet<Ino>,
+    ) -> MergeResult<bool> {
+        for &num in objects {
+            if self.trees.names(Tree::Local, num)?.is_empty() {
+                for (name, _) in self.trees.children(Tree::Base, num)? {
+                    let at = DentryKey { parent: num, name };
+                    if !self.going.contains(&at) && !changes.contains_key(&at) {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether a directory would be below itself in the store, where what it is moved into was below it and waits there still.
+    fn is_circle(&self, changes: &BTreeMap<DentryKey, Differing>) -> MergeResult<bool> {
+        let left: BTreeSet<Ino> = changes.values().filter_map(|(base, _)| Some(base.as_ref()?.0)).collect();
+        for (at, (_, local)) in changes {
+            let Some(moved) = local.filter(|child| left.contains(child)) else { continue };
+            if self.trees.local(moved)?.is_none_or(|object| object.kind != Kind::Directory) {
+                continue;
+            }
+            let (mut num, mut way) = (at.parent, CycleDetector::default());
+            while num != ROOT
+                && let Some(place) = self.place_then(num, changes)?
+            {
+                if num == moved || way.closes_cycle(num) {
+                    return Ok(true);
+                }
+                num = place.parent;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Where the store has a directory once these changes are made.
+    fn place_then(
+        &self,
+        num: Ino,
+        changes: &BTreeMap<DentryKey, Differing>,
+    ) -> MergeResult<Option<DentryKey>> {
+        let here = self.trees.names(Tree::Local, num)?.into_iter().next();
+        if self.trees.base(num)?.is_none() {
+            return Ok(here);
+        }
+        let goes = |at: &DentryKey| -> MergeResult<bool> {
+            Ok(changes.contains_key(at) || self.going.contains(at) || self.differing(at)?.is_none())
+        };
+        match here {
+            Some(at) if goes(&at)? => Ok(Some(at)),
+            _ => Ok(self.trees.names(Tree::Base, num)?.into_iter().next()),
+        }
+    }
+
+    /// Those in directories after the directories: in the order of their depth.
+    fn downwards<'a>(
+        &self,
+        changes: &'a BTreeMap<DentryKey, Differing>,
+    ) -> MergeResult<Vec<(&'a DentryKey, &'a Differing)>> {
+        let mut ordered: Vec<_> = changes.iter().map(|(at, change)| (0, at, change)).collect();
+        let first = changes.keys().next().map(|at| at.parent);
+        if changes.keys().any(|at| Some(at.parent) != first) {
+            for (depth, at, _) in &mut ordered {
+                let (mut num, mut way) = (at.parent, CycleDetector::default());
+                while num != ROOT
+                    && let Some(name) = self.trees.names(Tree::Local, num)?.into_iter().next()
+                {
+                    if way.closes_cycle(num) {
+                        *depth = u64::MAX;
+                        break;
+                    }
+                    (num, *depth) = (name.parent, *depth + 1);
+                }
+            }
+            ordered.sort_by_key(|(depth, ..)| *depth);
+        }
+        Ok(ordered.into_iter().map(|(_, at, change)| (at, change)).collect())
+    }
+
+    /// Directories on the way to a new name that are new, or moved, themselves: they are to be looked at first, from the top
+    /// on, as far as they were not. `None`: it is no way to the top.
+    fn above(&mut self, mut num: Ino) -> MergeResult<Option<Vec<Task>>> {
+        let (mut names, mut way) = (Vec::new(), CycleDetector::default());
+        while num != ROOT && !self.reached.contains(&num) {
+            let at = self.trees.names(Tree::Local, num)?.into_iter().next();
+            let Some(at) = at.filter(|_| !self.unreachable_dirs.contains(&num) && !way.closes_cycle(num))
+            else {
+                self.unreachable_dirs.insert(num);
+                self.unreachable_dirs.extend(names.into_iter().map(|(num, _)| num));
+                return Ok(None);
+            };
+            let parent = at.parent;
+            names.push((num, at));
+            num = parent;
+        }
+        Ok(Some(names.into_iter().rev().flat_map(|(num, at)| [Task::Look(at), Task::Reach(num)]).collect()))
+    }
+
+    fn item(
+        &mut self,
+        changes: &BTreeMap<DentryKey, Differing>,
+        objects: &BTreeSet<Ino>,
+    ) -> MergeResult<Result<Transaction, Blocked>> {
+        let mut item = Transaction::default();
+        let mut makes = Vec::new();
+        let mut links = Vec::new();
+        let mut arriving = Vec::new();
+        for (at, (base, local)) in self.downwards(changes)? {
+            let Some(parent) = self.id(at.parent, &arriving)? else {
+                if local.is_none() {
+                    continue;
+                }
+                return Ok(Err(Blocked::ForOthers));
+            };
+            let name = LinkName { parent, name: at.name.clone() };
+            let before = match base {
+                Some((child, seq)) => self.trees.base(*child)?.map(|stored| (stored.object.id, *seq)),
+                None => None,
+            };
+            item.preconditions.push(Precondition::Link(name.clone(), before));
+            if before.is_some() {
+                item.mutations.push(Mutation::Unlink(name.clone()));
+            }
+            let Some(child) = *local else { continue };
+            if self.trees.base(child)?.is_none()
+                && !self.coming.contains(&child)
+                && !arriving.contains(&child)
+            {
+                let Some(mut object) = self.trees.local(child)? else { return Ok(Err(Blocked::ForOthers)) };
+                if object.kind == Kind::Regular {
+                    let Some((content, chunks)) = (self.send)(child, &object)? else {
+                        return Ok(Err(Blocked::ForContent));
+                    };
+                    object.content = content;
+                    item.chunks.extend(chunks);
+                }
+                makes.push(Mutation::Make(object));
+                arriving.push(child);
+            }
+            let Some(id) = self.id(child, &arriving)? else { return Ok(Err(Blocked::ForOthers)) };
+            links.push(Mutation::Link(name, id));
+        }
+        for &num in objects {
+            let Some(stored) = self.trees.base(num)? else { continue };
+            if num != ROOT && self.trees.names(Tree::Local, num)?.is_empty() {
+                as_agreed(&mut item.preconditions, &stored);
+                self.leaving.insert(num);
+            } else if let Some(name) = self.stays_by(num, changes)? {
+                item.preconditions.push(name);
+            }
+        }
+        item.mutations.extend(makes);
+        item.mutations.extend(links);
+        self.coming.extend(arriving);
+        Ok(Ok(item))
+    }
+
+    /// A name that goes while the object stays relies on another, which somebody else may be about to take away.
+    fn stays_by(
+        &self,
+        num: Ino,
+        changes: &BTreeMap<DentryKey, Differing>,
+    ) -> MergeResult<Option<Precondition>> {
+        if changes.values().any(|(_, local)| *local == Some(num)) {
+            return Ok(None);
+        }
+        for at in self.trees.names(Tree::Base, num)? {
+            if !changes.contains_key(&at)
+                && let (Some(stored), Some(parent)) = (self.trees.base(num)?, self.trees.base(at.parent)?)
+                && let Some((_, seq)) = self.trees.link(Tree::Base, &at)?
+            {
+                let name = LinkName { parent: parent.object.id, name: at.name };
+                return Ok(Some(Precondition::Link(name, Some((stored.object.id, seq)))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The id of an object that the store knows by then.
+    fn id(&self, num: Ino, arriving: &[Ino]) -> MergeResult<Option<ObjectId>> {
+        if let Some(stored) = self.trees.base(num)? {
+            return Ok(Some(stored.object.id));
+        }
+        if self.coming.contains(&num) || arriving.contains(&num) {
+            return Ok(self.trees.local(num)?.map(|object| object.id));
+        }
+        Ok(None)
+    }
+
+    fn object(&mut self, num: Ino) -> MergeResult {
+        let (Some(here), Some(base)) = (self.trees.local(num)?, self.trees.base(num)?) else { return Ok(()) };
+        if self.leaving.contains(&num) || (num != ROOT && self.trees.names(Tree::Local, num)?.is_empty()) {
+            return Ok(());
+        }
+        let id = base.object.id;
+        let fields = differing(&base.object, &here);
+        if fields.is_empty() {
+            self.planned.same.push(num);
+        }
+        let mut item = Transaction::default();
+        for field in fields {
+            let change = match &field {
+                Field::Content => {
+                    let Some((content, chunks)) = (self.send)(num, &here)? else {
+                        self.planned.blocked += 1;
+                        continue;
+                    };
+                    if content.is_same(&base.object.content) {
+                        continue;
+                    }
+                    item.chunks.extend(chunks);
+                    Mutation::SetContent(id, content, here.modified)
+                }
+                Field::Mode => Mutation::SetMode(id, here.mode),
+                Field::Owner => Mutation::SetOwner(id, here.owner),
+                Field::Group => Mutation::SetGroup(id, here.group),
+                Field::Modified => {
+                    item.mutations.push(Mutation::SetModified(id, here.modified));
+                    continue;
+                }
+                Field::Xattr(name) => Mutation::SetXattr(id, name.clone(), here.xattrs.get(name).cloned()),
+            };
+            item.preconditions.push(Precondition::Field(id, field.clone(), base.seq_of(&field)));
+            item.mutations.push(change);
+        }
+        if !item.mutations.is_empty() {
+            self.plan(item);
+        }
+        Ok(())
+    }
+}
+
+/// An object is deleted only as it was when it was: a change that came between shows as a conflict.
+fn as_agreed(when: &mut Vec<Precondition>, stored: &VersionedObject) {
+    let object = &stored.object;
+    if object.kind == Kind::Directory {
+        return;
+    }
+    let content = (object.kind == Kind::Regular).then_some(Field::Content);
+    let xattrs = stored.field_versions.keys().filter(|field| matches!(field, Field::Xattr(_))).cloned();
+    for field in content.into_iter().chain([Field::Mode, Field::Owner, Field::Group]).chain(xattrs) {
+        let seq = stored.seq_of(&field);
+        when.push(Precondition::Field(object.id, field, seq));
+    }
+}

@@ -1,0 +1,153 @@
+//! The whole tree of the store comes in at once, where its log does not tell any more how it came to be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::id::{NodeName, ObjectId, Seq};
+use crate::merge::log_apply::{Touched, follow_own, merge_remote, touch_link};
+use crate::merge::staged_tree::{Changes, IdAllocator, MergeResult, StagedTree};
+use crate::merge::{DentryKey, Ino, PlanError, ROOT, Tree, Trees};
+use crate::object::{LinkName, VersionedObject};
+use crate::store::{LogEntry, Mutation, Transaction};
+
+/// How the store differs from what was agreed on, at one place of its log. What is the same may be in it, too.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Snapshot {
+    /// Objects that the store has.
+    pub objects: BTreeMap<ObjectId, VersionedObject>,
+    /// Names in these, or in others that it has: what they lead to, and the commit that made them.
+    pub links: BTreeMap<LinkName, Option<(ObjectId, Seq)>>,
+}
+
+/// What the trees are once the store's is agreed on: as if one commit had made all the difference.
+///
+/// `own` are commits of this node that the store accepted and of which the log was not read: what they changed is nobody
+/// else's change. `theirs` is who has the other side of conflicts.
+///
+/// # Errors
+/// [`PlanError::Log`] if what was read makes no sense; those of reading.
+pub fn resync(
+    trees: &dyn Trees,
+    fresh: &mut dyn IdAllocator,
+    own: &[Transaction],
+    snapshot: &Snapshot,
+    theirs: &NodeName,
+) -> Result<Changes, PlanError> {
+    let mut draft = StagedTree::new(trees, fresh, theirs.clone());
+    let mut touched = Touched::default();
+    let mut emptied = BTreeSet::new();
+    for item in own {
+        make_way(&draft, &mut touched, item)?;
+        let entry = LogEntry {
+            seq: Seq(0),
+            node: theirs.clone(),
+            at: crate::object::Time(0),
+            change: item.mutations.clone(),
+        };
+        emptied.extend(follow_own(&mut draft, &entry)?);
+    }
+    // Made here, and perhaps changed by others since.
+    draft.made.clear();
+    take_over(&mut draft, &mut touched, snapshot, emptied)?;
+    merge_remote(&mut draft, &touched)?;
+    draft.finish()
+}
+
+/// A name that this node gave to something was free then: whoever had it, others took it away.
+fn make_way(draft: &StagedTree<'_>, touched: &mut Touched, item: &Transaction) -> MergeResult {
+    for change in &item.mutations {
+        let Mutation::Link(at, _) = change else { continue };
+        if item.mutations.contains(&Mutation::Unlink(at.clone())) {
+            continue;
+        }
+        if let Some(parent) = draft.num(at.parent)? {
+            let at = DentryKey { parent, name: at.name.clone() };
+            if let Some((before, _)) = draft.base_link(&at)? {
+                touch_link(draft, touched, &at, Some(before))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Brings the store's tree into the base. `emptied` are directories that this node deleted: others emptied them before.
+fn take_over(
+    draft: &mut StagedTree<'_>,
+    touched: &mut Touched,
+    snapshot: &Snapshot,
+    emptied: BTreeSet<Ino>,
+) -> MergeResult {
+    for (id, stored) in &snapshot.objects {
+        match draft.num(*id)? {
+            Some(num) => {
+                let before = match draft.base(num)? {
+                    Some(before) => before,
+                    // It is not known what this node sent of it: what is different here was changed.
+                    None => unlike(stored),
+                };
+                touched.objects.insert(num, before);
+                draft.set_base(num, Some(stored.clone()))?;
+            }
+            None => {
+                let num = draft.new_num();
+                draft.set_num(*id, Some(num));
+                draft.set_local(num, Some(stored.object.clone()));
+                draft.set_base(num, Some(stored.clone()))?;
+                draft.made.insert(num);
+                touched.children.entry(num).or_default();
+            }
+        }
+    }
+    for (at, now) in &snapshot.links {
+        let Some(parent) = draft.num(at.parent)? else { continue };
+        let at = DentryKey { parent, name: at.name.clone() };
+        let now = match now {
+            Some((child, seq)) => match draft.num(*child)? {
+                Some(child) => Some((child, *seq)),
+                None => return Err(PlanError::Log(format!("a name leads to {child}, which is not there"))),
+            },
+            None => None,
+        };
+        lead(draft, touched, &at, now)?;
+    }
+    // What was in directories that are gone is gone from there.
+    let mut queue: Vec<Ino> = touched.children.keys().copied().chain(emptied).collect();
+    let mut seen = BTreeSet::new();
+    while let Some(num) = queue.pop() {
+        if num == ROOT || !seen.insert(num) || !draft.names(Tree::Base, num)?.is_empty() {
+            continue;
+        }
+        for (name, child) in draft.children(Tree::Base, num)? {
+            lead(draft, touched, &DentryKey { parent: num, name }, None)?;
+            seen.remove(&child);
+            queue.push(child);
+        }
+    }
+    Ok(())
+}
+
+/// An object of which each field was changed since.
+fn unlike(stored: &VersionedObject) -> VersionedObject {
+    let mut before = stored.clone();
+    let object = &mut before.object;
+    object.content.digest[0] ^= 1;
+    object.mode ^= 1;
+    object.owner.0 ^= 1;
+    object.group.0 ^= 1;
+    before
+}
+
+/// A name in the base leads elsewhere, or nowhere.
+fn lead(
+    draft: &mut StagedTree<'_>,
+    touched: &mut Touched,
+    at: &DentryKey,
+    now: Option<(Ino, Seq)>,
+) -> MergeResult {
+    if let Some((before, _)) = draft.base_link(at)? {
+        touch_link(draft, touched, at, Some(before))?;
+    }
+    if let Some((child, _)) = now {
+        touch_link(draft, touched, at, Some(child))?;
+    }
+    draft.set_base_link(at, now)
+}

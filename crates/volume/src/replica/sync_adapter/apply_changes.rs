@@ -1,0 +1,435 @@
+//! Changes get into the tables.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rusqlite::OptionalExtension as _;
+use rustix::io::Errno;
+
+use super::conflict_dirs::ConflictDir;
+use super::tree_view::unknown;
+use super::{ConflictDirs, ContentCache};
+use crate::id::{OwnerId, Seq};
+use crate::merge::{Changes, DentryKey, Ino};
+use crate::object::{Content, Kind, Object, Time, VersionedObject};
+use crate::replica::apply::{Stale, differences, unnamed};
+use crate::replica::conflicts::entries;
+use crate::replica::db::ReplicaDb;
+use crate::replica::error::Result;
+use crate::replica::inode::{Dirty, Inode};
+use crate::replica::{Applying, Shared, State};
+
+impl Applying<'_> {
+    pub(super) fn write(
+        &mut self,
+        changes: Changes,
+        mut shown: ConflictDirs,
+        known: &ContentCache,
+    ) -> Result<(), Errno> {
+        let mut stale = Vec::new();
+        let done = self.work(|core, shared| {
+            Writing { core, shared, known, stale: &mut stale, taken: Vec::new(), before: BTreeSet::new() }
+                .all(changes, &mut shown)
+        });
+        self.stale.append(&mut stale);
+        done
+    }
+}
+
+struct Writing<'a> {
+    core: &'a mut ReplicaDb,
+    shared: &'a Shared,
+    known: &'a ContentCache,
+    stale: &'a mut Vec<Stale>,
+    /// Objects that lost a name: once each. They may get another one, so they are buried last.
+    taken: Vec<Ino>,
+    /// Objects that may be of interest to nobody now.
+    before: BTreeSet<Ino>,
+}
+
+impl Writing<'_> {
+    fn all(mut self, changes: Changes, shown: &mut ConflictDirs) -> Result<()> {
+        self.core.begin()?;
+        self.free_ids(&changes)?;
+        for (num, (local, base)) in &changes.objects {
+            self.object(*num, local.as_ref(), base.as_ref())?;
+        }
+        let mut touched: BTreeSet<DentryKey> = changes.conflicts.keys().cloned().collect();
+        touched.extend(changes.links.keys().filter(|at| shown.at(at).is_some()).cloned());
+        let mut links = changes.links;
+        // What a name leads to for users is decided by its conflict.
+        let mut conflicts = BTreeMap::new();
+        // What may have had its place in a conflict.
+        let mut sides: BTreeSet<Ino> = BTreeSet::new();
+        for at in touched {
+            let old = shown.at(&at).cloned();
+            sides.extend(old.iter().flat_map(|one| one.theirs.into_iter().chain(one.conflict.mine)));
+            let now = match changes.conflicts.get(&at) {
+                Some(conflict) => conflict.clone(),
+                None => old.as_ref().map(|one| one.conflict.clone()),
+            };
+            let (local, base) = match links.get(&at) {
+                Some(link) => *link,
+                None => {
+                    let physical = self.core.link_of(at.parent, &at.name)?;
+                    let base = match self.core.link_differs(at.parent, &at.name)? {
+                        true => self.core.base_link(at.parent, &at.name)?,
+                        false if old.is_some() => None,
+                        false => physical,
+                    };
+                    let local = match &old {
+                        Some(one) => one.theirs,
+                        None => physical.map(|(child, _)| child),
+                    };
+                    (local, base)
+                }
+            };
+            sides.extend(now.iter().flat_map(|conflict| local.into_iter().chain(conflict.mine)));
+            let place = match &now {
+                Some(conflict) => {
+                    let directory = match &old {
+                        Some(one) => one.directory,
+                        None => self.new_directory(at.parent)?,
+                    };
+                    let one = ConflictDir { conflict: conflict.clone(), theirs: local, directory };
+                    shown.set(self.core, &at, one)?;
+                    Some(directory)
+                }
+                None => {
+                    if let Some(one) = &old {
+                        self.empty(one.directory)?;
+                        shown.remove(self.core, &at)?;
+                        self.before.insert(one.directory);
+                    }
+                    local
+                }
+            };
+            links.insert(at.clone(), (place, base));
+            conflicts.insert(at, now.is_some());
+        }
+        let mut there: BTreeSet<DentryKey> =
+            conflicts.into_iter().filter(|(_, there)| *there).map(|(at, _)| at).collect();
+        for (at, (local, base)) in &links {
+            let before = self.core.link_of(at.parent, &at.name)?.map(|(child, _)| child);
+            self.link(at, *local, *base)?;
+            if before != *local {
+                sides.extend(before.into_iter().chain(*local));
+            }
+        }
+        for &num in changes.objects.keys() {
+            // Removed at its place, by who has it in a conflict still.
+            if self.core.find(num)?.is_some_and(|node| node.links == 0) {
+                sides.insert(num);
+            }
+        }
+        // A directory has one place: who had none but in a conflict may have one now, or the other way round.
+        for num in sides {
+            if self.core.find(num)?.is_some_and(|node| node.is_directory()) {
+                there.extend(shown.sides(num));
+                there.extend(shown.names_of(num));
+            }
+        }
+        self.show(&there, shown)?;
+        for num in std::mem::take(&mut self.taken) {
+            if let Some(mut node) = self.core.find(num)? {
+                self.core.unname(&mut node, self.shared.now(), self.shared)?;
+            }
+        }
+        self.before.extend(changes.objects.keys());
+        for num in std::mem::take(&mut self.before) {
+            self.core.sweep_unknown(num)?;
+        }
+        Ok(())
+    }
+
+    /// An id may go from one object to another: no two have it meanwhile.
+    fn free_ids(&mut self, changes: &Changes) -> Result<()> {
+        for (num, (local, _)) in &changes.objects {
+            if let Some(mut node) = self.core.find(*num)?
+                && local.as_ref().is_none_or(|object| object.id != node.id)
+            {
+                node.id = self.core.new_id();
+                self.core.save(node);
+            }
+        }
+        self.core.flush()
+    }
+
+    fn object(&mut self, num: Ino, local: Option<&Object>, base: Option<&VersionedObject>) -> Result<()> {
+        let Some(object) = local else {
+            // It goes with its last name, if it has one still.
+            if let Some(mut node) = self.core.find(num)? {
+                node.created_seq = Seq(0);
+                node.dirty = Dirty::NEW;
+                self.core.clear_base(num)?;
+                self.core.save(node);
+            }
+            return Ok(());
+        };
+        let mut node = match self.core.find(num)? {
+            Some(node) => node,
+            None => {
+                let node = unnamed(num, object);
+                self.core.save(node.clone());
+                self.core.flush()?;
+                if node.is_regular() {
+                    self.core.set_content(num, &object.content)?;
+                }
+                node
+            }
+        };
+        let seen = visible(&node);
+        let was_written = node.maybe_dirty || node.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
+        let keeps = node.is_regular() && self.keeps(&node, object)?;
+        let differs = keeps && base.is_none_or(|base| !base.object.content.is_same(&object.content));
+        if node.is_regular() {
+            // What is not here is what both sides agreed on. It may have been sent, and then removed here with its name.
+            let content = base.map_or(&object.content, |base| &base.object.content);
+            if !keeps && !self.core.may_stay(&node, content)? {
+                self.core.replace_content(&mut node, content, self.shared)?;
+                self.stale.push(Stale::Content(num));
+            }
+            if base.is_some() || !keeps {
+                self.core.set_content(num, content)?;
+            }
+        }
+        node.id = object.id;
+        node.created_seq = base.map_or(Seq(0), |base| base.created);
+        node.mode = object.mode;
+        node.owner = object.owner;
+        node.group = object.group;
+        node.modified = object.modified;
+        self.core.set_xattrs(&mut node, object)?;
+        node.dirty = differences(base, object, differs);
+        node.maybe_dirty &= differs;
+        if keeps && was_written && !differs {
+            // Nobody may have asked for it to be on the disk.
+            self.core.note_unsynced(num)?;
+        }
+        match base {
+            Some(base) => self.core.set_seqs(num, base)?,
+            None => self.core.set_seqs(
+                num,
+                &VersionedObject {
+                    object: object.clone(),
+                    created: Seq(0),
+                    field_versions: BTreeMap::new(),
+                    links: 0,
+                },
+            )?,
+        }
+        match node.dirty.is_empty() {
+            true => self.core.clear_base(num)?,
+            false => self.core.set_base(num, base)?,
+        }
+        if visible(&node) != seen {
+            self.stale.push(Stale::Object(num));
+        }
+        self.core.save(node);
+        Ok(())
+    }
+
+    /// Whether a file goes on holding what it holds: the plan says nothing else of it.
+    fn keeps(&self, node: &Inode, object: &Object) -> Result<bool> {
+        if node.state != State::Complete {
+            return Ok(false);
+        }
+        // The plan was told what the file holds, or that nobody knows: it gives back the same, or what the store has.
+        let is_changed = node.maybe_dirty || node.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
+        let told = match is_changed {
+            false => self.core.content(node.ino)?,
+            true => match self.known.lock().get(&node.ino) {
+                _ if self.core.opens.get(&node.ino).is_some_and(|open| open.writers > 0) => unknown(node),
+                Some(told) if told.holds(node, None) => told.content.clone(),
+                _ => unknown(node),
+            },
+        };
+        Ok(told.is_same(&object.content))
+    }
+
+    fn link(&mut self, at: &DentryKey, local: Option<Ino>, base: Option<(Ino, Seq)>) -> Result<()> {
+        let now = self.shared.now();
+        let before = self.core.link_of(at.parent, &at.name)?.map(|(child, _)| child);
+        let before_base = match self.core.link_differs(at.parent, &at.name)? {
+            true => self.core.base_link(at.parent, &at.name)?.map(|(child, _)| child),
+            false => before,
+        };
+        if before != local {
+            let mut was_directory = false;
+            if let Some(child) = before {
+                let mut directory = self.core.find(at.parent)?.ok_or(Errno::NOENT)?;
+                let node = self.core.find(child)?.ok_or(Errno::IO)?;
+                was_directory = node.is_directory();
+                self.core.take_link(&mut directory, &at.name, &node)?;
+                self.core.save(directory);
+                self.taken.push(child);
+                self.stale.push(Stale::Object(child));
+            }
+            if let Some(child) = local {
+                let mut node = self.core.find(child)?.ok_or(Errno::NOENT)?;
+                node.links += 1;
+                node.changed = now;
+                // Nobody can know one that has its first name now.
+                if self.core.end_nameless(child)? || node.links > 1 {
+                    self.stale.push(Stale::Object(child));
+                }
+                self.core.save(node.clone());
+                let mut directory = self.core.find(at.parent)?.ok_or(Errno::NOENT)?;
+                self.core.add_link(&mut directory, &at.name, &node, now, Some(Seq(0)))?;
+                self.core.save(directory);
+            }
+            let (parent, name) = (at.parent, at.name.clone());
+            self.stale.push(Stale::Link { parent, name, was_directory });
+        }
+        match base {
+            Some((child, seq)) if local == Some(child) => {
+                self.core.clear_base_link(at.parent, &at.name)?;
+                self.core.set_link_seq(at.parent, &at.name, seq)?;
+            }
+            None if local.is_none() => self.core.clear_base_link(at.parent, &at.name)?,
+            _ => {
+                self.core.set_base_link(at.parent, &at.name, base)?;
+                self.core.set_link_seq(at.parent, &at.name, Seq(0))?;
+            }
+        }
+        self.before.extend(before.into_iter().chain(before_base));
+        Ok(())
+    }
+
+    /// A name in a directory that shows a conflict: of no interest to any store.
+    fn bare_link(&mut self, at: &DentryKey, child: Ino) -> Result<()> {
+        self.link(at, Some(child), Some((child, Seq(0))))
+    }
+
+    fn bare(&mut self, parent: Ino, kind: Kind, mode: u16, target: Vec<u8>) -> Result<Ino> {
+        let num = self.core.new_number()?;
+        let above = self.core.find(parent)?.ok_or(Errno::NOENT)?;
+        let now = self.shared.now();
+        let object = Object {
+            id: self.core.new_id(),
+            kind,
+            mode,
+            owner: above.owner,
+            group: above.group,
+            modified: now,
+            target,
+            content: Content::empty(),
+            xattrs: BTreeMap::new(),
+        };
+        let mut node = unnamed(num, &object);
+        node.target = Arc::from(&object.target[..]);
+        self.core.save(node);
+        self.core.flush()?;
+        Ok(num)
+    }
+
+    fn new_directory(&mut self, parent: Ino) -> Result<Ino> {
+        self.bare(parent, Kind::Directory, 0o755, Vec::new())
+    }
+
+    fn empty(&mut self, directory: Ino) -> Result<()> {
+        let mut query = self.core.db.prepare_cached("SELECT name FROM link WHERE parent = ?1")?;
+        let names: Vec<Vec<u8>> =
+            query.query_map([directory as i64], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+        drop(query);
+        for name in names {
+            self.link(&DentryKey { parent: directory, name }, None, None)?;
+        }
+        Ok(())
+    }
+
+    /// One entry per node in the directory of each conflict.
+    fn show(&mut self, all: &BTreeSet<DentryKey>, shown: &ConflictDirs) -> Result<()> {
+        let all: Vec<ConflictDir> = all.iter().filter_map(|at| shown.at(at).cloned()).collect();
+        // A way up is looked for once no old entry can lead it astray, and all that has its place in a conflict is there.
+        for one in &all {
+            self.empty(one.directory)?;
+        }
+        let mut elsewhere = Vec::new();
+        // A directory has its place by its name, and in a conflict only where it has none: all that have a name come first.
+        for by_name in [true, false] {
+            for one in &all {
+                let [mine, theirs] = entries(&self.shared.node, &one.conflict);
+                let (name, side, other) = match by_name {
+                    true => (&theirs, one.theirs, &mine),
+                    false => (&mine, one.conflict.mine, &theirs),
+                };
+                let at = DentryKey { parent: one.directory, name: name.clone() };
+                match side {
+                    None => {
+                        let link = self.bare(one.directory, Kind::Symlink, 0o777, other.clone())?;
+                        self.bare_link(&at, link)?;
+                    }
+                    Some(num) if self.is_placed(num)? => elsewhere.push((at, num)),
+                    Some(num) => self.bare_link(&at, num)?,
+                }
+            }
+        }
+        for (at, num) in elsewhere {
+            let child = match self.way(num, at.parent, shown)? {
+                Some(target) => self.bare(at.parent, Kind::Symlink, 0o777, target)?,
+                None => num,
+            };
+            self.bare_link(&at, child)?;
+        }
+        Ok(())
+    }
+
+    /// Whether it is a directory that has its place already.
+    fn is_placed(&mut self, num: Ino) -> Result<bool> {
+        let node = self.core.find(num)?.ok_or(Errno::NOENT)?;
+        Ok(node.is_directory() && self.core.parent_of(num)?.is_some())
+    }
+
+    /// A directory that has its place somewhere else is shown by the way there; none where nobody gets there.
+    fn way(&mut self, num: Ino, from: Ino, shown: &ConflictDirs) -> Result<Option<Vec<u8>>> {
+        let (mut way, mut passed) = (Vec::new(), BTreeSet::new());
+        let mut at = num;
+        while at != super::super::ROOT {
+            if !passed.insert(at) {
+                return Ok(None);
+            }
+            let mut query = self.core.db.prepare_cached("SELECT parent, name FROM link WHERE child = ?1")?;
+            let place = query.query_row([at as i64], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)));
+            let Some((parent, name)) = place.optional()? else { return Ok(None) };
+            let name: Vec<u8> = name;
+            way.push(name);
+            at = parent as u64;
+        }
+        let (mut target, mut up) = (Vec::new(), from);
+        passed.clear();
+        while up != super::super::ROOT {
+            if !passed.insert(up) {
+                return Ok(None);
+            }
+            target.extend_from_slice(b"../");
+            up = match shown.of_directory(up) {
+                Some((at, _)) => at.parent,
+                None => self.core.parent_of(up)?.unwrap_or(super::super::ROOT),
+            };
+        }
+        way.reverse();
+        target.extend_from_slice(&way.join(&b'/'));
+        Ok(Some(target))
+    }
+}
+
+/// What caches in front of a replica know of an object, beside its content.
+fn visible(node: &Inode) -> (u16, OwnerId, OwnerId, Time) {
+    (node.mode, node.owner, node.group, node.modified)
+}
+
+impl ReplicaDb {
+    /// An object that neither users nor the store have is forgotten.
+    fn sweep_unknown(&mut self, num: Ino) -> Result<()> {
+        let Some(node) = self.find(num)? else { return Ok(()) };
+        let is_used = node.links > 0 || self.unlinked_open.contains(&num) || num == super::super::ROOT;
+        if !is_used && !self.is_in_base(num)? {
+            if node.is_regular() {
+                self.schedule_unlink(num)?;
+            }
+            self.erase(num)?;
+        }
+        Ok(())
+    }
+}

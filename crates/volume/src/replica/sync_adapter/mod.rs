@@ -1,0 +1,446 @@
+//! A replica as synchronisation sees it: both trees, without what only shows conflicts.
+
+mod apply_changes;
+mod conflict_dirs;
+mod ledger;
+mod open_snapshot;
+mod stable_reader;
+mod tree_view;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rusqlite::{OptionalExtension as _, params};
+use rustix::io::Errno;
+
+use super::db::ReplicaDb;
+use super::error::Result;
+use super::foreground;
+use super::inode::number;
+use super::{Applying, Replica, ReplicaError};
+use crate::content::{ContentError, ContentStore};
+use crate::failpoint::{Failpoint, point};
+use crate::id::Seq;
+use crate::maintenance::GRACE;
+use crate::merge::{
+    Conflict, DentryKey, DirtySet, IdAllocator, Ino, Plan, PlanError, Side, Trees, UploadedContent,
+    keep_both, resolve,
+};
+use crate::object::{ChunkId, Content, Layout, Object, Segment, Time};
+use crate::store::ledger::Kept;
+use crate::store::{MetaStore, StoreError};
+use crate::sync::{LogFingerprint, Outbox, SyncError, SyncReplica, refused};
+
+pub(super) use conflict_dirs::ConflictDirs;
+use open_snapshot::{Attempts, ChangeCookie};
+use stable_reader::StableReader;
+use tree_view::View;
+
+/// What files hold that were changed here: by number.
+pub(super) type ContentCache = Mutex<HashMap<Ino, CachedContent>>;
+
+/// What a file held.
+#[derive(Clone)]
+pub(super) struct CachedContent {
+    /// As of this one.
+    generation: u64,
+    content: Content,
+    /// It was open to be written, and looked like this.
+    open: Option<ChangeCookie>,
+}
+
+/// Of so many at most; what is forgotten is read again.
+const MAX_CACHED_CONTENTS: usize = 65_536;
+
+/// So many nanoseconds contents are sent for at most before what is there is committed, or at least told to the store: they
+/// are freed where that takes much longer.
+const SENDING: i64 = (GRACE.as_nanos() / 4) as i64;
+
+/// A replica, with where its contents go.
+pub struct ReplicaSite {
+    replica: Arc<Replica>,
+    meta: Arc<dyn MetaStore>,
+    contents: ContentStore,
+    known: ContentCache,
+    attempts: Attempts,
+}
+
+impl std::fmt::Debug for ReplicaSite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReplicaSite").field("replica", &self.replica).finish_non_exhaustive()
+    }
+}
+
+impl ReplicaSite {
+    /// Contents go to `contents`, whose chunks `meta` knows.
+    pub fn new(replica: Arc<Replica>, meta: Arc<dyn MetaStore>, contents: ContentStore) -> Self {
+        Self { replica, meta, contents, known: ContentCache::default(), attempts: Attempts::default() }
+    }
+
+    /// The replica.
+    pub fn replica(&self) -> &Arc<Replica> {
+        &self.replica
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Applying<'_>) -> Result<T, PlanError>) -> Result<T, PlanError> {
+        let mut failed = None;
+        let done = self.replica.apply(|applying| {
+            work(applying).map_err(|error| {
+                let errno = if let PlanError::Read(errno) = error { errno } else { Errno::IO };
+                failed = Some(error);
+                errno
+            })
+        });
+        done.map_err(|errno| failed.unwrap_or(PlanError::Read(errno)))
+    }
+}
+
+/// Directories that show conflicts.
+pub(super) fn directories(core: &ReplicaDb) -> Result<HashSet<Ino>, ReplicaError> {
+    let shown = ConflictDirs::all(core)
+        .map_err(|fail| super::backing::unusable("conflicts".as_ref(), fail.errno.into()))?;
+    Ok(shown.directories())
+}
+
+impl Replica {
+    /// Names with conflicts.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn conflicts(&self) -> Result<Vec<(DentryKey, Conflict)>, Errno> {
+        self.read(|core| Ok(ConflictDirs::all(core)?.list()))
+    }
+
+    /// Keeps one side of a conflict, as the removal of the other one's entry does.
+    ///
+    /// # Errors
+    /// ENOENT where there is none; EBUSY where a directory would be below itself; EIO.
+    pub fn resolve(&self, at: &DentryKey, keep: Side) -> Result<(), Errno> {
+        self.apply(|applying| applying.resolve(at, keep))
+    }
+
+    /// Keeps both sides of a conflict: this node's [beside](crate::merge::beside) the other.
+    ///
+    /// # Errors
+    /// ENOENT where there is none; EBUSY where too many names are taken; EIO.
+    pub fn keep_both(&self, at: &DentryKey) -> Result<(), Errno> {
+        self.apply(|applying| applying.keep_both(at))
+    }
+
+    /// Removes one side from the directory that shows a conflict: the other takes its place.
+    pub(super) fn remove_side(&self, directory: u64, name: &[u8], is_directory: bool) -> Result<u64, Errno> {
+        let own = self.node_name().as_str().as_bytes() == name;
+        self.apply(|applying| {
+            let (at, child) = applying.work(|core, _| {
+                let shown = ConflictDirs::all(core)?;
+                let place = shown.of_directory(directory).map(|(at, _)| at.clone());
+                let child = core.link_of(directory, name)?.map(|(child, _)| child);
+                let (Some(at), Some(child)) = (place, child) else { return Err(Errno::NOENT.into()) };
+                match (is_directory, core.node(child)?.is_directory()) {
+                    (true, false) => Err(Errno::NOTDIR.into()),
+                    (false, true) => Err(Errno::ISDIR.into()),
+                    (true, true) if !core.is_empty(child)? => Err(Errno::NOTEMPTY.into()),
+                    _ => Ok((at, child)),
+                }
+            })?;
+            applying.resolve(&at, if own { Side::Theirs } else { Side::Mine })?;
+            Ok(child)
+        })
+    }
+}
+
+impl Applying<'_> {
+    fn resolve(&mut self, at: &DentryKey, keep: Side) -> Result<(), Errno> {
+        self.settled(&mut |trees, fresh| resolve(trees, fresh, at, keep))
+    }
+
+    fn keep_both(&mut self, at: &DentryKey) -> Result<(), Errno> {
+        let own = self.shared.node.clone();
+        self.settled(&mut |trees, fresh| keep_both(trees, fresh, at, &own))
+    }
+
+    fn settled(&mut self, plan: &mut Plan<'_>) -> Result<(), Errno> {
+        self.plan(&ContentCache::default(), None, plan).map_err(|error| match error {
+            PlanError::Read(errno) => errno,
+            PlanError::Cannot(_) => Errno::BUSY,
+            PlanError::Log(_) => Errno::IO,
+        })
+    }
+}
+
+/// New numbers and ids of a replica.
+pub(super) struct Numbers<'a, 'b>(&'a View<'b>);
+
+impl IdAllocator for Numbers<'_, '_> {
+    fn num(&mut self) -> Ino {
+        self.0.new_number()
+    }
+
+    fn id(&mut self) -> crate::id::ObjectId {
+        self.0.core.borrow_mut().new_id()
+    }
+}
+
+impl Applying<'_> {
+    /// Makes a plan and changes the replica by it.
+    pub(super) fn plan(
+        &mut self,
+        known: &ContentCache,
+        contents: Option<&ContentStore>,
+        plan: &mut Plan<'_>,
+    ) -> Result<(), PlanError> {
+        self.work(|core, _| {
+            core.begin()?;
+            core.flush()
+        })?;
+        let shown = self.work(|core, _| ConflictDirs::all(core))?;
+        let view = View::new(self.core, self.shared, known, contents, &shown);
+        let changes = plan(&view, &mut Numbers(&view))?;
+        view.check()?;
+        tracing::trace!("planned:{changes}");
+        self.write(changes, shown, known)?;
+        Ok(())
+    }
+}
+
+fn put_mark(core: &mut ReplicaDb, mark: LogFingerprint) -> Result<()> {
+    core.begin()?;
+    let mut put = core.db.prepare_cached("INSERT OR REPLACE INTO meta VALUES ('mark', ?1)")?;
+    put.execute([postcard::to_stdvec(&mark)?])?;
+    Ok(())
+}
+
+impl SyncReplica for ReplicaSite {
+    fn now(&self) -> Time {
+        self.replica.inner.shared.now()
+    }
+
+    fn mark(&self) -> Result<Option<LogFingerprint>, Errno> {
+        self.replica.inner.look(|core| {
+            let mut query = core.db.prepare_cached("SELECT value FROM meta WHERE key = 'mark'")?;
+            let bytes: Option<Vec<u8>> = query.query_row([], |row| row.get(0)).optional()?;
+            Ok(bytes.map(|bytes| postcard::from_bytes(&bytes)).transpose()?)
+        })
+    }
+
+    fn set_mark(&self, mark: LogFingerprint) -> Result<(), Errno> {
+        self.replica.change(|core, _| put_mark(core, mark))
+    }
+
+    fn ledger(&self) -> Result<Option<Kept>, Errno> {
+        self.replica.inner.look(|core| ledger::get(core))
+    }
+
+    fn set_ledger(&self, ledger: &Kept) -> Result<(), Errno> {
+        self.replica.change(|core, _| ledger::put(core, ledger))
+    }
+
+    fn cursor(&self) -> Result<Seq, Errno> {
+        self.replica.cursor()
+    }
+
+    fn distrust_store(&self, is_distrusted: bool) -> Result<(), Errno> {
+        self.replica.set_rollback_detected(is_distrusted)
+    }
+
+    fn read(&self, read: &mut dyn FnMut(&dyn Trees) -> Result<(), PlanError>) -> Result<(), PlanError> {
+        self.replica.inner.crowd.yield_to_foreground(foreground::MAX_YIELD);
+        self.with(|applying| {
+            let shown = applying.work(|core, _| {
+                core.begin()?;
+                core.flush()?;
+                ConflictDirs::all(core)
+            })?;
+            let mut view =
+                View::new(applying.core, applying.shared, &self.known, Some(&self.contents), &shown);
+            view.sees_open = true;
+            read(&view)
+        })
+    }
+
+    fn change(&self, cursor: Option<Seq>, plan: &mut Plan<'_>) -> Result<(), PlanError> {
+        self.with(|applying| {
+            applying.plan(&self.known, Some(&self.contents), plan)?;
+            if let Some(cursor) = cursor {
+                applying.set_cursor(cursor)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn change_each(&self, plans: &mut [(LogFingerprint, Box<Plan<'_>>)]) -> Result<(), PlanError> {
+        self.replica.inner.crowd.yield_to_foreground(foreground::MAX_YIELD);
+        let follow = |plans: &mut [(LogFingerprint, Box<Plan<'_>>)]| {
+            self.with(|applying| {
+                for (mark, plan) in plans {
+                    tracing::trace!("follows {}", mark.seq);
+                    applying.plan(&self.known, Some(&self.contents), plan)?;
+                    applying.set_cursor(mark.seq)?;
+                    applying.work(|core, _| put_mark(core, *mark))?;
+                }
+                Ok(())
+            })
+        };
+        // What one of them cannot do must not keep those before it from being done.
+        follow(plans).or_else(|_| plans.chunks_mut(1).try_for_each(follow))
+    }
+
+    fn todo(&self, after: i64, most: usize) -> Result<(DirtySet, Option<i64>), Errno> {
+        self.replica.inner.crowd.yield_to_foreground(foreground::MAX_BURST_DELAY);
+        self.replica.inner.look(|core| todo(core, after, most))
+    }
+
+    fn send(
+        &self,
+        files: Vec<(Ino, Object)>,
+    ) -> Result<Vec<(Ino, Option<(u64, UploadedContent)>)>, SyncError> {
+        point(Failpoint::SendBegun)?;
+        // No plan is under way that was told of them.
+        let mut known = self.known.lock();
+        if known.len() >= MAX_CACHED_CONTENTS {
+            known.clear();
+        }
+        drop(known);
+        let until = self.now().0.saturating_add(SENDING);
+        let is_late = || self.now().0 > until;
+        let mut is_part = false;
+        let mut upload = self.contents.upload(&*self.meta);
+        let mut read = Vec::new();
+        for (num, _) in files {
+            if is_late() {
+                read.push((num, None));
+                continue;
+            }
+            let mut reading = self.begin_reading(num)?;
+            if reading.is_none() && self.bring(num)? {
+                reading = self.begin_reading(num)?;
+            }
+            let Some(reading) = reading else {
+                read.push((num, None));
+                continue;
+            };
+            let previous = (reading.previous.size > 0).then_some(&reading.previous);
+            let mut useful = StableReader::new(&reading.file, reading.found, &is_late);
+            let content = upload.put(&mut useful, reading.found.size, previous).map_err(unsent)?;
+            let is_over = useful.is_over || useful.is_late;
+            is_part |= useful.is_late;
+            let generation = reading.generation;
+            let told = CachedContent { generation, content: content.clone(), open: reading.open };
+            let is_whole = self.end_reading(&reading) && !is_over;
+            if is_whole {
+                self.known.lock().insert(num, told);
+            }
+            read.push((num, is_whole.then_some((generation, content))));
+        }
+        let chunks: HashMap<ChunkId, _> = upload.finish().map_err(unsent)?.chunks.into_iter().collect();
+        point(Failpoint::SendDone)?;
+        // What the store knows of a file need not be sent again: so those come to their end that take longer.
+        if is_part && self.now().0 < until.saturating_add(SENDING) {
+            let chunks = chunks.iter().map(|(id, place)| (*id, place.clone())).collect();
+            self.meta.commit(self.replica.node_name(), rand::random(), &[refused(chunks)])?;
+        }
+        let places = |content: &Content| -> Vec<_> {
+            match &content.layout {
+                Layout::Inline(_) => Vec::new(),
+                Layout::Pieces(pieces) => {
+                    let ids = pieces.iter().filter_map(|piece| match piece {
+                        Segment::Chunk { id, .. } => Some(*id),
+                        Segment::Hole { .. } => None,
+                    });
+                    ids.filter_map(|id| chunks.get(&id).map(|place| (id, place.clone()))).collect()
+                }
+                // Which chunks its lists name is not known here.
+                Layout::Indirect(_) => chunks.iter().map(|(id, place)| (*id, place.clone())).collect(),
+            }
+        };
+        let sent = |(generation, content): (u64, Content)| (generation, (content.clone(), places(&content)));
+        Ok(read.into_iter().map(|(num, content)| (num, content.map(sent))).collect())
+    }
+
+    fn is_written(&self, num: Ino) -> Result<bool, Errno> {
+        self.replica.inner.look(|core| Ok(core.opens.get(&num).is_some_and(|open| open.writers > 0)))
+    }
+
+    fn outbox(&self) -> Result<Option<Outbox>, Errno> {
+        self.replica.inner.look(|core| {
+            let query = "SELECT value FROM meta WHERE key = 'outbox'";
+            let bytes: Option<Vec<u8>> = core.db.query_row(query, [], |row| row.get(0)).optional()?;
+            Ok(bytes.map(|bytes| Outbox::decode(&bytes)).transpose()?)
+        })
+    }
+
+    fn set_outbox(&self, outbox: Option<&Outbox>) -> Result<(), Errno> {
+        // What was sent and forgotten, as power failed, comes back as if others had done it, and after what a user decides of
+        // a conflict meanwhile.
+        let is_shown = self.replica.change(|core, _| {
+            core.begin()?;
+            match outbox {
+                Some(outbox) => core
+                    .db
+                    .execute("INSERT OR REPLACE INTO meta VALUES ('outbox', ?1)", params![outbox.encode()])?,
+                None => core.db.execute("DELETE FROM meta WHERE key = 'outbox'", [])?,
+            };
+            Ok(outbox.is_some() && !core.conflicts.is_empty())
+        })?;
+        match is_shown {
+            true => self.replica.sync(),
+            false => self.replica.commit(),
+        }
+    }
+
+    fn conflicts(&self) -> Result<Vec<DentryKey>, Errno> {
+        self.replica.inner.look(|core| Ok(ConflictDirs::all(core)?.places()))
+    }
+}
+
+fn unsent(error: ContentError) -> SyncError {
+    SyncError::Store(match error {
+        error if error.is_unreachable() => StoreError::Unreachable(error.to_string()),
+        ContentError::Denied(_) | ContentError::Store(StoreError::Denied(_)) => {
+            StoreError::Denied(error.to_string())
+        }
+        error => StoreError::Damaged(error.to_string()),
+    })
+}
+
+const TODO: &str = "SELECT n, parent, name FROM base_link WHERE n > ?1
+    UNION ALL SELECT n, num, NULL FROM base_object WHERE n > ?1 AND object IS NOT NULL
+    ORDER BY 1 LIMIT ?2";
+
+/// Names and objects that were changed here, in one order.
+fn todo(core: &mut ReplicaDb, after: i64, most: usize) -> Result<(DirtySet, Option<i64>)> {
+    core.flush()?;
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let mut query = core.db.prepare_cached(TODO)?;
+    let mut rows = query.query(params![after, most])?;
+    let (mut todo, mut last, mut count) = (DirtySet::default(), after, 0);
+    while let Some(row) = rows.next()? {
+        (last, count) = (row.get(0)?, count + 1);
+        let num = number(row.get(1)?);
+        match row.get::<_, Option<Vec<u8>>>(2)? {
+            Some(name) => todo.names.push(DentryKey { parent: num, name }),
+            None => todo.objects.push(num),
+        }
+    }
+    Ok((todo, (count == most).then_some(last)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replica::Options;
+
+    /// A million new files have no rows that it asks for: it must not go through them for each batch.
+    #[test]
+    fn what_is_to_be_sent_is_found_by_its_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let replica = Replica::open(dir.path(), Options::new("v", "n".parse().unwrap())).unwrap();
+        let core = replica.inner.core.lock();
+        let mut plan = core.db.prepare(&format!("EXPLAIN QUERY PLAN {TODO}")).unwrap();
+        let steps = plan.query_map([0, 1], |row| row.get(3)).unwrap();
+        let steps = steps.collect::<rusqlite::Result<Vec<String>>>().unwrap();
+        let uses = |index: &str| steps.iter().any(|step| step.contains(index));
+        assert!(uses("base_link_order (n>?)") && uses("base_object_changed (n>?)"), "{steps:?}");
+    }
+}

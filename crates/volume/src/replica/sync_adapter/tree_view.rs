@@ -1,0 +1,237 @@
+//! Both trees, read from the tables.
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::io::Read as _;
+
+use rusqlite::params;
+use rustix::io::Errno;
+
+use super::open_snapshot::ChangeCookie;
+use super::{CachedContent, ConflictDirs, ContentCache};
+use crate::content::ContentStore;
+use crate::id::{ObjectId, Seq};
+use crate::merge::{Conflict, DentryKey, Ino, Tree, Trees};
+use crate::object::{Content, Layout, Object, VersionedObject};
+use crate::replica::db::ReplicaDb;
+use crate::replica::error::{OpError, Result};
+use crate::replica::inode::{Dirty, Inode, number};
+use crate::replica::{Shared, State};
+
+/// A file that is longer is not read while the replica is locked: as long as nobody sent it, it differs from all others.
+const READ_AT_ONCE: u64 = 16 << 20;
+
+pub(super) struct View<'a> {
+    pub(super) core: RefCell<&'a mut ReplicaDb>,
+    shared: &'a Shared,
+    known: &'a ContentCache,
+    contents: Option<&'a ContentStore>,
+    shown: &'a ConflictDirs,
+    /// A file that is being written is what it held when that was last looked at, as long as it looks the same. Only for
+    /// what is to be sent: for what comes, it differs from everything.
+    pub(super) sees_open: bool,
+    failed: Cell<Option<Errno>>,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(
+        core: &'a mut ReplicaDb,
+        shared: &'a Shared,
+        known: &'a ContentCache,
+        contents: Option<&'a ContentStore>,
+        shown: &'a ConflictDirs,
+    ) -> Self {
+        Self {
+            core: RefCell::new(core),
+            shared,
+            known,
+            contents,
+            shown,
+            sees_open: false,
+            failed: Cell::new(None),
+        }
+    }
+
+    pub(super) fn known(&self) -> &ContentCache {
+        self.known
+    }
+
+    pub(super) fn new_number(&self) -> Ino {
+        self.core.borrow_mut().new_number().unwrap_or_else(|fail| {
+            self.failed.set(Some(fail.errno));
+            0
+        })
+    }
+
+    /// Whether all numbers could be had.
+    pub(super) fn check(&self) -> Result<(), Errno> {
+        self.failed.get().map_or(Ok(()), Err)
+    }
+
+    fn ask<T>(&self, ask: impl FnOnce(&mut ReplicaDb) -> Result<T>) -> Result<T, Errno> {
+        ask(&mut self.core.borrow_mut()).map_err(|fail| fail.errno)
+    }
+
+    /// What a file holds that was changed here. The layout is of no interest.
+    fn content(&self, core: &ReplicaDb, node: &Inode) -> Result<Content> {
+        let open = core.opens.get(&node.ino).filter(|open| open.writers > 0);
+        let stamp = match open {
+            Some(_) if !self.sees_open => return Ok(unknown(node)),
+            Some(open) => Some(ChangeCookie::of(&open.file).map_err(OpError::from)?),
+            None => None,
+        };
+        if let Some(told) = self.known.lock().get(&node.ino)
+            && told.holds(node, stamp)
+        {
+            return Ok(told.content.clone());
+        }
+        let Some(contents) = self.contents.filter(|_| open.is_none() && node.size <= READ_AT_ONCE) else {
+            return Ok(unknown(node));
+        };
+        let file = self.shared.files.existing(node.ino).map_err(OpError::from)?;
+        let content = identify(contents, &file).map_err(OpError::from)?;
+        let told = CachedContent { generation: node.generation, content: content.clone(), open: None };
+        self.known.lock().insert(node.ino, told);
+        Ok(content)
+    }
+}
+
+/// What a file holds that nobody looked at: different from everything else.
+pub(super) fn unknown(node: &Inode) -> Content {
+    let mut digest = [0xff; 32];
+    digest[..8].copy_from_slice(&node.ino.to_be_bytes());
+    digest[8..16].copy_from_slice(&node.generation.to_be_bytes());
+    Content { size: node.size, digest, layout: Layout::Inline(Vec::new()) }
+}
+
+fn identify(contents: &ContentStore, file: &File) -> std::io::Result<Content> {
+    let (mut hasher, mut size) = (contents.hasher(), 0);
+    let mut buffer = vec![0; 1 << 16];
+    let mut file = file;
+    loop {
+        let n = file.read(&mut buffer)?;
+        if n == 0 {
+            break;
+        }
+        hasher.update(&buffer[..n]);
+        size += n as u64;
+    }
+    if size == 0 {
+        return Ok(Content::empty());
+    }
+    Ok(Content { size, digest: *hasher.finalize().as_bytes(), layout: Layout::Inline(Vec::new()) })
+}
+
+impl Trees for View<'_> {
+    fn local(&self, num: Ino) -> Result<Option<Object>, Errno> {
+        self.ask(|core| {
+            let Some(node) = core.find(num)? else { return Ok(None) };
+            let mut object = core.object(&node)?;
+            let was_written = node.maybe_dirty || node.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
+            if node.is_regular() && node.state == State::Complete && was_written {
+                object.content = self.content(core, &node)?;
+                if self.sees_open {
+                    self.modified_while_open(core, &node, &mut object)?;
+                }
+            }
+            Ok(Some(object))
+        })
+    }
+
+    fn base(&self, num: Ino) -> Result<Option<VersionedObject>, Errno> {
+        self.ask(|core| {
+            let Some(node) = core.find(num)? else { return Ok(None) };
+            match core.base(num)? {
+                Some(base) => Ok(base),
+                None if node.dirty.contains(Dirty::NEW) => Ok(None),
+                None if node.created_seq == Seq(0) && num != super::super::ROOT => Ok(None),
+                None => core.stored(&node).map(Some),
+            }
+        })
+    }
+
+    fn num(&self, id: ObjectId) -> Result<Option<Ino>, Errno> {
+        self.ask(|core| Ok(core.find_id(id)?.map(|node| node.ino)))
+    }
+
+    fn link(&self, tree: Tree, at: &DentryKey) -> Result<Option<(Ino, Seq)>, Errno> {
+        self.ask(|core| match tree {
+            Tree::Local => match self.shown.at(at) {
+                Some(shown) => Ok(shown.theirs.map(|num| (num, Seq(0)))),
+                None => Ok(core.link_of(at.parent, &at.name)?.map(|(num, _)| (num, Seq(0)))),
+            },
+            Tree::Base if core.link_differs(at.parent, &at.name)? => core.base_link(at.parent, &at.name),
+            Tree::Base if self.shown.at(at).is_some() => Ok(None),
+            Tree::Base => core.link_of(at.parent, &at.name),
+        })
+    }
+
+    fn names(&self, tree: Tree, num: Ino) -> Result<Vec<DentryKey>, Errno> {
+        self.ask(|core| {
+            let query = match tree {
+                Tree::Local => "SELECT parent, name FROM link WHERE child = ?1",
+                Tree::Base => {
+                    "SELECT parent, name FROM base_link WHERE child = ?1
+                     UNION ALL SELECT parent, name FROM link WHERE child = ?1 AND set_seq > 0 AND NOT EXISTS
+                         (SELECT 1 FROM base_link b WHERE b.parent = link.parent AND b.name = link.name)"
+                }
+            };
+            let mut query = core.db.prepare_cached(query)?;
+            let rows = query.query_map([num as i64], |row| {
+                Ok(DentryKey { parent: number(row.get(0)?), name: row.get(1)? })
+            })?;
+            let mut names: Vec<DentryKey> = rows.collect::<rusqlite::Result<_>>()?;
+            names.retain(|at| !self.shown.is_directory(at.parent));
+            if tree == Tree::Local {
+                names.retain(|at| self.shown.at(at).is_none());
+                names.extend(self.shown.names_of(num));
+            }
+            Ok(names)
+        })
+    }
+
+    fn children(&self, tree: Tree, parent: Ino) -> Result<Vec<(Vec<u8>, Ino)>, Errno> {
+        self.ask(|core| {
+            let query = match tree {
+                Tree::Local => "SELECT name, child FROM link WHERE parent = ?1",
+                Tree::Base => {
+                    "SELECT name, child FROM base_link WHERE parent = ?1 AND child IS NOT NULL
+                     UNION ALL SELECT name, child FROM link WHERE parent = ?1 AND set_seq > 0 AND NOT EXISTS
+                         (SELECT 1 FROM base_link b WHERE b.parent = link.parent AND b.name = link.name)"
+                }
+            };
+            let mut query = core.db.prepare_cached(query)?;
+            let rows =
+                query.query_map(params![parent as i64], |row| Ok((row.get(0)?, number(row.get(1)?))))?;
+            let mut children: Vec<(Vec<u8>, Ino)> = rows.collect::<rusqlite::Result<_>>()?;
+            if tree == Tree::Local {
+                children.retain(|(name, _)| {
+                    let at = DentryKey { parent, name: name.clone() };
+                    self.shown.at(&at).is_none()
+                });
+                children.extend(self.shown.children_of(parent));
+            }
+            Ok(children)
+        })
+    }
+
+    fn conflict(&self, at: &DentryKey) -> Result<Option<Conflict>, Errno> {
+        Ok(self.shown.at(at).map(|shown| shown.conflict.clone()))
+    }
+
+    fn sides(&self, mine: Ino) -> Result<Vec<DentryKey>, Errno> {
+        Ok(self.shown.sides(mine))
+    }
+
+    fn version(&self, num: Ino) -> Result<u64, Errno> {
+        self.ask(|core| Ok(core.find(num)?.map_or(0, |node| node.generation)))
+    }
+
+    fn conflicts_in(&self, parent: Ino) -> Result<Vec<Vec<u8>>, Errno> {
+        Ok(self.shown.within(parent).map(|(at, _)| at.name.clone()).collect())
+    }
+
+    fn conflicts(&self) -> Result<Vec<DentryKey>, Errno> {
+        Ok(self.shown.places())
+    }
+}

@@ -1,0 +1,425 @@
+//! Hides what a volume calls things from its stores: names, targets of symbolic links, extended attributes.
+//!
+//! The same name in the same directory is always hidden as the same bytes, so that a store can look it up and see that there
+//! is one of it: the nonce is a keyed hash of where it is and what it says. So a store sees when a name comes back, how long
+//! names are and which directory they are in, and nothing else of them; the same name elsewhere looks different. What was
+//! changed or moved elsewhere is told from what was hidden.
+//!
+//! Who writes without the key can commit what was never hidden by it. Nobody's volume ends with that: such a name, or target,
+//! shows as one that says so, by which the name can be taken away, and such an attribute does not show.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chacha20poly1305::aead::{Aead, KeyInit, Payload};
+use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
+use parking_lot::Mutex;
+
+use super::validate::{NAME_MAX, wrong};
+use super::{LogEntry, Mutation, Page, Precondition, Transaction};
+use crate::content::VolumeKey;
+use crate::id::ObjectId;
+use crate::object::{Field, LinkName, Object, StoredLink, VersionedObject};
+
+const NONCE: usize = 24;
+
+/// Attributes of this prefix are settings of the volume, which are set without its key.
+const SETTINGS: &[u8] = b"system.shunt.";
+
+/// What was not hidden by the key shows as this, then itself in base 64,
+const UNREADABLE: &[u8] = b"unreadable-";
+/// or this and its hash, where that is too long for a name.
+const LONG: u8 = b'~';
+/// Names of the second kind that are remembered; more of them cannot be taken away.
+const MAX_LONG_NAMES: usize = 1 << 16;
+
+/// What is hidden: one never stands for another.
+#[derive(Clone, Copy)]
+enum What {
+    Name = 1,
+    Target,
+    XattrName,
+    XattrValue,
+}
+
+/// Hides, and shows again.
+#[derive(Clone)]
+pub struct MetadataCipher {
+    nonces: [u8; 32],
+    cipher: XChaCha20Poly1305,
+    met: Arc<Met>,
+}
+
+/// What was met that was not hidden by the key.
+#[derive(Default)]
+struct Met {
+    /// Names as they are stored, by what they are shown as where that does not say it.
+    long: Mutex<HashMap<LinkName, Vec<u8>>>,
+    is_told: AtomicBool,
+}
+
+impl std::fmt::Debug for MetadataCipher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Veil")
+    }
+}
+
+/// What a name that cannot be read shows as.
+fn unreadable(stored: &[u8]) -> Vec<u8> {
+    let whole = URL_SAFE_NO_PAD.encode(stored);
+    match UNREADABLE.len() + whole.len() <= NAME_MAX {
+        true => [UNREADABLE, whole.as_bytes()].concat(),
+        false => [UNREADABLE, &[LONG], blake3::hash(stored).to_hex().as_bytes()].concat(),
+    }
+}
+
+impl MetadataCipher {
+    /// By the key of a volume.
+    pub fn new(secret: &VolumeKey) -> Self {
+        let cipher = secret.derive("shunt volume 2: sealing of names");
+        Self {
+            nonces: secret.derive("shunt volume 2: nonces of names"),
+            cipher: XChaCha20Poly1305::new(Key::from_slice(&cipher)),
+            met: Arc::default(),
+        }
+    }
+
+    /// Says once that something was not hidden by the key.
+    fn tell(&self, what: &str, of: ObjectId) {
+        if !self.met.is_told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "{what} of {of:?} was not hidden by the key of this volume; no more of these are told"
+            );
+        }
+    }
+
+    fn context(what: What, of: ObjectId, more: &[u8]) -> Vec<u8> {
+        [&[what as u8], &of.to_bytes()[..], more].concat()
+    }
+
+    fn seal(&self, context: &[u8], plain: &[u8]) -> Vec<u8> {
+        let mut hasher = blake3::Hasher::new_keyed(&self.nonces);
+        // Where one ends and the other begins is part of it.
+        hasher.update(&(context.len() as u64).to_le_bytes()).update(context).update(plain);
+        let nonce = hasher.finalize();
+        let nonce = &nonce.as_bytes()[..NONCE];
+        let payload = Payload { msg: plain, aad: context };
+        // It fails only for more bytes than memory holds.
+        let sealed = self.cipher.encrypt(XNonce::from_slice(nonce), payload).unwrap_or_default();
+        [nonce, &sealed].concat()
+    }
+
+    /// `None` of what was not sealed by this, there.
+    fn unseal(&self, context: &[u8], hidden: &[u8]) -> Option<Vec<u8>> {
+        let (nonce, sealed) = hidden.split_at_checked(NONCE)?;
+        let payload = Payload { msg: sealed, aad: context };
+        self.cipher.decrypt(XNonce::from_slice(nonce), payload).ok()
+    }
+
+    /// For where not all bytes are allowed.
+    fn seal_text(&self, context: &[u8], plain: &[u8]) -> Vec<u8> {
+        URL_SAFE_NO_PAD.encode(self.seal(context, plain)).into_bytes()
+    }
+
+    fn unseal_text(&self, context: &[u8], hidden: &[u8]) -> Option<Vec<u8>> {
+        self.unseal(context, &URL_SAFE_NO_PAD.decode(hidden).ok()?)
+    }
+
+    pub(super) fn hide_name(&self, at: &LinkName) -> LinkName {
+        self.unread_name(at).unwrap_or_else(|| LinkName {
+            parent: at.parent,
+            name: self.seal_text(&Self::context(What::Name, at.parent, b""), &at.name),
+        })
+    }
+
+    pub(super) fn show_name(&self, at: LinkName) -> LinkName {
+        let name = self.read_name(&at).unwrap_or_else(|| {
+            self.tell("a name", at.parent);
+            unreadable(&at.name)
+        });
+        let shown = LinkName { parent: at.parent, name };
+        if is_long(&shown.name) {
+            let mut long = self.met.long.lock();
+            if long.len() < MAX_LONG_NAMES {
+                long.insert(shown.clone(), at.name);
+            }
+        }
+        shown
+    }
+
+    /// What a stored name says; `None` where that is no name, or was not hidden by the key.
+    fn read_name(&self, at: &LinkName) -> Option<Vec<u8>> {
+        let name = self.unseal_text(&Self::context(What::Name, at.parent, b""), &at.name)?;
+        // It was made by a node: what others do not trust they look at.
+        let is_dot = name == b"." || name == b"..";
+        let is_name = !is_dot
+            && !name.is_empty()
+            && name.len() <= NAME_MAX
+            && !name.contains(&0)
+            && !name.contains(&b'/');
+        is_name.then_some(name)
+    }
+
+    /// What is stored of a name that shows as one that cannot be read.
+    fn unread_name(&self, at: &LinkName) -> Option<LinkName> {
+        let name = match at.name.strip_prefix(UNREADABLE)? {
+            [LONG, ..] => self.met.long.lock().get(at).cloned()?,
+            whole => URL_SAFE_NO_PAD.decode(whole).ok()?,
+        };
+        let stored = LinkName { parent: at.parent, name };
+        // Somebody may have called a file so: that is a name as any other.
+        let is_it = wrong(&Mutation::Unlink(stored.clone())).is_none()
+            && unreadable(&stored.name) == at.name
+            && self.read_name(&stored).is_none();
+        is_it.then_some(stored)
+    }
+
+    /// Whether it is about a name of which only who has seen it stored knows what that is.
+    pub(super) fn lacks_name(&self, item: &Transaction) -> bool {
+        let lacks = |at: &LinkName| is_long(&at.name) && !self.met.long.lock().contains_key(at);
+        item.mutations.iter().any(|change| match change {
+            Mutation::Link(at, _) | Mutation::Unlink(at) => lacks(at),
+            _ => false,
+        })
+    }
+
+    fn hide_xattr_name(&self, id: ObjectId, name: &[u8]) -> Vec<u8> {
+        match name.starts_with(SETTINGS) {
+            true => name.to_vec(),
+            false => self.seal_text(&Self::context(What::XattrName, id, b""), name),
+        }
+    }
+
+    fn show_xattr_name(&self, id: ObjectId, name: &[u8]) -> Option<Vec<u8>> {
+        let shown = match name.starts_with(SETTINGS) {
+            true => Some(name.to_vec()),
+            false => self.unseal_text(&Self::context(What::XattrName, id, b""), name),
+        };
+        shown.or_else(|| {
+            self.tell("an extended attribute", id);
+            None
+        })
+    }
+
+    /// By the name as users know it.
+    fn hide_value(&self, id: ObjectId, name: &[u8], value: &[u8]) -> Vec<u8> {
+        match name.starts_with(SETTINGS) {
+            true => value.to_vec(),
+            false => self.seal(&Self::context(What::XattrValue, id, name), value),
+        }
+    }
+
+    fn show_value(&self, id: ObjectId, name: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+        let shown = match name.starts_with(SETTINGS) {
+            true => Some(value.to_vec()),
+            false => self.unseal(&Self::context(What::XattrValue, id, name), value),
+        };
+        shown.or_else(|| {
+            self.tell("the value of an extended attribute", id);
+            None
+        })
+    }
+
+    fn hide_field(&self, id: ObjectId, field: &Field) -> Field {
+        match field {
+            Field::Xattr(name) => Field::Xattr(self.hide_xattr_name(id, name)),
+            field => field.clone(),
+        }
+    }
+
+    fn show_field(&self, id: ObjectId, field: Field) -> Option<Field> {
+        Some(match field {
+            Field::Xattr(name) => Field::Xattr(self.show_xattr_name(id, &name)?),
+            field => field,
+        })
+    }
+
+    fn hide_object(&self, object: &Object) -> Object {
+        let id = object.id;
+        let target = match object.target.is_empty() {
+            true => Vec::new(),
+            false => self.seal_text(&Self::context(What::Target, id, b""), &object.target),
+        };
+        let hide = |(name, value): (&Vec<u8>, &Vec<u8>)| {
+            (self.hide_xattr_name(id, name), self.hide_value(id, name, value))
+        };
+        Object { target, xattrs: object.xattrs.iter().map(hide).collect(), ..object.clone() }
+    }
+
+    fn show_target(&self, id: ObjectId, target: &[u8]) -> Vec<u8> {
+        self.unseal_text(&Self::context(What::Target, id, b""), target).unwrap_or_else(|| {
+            self.tell("the target", id);
+            unreadable(target)
+        })
+    }
+
+    fn show_object(&self, mut object: Object) -> Object {
+        let id = object.id;
+        if !object.target.is_empty() {
+            object.target = self.show_target(id, &object.target);
+        }
+        let show = |(name, value): (&Vec<u8>, &Vec<u8>)| {
+            let name = self.show_xattr_name(id, name)?;
+            let value = self.show_value(id, &name, value)?;
+            Some((name, value))
+        };
+        let xattrs: BTreeMap<_, _> = object.xattrs.iter().filter_map(show).collect();
+        Object { xattrs, ..object }
+    }
+
+    pub(super) fn show_stored(&self, stored: VersionedObject) -> VersionedObject {
+        let id = stored.object.id;
+        let set = stored
+            .field_versions
+            .into_iter()
+            .filter_map(|(field, seq)| Some((self.show_field(id, field)?, seq)));
+        VersionedObject { field_versions: set.collect(), object: self.show_object(stored.object), ..stored }
+    }
+
+    pub(super) fn show_link(&self, link: StoredLink) -> StoredLink {
+        StoredLink { at: self.show_name(link.at), ..link }
+    }
+
+    pub(super) fn show_page(&self, page: Page) -> Page {
+        Page {
+            objects: page.objects.into_iter().map(|stored| self.show_stored(stored)).collect(),
+            links: page.links.into_iter().map(|link| self.show_link(link)).collect(),
+            next: page.next,
+        }
+    }
+
+    pub(super) fn show_entry(&self, entry: LogEntry) -> LogEntry {
+        let change = entry.change.into_iter().filter_map(|change| self.show_change(change)).collect();
+        LogEntry { change, ..entry }
+    }
+
+    pub(super) fn hide_item(&self, item: &Transaction) -> Transaction {
+        Transaction {
+            preconditions: item.preconditions.iter().map(|when| self.hide_condition(when)).collect(),
+            mutations: item.mutations.iter().map(|change| self.hide_change(change)).collect(),
+            chunks: item.chunks.clone(),
+        }
+    }
+
+    fn hide_condition(&self, when: &Precondition) -> Precondition {
+        match when {
+            Precondition::Field(id, field, seq) => {
+                Precondition::Field(*id, self.hide_field(*id, field), *seq)
+            }
+            Precondition::Link(at, leads) => Precondition::Link(self.hide_name(at), *leads),
+            Precondition::Exists(_) | Precondition::Empty(_) => when.clone(),
+        }
+    }
+
+    fn hide_change(&self, change: &Mutation) -> Mutation {
+        match change {
+            Mutation::Make(object) => Mutation::Make(self.hide_object(object)),
+            Mutation::SetXattr(id, name, value) => {
+                let value = value.as_ref().map(|value| self.hide_value(*id, name, value));
+                Mutation::SetXattr(*id, self.hide_xattr_name(*id, name), value)
+            }
+            Mutation::Link(at, child) => Mutation::Link(self.hide_name(at), *child),
+            Mutation::Unlink(at) => Mutation::Unlink(self.hide_name(at)),
+            Mutation::SetContent(..)
+            | Mutation::SetMode(..)
+            | Mutation::SetOwner(..)
+            | Mutation::SetGroup(..)
+            | Mutation::SetModified(..)
+            | Mutation::Seal(_) => change.clone(),
+        }
+    }
+
+    /// `None` of what is about an attribute that does not show, and of a seal.
+    fn show_change(&self, change: Mutation) -> Option<Mutation> {
+        Some(match change {
+            Mutation::Make(object) => Mutation::Make(self.show_object(object)),
+            Mutation::SetXattr(id, name, value) => {
+                let name = self.show_xattr_name(id, &name)?;
+                // It takes the place of what was there, also where it says nothing.
+                let value = value.and_then(|value| self.show_value(id, &name, &value));
+                Mutation::SetXattr(id, name, value)
+            }
+            Mutation::Link(at, child) => Mutation::Link(self.show_name(at), child),
+            Mutation::Unlink(at) => Mutation::Unlink(self.show_name(at)),
+            // It is about what is stored.
+            Mutation::Seal(_) => return None,
+            change => change,
+        })
+    }
+}
+
+/// Whether a name may stand for one that it does not say.
+fn is_long(name: &[u8]) -> bool {
+    name.strip_prefix(UNREADABLE).is_some_and(|rest| rest.first() == Some(&LONG))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::validate::{STORED_NAME_MAX, STORED_TARGET_MAX, STORED_XATTR_MAX};
+
+    #[test]
+    fn what_is_hidden_is_shown_where_it_was_and_by_its_key_only() {
+        let (veil, other) =
+            (MetadataCipher::new(&VolumeKey::random()), MetadataCipher::new(&VolumeKey::random()));
+        let at = |parent: u128, name: &[u8]| LinkName { parent: ObjectId(parent), name: name.to_vec() };
+        let plain = at(7, b"secret plan");
+        let hidden = veil.hide_name(&plain);
+        assert_eq!(veil.hide_name(&plain), hidden, "a store finds it again");
+        assert!(!hidden.name.windows(6).any(|window| window == b"secret"));
+        let read = |at: LinkName| veil.read_name(&at);
+        assert_eq!(veil.show_name(hidden.clone()), plain);
+        assert_eq!(other.read_name(&hidden), None);
+        assert_eq!(read(at(8, &hidden.name)), None, "it was moved to another directory");
+        assert_ne!(veil.hide_name(&at(8, b"secret plan")).name, hidden.name);
+        assert_eq!(read(at(7, b"plain")), None);
+        for n in 0..hidden.name.len() {
+            assert_eq!(read(at(7, &hidden.name[..n])), None);
+        }
+        assert_eq!(read(veil.hide_name(&at(7, b"a/b"))), None);
+        let id = ObjectId(7);
+        assert_eq!(veil.show_xattr_name(id, &hidden.name), None, "a name is no attribute");
+    }
+
+    #[test]
+    fn what_was_not_hidden_by_the_key_shows_as_a_name_that_leads_back_to_it() {
+        let veil = MetadataCipher::new(&VolumeKey::random());
+        let at = |name: &[u8]| LinkName { parent: ObjectId(7), name: name.to_vec() };
+        let elsewhere = LinkName { parent: ObjectId(8), name: b"elsewhere".to_vec() };
+        for stored in
+            [&b"plain"[..], &[b'x'; 183], &[200; 394], &veil.hide_name(&elsewhere).name, &[b'_'; 54]]
+        {
+            let shown = veil.show_name(at(stored));
+            assert!(shown.name.starts_with(UNREADABLE) && shown.name.len() <= NAME_MAX, "{shown:?}");
+            assert_eq!(veil.hide_name(&shown), at(stored));
+            assert_eq!(veil.show_name(veil.hide_name(&shown)), shown);
+        }
+        // What users call so themselves is hidden, and comes back.
+        let hidden = URL_SAFE_NO_PAD.encode(veil.hide_name(&at(b"text")).name);
+        let names = [
+            "unreadable-",
+            "unreadable-text?",
+            "unreadable-~",
+            "unreadable-Lw",
+            &format!("unreadable-{hidden}"),
+        ];
+        for name in names {
+            let stored = veil.hide_name(&at(name.as_bytes()));
+            assert_eq!(veil.read_name(&stored).as_deref(), Some(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_longest_fits_into_stores() {
+        let veil = MetadataCipher::new(&VolumeKey::random());
+        let at = LinkName { parent: ObjectId(1), name: vec![b'x'; 255] };
+        assert_eq!(veil.hide_name(&at).name.len(), STORED_NAME_MAX);
+        let value = veil.hide_value(ObjectId(1), b"user.a", &[0; 65_536]);
+        assert_eq!(value.len(), STORED_XATTR_MAX);
+        assert_eq!(veil.seal_text(b"", &[b'x'; 4095]).len(), STORED_TARGET_MAX);
+        assert_eq!(veil.hide_value(ObjectId(1), b"system.shunt.quota", b"x"), b"x");
+    }
+}

@@ -1,0 +1,163 @@
+//! What values of a change are allowed at all: what comes from a node is not trusted.
+
+use std::collections::BTreeMap;
+
+use crate::object::{Content, Kind, Layout, LinkName, Object, Segment};
+use crate::store::{Mutation, Transaction};
+
+/// The longest name of a link, in bytes.
+pub const NAME_MAX: usize = 255;
+/// The same of one that is hidden from its store.
+pub const STORED_NAME_MAX: usize = 394;
+/// The longest target of a symlink, in bytes.
+pub const TARGET_MAX: usize = 4095;
+/// The same of one that is hidden.
+pub const STORED_TARGET_MAX: usize = 5514;
+/// The longest name of an extended attribute, in bytes.
+pub const XATTR_NAME_MAX: usize = 255;
+/// The longest value of an extended attribute, in bytes.
+pub const XATTR_MAX: usize = 65_536;
+/// The same of one that is hidden.
+pub const STORED_XATTR_MAX: usize = XATTR_MAX + 40;
+/// All extended attributes of an object: bytes of names and values, and [`XATTR_BESIDES`] for each. Users of a machine give an object
+/// 1 MiB; machines that are off the network can do so together.
+pub const XATTRS_MAX: usize = 4 << 20;
+/// See [`XATTRS_MAX`].
+pub const XATTR_BESIDES: usize = 16;
+/// The changes of an item, in bytes as they are stored: an entry of the log goes through a gateway in one message of 32 MiB.
+pub const CHANGES_MAX: usize = 28 << 20;
+/// Extended attributes that an object may ever have had.
+pub const MAX_XATTRS: usize = 1024;
+/// Contents that are kept with the metadata: at most so many bytes.
+pub const INLINE_MAX: usize = 4096;
+/// Pieces that are kept with the metadata: at most so many.
+pub const PIECES_MAX: usize = 1024;
+
+/// Why an object has no more of them.
+pub(super) const XATTRS_TOO_LONG: &str = "the extended attributes of an object have 4 MiB together at most";
+
+/// What is wrong with the changes of an item together, whatever the store holds.
+pub(super) fn wrong_together(changes: &[Mutation]) -> Option<&'static str> {
+    let size = postcard::serialize_with_flavor(changes, postcard::ser_flavors::Size::default());
+    (size.unwrap_or(usize::MAX) > CHANGES_MAX).then_some("more changes at once than one message has room for")
+}
+
+/// Why a store of a sealed volume takes nothing of who does not seal: nodes would refuse the whole log from there on.
+pub(super) const UNSEALED: &str = "the log of this volume is sealed by its key, and these changes are not. A machine that joined \
+     or mounted the volume before it was upgraded has to mount it anew, or to join it anew; commands need --key-file FILE";
+
+/// Whether all items of a batch end with a seal.
+pub(super) fn are_sealed(items: &[Transaction]) -> bool {
+    items.iter().all(|item| matches!(item.mutations.last(), Some(Mutation::Seal(_))))
+}
+
+/// Whether an object has more of extended attributes than it may.
+pub(super) fn are_too_long(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> bool {
+    let bytes = xattrs.iter().map(|(name, value)| name.len() + value.len() + XATTR_BESIDES);
+    bytes.sum::<usize>() > XATTRS_MAX
+}
+
+/// What is wrong with a change by itself, whatever the store holds.
+pub(super) fn wrong(change: &Mutation) -> Option<&'static str> {
+    match change {
+        Mutation::Make(object) => wrong_object(object),
+        Mutation::SetContent(_, content, _) => wrong_content(content),
+        Mutation::SetMode(_, mode) => wrong_mode(*mode),
+        Mutation::SetXattr(_, name, value) => wrong_xattr(name, value.as_deref()),
+        Mutation::Link(at, _) | Mutation::Unlink(at) => wrong_name(at),
+        Mutation::SetOwner(..) | Mutation::SetGroup(..) | Mutation::SetModified(..) | Mutation::Seal(_) => {
+            None
+        }
+    }
+}
+
+fn wrong_object(object: &Object) -> Option<&'static str> {
+    match object.kind {
+        Kind::Symlink
+            if !(1..=STORED_TARGET_MAX).contains(&object.target.len()) || object.target.contains(&0) =>
+        {
+            return Some(
+                "a symlink's target has 1 to 4095 bytes other than NUL, and a few more where it is hidden",
+            );
+        }
+        Kind::Symlink => {}
+        _ if !object.target.is_empty() => return Some("only symlinks have a target"),
+        _ => {}
+    }
+    if object.kind != Kind::Regular && object.content != Content::empty() {
+        return Some("only regular files have content");
+    }
+    wrong_mode(object.mode)
+        .or_else(|| wrong_content(&object.content))
+        .or_else(|| object.xattrs.iter().find_map(|(name, value)| wrong_xattr(name, Some(value))))
+        .or_else(|| are_too_long(&object.xattrs).then_some(XATTRS_TOO_LONG))
+}
+
+fn wrong_mode(mode: u16) -> Option<&'static str> {
+    (mode > 0o7777).then_some("a mode has 12 bits")
+}
+
+fn wrong_xattr(name: &[u8], value: Option<&[u8]>) -> Option<&'static str> {
+    if !(1..=STORED_NAME_MAX).contains(&name.len()) || name.contains(&0) {
+        return Some(
+            "an extended attribute's name has 1 to 255 bytes other than NUL, and a few more where it is hidden",
+        );
+    }
+    value
+        .is_some_and(|value| value.len() > STORED_XATTR_MAX)
+        .then_some("an extended attribute has at most 65536 bytes, and a few more where it is hidden")
+}
+
+fn wrong_name(at: &LinkName) -> Option<&'static str> {
+    let name = &at.name[..];
+    let fits = (1..=STORED_NAME_MAX).contains(&name.len())
+        && !name.contains(&0)
+        && !name.contains(&b'/')
+        && name != b"."
+        && name != b"..";
+    (!fits).then_some("a name has 1 to 255 bytes, and a few more where it is hidden, other than `/` and NUL, and is not `.` or `..`")
+}
+
+/// What makes no sense in a content.
+pub(crate) fn wrong_content(content: &Content) -> Option<&'static str> {
+    let pieces = match &content.layout {
+        Layout::Inline(bytes) if bytes.len() > INLINE_MAX => return Some("more content than is kept inline"),
+        Layout::Inline(bytes) => {
+            return (bytes.len() as u64 != content.size).then_some("content of another size than said");
+        }
+        Layout::Pieces(pieces) | Layout::Indirect(pieces) => pieces,
+    };
+    if pieces.len() > PIECES_MAX {
+        return Some("more pieces than are kept with the metadata");
+    }
+    if pieces.iter().any(|piece| piece.length() == 0) {
+        return Some("a piece without bytes");
+    }
+    let sum = pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length()));
+    match (&content.layout, sum) {
+        (_, None) => Some("content of more bytes than there can be"),
+        (Layout::Pieces(_), Some(sum)) if sum != content.size => Some("content of another size than said"),
+        (Layout::Indirect(_), _) if pieces.iter().any(|piece| matches!(piece, Segment::Hole { .. })) => {
+            Some("a hole in a list of pieces")
+        }
+        _ if content.size > i64::MAX as u64 => Some("content of more bytes than there can be"),
+        _ => None,
+    }
+}
+
+/// Whether a change, of a volume whose names lie open, is longer than its users can make one: stores themselves do not know
+/// what is hidden.
+pub(crate) fn is_too_long(change: &Mutation) -> bool {
+    let xattr = |name: &[u8], value: Option<&[u8]>| {
+        name.len() > XATTR_NAME_MAX || value.is_some_and(|value| value.len() > XATTR_MAX)
+    };
+    match change {
+        Mutation::Make(object) => {
+            object.target.len() > TARGET_MAX
+                || object.xattrs.iter().any(|(name, value)| xattr(name, Some(value)))
+        }
+        Mutation::SetXattr(_, name, value) => xattr(name, value.as_deref()),
+        Mutation::Link(at, _) | Mutation::Unlink(at) => at.name.len() > NAME_MAX,
+        _ => false,
+    }
+}

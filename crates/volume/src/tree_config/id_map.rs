@@ -1,0 +1,174 @@
+//! Who is who: names that all nodes share, numbers that each has for itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Nobody, where a machine has no such account.
+pub const NOBODY: u32 = 65_534;
+
+/// The largest number that is somebody: the one above it means "no id" to the kernel.
+pub(super) const MAX_ID: u32 = u32::MAX - 1;
+
+/// Numbers of users, or of groups: those of volumes, and those that this machine shows for them.
+///
+/// - Whom a name is known for has this machine's number for that name.
+/// - Whom a name is known for that this machine does not have is its nobody.
+/// - Whom no name is known for has the default of this machine; where there is none the same number, or nobody's where that
+///   is the number of somebody else here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnerMap {
+    shown: BTreeMap<u32, u32>,
+    stored: BTreeMap<u32, u32>,
+    /// They have names, but no numbers here.
+    unmapped: BTreeSet<u32>,
+    default: Option<u32>,
+    nobody: Option<u32>,
+}
+
+impl OwnerMap {
+    /// `known`: all names, with their numbers in volumes. `own`: what this machine has instead of `account`, its own
+    /// account of a name. Who comes to a number that somebody else has here already is nobody.
+    pub fn new(
+        known: &BTreeMap<String, u32>,
+        own: &BTreeMap<String, u32>,
+        default: Option<u32>,
+        account: impl Fn(&str) -> Option<u32>,
+    ) -> Self {
+        let mut people = Self { default, nobody: account("nobody"), ..Self::default() };
+        // What was said of a machine goes before what it has.
+        let by_word = known.iter().filter_map(|(name, stored)| Some((*stored, *own.get(name)?)));
+        let by_account = known
+            .iter()
+            .filter(|(name, _)| !own.contains_key(*name))
+            .filter_map(|(name, stored)| Some((*stored, account(name)?)));
+        for (stored, shown) in by_word.chain(by_account) {
+            if !people.stored.contains_key(&shown) && !people.shown.contains_key(&stored) {
+                people.stored.insert(shown, stored);
+                people.shown.insert(stored, shown);
+            }
+        }
+        people.unmapped =
+            known.values().filter(|stored| !people.shown.contains_key(stored)).copied().collect();
+        people
+    }
+
+    fn nobody(&self) -> u32 {
+        self.nobody.unwrap_or(NOBODY)
+    }
+
+    /// What this machine shows for one of a volume.
+    pub fn show(&self, stored: u32) -> u32 {
+        if let Some(shown) = self.shown.get(&stored) {
+            return *shown;
+        }
+        if self.unmapped.contains(&stored) {
+            return self.nobody();
+        }
+        match self.default {
+            Some(default) => default,
+            None if self.stored.contains_key(&stored) => self.nobody(),
+            None => stored,
+        }
+    }
+
+    /// Whom of a volume one of this machine is. That need not be shown as the same: then nobody may be it.
+    pub fn store(&self, shown: u32) -> u32 {
+        self.stored.get(&shown).copied().unwrap_or(shown)
+    }
+
+    /// Whether all stay as they are.
+    pub fn is_identity(&self) -> bool {
+        self.shown.iter().all(|(stored, shown)| stored == shown)
+            && self.unmapped.is_empty()
+            && self.default.is_none()
+    }
+
+    /// As lines `PREFIX STORED SHOWN`, `PREFIX stranger STORED`, `PREFIX default SHOWN` and `PREFIX nobody SHOWN`.
+    pub fn to_text(&self, prefix: &str) -> String {
+        let mut text = String::new();
+        let mut line = |words: String| text.extend([prefix, " ", &words, "\n"]);
+        self.shown.iter().for_each(|(stored, shown)| line(format!("{stored} {shown}")));
+        self.unmapped.iter().for_each(|stored| line(format!("stranger {stored}")));
+        self.default.iter().for_each(|shown| line(format!("default {shown}")));
+        self.nobody.iter().for_each(|shown| line(format!("nobody {shown}")));
+        text
+    }
+
+    /// From lines of [`to_text`](Self::to_text), those of other prefixes among them. `None`: one is not of that form.
+    pub fn from_text(prefix: &str, text: &str) -> Option<Self> {
+        let mut people = Self::default();
+        for line in text.lines() {
+            let Some(words) = line.strip_prefix(prefix).and_then(|words| words.strip_prefix(' ')) else {
+                continue;
+            };
+            let (what, number) = words.split_once(' ').unwrap_or(("", words));
+            let number = number.parse().ok()?;
+            match what {
+                "stranger" => drop(people.unmapped.insert(number)),
+                "default" => people.default = Some(number),
+                "nobody" => people.nobody = Some(number),
+                stored => {
+                    let stored = stored.parse().ok()?;
+                    people.shown.insert(stored, number);
+                    people.stored.insert(number, stored);
+                }
+            }
+        }
+        Some(people)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, u32)]) -> BTreeMap<String, u32> {
+        pairs.iter().map(|(name, number)| ((*name).to_owned(), *number)).collect()
+    }
+
+    fn people(default: Option<u32>) -> OwnerMap {
+        // ada is 1000 everywhere, and 2000 here by word; bob is 1001, and has the account 1000 here; eve has none.
+        let known = map(&[("ada", 1000), ("bob", 1001), ("eve", 1002)]);
+        let account = |name: &str| match name {
+            "ada" => Some(7),
+            "bob" => Some(1000),
+            "nobody" => Some(99),
+            _ => None,
+        };
+        OwnerMap::new(&known, &map(&[("ada", 2000)]), default, account)
+    }
+
+    #[test]
+    fn names_lead_to_the_numbers_of_this_machine() {
+        let people = people(None);
+        assert_eq!([1000, 1001, 1002, 5].map(|stored| people.show(stored)), [2000, 1000, 99, 5]);
+        assert_eq!([2000, 1000, 5].map(|shown| people.store(shown)), [1000, 1001, 5]);
+        // The volume's 2000 is nobody that is known: not ada, who has that number here.
+        assert_eq!(people.show(2000), 99);
+        // This machine's 1002 is not eve, whose number that is in volumes: it cannot own anything.
+        assert_ne!(people.show(people.store(1002)), 1002);
+        assert!(!people.is_identity());
+    }
+
+    #[test]
+    fn a_default_stands_for_the_others() {
+        let people = people(Some(60_000));
+        assert_eq!([1000, 1002, 5].map(|stored| people.show(stored)), [2000, 99, 60_000]);
+    }
+
+    #[test]
+    fn two_people_never_get_one_number() {
+        let known = map(&[("ada", 1000), ("bob", 1001)]);
+        let people = OwnerMap::new(&known, &map(&[("ada", 5), ("bob", 5)]), None, |_| None);
+        assert_eq!([1000, 1001].map(|stored| people.show(stored)), [5, NOBODY]);
+        assert_eq!(people.store(5), 1000);
+    }
+
+    #[test]
+    fn it_is_written_down_and_read_again() {
+        let people = people(Some(3));
+        let text = format!("{}group 5 6\n", people.to_text("user"));
+        assert_eq!(OwnerMap::from_text("user", &text), Some(people));
+        assert_eq!(OwnerMap::from_text("group", &text).unwrap().show(5), 6);
+        assert_eq!(OwnerMap::from_text("user", "user a b\n"), None);
+    }
+}

@@ -1,0 +1,600 @@
+//! The thin face: each request is translated, and the replica does it.
+
+use std::ffi::CStr;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{FallocateFlags, OFlags};
+use shunt_fuse::{
+    Attributes, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno, Expiry,
+    Fallocate, FileHandle, FileRange, FileSystem, Handle, LockArgs, LockKind, LockOwner, LockRange, Name,
+    NewNode, NodeId, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameFlags, Request, SetAttributes, StatFs,
+    Whence, WriteArgs, WriteData, XattrReply, XattrSet,
+};
+use shunt_volume::object::Kind;
+use shunt_volume::replica::{Inode, New, Quota, Rename, SetAttr};
+
+use crate::history::{free, is_past, live, removed};
+use crate::kernel_invalidator::KernelInvalidator;
+use crate::readdir::OpenDirectory;
+use crate::{ATTR_TTL, LEGACY_NAME_TTL, MMAP_ATTR_TTL, VolumeFs, convert, opens};
+
+impl VolumeFs {
+    /// Tells the kernel of an object that was read when so much had been [applied](shunt_volume::replica::Replica::applied): it
+    /// stays as long as the kernel knows it.
+    pub(crate) fn entry(&self, node: &Inode, applied: u64) -> Entry {
+        self.replica.hold(node.ino);
+        // Whatever is applied from now on, the kernel is told of.
+        match self.replica.applied() == applied {
+            true => self.held_entry(node),
+            false => self.held_entry(self.replica.get(node.ino).as_ref().unwrap_or(node)),
+        }
+    }
+
+    pub(crate) fn held_entry(&self, node: &Inode) -> Entry {
+        let mut entry = Entry::new(NodeId(node.ino), self.shown(node), self.believed_name());
+        if node.is_directory() {
+            entry.generation = self.dead.generation(node.ino);
+        }
+        let attributes_expiry = self.believed(node);
+        // The removal of a side puts the other in the place of this directory, and is answered before the kernel can be
+        // told: so its name is asked for each time.
+        if node.is_directory() && self.replica.shows_conflict(node.ino) {
+            return Entry { entry_expiry: Expiry::NEVER_CACHED, attributes_expiry, ..entry };
+        }
+        Entry { attributes_expiry, ..entry }
+    }
+
+    /// Makes an object, and tells the kernel of it once others know.
+    async fn make(&self, parent: NodeId, name: Name<'_>, new: New<'_>) -> Result<Entry, Errno> {
+        let applied = self.replica.applied();
+        let node = self.replica.make(self.changeable(parent)?, free(name.as_bytes())?, new)?;
+        self.changed_name(parent.0, name.as_bytes(), Some(node.ino)).await;
+        Ok(self.entry(&node, applied))
+    }
+
+    fn attributes(&self, node: NodeId) -> Result<(Attributes, Expiry), Errno> {
+        let node = self.node(node)?;
+        Ok((self.shown(&node), self.believed(&node)))
+    }
+
+    fn believed_name(&self) -> Expiry {
+        if self.keeps_names.load(Ordering::Relaxed) && self.has_company() {
+            LEGACY_NAME_TTL
+        } else {
+            ATTR_TTL
+        }
+    }
+
+    fn believed(&self, node: &Inode) -> Expiry {
+        // Whoever reads an older version through the kernel's pages has the length of that asked for each time.
+        if self.sessions.telling_length(node.ino, |session| self.replica.is_latest(node.ino, session)) {
+            return Expiry::NEVER_CACHED;
+        }
+        if node.maybe_dirty && self.mapped.is_mapped(node.ino) { MMAP_ATTR_TTL } else { ATTR_TTL }
+    }
+}
+
+/// Names that the kernel keeps for itself, or that mean nothing here.
+fn is_refused(name: &[u8]) -> bool {
+    name.starts_with(b"system.")
+}
+
+/// Whether an attribute of this name can be made, as file systems of the kernel have it.
+fn may_be_made(name: &[u8]) -> Result<(), Errno> {
+    const FAMILIES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    match FAMILIES.iter().find_map(|family| name.strip_prefix(*family)) {
+        None => Err(Errno::OPNOTSUPP),
+        Some(b"") => Err(Errno::INVAL),
+        Some(_) => Ok(()),
+    }
+}
+
+impl FileSystem for VolumeFs {
+    fn start(&self, session: &Handle) -> std::io::Result<()> {
+        let caches = session.caches().clone();
+        // The replica keeps these caches.
+        let replica = Arc::downgrade(&self.replica);
+        caches.told(move |node| replica.upgrade().is_some_and(|replica| replica.is_held(node.0)));
+        self.replica.set_caches(Arc::new(KernelInvalidator::new(
+            caches,
+            self.keeps_names.clone(),
+            self.sessions.clone(),
+        )));
+        Ok(())
+    }
+
+    fn forget(&self, node: NodeId, lookups: u64) {
+        match &self.past {
+            Some(past) if is_past(node) => past.release(node.0, lookups),
+            _ => {
+                self.replica.release(node.0, lookups);
+                self.dead.forget(node.0, || !self.replica.is_held(node.0));
+            }
+        }
+    }
+
+    fn destroy(&self) {
+        if let Err(errno) = self.replica.sync() {
+            tracing::error!("the last changes do not last: {errno}");
+        }
+    }
+
+    async fn lookup(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
+        if is_past(parent) {
+            return self.lookup_past(parent, name.as_bytes());
+        }
+        self.before_use(parent.0).await;
+        let applied = self.replica.applied();
+        let found = match name.as_bytes() {
+            // Only to make sense of a file handle.
+            b"." => self.replica.get(parent.0),
+            b".." => self.replica.parent(parent.0),
+            name => self.replica.lookup(parent.0, name),
+        };
+        match found {
+            Ok(node) => Ok(self.entry(&node, applied)),
+            // Absent until it is made, or synchronisation says that somebody did.
+            Err(Errno::NOENT) => {
+                let then = self.lookup_absent(parent, name.as_bytes())?;
+                Ok(then.unwrap_or_else(|| Entry::absent(self.believed_name())))
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    // Not statx: a kernel that knows it asks each file once for its time of birth, which volumes do not keep.
+    async fn getattr(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        handle: Option<FileHandle>,
+    ) -> Result<(Attributes, Expiry), Errno> {
+        // Not fstat(2), which names no open: the kernel is about to read by the length that it is told.
+        if let Some(open) = self.older(node, handle) {
+            self.check_kernel_size(request, &open, false)?;
+            let size = open.file().metadata().map_err(opens::errno)?.len();
+            return Ok((Attributes { size, ..self.shown(&self.node(node)?) }, Expiry::NEVER_CACHED));
+        }
+        self.attributes(node)
+    }
+
+    async fn setattr(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        set: &SetAttributes,
+    ) -> Result<(Attributes, Expiry), Errno> {
+        self.changeable(node)?;
+        if let Some(size) = set.size {
+            match self.older(node, set.handle).filter(|open| open.writes) {
+                // As what is written through an older version, this is of that.
+                Some(older) => older.file().set_len(size).map_err(opens::errno)?,
+                None => self.replica.truncate(node.0, size)?,
+            }
+            if set.handle.is_none() {
+                self.changed_file(node.0).await;
+            }
+        }
+        let change = self.stored(convert::set(&self.replica.get(node.0)?, set))?;
+        if change != SetAttr::default() {
+            self.replica.set(node.0, change)?;
+        }
+        self.attributes(node)
+    }
+
+    async fn readlink(&self, _request: &Request<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
+        let node = self.node(node)?;
+        if node.kind == Kind::Symlink { Ok(node.target.to_vec()) } else { Err(Errno::INVAL) }
+    }
+
+    async fn symlink(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        target: &CStr,
+    ) -> Result<Entry, Errno> {
+        let new = self.new_of(request, Kind::Symlink, 0o777, target.to_bytes())?;
+        self.make(parent, name, new).await
+    }
+
+    async fn mknod(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new: NewNode,
+    ) -> Result<Entry, Errno> {
+        let kind = convert::kind(new.mode, new.rdev)?;
+        let new = self.new_of(request, kind, new.mode, b"")?;
+        self.make(parent, name, new).await
+    }
+
+    async fn mkdir(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new: NewNode,
+    ) -> Result<Entry, Errno> {
+        let new = self.new_of(request, Kind::Directory, new.mode, b"")?;
+        self.make(parent, name, new).await
+    }
+
+    async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        removed(name.as_bytes(), self.replica.unlink(self.changeable(parent)?, name.as_bytes()))?;
+        self.changed_name(parent.0, name.as_bytes(), None).await;
+        Ok(())
+    }
+
+    async fn rmdir(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        let gone = removed(name.as_bytes(), self.replica.rmdir(self.changeable(parent)?, name.as_bytes()))?;
+        self.dead.note(gone);
+        self.changed_name(parent.0, name.as_bytes(), None).await;
+        Ok(())
+    }
+
+    async fn rename(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new_parent: NodeId,
+        new_name: Name<'_>,
+        flags: RenameFlags,
+    ) -> Result<(), Errno> {
+        // What overlayfs takes for a name that was removed.
+        let whiteout = || self.new_of(request, Kind::Character(0, 0), 0, b"");
+        let leave = flags.contains(RenameFlags::WHITEOUT).then(whiteout).transpose()?;
+        let how = match flags - RenameFlags::WHITEOUT {
+            RenameFlags::NOREPLACE => Rename::NoReplace,
+            RenameFlags::EXCHANGE => Rename::Exchange,
+            flags if flags.is_empty() => Rename::Replace,
+            _ => return Err(Errno::INVAL),
+        };
+        let (name, new_name) = (name.as_bytes(), free(new_name.as_bytes())?);
+        let (from, to) = (self.changeable(parent)?, self.changeable(new_parent)?);
+        let replaced = removed(name, self.replica.rename_leaving(from, name, to, new_name, how, leave))?;
+        replaced.into_iter().for_each(|gone| self.dead.note(gone));
+        self.changed_names((parent.0, name), (new_parent.0, new_name)).await;
+        Ok(())
+    }
+
+    async fn link(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        new_parent: NodeId,
+        new_name: Name<'_>,
+    ) -> Result<Entry, Errno> {
+        let applied = self.replica.applied();
+        let linked = self.replica.link(
+            self.changeable(node)?,
+            self.changeable(new_parent)?,
+            free(new_name.as_bytes())?,
+        )?;
+        self.changed_name(new_parent.0, new_name.as_bytes(), None).await;
+        Ok(self.entry(&linked, applied))
+    }
+
+    async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
+        if is_past(node) {
+            return self.open_past(node, args.flags);
+        }
+        self.before_use(node.0).await;
+        self.open_node(request, &self.replica.get(node.0)?, args.flags, true).await
+    }
+
+    async fn create(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        args: CreateArgs,
+    ) -> Result<Created, Errno> {
+        let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
+        let applied = self.replica.applied();
+        let node = match self.replica.make(self.changeable(parent)?, free(name.as_bytes())?, new) {
+            // The kernel believed that it was absent, and would open it as one that it made: whoever may read it, and without
+            // emptying it. It looks again then.
+            Err(Errno::EXIST) if args.flags & OFlags::EXCL.bits() == 0 => return Err(Errno::STALE),
+            made => made?,
+        };
+        self.changed_name(parent.0, name.as_bytes(), Some(node.ino)).await;
+        let opened = self.open_node(request, &node, args.flags, false).await?;
+        // A mapping of an empty file is of no use: what makes it longer has its attributes told anew.
+        let entry = Entry { attributes_expiry: ATTR_TTL, ..self.entry(&node, applied) };
+        Ok(Created { entry, opened })
+    }
+
+    async fn tmpfile(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        args: CreateArgs,
+    ) -> Result<Created, Errno> {
+        let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
+        let node = self.replica.create_tmpfile(self.changeable(parent)?, new)?;
+        match self.open_node(request, &node, args.flags, false).await {
+            Ok(opened) => Ok(Created { entry: self.held_entry(&node), opened }),
+            Err(errno) => {
+                self.replica.release(node.ino, 1);
+                Err(errno)
+            }
+        }
+    }
+
+    async fn read(&self, request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
+        if is_past(node) {
+            let open = self.past_files.get(args.handle)?;
+            let end = args.offset.saturating_add(args.size.into());
+            let file = self.bring_past(&open, args.offset..end)?;
+            return Ok(Data::File(FileRange { file, offset: args.offset, length: args.size }));
+        }
+        let open = self.files.get(args.handle)?;
+        self.not_deleted(&open)?;
+        self.bring(&open, args.offset, args.size.into())?;
+        self.check_kernel_size(request, &open, true)?;
+        Ok(Data::File(FileRange { file: open.data()?, offset: args.offset, length: args.size }))
+    }
+
+    async fn write(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        args: WriteArgs,
+        data: WriteData<'_>,
+    ) -> Result<usize, Errno> {
+        let open = self.files.get(args.handle)?;
+        self.not_deleted(&open)?;
+        if args.kill_suidgid {
+            self.replica.set(node.0, SetAttr { drop_privileges: true, ..SetAttr::default() })?;
+            if self.replica.get(node.0)?.xattrs {
+                match self.replica.set_xattr(node.0, b"security.capability", None, Some(true)) {
+                    Ok(()) | Err(Errno::NODATA) => {}
+                    Err(errno) => return Err(errno),
+                }
+            }
+        }
+        let appends = args.flags & OFlags::APPEND.bits() != 0 && !args.from_cache;
+        let length = data.len() as u64;
+        let end = |now| if appends { now } else { args.offset }.saturating_add(length);
+        opens::limited(&self.replica, &open, end, || match appends {
+            true => data.append_to(open.file().as_fd()),
+            false => data.write_to(open.file().as_fd(), args.offset),
+        })
+    }
+
+    async fn flush(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        owner: LockOwner,
+    ) -> Result<(), Errno> {
+        if is_past(node) {
+            return Ok(());
+        }
+        // Others have it before the lock ends: who gets that next opens what was closed here.
+        let closed = self.closing(&*self.files.get(handle)?).await;
+        if let Some(locks) = &self.locks {
+            locks.end(node.0, LockKind::Posix, owner);
+        }
+        closed
+    }
+
+    async fn getlk(&self, _request: &Request<'_>, node: NodeId, args: LockArgs) -> Result<LockRange, Errno> {
+        let locks = self.locks.as_ref().ok_or(Errno::NOSYS)?;
+        Ok(locks.get(live(node)?, &args))
+    }
+
+    async fn setlk(&self, _request: &Request<'_>, node: NodeId, args: LockArgs) -> Result<(), Errno> {
+        let locks = self.locks.as_ref().ok_or(Errno::NOSYS)?;
+        locks.set(live(node)?, &args).await
+    }
+
+    async fn release(&self, _request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
+        if is_past(node) {
+            self.past_files.remove(args.handle);
+            return Ok(());
+        }
+        if let Some(open) = self.files.remove(args.handle) {
+            self.close(open).await;
+        }
+        if let Some(locks) = &self.locks {
+            locks.end_of(node.0, args.handle);
+            if let Some(owner) = args.flock_owner {
+                locks.end(node.0, LockKind::Flock, owner);
+            }
+        }
+        Ok(())
+    }
+
+    async fn fsync(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        _data_only: bool,
+    ) -> Result<(), Errno> {
+        if is_past(node) {
+            return Ok(());
+        }
+        let open = self.files.get(handle)?;
+        match open.writes {
+            true => self.replica.sync_open(node.0, open.opened.session)?,
+            false => self.replica.sync_file(node.0)?,
+        }
+        open.undone.check(&self.replica)
+    }
+
+    async fn opendir(&self, _request: &Request<'_>, node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
+        self.before_listing(node.0).await;
+        let (handle, _) = self.directories.add(OpenDirectory::new(&self.replica));
+        Ok(Opened::cached(handle))
+    }
+
+    async fn readdir(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        offset: u64,
+        out: &mut DirectoryBuffer,
+    ) -> Result<(), Errno> {
+        self.list_names(node, &*self.directories.get(handle)?, offset, out)
+    }
+
+    async fn readdirplus(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        offset: u64,
+        out: &mut DirectoryPlusBuffer,
+    ) -> Result<(), Errno> {
+        self.list_entries(node, &*self.directories.get(handle)?, offset, out)
+    }
+
+    async fn releasedir(
+        &self,
+        _request: &Request<'_>,
+        _node: NodeId,
+        args: ReleaseArgs,
+    ) -> Result<(), Errno> {
+        self.directories.remove(args.handle);
+        Ok(())
+    }
+
+    async fn fsyncdir(
+        &self,
+        _request: &Request<'_>,
+        _node: NodeId,
+        handle: FileHandle,
+        _data_only: bool,
+    ) -> Result<(), Errno> {
+        self.replica.sync()?;
+        self.directories.get(handle)?.undone.check(&self.replica)
+    }
+
+    async fn syncfs(&self, _request: &Request<'_>) -> Result<(), Errno> {
+        self.replica.sync()?;
+        self.undone.check(&self.replica)
+    }
+
+    async fn statfs(&self, _request: &Request<'_>, _node: NodeId) -> Result<StatFs, Errno> {
+        let space = self.replica.space()?;
+        let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        let (mut blocks, mut bfree, mut bavail) = (space.f_blocks, space.f_bfree, space.f_bavail);
+        let (mut files, mut ffree) = (space.f_files, space.f_ffree);
+        if self.replica.is_limited() {
+            let Quota { used, limits, .. } = self.replica.quota()?;
+            if let Some(limit) = limits.volume.bytes {
+                let unit = space.f_frsize.max(1);
+                (blocks, bfree) = (limit / unit, limit.saturating_sub(used.bytes) / unit);
+                bavail = bavail.min(bfree);
+            }
+            if let Some(limit) = limits.volume.objects {
+                (files, ffree) = (limit, limit.saturating_sub(used.objects));
+            }
+        }
+        Ok(StatFs {
+            blocks,
+            bfree,
+            bavail,
+            files,
+            ffree,
+            bsize: narrow(space.f_bsize),
+            namelen: 255,
+            frsize: narrow(space.f_frsize),
+        })
+    }
+
+    async fn setxattr(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        name: &CStr,
+        value: &[u8],
+        set: XattrSet,
+    ) -> Result<(), Errno> {
+        const CREATE: u32 = 1;
+        const REPLACE: u32 = 2;
+        may_be_made(name.to_bytes())?;
+        let there = match set.flags {
+            0 => None,
+            CREATE => Some(false),
+            REPLACE => Some(true),
+            _ => return Err(Errno::INVAL),
+        };
+        self.replica.set_xattr(self.changeable(node)?, name.to_bytes(), Some(value), there)
+    }
+
+    async fn getxattr(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        name: &CStr,
+        size: u32,
+    ) -> Result<XattrReply, Errno> {
+        if is_refused(name.to_bytes()) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        if is_past(node) {
+            let value = self.xattrs_past(node)?.remove(name.to_bytes()).ok_or(Errno::NODATA)?;
+            return XattrReply::fit(value, size);
+        }
+        XattrReply::fit(self.replica.xattr(node.0, name.to_bytes())?, size)
+    }
+
+    async fn listxattr(&self, request: &Request<'_>, node: NodeId, size: u32) -> Result<XattrReply, Errno> {
+        let mut list = Vec::new();
+        let names = match is_past(node) {
+            true => self.xattrs_past(node)?.into_keys().collect(),
+            false => self.replica.xattr_names(node.0)?,
+        };
+        for name in names {
+            let shown = request.uid() == 0 || !name.starts_with(b"trusted.");
+            if shown && !is_refused(&name) {
+                list.extend(name);
+                list.push(0);
+            }
+        }
+        XattrReply::fit(list, size)
+    }
+
+    async fn removexattr(&self, _request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
+        if is_refused(name.to_bytes()) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        self.replica.set_xattr(self.changeable(node)?, name.to_bytes(), None, Some(true))
+    }
+
+    async fn fallocate(&self, _request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
+        self.changeable(node)?;
+        let open = self.files.get(args.handle)?;
+        let keeps = args.mode & FallocateFlags::KEEP_SIZE.bits() != 0;
+        let end = |now| if keeps { now } else { args.offset.saturating_add(args.length) };
+        opens::limited(&self.replica, &open, end, || {
+            opens::fallocate(&open, args.mode, args.offset, args.length)
+        })
+    }
+
+    async fn lseek(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        offset: u64,
+        whence: Whence,
+    ) -> Result<u64, Errno> {
+        if is_past(node) {
+            let open = self.past_files.get(handle)?;
+            let whole = self.bring_past(&open, 0..u64::MAX)?;
+            return opens::seek_in(&whole, offset, whence == Whence::Hole);
+        }
+        opens::seek(&*self.files.get(handle)?, offset, whence == Whence::Hole)
+    }
+}

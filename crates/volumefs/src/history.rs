@@ -1,0 +1,319 @@
+//! Files and directories as they were: read-only, from the store.
+//!
+//! Each directory has an entry [`HISTORY`] that no listing shows. Names in it are moments, which lead to the directory as it was
+//! then, and `NAME@WHEN`, which lead to one of its entries. Nothing can be made there, so no name is taken from users. In the
+//! directory itself `NAME@WHEN` means the same where that was asked for, or where nothing can be made anyway.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::fs::{Mode, OFlags};
+use shunt_fuse::{Entry, Errno, Expiry, NodeId, Opened};
+use shunt_volume::history::{PointInTime, View};
+use shunt_volume::id::Seq;
+use shunt_volume::object::{Kind, VersionedObject};
+use shunt_volume::replica::{Dirty, Fetcher, Inode, Listed, State};
+
+use crate::VolumeFs;
+use crate::opens::errno;
+
+/// The entry of a directory in which its past is. The name is not listed, and cannot be given to anything else.
+pub(crate) const HISTORY: &[u8] = shunt_volume::history::HISTORY.as_bytes();
+
+/// Numbers of the past begin here; those of a replica never get there.
+const FIRST: u64 = 1 << 62;
+
+/// Such an entry has the number of its directory, and this bit.
+const OF_HISTORY: u64 = 1 << 61;
+
+/// What was, for a mount.
+pub(crate) struct Past {
+    view: View,
+    contents: Arc<dyn Fetcher>,
+    /// What the kernel knows, by number, and how often it was told.
+    told: Mutex<HashMap<u64, (Inode, u64)>>,
+}
+
+/// A file of the past that somebody has open: a file without a name, filled as it is read.
+pub(crate) struct PastFile {
+    stored: VersionedObject,
+    data: Arc<OwnedFd>,
+    file: File,
+    here: Mutex<Vec<Range<u64>>>,
+}
+
+pub(crate) fn is_past(node: NodeId) -> bool {
+    node.0 >= OF_HISTORY
+}
+
+/// The directory whose past is in this one.
+fn whose_history(node: NodeId) -> Option<u64> {
+    (OF_HISTORY..FIRST).contains(&node.0).then_some(node.0 & !OF_HISTORY)
+}
+
+/// A name that something new may have.
+///
+/// # Errors
+/// EPERM.
+pub(crate) fn free(name: &[u8]) -> Result<&[u8], Errno> {
+    if name == HISTORY { Err(Errno::PERM) } else { Ok(name) }
+}
+
+/// A node that can be changed.
+pub(crate) fn live(node: NodeId) -> Result<u64, Errno> {
+    if is_past(node) { Err(Errno::ROFS) } else { Ok(node.0) }
+}
+
+impl VolumeFs {
+    /// The same, where this machine may change anything.
+    pub(crate) fn changeable(&self, node: NodeId) -> Result<u64, Errno> {
+        if (self.is_read_only)() { Err(Errno::ROFS) } else { live(node) }
+    }
+}
+
+/// A name of the past cannot be changed; one that is not there is not there.
+pub(crate) fn removed<T>(name: &[u8], done: Result<T, Errno>) -> Result<T, Errno> {
+    match done {
+        Err(Errno::NOENT) if name == HISTORY || PointInTime::split(name).is_some() => Err(Errno::ROFS),
+        done => done,
+    }
+}
+
+/// The same object at the same place of the log has the same number, in stat and in listings.
+fn number(stored: &VersionedObject, at: Seq) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (stored.object.id, at).hash(&mut hasher);
+    FIRST | hasher.finish() >> 2
+}
+
+/// Its generation is the commit as of which it is seen.
+fn node(stored: &VersionedObject, at: Seq) -> Inode {
+    let object = &stored.object;
+    Inode {
+        ino: number(stored, at),
+        id: object.id,
+        kind: object.kind,
+        mode: object.mode,
+        owner: object.owner,
+        group: object.group,
+        modified: object.modified,
+        changed: object.modified,
+        target: Arc::from(&object.target[..]),
+        size: object.content.size.max(object.target.len() as u64),
+        state: State::Complete,
+        maybe_dirty: false,
+        links: stored.links.max(1),
+        subdirs: 0,
+        created_seq: stored.created,
+        dirty: Dirty::empty(),
+        generation: at.0,
+        pinned: false,
+        xattrs: !object.xattrs.is_empty(),
+        last_opened: object.modified,
+    }
+}
+
+impl Past {
+    pub(crate) fn new(view: View, contents: Arc<dyn Fetcher>) -> Self {
+        Self { view, contents, told: Mutex::default() }
+    }
+
+    pub(crate) fn hold(&self, node: &Inode) {
+        self.told.lock().entry(node.ino).or_insert_with(|| (node.clone(), 0)).1 += 1;
+    }
+
+    pub(crate) fn release(&self, num: u64, uses: u64) {
+        let mut told = self.told.lock();
+        if let Some((_, count)) = told.get_mut(&num) {
+            *count = count.saturating_sub(uses);
+            if *count == 0 {
+                told.remove(&num);
+            }
+        }
+    }
+
+    fn get(&self, num: u64) -> Result<Inode, Errno> {
+        self.told.lock().get(&num).map(|(node, _)| node.clone()).ok_or(Errno::STALE)
+    }
+}
+
+impl VolumeFs {
+    /// What was; not while the store cannot be reached, or is to be left alone.
+    fn past(&self) -> Result<&Past, Errno> {
+        let past = self.past.as_ref().ok_or(Errno::STALE)?;
+        if past.contents.is_reachable() { Ok(past) } else { Err(Errno::NETUNREACH) }
+    }
+
+    /// An object, of the present or of the past.
+    pub(crate) fn node(&self, node: NodeId) -> Result<Inode, Errno> {
+        match (&self.past, is_past(node)) {
+            (Some(past), true) => past.get(node.0),
+            _ => self.replica.get(node.0),
+        }
+    }
+
+    /// Tells the kernel of an object as it was.
+    pub(crate) fn entry_then(&self, node: &Inode) -> Entry {
+        if let Some(past) = &self.past {
+            past.hold(node);
+        }
+        self.held_entry(node)
+    }
+
+    /// A name in a directory of the past.
+    pub(crate) fn lookup_past(&self, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
+        if let Some(num) = whose_history(parent) {
+            let then = match name {
+                b"." => Some(self.history(num)?),
+                b".." => Some(self.held_entry(&self.replica.get(num)?)),
+                name => match PointInTime::parse(name) {
+                    Some(when) => self.lookup_then(num, b"", when)?,
+                    None => match PointInTime::split(name) {
+                        Some((name, when)) => self.lookup_then(num, name, when)?,
+                        None => None,
+                    },
+                },
+            };
+            return Ok(then.unwrap_or_else(|| Entry::absent(Expiry::NEVER_CACHED)));
+        }
+        let directory = self.node(parent)?;
+        if matches!(name, b"." | b"..") {
+            return Ok(self.entry_then(&directory));
+        }
+        let at = Seq(directory.generation);
+        match self.past()?.view.child(directory.id, name, at) {
+            Ok(stored) => Ok(self.entry_then(&node(&stored, at))),
+            Err(Errno::NOENT) => Ok(Entry::absent(Expiry::NEVER_CACHED)),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// The entry of a directory in which its past is.
+    fn history(&self, num: u64) -> Result<Entry, Errno> {
+        let directory = self.replica.get(num)?;
+        let node = Inode { ino: OF_HISTORY | num, mode: 0o555, subdirs: 0, xattrs: false, ..directory };
+        Ok(self.entry_then(&node))
+    }
+
+    /// A name that is not there, and may mean what was.
+    pub(crate) fn lookup_absent(&self, parent: NodeId, name: &[u8]) -> Result<Option<Entry>, Errno> {
+        match PointInTime::split(name) {
+            _ if self.past.is_none() => Ok(None),
+            _ if name == HISTORY => self.history(parent.0).map(Some),
+            Some((name, when)) if self.at_names || (self.is_read_only)() => {
+                self.lookup_then(parent.0, name, when)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// An entry of a directory as it was, or with an empty name the directory itself.
+    fn lookup_then(&self, parent: u64, name: &[u8], when: PointInTime) -> Result<Option<Entry>, Errno> {
+        let directory = self.replica.get(parent)?;
+        let view = &self.past()?.view;
+        let found = view.seq(when).and_then(|at| {
+            let stored = match name {
+                b"" => view.object(directory.id, at)?,
+                name => match view.child(directory.id, name, at) {
+                    // Called something else then, or elsewhere.
+                    Err(Errno::NOENT) => view.object(self.replica.lookup(parent, name)?.id, at)?,
+                    stored => stored?,
+                },
+            };
+            Ok((stored, at))
+        });
+        match found {
+            Ok((stored, at)) => Ok(Some(self.entry_then(&node(&stored, at)))),
+            Err(Errno::NOENT) => Ok(Some(Entry::absent(Expiry::NEVER_CACHED))),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Names of a directory in their order, after one.
+    pub(crate) fn page(&self, directory: u64, after: &[u8], most: usize) -> Result<Vec<Listed>, Errno> {
+        if !is_past(NodeId(directory)) {
+            return self.replica.list(directory, after, most);
+        }
+        // Moments without end.
+        if whose_history(NodeId(directory)).is_some() {
+            return Ok(Vec::new());
+        }
+        let directory = self.node(NodeId(directory))?;
+        if !directory.is_directory() {
+            return Err(Errno::NOTDIR);
+        }
+        let at = Seq(directory.generation);
+        let found = self.past()?.view.list(directory.id, at, after, most)?;
+        Ok(found.into_iter().map(|(name, stored)| Listed { node: node(&stored, at), name }).collect())
+    }
+
+    pub(crate) fn open_past(&self, num: NodeId, flags: u32) -> Result<Opened, Errno> {
+        let flags = OFlags::from_bits_retain(flags);
+        if flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC) {
+            return Err(Errno::ROFS);
+        }
+        let node = self.node(num)?;
+        if node.kind != Kind::Regular {
+            return Err(Errno::INVAL);
+        }
+        let stored = self.past()?.view.object(node.id, Seq(node.generation))?;
+        let file = rustix::fs::open(
+            self.replica.directory(),
+            OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC,
+            Mode::RUSR | Mode::WUSR,
+        )?;
+        let file = File::from(file);
+        file.set_len(stored.object.content.size).map_err(errno)?;
+        let data = Arc::new(file.try_clone().map_err(errno)?.into());
+        let (handle, _) = self.past_files.add(PastFile { stored, data, file, here: Mutex::default() });
+        Ok(Opened::cached(handle).no_flush())
+    }
+
+    /// Has a range of a file of the past be there, and gives the file.
+    pub(crate) fn bring_past(&self, open: &PastFile, range: Range<u64>) -> Result<Arc<OwnedFd>, Errno> {
+        let content = &open.stored.object.content;
+        let (mut at, end) = (range.start, range.end.min(content.size));
+        let mut here = open.here.lock();
+        while at < end {
+            if let Some(there) = here.iter().find(|there| there.contains(&at)) {
+                at = there.end;
+                continue;
+            }
+            let next = here.iter().map(|there| there.start).filter(|start| *start > at).min();
+            let wanted = at..next.unwrap_or(end).min(end);
+            let brought =
+                self.past()?.contents.fetch(open.stored.object.id, content, wanted.clone(), &open.file)?;
+            if brought.start > wanted.start || brought.end <= wanted.start {
+                return Err(Errno::IO);
+            }
+            // Those that it touches become one with it: few are left of a file that is read from one end to the other.
+            let mut all = brought;
+            here.retain(|there| {
+                let apart = there.end < all.start || there.start > all.end;
+                if !apart {
+                    all = all.start.min(there.start)..all.end.max(there.end);
+                }
+                apart
+            });
+            here.push(all);
+        }
+        Ok(open.data.clone())
+    }
+
+    /// The extended attributes of what was.
+    pub(crate) fn xattrs_past(
+        &self,
+        num: NodeId,
+    ) -> Result<std::collections::BTreeMap<Vec<u8>, Vec<u8>>, Errno> {
+        let node = self.node(num)?;
+        if !node.xattrs {
+            return Ok(Default::default());
+        }
+        Ok(self.past()?.view.object(node.id, Seq(node.generation))?.object.xattrs)
+    }
+}

@@ -1,0 +1,82 @@
+//! Has the kernel forget what synchronisation changed.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use shunt_fuse::{Caches, Completion, Errno, NodeId};
+use shunt_volume::replica;
+
+use crate::open_versions::OpenVersions;
+
+type Ready = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+pub(crate) struct KernelInvalidator {
+    caches: Caches,
+    /// What the kernel has not answered yet, the oldest first; those behind it may be done.
+    waiting: Mutex<VecDeque<Completion>>,
+    /// The kernel cannot be told that all names are old.
+    keeps_names: Arc<AtomicBool>,
+    sessions: Arc<OpenVersions>,
+}
+
+impl KernelInvalidator {
+    pub(crate) fn new(caches: Caches, keeps_names: Arc<AtomicBool>, sessions: Arc<OpenVersions>) -> Self {
+        Self { caches, waiting: Mutex::default(), keeps_names, sessions }
+    }
+
+    fn note(&self, told: Completion) {
+        let mut waiting = self.waiting.lock();
+        while waiting.front().is_some_and(Completion::is_done) {
+            waiting.pop_front();
+        }
+        if !told.is_done() {
+            waiting.push_back(told);
+        }
+    }
+}
+
+impl replica::KernelCache for KernelInvalidator {
+    fn object_changed(&self, num: u64) {
+        self.sessions.telling(num);
+        self.note(self.caches.invalidate_node(NodeId(num), None));
+    }
+
+    fn link_changed(&self, parent: u64, name: &[u8], was_directory: bool) {
+        self.note(match was_directory {
+            // Who is in it, or mounted something below it, finds it under its new name.
+            true => self.caches.expire_entry(NodeId(parent), name),
+            // No answer on its way can have the old one believed after that.
+            false => self.caches.invalidate_entry(NodeId(parent), name),
+        });
+        // The listing, which the kernel may have kept.
+        self.note(self.caches.invalidate_node_whole(NodeId(parent)));
+    }
+
+    fn content_changed(&self, num: u64) {
+        self.sessions.telling(num);
+        self.note(self.caches.invalidate_node_whole(NodeId(num)));
+    }
+
+    fn names_stale(&self) -> Ready {
+        let (told, keeps_names) = (self.caches.invalidate_all(), self.keeps_names.clone());
+        Box::pin(async move {
+            if told.await == Err(Errno::NOSYS) {
+                keeps_names.store(true, Ordering::Relaxed);
+            }
+        })
+    }
+
+    fn settled(&self) -> Ready {
+        let waiting: Vec<Completion> =
+            self.waiting.lock().iter().filter(|told| !told.is_done()).cloned().collect();
+        Box::pin(async move {
+            for told in waiting {
+                told.await.ok();
+            }
+        })
+    }
+}

@@ -1,0 +1,161 @@
+//! Listings.
+//!
+//! Names come in their order, and a listing goes on after the last name that was told: what is made or removed meanwhile
+//! shifts nothing. A program may also go back to a place, which is a number: so the names at some places are kept.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use shunt_fuse::{DirectoryBuffer, DirectoryPlusBuffer, Errno, FileType, NodeId};
+use shunt_volume::replica::{Listed, Replica};
+
+use crate::errseq::ErrSeq;
+use crate::history::is_past;
+use crate::{VolumeFs, convert};
+
+/// Names asked for at once.
+const TOGETHER: usize = 128;
+
+/// Places before the names: `.` and `..`.
+const DOTS: u64 = 2;
+
+/// An open directory: the names after which some places begin.
+pub(crate) struct OpenDirectory {
+    places: Mutex<Places>,
+    pub(crate) undone: ErrSeq,
+}
+
+impl OpenDirectory {
+    pub(crate) fn new(replica: &Replica) -> Self {
+        Self { places: Mutex::default(), undone: ErrSeq::new(replica) }
+    }
+}
+
+#[derive(Default)]
+struct Places {
+    /// Every so often, for ever.
+    marks: BTreeMap<u64, Vec<u8>>,
+    /// Of the last answers: each name by the place after it.
+    recent: BTreeMap<u64, Vec<u8>>,
+}
+
+/// Places kept of the last answers.
+const RECENT: usize = 1024;
+
+impl Places {
+    fn note(&mut self, place: u64, name: &[u8]) {
+        if place.is_multiple_of(256) {
+            self.marks.insert(place, name.to_vec());
+        }
+        self.recent.insert(place, name.to_vec());
+        if self.recent.len() > RECENT {
+            self.recent.pop_first();
+        }
+    }
+}
+
+trait Out {
+    fn dot(&mut self, name: &[u8], ino: u64, next: u64) -> bool;
+    /// Whether it had room.
+    fn push(&mut self, volume: &VolumeFs, listed: &Listed, applied: u64, next: u64) -> bool;
+}
+
+impl Out for DirectoryBuffer {
+    fn dot(&mut self, name: &[u8], ino: u64, next: u64) -> bool {
+        DirectoryBuffer::push(self, name, ino, FileType::Directory, next)
+    }
+
+    fn push(&mut self, _volume: &VolumeFs, listed: &Listed, _applied: u64, next: u64) -> bool {
+        let kind = convert::file_type(listed.node.kind);
+        DirectoryBuffer::push(self, &listed.name, listed.node.ino, kind, next)
+    }
+}
+
+impl Out for DirectoryPlusBuffer {
+    fn dot(&mut self, name: &[u8], ino: u64, next: u64) -> bool {
+        self.push_name(name, ino, FileType::Directory, next)
+    }
+
+    fn push(&mut self, volume: &VolumeFs, listed: &Listed, applied: u64, next: u64) -> bool {
+        // Told once it is in, and not before.
+        if !self.has_room_for(&listed.name) {
+            return false;
+        }
+        let entry = match is_past(NodeId(listed.node.ino)) {
+            true => volume.entry_then(&listed.node),
+            false => volume.entry(&listed.node, applied),
+        };
+        DirectoryPlusBuffer::push(self, &listed.name, &entry, next)
+    }
+}
+
+impl VolumeFs {
+    pub(crate) fn list_names(
+        &self,
+        node: NodeId,
+        open: &OpenDirectory,
+        offset: u64,
+        out: &mut DirectoryBuffer,
+    ) -> Result<(), Errno> {
+        self.list(node.0, open, offset, out)
+    }
+
+    pub(crate) fn list_entries(
+        &self,
+        node: NodeId,
+        open: &OpenDirectory,
+        offset: u64,
+        out: &mut DirectoryPlusBuffer,
+    ) -> Result<(), Errno> {
+        self.list(node.0, open, offset, out)
+    }
+
+    fn list(&self, num: u64, open: &OpenDirectory, offset: u64, out: &mut impl Out) -> Result<(), Errno> {
+        if offset == 0 && !out.dot(b".", num, 1) {
+            return Ok(());
+        }
+        if offset <= 1 {
+            let parent = self.replica.parent(num).map_or(num, |parent| parent.ino);
+            if !out.dot(b"..", parent, DOTS) {
+                return Ok(());
+            }
+        }
+        let mut places = open.places.lock();
+        if offset == 0 {
+            *places = Places::default();
+        }
+        let (mut place, mut after) = self.find_place(num, &places, offset.max(DOTS))?;
+        loop {
+            let applied = self.replica.applied();
+            let page = self.page(num, &after, TOGETHER)?;
+            for listed in &page {
+                if !out.push(self, listed, applied, place + 1) {
+                    return Ok(());
+                }
+                place += 1;
+                places.note(place, &listed.name);
+            }
+            match page.last() {
+                Some(last) if page.len() == TOGETHER => after.clone_from(&last.name),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// The name after which a place begins: the nearest that is known, and from there on.
+    fn find_place(&self, num: u64, places: &Places, wanted: u64) -> Result<(u64, Vec<u8>), Errno> {
+        let nearest = |names: &BTreeMap<u64, Vec<u8>>| {
+            names.range(..=wanted).next_back().map(|(place, name)| (*place, name.clone()))
+        };
+        let known = nearest(&places.marks).max(nearest(&places.recent));
+        let (mut place, mut after) = known.unwrap_or((DOTS, Vec::new()));
+        while place < wanted {
+            let skipped = usize::try_from(wanted - place).unwrap_or(TOGETHER).min(TOGETHER);
+            let page = self.page(num, &after, skipped)?;
+            let Some(last) = page.last() else { break };
+            after.clone_from(&last.name);
+            place += page.len() as u64;
+        }
+        Ok((place.max(wanted), after))
+    }
+}

@@ -1,0 +1,155 @@
+//! Files that are mapped to be written.
+//!
+//! The kernel maps backing files themselves. So a mapping outlives the open that it was made of, and what is written through
+//! it after the last close is seen by nobody: such a file counts as open for as long as somebody can write to its backing
+//! file.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use shunt_fuse::Passthrough;
+use shunt_volume::lease::{Leases, Wait};
+use shunt_volume::replica::Replica;
+
+use crate::coherence::{Stamp, stamp_of};
+
+/// The kernel closes its backing file a moment after it told of that. In steps that double, from the first.
+const RELEASE_RETRY_STEP: Duration = Duration::from_millis(1);
+const STEPS: u32 = 3;
+/// Then it is mapped, and looked at so often.
+const LOOK: Duration = Duration::from_secs(1);
+/// Those that are mapped for a short time only.
+const SHORT: (Duration, Duration) = (Duration::from_secs(3), Duration::from_millis(100));
+
+/// Where no file system tells, it is believed that nobody does.
+fn has_writers(file: &File) -> bool {
+    Passthrough::has_writers(file.as_fd()).unwrap_or(false)
+}
+
+/// One that was closed, and is mapped.
+struct DeferredRelease {
+    num: u64,
+    session: u64,
+    maps: bool,
+    since: Instant,
+    /// As it was when it was made to last.
+    seen: Option<Stamp>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Opens through which a mapping can be written, by file; also those that were closed.
+    opens: HashMap<u64, u32>,
+    still: Vec<DeferredRelease>,
+    has_thread: bool,
+}
+
+/// All of a volume.
+pub(crate) struct WritableMappings {
+    replica: Arc<Replica>,
+    state: Mutex<State>,
+}
+
+impl WritableMappings {
+    pub(crate) fn new(replica: Arc<Replica>) -> Arc<Self> {
+        Arc::new(Self { replica, state: Mutex::default() })
+    }
+
+    /// A file was opened so that it can be.
+    pub(crate) fn opened(&self, num: u64) {
+        *self.state.lock().opens.entry(num).or_default() += 1;
+    }
+
+    pub(crate) fn is_mapped(&self, num: u64) -> bool {
+        self.state.lock().opens.contains_key(&num)
+    }
+
+    fn ended(&self, num: u64) {
+        let mut state = self.state.lock();
+        if let Some(opens) = state.opens.get_mut(&num) {
+            *opens -= 1;
+            if *opens == 0 {
+                state.opens.remove(&num);
+            }
+        }
+    }
+
+    /// Ends an open by which a file was written, at once or once it is mapped no more. `maps`: it was one of those that were
+    /// [`opened`](Self::opened) here.
+    pub(crate) async fn close(
+        self: &Arc<Self>,
+        num: u64,
+        session: u64,
+        maps: bool,
+        leases: Option<Arc<Leases>>,
+    ) {
+        for step in 0..=STEPS {
+            if self.try_close(num, session, maps, leases.as_deref()) {
+                return;
+            }
+            if step < STEPS {
+                Wait::pause(RELEASE_RETRY_STEP * (1 << step)).await;
+            }
+        }
+        let mut state = self.state.lock();
+        state.still.push(DeferredRelease { num, session, maps, since: Instant::now(), seen: None });
+        if !std::mem::replace(&mut state.has_thread, true) {
+            let all = Arc::downgrade(self);
+            let started = std::thread::Builder::new()
+                .name("mapped".into())
+                .spawn(move || look_after(&all, leases.as_deref()));
+            if let Err(error) = started {
+                tracing::error!("nobody looks after files that are mapped: {error}");
+                state.has_thread = false;
+            }
+        }
+    }
+
+    fn try_close(&self, num: u64, session: u64, maps: bool, leases: Option<&Leases>) -> bool {
+        let Some(changed) = self.replica.close_unless_mapped(num, session, has_writers) else { return false };
+        if let Some(leases) = leases.filter(|leases| leases.has_company()) {
+            leases.closed(num);
+        }
+        if maps {
+            self.ended(num);
+            if changed {
+                // What was written through a mapping is news to the kernel.
+                self.replica.changed_unseen(num);
+            }
+        }
+        true
+    }
+
+    /// Ends those that are mapped no more, and has what was written through the others last: then it is sent. How long until
+    /// the next look; `None`: there are none.
+    fn look(&self, leases: Option<&Leases>) -> Option<Duration> {
+        let mut still = std::mem::take(&mut self.state.lock().still);
+        still.retain_mut(|one| {
+            if self.try_close(one.num, one.session, one.maps, leases) {
+                return false;
+            }
+            let now = self.replica.open_file_of(one.num, one.session).and_then(|file| stamp_of(&file).ok());
+            if now.is_some() && now != one.seen && self.replica.sync_file(one.num).is_ok() {
+                one.seen = now;
+            }
+            true
+        });
+        let is_short = still.iter().any(|one| one.since.elapsed() < SHORT.0);
+        let mut state = self.state.lock();
+        state.still.append(&mut still);
+        state.has_thread = !state.still.is_empty();
+        state.has_thread.then_some(if is_short { SHORT.1 } else { LOOK })
+    }
+}
+
+fn look_after(all: &Weak<WritableMappings>, leases: Option<&Leases>) {
+    let mut pause = Some(SHORT.1);
+    while let Some(for_so_long) = pause {
+        std::thread::sleep(for_so_long);
+        pause = all.upgrade().and_then(|all| all.look(leases));
+    }
+}
