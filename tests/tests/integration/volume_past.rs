@@ -38,7 +38,10 @@ fn the_log_says_who_did_what_to_which_path() {
     // Empty, since one that is made and written may come to one commit or to two.
     fs::File::create(at.join("old/file")).unwrap();
     settled();
-    fs::write(at.join("old/file"), "twelve bytes").unwrap();
+    // Without emptying it first, which is a change of its time, and may come to a commit of its own.
+    let file = OpenOptions::new().write(true).open(at.join("old/file")).unwrap();
+    file.write_all_at(b"twelve bytes", 0).unwrap();
+    drop(file);
     settled();
     fs::set_permissions(at.join("old/file"), Permissions::from_mode(0o600)).unwrap();
     settled();
