@@ -112,25 +112,19 @@ pub(super) fn lock(directory: &Path) -> Result<File, ReplicaError> {
 }
 
 impl BackingDir {
-    /// Where they are.
-    pub(super) fn directory(&self) -> &Path {
-        &self.data
-    }
-
     pub(super) fn open(directory: &Path) -> Result<Self, ReplicaError> {
         let data = directory.join("data");
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        match builder.create(&data) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(unusable(&data, error)),
-            _ => {
-                let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                match rustix::fs::open(&data, directory, Mode::empty()) {
-                    Ok(directory) => Ok(Self { data, directory }),
-                    Err(errno) => Err(unusable(&data, errno.into())),
-                }
-            }
+        if let Err(error) = builder.create(&data)
+            && error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(unusable(&data, error));
         }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory =
+            rustix::fs::open(&data, flags, Mode::empty()).map_err(|errno| unusable(&data, errno.into()))?;
+        Ok(Self { data, directory })
     }
 
     fn path(&self, num: u64) -> PathBuf {

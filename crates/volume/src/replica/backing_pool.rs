@@ -142,7 +142,7 @@ impl Inner {
     }
 
     fn is_low_on_space(&self) -> bool {
-        let found = rustix::fs::statvfs(self.shared.files.directory());
+        let found = self.shared.files.space();
         found.is_ok_and(|found| found.f_bavail.saturating_mul(found.f_frsize) < LOW_SPACE_BYTES)
     }
 }
