@@ -220,6 +220,6 @@ impl PolicyFs {
 
 impl std::fmt::Debug for PolicyFs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Policed").field("mirror", &self.mirror).finish_non_exhaustive()
+        f.debug_struct("PolicyFs").field("mirror", &self.mirror).finish_non_exhaustive()
     }
 }

@@ -15,7 +15,7 @@ pub struct VolumeKey([u8; 32]);
 
 impl std::fmt::Debug for VolumeKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secret")
+        f.write_str("VolumeKey")
     }
 }
 
@@ -68,7 +68,7 @@ pub struct ChunkKeys {
 
 impl std::fmt::Debug for ChunkKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keys").field("encrypts", &self.encrypts()).finish_non_exhaustive()
+        f.debug_struct("ChunkKeys").field("encrypts", &self.encrypts()).finish_non_exhaustive()
     }
 }
 

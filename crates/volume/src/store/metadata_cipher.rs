@@ -63,7 +63,7 @@ struct Met {
 
 impl std::fmt::Debug for MetadataCipher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Veil")
+        f.write_str("MetadataCipher")
     }
 }
 
