@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use shunt_tests::servers::Postgres;
+use shunt_volume::address::MetaAddress;
+use shunt_volume::address::routing;
 use shunt_volume::id::{NodeName, ObjectId, VolumeName};
 use shunt_volume::object::{Kind, LinkName};
-use shunt_volume::store::address::MetaAddress;
-use shunt_volume::store::{MetaStore, Mutation, PostgresStore, Transaction, routing};
+use shunt_volume::store::{MetaStore, Mutation, PostgresStore, Transaction};
 
 use super::Workload;
 use crate::bench::{Bench, Ground};

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use shunt_volume::address::MetaAddress;
 use shunt_volume::maintenance::{Depth, fsck};
 use shunt_volume::object::Kind;
+use shunt_volume::open;
 use shunt_volume::replica::{Options, ROOT, Replica, ReplicaSite};
-use shunt_volume::store::address::{self, MetaAddress, Volume};
 use shunt_volume::sync::Synchroniser;
+use shunt_volume::volume::Volume;
 
 use super::Workload;
 use crate::bench::{Bench, Ground};
@@ -123,7 +125,7 @@ fn open(at: &Path, volume: &Volume) -> Result<(Arc<Replica>, Synchroniser<Replic
 pub fn in_volume(at: &Path, count: u32) -> Result<()> {
     let meta = MetaAddress::Sqlite(at.join("volume"));
     let name = "bench".parse().ok().context("a name for a volume")?;
-    let volume = address::create(&meta, &name, &address::Options::default())?;
+    let volume = open::create(&meta, &name, &open::Options::default())?;
     let (replica, mut sync) = open(at, &volume)?;
     let start = Instant::now();
     let mut directory = ROOT;
@@ -146,7 +148,7 @@ pub fn in_volume(at: &Path, count: u32) -> Result<()> {
     tell("send", count, start);
     drop((replica, sync, volume));
     let start = Instant::now();
-    let volume = address::open(&meta, &name, None)?;
+    let volume = open::open(&meta, &name, None)?;
     let (replica, _sync) = open(at, &volume)?;
     tell("restart", count, start);
     let start = Instant::now();

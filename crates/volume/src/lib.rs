@@ -9,8 +9,10 @@
 //! - Synchronisation carries changes between the two, by a plan that is a pure function of three trees: the replica's, the
 //!   store's, and what both last agreed on.
 
+pub mod address;
 mod backoff;
 pub mod content;
+pub mod crypto;
 #[doc(hidden)]
 pub mod failpoint;
 pub mod gateway;
@@ -21,10 +23,14 @@ pub mod lease;
 pub mod maintenance;
 pub mod merge;
 pub mod object;
+pub mod open;
 pub mod private;
 pub mod quota;
 pub mod replica;
+mod runtime;
 pub mod store;
 pub mod sync;
 pub mod tree_config;
+pub mod upgrade;
+pub mod volume;
 pub mod volume_settings;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use crate::content::crypto::ChunkKeys;
+use crate::content::chunk_keys::ChunkKeys;
 use crate::content::pack::CHUNK_MAX;
 use crate::object::{ChunkId, Segment};
 

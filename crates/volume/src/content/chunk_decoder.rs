@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::content::ContentError;
-use crate::content::crypto::ChunkKeys;
+use crate::content::chunk_keys::ChunkKeys;
 use crate::content::download::{ChunkRequest, damaged};
 use crate::content::pack::{decode, is_plain};
 use crate::object::ChunkId;
@@ -120,8 +120,8 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::content::crypto::VolumeKey;
     use crate::content::pack::{Pack, encode};
+    use crate::crypto::VolumeKey;
 
     /// What is written of these chunks, stored as they are in a pack, when their bytes come by parts of this size.
     fn arrive(

@@ -15,8 +15,9 @@ use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use crate::content::blobs::Parts;
 use crate::content::chunk_decoder::ChunkStreamDecoder;
 use crate::content::pack::{CHUNK_MAX, FULL, decode};
-use crate::content::{ContentError, ContentStore, runtime};
+use crate::content::{ContentError, ContentStore};
 use crate::object::ChunkId;
+use crate::runtime::runtime;
 use crate::store::ChunkLocation;
 
 /// Requests at once.

@@ -6,8 +6,8 @@ mod bandwidth;
 mod basis_source;
 mod blobs;
 mod chunk_decoder;
+mod chunk_keys;
 mod chunker;
-mod crypto;
 mod download;
 mod fsync_store;
 mod hole;
@@ -25,13 +25,14 @@ pub use bandwidth::{BandwidthEstimator, LinkQuality};
 pub use basis_source::BasisSource;
 pub(crate) use blobs::fault;
 pub use blobs::{Blob, Blobs, choose_tls};
+pub use chunk_keys::ChunkKeys;
 pub use chunker::{Chunking, FIXED, MAX_CONTENT_DEFINED_BYTES};
-pub use crypto::{ChunkKeys, VolumeKey};
 pub use read::{Progress, touched};
 pub(crate) use repack::{Carried, Repacked, repack};
 pub use upload::{Upload, UploadedContent};
 
 use crate::object::{Content, Layout};
+use crate::runtime::runtime;
 use crate::store::{MetaStore, StoreError};
 
 /// Why bytes did not come or go.
@@ -137,20 +138,4 @@ impl ContentStore {
         }
         Ok(Some(bytes))
     }
-}
-
-/// All requests of this process run here.
-pub(crate) fn runtime() -> &'static tokio::runtime::Handle {
-    static RUNTIME: std::sync::OnceLock<tokio::runtime::Runtime> = std::sync::OnceLock::new();
-    RUNTIME
-        .get_or_init(|| {
-            #[expect(clippy::expect_used, reason = "without threads nothing of this process works")]
-            tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(2)
-                .thread_name("volume-net")
-                .enable_all()
-                .build()
-                .expect("threads")
-        })
-        .handle()
 }

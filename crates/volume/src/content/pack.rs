@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::content::crypto::ChunkKeys;
+use crate::content::chunk_keys::ChunkKeys;
 use crate::object::ChunkId;
 use crate::store::{ChunkLocation, codec};
 
@@ -151,7 +151,7 @@ pub(super) fn is_newer(end: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content::crypto::VolumeKey;
+    use crate::crypto::VolumeKey;
 
     #[test]
     fn chunks_come_back_from_a_pack_and_only_whole() {

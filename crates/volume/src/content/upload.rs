@@ -8,9 +8,10 @@ use tokio::task::JoinSet;
 use crate::content::chunker::{Chunker, direct, is_zero, push};
 use crate::content::indirect::{DIRECT, PER_LIST};
 use crate::content::pack::{Pack, encode, new_key};
-use crate::content::{Chunking, ContentError, ContentStore, priority, runtime};
+use crate::content::{Chunking, ContentError, ContentStore, priority};
 use crate::failpoint::{Failpoint, point};
 use crate::object::{ChunkId, Content, Layout, Segment};
+use crate::runtime::runtime;
 use crate::store::validate::PIECES_MAX;
 use crate::store::{ChunkLocation, MetaStore, codec};
 

@@ -2,8 +2,9 @@
 
 use crate::content::download::ChunkRequest;
 use crate::content::pack::{Indexed, index, index_length, is_newer};
-use crate::content::{ContentError, ContentStore, runtime};
+use crate::content::{ContentError, ContentStore};
 use crate::object::{ChunkId, Content, Layout, Segment};
+use crate::runtime::runtime;
 use crate::store::{ChunkLocation, MetaStore};
 
 /// More of the end of a pack than its index takes, mostly.

@@ -17,9 +17,9 @@ use super::protocol::{
     Failure, HistoryRequest, HistoryResponse, MAX_FRAME_BYTES, MAX_OBJECT_BYTES, OF_GATEWAYS, OF_NODES,
     Purpose, Request, Response, Role, ServerHello, receive, receive_bytes, send, send_bytes,
 };
-use crate::content::runtime;
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{ChunkId, LinkName, StoredLink, Time, VersionedObject};
+use crate::runtime::runtime;
 use crate::store::history::{History, PastLink, Version};
 use crate::store::{
     ChunkLocation, GatewayId, LeaseRequest, LeaseResponse, LogEntry, MetaStore, Page, Rejected, StoreError,

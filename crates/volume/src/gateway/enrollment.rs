@@ -19,12 +19,12 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::NAME;
 use super::certificates::{self, BadCertificate};
 use super::protocol::{ClientHello, MAX_FRAME_BYTES, OF_NODES, Purpose, Role, ServerHello, receive, send};
-use crate::content::runtime;
 use crate::id::{NodeName, VolumeName};
 use crate::keepalive::{USER_TIMEOUT, end_when_silent};
 use crate::private;
+use crate::runtime::runtime;
 use crate::store::StoreError;
-use crate::store::address::VolumeDescriptor;
+use crate::volume::VolumeDescriptor;
 
 /// For a gateway to take a token: others may have its book.
 const ENROLLED: Duration = Duration::from_secs(30);

@@ -31,14 +31,15 @@ use super::protocol::{
 };
 use super::registry::{BookError, Node, NodeRegistry};
 use super::route::GatewayPath;
-use crate::content::{Blobs, ContentError, fault, runtime};
+use crate::content::{Blobs, ContentError, fault};
 use crate::id::VolumeName;
 use crate::keepalive::end_when_silent;
-use crate::store::address::Volume;
+use crate::runtime::runtime;
 use crate::store::history::seq_at;
 use crate::store::lease_table::MAX_LEASES;
 use crate::store::validate::is_too_long;
 use crate::store::{GatewayId, MetaStore, StoreError};
+use crate::volume::Volume;
 
 /// Connections of known nodes at once; others wait for their place.
 const MAX_CONNECTIONS: usize = 4096;

@@ -14,8 +14,9 @@ use super::protocol::{
 };
 use super::registry::Node;
 use super::{Credentials, Gateway, NodeRegistry, Role, Serving, Token, join};
-use crate::content::runtime;
-use crate::store::address::{self, MetaAddress, Options};
+use crate::address::MetaAddress;
+use crate::open::{self, Options};
+use crate::runtime::runtime;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -32,7 +33,7 @@ impl Served {
     fn new() -> Self {
         let place = tempfile::tempdir().unwrap();
         let at = MetaAddress::Sqlite(place.path().join("volume"));
-        let volume = address::create(&at, &"team".parse().unwrap(), &Options::default()).unwrap();
+        let volume = open::create(&at, &"team".parse().unwrap(), &Options::default()).unwrap();
         let book = Arc::new(NodeRegistry::open(&place.path().join("book")).unwrap());
         let gateway = Gateway::new(&volume, book.clone()).unwrap();
         let room = gateway.room.clone();

@@ -6,8 +6,8 @@ use super::lock_leases::is_claim;
 use super::state::State;
 use super::{HEARTBEAT_INTERVAL, Inner, SESSION_TTL};
 use crate::backoff::Backoff;
-use crate::content::runtime;
 use crate::id::Seq;
+use crate::runtime::runtime;
 use crate::store::{LeaseRequest, LeaseResponse, StoreError};
 
 /// How long a wait for a hint is, and for an answer of others.

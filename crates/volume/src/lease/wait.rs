@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::content::runtime;
+use crate::runtime::runtime;
 
 /// The end of a wait, which comes in any case: nobody waits for ever.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use futures::channel::oneshot;
 
 use super::state::State;
 use super::{Inner, OPEN_WAIT_TIMEOUT, SLOW_PEER_PENALTY, Wait};
-use crate::content::runtime;
 use crate::id::{ObjectId, Seq};
+use crate::runtime::runtime;
 use crate::store::LeaseEvent;
 use crate::store::lease_table::EVERYTHING;
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::content::runtime;
 use crate::maintenance::KeepError;
 use crate::object::Time;
-use crate::store::address::Volume;
+use crate::runtime::runtime;
 use crate::store::admin::StoreAdmin;
 use crate::store::system_clock;
+use crate::volume::Volume;
 
 /// Clocks that are further apart are not gone by. Far below the time that anything is spared.
 pub(super) const MAX_SKEW: Duration = Duration::from_secs(600);

@@ -4,16 +4,17 @@
 //! packs are noted before they are stored, and the old ones before anything is moved. All that is written down is written in
 //! turn. So nobody moves chunks into a pack that somebody else found to be empty since.
 
-use crate::content::{Carried, ContentError, Repacked, repack, runtime};
+use crate::content::{Carried, ContentError, Repacked, repack};
 use crate::failpoint::Failpoint;
 use crate::maintenance::gc::{Collected, stop};
 use crate::maintenance::pack_intents;
 use crate::maintenance::sweep::Sparse;
 use crate::maintenance::{KeepError, PAGE, Progress, store_owner};
 use crate::object::ChunkId;
-use crate::store::address::Volume;
+use crate::runtime::runtime;
 use crate::store::admin::{Moved, StoreAdmin};
 use crate::store::{ChunkLocation, system_clock};
+use crate::volume::Volume;
 
 /// What is moved at once, about: what goes into one pack.
 const TOGETHER: u64 = 8 << 20;

@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::content::{Blob, ContentError, runtime};
+use crate::content::{Blob, ContentError};
 use crate::id::{ObjectId, Seq};
 use crate::maintenance::mark::{LiveChunks, mark_live};
 use crate::maintenance::{KeepError, PAGE, Progress, sealed};
 use crate::object::{ChunkId, Kind, LinkName};
-use crate::store::address::Volume;
+use crate::runtime::runtime;
 use crate::store::admin::{Chunk, ObjectRecord};
 use crate::store::validate::wrong_content;
+use crate::volume::Volume;
 
 /// Problems that are told; more are counted.
 const MAX_REPORTED_PROBLEMS: usize = 1000;
@@ -396,9 +397,10 @@ fn without_place(volume: &Volume, checked: &mut Checked, progress: Progress<'_>)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::MetaAddress;
     use crate::id::OwnerId;
     use crate::object::{Content, Object, Time};
-    use crate::store::address::{MetaAddress, Options, create};
+    use crate::open::{Options, create};
     use crate::store::{Mutation, Transaction};
 
     fn make(volume: &Volume, id: u128, kind: Kind, parent: ObjectId) {

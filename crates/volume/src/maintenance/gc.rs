@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::content::runtime;
 use crate::failpoint::{Failpoint, point};
 use crate::id::Seq;
 use crate::maintenance::compact::compact_packs;
@@ -10,9 +9,10 @@ use crate::maintenance::mark::mark_live;
 use crate::maintenance::sweep::{Ages, Packs};
 use crate::maintenance::{KeepError, PAGE, Progress, clock_skew, retention, store_owner};
 use crate::object::{ChunkId, Time};
+use crate::runtime::runtime;
 use crate::store::StoreError;
-use crate::store::address::Volume;
 use crate::store::history::{Retention, seq_at};
+use crate::volume::Volume;
 
 /// How long a node may take from sending chunks to committing what speaks of them.
 pub const GRACE: Duration = Duration::from_secs(24 * 3600);

@@ -6,8 +6,8 @@ use crate::id::{NodeName, ObjectId, OwnerId};
 use crate::maintenance::fsck::{Checked, Problem};
 use crate::maintenance::{KeepError, Progress};
 use crate::object::{ChunkId, Content, Kind, LinkName, Object};
-use crate::store::address::Volume;
 use crate::store::{ChunkLocation, Mutation, Transaction, system_clock};
+use crate::volume::Volume;
 
 /// What was repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -9,10 +9,10 @@ use crate::id::{ObjectId, Seq};
 use crate::maintenance::fsck::{Checked, Problem};
 use crate::maintenance::{KeepError, PAGE, Progress};
 use crate::object::{Field, LinkName, StoredLink, VersionedObject};
-use crate::store::address::Volume;
 use crate::store::ledger::Ledger;
 use crate::store::proof::Proofs;
 use crate::store::{LogEntry, Mutation, SealedLog, StoreError};
+use crate::volume::Volume;
 
 /// What the log leaves, by the commits that set it.
 #[derive(Default)]

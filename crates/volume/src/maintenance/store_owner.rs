@@ -5,13 +5,15 @@ use std::time::Duration;
 use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutPayload};
 
-use crate::content::{Blobs, ContentError, ContentStore, fault, runtime};
+use crate::address::DataAddress;
+use crate::content::{Blobs, ContentError, ContentStore, fault};
 use crate::id::Seq;
 use crate::maintenance::KeepError;
 use crate::object::Time;
+use crate::runtime::runtime;
 use crate::store::StoreError;
-use crate::store::address::{DataAddress, OpenError, Volume, VolumeDescriptor};
 use crate::store::admin::{MOVES, StoreAdmin};
+use crate::volume::{Volume, VolumeDescriptor};
 
 /// The object that says which volume's the place is.
 const MARK: &str = "shunt.volume";
@@ -67,6 +69,9 @@ pub enum StoreOwnerError {
          pieces, then remove the object `{MOVED}` {0}"
     )]
     Moved(String),
+    /// The store of contents could not be asked.
+    #[error(transparent)]
+    Content(#[from] ContentError),
 }
 
 fn place(data: &DataAddress) -> String {
@@ -120,21 +125,21 @@ impl StoreOwner {
     ///
     /// # Errors
     /// [`StoreOwnerError`]; those of the contents.
-    pub fn new(content: &ContentStore, described: &VolumeDescriptor) -> Result<Self, OpenError> {
+    pub fn new(content: &ContentStore, described: &VolumeDescriptor) -> Result<Self, StoreOwnerError> {
         let (blobs, at) = (content.blobs().clone(), || place(&described.data));
         runtime().block_on(async {
             if OwnershipMarker::read(&blobs).await?.is_some() {
-                return Err(StoreOwnerError::Taken(at()).into());
+                return Err(StoreOwnerError::Taken(at()));
             }
             let below = "packs".into();
             let pack = blobs.objects().list(Some(&below)).try_next().await.map_err(fault)?;
             if pack.is_some() {
-                return Err(StoreOwnerError::Unmarked(at()).into());
+                return Err(StoreOwnerError::Unmarked(at()));
             }
             if OwnershipMarker::put(&blobs, described.id).await?.says != OwnershipMarker::of(described.id) {
-                return Err(StoreOwnerError::Taken(at()).into());
+                return Err(StoreOwnerError::Taken(at()));
             }
-            Ok::<_, OpenError>(())
+            Ok(())
         })?;
         Ok(Self { blobs, is_kept: false })
     }

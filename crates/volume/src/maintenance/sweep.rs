@@ -3,15 +3,16 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use crate::content::{Blob, runtime};
+use crate::content::Blob;
 use crate::maintenance::clock_skew::MAX_SKEW;
 use crate::maintenance::gc::{GRACE, ago};
 use crate::maintenance::pack_intents::{self, PackIntent};
 use crate::maintenance::{KeepError, store_owner};
 use crate::object::Time;
-use crate::store::address::Volume;
+use crate::runtime::runtime;
 use crate::store::admin::Chunk;
 use crate::store::system_clock;
+use crate::volume::Volume;
 
 /// What the index of a pack takes for each chunk, at most.
 const ENTRY: u64 = 48;

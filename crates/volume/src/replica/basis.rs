@@ -11,8 +11,9 @@ use super::Shared;
 use super::db::ReplicaDb;
 use super::error::Result;
 use super::inode::{Dirty, Inode, State};
-use crate::content::{BasisSource, runtime};
+use crate::content::BasisSource;
 use crate::object::{Content, Layout};
+use crate::runtime::runtime;
 
 /// Files of which it is kept.
 const MAX_BASIS_FILES: usize = 32;

@@ -7,8 +7,9 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
-use crate::content::{ContentStore, runtime};
+use crate::content::ContentStore;
 use crate::object::{ChunkId, Content, Layout, Segment};
+use crate::runtime::runtime;
 use crate::store::MetaStore;
 
 /// What is out of reach is asked so often whether it is back,

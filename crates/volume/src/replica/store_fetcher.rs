@@ -13,9 +13,10 @@ use super::basis::BasisFile;
 use super::error::errno;
 use super::fetch::{Fetcher, WholeFile, one_by_one};
 use super::probe::{Outage, Probe, Reachable};
-use crate::content::{BasisSource, ContentError, ContentStore, LinkQuality, runtime, touched};
+use crate::content::{BasisSource, ContentError, ContentStore, LinkQuality, touched};
 use crate::id::ObjectId;
 use crate::object::{Content, Layout, Segment};
+use crate::runtime::runtime;
 use crate::store::MetaStore;
 
 /// Pieces that are remembered, of the files that were wanted last.

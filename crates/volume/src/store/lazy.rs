@@ -15,7 +15,7 @@ use crate::object::{ChunkId, LinkName, StoredLink, Time, VersionedObject};
 type Open = dyn Fn() -> Result<Arc<dyn MetaStore>, StoreError> + Send + Sync;
 
 /// A store that is opened by the first call that can reach it.
-pub(super) struct LazyStore {
+pub(crate) struct LazyStore {
     open: Box<Open>,
     store: OnceLock<Arc<dyn MetaStore>>,
     trying: Mutex<()>,

@@ -137,7 +137,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content::VolumeKey;
+    use crate::crypto::VolumeKey;
     use crate::id::{NodeName, ObjectId, OwnerId};
     use crate::object::Time;
     use crate::store::seal::{Top, Vouching};

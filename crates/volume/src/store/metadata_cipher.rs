@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 
 use super::validate::{NAME_MAX, wrong};
 use super::{LogEntry, Mutation, Page, Precondition, Transaction};
-use crate::content::VolumeKey;
+use crate::crypto::VolumeKey;
 use crate::id::ObjectId;
 use crate::object::{Field, LinkName, Object, StoredLink, VersionedObject};
 

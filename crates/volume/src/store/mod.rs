@@ -3,23 +3,21 @@
 //! A [`MetaStore`] orders the changes of a volume: each accepted [`Transaction`] is one entry of a log without gaps. All
 //! engines behave alike; one suite of tests runs on each.
 
-pub mod address;
 pub mod admin;
 pub(crate) mod codec;
+pub(crate) mod descriptor_format;
 mod encrypted;
 pub mod history;
-mod lazy;
+pub(crate) mod lazy;
 pub mod lease_table;
 pub mod ledger;
 mod metadata_cipher;
 mod penalties;
-mod postgres;
+pub(crate) mod postgres;
 pub(crate) mod proof;
-pub mod routing;
 pub mod seal;
-mod sqlite;
+pub(crate) mod sqlite;
 mod transaction;
-pub mod upgrade;
 pub mod validate;
 
 use std::sync::Arc;

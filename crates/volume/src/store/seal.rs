@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::{LogEntry, Mutation, StoreError, Transaction, codec};
-use crate::content::VolumeKey;
+use crate::crypto::VolumeKey;
 use crate::id::{NodeName, OwnerId, Seq};
 use crate::object::{Object, Time};
 
@@ -242,7 +242,7 @@ impl Sealer {
 }
 
 /// What the log of a volume is sealed by that has no seals yet.
-pub(super) struct Vouching {
+pub(crate) struct Vouching {
     keys: Keys,
     at: Seq,
     chain: Digest,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::common::sky::{LATE, Sky, Way};
-use shunt_volume::content::{Blobs, ChunkKeys, ContentError, ContentStore, VolumeKey};
+use shunt_volume::content::{Blobs, ChunkKeys, ContentError, ContentStore};
+use shunt_volume::crypto::VolumeKey;
 use shunt_volume::id::OwnerId;
 use shunt_volume::object::{ChunkId, Content, Kind, Layout, Object, Segment, Time};
 use shunt_volume::store::{ChunkLocation, MetaStore, SqliteStore, Transaction};

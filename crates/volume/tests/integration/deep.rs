@@ -7,12 +7,13 @@ use crate::deep_tree;
 use std::time::Instant;
 
 use crate::deep_tree::{Deep, FIRST, chain, directory, file, name};
+use shunt_volume::address::MetaAddress;
 use shunt_volume::id::{ObjectId, Seq};
 use shunt_volume::merge::{
     ConflictKind, DentryKey, DirtySet, ROOT, Side, Snapshot, Tree, Trees as _, push, resolve,
 };
 use shunt_volume::object::LinkName;
-use shunt_volume::store::address::{MetaAddress, Options, create};
+use shunt_volume::open::{Options, create};
 use shunt_volume::store::{MetaStore as _, Mutation, SqliteStore, Transaction};
 
 /// A stack on which a call for each step goes no deep way.

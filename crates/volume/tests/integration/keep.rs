@@ -4,12 +4,14 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use shunt_volume::content::VolumeKey;
+use shunt_volume::address::MetaAddress;
+use shunt_volume::crypto::VolumeKey;
 use shunt_volume::id::{NodeName, ObjectId, OwnerId};
 use shunt_volume::maintenance::{Checked, Depth, Problem, collect, fsck, repair};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
-use shunt_volume::store::address::{MetaAddress, Options, Volume, create};
+use shunt_volume::open::{Options, create};
 use shunt_volume::store::{Mutation, Transaction};
+use shunt_volume::volume::Volume;
 
 struct Kept {
     dir: tempfile::TempDir,

@@ -15,12 +15,14 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult,
 };
 use shunt_tests::servers::{Postgres, S3};
+use shunt_volume::address::{DataAddress, MetaAddress};
 use shunt_volume::content::{Blobs, ContentStore};
 use shunt_volume::id::{ObjectId, OwnerId, Seq};
 use shunt_volume::maintenance::{Collected, GRACE, KeepError, StoreOwnerError, collect};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
-use shunt_volume::store::address::{DataAddress, MetaAddress, OpenError, Options, Volume, create, open};
+use shunt_volume::open::{OpenError, Options, create, open};
 use shunt_volume::store::{Mutation, StoreError, Transaction, system_clock};
+use shunt_volume::volume::Volume;
 
 const MARK: &str = "shunt.volume";
 const DAY: Duration = Duration::from_secs(24 * 3600);

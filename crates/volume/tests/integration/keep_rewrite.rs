@@ -8,16 +8,18 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use shunt_tests::servers::Postgres;
-use shunt_volume::content::VolumeKey;
+use shunt_volume::address::{DataAddress, MetaAddress};
+use shunt_volume::crypto::VolumeKey;
 use shunt_volume::failpoint::{Failpoint, arm, disarm};
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::maintenance::{
     Collected, Depth, KeepError, StoreOwnerError, collect as free, fsck, repair, set_retention,
 };
 use shunt_volume::object::{ChunkId, Content, Kind, LinkName, Object, Time};
-use shunt_volume::store::address::{DataAddress, MetaAddress, Options, Volume, create, open};
+use shunt_volume::open::{Options, create, open};
 use shunt_volume::store::history::Retention;
 use shunt_volume::store::{Mutation, Transaction};
+use shunt_volume::volume::Volume;
 
 /// Points of failure are those of the process.
 static ALONE: Mutex<()> = Mutex::new(());

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use object_store::aws::AmazonS3Builder;
 use shunt_tests::servers::S3;
+use shunt_volume::address::MetaAddress;
 use shunt_volume::content::{Blobs, ChunkKeys, ContentError, ContentStore};
 use shunt_volume::gateway::{Client, Gateway, NodeRegistry, Role, Token, join};
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, Object, Time};
-use shunt_volume::store::address::{self, MetaAddress, Options};
+use shunt_volume::open::{self, Options};
 use shunt_volume::store::{MetaStore, SqliteStore, Transaction};
 
 fn meta() -> SqliteStore {
@@ -117,7 +118,7 @@ fn what_is_wrong_with_a_bucket_is_told_soon() {
 fn who_waits_for_a_silent_server_behind_a_gateway_waits_ten_seconds() {
     let place = tempfile::tempdir().unwrap();
     let (at, name) = (MetaAddress::Sqlite(place.path().join("volume")), "v".parse().unwrap());
-    let mut volume = address::create(&at, &name, &Options::default()).unwrap();
+    let mut volume = open::create(&at, &name, &Options::default()).unwrap();
     let elsewhere = Blobs::directory(&place.path().join("elsewhere")).unwrap();
     let there = ContentStore::new(elsewhere, ChunkKeys::open([1; 32]));
     let mut upload = there.upload(&*volume.meta);

@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params};
 use rustix::io::Errno;
-use shunt_volume::content::VolumeKey;
+use shunt_volume::address::{DataAddress, MetaAddress};
+use shunt_volume::crypto::VolumeKey;
 use shunt_volume::gateway::{Gateway, NodeRegistry, Role, Token, join};
 use shunt_volume::id::{ObjectId, OwnerId, Seq, VolumeName};
 use shunt_volume::maintenance::{Depth, LogRetention, Problem, collect, fsck};
 use shunt_volume::object::{Content, Kind, Layout, LinkName, Object, Segment, Time, VersionedObject};
+use shunt_volume::open::{self, OpenError};
 use shunt_volume::replica::{New, Options, ROOT, Replica, ReplicaSite, SetAttr, StoreFetcher};
-use shunt_volume::store::address::{self, DataAddress, MetaAddress, OpenError, Volume, VolumeDescriptor};
-use shunt_volume::store::upgrade::{Upgraded, upgrade};
 use shunt_volume::store::{Mutation, SqliteStore, StoreError, Transaction};
 use shunt_volume::sync::{LinkState, RoundObserver, Runner, Step, SyncError, Synchroniser};
+use shunt_volume::upgrade::{Upgraded, upgrade};
+use shunt_volume::volume::{Volume, VolumeDescriptor};
 use shunt_volume::volume_settings;
 use tempfile::TempDir;
 
@@ -52,7 +54,7 @@ impl World {
     fn new() -> Self {
         let world = Self { dir: TempDir::new().unwrap(), secret: VolumeKey::random() };
         let secret = Some(world.secret.clone());
-        address::create(&world.meta(), &name(), &address::Options { secret, ..Default::default() }).unwrap();
+        open::create(&world.meta(), &name(), &open::Options { secret, ..Default::default() }).unwrap();
         world
     }
 
@@ -80,7 +82,7 @@ impl World {
     }
 
     fn open(&self) -> Volume {
-        address::open(&self.meta(), &name(), Some(&self.secret)).unwrap()
+        open::open(&self.meta(), &name(), Some(&self.secret)).unwrap()
     }
 
     fn machine(&self, node: &str) -> Machine {
@@ -432,7 +434,7 @@ fn a_log_that_went_back_is_refused_by_who_has_seen_more() {
 #[test]
 fn what_goes_through_a_gateway_is_sealed_too() {
     let world = World::new();
-    let blind = address::open_to_serve(&world.meta(), &name()).unwrap();
+    let blind = open::open_to_serve(&world.meta(), &name()).unwrap();
     let book = Arc::new(NodeRegistry::open(&world.dir.path().join("book")).unwrap());
     let serving = Gateway::new(&blind, book.clone()).unwrap().listen("127.0.0.1:0").unwrap();
     let secret = book.invite(Role::Write, Duration::from_secs(60)).unwrap();
@@ -440,7 +442,7 @@ fn what_goes_through_a_gateway_is_sealed_too() {
     let credentials = world.dir.path().join("credentials");
     join(&token, &"far".parse().unwrap()).unwrap().save(&credentials).unwrap();
     let there = MetaAddress::Gateway(credentials);
-    let volume = address::open(&there, &name(), Some(&world.secret)).unwrap();
+    let volume = open::open(&there, &name(), Some(&world.secret)).unwrap();
     let (mut far, mut near) = (world.machine_over(&volume, "far"), world.machine("near"));
     near.write(ROOT, "near", b"of near");
     far.settle();
@@ -453,7 +455,7 @@ fn what_goes_through_a_gateway_is_sealed_too() {
     assert_eq!(world.check(), [""; 0]);
 
     // A gateway takes nothing that is not sealed, and gives nothing that is believed for being its own.
-    let there = address::open_without_key(&there, &name()).unwrap();
+    let there = open::open_without_key(&there, &name()).unwrap();
     let item =
         Transaction { mutations: vec![Mutation::SetMode(ObjectId::ROOT, 0o777)], ..Transaction::default() };
     let refused = there.meta.commit(&"far".parse().unwrap(), 1, &[item]);
@@ -666,7 +668,7 @@ fn a_description_that_the_key_did_not_make_is_refused() {
     assert_eq!(described.to_bytes(), about);
     let put = |described: &VolumeDescriptor| {
         db.0.execute("UPDATE about SET description = ?", [described.to_bytes()]).unwrap();
-        address::open(&world.meta(), &name(), Some(&world.secret)).map(drop)
+        open::open(&world.meta(), &name(), Some(&world.secret)).map(drop)
     };
     // As if nothing were sealed.
     let opened = put(&VolumeDescriptor { sealed: None, ..described.clone() });
@@ -693,7 +695,7 @@ fn a_sealed_log_is_kept_and_takes_only_what_is_sealed() {
     let collected = collect(&world.open(), std::time::Duration::ZERO, Some(whole), &|_, _| ());
     assert!(collected.unwrap_err().to_string().contains("Leave out --history-days"));
     collect(&world.open(), std::time::Duration::ZERO, None, &|_, _| ()).unwrap();
-    let blind = address::open_without_key(&world.meta(), &name()).unwrap();
+    let blind = open::open_without_key(&world.meta(), &name()).unwrap();
     let item =
         Transaction { mutations: vec![Mutation::SetMode(ObjectId::ROOT, 0o777)], ..Transaction::default() };
     let refused = blind.meta.commit(&"eve".parse().unwrap(), 1, &[item]);

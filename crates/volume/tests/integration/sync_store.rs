@@ -8,15 +8,17 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use shunt_volume::address::MetaAddress;
 use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq};
 use shunt_volume::maintenance::collect;
 use shunt_volume::object::{ChunkId, Kind, Time, VersionedObject};
+use shunt_volume::open;
 use shunt_volume::replica::{New, Options, ROOT, Replica, ReplicaSite, StoreFetcher};
-use shunt_volume::store::address::{self, MetaAddress, Volume};
 use shunt_volume::store::{
     ANSWERS_KEPT, ChunkLocation, LogEntry, MetaStore, Page, Rejected, SqliteStore, StoreError, Transaction,
 };
 use shunt_volume::sync::{Outbox, Step, SyncError, Synchroniser};
+use shunt_volume::volume::Volume;
 use tempfile::TempDir;
 
 const HOUR: i64 = 3600 * 1_000_000_000;
@@ -113,7 +115,7 @@ impl World {
     fn new() -> Self {
         let dir = TempDir::new().unwrap();
         let at = MetaAddress::Sqlite(dir.path().join("volume"));
-        let volume = address::create(&at, &"test".parse().unwrap(), &address::Options::default()).unwrap();
+        let volume = open::create(&at, &"test".parse().unwrap(), &open::Options::default()).unwrap();
         let clock = Arc::new(AtomicI64::new(1_000_000 * HOUR / 3600));
         let road = Road {
             store: Mutex::new(volume.meta.clone()),

@@ -1,7 +1,8 @@
 //! `shunt volume create NAME`.
 
+use shunt_volume::address::MetaAddress;
 use shunt_volume::id::{OwnerId, VolumeName};
-use shunt_volume::store::address::{self, MetaAddress, Options};
+use shunt_volume::open::{self, OpenError, Options};
 
 use super::{key, quota, settings};
 use crate::args::VolumeCreateArgs;
@@ -23,7 +24,7 @@ pub fn run(args: &VolumeCreateArgs) -> Result<()> {
     }
     let cannot =
         |error: &dyn std::fmt::Display| failed(format_args!("cannot make volume {}: {error}", args.name));
-    let volume = address::create(&meta, &args.name, &options).map_err(|error| {
+    let volume = open::create(&meta, &args.name, &options).map_err(|error| {
         // A key of nothing.
         if let Some((_, file, true)) = &key {
             let _ = std::fs::remove_file(file);
@@ -45,7 +46,11 @@ pub fn run(args: &VolumeCreateArgs) -> Result<()> {
 /// Where the metadata of a volume are that is made, or served.
 pub fn meta(given: Option<&str>, name: &VolumeName) -> Result<MetaAddress> {
     match given {
-        Some(address) => address.parse::<MetaAddress>().and_then(|meta| meta.of(name)).map_err(usage),
+        Some(address) => address
+            .parse::<MetaAddress>()
+            .map_err(OpenError::from)
+            .and_then(|meta| meta.resolve(name).map_err(OpenError::from))
+            .map_err(usage),
         None => Ok(MetaAddress::Sqlite(xdg::data().join("shunt/volumes").join(name.as_str()))),
     }
 }

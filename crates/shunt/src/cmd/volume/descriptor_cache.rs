@@ -4,11 +4,13 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use shunt_volume::content::VolumeKey;
+use shunt_volume::address::MetaAddress;
+use shunt_volume::crypto::VolumeKey;
 use shunt_volume::id::VolumeName;
+use shunt_volume::open::{self, OpenError};
 use shunt_volume::private;
 use shunt_volume::store::StoreError;
-use shunt_volume::store::address::{self, MetaAddress, OpenError, Volume, VolumeDescriptor};
+use shunt_volume::volume::{Volume, VolumeDescriptor};
 
 use crate::error::{Result, failed};
 
@@ -28,13 +30,13 @@ pub fn open(
     let cannot = |error: &dyn std::fmt::Display| failed(format_args!("cannot open volume {name}: {error}"));
     let known = read(cache).filter(|known| known.name == *name);
     let Some(known) = known else {
-        return address::open(meta, name, secret).map_err(|error| cannot(&error));
+        return open::open(meta, name, secret).map_err(|error| cannot(&error));
     };
     let (tell, told) = mpsc::channel();
     let (at, of, key) = (meta.clone(), name.clone(), secret.cloned());
     std::thread::Builder::new()
         .name("open-volume".into())
-        .spawn(move || tell.send(address::open(&at, &of, key.as_ref())).is_ok())
+        .spawn(move || tell.send(open::open(&at, &of, key.as_ref())).is_ok())
         .map_err(|error| cannot(&error))?;
     let why = match told.recv_timeout(SOON) {
         // A store that says that the log is not sealed would have anything believed.
@@ -49,7 +51,7 @@ pub fn open(
         Err(_) => "the store does not answer".to_owned(),
     };
     tracing::warn!("volume {name} is mounted with what is here: {why}");
-    address::open_known(meta, &known, secret).map_err(|error| cannot(&error))
+    open::open_known(meta, &known, secret).map_err(|error| cannot(&error))
 }
 
 /// Notes what a volume is, for when its store cannot be reached.

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use shunt_volume::content::VolumeKey;
+use shunt_volume::address::MetaAddress;
+use shunt_volume::crypto::VolumeKey;
 use shunt_volume::gateway::{Credentials, Gateway, NodeRegistry, Role, Token, is_for_want_of, join};
 use shunt_volume::id::{NodeName, VolumeName};
+use shunt_volume::open;
 use shunt_volume::store::StoreError;
-use shunt_volume::store::address::{self, MetaAddress, Volume};
+use shunt_volume::volume::Volume;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -48,7 +50,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
         .map_err(|error| failed(format_args!("cannot take care of signals: {error}")))?;
     let meta = served(args.meta.as_deref(), name)?;
     let cannot = |error: &dyn std::fmt::Display| failed(format_args!("cannot serve volume {name}: {error}"));
-    let volume = address::open_to_serve(&meta, name).map_err(|error| cannot(&error))?;
+    let volume = open::open_to_serve(&meta, name).map_err(|error| cannot(&error))?;
     let way = match &meta {
         MetaAddress::Gateway(file) => {
             let Credentials { node, address, .. } =

@@ -7,7 +7,8 @@ use shunt_volume::id::{NodeName, VolumeName};
 use shunt_volume::maintenance::{
     Checked, Collected, Depth, GRACE, LogRetention, Problem, collect, fsck as look, repair as mend,
 };
-use shunt_volume::store::address::{self, Volume};
+use shunt_volume::open;
+use shunt_volume::volume::Volume;
 
 use super::create::meta;
 use super::{key, quota};
@@ -133,7 +134,7 @@ fn days(time: Duration) -> String {
 
 fn open(given: Option<&str>, name: &VolumeName, key_file: Option<&Path>) -> Result<Volume> {
     let secret = key::find(key_file, name)?;
-    address::open(&meta(given, name)?, name, secret.as_ref()).map_err(|error| cannot("open", name, error))
+    open::open(&meta(given, name)?, name, secret.as_ref()).map_err(|error| cannot("open", name, error))
 }
 
 pub fn cannot(what: &str, name: &VolumeName, error: impl std::fmt::Display) -> crate::error::Failure {

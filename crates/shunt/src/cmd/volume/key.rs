@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use shunt_volume::content::VolumeKey;
+use shunt_volume::crypto::VolumeKey;
 use shunt_volume::id::VolumeName;
 use shunt_volume::private;
 

@@ -3,7 +3,8 @@
 use std::env::{split_paths, var_os};
 use std::path::PathBuf;
 
-use shunt_volume::store::address::{DataAddress, MetaAddress, VolumeDescriptor};
+use shunt_volume::address::{DataAddress, MetaAddress};
+use shunt_volume::volume::VolumeDescriptor;
 
 use super::gateway::credentials_of;
 use crate::sandbox::Places;

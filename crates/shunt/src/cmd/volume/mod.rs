@@ -28,7 +28,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use shunt_volume::store::address::MetaAddress;
+use shunt_volume::address::MetaAddress;
 
 use crate::args::VolumeCommand;
 use crate::error::Result;

@@ -12,7 +12,7 @@ use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_volume::history::View;
 use shunt_volume::id::{NodeName, VolumeName};
 use shunt_volume::replica::{Options, Replica, ReplicaError};
-use shunt_volume::store::address::VolumeDescriptor;
+use shunt_volume::volume::VolumeDescriptor;
 use shunt_volumefs::VolumeFs;
 
 use super::control_handler::Answers;

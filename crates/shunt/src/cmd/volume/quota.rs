@@ -6,7 +6,7 @@ use shunt_volume::id::VolumeName;
 use shunt_volume::quota::{self, Limit, Limits};
 use shunt_volume::replica::{Quota, Replica};
 use shunt_volume::store::StoreError;
-use shunt_volume::store::address::Volume;
+use shunt_volume::volume::Volume;
 
 use super::mount::{default_cache, own_name};
 use crate::args::{Own, QuotaArgs, Size, Whose};

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use shunt_volume::maintenance::{retention, set_retention};
 use shunt_volume::merge::{ATTRIBUTE, BESIDE};
-use shunt_volume::store::address::{self, Volume};
+use shunt_volume::open;
 use shunt_volume::store::history::Retention;
+use shunt_volume::volume::Volume;
 use shunt_volume::volume_settings;
 
 use super::keep::cannot;
@@ -20,9 +21,9 @@ const DAY: u64 = 24 * 3600;
 pub fn run(args: &VolumeSetArgs) -> Result<()> {
     let meta = create::meta(args.meta.as_deref(), &args.name)?;
     let opened = match key::find(args.key_file.as_deref(), &args.name)? {
-        Some(secret) => address::open(&meta, &args.name, Some(&secret)),
+        Some(secret) => open::open(&meta, &args.name, Some(&secret)),
         // Only what is sealed needs the key.
-        None => address::open_without_key(&meta, &args.name),
+        None => open::open_without_key(&meta, &args.name),
     };
     let volume = opened.map_err(|error| cannot("open", &args.name, error))?;
     let kept = keep(&volume, args.retention).map_err(|error| cannot("set", &args.name, error))?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use shunt_volume::id::NodeName;
 use shunt_volume::lease::Leases;
 use shunt_volume::replica::{Replica, ReplicaSite, StoreFetcher};
-use shunt_volume::store::address::Volume;
 use shunt_volume::sync::{LinkState, Runner, Synchroniser};
+use shunt_volume::volume::Volume;
 
 use crate::error::{Result, failed};
 use crate::report::VolumeReport;

@@ -1,6 +1,6 @@
 //! `shunt volume upgrade-format`.
 
-use shunt_volume::store::upgrade::{Upgraded, upgrade};
+use shunt_volume::upgrade::{Upgraded, upgrade};
 
 use super::keep::cannot;
 use super::{create, key};

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use super::connection::{Connection, fault, in_time};
 use super::{PostgresStore, place, rows};
-use crate::content::runtime;
 use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Time, VersionedObject};
+use crate::runtime::runtime;
 use crate::store::admin::{Chunk, MOVES, Moved, ObjectRecord, StoreAdmin, TURN};
 use crate::store::{ChunkLocation, StoreError, codec};
 

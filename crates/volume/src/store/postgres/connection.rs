@@ -90,7 +90,7 @@ impl Pool {
 
     pub async fn connect(&self) -> Result<Client, StoreError> {
         let (client, connection) = self.dial().await?;
-        crate::content::runtime().spawn(async move {
+        crate::runtime::runtime().spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to the database ended");
             }

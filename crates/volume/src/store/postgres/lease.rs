@@ -9,9 +9,9 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Statement};
 
 use super::connection::{Pool, in_time};
-use crate::content::runtime;
 use crate::id::{NodeName, Seq};
 use crate::object::Time;
+use crate::runtime::runtime;
 use crate::store::lease_table::LeaseTable;
 use crate::store::{LeaseRequest, LeaseResponse, StoreError};
 

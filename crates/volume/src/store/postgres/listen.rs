@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tokio_postgres::AsyncMessage;
 
 use super::connection::{Connection, Pool, in_time};
-use crate::content::runtime;
 use crate::id::Seq;
+use crate::runtime::runtime;
 
 pub(super) struct Listener {
     pool: Arc<Pool>,

@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::Row as Found;
 
-use crate::content::runtime;
 use crate::id::{NodeName, ObjectId, Seq, VolumeName};
 use crate::object::{ChunkId, LinkName, Object, StoredLink, Time, VersionedObject};
+use crate::runtime::runtime;
 use crate::store::admin::{Chunk, StoreAdmin};
 use crate::store::history::History;
 use crate::store::{
@@ -30,7 +30,7 @@ use connection::{Connection, Pool, fault, in_time};
 use group::{Group, Part};
 use listen::Listener;
 
-pub(super) use tls::has_password;
+pub(crate) use tls::has_password;
 
 /// How long a wait sleeps before it looks by itself: the hint may be lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

@@ -7,10 +7,10 @@ use tokio_postgres::{Error, Row as Found};
 
 use super::connection::Connection;
 use super::group::Part;
-use crate::content::runtime;
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{LinkName, Time, VersionedObject};
-use crate::store::address::is_sealed_format;
+use crate::runtime::runtime;
+use crate::store::descriptor_format::is_sealed_log;
 use crate::store::transaction::{Row, Rows, Written};
 use crate::store::{ANSWERS_KEPT, Mutation, Precondition, StoreError, Transaction, codec};
 
@@ -127,7 +127,7 @@ pub(super) async fn lock<'a>(
     }
     let head = Seq(locked.try_get::<_, i64>(0)? as u64);
     let (batches, latest, now) = (locked.try_get(1)?, Time(locked.try_get(2)?), Time(locked.try_get(3)?));
-    let is_sealed = is_sealed_format(locked.try_get(4)?);
+    let is_sealed = is_sealed_log(locked.try_get(4)?);
     Ok(Some(Locked { connection, volume, head, batches, latest, now, answers, is_sealed, objects, links }))
 }
 

@@ -15,7 +15,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior, pa
 use crate::failpoint::{Failpoint, point};
 use crate::id::{NodeName, ObjectId, Seq, VolumeName};
 use crate::object::{ChunkId, LinkName, Object, StoredLink, Time, VersionedObject};
-use crate::store::address::is_sealed_format;
+use crate::store::descriptor_format::is_sealed_log;
 use crate::store::history::History;
 use crate::store::transaction::{Batch, Row, Rows};
 use crate::store::validate::{UNSEALED, are_sealed};
@@ -24,7 +24,7 @@ use crate::store::{
     StoreError, Transaction, codec, system_clock,
 };
 use rows::Table;
-pub(super) use schema::tighten;
+pub(crate) use schema::tighten;
 
 /// How long a wait sleeps before it looks for commits of other processes.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -161,7 +161,7 @@ fn head(db: &Connection) -> Result<Seq, StoreError> {
 fn is_sealed(db: &Connection) -> Result<bool, StoreError> {
     db.prepare_cached("SELECT substr(description, 1, 4) FROM about")
         .and_then(|mut query| query.query_row([], |row| row.get::<_, Option<Vec<u8>>>(0)))
-        .map(|format| format.is_some_and(|format| is_sealed_format(&format)))
+        .map(|format| format.is_some_and(|format| is_sealed_log(&format)))
         .map_err(fault)
 }
 

@@ -66,12 +66,12 @@ fn settings(db: &Connection) -> Result<(), StoreError> {
 }
 
 /// Leaves what may be read by others to its owner alone, where that is who runs this. Who cannot is told elsewhere, if at all.
-pub(in crate::store) fn tighten(path: &Path) {
+pub(crate) fn tighten(path: &Path) {
     crate::private::tighten(path).ok();
 }
 
 /// The same with a database. One that is made has the mode of the file that it is made in, and gives it to those beside it.
-pub(super) fn tighten_all(path: &Path) {
+pub(crate) fn tighten_all(path: &Path) {
     for part in ["", "-wal", "-shm", "-leases", "-leases-wal", "-leases-shm"] {
         let mut file = path.as_os_str().to_owned();
         file.push(part);

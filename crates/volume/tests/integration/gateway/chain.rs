@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use object_store::ObjectStoreExt as _;
+use shunt_volume::address::MetaAddress;
 use shunt_volume::gateway::{Credentials, Role};
 use shunt_volume::id::{ObjectId, Seq};
-use shunt_volume::store::address::{self, MetaAddress};
+use shunt_volume::open;
 use shunt_volume::store::{LeaseRequest, MetaStore as _, StoreError};
 use tempfile::TempDir;
 
@@ -22,7 +23,7 @@ fn place_of(served: &Served, role: Role, node: &str) -> (TempDir, PathBuf) {
 
 /// A gateway at a place with credentials.
 fn behind((place, file): (TempDir, PathBuf), at: &str) -> Served {
-    let volume = address::open_to_serve(&MetaAddress::Gateway(file), &volume()).unwrap();
+    let volume = open::open_to_serve(&MetaAddress::Gateway(file), &volume()).unwrap();
     Served::over(place, volume, at)
 }
 

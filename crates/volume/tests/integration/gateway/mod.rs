@@ -13,17 +13,19 @@ use std::time::{Duration, Instant};
 use futures::TryStreamExt as _;
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
+use shunt_volume::address::MetaAddress;
 use shunt_volume::gateway::{
     Blobs, Client, Credentials, Gateway, JoinError, NodeRegistry, Role, Serving, Token, join,
 };
 use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq, VolumeName};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
+use shunt_volume::open::{self, Options};
 use shunt_volume::replica::{New, Options as ReplicaOptions, ROOT, Replica, ReplicaSite};
-use shunt_volume::store::address::{self, MetaAddress, Options, Volume};
 use shunt_volume::store::{
     LeaseRequest, MetaStore as _, Mutation, Precondition, Rejected, StoreError, Transaction,
 };
 use shunt_volume::sync::Synchroniser;
+use shunt_volume::volume::Volume;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -90,7 +92,7 @@ impl Served {
     fn new() -> Self {
         let place = tempfile::tempdir().unwrap();
         let at = MetaAddress::Sqlite(place.path().join("volume"));
-        let volume = address::create(&at, &volume(), &Options::default()).unwrap();
+        let volume = open::create(&at, &volume(), &Options::default()).unwrap();
         Self::over(place, volume, &own_address())
     }
 
@@ -217,12 +219,12 @@ fn a_node_opens_the_volume_by_its_credentials() {
     let file = served.place.path().join("node");
     credentials.save(&file).unwrap();
     let at: MetaAddress = format!("gateway:{}", file.display()).parse().unwrap();
-    let opened = address::open(&at, &volume(), None).unwrap();
+    let opened = open::open(&at, &volume(), None).unwrap();
     assert_eq!(opened.described, served.volume.described);
     assert_eq!(opened.meta.head().unwrap(), Seq(0));
     assert!(opened.keeper().is_err());
-    address::open(&at, &"other".parse().unwrap(), None).unwrap_err();
-    address::create(&at, &volume(), &Options::default()).unwrap_err();
+    open::open(&at, &"other".parse().unwrap(), None).unwrap_err();
+    open::create(&at, &volume(), &Options::default()).unwrap_err();
 }
 
 #[test]

@@ -10,14 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use shunt_volume::address::MetaAddress;
 use shunt_volume::failpoint::Failpoint;
 use shunt_volume::id::OwnerId;
 use shunt_volume::maintenance::{Depth, collect, fsck, set_retention};
 use shunt_volume::object::Kind;
+use shunt_volume::open::{Options as Wanted, create, open};
 use shunt_volume::replica::{New, Options, ROOT, Replica, ReplicaSite, StoreFetcher};
-use shunt_volume::store::address::{MetaAddress, Options as Wanted, Volume, create, open};
 use shunt_volume::store::history::Retention;
 use shunt_volume::sync::{Runner, Synchroniser};
+use shunt_volume::volume::Volume;
 
 use crate::replicas::disk::scratch;
 use crate::replicas::node::{bytes, held, token};

@@ -10,14 +10,15 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use rustix::io::Errno;
-use shunt_volume::content::{Blobs, ContentStore, VolumeKey};
+use shunt_volume::content::{Blobs, ContentStore};
+use shunt_volume::crypto::VolumeKey;
 use shunt_volume::id::NodeName;
 use shunt_volume::object::{Kind, Time};
 use shunt_volume::replica::{
     Inode as Object, Options, ROOT, Replica, ReplicaError, ReplicaSite, StoreFetcher,
 };
-use shunt_volume::store::address::Volume;
 use shunt_volume::sync::{Step, SyncError, Synchroniser};
+use shunt_volume::volume::Volume;
 
 use crate::common::net::Net;
 use crate::common::sky::{Sky, Way};

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
-use shunt_volume::content::VolumeKey;
+use shunt_volume::address::MetaAddress;
+use shunt_volume::crypto::VolumeKey;
 use shunt_volume::failpoint::{disarm, has_failed};
 use shunt_volume::maintenance::{self, Depth, collect};
-use shunt_volume::store::address::{MetaAddress, Options, Volume, create};
+use shunt_volume::open::{Options, create};
 use shunt_volume::store::history::Retention;
 use shunt_volume::store::{StoreError, Transaction};
 use shunt_volume::sync::{Step, SyncError};
+use shunt_volume::volume::Volume;
 use tempfile::TempDir;
 
 use crate::common::sky::Way;

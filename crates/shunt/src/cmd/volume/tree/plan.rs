@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use shunt_fuse::mount::MountOptions;
+use shunt_volume::address::MetaAddress;
 use shunt_volume::gateway::Credentials;
 use shunt_volume::id::{NodeName, VolumeName};
-use shunt_volume::store::address::MetaAddress;
 use shunt_volume::tree_config::{CONFIG, Here, Member, OwnerMap, Role};
 
 use super::volume_process::Wanted;

@@ -13,8 +13,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::MetaAddress;
 use crate::id::VolumeName;
-use crate::store::address::MetaAddress;
 
 /// All other volumes.
 const OTHERS: &str = "*";

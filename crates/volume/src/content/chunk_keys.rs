@@ -1,63 +1,14 @@
-//! What names and hides the chunks of a volume.
+//! The keys that name and encrypt the chunks of a volume.
 
 use std::borrow::Cow;
 
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
 
+use crate::crypto::VolumeKey;
 use crate::object::ChunkId;
 
 const NONCE: usize = 24;
-
-/// The key of a volume whose contents are encrypted. Never in a store.
-#[derive(Clone, PartialEq, Eq)]
-pub struct VolumeKey([u8; 32]);
-
-impl std::fmt::Debug for VolumeKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("VolumeKey")
-    }
-}
-
-impl VolumeKey {
-    /// A new one.
-    pub fn random() -> Self {
-        Self(rand::random())
-    }
-
-    /// 64 hexadecimal digits, with spaces around them perhaps.
-    pub fn parse(text: &str) -> Option<Self> {
-        let text = text.trim();
-        let mut bytes = [0; 32];
-        if text.len() != 64 || !text.is_ascii() {
-            return None;
-        }
-        for (n, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * n..2 * n + 2], 16).ok()?;
-        }
-        Some(Self(bytes))
-    }
-
-    /// What [`parse`](Self::parse) reads.
-    pub fn to_text(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    /// Another key, for something else.
-    pub(crate) fn derive(&self, what: &'static str) -> [u8; 32] {
-        blake3::derive_key(what, &self.0)
-    }
-
-    /// Tells a wrong key from the right one, and nothing else of it.
-    pub fn mark(&self) -> [u8; 32] {
-        blake3::derive_key("shunt volume 1: mark of the key", &self.0)
-    }
-
-    /// The same of a volume whose log is sealed: its store cannot make it pass for one whose log is not.
-    pub fn mark_of_sealed(&self) -> [u8; 32] {
-        blake3::derive_key("shunt volume 3: mark of the key", &self.0)
-    }
-}
 
 /// Names chunks, and encrypts them where the volume has a secret.
 #[derive(Clone)]
@@ -80,9 +31,9 @@ impl ChunkKeys {
 
     /// Of a volume whose contents do not: names tell nothing either.
     pub fn sealed(secret: &VolumeKey) -> Self {
-        let seal = blake3::derive_key("shunt volume 1: sealing of chunks", &secret.0);
+        let seal = secret.derive("shunt volume 1: sealing of chunks");
         Self {
-            names: blake3::derive_key("shunt volume 1: names of chunks", &secret.0),
+            names: secret.derive("shunt volume 1: names of chunks"),
             seal: Some(XChaCha20Poly1305::new(Key::from_slice(&seal))),
         }
     }
@@ -138,15 +89,5 @@ mod tests {
             assert_eq!(keys.unseal(id, &sealed[..n]), None);
         }
         assert_ne!(other.name(b"text"), id);
-    }
-
-    #[test]
-    fn a_secret_is_read_as_it_is_written() {
-        let secret = VolumeKey::random();
-        assert_eq!(VolumeKey::parse(&format!(" {}\n", secret.to_text())), Some(secret.clone()));
-        for wrong in ["", "12", &"g".repeat(64), &"é".repeat(32), &"0".repeat(65)] {
-            assert_eq!(VolumeKey::parse(wrong), None);
-        }
-        assert_ne!(secret.mark(), VolumeKey::random().mark());
     }
 }

@@ -1,15 +1,17 @@
 //! Brings an encrypted volume to the format whose log is sealed.
 //!
 //! Whoever has the key reads the log as it is, and vouches for it: the description of the volume then names the last commit
-//! without a seal, with the [chain](super::seal) there. The description is replaced in one transaction of the store, and only
+//! without a seal, with the [chain](crate::store::seal) there. The description is replaced in one transaction of the store, and only
 //! if nothing was committed since; so an upgrade that is interrupted has changed nothing, and is begun again.
 
-use super::StoreError;
-use super::address::{MetaAddress, OpenError, VolumeDescriptor, open_meta};
-use super::admin::StoreAdmin;
-use super::seal::{Top, Vouching};
-use crate::content::VolumeKey;
+use crate::address::MetaAddress;
+use crate::crypto::VolumeKey;
 use crate::id::{ObjectId, Seq, VolumeName};
+use crate::open::{OpenError, open_meta};
+use crate::store::StoreError;
+use crate::store::admin::StoreAdmin;
+use crate::store::seal::{Top, Vouching};
+use crate::volume::VolumeDescriptor;
 
 /// Entries that are read together.
 const PAGE: usize = 1024;
@@ -36,7 +38,7 @@ pub fn upgrade(
     secret: Option<&VolumeKey>,
     progress: &dyn Fn(u64),
 ) -> Result<Upgraded, OpenError> {
-    let (keeper, about) = open_meta(&meta.of(name)?, name)?;
+    let (keeper, about) = open_meta(&meta.resolve(name)?, name)?;
     let described = VolumeDescriptor::from_bytes(&about)?;
     if described.name != *name {
         return Err(StoreError::NoVolume(name.clone()).into());

@@ -1,0 +1,22 @@
+//! `cargo run -p xtask -- CHECK`: checks of the source tree that `make lint` runs beside rustfmt and clippy.
+//!
+//! `cycles` fails on modules of a crate that import each other. `names` fails on identifiers and comments that the
+//! project's style forbids. Both read the sources of the working tree and change nothing.
+
+mod crate_tree;
+mod cycles;
+mod imports;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> anyhow::Result<ExitCode> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace");
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let passed = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["cycles"] => cycles::check(root, false)?,
+        ["cycles", "--edges"] => cycles::check(root, true)?,
+        _ => anyhow::bail!("usage: cargo run -p xtask -- cycles [--edges]"),
+    };
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
