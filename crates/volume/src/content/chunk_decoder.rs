@@ -4,9 +4,22 @@ use std::sync::Arc;
 
 use crate::content::ContentError;
 use crate::content::chunk_keys::ChunkKeys;
-use crate::content::download::{ChunkRequest, damaged};
 use crate::content::pack::{decode, is_plain};
 use crate::object::ChunkId;
+use crate::store::ChunkLocation;
+
+/// A chunk and where it goes.
+#[derive(Debug, Clone)]
+pub(super) struct ChunkRequest {
+    pub id: ChunkId,
+    pub place: ChunkLocation,
+    /// For who wants it: in the file, or in a list.
+    pub at: u64,
+}
+
+pub(super) fn damaged(id: ChunkId, place: &ChunkLocation) -> ContentError {
+    ContentError::Damaged(format!("{id:?} in {}", place.key))
+}
 
 /// Writes bytes of a chunk: by [`ChunkRequest::at`] which one it is, by their offset in it where they belong.
 pub(super) type Write = dyn Fn(u64, u64, &[u8]) -> std::io::Result<()> + Send + Sync;

@@ -13,10 +13,9 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 use crate::content::blobs::Parts;
-use crate::content::chunk_decoder::ChunkStreamDecoder;
+use crate::content::chunk_decoder::{ChunkRequest, ChunkStreamDecoder, damaged};
 use crate::content::pack::{CHUNK_MAX, FULL, decode};
 use crate::content::{ContentError, ContentStore};
-use crate::object::ChunkId;
 use crate::runtime::runtime;
 use crate::store::ChunkLocation;
 
@@ -30,15 +29,6 @@ const PACK_MAX: u64 = 1 << 30;
 const KEY_MAX: usize = 256;
 /// What came is worked on once it is so much: a thread is woken for it.
 const WORTH: usize = 512 << 10;
-
-/// A chunk and where it goes.
-#[derive(Debug, Clone)]
-pub(super) struct ChunkRequest {
-    pub id: ChunkId,
-    pub place: ChunkLocation,
-    /// For who wants it: in the file, or in a list.
-    pub at: u64,
-}
 
 /// Whether a pack may hold something there: what a store says of places came from any node that writes.
 fn is_sound(place: &ChunkLocation) -> bool {
@@ -76,10 +66,6 @@ fn is_all(run: &[ChunkRequest], came: u64) -> Result<(), ContentError> {
 
 /// Becomes true once nobody wants any more what was asked for, or is gone where whoever asked is no more.
 type IsOver = watch::Receiver<bool>;
-
-pub(super) fn damaged(id: ChunkId, place: &ChunkLocation) -> ContentError {
-    ContentError::Damaged(format!("{id:?} in {}", place.key))
-}
 
 impl ContentStore {
     /// Gets chunks and checks them. `work` is done with each where it was checked, on any thread; what comes of it is handed

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use crate::content::download::ChunkRequest;
+use crate::content::chunk_decoder::ChunkRequest;
 use crate::content::{BasisSource, ContentError, ContentStore, hole};
 use crate::object::{ChunkId, Content, Segment};
 use crate::store::MetaStore;

@@ -1,6 +1,6 @@
 //! Chunks on their way from packs into others, as they are stored.
 
-use crate::content::download::ChunkRequest;
+use crate::content::chunk_decoder::ChunkRequest;
 use crate::content::pack::{Pack, new_key};
 use crate::content::{ContentError, ContentStore};
 use crate::object::ChunkId;

@@ -1,6 +1,6 @@
 //! Stored contents as their keeper sees them.
 
-use crate::content::download::ChunkRequest;
+use crate::content::chunk_decoder::ChunkRequest;
 use crate::content::pack::{Indexed, index, index_length, is_newer};
 use crate::content::{ContentError, ContentStore};
 use crate::object::{ChunkId, Content, Layout, Segment};

@@ -7,10 +7,12 @@
 //! The gateway keeps no state of a volume: any number of them may stand before one store. One may also stand before
 //! another: a node with the role [`Role::Gateway`] asks in the names of its own nodes.
 
+mod blocking;
 mod bounded_decode;
 mod certificates;
 mod client;
 mod connection_limit;
+mod connections;
 mod enrollment;
 mod long_poll_limit;
 mod memory_budget;

@@ -14,7 +14,7 @@ use object_store::{
     PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::client::{Connections, NoAnswer};
+use super::connections::{Connections, NoAnswer};
 use super::protocol::{BlobStat, Failure, Request, Response};
 
 /// What a gateway keeps of contents, as an object store. Objects are small enough to be put at once, and are never

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::protocol::{Failure, MAX_FRAME_BYTES};
-use super::server::MAX_ITEMS;
+use super::protocol::{Failure, MAX_FRAME_BYTES, MAX_ITEMS};
 use crate::id::{ObjectId, Seq};
 use crate::object::VersionedObject;
 use crate::store::{LogEntry, MetaStore, Page, StoreError};

@@ -29,6 +29,9 @@ pub(super) const OF_GATEWAYS: u32 = 3;
 /// The oldest that is understood.
 pub(super) const OLDEST: u32 = 1;
 
+/// Objects, entries or commits that are asked for, or in one answer; the bytes of an answer are bounded besides. Nodes send 1024
+/// commits together.
+pub(super) const MAX_ITEMS: u32 = 8192;
 /// Bytes of a frame. A batch of commits is made so that it fits.
 pub(super) const MAX_FRAME_BYTES: usize = 32 << 20;
 /// Bytes of a frame of somebody who is not known yet.

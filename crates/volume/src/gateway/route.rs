@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::server::blocking;
+use super::blocking::blocking;
 use crate::store::{GatewayId, MetaStore, StoreError};
 
 /// Gateways one behind the other.

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::blocking::blocking;
 use super::bounded_decode::{self, DecodeError};
 use super::connection_limit::{Door, Waiting};
 use super::long_poll_limit::Waits;
@@ -26,8 +27,8 @@ use super::memory_budget::{
 use super::paging::{self, all, each, latest};
 use super::protocol::{
     BlobStat, ClientHello, Failure, HistoryRequest, HistoryResponse, MAX_FRAME_BYTES, MAX_HELLO_BYTES,
-    MAX_OBJECT_BYTES, OF_GATEWAYS, OLDEST, Purpose, Request, Response, Role, ServerHello, VERSION, announced,
-    denied, discard, frame, receive, receive_bytes, send, send_bytes,
+    MAX_ITEMS, MAX_OBJECT_BYTES, OF_GATEWAYS, OLDEST, Purpose, Request, Response, Role, ServerHello, VERSION,
+    announced, denied, discard, frame, receive, receive_bytes, send, send_bytes,
 };
 use super::registry::{BookError, Node, NodeRegistry};
 use super::route::GatewayPath;
@@ -55,9 +56,6 @@ const IDLE_TIME: Duration = Duration::from_secs(600);
 const MAX_LONG_POLL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The same while enough others wait.
 const MAX_UNNOTIFIED_WAIT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Objects, entries or commits that are asked for, or in one answer; the bytes of an answer are bounded besides. Nodes send 1024
-/// commits together.
-pub(super) const MAX_ITEMS: u32 = 8192;
 /// Bytes of a frame of who may only read: what is asked for is short.
 const MAX_READER_FRAME_BYTES: usize = 1 << 20;
 /// What a frame takes in memory, for each of its bytes and besides, and at most.
@@ -647,11 +645,6 @@ async fn has_gone(stream: &TcpStream) {
     if let Ok(1..) = stream.peek(&mut [0]).await {
         std::future::pending().await
     }
-}
-
-/// Off the threads that serve connections.
-pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)
 }
 
 impl From<StoreError> for Failure {

@@ -6,6 +6,7 @@
 
 use futures::channel::oneshot;
 
+use super::lease_types::{LockAnswer, LockGrant, LockLease};
 use super::state::State;
 use super::{Inner, Leases};
 use crate::id::{ObjectId, Seq};
@@ -17,32 +18,6 @@ const EXCLUSIVE: u128 = 1;
 
 /// Claims of a node at a time, with those on their way: with its other leases, fewer than the board takes.
 const MOST: usize = 512;
-
-/// A claim of this node.
-#[derive(Debug)]
-pub(super) struct LockLease {
-    pub(super) on: ObjectId,
-    pub(super) said: bool,
-    /// Who waits for the answer.
-    asker: Option<oneshot::Sender<Answer>>,
-}
-
-/// What became of a wish.
-#[derive(Debug)]
-pub enum Answer {
-    /// It holds, until it is [given back](Leases::release) or this node is cut off.
-    Granted(Held),
-    /// Somebody else's is in the way. Ready once one of somebody else ended.
-    Busy(oneshot::Receiver<()>),
-}
-
-/// A claim that was had.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
-    lease: u64,
-    /// It excludes all others.
-    pub exclusive: bool,
-}
 
 fn stands_for(id: ObjectId, exclusive: bool) -> ObjectId {
     let hash = blake3::hash(&id.to_bytes());
@@ -64,7 +39,7 @@ fn exclude(one: ObjectId, other: ObjectId) -> bool {
 impl Leases {
     /// Asks for a claim on a file. `None`: this node is not connected, or has too many. The answer does not come where the
     /// connection is lost meanwhile; one that nobody waits for any more is given back.
-    pub fn claim(&self, num: u64, exclusive: bool) -> Option<oneshot::Receiver<Answer>> {
+    pub fn claim(&self, num: u64, exclusive: bool) -> Option<oneshot::Receiver<LockAnswer>> {
         let id = stands_for(self.inner.id(num)?, exclusive);
         let mut state = self.inner.state.lock();
         if !state.is_valid() || state.claims.len() >= MOST {
@@ -78,13 +53,13 @@ impl Leases {
     }
 
     /// Gives one back.
-    pub fn release(&self, held: Held) {
+    pub fn release(&self, held: LockGrant) {
         self.inner.state.lock().give_back(held.lease);
         self.inner.wake.notify_all();
     }
 
     /// Whether it holds still: this node was not cut off since.
-    pub fn holds(&self, held: Held) -> bool {
+    pub fn holds(&self, held: LockGrant) -> bool {
         let state = self.inner.state.lock();
         state.is_valid() && state.claims.contains_key(&held.lease)
     }
@@ -107,15 +82,15 @@ impl Inner {
                 continue;
             };
             let Some(asker) = asker else { continue };
-            let held = Held { lease: *lease, exclusive: on.0 & EXCLUSIVE != 0 };
+            let held = LockGrant { lease: *lease, exclusive: on.0 & EXCLUSIVE != 0 };
             let kept = if state.is_in_the_way(on) {
                 let (free, freed) = oneshot::channel();
                 state.claim_waiters.push(free);
-                asker.send(Answer::Busy(freed)).ok();
+                asker.send(LockAnswer::Busy(freed)).ok();
                 false
             } else {
                 // Who was interrupted holds nothing.
-                asker.send(Answer::Granted(held)).is_ok()
+                asker.send(LockAnswer::Granted(held)).is_ok()
             };
             if !kept {
                 state.give_back(*lease);

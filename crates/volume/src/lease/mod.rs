@@ -4,6 +4,7 @@
 //! know; who opens something waits for those who changed it. Both cost nothing while no other node is connected, and
 //! opening costs nothing while nobody changed the object.
 
+mod lease_types;
 mod lock_leases;
 mod state;
 mod thread;
@@ -22,10 +23,10 @@ use crate::id::{NodeName, ObjectId, Seq};
 use crate::replica::Replica;
 use crate::store::{MetaStore, StoreError};
 use crate::sync::{RoundObserver, Runner, Waker};
-pub use lock_leases::{Answer, Held};
+use lease_types::UncommittedChange;
+pub use lease_types::{LockAnswer, LockGrant};
 use state::State;
 pub use wait::Wait;
-use write_leases::UncommittedChange;
 
 /// A node that says nothing for so long is in nobody's way any more.
 pub const SESSION_TTL: Duration = Duration::from_secs(5);

@@ -6,9 +6,7 @@ use std::time::Instant;
 use futures::channel::oneshot;
 
 use super::SESSION_TTL;
-use super::lock_leases::LockLease;
-use super::waiters::{PeerLease, Waiter};
-use super::write_leases::{Closing, WriteLease};
+use super::lease_types::{Closing, LockLease, PeerLease, Waiter, WriteLease};
 use crate::id::{ObjectId, Seq};
 
 pub(super) struct State {

@@ -6,40 +6,13 @@ use std::time::Instant;
 
 use futures::channel::oneshot;
 
+use super::lease_types::{PeerLease, Stage, Waiter};
 use super::state::State;
 use super::{Inner, OPEN_WAIT_TIMEOUT, SLOW_PEER_PENALTY, Wait};
-use crate::id::{ObjectId, Seq};
+use crate::id::ObjectId;
 use crate::runtime::runtime;
 use crate::store::LeaseEvent;
 use crate::store::lease_table::EVERYTHING;
-
-/// A lease of somebody else.
-#[derive(Debug)]
-pub(super) struct PeerLease {
-    pub(super) object: ObjectId,
-    who: u64,
-    stage: Stage,
-}
-
-/// How far what was changed has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// It is on its way into the log.
-    Held,
-    /// It is in the log, up to there.
-    Freed(Seq),
-    /// It is here, and the kernel is being told.
-    Read,
-}
-
-/// Who waits until a lease has come so far.
-#[derive(Debug)]
-pub(super) struct Waiter {
-    leases: Vec<u64>,
-    /// What the kernel has of it counts too.
-    lists: bool,
-    done: oneshot::Sender<()>,
-}
 
 impl Inner {
     /// What has to be waited for by one who comes to an object.

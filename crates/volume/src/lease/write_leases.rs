@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
 
+use super::lease_types::{Closing, UncommittedChange, WriteLease};
 use super::state::State;
 use super::{Inner, SESSION_TTL, Wait};
 use crate::id::{ObjectId, Seq};
@@ -20,40 +21,6 @@ const MOST_OWN: usize = 512;
 const MOST_DEBTS: usize = 65_536;
 /// From the close of a file to the end of its open, if that was the last close of it.
 const CLOSING: Duration = Duration::from_secs(1);
-
-/// Something that was changed here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum UncommittedChange {
-    /// A name in a directory.
-    Name(u64, Box<[u8]>),
-    /// What a file holds.
-    File(u64),
-    /// All that was changed up to then.
-    All,
-}
-
-/// A file that somebody closes.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Closing {
-    /// The end of its open is to come, or not, until then.
-    Soon(Instant),
-    /// It came, when [`State::serial`] was so high.
-    Past(u64),
-}
-
-/// A lease of this node.
-#[derive(Debug)]
-pub(super) struct WriteLease {
-    pub(super) object: ObjectId,
-    since: Instant,
-    /// Where it stands on the board, once it does.
-    pub(super) at: Option<u64>,
-    /// All others have seen it.
-    acked: bool,
-    /// In the order of the changes.
-    debts: VecDeque<(u64, UncommittedChange)>,
-    waiters: Vec<oneshot::Sender<()>>,
-}
 
 impl Inner {
     /// Has all others know that something was changed. `made`: what is new is found by nobody who does not find this.

@@ -48,6 +48,11 @@ fn agree(whose: &'static str, before: Time, theirs: Time, after: Time) -> Result
     }
 }
 
+/// The time so long before `now`.
+pub(super) fn ago(now: Time, age: Duration) -> Time {
+    Time(now.0.saturating_sub(age.as_nanos().min(i64::MAX as u128) as i64))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,10 +6,10 @@
 
 use crate::content::{Carried, ContentError, Repacked, repack};
 use crate::failpoint::Failpoint;
-use crate::maintenance::gc::{Collected, stop};
+use crate::maintenance::gc_report::Collected;
 use crate::maintenance::pack_intents;
 use crate::maintenance::sweep::Sparse;
-use crate::maintenance::{KeepError, PAGE, Progress, store_owner};
+use crate::maintenance::{KeepError, PAGE, Progress, stop, store_owner};
 use crate::object::ChunkId;
 use crate::runtime::runtime;
 use crate::store::admin::{Moved, StoreAdmin};

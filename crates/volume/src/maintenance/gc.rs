@@ -2,56 +2,19 @@
 
 use std::time::Duration;
 
-use crate::failpoint::{Failpoint, point};
+use crate::failpoint::Failpoint;
 use crate::id::Seq;
+use crate::maintenance::clock_skew::ago;
 use crate::maintenance::compact::compact_packs;
+use crate::maintenance::gc_report::Collected;
 use crate::maintenance::mark::mark_live;
 use crate::maintenance::sweep::{Ages, Packs};
-use crate::maintenance::{KeepError, PAGE, Progress, clock_skew, retention, store_owner};
-use crate::object::{ChunkId, Time};
+use crate::maintenance::{KeepError, LogRetention, PAGE, Progress, clock_skew, retention, stop, store_owner};
+use crate::object::ChunkId;
 use crate::runtime::runtime;
 use crate::store::StoreError;
 use crate::store::history::{Retention, seq_at};
 use crate::volume::Volume;
-
-/// How long a node may take from sending chunks to committing what speaks of them.
-pub const GRACE: Duration = Duration::from_secs(24 * 3600);
-
-/// How much of the log stays, as the history of the volume: what is in either.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogRetention {
-    /// What was committed within so long.
-    pub age: Duration,
-    /// The last so many commits.
-    pub count: u64,
-}
-
-/// What was freed, and what will be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Collected {
-    /// Versions and names of the past that were forgotten.
-    pub trimmed: u64,
-    /// Chunks that the volume knows and speaks of.
-    pub live: u64,
-    /// Chunks that nothing speaks of, and that were found to be so just now.
-    pub marked: u64,
-    /// Chunks that were dropped: nothing spoke of them for longer than the grace.
-    pub dropped: u64,
-    /// Packs that were removed.
-    pub packs: u64,
-    /// Bytes of these.
-    pub bytes: u64,
-    /// Packs of which little was in use: that is in others now.
-    pub rewritten: u64,
-    /// Bytes that this will free.
-    pub saved: u64,
-    /// When: so long they stay.
-    pub saved_after: Duration,
-    /// Bytes of packs that stay, and of which nothing is in use, for others in them.
-    pub stuck: u64,
-    /// Up to where the log is not there any more.
-    pub forgotten: Seq,
-}
 
 /// Forgets what is older than the volume's [`retention`], condemns chunks that nothing speaks of, drops those that were
 /// condemned for longer than `grace`, and removes packs of the volume that hold no others and are older than it. History counts: a version
@@ -153,12 +116,4 @@ pub fn collect(
         compact_packs(volume, turn, sorted.sparse, progress, &mut done)?;
     }
     Ok(done)
-}
-
-pub(super) fn stop(at: Failpoint) -> Result<(), StoreError> {
-    point(at).map_err(|errno| StoreError::Unreachable(errno.to_string()))
-}
-
-pub(super) fn ago(now: Time, age: Duration) -> Time {
-    Time(now.0.saturating_sub(age.as_nanos().min(i64::MAX as u128) as i64))
 }

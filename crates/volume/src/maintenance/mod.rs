@@ -5,7 +5,9 @@
 mod clock_skew;
 mod compact;
 mod fsck;
+mod fsck_report;
 mod gc;
+mod gc_report;
 mod mark;
 mod pack_intents;
 mod repair;
@@ -14,13 +16,16 @@ mod settings;
 pub(crate) mod store_owner;
 mod sweep;
 
-pub use fsck::{Checked, Depth, Problem, fsck};
-pub use gc::{Collected, GRACE, LogRetention, collect};
+pub use fsck::{Depth, fsck};
+pub use fsck_report::{Checked, Problem};
+pub use gc::collect;
+pub use gc_report::Collected;
 pub use repair::{Repaired, repair};
-pub use settings::{retention, set_retention};
+pub use settings::{GRACE, LogRetention, retention, set_retention};
 pub use store_owner::StoreOwnerError;
 
 use crate::content::ContentError;
+use crate::failpoint::{Failpoint, point};
 use crate::store::StoreError;
 
 /// Rows that are asked for at once.
@@ -53,3 +58,8 @@ pub enum KeepError {
 
 /// Called with a word for what is done now, and how many of them are done.
 pub type Progress<'a> = &'a (dyn Fn(&str, u64) + Sync);
+
+/// Stops at a failpoint that is armed, as a store that cannot be reached would.
+fn stop(at: Failpoint) -> Result<(), StoreError> {
+    point(at).map_err(|errno| StoreError::Unreachable(errno.to_string()))
+}

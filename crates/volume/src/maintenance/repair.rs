@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::id::{NodeName, ObjectId, OwnerId};
-use crate::maintenance::fsck::{Checked, Problem};
+use crate::maintenance::fsck_report::{Checked, Problem};
 use crate::maintenance::{KeepError, Progress};
 use crate::object::{ChunkId, Content, Kind, LinkName, Object};
 use crate::store::{ChunkLocation, Mutation, Transaction, system_clock};

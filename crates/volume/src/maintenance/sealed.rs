@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::id::{ObjectId, Seq};
-use crate::maintenance::fsck::{Checked, Problem};
+use crate::maintenance::fsck_report::{Checked, Problem};
 use crate::maintenance::{KeepError, PAGE, Progress};
 use crate::object::{Field, LinkName, StoredLink, VersionedObject};
 use crate::store::ledger::Ledger;

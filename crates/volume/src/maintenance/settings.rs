@@ -7,6 +7,18 @@ use crate::store::admin::StoreAdmin;
 use crate::store::history::Retention;
 
 const DAY: u64 = 24 * 3600;
+/// How long a node may take from sending chunks to committing what speaks of them.
+pub const GRACE: Duration = Duration::from_secs(24 * 3600);
+
+/// How much of the log stays, as the history of the volume: what is in either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogRetention {
+    /// What was committed within so long.
+    pub age: Duration,
+    /// The last so many commits.
+    pub count: u64,
+}
+
 /// Days that history is kept, or `all`.
 const DAYS: &str = "history.days";
 /// Versions of an object that are kept before the present one, or `all`.

@@ -4,10 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use crate::content::Blob;
-use crate::maintenance::clock_skew::MAX_SKEW;
-use crate::maintenance::gc::{GRACE, ago};
+use crate::maintenance::clock_skew::{MAX_SKEW, ago};
 use crate::maintenance::pack_intents::{self, PackIntent};
-use crate::maintenance::{KeepError, store_owner};
+use crate::maintenance::{GRACE, KeepError, store_owner};
 use crate::object::Time;
 use crate::runtime::runtime;
 use crate::store::admin::Chunk;

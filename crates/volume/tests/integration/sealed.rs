@@ -18,7 +18,7 @@ use shunt_volume::replica::{New, Options, ROOT, Replica, ReplicaSite, SetAttr, S
 use shunt_volume::store::{Mutation, SqliteStore, StoreError, Transaction};
 use shunt_volume::sync::{LinkState, RoundObserver, Runner, Step, SyncError, Synchroniser};
 use shunt_volume::upgrade::{Upgraded, upgrade};
-use shunt_volume::volume::{Volume, VolumeDescriptor};
+use shunt_volume::volume::{KeyError, Volume, VolumeDescriptor};
 use shunt_volume::volume_settings;
 use tempfile::TempDir;
 
@@ -609,7 +609,7 @@ fn a_volume_of_format_2_is_used_as_it_is_and_upgraded() {
     assert_eq!(again.unwrap(), Upgraded::Before(Seq(head + 1)));
     assert!(matches!(
         upgrade(&world.meta(), &name(), Some(&VolumeKey::random()), &|_| ()),
-        Err(OpenError::WrongKey(_))
+        Err(OpenError::Key(KeyError::Wrong(_)))
     ));
 
     // Who has it open still commits nothing that others would have to refuse, and loses nothing.
@@ -672,7 +672,7 @@ fn a_description_that_the_key_did_not_make_is_refused() {
     };
     // As if nothing were sealed.
     let opened = put(&VolumeDescriptor { sealed: None, ..described.clone() });
-    assert!(matches!(opened, Err(OpenError::WrongKey(_))), "{opened:?}");
+    assert!(matches!(opened, Err(OpenError::Key(KeyError::Wrong(_)))), "{opened:?}");
     // As if the log began elsewhere, or the volume were another one.
     let mut sealed = described.sealed.unwrap();
     sealed.from = Seq(100);

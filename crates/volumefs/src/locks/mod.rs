@@ -12,14 +12,14 @@ use futures::channel::oneshot;
 use futures::future::{Either, select};
 use parking_lot::Mutex;
 use shunt_fuse::{Errno, FileHandle, LockArgs, LockKind, LockOwner, LockRange, LockType};
-use shunt_volume::lease::{Answer, Held, Leases, SESSION_TTL, Wait};
+use shunt_volume::lease::{Leases, LockAnswer, LockGrant, SESSION_TTL, Wait};
 
 use table::Table;
 
 #[derive(Default)]
 struct File {
     table: Table,
-    claim: Option<Held>,
+    claim: Option<LockGrant>,
     /// Somebody waits for an answer about a claim: one at a time.
     asks: bool,
     waiters: Vec<oneshot::Sender<()>>,
@@ -63,12 +63,12 @@ impl Drop for Asking<'_> {
 }
 
 /// A claim that is asked for. Where nobody comes to take the answer, it is given back.
-struct Asked<'a>(&'a Leases, oneshot::Receiver<Answer>);
+struct Asked<'a>(&'a Leases, oneshot::Receiver<LockAnswer>);
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         self.1.close();
-        if let Ok(Some(Answer::Granted(held))) = self.1.try_recv() {
+        if let Ok(Some(LockAnswer::Granted(held))) = self.1.try_recv() {
             self.0.release(held);
         }
     }
@@ -121,9 +121,9 @@ impl Locks {
                         Either::Right(_) => return Err(Errno::NOLCK),
                     };
                     match answer {
-                        Answer::Granted(held) => self.take(num, held),
-                        Answer::Busy(_) if !args.wait => return Err(Errno::AGAIN),
-                        Answer::Busy(freed) => {
+                        LockAnswer::Granted(held) => self.take(num, held),
+                        LockAnswer::Busy(_) if !args.wait => return Err(Errno::AGAIN),
+                        LockAnswer::Busy(freed) => {
                             drop(asking.take());
                             let _ = freed.await;
                         }
@@ -163,7 +163,7 @@ impl Locks {
     }
 
     /// Puts a claim in the place of the one before.
-    fn take(&self, num: u64, held: Held) {
+    fn take(&self, num: u64, held: LockGrant) {
         let before = self.files.lock().entry(num).or_default().claim.replace(held);
         if let Some(before) = before {
             self.leases.release(before);
