@@ -319,6 +319,7 @@ mod tests {
     use super::*;
     use crate::address::MetaAddress;
     use crate::id::OwnerId;
+    use crate::object::LinkName;
     use crate::object::{Content, Object, Time};
     use crate::open::{Options, create};
     use crate::store::{Mutation, Transaction};
