@@ -45,20 +45,20 @@ pub enum ReplicaError {
 
 /// Why an operation was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct OpError {
+pub(crate) struct OpError {
     /// What a caller is told.
-    pub(super) errno: Errno,
+    pub(crate) errno: Errno,
     /// The database failed: it may hold half of a change.
-    pub(super) database: bool,
+    pub(crate) database: bool,
 }
 
 impl OpError {
-    pub(super) const fn new(errno: Errno) -> Self {
+    pub(crate) const fn new(errno: Errno) -> Self {
         Self { errno, database: false }
     }
 }
 
-pub(super) type Result<T, E = OpError> = std::result::Result<T, E>;
+pub(crate) type Result<T, E = OpError> = std::result::Result<T, E>;
 
 impl From<Errno> for OpError {
     fn from(errno: Errno) -> Self {
@@ -67,7 +67,7 @@ impl From<Errno> for OpError {
 }
 
 /// What a caller is told of an error of the cache's file system.
-pub(super) fn errno(error: io::Error) -> Errno {
+pub(crate) fn errno(error: io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 

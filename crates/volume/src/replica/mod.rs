@@ -7,49 +7,15 @@
 //! What is changed lasts from the next `sync` on; without one it is committed within 20 ms, which outlives the
 //! process but not the machine. A replica that was killed at any point is whole when it is opened again.
 
-mod apply;
-mod backing;
-mod backing_pool;
-#[cfg(test)]
-mod backing_pool_tests;
-mod basis;
-mod cache_manager;
-mod conflicts;
+mod cache;
+mod data;
 mod db;
 mod error;
-mod eviction;
-#[cfg(test)]
-mod eviction_tests;
-mod fetch;
-mod foreground;
-mod group_commit;
-mod inode;
-mod local_changes;
-mod lookup_count;
 mod namespace;
-mod offline_misses;
-mod open_file;
-mod prefetch;
-#[cfg(test)]
-mod prefetch_tests;
-mod probe;
 mod recover;
-mod refetch;
-#[cfg(test)]
-mod refetch_tests;
-mod schema;
-mod setattr;
-mod store_fetcher;
-mod store_rollback;
 mod sync_adapter;
 #[cfg(test)]
 mod tests;
-mod unsynced;
-mod usage;
-#[cfg(test)]
-mod usage_tests;
-mod wal_reserve;
-mod xattrs;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,30 +27,30 @@ use parking_lot::{Mutex, RwLock};
 use rusqlite::Connection;
 use rustix::io::Errno;
 
-pub use apply::{Applying, LocalObject};
-pub use basis::BasisFile;
-pub use cache_manager::{CacheManager, CacheMode, CachePolicy};
-pub use conflicts::{InConflict, Version};
+pub use cache::cache_manager::{CacheManager, CacheMode, CachePolicy};
+pub use cache::eviction::CacheStats;
+pub use data::fetch::{Fetcher, WholeFile};
+pub use data::open_file::Opened;
+pub use data::store_fetcher::StoreFetcher;
+pub use db::basis_cache::BasisFile;
+pub use db::inode::{Dirty, Inode, ROOT, State};
+pub use db::usage_counts::Quota;
 pub use error::ReplicaError;
-pub use eviction::CacheStats;
-pub use fetch::{Fetcher, WholeFile};
-pub use inode::{Dirty, Inode, ROOT, State};
-pub use local_changes::{LocalChange, PendingLink, PendingObject};
-pub use namespace::{Listed, New, Rename};
-pub use open_file::Opened;
-pub use setattr::SetAttr;
-pub use store_fetcher::StoreFetcher;
+pub use namespace::dentries::{Listed, New, Rename};
+pub use namespace::setattr::SetAttr;
 pub use sync_adapter::ReplicaSite;
-pub use usage::Quota;
+pub use sync_adapter::applying::{Applying, LocalObject};
+pub use sync_adapter::conflicts::{InConflict, Version};
+pub use sync_adapter::local_changes::{LocalChange, PendingLink, PendingObject};
 
 use self::db::ReplicaDb;
-use backing::BackingDir;
-use backing_pool::{BackingFilePool, PoolWorker};
+use data::backing::BackingDir;
+use data::backing_pool::{BackingFilePool, PoolWorker};
+use data::fetch::Fetching;
+use db::group_commit::{Committer, Durability};
 use error::{OpError, Result};
-use fetch::Fetching;
-use foreground::ForegroundLoad;
-use group_commit::{Committer, Durability};
-use lookup_count::LookupCounts;
+use namespace::lookup_count::LookupCounts;
+use sync_adapter::foreground::ForegroundLoad;
 
 use crate::id::{NodeName, Seq};
 use crate::object::Time;
@@ -163,29 +129,29 @@ pub struct Replica {
     inner: Arc<Inner>,
     _keeper: Option<PoolWorker>,
     /// End before the database does.
-    _workers: Option<prefetch::Workers>,
+    _workers: Option<data::prefetch::Workers>,
     _committer: Option<Committer>,
 }
 
 /// What the committer shares.
-struct Inner {
+pub(crate) struct Inner {
     core: Mutex<ReplicaDb>,
     shared: Shared,
     crowd: ForegroundLoad,
 }
 
 /// What is not under the lock of the database.
-struct Shared {
+pub(crate) struct Shared {
     files: BackingDir,
     spare: BackingFilePool,
     held: LookupCounts,
     clock: Clock,
     durable: Durability,
     fetching: Fetching,
-    ahead: prefetch::Prefetcher,
-    unmet: offline_misses::OfflineMisses,
+    ahead: data::prefetch::Prefetcher,
+    unmet: cache::offline_misses::OfflineMisses,
     /// Rings when what is here may have changed.
-    space: eviction::Notify,
+    space: cache::eviction::Notify,
     /// There are limits to what may be held.
     limited: Arc<AtomicBool>,
     fetcher: RwLock<Option<Arc<dyn Fetcher>>>,
@@ -238,16 +204,17 @@ impl Replica {
     /// # Errors
     /// See [`ReplicaError`].
     pub fn open(directory: &Path, options: Options) -> Result<Self, ReplicaError> {
-        let lock = backing::lock(directory)?;
+        let lock = data::backing::lock(directory)?;
         let path = directory.join("replica.db");
         let db = Connection::open(&path)?;
-        schema::prepare(&db)?;
-        let is_new = schema::create(&db)?;
+        db::schema::prepare(&db)?;
+        let is_new = db::schema::create(&db)?;
         let first_id = u128::from(options.ids.unwrap_or_else(rand::random)) << 64;
         let mut core = ReplicaDb::new(db, first_id)?;
         let files = BackingDir::open(directory)?;
         recover::recover(&mut core, &files, &options, is_new)?;
-        core.conflicts = sync_adapter::directories(&core)?;
+        core.conflicts = db::conflict_dirs::directories(&core)
+            .map_err(|fail| data::backing::unusable("conflicts".as_ref(), fail.errno.into()))?;
         let durable = Durability::new(&path);
         let shared = Shared {
             files,
@@ -256,9 +223,9 @@ impl Replica {
             clock: options.clock,
             durable,
             fetching: Fetching::default(),
-            ahead: prefetch::Prefetcher::default(),
-            unmet: offline_misses::OfflineMisses::default(),
-            space: eviction::Notify::default(),
+            ahead: data::prefetch::Prefetcher::default(),
+            unmet: cache::offline_misses::OfflineMisses::default(),
+            space: cache::eviction::Notify::default(),
             limited: core.usage.flag(),
             fetcher: RwLock::new(None),
             caches: OnceLock::new(),
@@ -277,10 +244,10 @@ impl Replica {
         });
         let (mut committer, mut keeper, mut workers) = (None, None, None);
         if options.background {
-            let failed = |error| backing::unusable(&path, error);
+            let failed = |error| data::backing::unusable(&path, error);
             committer = Some(Committer::start(inner.clone(), &path).map_err(failed)?);
             keeper = Some(PoolWorker::start(inner.clone()).map_err(failed)?);
-            workers = Some(prefetch::Workers::start(inner.clone()).map_err(failed)?);
+            workers = Some(data::prefetch::Workers::start(inner.clone()).map_err(failed)?);
         }
         Ok(Self { inner, _keeper: keeper, _workers: workers, _committer: committer })
     }
@@ -442,7 +409,7 @@ impl Inner {
         let fail = match done {
             Ok(done) => {
                 core.changes += 1;
-                let full = core.changes >= group_commit::MAX_BATCH_CHANGES;
+                let full = core.changes >= db::group_commit::MAX_BATCH_CHANGES;
                 if full && let Err(fail) = self.shared.commit(&mut core) {
                     return Err(fail.errno);
                 }

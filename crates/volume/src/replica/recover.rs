@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use rusqlite::{OptionalExtension as _, params};
 
-use super::backing::{BackingDir, unusable};
-use super::db::{NUMBERS_TOGETHER, ReplicaDb};
-use super::error::OpError;
-use super::inode::{Dirty, Inode, ROOT, State, number};
-use super::{Options, ReplicaError, open_file};
 use crate::failpoint::{Failpoint, point};
 use crate::id::{ObjectId, OwnerId, Seq};
 use crate::object::Kind;
+use crate::replica::data::backing::{BackingDir, unusable};
+use crate::replica::data::open_file;
+use crate::replica::db::inode::{Dirty, Inode, ROOT, State, number};
+use crate::replica::db::{NUMBERS_TOGETHER, ReplicaDb};
+use crate::replica::error::OpError;
+use crate::replica::{Options, ReplicaError};
 
-pub(super) fn recover(
+pub(crate) fn recover(
     core: &mut ReplicaDb,
     files: &BackingDir,
     options: &Options,

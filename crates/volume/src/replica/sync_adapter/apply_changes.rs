@@ -6,17 +6,17 @@ use std::sync::Arc;
 use rusqlite::OptionalExtension as _;
 use rustix::io::Errno;
 
-use super::conflict_dirs::ConflictDir;
 use super::tree_view::unknown;
 use super::{ConflictDirs, ContentCache};
 use crate::id::{OwnerId, Seq};
 use crate::merge::{Changes, DentryKey, Ino};
 use crate::object::{Content, Kind, Object, Time, VersionedObject};
-use crate::replica::apply::{Stale, differences, unnamed};
-use crate::replica::conflicts::entries;
 use crate::replica::db::ReplicaDb;
+use crate::replica::db::conflict_dirs::ConflictDir;
+use crate::replica::db::inode::{Dirty, Inode};
 use crate::replica::error::Result;
-use crate::replica::inode::{Dirty, Inode};
+use crate::replica::sync_adapter::applying::{Stale, differences, unnamed};
+use crate::replica::sync_adapter::conflicts::entries;
 use crate::replica::{Applying, Shared, State};
 
 impl Applying<'_> {
@@ -385,7 +385,7 @@ impl Writing<'_> {
     fn way(&mut self, num: Ino, from: Ino, shown: &ConflictDirs) -> Result<Option<Vec<u8>>> {
         let (mut way, mut passed) = (Vec::new(), BTreeSet::new());
         let mut at = num;
-        while at != super::super::ROOT {
+        while at != crate::replica::ROOT {
             if !passed.insert(at) {
                 return Ok(None);
             }
@@ -398,14 +398,14 @@ impl Writing<'_> {
         }
         let (mut target, mut up) = (Vec::new(), from);
         passed.clear();
-        while up != super::super::ROOT {
+        while up != crate::replica::ROOT {
             if !passed.insert(up) {
                 return Ok(None);
             }
             target.extend_from_slice(b"../");
             up = match shown.of_directory(up) {
                 Some((at, _)) => at.parent,
-                None => self.core.parent_of(up)?.unwrap_or(super::super::ROOT),
+                None => self.core.parent_of(up)?.unwrap_or(crate::replica::ROOT),
             };
         }
         way.reverse();
@@ -423,7 +423,7 @@ impl ReplicaDb {
     /// An object that neither users nor the store have is forgotten.
     fn sweep_unknown(&mut self, num: Ino) -> Result<()> {
         let Some(node) = self.find(num)? else { return Ok(()) };
-        let is_used = node.links > 0 || self.unlinked_open.contains(&num) || num == super::super::ROOT;
+        let is_used = node.links > 0 || self.unlinked_open.contains(&num) || num == crate::replica::ROOT;
         if !is_used && !self.is_in_base(num)? {
             if node.is_regular() {
                 self.schedule_unlink(num)?;

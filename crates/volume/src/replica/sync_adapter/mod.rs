@@ -1,24 +1,22 @@
 //! A replica as synchronisation sees it: both trees, without what only shows conflicts.
 
 mod apply_changes;
-mod conflict_dirs;
+pub(crate) mod applying;
+pub(crate) mod conflicts;
+pub(crate) mod foreground;
 mod ledger;
+pub(crate) mod local_changes;
 mod open_snapshot;
 mod stable_reader;
 mod tree_view;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rusqlite::{OptionalExtension as _, params};
 use rustix::io::Errno;
 
-use super::db::ReplicaDb;
-use super::error::Result;
-use super::foreground;
-use super::inode::number;
-use super::{Applying, Replica, ReplicaError};
 use crate::content::{ContentError, ContentStore};
 use crate::failpoint::{Failpoint, point};
 use crate::id::Seq;
@@ -28,11 +26,15 @@ use crate::merge::{
     keep_both, resolve,
 };
 use crate::object::{ChunkId, Content, Layout, Object, Segment, Time};
+use crate::replica::db::ReplicaDb;
+use crate::replica::db::inode::number;
+use crate::replica::error::Result;
+use crate::replica::{Applying, Replica};
 use crate::store::ledger::Kept;
 use crate::store::{MetaStore, StoreError};
 use crate::sync::{LogFingerprint, Outbox, SyncError, SyncReplica, refused};
 
-pub(super) use conflict_dirs::ConflictDirs;
+use crate::replica::db::conflict_dirs::ConflictDirs;
 use open_snapshot::{Attempts, ChangeCookie};
 use stable_reader::StableReader;
 use tree_view::View;
@@ -94,13 +96,6 @@ impl ReplicaSite {
         });
         done.map_err(|errno| failed.unwrap_or(PlanError::Read(errno)))
     }
-}
-
-/// Directories that show conflicts.
-pub(super) fn directories(core: &ReplicaDb) -> Result<HashSet<Ino>, ReplicaError> {
-    let shown = ConflictDirs::all(core)
-        .map_err(|fail| super::backing::unusable("conflicts".as_ref(), fail.errno.into()))?;
-    Ok(shown.directories())
 }
 
 impl Replica {

@@ -18,8 +18,8 @@ use crate::merge::Ino;
 use crate::object::{Content, Object, Time};
 use crate::replica::State;
 use crate::replica::db::ReplicaDb;
+use crate::replica::db::inode::Inode;
 use crate::replica::error::{OpError, Result};
-use crate::replica::inode::Inode;
 
 /// Nobody wrote for so long: clocks of file systems are coarser than writes are apart.
 const QUIESCENT_FOR: Duration = Duration::from_millis(100);

@@ -14,8 +14,8 @@ use crate::id::{ObjectId, Seq};
 use crate::merge::{Conflict, DentryKey, Ino, Tree, Trees};
 use crate::object::{Content, Layout, Object, VersionedObject};
 use crate::replica::db::ReplicaDb;
+use crate::replica::db::inode::{Dirty, Inode, number};
 use crate::replica::error::{OpError, Result};
-use crate::replica::inode::{Dirty, Inode, number};
 use crate::replica::{Shared, State};
 
 /// A file that is longer is not read while the replica is locked: as long as nobody sent it, it differs from all others.
@@ -144,7 +144,7 @@ impl Trees for View<'_> {
             match core.base(num)? {
                 Some(base) => Ok(base),
                 None if node.dirty.contains(Dirty::NEW) => Ok(None),
-                None if node.created_seq == Seq(0) && num != super::super::ROOT => Ok(None),
+                None if node.created_seq == Seq(0) && num != crate::replica::ROOT => Ok(None),
                 None => core.stored(&node).map(Some),
             }
         })

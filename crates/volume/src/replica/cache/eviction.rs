@@ -1,0 +1,371 @@
+//! How much of a volume is here, what may leave, and what has to stay.
+//!
+//! A file that leaves is first noted as absent; its bytes go once that lasts (see [`Replica::reap`]). So a crash between
+//! the two leaves bytes that nobody looks for, never a file that is said to be here and is not.
+
+use crate::replica::db::reap::ReapState;
+use crate::replica::db::recent_opens::MAX_RECENT_OPENS;
+use crate::replica::db::recent_opens::allocated_bytes;
+use std::collections::HashSet;
+
+use rusqlite::{Connection, OpenFlags, params};
+use rustix::io::Errno;
+
+use crate::failpoint::{Failpoint, point};
+use crate::id::Seq;
+use crate::replica::db::ReplicaDb;
+use crate::replica::db::inode::{Inode, ROOT, State, number};
+use crate::replica::error::Result;
+use crate::replica::{Inner, Replica};
+
+/// Files whose leaving is noted while the replica is locked.
+const EVICTION_BATCH_FILES: usize = 64;
+
+/// Paths of pins that are told.
+const MAX_PINNED_PATHS: usize = 32;
+
+/// What of a volume is here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Bytes that files take here, in whole blocks: holes too.
+    pub bytes: u64,
+    /// Of these, of files that are pinned.
+    pub pinned: u64,
+    /// Of these, of files whose last version the store does not have, or perhaps not.
+    pub changed: u64,
+}
+
+impl ReplicaDb {
+    /// A file was opened.
+    pub(crate) fn note_open(&mut self, num: u64) -> Result<()> {
+        if !self.recent.wanted {
+            return Ok(());
+        }
+        self.recent.opened.insert(num, self.recent.next);
+        self.recent.next += 1;
+        if self.recent.opened.len() >= MAX_RECENT_OPENS { self.write_recent() } else { Ok(()) }
+    }
+
+    fn write_recent(&mut self) -> Result<()> {
+        if self.recent.opened.is_empty() {
+            return Ok(());
+        }
+        self.begin()?;
+        self.recent.kept = true;
+        let mut insert = self.db.prepare_cached("INSERT OR REPLACE INTO recent VALUES (?1, ?2)")?;
+        for (num, at) in self.recent.opened.drain() {
+            insert.execute(params![num as i64, at as i64])?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn load_pins(&mut self) -> rusqlite::Result<()> {
+        let mut query = self.db.prepare_cached("SELECT num FROM object WHERE pinned = 1")?;
+        self.pins = query.query_map([], |row| row.get(0).map(number))?.collect::<rusqlite::Result<_>>()?;
+        Ok(())
+    }
+
+    /// Whether an object, or a directory above it, is pinned.
+    pub(crate) fn is_pinned(&mut self, num: u64) -> Result<bool> {
+        if self.pins.is_empty() {
+            return Ok(false);
+        }
+        let (mut ahead, mut seen) = (vec![num], HashSet::new());
+        while let Some(num) = ahead.pop() {
+            if self.pins.contains(&num) {
+                return Ok(true);
+            }
+            if num == ROOT || !seen.insert(num) {
+                continue;
+            }
+            let mut query = self.db.prepare_cached("SELECT parent FROM link WHERE child = ?1")?;
+            let above = query.query_map([num as i64], |row| row.get(0).map(number))?;
+            ahead.extend(above.collect::<rusqlite::Result<Vec<u64>>>()?);
+        }
+        Ok(false)
+    }
+
+    /// Whether the bytes of a file can be had again, and nobody uses them.
+    fn is_evictable(&mut self, node: &Inode) -> Result<bool> {
+        Ok(!self.is_store_distrusted
+            && node.is_regular()
+            && node.state != State::Absent
+            && node.size > 0
+            && node.created_seq != Seq(0)
+            && node.dirty.is_empty()
+            && !node.maybe_dirty
+            && !self.opens.contains_key(&node.ino)
+            && !self.unlinked_open.contains(&node.ino)
+            && !self.is_pinned(node.ino)?)
+    }
+
+    /// Notes that a file is not here any more. What it took; `None`: it has to stay.
+    pub(crate) fn evict_file(&mut self, num: u64) -> Result<Option<u64>> {
+        let Some(mut node) = self.find(num)? else { return Ok(None) };
+        if !self.is_evictable(&node)? {
+            return Ok(None);
+        }
+        let before = self.here;
+        self.begin()?;
+        self.forget_present(num)?;
+        self.schedule_unlink(num)?;
+        self.finish_refetch(num)?;
+        self.db.prepare_cached("DELETE FROM recent WHERE num = ?1")?.execute([num as i64])?;
+        node.state = State::Absent;
+        self.save(node);
+        Ok(Some(before.saturating_sub(self.here)))
+    }
+
+    /// Its backing file, of which nothing is looked for any more, goes once that lasts.
+    pub(crate) fn schedule_unlink(&mut self, num: u64) -> Result<()> {
+        self.begin()?;
+        self.latest.take_if(|(latest, _)| *latest == num);
+        self.db.prepare_cached("INSERT OR IGNORE INTO doomed VALUES (?1)")?.execute([num as i64])?;
+        self.has_doomed = true;
+        Ok(())
+    }
+
+    /// Whether what is at the place of a file's contents is not for who opens it now.
+    pub(crate) fn is_being_reaped(&mut self, num: u64) -> Result<bool> {
+        Ok(self.find(num)?.is_some_and(|node| node.state == State::Absent)
+            && !self.opens.contains_key(&num)
+            && self.db.prepare_cached("SELECT 1 FROM doomed WHERE num = ?1")?.exists([num as i64])?)
+    }
+
+    /// What is to become of the backing file of a doomed object.
+    pub(crate) fn reap_state(&mut self, num: u64) -> Result<ReapState> {
+        Ok(match self.find(num)? {
+            None => ReapState::Gone,
+            Some(node) if node.state != State::Absent => ReapState::Here,
+            Some(_) if self.opens.contains_key(&num) => ReapState::Used,
+            Some(_) => ReapState::Absent,
+        })
+    }
+}
+
+impl Inner {
+    /// Before contents come to a place where others were: those that read the others go on with them, and after a failure
+    /// either these or the others are known to be there.
+    pub(crate) fn finish_reaping(&self, num: u64) -> Result<(), Errno> {
+        if !self.read(|core| core.is_being_reaped(num))? {
+            return Ok(());
+        }
+        self.sync()?;
+        self.change(|core, shared| {
+            if core.is_being_reaped(num)? {
+                shared.files.remove(num)?;
+                core.begin()?;
+                core.db.prepare_cached("DELETE FROM doomed WHERE num = ?1")?.execute([num as i64])?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Replica {
+    /// Bytes that files take here, in whole blocks.
+    pub fn here(&self) -> u64 {
+        self.inner.core.lock().here
+    }
+
+    /// Remembers from now on which files were opened last.
+    pub fn remember_opens(&self) {
+        self.inner.core.lock().recent.wanted = true;
+    }
+
+    /// Has files leave, the least recently opened ones first, until so many bytes are free. Never one that is open, pinned,
+    /// or holds what the store may not have. How many bytes are free then.
+    ///
+    /// # Errors
+    /// EIO, ENOSPC.
+    pub fn evict(&self, bytes: u64) -> Result<u64, Errno> {
+        self.change(|core, _| core.write_recent())?;
+        self.commit()?;
+        let mut freed = 0;
+        for nums in self.eviction_candidates(bytes)?.chunks(EVICTION_BATCH_FILES) {
+            let mut left = Vec::new();
+            freed = self.change(|core, _| {
+                let mut freed = freed;
+                for &num in nums {
+                    if freed < bytes
+                        && let Some(bytes) = core.evict_file(num)?
+                    {
+                        freed += bytes;
+                        left.push(num);
+                    }
+                }
+                point(Failpoint::EvictNoted)?;
+                Ok(freed)
+            })?;
+            // They take no blocks any more.
+            if let Some(caches) = self.inner.shared.caches.get() {
+                left.into_iter().for_each(|num| caches.object_changed(num));
+            }
+        }
+        if freed > 0 {
+            while self.reap(4096)? > 0 {}
+        }
+        Ok(freed)
+    }
+
+    /// Files that may leave, as far as the database says, until they take so many bytes. Read beside the replica, which is
+    /// not locked meanwhile.
+    fn eviction_candidates(&self, bytes: u64) -> Result<Vec<u64>, Errno> {
+        let read = || -> rusqlite::Result<Vec<u64>> {
+            let db = self.beside()?;
+            let mut query = db.prepare(
+                "SELECT o.num, o.size FROM object o LEFT JOIN recent r ON r.num = o.num
+                 WHERE o.kind = 0 AND o.state > 0 AND o.size > 0 AND o.made > 0 AND o.dirty = 0 AND o.maybe_dirty = 0
+                     AND o.nlink > 0 AND o.pinned = 0
+                 ORDER BY coalesce(r.at, 0), o.num",
+            )?;
+            let mut rows = query.query([])?;
+            let (mut nums, mut sum) = (Vec::new(), 0u64);
+            // Some more than wanted: of those that are found, some may have to stay after all.
+            while let Some(row) = rows.next()?
+                && sum < bytes.saturating_mul(2)
+            {
+                nums.push(number(row.get(0)?));
+                sum = sum.saturating_add(allocated_bytes(number(row.get(1)?)));
+            }
+            Ok(nums)
+        };
+        read().map_err(|error| crate::replica::OpError::from(error).errno)
+    }
+
+    /// A connection that reads what was committed.
+    fn beside(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let db = Connection::open_with_flags(self.directory().join("replica.db"), flags)?;
+        db.busy_timeout(std::time::Duration::from_secs(10))?;
+        Ok(db)
+    }
+
+    /// What is here, and what of it cannot leave. Reads all that is pinned, beside the replica.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn cache_stats(&self) -> Result<CacheStats, Errno> {
+        let bytes = self.here();
+        let read = || -> rusqlite::Result<CacheStats> {
+            let db = self.beside()?;
+            let sum = |query: &str| db.query_row(query, [], |row| row.get(0).map(number));
+            // A partial file counts as a whole one here.
+            const SUM: &str = "SELECT coalesce(sum((size + 4095) / 4096 * 4096), 0) FROM";
+            let changed =
+                sum(&format!("{SUM} base_object JOIN object USING (num) WHERE kind = 0 AND state > 0"))?;
+            let pinned = sum(&format!(
+                "{BELOW_PINS} {SUM} below JOIN object USING (num) WHERE kind = 0 AND state > 0"
+            ))?;
+            Ok(CacheStats { bytes, pinned, changed })
+        };
+        read().map_err(|error| crate::replica::OpError::from(error).errno)
+    }
+
+    /// Files that are not here completely: all, or only pinned ones and those that are new to the store, which need not keep
+    /// what they hold. In the order of their numbers after one, at most so many.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn away(&self, all: bool, after: u64, most: u32) -> Result<Vec<u64>, Errno> {
+        const AWAY: &str = "SELECT num FROM object WHERE kind = 0 AND state < 2 AND nlink > 0 AND num > ?1";
+        let rows = |db: &Connection, query: &str| -> rusqlite::Result<Vec<u64>> {
+            let mut query = db.prepare_cached(query)?;
+            query.query_map(params![after as i64, most], |row| row.get(0).map(number))?.collect()
+        };
+        let pins = !self.inner.core.lock().pins.is_empty();
+        if !all && !pins {
+            // Few, by an index, and asked for after each change: for that no connection is made.
+            let query = format!("{AWAY} AND made = 0 ORDER BY num LIMIT ?2");
+            return self.inner.look(|core| Ok(rows(&core.db, &query)?));
+        }
+        let read = || -> rusqlite::Result<Vec<u64>> {
+            let query = match all {
+                true => format!("{AWAY} ORDER BY num LIMIT ?2"),
+                false => format!(
+                    "{BELOW_PINS} {AWAY} AND (made = 0 OR num IN (SELECT num FROM below)) ORDER BY num LIMIT ?2"
+                ),
+            };
+            rows(&self.beside()?, &query)
+        };
+        read().map_err(|error| crate::replica::OpError::from(error).errno)
+    }
+
+    /// Whether the contents of an object are to stay here; of a directory: those of all that is below it, now or later.
+    ///
+    /// # Errors
+    /// ESTALE, EIO.
+    pub fn pin(&self, num: u64, pinned: bool) -> Result<(), Errno> {
+        self.change(|core, _| {
+            let mut node = core.node(num)?;
+            core.begin()?;
+            node.pinned = pinned;
+            core.save(node);
+            if pinned {
+                core.pins.insert(num)
+            } else {
+                core.pins.remove(&num)
+            };
+            Ok(())
+        })?;
+        self.sync()?;
+        self.inner.shared.space.notify();
+        Ok(())
+    }
+
+    /// Whether an object, or a directory above it, is pinned.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn is_pinned(&self, num: u64) -> Result<bool, Errno> {
+        self.read(|core| core.is_pinned(num))
+    }
+
+    /// Paths of what was pinned itself; of many, some.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn pinned_paths(&self) -> Result<Vec<Vec<u8>>, Errno> {
+        self.read(|core| {
+            let mut nums: Vec<u64> = core.pins.iter().copied().collect();
+            nums.sort_unstable();
+            nums.iter().take(MAX_PINNED_PATHS).map(|num| core.path(*num)).collect()
+        })
+    }
+
+    /// Waits until what is here may have changed. `false`: not within that time.
+    pub fn wait_for_space(&self, at_most: std::time::Duration) -> bool {
+        self.inner.shared.space.wait(at_most)
+    }
+
+    /// Has [`wait_for_space`](Self::wait_for_space) return.
+    pub fn notify_space(&self) {
+        self.inner.shared.space.notify();
+    }
+}
+
+/// What is pinned, with all that is below.
+const BELOW_PINS: &str = "WITH RECURSIVE below (num) AS (SELECT num FROM object WHERE pinned = 1
+    UNION SELECT child FROM link JOIN below ON link.parent = below.num)";
+
+/// Tells one thread that it may have something to do.
+#[derive(Default)]
+pub(crate) struct Notify(parking_lot::Mutex<bool>, parking_lot::Condvar);
+
+impl Notify {
+    pub(crate) fn notify(&self) {
+        let mut rung = self.0.lock();
+        if !*rung {
+            *rung = true;
+            self.1.notify_one();
+        }
+    }
+
+    fn wait(&self, at_most: std::time::Duration) -> bool {
+        let mut rung = self.0.lock();
+        if !*rung {
+            self.1.wait_for(&mut rung, at_most);
+        }
+        std::mem::take(&mut rung)
+    }
+}

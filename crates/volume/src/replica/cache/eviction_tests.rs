@@ -1,0 +1,325 @@
+//! What is here, and what leaves.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::id::{ObjectId, OwnerId};
+use crate::object::{Content, Kind, Layout, Object, VersionedObject};
+use crate::replica::*;
+
+const SIZE: u64 = 3 * 4096 + 5;
+
+/// A store that has everything: each byte is its place, as far as a byte can tell.
+pub(crate) struct Everything;
+
+pub(crate) fn byte(at: u64) -> u8 {
+    (at % 251) as u8
+}
+
+impl Fetcher for Everything {
+    fn fetch(
+        &self,
+        _: ObjectId,
+        content: &Content,
+        range: Range<u64>,
+        into: &File,
+    ) -> Result<Range<u64>, Errno> {
+        let range = range.start / 4096 * 4096..(range.end.div_ceil(4096) * 4096).min(content.size);
+        let bytes: Vec<u8> = range.clone().map(byte).collect();
+        into.write_all_at(&bytes, range.start).unwrap();
+        Ok(range)
+    }
+}
+
+pub(crate) fn open(path: &Path) -> Replica {
+    let mut options = Options::new("v", "here".parse().unwrap());
+    options.background = false;
+    let replica = Replica::open(path, options).unwrap();
+    replica.set_fetcher(Some(Arc::new(Everything)));
+    replica.remember_opens();
+    replica
+}
+
+/// A file that the store has, by its name in a directory.
+pub(crate) fn stored(replica: &Replica, parent: u64, name: &str, size: u64) -> u64 {
+    let id = ObjectId(rand::random());
+    let content = Content { size, digest: [9; 32], layout: Layout::Pieces(Vec::new()) };
+    let object = Object {
+        id,
+        kind: Kind::Regular,
+        mode: 0o644,
+        owner: OwnerId(0),
+        group: OwnerId(0),
+        modified: crate::object::Time(1),
+        target: Vec::new(),
+        content,
+        xattrs: Default::default(),
+    };
+    let stored = VersionedObject { object, created: Seq(1), field_versions: Default::default(), links: 1 };
+    replica
+        .apply(|applying| {
+            let num = applying.set_object(id, Some(&stored), LocalObject::Agreed)?;
+            applying.set_link(parent, name.as_bytes(), Some((num, Seq(1))), Some(num))?;
+            Ok(num)
+        })
+        .unwrap()
+}
+
+pub(crate) fn read(replica: &Replica, num: u64) -> Vec<u8> {
+    let opened = replica.open_file(num, false, false).unwrap();
+    replica.ensure_present(num, 0..u64::MAX).unwrap();
+    let mut bytes = vec![0; opened.file.metadata().unwrap().len() as usize];
+    opened.file.read_exact_at(&mut bytes, 0).unwrap();
+    replica.release_open(num, false, opened.session);
+    bytes
+}
+
+pub(crate) fn whole(size: u64) -> Vec<u8> {
+    (0..size).map(byte).collect()
+}
+
+/// What is counted is what the tables say.
+fn counted(replica: &Replica) -> u64 {
+    replica.commit().unwrap();
+    let query = "SELECT (SELECT coalesce(sum((size + 4095) / 4096 * 4096), 0) FROM object WHERE kind = 0 AND state = 2)
+        + (SELECT coalesce(sum(past - first), 0) FROM present)";
+    let sum: i64 = replica.read(|core| Ok(core.db.query_row(query, [], |row| row.get(0))?)).unwrap();
+    assert_eq!(replica.here(), sum as u64);
+    sum as u64
+}
+
+pub(crate) fn state(replica: &Replica, num: u64) -> State {
+    replica.get(num).unwrap().state
+}
+
+#[test]
+fn the_least_recently_opened_leave_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = open(dir.path());
+    let nums: Vec<u64> = (0..4).map(|n| stored(&replica, ROOT, &n.to_string(), SIZE)).collect();
+    for num in &nums {
+        assert_eq!(state(&replica, *num), State::Absent);
+        assert_eq!(read(&replica, *num), whole(SIZE));
+    }
+    read(&replica, nums[0]);
+    assert_eq!(counted(&replica), 4 * 4 * 4096);
+    assert_eq!(replica.evict(1).unwrap(), 4 * 4096);
+    assert_eq!(state(&replica, nums[1]), State::Absent);
+    assert!(replica.backing(nums[1]).is_none(), "its bytes are gone");
+    replica.evict(2 * 4 * 4096).unwrap();
+    let there: Vec<_> = nums.iter().map(|num| state(&replica, *num) == State::Complete).collect();
+    assert_eq!(there, [true, false, false, false]);
+    assert_eq!(counted(&replica), 4 * 4096);
+    drop(replica);
+    let replica = open(dir.path());
+    assert_eq!(counted(&replica), 4 * 4096);
+    for num in nums {
+        assert_eq!(read(&replica, num), whole(SIZE), "it comes again");
+    }
+}
+
+#[test]
+fn what_is_open_changed_or_pinned_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = open(dir.path());
+    let directory =
+        New { kind: Kind::Directory, mode: 0o755, owner: OwnerId(0), group: OwnerId(0), target: b"" };
+    let above = replica.make(ROOT, b"above", directory).unwrap().ino;
+    let below = replica.make(above, b"below", directory).unwrap().ino;
+    let pinned = stored(&replica, below, "pinned", SIZE);
+    let (reads, wrote, free) = (
+        stored(&replica, ROOT, "reads", SIZE),
+        stored(&replica, ROOT, "wrote", SIZE),
+        stored(&replica, ROOT, "free", SIZE),
+    );
+    let own = replica.make(ROOT, b"own", New { kind: Kind::Regular, ..directory }).unwrap().ino;
+    let opened = replica.open_file(own, true, false).unwrap();
+    opened.file.set_len(10_000).unwrap();
+    replica.release_open(own, true, opened.session);
+    replica.pin(above, true).unwrap();
+    for num in [pinned, reads, wrote, free] {
+        read(&replica, num);
+    }
+    let reader = replica.open_file(reads, false, false).unwrap();
+    let writer = replica.open_file(wrote, true, false).unwrap();
+    replica.release_open(wrote, true, writer.session);
+    assert_eq!(replica.evict(u64::MAX).unwrap(), 4 * 4096);
+    let states = [pinned, reads, wrote, own, free].map(|num| state(&replica, num));
+    assert_eq!(states[..4], [State::Complete; 4]);
+    assert_eq!(states[4], State::Absent);
+    let here = replica.cache_stats().unwrap();
+    assert_eq!(here, CacheStats { bytes: counted(&replica), pinned: 4 * 4096, changed: 4 * 4096 + 3 * 4096 });
+    // A pin that is taken away, a file that is closed.
+    replica.pin(above, false).unwrap();
+    replica.release_open(reads, false, reader.session);
+    assert_eq!(replica.evict(u64::MAX).unwrap(), 2 * 4 * 4096);
+}
+
+#[test]
+fn what_is_pinned_or_all_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = open(dir.path());
+    let directory =
+        New { kind: Kind::Directory, mode: 0o755, owner: OwnerId(0), group: OwnerId(0), target: b"" };
+    let above = replica.make(ROOT, b"above", directory).unwrap().ino;
+    let one = stored(&replica, above, "one", SIZE);
+    let other = stored(&replica, ROOT, "other", SIZE);
+    assert!(replica.away(false, 0, 10).unwrap().is_empty());
+    replica.pin(above, true).unwrap();
+    assert_eq!(replica.away(false, 0, 10).unwrap(), [one]);
+    let late = stored(&replica, above, "late", SIZE);
+    assert_eq!(replica.away(false, 0, 10).unwrap(), [one, late]);
+    assert_eq!(replica.away(true, 0, 10).unwrap(), [one, other, late]);
+    assert_eq!(replica.away(true, one, 1).unwrap(), [other]);
+    drop(replica);
+    let replica = open(dir.path());
+    assert!(replica.is_pinned(late).unwrap());
+    assert_eq!(replica.away(false, 0, 10).unwrap(), [one, late]);
+}
+
+/// Killed between noting that a file has left and removing its bytes, or before any of it lasts.
+#[test]
+fn a_crash_leaves_no_file_that_is_said_to_be_here() {
+    for lasts in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let replica = open(dir.path());
+        let num = stored(&replica, ROOT, "file", SIZE);
+        read(&replica, num);
+        replica.sync().unwrap();
+        replica.change(|core, _| core.evict_file(num)).unwrap();
+        if lasts {
+            replica.sync().unwrap();
+        }
+        // As a crash leaves it.
+        let copy = tempfile::tempdir().unwrap();
+        let status =
+            std::process::Command::new("cp").arg("-a").arg(dir.path().join(".")).arg(copy.path()).status();
+        assert!(status.unwrap().success());
+        let replica = open(copy.path());
+        assert_eq!(state(&replica, num), if lasts { State::Absent } else { State::Complete });
+        assert!(replica.backing(num).is_some(), "nothing is removed before");
+        replica.reap(10).unwrap();
+        assert_eq!(replica.backing(num).is_none(), lasts);
+        assert_eq!(read(&replica, num), whole(SIZE));
+        counted(&replica);
+    }
+}
+
+/// A file is opened, or comes again, after it was noted to have left and before its bytes go.
+#[test]
+fn who_opens_meanwhile_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = open(dir.path());
+    let (opens, comes) = (stored(&replica, ROOT, "opens", SIZE), stored(&replica, ROOT, "comes", SIZE));
+    for num in [opens, comes] {
+        read(&replica, num);
+        replica.change(|core, _| core.evict_file(num)).unwrap();
+    }
+    let opened = replica.open_file(opens, false, false).unwrap();
+    assert_eq!(read(&replica, comes), whole(SIZE));
+    while replica.reap(10).unwrap() > 0 {}
+    replica.ensure_present(opens, 0..u64::MAX).unwrap();
+    replica.release_open(opens, false, opened.session);
+    while replica.reap(10).unwrap() > 0 {}
+    for num in [opens, comes] {
+        assert_eq!(state(&replica, num), State::Complete);
+        assert_eq!(read(&replica, num), whole(SIZE));
+    }
+    counted(&replica);
+}
+
+/// Bytes that are on their way into a file that leaves are not taken for being here.
+#[test]
+fn what_comes_into_a_file_that_left_is_not_here() {
+    struct Late(Arc<Replica>, u64, std::sync::atomic::AtomicBool);
+    impl Fetcher for Late {
+        fn fetch(
+            &self,
+            id: ObjectId,
+            content: &Content,
+            range: Range<u64>,
+            into: &File,
+        ) -> Result<Range<u64>, Errno> {
+            let brought = Everything.fetch(id, content, range, into);
+            if !self.2.swap(true, std::sync::atomic::Ordering::Relaxed) {
+                self.0.evict(u64::MAX).unwrap();
+                assert_eq!(state(&self.0, self.1), State::Absent);
+            }
+            brought
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let replica = Arc::new(open(dir.path()));
+    let num = stored(&replica, ROOT, "file", SIZE);
+    replica.ensure_present(num, 0..1).unwrap();
+    assert_eq!(state(&replica, num), State::Partial);
+    assert_eq!(counted(&replica), 4096);
+    replica.set_fetcher(Some(Arc::new(Late(replica.clone(), num, false.into()))));
+    replica.ensure_present(num, 0..u64::MAX).unwrap();
+    replica.set_fetcher(None);
+    assert_eq!(read(&replica, num), whole(SIZE));
+    counted(&replica);
+}
+
+#[test]
+fn replicas_of_older_formats_are_brought_up() {
+    for format in [1, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let replica = open(dir.path());
+        let num = stored(&replica, ROOT, "file", SIZE);
+        read(&replica, num);
+        let here = counted(&replica);
+        drop(replica);
+        let db = rusqlite::Connection::open(dir.path().join("replica.db")).unwrap();
+        let first = "DROP TABLE recent; DROP INDEX object_away; DROP INDEX object_pinned;
+            DELETE FROM meta WHERE key = 'here';";
+        let first = if format == 1 { first } else { "" };
+        let then = format!(
+            "{first} DROP TABLE usage; DROP TABLE unsure; UPDATE meta SET value = {format} WHERE key = 'format'"
+        );
+        db.execute_batch(&then).unwrap();
+        drop(db);
+        let replica = open(dir.path());
+        assert_eq!(counted(&replica), here);
+        assert_eq!(state(&replica, num), State::Complete);
+        assert_eq!(read(&replica, num), whole(SIZE));
+    }
+}
+
+#[test]
+fn a_tender_keeps_to_the_limit_and_brings_what_is_pinned() {
+    let wait = |what: &str, done: &dyn Fn() -> bool| {
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while !done() {
+            assert!(std::time::Instant::now() < until, "{what}");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let replica = Arc::new(open(dir.path()));
+    let nums: Vec<u64> = (0..8).map(|n| stored(&replica, ROOT, &n.to_string(), SIZE)).collect();
+    let limit = 3 * 4 * 4096;
+    let tender =
+        CacheManager::start(replica.clone(), CachePolicy { role: CacheMode::Cached, limit: Some(limit) })
+            .unwrap();
+    for num in &nums {
+        assert_eq!(read(&replica, *num), whole(SIZE));
+    }
+    wait("there is room", &|| replica.here() <= limit);
+    replica.pin(nums[0], true).unwrap();
+    wait("it comes", &|| state(&replica, nums[0]) == State::Complete && tender.missing_files() == 0);
+    drop(tender);
+    let all =
+        CacheManager::start(replica.clone(), CachePolicy { role: CacheMode::Complete, limit: None }).unwrap();
+    wait("all come", &|| nums.iter().all(|num| state(&replica, *num) == State::Complete));
+    drop(all);
+    let _none =
+        CacheManager::start(replica.clone(), CachePolicy { role: CacheMode::Remote, limit: None }).unwrap();
+    wait("but what is pinned leaves", &|| replica.here() == 4 * 4096);
+    assert_eq!(state(&replica, nums[0]), State::Complete);
+}

@@ -1,0 +1,414 @@
+//! Open files.
+//!
+//! Whoever has a file open reads and writes its backing file past the replica, so nothing is seen of writes. A file is
+//! marked before it is opened to be written: from then on it may hold something else than is known.
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use rustix::fs::{Timespec, Timestamps};
+use rustix::io::Errno;
+
+use crate::failpoint::{Failpoint, OnDisk, on_disk, point};
+use crate::id::Seq;
+use crate::object::Time;
+use crate::replica::db::ReplicaDb;
+use crate::replica::db::inode::without_privileges;
+use crate::replica::db::inode::{Dirty, Inode, State};
+use crate::replica::db::open_backing::OpenFile;
+use crate::replica::db::open_backing::reopen;
+use crate::replica::error::{OpError, Result, errno};
+use crate::replica::{Replica, Shared};
+
+/// A file opened.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// Its backing file, for reading and writing.
+    pub file: Arc<File>,
+    /// Tells it from opens of what was in its place before or after.
+    pub session: u64,
+    /// All of it is here: it may be read past the replica. What is not is asked for by [`Replica::ensure_present`].
+    pub complete: bool,
+}
+
+impl Replica {
+    /// Opens a regular file; [`release_open`](Self::release_open) ends it. What is to be written is brought here first, unless it is
+    /// emptied.
+    ///
+    /// # Errors
+    /// EISDIR and EINVAL for what is no regular file; ESTALE, EIO; those of [`ensure_present`](Self::ensure_present).
+    pub fn open_file(&self, num: u64, write: bool, truncate: bool) -> Result<Opened, Errno> {
+        let mut mark = false;
+        // Nobody brings what the file held while it is emptied.
+        let alone = (write && truncate).then(|| self.inner.shared.fetching.hold(num));
+        let opened = loop {
+            let missing = {
+                let mut core = self.inner.core.lock();
+                let node = core.node(num).map_err(|fail| fail.errno)?;
+                match &node.kind {
+                    crate::object::Kind::Regular => {}
+                    crate::object::Kind::Directory => return Err(Errno::ISDIR),
+                    _ => return Err(Errno::INVAL),
+                }
+                if write && core.is_unsynced(num) {
+                    drop(core);
+                    self.inner.sync_one_fetched(num)?;
+                    continue;
+                }
+                if core.is_being_reaped(num).map_err(|fail| fail.errno)? {
+                    drop(core);
+                    self.inner.finish_reaping(num)?;
+                    continue;
+                }
+                if write && truncate && node.state == State::Partial {
+                    // Its parts go first, for good: what is left of a file whose emptying was cut short is no content.
+                    core.forget_parts(node).map_err(|fail| fail.errno)?;
+                    drop(core);
+                    self.sync()?;
+                    continue;
+                }
+                if !write || truncate || node.state == State::Complete {
+                    break open(&mut core, &self.inner.shared, node, write, truncate, &mut mark)
+                        .map_err(|fail| fail.errno)?;
+                }
+                node.size
+            };
+            self.ensure_present(num, 0..missing)?;
+        };
+        if mark {
+            if let Err(errno) = point(Failpoint::ReplicaOpened).and_then(|()| self.sync()) {
+                self.release_open(num, write, opened.session);
+                return Err(errno);
+            }
+            self.inner.core.lock().marking.remove(&num);
+        } else if write {
+            self.inner.shared.durable.changed();
+        }
+        if truncate {
+            let emptied = point(Failpoint::ReplicaEmptied).map_err(std::io::Error::from);
+            if let Err(error) = emptied.and_then(|()| opened.file.set_len(0)) {
+                self.release_open(num, write, opened.session);
+                return Err(errno(error));
+            }
+        }
+        drop(alone);
+        Ok(opened)
+    }
+
+    /// A file that is open may be mapped, so that it is written to past its opens.
+    pub fn note_maps(&self, num: u64, session: u64) {
+        if let Some(open) = self.inner.core.lock().opens.get_mut(&num).filter(|open| open.session == session)
+        {
+            open.maps = true;
+        }
+    }
+
+    /// [`release_open`](Self::release_open) of a file that was written, unless it is mapped still: `None`; it is to be tried again then.
+    /// `has_writers` tells whether somebody can write to a file.
+    pub fn close_unless_mapped(
+        &self,
+        num: u64,
+        session: u64,
+        has_writers: impl Fn(&File) -> bool,
+    ) -> Option<bool> {
+        {
+            let mut core = self.inner.core.lock();
+            let open = core.opens.get_mut(&num).filter(|open| open.session == session);
+            let mut last = open.filter(|open| open.maps && open.writers == 1);
+            if last.as_mut().is_some_and(|open| open.is_written_elsewhere(has_writers)) {
+                return None;
+            }
+        }
+        Some(self.release_open(num, true, session))
+    }
+
+    /// The backing file of an object that is open to be written.
+    pub fn open_file_of(&self, num: u64, session: u64) -> Option<Arc<File>> {
+        let core = self.inner.core.lock();
+        core.opens.get(&num).filter(|open| open.session == session).map(|open| open.file.clone())
+    }
+
+    /// A descriptor of a file that is open, which cannot write.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE.
+    pub fn reopen_read_only(&self, num: u64, file: &File) -> std::io::Result<File> {
+        self.inner.shared.files.reopen_read_only(num, file)
+    }
+
+    /// The attributes of an object are others than were told.
+    pub fn changed_unseen(&self, num: u64) {
+        if let Some(caches) = self.inner.shared.caches.get() {
+            caches.object_changed(num);
+        }
+    }
+
+    /// Ends an open. What was written, if anything was, is known from the last such end on; whether anything was.
+    pub fn release_open(&self, num: u64, write: bool, session: u64) -> bool {
+        let closed = self.change(|core, shared| {
+            let open = core.opens.get_mut(&num).filter(|open| open.session == session);
+            let Some(open) = open else { return Ok(false) };
+            let file = open.file.clone();
+            let users = if write { &mut open.writers } else { &mut open.readers };
+            *users = users.saturating_sub(1);
+            let (writers, last) = (open.writers, open.readers == 0 && open.writers == 0);
+            let grew = writers == 0 && std::mem::take(&mut open.grew);
+            if last {
+                core.opens.remove(&num);
+                core.discount_nameless(num)?;
+            }
+            let mut changed = false;
+            point(Failpoint::ReplicaClosed)?;
+            if write
+                && writers == 0
+                && let Some(node) = core.find(num)?
+            {
+                changed = core.note_written(node, &file, grew)?;
+            }
+            if last {
+                shared.space.notify();
+            }
+            if last && core.unlinked_open.contains(&num) && !shared.held.is_held(num) {
+                core.drop_unlinked(num)?;
+            }
+            Ok(changed)
+        });
+        closed.unwrap_or_else(|errno| {
+            tracing::error!("what was written to object {num} is not noted: {errno}");
+            false
+        })
+    }
+
+    /// Whether a file that is open is what the object holds, and was not replaced since.
+    pub fn is_latest(&self, num: u64, session: u64) -> bool {
+        self.inner.core.lock().opens.get(&num).is_some_and(|open| open.session == session)
+    }
+
+    /// Sets the length of a regular file.
+    ///
+    /// # Errors
+    /// EFBIG, ENOSPC; EDQUOT where a limit would be passed; as for [`open_file`](Self::open_file).
+    pub fn truncate(&self, num: u64, size: u64) -> Result<(), Errno> {
+        let opened = self.open_file(num, true, size == 0)?;
+        let longer = |size| size > 0 && opened.file.metadata().is_ok_and(|now| now.len() < size);
+        let mut set = match self.is_limited() && longer(size) {
+            true => self.grow(num, opened.session, size),
+            false => Ok(()),
+        };
+        if size > 0 && set.is_ok() {
+            set = opened.file.set_len(size).map_err(errno);
+        }
+        if self.is_limited() {
+            // Others may have it open still.
+            set = set.and(self.recount(num, opened.session));
+        }
+        self.release_open(num, true, opened.session);
+        set
+    }
+
+    /// Has all that a file holds last, with all that is known of it.
+    ///
+    /// # Errors
+    /// Those of `fsync(2)`; EIO.
+    pub fn sync_file(&self, num: u64) -> Result<(), Errno> {
+        let (open, node) =
+            self.read(|core| Ok((core.opens.get(&num).map(|open| open.file.clone()), core.node(num)?)))?;
+        self.sync_content(open, &node)
+    }
+
+    /// The same for who wrote through an open.
+    ///
+    /// # Errors
+    /// ESTALE: the file was deleted while it was open, and is there again as others changed it, without what was written
+    /// through this; as for [`sync_file`](Self::sync_file).
+    pub fn sync_open(&self, num: u64, session: u64) -> Result<(), Errno> {
+        let (open, node) = self.read(|core| {
+            let node = core.node(num)?;
+            match core.opens.get(&num).filter(|open| open.session == session) {
+                Some(open) => Ok((Some(open.file.clone()), node)),
+                // What a file without a name holds goes with its last close.
+                None if node.links == 0 => Ok((None, node)),
+                None => Err(OpError::new(Errno::STALE)),
+            }
+        })?;
+        self.sync_content(open, &node)
+    }
+
+    fn sync_content(&self, open: Option<Arc<File>>, node: &Inode) -> Result<(), Errno> {
+        let num = node.ino;
+        if node.is_regular() && node.state == State::Complete {
+            let file = match open {
+                Some(file) => Ok(file),
+                None => self.inner.shared.files.existing(num).map(Arc::new),
+            };
+            let synced = file.and_then(|file| {
+                file.sync_all()?;
+                on_disk(OnDisk::File(&file));
+                Ok(())
+            });
+            let synced = synced.and_then(|()| match node.created_seq == Seq(0) {
+                true => self.inner.shared.files.sync_name(num),
+                false => Ok(()),
+            });
+            synced.map_err(errno)?;
+            point(Failpoint::ReplicaFileSynced)?;
+            if let Some(open) = self.inner.core.lock().opens.get_mut(&num) {
+                open.synced |= open.writers > 0;
+            }
+        }
+        self.sync()
+    }
+
+    /// What the file system of the cache has room for.
+    ///
+    /// # Errors
+    /// Those of `statvfs(3)`.
+    pub fn space(&self) -> Result<rustix::fs::StatVfs, Errno> {
+        self.inner.shared.files.space()
+    }
+}
+
+fn open(
+    core: &mut ReplicaDb,
+    shared: &Shared,
+    mut node: Inode,
+    write: bool,
+    truncate: bool,
+    mark: &mut bool,
+) -> Result<Opened> {
+    let num = node.ino;
+    let mut reads_only = false;
+    let file = match core.opens.get_mut(&num) {
+        // A descriptor that can write is for those who do: see `close_unless_mapped`.
+        Some(open) if !write && !open.reads_only && node.state == State::Complete => {
+            shared.files.reopen_read_only(num, &open.file).map_or_else(|_| open.file.clone(), Arc::new)
+        }
+        Some(open) => {
+            if write && open.reads_only {
+                open.file = Arc::new(shared.files.existing(num).or_else(|_| reopen(&open.file, true))?);
+                open.reads_only = false;
+            }
+            open.file.clone()
+        }
+        None if !write && node.state == State::Complete => {
+            reads_only = true;
+            Arc::new(shared.files.existing_to_read(num)?)
+        }
+        None if node.state == State::Complete => match core.latest.take() {
+            Some((latest, file)) if latest == num => file,
+            _ => Arc::new(shared.files.existing(num)?),
+        },
+        None => {
+            let file = shared.files.open_or_create(num)?;
+            file.set_len(node.size)?;
+            Arc::new(file)
+        }
+    };
+    if write && truncate && node.state != State::Complete {
+        // Before it counts as all that the file holds: it may have the length of that, with nothing in it.
+        file.set_len(0)?;
+    }
+    let first = core.opens.get(&num).is_none_or(|open| open.writers == 0);
+    if write {
+        if first {
+            // From now on the backing file has the time.
+            set_modified(&file, node.modified)?;
+        }
+        // Whoever else is about to write waits for the same mark.
+        if !node.maybe_dirty {
+            core.marking.insert(num);
+        }
+        *mark = core.marking.contains(&num);
+        node.maybe_dirty = true;
+        core.mark_dirty(&mut node, Dirty::CONTENT)?;
+        if truncate {
+            core.finish_refetch(num)?;
+            node.state = State::Complete;
+        }
+        core.save(node.clone());
+    }
+    core.note_open(num)?;
+    if core.unlinked_open.contains(&num) {
+        core.count_nameless(num)?;
+    }
+    let session = core.new_session();
+    let open = core.opens.entry(num);
+    let open = open.or_insert_with(|| OpenFile {
+        session,
+        file: file.clone(),
+        readers: 0,
+        writers: 0,
+        synced: false,
+        grew: false,
+        maps: false,
+        reads_only,
+    });
+    let users = if write { &mut open.writers } else { &mut open.readers };
+    *users += 1;
+    Ok(Opened { file, session: open.session, complete: node.state == State::Complete })
+}
+
+pub(crate) fn set_modified(file: &File, modified: Time) -> Result<(), Errno> {
+    let unchanged = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+    let last_modification = Timespec {
+        tv_sec: modified.0.div_euclid(1_000_000_000),
+        tv_nsec: modified.0.rem_euclid(1_000_000_000),
+    };
+    rustix::fs::futimens(file.as_fd(), &Timestamps { last_access: unchanged, last_modification })
+}
+
+/// Size and time of modification of a backing file.
+pub(crate) fn size_and_mtime(file: &File) -> Result<(u64, Time), Errno> {
+    let stat = rustix::fs::fstat(file.as_fd())?;
+    let nanoseconds = stat.st_mtime_nsec as i64;
+    let time = (stat.st_mtime as i64).saturating_mul(1_000_000_000).saturating_add(nanoseconds);
+    Ok((stat.st_size as u64, Time(time)))
+}
+
+impl ReplicaDb {
+    /// While a file is open to be written, its backing file knows better.
+    pub(crate) fn overlay(&self, node: &mut Inode) -> Result<()> {
+        if node.maybe_dirty
+            && let Some(open) = self.opens.get(&node.ino).filter(|open| open.writers > 0)
+        {
+            take_over(node, size_and_mtime(&open.file).map_err(OpError::from)?);
+        }
+        Ok(())
+    }
+
+    /// Nothing of a file is here.
+    fn forget_parts(&mut self, mut node: Inode) -> Result<()> {
+        self.forget_present(node.ino)?;
+        node.state = State::Absent;
+        self.save(node);
+        Ok(())
+    }
+
+    /// Nobody writes a file any more. Whether it was changed.
+    pub(crate) fn note_written(&mut self, mut node: Inode, file: &File, grew: bool) -> Result<bool> {
+        let before = (node.size, node.modified);
+        take_over(&mut node, size_and_mtime(file)?);
+        let changed = grew || (node.size, node.modified) != before;
+        if changed {
+            node.generation += 1;
+            // Who wrote past the daemon had nobody to take these away.
+            let mode = without_privileges(node.mode);
+            if mode != node.mode {
+                self.mark_dirty(&mut node, Dirty::MODE)?;
+                node.mode = mode;
+            }
+        }
+        self.begin()?;
+        self.save(node);
+        Ok(changed)
+    }
+}
+
+fn take_over(node: &mut Inode, (size, modified): (u64, Time)) {
+    node.size = size;
+    if modified != node.modified {
+        node.modified = modified;
+        node.changed = node.changed.max(modified);
+    }
+}

@@ -1,0 +1,338 @@
+//! Contents on their way: together, once, before they are wanted.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::id::ObjectId;
+use crate::object::{Content, Layout};
+use crate::replica::cache::eviction_tests::{byte, stored, whole};
+use crate::replica::*;
+
+const PIECE: u64 = 1 << 20;
+
+/// A store of pieces of 1 MiB, that notes what it is asked for.
+struct Noting {
+    asked: Mutex<Vec<Range<u64>>>,
+    /// Requests for several files.
+    together: AtomicUsize,
+    slow: AtomicBool,
+    reachable: AtomicBool,
+    takes: Duration,
+}
+
+impl Noting {
+    fn new(takes: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            asked: Mutex::default(),
+            together: AtomicUsize::new(0),
+            slow: false.into(),
+            reachable: true.into(),
+            takes,
+        })
+    }
+
+    fn bytes(&self) -> u64 {
+        self.asked.lock().iter().map(|range| range.end - range.start).sum()
+    }
+}
+
+impl Fetcher for Noting {
+    fn fetch(
+        &self,
+        _: ObjectId,
+        content: &Content,
+        range: Range<u64>,
+        into: &File,
+    ) -> Result<Range<u64>, Errno> {
+        std::thread::sleep(self.takes);
+        let range = self.extent(content, range)?;
+        let bytes: Vec<u8> = range.clone().map(byte).collect();
+        into.write_all_at(&bytes, range.start).unwrap();
+        self.asked.lock().push(range.clone());
+        Ok(range)
+    }
+
+    fn extent(&self, content: &Content, range: Range<u64>) -> Result<Range<u64>, Errno> {
+        Ok(range.start / PIECE * PIECE..(range.end.div_ceil(PIECE) * PIECE).min(content.size))
+    }
+
+    fn fetch_batch(&self, files: &[WholeFile]) -> Vec<Result<(), Errno>> {
+        self.together.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(self.takes);
+        for file in files {
+            file.into.write_all_at(&whole(file.content.size), 0).unwrap();
+        }
+        vec![Ok(()); files.len()]
+    }
+
+    fn is_reachable(&self) -> bool {
+        self.reachable.load(Ordering::Relaxed)
+    }
+
+    fn is_fast(&self) -> bool {
+        !self.slow.load(Ordering::Relaxed)
+    }
+}
+
+fn open(path: &Path, fetcher: Arc<Noting>) -> Arc<Replica> {
+    let replica = Arc::new(Replica::open(path, Options::new("v", "here".parse().unwrap())).unwrap());
+    replica.set_fetcher(Some(fetcher));
+    replica
+}
+
+fn wait(what: &str, done: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn readers_of_one_range_fetch_it_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Noting::new(Duration::from_millis(50));
+    let replica = open(dir.path(), store.clone());
+    replica.read_ahead(false);
+    let size = 4 * PIECE + 7;
+    let num = stored(&replica, ROOT, "file", size);
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            let replica = &replica;
+            scope.spawn(move || replica.ensure_present(num, n % 2 * 1000..2 * PIECE + n).unwrap());
+        }
+    });
+    assert_eq!(store.bytes(), 3 * PIECE, "{:?}", store.asked.lock());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| replica.ensure_present(num, 0..u64::MAX).unwrap());
+        }
+    });
+    assert_eq!(store.bytes(), size);
+    let opened = replica.open_file(num, false, false).unwrap();
+    assert!(opened.complete);
+    let mut bytes = vec![0; size as usize];
+    opened.file.read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes == whole(size));
+    replica.release_open(num, false, opened.session);
+}
+
+#[test]
+fn the_rest_of_a_file_comes_before_it_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Noting::new(Duration::ZERO);
+    let replica = open(dir.path(), store.clone());
+    let size = 40 * PIECE;
+    let (read, jumped, slow) = (
+        stored(&replica, ROOT, "read", size),
+        stored(&replica, ROOT, "jumped", size),
+        stored(&replica, ROOT, "slow", size),
+    );
+    let step = 128 << 10;
+    (0..16).for_each(|n| replica.ensure_present(read, n * step..(n + 1) * step).unwrap());
+    wait("what is ahead", || store.bytes() >= 8 * PIECE);
+    // Read to its end, each piece came once.
+    (16..size / step).for_each(|n| replica.ensure_present(read, n * step..(n + 1) * step).unwrap());
+    wait("all", || replica.get(read).unwrap().state == State::Complete);
+    assert_eq!(store.bytes(), size);
+    // Who reads here and there gets no more than that.
+    store.asked.lock().clear();
+    for at in [30, 10, 20, 35] {
+        replica.ensure_present(jumped, at * PIECE..at * PIECE + 10).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(store.bytes(), 4 * PIECE);
+    // Nor does anybody over a slow way.
+    store.asked.lock().clear();
+    store.slow.store(true, Ordering::Relaxed);
+    (0..16).for_each(|n| replica.ensure_present(slow, n * step..(n + 1) * step).unwrap());
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(store.bytes(), 2 * PIECE);
+}
+
+#[test]
+fn small_files_of_a_walk_come_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Noting::new(Duration::from_millis(1));
+    let replica = open(dir.path(), store.clone());
+    let nums: Vec<u64> = (0..400).map(|n| stored(&replica, ROOT, &format!("{n:04}"), 5000)).collect();
+    for num in &nums {
+        replica.ensure_present(*num, 0..u64::MAX).unwrap();
+        let opened = replica.open_file(*num, false, false).unwrap();
+        let mut bytes = vec![0; 5000];
+        opened.file.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(opened.complete && bytes == whole(5000));
+        replica.release_open(*num, false, opened.session);
+    }
+    let (alone, together) = (store.asked.lock().len(), store.together.load(Ordering::Relaxed));
+    assert!(alone + together < 100, "{alone} and {together} requests for 400 files");
+    assert!(store.bytes() < 400 * 5000);
+}
+
+#[test]
+fn what_is_not_here_fails_at_once_and_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Noting::new(Duration::ZERO);
+    let replica = open(dir.path(), store.clone());
+    replica.read_ahead(false);
+    let (one, other) = (stored(&replica, ROOT, "one", PIECE), stored(&replica, ROOT, "other", PIECE));
+    assert_eq!(replica.offline_misses().unwrap(), (0, Vec::new()));
+    store.reachable.store(false, Ordering::Relaxed);
+    for num in [one, other, one] {
+        assert_eq!(replica.ensure_present(num, 0..1), Err(Errno::NETUNREACH));
+    }
+    assert_eq!(replica.offline_misses().unwrap(), (3, vec![b"other".to_vec(), b"one".to_vec()]));
+    assert!(store.asked.lock().is_empty());
+    store.reachable.store(true, Ordering::Relaxed);
+    replica.ensure_present(one, 0..u64::MAX).unwrap();
+    assert_eq!(replica.offline_misses().unwrap(), (3, vec![b"other".to_vec()]));
+}
+
+#[test]
+fn a_very_small_file_needs_no_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = open(dir.path(), Noting::new(Duration::ZERO));
+    replica.set_fetcher(None);
+    let (small, empty) = (stored(&replica, ROOT, "small", 5), stored(&replica, ROOT, "empty", 0));
+    for (num, bytes) in [(small, &b"small"[..]), (empty, b"")] {
+        let id = replica.get(num).unwrap().id;
+        replica
+            .apply(|applying| {
+                let node = applying.find(id)?.unwrap();
+                let mut inline = applying.base(&node)?.unwrap();
+                inline.object.content.digest = [7; 32];
+                inline.object.content.layout = Layout::Inline(bytes.to_vec());
+                applying.set_object(id, Some(&inline), LocalObject::Agreed)
+            })
+            .unwrap();
+        replica.ensure_present(num, 0..u64::MAX).unwrap();
+        let opened = replica.open_file(num, false, false).unwrap();
+        let mut read = vec![0; bytes.len()];
+        opened.file.read_exact_at(&mut read, 0).unwrap();
+        assert!(opened.complete && read == bytes);
+        replica.release_open(num, false, opened.session);
+    }
+}
+
+/// The machine has died: what came and was not on the disk for sure comes again. The process has: it does not.
+#[test]
+fn what_is_not_on_the_disk_for_sure_comes_again() {
+    for machine in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Noting::new(Duration::ZERO);
+        let mut options = Options::new("v", "here".parse().unwrap());
+        options.background = false;
+        let replica = Replica::open(dir.path(), options.clone()).unwrap();
+        replica.set_fetcher(Some(store.clone()));
+        let (came, written) =
+            (stored(&replica, ROOT, "came", PIECE), stored(&replica, ROOT, "written", PIECE));
+        replica.ensure_present(came, 0..u64::MAX).unwrap();
+        replica.ensure_present(written, 0..u64::MAX).unwrap();
+        let opened = replica.open_file(written, true, false).unwrap();
+        opened.file.write_all_at(b"here", 0).unwrap();
+        replica.release_open(written, true, opened.session);
+        replica.commit().unwrap();
+        drop(replica);
+        if machine {
+            let db = Connection::open(dir.path().join("replica.db")).unwrap();
+            db.execute("UPDATE meta SET value = 'before' WHERE key = 'boot'", []).unwrap();
+            // As a file looks of which the disk has only the length.
+            let backing = BackingDir::open(dir.path()).unwrap().existing(came).unwrap();
+            backing.write_all_at(&vec![0; PIECE as usize], 0).unwrap();
+        }
+        let replica = Replica::open(dir.path(), options).unwrap();
+        replica.set_fetcher(Some(store.clone()));
+        let states = [came, written].map(|num| replica.get(num).unwrap().state);
+        assert_eq!(states, [if machine { State::Absent } else { State::Complete }, State::Complete]);
+        store.asked.lock().clear();
+        replica.ensure_present(came, 0..u64::MAX).unwrap();
+        assert_eq!(store.bytes(), if machine { PIECE } else { 0 });
+        let read = |num| {
+            let mut bytes = vec![0; PIECE as usize];
+            let opened = replica.open_file(num, false, false).unwrap();
+            opened.file.read_exact_at(&mut bytes, 0).unwrap();
+            bytes
+        };
+        assert!(read(came) == whole(PIECE));
+        assert_eq!(read(written)[..4], *b"here");
+    }
+}
+
+/// Another version of a file comes from the store.
+fn replace(replica: &Replica, num: u64) {
+    let id = replica.get(num).unwrap().id;
+    replica
+        .apply(|applying| {
+            let node = applying.find(id)?.unwrap();
+            let mut next = applying.base(&node)?.unwrap();
+            next.object.content.digest = [8; 32];
+            applying.set_object(id, Some(&next), LocalObject::Agreed)
+        })
+        .unwrap();
+}
+
+/// A version of which not all was here, when another took its place: who has it open is told, and reads no zeros.
+#[test]
+fn a_version_that_is_gone_is_not_read_as_zeros() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Noting::new(Duration::ZERO);
+    let replica = open(dir.path(), store);
+    let num = stored(&replica, ROOT, "file", 4 * PIECE);
+    let opened = replica.open_file(num, false, false).unwrap();
+    replica.ensure_open_present(num, opened.session, 0..10).unwrap();
+    replace(&replica, num);
+    assert_eq!(replica.ensure_open_present(num, opened.session, PIECE..PIECE + 1), Err(Errno::STALE));
+    replica.release_open(num, false, opened.session);
+    let again = replica.open_file(num, false, false).unwrap();
+    replica.ensure_open_present(num, again.session, PIECE..PIECE + 1).unwrap();
+    replica.release_open(num, false, again.session);
+}
+
+/// Who reads what is here asks for it once.
+#[test]
+fn what_is_here_is_told_and_read_on_as_long_as_it_is_the_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = open(dir.path(), Noting::new(Duration::ZERO));
+    replica.read_ahead(false);
+    let num = stored(&replica, ROOT, "file", 5 * PIECE);
+    let session = replica.open_file(num, false, false).unwrap().session;
+    let want = |range| replica.ensure_open_present(num, session, range).unwrap();
+    assert_eq!(want(PIECE + 1..PIECE + 2), PIECE..2 * PIECE);
+    assert_eq!(want(2 * PIECE..2 * PIECE + 1), PIECE..3 * PIECE, "with what came before");
+    assert_eq!(want(4 * PIECE..5 * PIECE + 1), 4 * PIECE..u64::MAX, "to the end of the file and beyond");
+    assert_eq!(want(9 * PIECE..9 * PIECE + 1), 9 * PIECE..u64::MAX, "nothing is missing there");
+    replica.read_on(num, session, &(PIECE..2 * PIECE)).unwrap();
+    replace(&replica, num);
+    assert_eq!(replica.read_on(num, session, &(PIECE..2 * PIECE)), Err(Errno::STALE));
+    replica.release_open(num, false, session);
+}
+
+/// The same while it comes: the rest would be of the other version, in the other file.
+#[test]
+fn a_version_that_goes_while_it_comes_is_not_read_as_zeros() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Noting::new(Duration::from_millis(100));
+    let replica = open(dir.path(), store.clone());
+    replica.read_ahead(false);
+    let num = stored(&replica, ROOT, "file", 5 * PIECE);
+    let opened = replica.open_file(num, false, false).unwrap();
+    for here in [1, 3] {
+        replica.ensure_open_present(num, opened.session, here * PIECE..(here + 1) * PIECE).unwrap();
+    }
+    let done = std::thread::scope(|scope| {
+        let reads = scope.spawn(|| replica.ensure_open_present(num, opened.session, 0..5 * PIECE));
+        wait("the first of three", || store.asked.lock().len() > 2);
+        replace(&replica, num);
+        reads.join().unwrap()
+    });
+    assert_eq!(done, Err(Errno::STALE));
+    replica.release_open(num, false, opened.session);
+}

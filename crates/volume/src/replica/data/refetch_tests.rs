@@ -1,0 +1,309 @@
+//! Files that were here when another version took their place.
+
+use std::fs::File;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::id::ObjectId;
+use crate::object::{Content, Layout, Segment};
+use crate::replica::cache::eviction_tests::{Everything, open, read, state, stored, whole};
+use crate::replica::*;
+
+const BLOCK: u64 = 4096;
+const SIZE: u64 = 4 * BLOCK;
+
+/// Another node's version of a file.
+fn replace(replica: &Replica, num: u64, size: u64) {
+    replace_by(replica, num, size, Vec::new());
+}
+
+fn replace_by(replica: &Replica, num: u64, size: u64, pieces: Vec<Segment>) {
+    let digest = rand::random();
+    replica
+        .apply(|applying| {
+            let node = applying.node(num)?.ok_or(Errno::NOENT)?;
+            let mut agreed = applying.local(&node)?;
+            agreed.object.content = Content { size, digest, layout: Layout::Pieces(pieces) };
+            applying.set_object(node.id, Some(&agreed), LocalObject::Agreed)
+        })
+        .unwrap();
+}
+
+fn wanted(replica: &Replica) -> Vec<u64> {
+    replica.refetches(0, 100).unwrap().into_iter().map(|(num, _)| num).collect()
+}
+
+/// What the table says, which is what is known after a restart.
+fn noted(replica: &Replica) -> Vec<u64> {
+    replica.commit().unwrap();
+    let query = "SELECT num FROM replaced ORDER BY num";
+    let rows = |core: &mut ReplicaDb| {
+        let mut query = core.db.prepare(query)?;
+        let nums = query.query_map([], |row| row.get::<_, i64>(0))?;
+        Ok(nums.map(|num| num.map(|num| num as u64)).collect::<rusqlite::Result<Vec<_>>>()?)
+    };
+    replica.read(rows).unwrap()
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// So long a tender that has nothing to do was given to do something.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+fn cached(limit: Option<u64>) -> CachePolicy {
+    CachePolicy { role: CacheMode::Cached, limit }
+}
+
+#[test]
+fn what_was_here_completely_is_wanted_again_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = open(dir.path());
+    let [had, part, never, left, gone, emptied] =
+        ["had", "part", "never", "left", "gone", "emptied"].map(|name| stored(&replica, ROOT, name, SIZE));
+    for num in [had, left, gone, emptied] {
+        read(&replica, num);
+    }
+    replica.ensure_present(part, 0..1).unwrap();
+    assert_eq!(state(&replica, part), State::Partial);
+    replica.change(|core, _| core.evict_file(left)).unwrap();
+    for num in [had, part, never, left, gone, emptied] {
+        replace(&replica, num, SIZE);
+    }
+    assert_eq!(wanted(&replica), [had, gone, emptied]);
+    replica.unlink(ROOT, b"gone").unwrap();
+    let opened = replica.open_file(emptied, true, true).unwrap();
+    replica.release_open(emptied, true, opened.session);
+    // A version after a version.
+    replace(&replica, had, 2 * SIZE);
+    assert_eq!(replica.refetches(0, 100).unwrap(), [(had, 2 * SIZE)]);
+    replica.ensure_present(had, 0..1).unwrap();
+    assert_eq!(replica.refetches(0, 100).unwrap(), [(had, 2 * SIZE - BLOCK)]);
+    assert_eq!(noted(&replica), [had]);
+    drop(replica);
+    let replica = open(dir.path());
+    assert_eq!(wanted(&replica), [had], "it is known after a restart");
+    assert_eq!(read(&replica, had), whole(2 * SIZE));
+    assert_eq!((wanted(&replica), noted(&replica)), (vec![], vec![]));
+    // It leaves while it comes.
+    replace(&replica, had, SIZE);
+    replica.ensure_present(had, 0..1).unwrap();
+    replica.evict(u64::MAX).unwrap();
+    assert_eq!((wanted(&replica), noted(&replica)), (vec![], vec![]));
+}
+
+/// Pieces of the one would come over some of the other that are here.
+#[test]
+fn what_is_here_in_part_goes_where_the_same_bytes_are_cut_otherwise() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = open(dir.path());
+    let [had, part, same] = ["had", "part", "same"].map(|name| stored(&replica, ROOT, name, SIZE));
+    read(&replica, had);
+    replica.ensure_present(part, 0..1).unwrap();
+    replica.ensure_present(same, 0..1).unwrap();
+    for (num, is_cut) in [(had, true), (part, true), (same, false)] {
+        let apply = |applying: &mut Applying<'_>| {
+            let node = applying.node(num)?.ok_or(Errno::NOENT)?;
+            let mut agreed = applying.local(&node)?;
+            if is_cut {
+                let half = Segment::Hole { length: SIZE / 2 };
+                agreed.object.content.layout = Layout::Pieces(vec![half, half]);
+            }
+            applying.set_object(node.id, Some(&agreed), LocalObject::Agreed)
+        };
+        replica.apply(apply).unwrap();
+    }
+    let states = [had, part, same].map(|num| state(&replica, num));
+    assert_eq!(states, [State::Complete, State::Absent, State::Partial]);
+}
+
+#[test]
+fn a_change_that_is_undone_leaves_no_mark() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = open(dir.path());
+    let num = stored(&replica, ROOT, "file", SIZE);
+    read(&replica, num);
+    replica.commit().unwrap();
+    let failed = replica.apply(|applying| {
+        applying.work(|core, _| core.queue_refetch(num, None))?;
+        Err::<(), _>(Errno::IO)
+    });
+    assert_eq!(failed, Err(Errno::IO));
+    assert_eq!((wanted(&replica), noted(&replica)), (vec![], vec![]));
+}
+
+#[test]
+fn who_had_a_file_has_it_again_before_asking() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = Arc::new(open(dir.path()));
+    let (had, never) = (stored(&replica, ROOT, "had", SIZE), stored(&replica, ROOT, "never", SIZE));
+    let written = replica
+        .make(
+            ROOT,
+            b"written",
+            New {
+                kind: crate::object::Kind::Regular,
+                mode: 0o644,
+                owner: crate::id::OwnerId(0),
+                group: crate::id::OwnerId(0),
+                target: b"",
+            },
+        )
+        .unwrap()
+        .ino;
+    read(&replica, had);
+    // None but those that are asked for.
+    let remote =
+        CacheManager::start(replica.clone(), CachePolicy { role: CacheMode::Remote, limit: None }).unwrap();
+    let opened = replica.open_file(had, false, false).unwrap();
+    for num in [had, never, written] {
+        replace(&replica, num, SIZE);
+    }
+    std::thread::sleep(A_WHILE);
+    assert_eq!(state(&replica, had), State::Absent, "it came to a node that keeps nothing");
+    drop(remote);
+    let tender = CacheManager::start(replica.clone(), cached(None)).unwrap();
+    until("they come again", || {
+        [had, written].iter().all(|num| state(&replica, *num) == State::Complete)
+            && tender.missing_files() == 0
+    });
+    assert_eq!(state(&replica, never), State::Absent);
+    replica.release_open(had, false, opened.session);
+    replica.set_fetcher(None);
+    for num in [had, written] {
+        assert_eq!(read(&replica, num), whole(SIZE));
+    }
+}
+
+#[test]
+fn nothing_comes_again_over_a_slow_way() {
+    struct Slow(AtomicBool);
+    impl Fetcher for Slow {
+        fn fetch(
+            &self,
+            id: ObjectId,
+            content: &Content,
+            range: Range<u64>,
+            into: &File,
+        ) -> Result<Range<u64>, Errno> {
+            Everything.fetch(id, content, range, into)
+        }
+
+        fn is_fast(&self) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let replica = Arc::new(open(dir.path()));
+    let num = stored(&replica, ROOT, "file", SIZE);
+    read(&replica, num);
+    let slow = Arc::new(Slow(false.into()));
+    replica.set_fetcher(Some(slow.clone()));
+    replace(&replica, num, SIZE);
+    let _tender = CacheManager::start(replica.clone(), cached(None)).unwrap();
+    std::thread::sleep(A_WHILE);
+    assert_eq!(state(&replica, num), State::Absent);
+    slow.0.store(true, Ordering::Relaxed);
+    replica.notify_space();
+    until("it comes", || state(&replica, num) == State::Complete);
+}
+
+#[test]
+fn nothing_leaves_for_what_comes_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = Arc::new(open(dir.path()));
+    let nums: Vec<u64> = (0..4).map(|n| stored(&replica, ROOT, &n.to_string(), SIZE)).collect();
+    for num in &nums {
+        read(&replica, *num);
+    }
+    let limit = 4 * SIZE;
+    replace(&replica, nums[0], SIZE + BLOCK);
+    let _tender = CacheManager::start(replica.clone(), cached(Some(limit))).unwrap();
+    std::thread::sleep(A_WHILE);
+    let there = || nums.iter().map(|num| state(&replica, *num) == State::Complete).collect::<Vec<_>>();
+    assert_eq!(there(), [false, true, true, true], "there was no room for it");
+    // Another one gives it the room.
+    replace(&replica, nums[1], SIZE - BLOCK);
+    until("it fits", || there() == [true; 4]);
+    assert_eq!(replica.here(), limit);
+    // It came by itself: it is still the first to leave.
+    let more = stored(&replica, ROOT, "more", BLOCK);
+    read(&replica, more);
+    until("one leaves", || replica.here() <= limit);
+    assert_eq!(there(), [false, true, true, true]);
+    std::thread::sleep(A_WHILE);
+    assert_eq!(there(), [false, true, true, true], "what left by itself came again");
+}
+
+fn several() -> Vec<Segment> {
+    vec![Segment::Hole { length: BLOCK }, Segment::Hole { length: SIZE - BLOCK }]
+}
+
+fn kept(replica: &Replica, num: u64) -> bool {
+    replica.inner.core.lock().replaced.basis(num).is_some()
+}
+
+#[test]
+fn what_files_held_before_is_kept_of_few_and_until_it_is_of_no_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = open(dir.path());
+    let nums: Vec<u64> = (0..40)
+        .map(|n| {
+            let num = stored(&replica, ROOT, &n.to_string(), SIZE);
+            replace_by(&replica, num, SIZE, several());
+            num
+        })
+        .collect();
+    let single = stored(&replica, ROOT, "single", SIZE);
+    let written = stored(&replica, ROOT, "written", SIZE);
+    replace_by(&replica, written, SIZE, several());
+    let again = |nums: &[u64]| {
+        for &num in nums {
+            read(&replica, num);
+            replace_by(&replica, num, SIZE, several());
+        }
+    };
+    read(&replica, written);
+    replica
+        .change(|core, _| {
+            let mut node = core.node(written)?;
+            node.maybe_dirty = true;
+            core.save(node);
+            Ok(())
+        })
+        .unwrap();
+    again(&[single, written]);
+    assert!(!kept(&replica, single), "one piece is the same or is not");
+    assert!(!kept(&replica, written), "it is not known what it holds");
+    again(&nums);
+    let left: Vec<u64> = nums.iter().copied().filter(|num| kept(&replica, *num)).collect();
+    assert_eq!(left, nums[8..]);
+
+    // It came, it left, it is removed, it is emptied.
+    read(&replica, nums[10]);
+    replica.ensure_present(nums[11], 0..1).unwrap();
+    replica.evict(u64::MAX).unwrap();
+    replica.unlink(ROOT, b"12").unwrap();
+    let opened = replica.open_file(nums[13], true, true).unwrap();
+    replica.release_open(nums[13], true, opened.session);
+    for num in &nums[10..14] {
+        assert!(!kept(&replica, *num), "{num}");
+    }
+    // No more than the cache may hold.
+    let here = replica.here();
+    replica.shrink_basis_cache(Some(here + 2 * SIZE));
+    let left: Vec<u64> = nums.iter().copied().filter(|num| kept(&replica, *num)).collect();
+    assert_eq!(left, nums[38..]);
+    let before = Arc::downgrade(&replica.inner.core.lock().replaced.basis(nums[39]).unwrap());
+    read(&replica, nums[39]);
+    until("the old file is closed", || before.upgrade().is_none());
+}

@@ -1,0 +1,286 @@
+//! Contents that come from a store.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::content::{BasisSource, ContentError, ContentStore, LinkQuality, touched};
+use crate::id::ObjectId;
+use crate::object::{Content, Layout, Segment};
+use crate::replica::data::fetch::{Fetcher, WholeFile, one_by_one};
+use crate::replica::data::probe::{Outage, Probe, Reachable};
+use crate::replica::db::basis_cache::BasisFile;
+use crate::replica::error::errno;
+use crate::runtime::runtime;
+use crate::store::MetaStore;
+
+/// Pieces that are remembered, of the files that were wanted last.
+const MAX_CACHED_PIECES: usize = 1 << 18;
+
+/// Larger files of a volume whose log is sealed are not read again, once all of them has come, to compare their digests: whoever
+/// reads the end of one would wait for that.
+const VERIFIED_MAX_BYTES: u64 = 256 << 20;
+
+/// The pieces of a content, by its digest.
+type CachedPieces = ([u8; 32], Arc<Vec<Segment>>);
+
+/// Brings what is wanted from where a volume is.
+pub struct StoreFetcher {
+    /// Knows where chunks are.
+    meta: Arc<dyn MetaStore>,
+    /// Has them.
+    contents: ContentStore,
+    /// Pieces by digest, the last wanted last.
+    pieces: Mutex<Vec<CachedPieces>>,
+    reachable: Reachable,
+    /// Once it was out of reach nobody waits for each file anew.
+    gone: Arc<Outage>,
+    /// It is asked whether it is back.
+    is_probed: bool,
+}
+
+impl StoreFetcher {
+    /// `meta` knows where the chunks are that `contents` has.
+    pub fn new(meta: Arc<dyn MetaStore>, contents: ContentStore) -> Self {
+        Self {
+            meta,
+            contents,
+            pieces: Mutex::default(),
+            reachable: Arc::new(|| Some(0)),
+            gone: Arc::default(),
+            is_probed: false,
+        }
+    }
+
+    /// Says who knows whether the store is to be asked, and how often it has come into reach. Found to be away, it is not
+    /// asked until it comes into reach once more.
+    pub fn reachable_as(mut self, reachable: impl Fn() -> Option<u64> + Send + Sync + 'static) -> Self {
+        self.reachable = Arc::new(reachable);
+        self
+    }
+
+    /// Has it asked in the background, too, whether it is back.
+    pub fn probed(mut self) -> Self {
+        self.is_probed = true;
+        self
+    }
+
+    /// Whether it was found to be away, and is not known to be back.
+    pub fn is_gone(&self) -> bool {
+        self.gone.lock().is_some()
+    }
+
+    /// How good the way to the store is.
+    pub fn quality(&self) -> LinkQuality {
+        self.contents.link().quality()
+    }
+
+    /// Asks the store something small, to know how long that takes.
+    pub fn probe(&self) {
+        for _ in 0..2 {
+            let asked = Instant::now();
+            if self.meta.head().is_ok() {
+                self.contents.link().answered(asked.elapsed());
+            }
+        }
+    }
+
+    fn pieces(&self, content: &Content) -> Result<Arc<Vec<Segment>>, ContentError> {
+        let mut known = self.pieces.lock();
+        if let Some(n) = known.iter().position(|(digest, _)| *digest == content.digest) {
+            let found = known.remove(n);
+            known.push(found.clone());
+            return Ok(found.1);
+        }
+        drop(known);
+        let pieces = Arc::new(self.contents.pieces(&*self.meta, content)?);
+        // Short lists are with the metadata.
+        if matches!(content.layout, Layout::Indirect(_)) {
+            let mut known = self.pieces.lock();
+            known.push((content.digest, pieces.clone()));
+            while known.len() > 1
+                && known.iter().map(|(_, pieces)| pieces.len()).sum::<usize>() > MAX_CACHED_PIECES
+            {
+                known.remove(0);
+            }
+        }
+        Ok(pieces)
+    }
+
+    fn bring(
+        &self,
+        content: &Content,
+        range: Range<u64>,
+        into: &File,
+        local: Option<&BasisSource>,
+    ) -> Result<Range<u64>, ContentError> {
+        if let Some(bytes) = self.contents.inline(content)? {
+            into.write_all_at(bytes, 0).map_err(ContentError::Io)?;
+            return Ok(0..content.size);
+        }
+        let pieces = self.pieces(content)?;
+        self.contents.fetch(&*self.meta, &pieces, range, into, local, &|_| {})
+    }
+
+    /// The pieces of what a file held before. Its store may not have the list of them any more: then all comes anew.
+    fn local<'a>(&self, before: &'a BasisFile) -> Result<Option<&'a BasisSource>, ContentError> {
+        before.local(|content, file| match self.pieces(content) {
+            Ok(pieces) => Ok(Some(BasisSource::new(file.clone(), &pieces))),
+            Err(error) if error.is_unreachable() => Err(error),
+            Err(error) => {
+                tracing::info!("what a file held before is of no use: {error}");
+                Ok(None)
+            }
+        })
+    }
+
+    /// Asks for `what`, of which `wanted` is what is to come. Whose question was lost on the way asks again, if there is an
+    /// answer by now.
+    fn ask<T>(
+        &self,
+        what: &dyn std::fmt::Debug,
+        wanted: &Content,
+        ask: impl Fn() -> Result<T, ContentError>,
+    ) -> Result<T, Errno> {
+        let coming = (self.reachable)();
+        let probe = Probe::of(&self.meta, &self.contents, wanted).filter(|_| self.is_probed);
+        let is_lost = |error: &ContentError| {
+            error.is_unreachable() && probe.as_ref().is_some_and(Probe::is_answered_at_once)
+        };
+        let answer = match ask() {
+            Err(error) if is_lost(&error) => {
+                tracing::info!("contents of {what:?} are asked for again: {error}");
+                ask()
+            }
+            answer => answer,
+        };
+        answer.map_err(|error| match error {
+            error if error.is_unreachable() => {
+                tracing::info!("contents of {what:?} are wanted: {error}");
+                // If it has come back meanwhile, that is over already.
+                if let Some(coming) = coming {
+                    let is_known = self.gone.lock().replace(coming).is_some();
+                    if let Some(probe) = probe.filter(|_| !is_known) {
+                        runtime().spawn(
+                            probe.wait_until_reachable(Arc::downgrade(&self.gone), self.reachable.clone()),
+                        );
+                    }
+                }
+                Errno::NETUNREACH
+            }
+            ContentError::Io(error) => errno(error),
+            error => {
+                tracing::error!("contents of {what:?}: {error}");
+                Errno::IO
+            }
+        })
+    }
+
+    fn together(&self, files: &[WholeFile]) -> Result<(), ContentError> {
+        let mut wanted = Vec::new();
+        for file in files {
+            match self.contents.inline(&file.content)? {
+                Some(bytes) => file.into.write_all_at(bytes, 0).map_err(ContentError::Io)?,
+                None => wanted.push((self.pieces(&file.content)?, &file.into)),
+            }
+        }
+        let wanted: Vec<_> = wanted.iter().map(|(pieces, into)| (&pieces[..], *into)).collect();
+        self.contents.fetch_together(&*self.meta, &wanted)
+    }
+}
+
+impl Fetcher for StoreFetcher {
+    fn fetch(
+        &self,
+        id: ObjectId,
+        content: &Content,
+        range: Range<u64>,
+        into: &File,
+    ) -> Result<Range<u64>, Errno> {
+        self.ask(&id, content, || self.bring(content, range.clone(), into, None))
+    }
+
+    fn fetch_changed(
+        &self,
+        id: ObjectId,
+        content: &Content,
+        range: Range<u64>,
+        into: &File,
+        before: &BasisFile,
+    ) -> Result<Range<u64>, Errno> {
+        self.ask(&id, content, || self.bring(content, range.clone(), into, self.local(before)?))
+    }
+
+    fn extent(&self, content: &Content, range: Range<u64>) -> Result<Range<u64>, Errno> {
+        if let Layout::Inline(_) = content.layout {
+            return Ok(0..content.size);
+        }
+        let pieces = self.ask(&"a file", content, || self.pieces(content))?;
+        let (mut first, mut past) = (None, range.end);
+        for (at, _) in touched(&pieces, &range) {
+            first.get_or_insert(at.start);
+            past = at.end;
+        }
+        Ok(first.unwrap_or(range.start)..past)
+    }
+
+    fn fetch_batch(&self, files: &[WholeFile]) -> Vec<Result<(), Errno>> {
+        let Some(wanted) = files.iter().find(|file| !matches!(file.content.layout, Layout::Inline(_))) else {
+            return one_by_one(self, files);
+        };
+        let together = || match self.together(files) {
+            // One of them is to blame: each by itself.
+            Err(error) if !error.is_unreachable() => Ok(false),
+            brought => brought.map(|()| true),
+        };
+        match self.ask(&"files", &wanted.content, together) {
+            Ok(true) => vec![Ok(()); files.len()],
+            Ok(false) => one_by_one(self, files),
+            Err(errno) => vec![Err(errno); files.len()],
+        }
+    }
+
+    fn verifies(&self) -> bool {
+        self.contents.encrypts()
+    }
+
+    fn verify(&self, id: ObjectId, content: &Content, file: &File) -> Result<(), Errno> {
+        // The seal of its commit proves its pieces, and each piece proved itself.
+        if content.size > VERIFIED_MAX_BYTES && self.meta.sealed_log().is_some() {
+            return Ok(());
+        }
+        self.contents.verify_file(content, file).map_err(|error| match error {
+            ContentError::Io(error) => errno(error),
+            error => {
+                tracing::error!(
+                    "contents of {id:?}: {error}; the file is refused: restore it from its history or a backup"
+                );
+                Errno::IO
+            }
+        })
+    }
+
+    fn allows_inline(&self, id: ObjectId, content: &Content) -> bool {
+        match self.contents.inline(content) {
+            Ok(_) => true,
+            Err(error) => {
+                tracing::error!("contents of {id:?}: {error}");
+                false
+            }
+        }
+    }
+
+    fn is_reachable(&self) -> bool {
+        let Some(coming) = (self.reachable)() else { return false };
+        *self.gone.lock() != Some(coming)
+    }
+
+    fn is_fast(&self) -> bool {
+        !self.quality().is_slow
+    }
+}

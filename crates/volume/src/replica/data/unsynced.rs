@@ -1,0 +1,113 @@
+//! Contents that the store has, and that are not on the disk here for sure.
+//!
+//! Who waits for contents does not wait for the disk. What came is noted as unsure together with being here, and so is
+//! what was written here once the store has it; after a crash of the machine it is fetched again. Before somebody writes to such a file it is made sure.
+
+use crate::replica::db::unsynced_files::Unsynced;
+
+use rusqlite::{OptionalExtension as _, params};
+use rustix::io::Errno;
+
+use crate::failpoint::{Failpoint, OnDisk, on_disk, point};
+use crate::replica::Inner;
+use crate::replica::db::ReplicaDb;
+use crate::replica::db::inode::State;
+use crate::replica::error::{Result, errno};
+
+/// Files that are made sure one by one; more at once by one call for the whole file system.
+const MAX_SINGLE_SYNCS: usize = 32;
+
+impl ReplicaDb {
+    /// Something came into a file.
+    pub(crate) fn note_unsynced(&mut self, num: u64) -> Result<()> {
+        self.unsure.next += 1;
+        if self.unsure.files.insert(num, self.unsure.next).is_none() {
+            self.begin()?;
+            self.db.prepare_cached("INSERT OR IGNORE INTO unsure VALUES (?1)")?.execute([num as i64])?;
+        }
+        Ok(())
+    }
+
+    /// As the database says.
+    pub(crate) fn load_unsynced(&mut self) -> rusqlite::Result<()> {
+        self.unsure.files = Unsynced::load(&self.db)?.files;
+        Ok(())
+    }
+
+    pub(crate) fn is_unsynced(&self, num: u64) -> bool {
+        self.unsure.files.contains_key(&num)
+    }
+
+    /// They were on the disk when they were as unsure as this.
+    fn mark_synced(&mut self, files: &[(u64, u64)]) -> Result<()> {
+        self.begin()?;
+        for (num, as_of) in files {
+            if self.unsure.files.get(num) == Some(as_of) {
+                self.db.prepare_cached("DELETE FROM unsure WHERE num = ?1")?.execute([*num as i64])?;
+                self.unsure.files.remove(num);
+            }
+        }
+        Ok(())
+    }
+
+    /// After the machine has died: what was not on the disk for sure is not here. Whether it has.
+    pub(crate) fn discard_unsynced(&mut self) -> Result<bool> {
+        self.begin()?;
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let query = "SELECT value FROM meta WHERE key = 'boot'";
+        let before: Option<String> = self.db.query_row(query, [], |row| row.get(0)).optional()?;
+        self.db.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?1)", params![boot])?;
+        if !boot.is_empty() && before.as_ref() == Some(&boot) {
+            return Ok(false);
+        }
+        for (num, _) in std::mem::take(&mut self.unsure.files) {
+            let Some(mut node) = self.find(num)?.filter(|node| !node.maybe_dirty && node.is_regular()) else {
+                continue;
+            };
+            self.forget_present(num)?;
+            self.schedule_unlink(num)?;
+            node.state = State::Absent;
+            self.save(node);
+        }
+        self.db.execute("DELETE FROM unsure", [])?;
+        Ok(true)
+    }
+}
+
+impl Inner {
+    /// Has what came be on the disk; whether anything was unsure.
+    pub(crate) fn sync_all_fetched(&self) -> Result<bool, Errno> {
+        let files: Vec<(u64, u64)> =
+            self.core.lock().unsure.files.iter().map(|(num, as_of)| (*num, *as_of)).collect();
+        match files.len() {
+            0 => return Ok(false),
+            1..=MAX_SINGLE_SYNCS => files.iter().try_for_each(|(num, _)| self.sync_backing(*num))?,
+            _ => self.shared.files.sync_all()?,
+        }
+        point(Failpoint::FetchSure)?;
+        self.change(|core, _| core.mark_synced(&files))?;
+        Ok(true)
+    }
+
+    /// Has one file be on the disk as far as it came.
+    pub(crate) fn sync_one_fetched(&self, num: u64) -> Result<(), Errno> {
+        let as_of = self.core.lock().unsure.files.get(&num).copied();
+        let Some(as_of) = as_of else { return Ok(()) };
+        self.sync_backing(num)?;
+        point(Failpoint::FetchSure)?;
+        self.change(|core, _| core.mark_synced(&[(num, as_of)]))
+    }
+
+    fn sync_backing(&self, num: u64) -> Result<(), Errno> {
+        match self.shared.files.existing(num) {
+            Ok(file) => {
+                file.sync_data().map_err(errno)?;
+                on_disk(OnDisk::File(&file));
+                Ok(())
+            }
+            // It left meanwhile.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(errno(error)),
+        }
+    }
+}

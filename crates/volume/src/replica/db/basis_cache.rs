@@ -1,0 +1,77 @@
+//! Superseded versions of files, kept open as the basis of a delta download.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::{Arc, OnceLock};
+
+use crate::content::BasisSource;
+use crate::object::Content;
+use crate::runtime::runtime;
+
+/// Files of which it is kept.
+const MAX_BASIS_FILES: usize = 32;
+
+/// What a file held.
+#[derive(Debug)]
+pub struct BasisFile {
+    content: Content,
+    file: Arc<File>,
+    /// Its pieces, once somebody asked for them.
+    local: OnceLock<Option<BasisSource>>,
+}
+
+impl BasisFile {
+    pub(crate) fn new(content: Content, file: Arc<File>) -> Self {
+        Self { content, file, local: OnceLock::new() }
+    }
+
+    /// Its pieces. The first answer counts.
+    pub(crate) fn local<E>(
+        &self,
+        list: impl FnOnce(&Content, &Arc<File>) -> Result<Option<BasisSource>, E>,
+    ) -> Result<Option<&BasisSource>, E> {
+        if let Some(known) = self.local.get() {
+            return Ok(known.as_ref());
+        }
+        let local = list(&self.content, &self.file)?;
+        Ok(self.local.get_or_init(|| local).as_ref())
+    }
+}
+
+/// By number, the oldest first.
+#[derive(Default)]
+pub(crate) struct BasisCache(VecDeque<(u64, Arc<BasisFile>)>);
+
+impl BasisCache {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn get(&self, num: u64) -> Option<Arc<BasisFile>> {
+        self.0.iter().find(|(other, _)| *other == num).map(|(_, before)| before.clone())
+    }
+
+    pub(crate) fn set(&mut self, num: u64, before: Option<BasisFile>) {
+        if let Some(at) = self.0.iter().position(|(other, _)| *other == num) {
+            close_basis(self.0.remove(at));
+        }
+        self.0.extend(before.map(|before| (num, Arc::new(before))));
+        if self.0.len() > MAX_BASIS_FILES {
+            close_basis(self.0.pop_front());
+        }
+    }
+
+    /// Keeps the newest of them, that take so many bytes at most.
+    pub(crate) fn shrink(&mut self, most: u64) {
+        while self.0.iter().map(|(_, before)| before.content.size).sum::<u64>() > most {
+            close_basis(self.0.pop_front());
+        }
+    }
+}
+
+/// The last bytes of a large file take long to go: that is not for who has the replica locked.
+fn close_basis(old: Option<(u64, Arc<BasisFile>)>) {
+    if let Some(old) = old {
+        runtime().spawn_blocking(move || drop(old));
+    }
+}

@@ -1,0 +1,123 @@
+//! What users see of conflicts: a directory in the place of the name, that no store knows.
+
+use std::collections::{BTreeMap, HashSet};
+
+use rusqlite::params;
+
+use crate::merge::{Conflict, DentryKey, Ino};
+use crate::replica::db::ReplicaDb;
+use crate::replica::db::inode::number;
+use crate::replica::error::Result;
+
+/// A conflict with what shows it.
+#[derive(Debug, Clone)]
+pub(crate) struct ConflictDir {
+    pub(crate) conflict: Conflict,
+    /// The store's side: what the name leads to in the tree that is synchronised.
+    pub(crate) theirs: Option<Ino>,
+    /// The directory.
+    pub(crate) directory: Ino,
+}
+
+/// All conflicts of a replica: few.
+#[derive(Debug, Default)]
+pub(crate) struct ConflictDirs {
+    all: BTreeMap<DentryKey, ConflictDir>,
+    directories: HashSet<Ino>,
+}
+
+impl ConflictDirs {
+    pub(crate) fn all(core: &ReplicaDb) -> Result<Self> {
+        let mut query = core.db.prepare_cached("SELECT n, parent, name, detail FROM conflict")?;
+        let mut rows = query.query([])?;
+        let mut shown = Self::default();
+        while let Some(row) = rows.next()? {
+            let at = DentryKey { parent: number(row.get(1)?), name: row.get(2)? };
+            let (conflict, theirs) = postcard::from_bytes(&row.get::<_, Vec<u8>>(3)?)?;
+            let directory = number(row.get(0)?);
+            shown.directories.insert(directory);
+            shown.all.insert(at, ConflictDir { conflict, theirs, directory });
+        }
+        Ok(shown)
+    }
+
+    pub(crate) fn set(&mut self, core: &mut ReplicaDb, at: &DentryKey, one: ConflictDir) -> Result<()> {
+        core.begin()?;
+        core.db
+            .prepare_cached(
+                "INSERT OR REPLACE INTO conflict (n, kind, parent, name, num_local, detail)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            )?
+            .execute(params![
+                one.directory as i64,
+                one.conflict.kind as u8,
+                at.parent as i64,
+                at.name,
+                one.conflict.mine.map(|num| num as i64),
+                postcard::to_stdvec(&(&one.conflict, one.theirs))?
+            ])?;
+        self.directories.insert(one.directory);
+        core.conflicts.insert(one.directory);
+        self.all.insert(at.clone(), one);
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, core: &mut ReplicaDb, at: &DentryKey) -> Result<()> {
+        core.begin()?;
+        if let Some(one) = self.all.remove(at) {
+            core.db.prepare_cached("DELETE FROM conflict WHERE n = ?1")?.execute([one.directory as i64])?;
+            self.directories.remove(&one.directory);
+            core.conflicts.remove(&one.directory);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn at(&self, at: &DentryKey) -> Option<&ConflictDir> {
+        self.all.get(at)
+    }
+
+    pub(crate) fn places(&self) -> Vec<DentryKey> {
+        self.all.keys().cloned().collect()
+    }
+
+    pub(crate) fn directories(self) -> HashSet<Ino> {
+        self.directories
+    }
+
+    pub(crate) fn list(self) -> Vec<(DentryKey, Conflict)> {
+        self.all.into_iter().map(|(at, one)| (at, one.conflict)).collect()
+    }
+
+    /// The name that a conflict directory stands at.
+    pub(crate) fn of_directory(&self, num: Ino) -> Option<(&DentryKey, &ConflictDir)> {
+        self.all.iter().find(|(_, one)| one.directory == num)
+    }
+
+    pub(crate) fn is_directory(&self, num: Ino) -> bool {
+        self.directories.contains(&num)
+    }
+
+    pub(crate) fn names_of(&self, num: Ino) -> impl Iterator<Item = DentryKey> {
+        self.all.iter().filter(move |(_, one)| one.theirs == Some(num)).map(|(at, _)| at.clone())
+    }
+
+    pub(crate) fn children_of(&self, parent: Ino) -> impl Iterator<Item = (Vec<u8>, Ino)> {
+        self.within(parent).filter_map(|(at, one)| Some((at.name.clone(), one.theirs?)))
+    }
+
+    /// Those in a directory.
+    pub(crate) fn within(&self, parent: Ino) -> impl Iterator<Item = (&DentryKey, &ConflictDir)> {
+        let first = DentryKey { parent, name: Vec::new() };
+        self.all.range(first..).take_while(move |(at, _)| at.parent == parent)
+    }
+
+    pub(crate) fn sides(&self, mine: Ino) -> Vec<DentryKey> {
+        let sides = self.all.iter().filter(|(_, one)| one.conflict.mine == Some(mine));
+        sides.map(|(at, _)| at.clone()).collect()
+    }
+}
+
+/// The inode numbers of all directories that show a conflict.
+pub(crate) fn directories(core: &ReplicaDb) -> Result<HashSet<Ino>> {
+    Ok(ConflictDirs::all(core)?.directories())
+}

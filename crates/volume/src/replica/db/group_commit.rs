@@ -1,0 +1,317 @@
+//! When changes last.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, SyncSender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rusqlite::Connection;
+use rustix::io::Errno;
+
+use crate::failpoint::{Failpoint, OnDisk, on_disk, point};
+use crate::replica::db::ReplicaDb;
+use crate::replica::db::reap::ReapState;
+use crate::replica::db::wal_reserve::{SidecarFile, WalReserve};
+use crate::replica::error::{Result, errno};
+use crate::replica::{Inner, Replica};
+
+/// Changes that are committed together, at most.
+pub(crate) const MAX_BATCH_CHANGES: u32 = 1024;
+
+/// How long a change waits for others to be committed with.
+const BATCH_TIMEOUT: Duration = Duration::from_millis(20);
+
+/// A log that is longer than so many bytes is brought into the database, beside the writer; beyond the second, the writer
+/// waits for that.
+const CHECKPOINT_WAL_BYTES: u64 = 4 << 20;
+const MAX_WAL_BYTES: u64 = 256 << 20;
+
+/// Commits that last.
+#[derive(Default)]
+struct Synced {
+    commits: u64,
+    /// The disk lost what it was given. The kernel tells that once, and takes the rest for good.
+    has_failed: bool,
+}
+
+/// What of the database lasts.
+pub(crate) struct Durability {
+    /// Commits so far.
+    commits: AtomicU64,
+    /// Held while the disk works, so that those who wait share the work.
+    synced: Mutex<Synced>,
+    log: SidecarFile,
+    /// Something was changed since the last commit; the end.
+    state: Mutex<(bool, bool)>,
+    wake: Condvar,
+    room: WalReserve,
+}
+
+impl Durability {
+    pub(crate) fn new(database: &Path) -> Self {
+        Self {
+            commits: AtomicU64::new(0),
+            synced: Mutex::default(),
+            log: SidecarFile::new(database, "-wal"),
+            state: Mutex::new((false, false)),
+            wake: Condvar::new(),
+            room: WalReserve::new(database),
+        }
+    }
+
+    /// Whether there is room for what makes the database grow: what is answered can be committed then.
+    pub(crate) fn has_room(&self) -> Result<(), Errno> {
+        if self.room.is_full() {
+            self.room.keep(&self.log);
+        }
+        if self.room.is_full() { Err(Errno::NOSPC) } else { Ok(()) }
+    }
+
+    /// Something was changed: it is committed soon.
+    pub(crate) fn changed(&self) {
+        let mut state = self.state.lock();
+        if !state.0 {
+            state.0 = true;
+            self.wake.notify_one();
+        }
+    }
+
+    /// Commits what was changed.
+    pub(crate) fn commit(&self, core: &mut ReplicaDb) -> Result<()> {
+        let done = core.commit();
+        self.room.keep(&self.log);
+        done?;
+        self.commits.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// In bytes.
+    fn log_length(&self) -> u64 {
+        self.log.file().and_then(|log| log.metadata()).map_or(0, |log| log.len())
+    }
+
+    /// Returns once so many commits last.
+    fn sync_to(&self, commits: u64) -> io::Result<()> {
+        let mut synced = self.synced.lock();
+        if synced.commits < commits {
+            if synced.has_failed {
+                return Err(Errno::IO.into());
+            }
+            let all = self.commits.load(Ordering::Acquire);
+            point(Failpoint::ReplicaSync)?;
+            let log = self.log.file()?;
+            if let Err(error) = log.sync_data() {
+                synced.has_failed = true;
+                tracing::error!(
+                    "the disk of the cache lost what it was given ({error}): nothing new is sure to last until the volume is \
+                     mounted again, on a disk that is sound"
+                );
+                return Err(error);
+            }
+            on_disk(OnDisk::File(&log));
+            point(Failpoint::ReplicaSynced)?;
+            synced.commits = all;
+        }
+        Ok(())
+    }
+
+    /// Sleeps until something was changed. `false`: no more.
+    fn wait(&self) -> bool {
+        let mut state = self.state.lock();
+        while !state.0 && !state.1 {
+            self.wake.wait(&mut state);
+        }
+        state.0 = false;
+        !state.1
+    }
+
+    fn end(&self) {
+        self.state.lock().1 = true;
+        self.wake.notify_one();
+    }
+}
+
+impl Replica {
+    /// Commits what was changed: it outlives this process from here on.
+    ///
+    /// # Errors
+    /// ENOSPC, EIO: it is still to be committed.
+    pub fn commit(&self) -> Result<(), Errno> {
+        self.inner.commit().map(drop)
+    }
+
+    /// Has everything that was changed last.
+    ///
+    /// # Errors
+    /// ENOSPC, EIO.
+    pub fn sync(&self) -> Result<(), Errno> {
+        self.inner.sync()
+    }
+
+    /// Removes the backing files of objects that are gone for good; at most so many. How many there were.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn reap(&self, most: u32) -> Result<usize, Errno> {
+        self.inner.reap(most)
+    }
+}
+
+impl Inner {
+    fn commit(&self) -> Result<u64, Errno> {
+        let mut core = self.core.lock();
+        self.shared.commit(&mut core).map_err(|fail| fail.errno)?;
+        if std::mem::take(&mut core.has_doomed) {
+            self.shared.spare.removed();
+        }
+        Ok(self.shared.durable.commits.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn sync(&self) -> Result<(), Errno> {
+        let commits = self.commit()?;
+        let synced = self.shared.durable.sync_to(commits);
+        synced.map_err(errno)
+    }
+
+    pub(crate) fn reap(&self, most: u32) -> Result<usize, Errno> {
+        let doomed: Vec<i64> = {
+            let core = self.core.lock();
+            let query = || -> rusqlite::Result<_> {
+                let mut query = core.db.prepare_cached("SELECT num FROM doomed LIMIT ?1")?;
+                query.query_map([most], |row| row.get(0))?.collect()
+            };
+            query().map_err(|error| crate::replica::OpError::from(error).errno)?
+        };
+        if doomed.is_empty() {
+            return Ok(0);
+        }
+        // Only once it lasts that they are gone.
+        self.sync()?;
+        let remove = |num: i64| {
+            if let Err(error) = self.shared.files.remove(num as u64) {
+                tracing::warn!("cannot remove the contents of object {num}: {error}");
+            }
+        };
+        point(Failpoint::ReapBegun)?;
+        // Objects that are known still may come back at any time: only under the lock it is sure that they do not.
+        let (gone, done) = self.change(|core, _| {
+            core.begin()?;
+            let (mut gone, mut done) = (Vec::new(), 0);
+            for &num in &doomed {
+                match core.reap_state(num as u64)? {
+                    ReapState::Gone => {
+                        gone.push(num);
+                        continue;
+                    }
+                    ReapState::Absent => remove(num),
+                    ReapState::Here => {}
+                    ReapState::Used => {
+                        core.has_doomed = true;
+                        continue;
+                    }
+                }
+                core.db.prepare_cached("DELETE FROM doomed WHERE num = ?1")?.execute([num])?;
+                done += 1;
+            }
+            Ok((gone, done))
+        })?;
+        gone.iter().for_each(|num| remove(*num));
+        point(Failpoint::ReapRemoved)?;
+        self.change(|core, _| {
+            core.begin()?;
+            let mut delete = core.db.prepare_cached("DELETE FROM doomed WHERE num = ?1")?;
+            for num in &gone {
+                delete.execute([num])?;
+            }
+            Ok(gone.len() + done)
+        })
+    }
+}
+
+/// Commits by itself, on a thread, and keeps the log of the database short, on another: commits wait for no disk.
+pub(crate) struct Committer {
+    inner: Arc<Inner>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Committer {
+    pub(crate) fn start(inner: Arc<Inner>, database: &Path) -> io::Result<Self> {
+        let beside = Connection::open(database).and_then(|db| {
+            db.pragma_update(None, "synchronous", "NORMAL")?;
+            Ok(db)
+        });
+        let beside = beside.map_err(io::Error::other)?;
+        let durable = &inner.shared.durable;
+        durable.room.want(&durable.log);
+        let (is_long, told) = mpsc::sync_channel(1);
+        let (one, other) = (inner.clone(), inner.clone());
+        let mut committer = Self { inner, threads: Vec::new() };
+        let name = |name: &str| std::thread::Builder::new().name(name.into());
+        let shortens = move || told.iter().for_each(|()| checkpoint_wal(&other, &beside));
+        committer.threads.push(name("replica-log").spawn(shortens)?);
+        // Last: the other one ends with it.
+        committer.threads.push(name("replica").spawn(move || run(&one, &is_long))?);
+        Ok(committer)
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        self.inner.shared.durable.end();
+        for thread in self.threads.drain(..).rev() {
+            thread.join().ok();
+        }
+        if let Err(errno) = self.inner.sync() {
+            tracing::error!("the last changes are not committed: {errno}");
+        }
+    }
+}
+
+fn run(inner: &Inner, is_long: &SyncSender<()>) {
+    while inner.shared.durable.wait() {
+        std::thread::sleep(BATCH_TIMEOUT);
+        if inner.commit().is_err() {
+            // The disk is full, perhaps not for ever.
+            std::thread::sleep(Duration::from_secs(1));
+            inner.shared.durable.changed();
+            continue;
+        }
+        if let Some(watcher) = &*inner.shared.watcher.read() {
+            watcher();
+        }
+        if inner.shared.durable.log_length() >= CHECKPOINT_WAL_BYTES {
+            // Where it is being shortened, it is looked at again after the next commit.
+            is_long.try_send(()).ok();
+        }
+    }
+    while matches!(inner.reap(4096), Ok(1..)) {}
+}
+
+fn checkpoint_wal(inner: &Inner, beside: &Connection) {
+    let length = inner.shared.durable.log_length();
+    if length < CHECKPOINT_WAL_BYTES {
+        return;
+    }
+    let checkpoint = |how: &str| beside.query_row(&format!("PRAGMA wal_checkpoint({how})"), [], |_| Ok(()));
+    let done = match length < MAX_WAL_BYTES {
+        true => checkpoint("PASSIVE"),
+        false => {
+            let mut core = inner.core.lock();
+            match inner.shared.commit(&mut core) {
+                Ok(()) => checkpoint("TRUNCATE"),
+                Err(_) => return,
+            }
+        }
+    };
+    if let Err(error) = done {
+        tracing::warn!("the log of the replica's database stays long: {error}");
+    }
+}
+
+#[cfg(test)]
+#[path = "group_commit_tests.rs"]
+mod tests;

@@ -1,0 +1,537 @@
+//! The database and what of it is in memory, under one lock.
+
+pub(crate) mod basis_cache;
+pub(crate) mod conflict_dirs;
+pub(crate) mod group_commit;
+pub(crate) mod inode;
+pub(crate) mod open_backing;
+pub(crate) mod reap;
+pub(crate) mod recent_opens;
+pub(crate) mod refetch_queue;
+pub(crate) mod schema;
+mod store_rollback;
+pub(crate) mod unsynced_files;
+pub(crate) mod usage_counts;
+mod wal_reserve;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::sync::Arc;
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use rustix::io::Errno;
+
+use crate::failpoint::{Failpoint, point};
+use crate::id::{ObjectId, Seq};
+use crate::object::{Content, Field, Kind, Object, Time, VersionedObject};
+use crate::replica::error::{OpError, Result};
+use inode::{Dirty, Inode, ROOT, State, kind_code, number};
+use open_backing::OpenFile;
+use recent_opens::{Recent, weight};
+use refetch_queue::RefetchQueue;
+use unsynced_files::Unsynced;
+use usage_counts::UsageTracker;
+
+/// Objects kept in memory; beyond, those that are saved leave. Some 200 bytes each.
+const MOST_NODES: usize = 65_536;
+
+/// Inode numbers that are reserved together: what is lost with an uncommitted change was numbered since the last reservation.
+pub(crate) const NUMBERS_TOGETHER: u64 = 4096;
+
+/// A replica's state. Every change happens in a transaction that the committer ends.
+pub(crate) struct ReplicaDb {
+    pub(crate) db: Connection,
+    nodes: HashMap<u64, Inode>,
+    /// Of these, what the database does not say yet.
+    dirty_rows: HashSet<u64>,
+    in_transaction: bool,
+    /// Changes since the last commit.
+    pub(crate) changes: u32,
+    next_number: u64,
+    reserved: u64,
+    next_order: i64,
+    next_id: u128,
+    next_session: u64,
+    pub(crate) opens: HashMap<u64, OpenFile>,
+    /// Objects without a name that somebody uses still.
+    pub(crate) unlinked_open: HashSet<u64>,
+    /// Directories that show conflicts.
+    pub(crate) conflicts: HashSet<u64>,
+    /// Bytes that files take here; the same as of the last commit.
+    pub(crate) here: u64,
+    here_committed: u64,
+    pub(crate) recent: Recent,
+    pub(crate) unsure: Unsynced,
+    pub(crate) replaced: RefetchQueue,
+    /// What is held, and may be.
+    pub(crate) usage: UsageTracker,
+    /// Of the nameless ones, those that count: they are open.
+    pub(crate) counted: HashSet<u64>,
+    /// Objects that were pinned themselves.
+    pub(crate) pins: HashSet<u64>,
+    /// The file that was made last.
+    pub(crate) latest: Option<(u64, Arc<File>)>,
+    /// Files are to be removed since the last commit.
+    pub(crate) has_doomed: bool,
+    /// What somebody was answered was undone, and he was not told.
+    rolled_back: bool,
+    /// Files that are marked as perhaps written to, which does not last as yet.
+    pub(crate) marking: HashSet<u64>,
+    /// What is here may be nowhere else: nothing leaves.
+    pub(crate) is_store_distrusted: bool,
+}
+
+impl ReplicaDb {
+    pub(crate) fn new(db: Connection, first_id: u128) -> rusqlite::Result<Self> {
+        let one = |query: &str| db.query_row(query, [], |row| row.get::<_, Option<i64>>(0));
+        let reserved = number(one("SELECT max(value) FROM meta WHERE key = 'reserved'")?.unwrap_or(2));
+        let used = number(one("SELECT max(num) FROM object")?.unwrap_or(0));
+        let reserved = reserved.max(used + 1);
+        let order = one("SELECT max(n) FROM base_object")?.max(one("SELECT max(n) FROM base_link")?);
+        let here = number(one("SELECT max(value) FROM meta WHERE key = 'here'")?.unwrap_or(0));
+        let recent = Recent::new(&db)?;
+        let unsure = Unsynced::load(&db)?;
+        let replaced = RefetchQueue::load(&db)?;
+        let usage = UsageTracker::load(&db)?;
+        let mut core = Self {
+            nodes: HashMap::new(),
+            dirty_rows: HashSet::new(),
+            in_transaction: false,
+            changes: 0,
+            next_number: reserved,
+            reserved,
+            next_order: order.unwrap_or(0) + 1,
+            next_id: first_id,
+            next_session: 0,
+            opens: HashMap::new(),
+            unlinked_open: HashSet::new(),
+            conflicts: HashSet::new(),
+            here,
+            here_committed: here,
+            recent,
+            unsure,
+            replaced,
+            usage,
+            counted: HashSet::new(),
+            pins: HashSet::new(),
+            latest: None,
+            // Of an earlier process, perhaps.
+            has_doomed: true,
+            rolled_back: false,
+            marking: HashSet::new(),
+            is_store_distrusted: store_rollback::load(&db)?,
+            db,
+        };
+        core.load_pins()?;
+        Ok(core)
+    }
+
+    /// Before the first change of a transaction.
+    pub(crate) fn begin(&mut self) -> Result<()> {
+        if !self.in_transaction {
+            self.db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+            self.in_transaction = true;
+        }
+        Ok(())
+    }
+
+    /// Ends the transaction. Where that fails it goes on, to be tried again, unless the database has undone it by itself: as
+    /// it does where the disk is full.
+    pub(crate) fn commit(&mut self) -> Result<()> {
+        if !self.in_transaction {
+            return Ok(());
+        }
+        let done = self.end_transaction();
+        if done.is_err() && self.in_transaction && self.db.is_autocommit() {
+            self.roll_back();
+        }
+        done
+    }
+
+    fn end_transaction(&mut self) -> Result<()> {
+        self.flush()?;
+        if self.here != self.here_committed {
+            let mut set = self.db.prepare_cached("INSERT OR REPLACE INTO meta VALUES ('here', ?1)")?;
+            set.execute([self.here as i64])?;
+        }
+        self.save_usage()?;
+        point(Failpoint::ReplicaCommit)?;
+        self.db.prepare_cached("COMMIT")?.execute([])?;
+        self.here_committed = self.here;
+        self.in_transaction = false;
+        self.changes = 0;
+        if self.nodes.len() > MOST_NODES {
+            self.nodes.clear();
+        }
+        Ok(point(Failpoint::ReplicaCommitted)?)
+    }
+
+    /// Undoes everything since the last commit.
+    pub(crate) fn roll_back(&mut self) {
+        if self.in_transaction && !self.db.is_autocommit() {
+            self.db.execute_batch("ROLLBACK").ok();
+        }
+        if self.changes > 0 {
+            tracing::error!(
+                "the replica's database failed: {} changes of the last moments are lost",
+                self.changes
+            );
+            self.rolled_back = true;
+        }
+        self.in_transaction = false;
+        self.changes = 0;
+        self.nodes.clear();
+        self.dirty_rows.clear();
+        self.latest = None;
+        // The numbers that were given out stay so, and are noted by the next one.
+        self.reserved = self.next_number;
+        self.here = self.here_committed;
+        self.forget_returned().ok();
+        if let Ok(conflicts) = conflict_dirs::directories(self) {
+            self.conflicts = conflicts;
+        }
+        self.load_pins().ok();
+        self.reload_usage().ok();
+        self.load_unsynced().ok();
+        self.load_refetch_queue().ok();
+        self.mark_written().ok();
+    }
+
+    /// What is open to be written may hold something else than is known, whatever was undone of that.
+    fn mark_written(&mut self) -> Result<()> {
+        let written = self.opens.iter().filter(|(_, open)| open.writers > 0);
+        for num in written.map(|(num, _)| *num).collect::<Vec<_>>() {
+            if let Some(mut node) = self.find(num)? {
+                self.begin()?;
+                self.marking.insert(num);
+                node.maybe_dirty = true;
+                // All of it came before it was opened to be written, which may have been undone as well.
+                self.forget_present(num)?;
+                node.state = State::Complete;
+                self.mark_dirty(&mut node, Dirty::CONTENT)?;
+                self.save(node);
+            }
+        }
+        Ok(())
+    }
+
+    /// What was without a name, and has it again since that was undone.
+    fn forget_returned(&mut self) -> Result<()> {
+        for num in self.unlinked_open.clone() {
+            if self.find(num)?.is_some_and(|node| node.links > 0) {
+                self.unlinked_open.remove(&num);
+                self.counted.remove(&num);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether something was undone that somebody was answered, since this was asked last.
+    pub(crate) fn take_rolled_back(&mut self) -> bool {
+        std::mem::take(&mut self.rolled_back)
+    }
+
+    /// Brings what is only in memory into the database, before it is asked for more than one object.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        let mut insert = self.db.prepare_cached(
+            "INSERT INTO object (num, id, kind, device, mode, owner, grp, modified, changed, target, size, state,
+                 maybe_dirty, nlink, subdirs, made, dirty, generation, pinned, xattrs, used)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)
+             ON CONFLICT (num) DO UPDATE SET id = ?2, mode = ?5, owner = ?6, grp = ?7, modified = ?8, changed = ?9,
+                 size = ?11, state = ?12, maybe_dirty = ?13, nlink = ?14, subdirs = ?15, made = ?16, dirty = ?17,
+                 generation = ?18, pinned = ?19, xattrs = ?20, used = ?21",
+        )?;
+        // Where one fails, all are still to be brought.
+        for num in &self.dirty_rows {
+            let Some(node) = self.nodes.get(num) else { continue };
+            let (kind, device) = kind_code(node.kind);
+            insert.execute(params![
+                *num as i64,
+                node.id.to_bytes(),
+                kind,
+                device,
+                node.mode,
+                node.owner.0,
+                node.group.0,
+                node.modified.0,
+                node.changed.0,
+                (!node.target.is_empty()).then_some(&*node.target),
+                node.size as i64,
+                node.state as u8,
+                node.maybe_dirty,
+                node.links,
+                node.subdirs,
+                node.created_seq.0 as i64,
+                node.dirty.bits(),
+                node.generation as i64,
+                node.pinned,
+                node.xattrs,
+                node.last_opened.0,
+            ])?;
+        }
+        drop(insert);
+        self.dirty_rows.clear();
+        Ok(())
+    }
+
+    /// An object, with or without a name.
+    pub(crate) fn find(&mut self, num: u64) -> Result<Option<Inode>> {
+        if let Some(node) = self.nodes.get(&num) {
+            return Ok(Some(node.clone()));
+        }
+        let query = format!("SELECT {} FROM object WHERE num = ?1", Inode::COLUMNS);
+        let node = self.db.prepare_cached(&query)?.query_row([num as i64], Inode::from_row).optional()?;
+        if let Some(node) = &node {
+            self.nodes.insert(num, node.clone());
+        }
+        Ok(node)
+    }
+
+    /// An object that is there.
+    pub(crate) fn node(&mut self, num: u64) -> Result<Inode> {
+        let there = |node: &Inode| node.links > 0 || num == ROOT || self.unlinked_open.contains(&num);
+        match self.nodes.get(&num) {
+            Some(node) if there(node) => return Ok(node.clone()),
+            Some(_) => return Err(OpError::new(Errno::STALE)),
+            None => {}
+        }
+        match self.find(num)? {
+            Some(node) if node.links > 0 || num == ROOT || self.unlinked_open.contains(&num) => Ok(node),
+            _ => Err(OpError::new(Errno::STALE)),
+        }
+    }
+
+    /// A directory that names can be made in.
+    pub(crate) fn directory(&mut self, num: u64) -> Result<Inode> {
+        let node = self.node(num)?;
+        match node.is_directory() {
+            false => Err(OpError::new(Errno::NOTDIR)),
+            true if node.links == 0 && num != ROOT => Err(OpError::new(Errno::NOENT)),
+            true => Ok(node),
+        }
+    }
+
+    /// What the object is from now on.
+    pub(crate) fn save(&mut self, node: Inode) {
+        self.dirty_rows.insert(node.ino);
+        self.here = self.here.saturating_add(weight(&node));
+        let nameless = self.counted.contains(&node.ino);
+        self.usage.add(&node, nameless);
+        // One that is not in memory is new: who saves an object has found it before, under the same lock.
+        if let Some(before) = self.nodes.insert(node.ino, node) {
+            self.here = self.here.saturating_sub(weight(&before));
+            self.usage.take(&before, nameless);
+        }
+    }
+
+    /// The object of an id.
+    pub(crate) fn find_id(&mut self, id: ObjectId) -> Result<Option<Inode>> {
+        self.flush()?;
+        let num: Option<i64> = self
+            .db
+            .prepare_cached("SELECT num FROM object WHERE id = ?1")?
+            .query_row([id.to_bytes()], |row| row.get(0))
+            .optional()?;
+        num.map_or(Ok(None), |num| self.find(number(num)))
+    }
+
+    /// Forgets an object for good.
+    pub(crate) fn erase(&mut self, num: u64) -> Result<()> {
+        self.begin()?;
+        let (mut was_sent, mut xattrs) = (true, true);
+        match self.find(num)? {
+            Some(node) => {
+                self.here = self.here.saturating_sub(weight(&node));
+                let nameless = self.counted.contains(&num);
+                self.usage.take(&node, nameless);
+                if node.state != State::Complete {
+                    self.forget_present(num)?;
+                }
+                (was_sent, xattrs) = (node.created_seq != Seq(0), node.xattrs);
+            }
+            None => self.forget_present(num)?,
+        }
+        self.finish_refetch(num)?;
+        self.pins.remove(&num);
+        self.nodes.remove(&num);
+        self.dirty_rows.remove(&num);
+        // Most of what is removed in haste was made in haste: what it cannot have is not looked for.
+        let queries = [
+            (true, "DELETE FROM object WHERE num = ?1"),
+            (true, "DELETE FROM base_object WHERE num = ?1"),
+            (xattrs, "DELETE FROM xattr WHERE num = ?1"),
+            (was_sent, "DELETE FROM field_seq WHERE num = ?1"),
+            (self.recent.is_kept(), "DELETE FROM recent WHERE num = ?1"),
+        ];
+        for (_, query) in queries.into_iter().filter(|(wanted, _)| *wanted) {
+            self.db.prepare_cached(query)?.execute([num as i64])?;
+        }
+        Ok(())
+    }
+
+    /// An inode number that nobody had.
+    pub(crate) fn new_number(&mut self) -> Result<u64> {
+        if self.next_number == self.reserved {
+            self.begin()?;
+            self.reserved += NUMBERS_TOGETHER;
+            self.db
+                .prepare_cached("INSERT OR REPLACE INTO meta VALUES ('reserved', ?1)")?
+                .execute([self.reserved as i64])?;
+        }
+        self.next_number += 1;
+        Ok(self.next_number - 1)
+    }
+
+    /// Numbers below may be in use.
+    pub(crate) fn reserved_until(&self) -> u64 {
+        self.reserved
+    }
+
+    /// The last commit of the store that is in here.
+    pub(crate) fn cursor(&self) -> Result<Seq> {
+        let mut query = self.db.prepare_cached("SELECT value FROM meta WHERE key = 'cursor'")?;
+        Ok(Seq(number(query.query_row([], |row| row.get(0))?)))
+    }
+
+    pub(crate) fn set_cursor(&mut self, cursor: Seq) -> Result<()> {
+        self.begin()?;
+        let mut set = self.db.prepare_cached("UPDATE meta SET value = ?1 WHERE key = 'cursor'")?;
+        set.execute([cursor.0 as i64])?;
+        Ok(())
+    }
+
+    /// A name for an object. Those that are made one after the other lie together in all databases.
+    pub(crate) fn new_id(&mut self) -> ObjectId {
+        self.next_id = self.next_id.wrapping_add(1);
+        ObjectId(self.next_id)
+    }
+
+    pub(crate) fn new_session(&mut self) -> u64 {
+        self.next_session += 1;
+        self.next_session
+    }
+
+    /// The next place in the order of changes.
+    pub(crate) fn order(&mut self) -> i64 {
+        self.next_order += 1;
+        self.next_order - 1
+    }
+
+    /// Says that parts of an object are being changed here. Where it is the first change, what both sides agreed on is kept.
+    /// What only shows a conflict is changed by nobody: EPERM.
+    pub(crate) fn mark_dirty(&mut self, node: &mut Inode, what: Dirty) -> Result<()> {
+        if node.only_shows() && !what.contains(Dirty::NEW) {
+            return Err(OpError::new(Errno::PERM));
+        }
+        self.begin()?;
+        if node.dirty.is_empty() {
+            let base = match what.contains(Dirty::NEW) {
+                true => None,
+                false => Some(postcard::to_stdvec(&self.stored(node)?)?),
+            };
+            let n = self.order();
+            self.db
+                .prepare_cached("INSERT OR IGNORE INTO base_object (num, object, n) VALUES (?1, ?2, ?3)")?
+                .execute(params![node.ino as i64, base, n])?;
+        }
+        node.dirty |= what;
+        node.generation += 1;
+        Ok(())
+    }
+
+    /// The object as both sides last agreed, where it was changed since; `None` inside: it is new.
+    pub(crate) fn base(&self, num: u64) -> Result<Option<Option<VersionedObject>>> {
+        let row: Option<Option<Vec<u8>>> = self
+            .db
+            .prepare_cached("SELECT object FROM base_object WHERE num = ?1")?
+            .query_row([num as i64], |row| row.get(0))
+            .optional()?;
+        Ok(match row {
+            None => None,
+            Some(None) => Some(None),
+            Some(Some(bytes)) => Some(Some(postcard::from_bytes(&bytes)?)),
+        })
+    }
+
+    /// The last known content of a regular file.
+    pub(crate) fn content(&self, num: u64) -> Result<Content> {
+        let bytes: Option<Option<Vec<u8>>> = self
+            .db
+            .prepare_cached("SELECT content FROM object WHERE num = ?1")?
+            .query_row([num as i64], |row| row.get(0))
+            .optional()?;
+        Ok(match bytes.flatten() {
+            Some(bytes) => postcard::from_bytes(&bytes)?,
+            None => Content::empty(),
+        })
+    }
+
+    /// Sets the last known content; the row must be there.
+    pub(crate) fn set_content(&mut self, num: u64, content: &Content) -> Result<()> {
+        self.flush()?;
+        let bytes = postcard::to_stdvec(content)?;
+        self.db
+            .prepare_cached("UPDATE object SET content = ?2 WHERE num = ?1")?
+            .execute(params![num as i64, bytes])?;
+        Ok(())
+    }
+
+    /// All extended attributes.
+    pub(crate) fn xattrs(&self, node: &Inode) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        if !node.xattrs {
+            return Ok(BTreeMap::new());
+        }
+        let mut query = self.db.prepare_cached("SELECT name, value FROM xattr WHERE num = ?1")?;
+        let rows = query.query_map([node.ino as i64], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// The object as it is here. Its content is the last known one.
+    pub(crate) fn object(&self, node: &Inode) -> Result<Object> {
+        let content = if node.kind == Kind::Regular { self.content(node.ino)? } else { Content::empty() };
+        Ok(Object {
+            id: node.id,
+            kind: node.kind,
+            mode: node.mode,
+            owner: node.owner,
+            group: node.group,
+            modified: node.modified,
+            target: node.target.to_vec(),
+            content,
+            xattrs: self.xattrs(node)?,
+        })
+    }
+
+    /// The object as it is here, with the commits that set it.
+    pub(crate) fn stored(&self, node: &Inode) -> Result<VersionedObject> {
+        let mut query = self.db.prepare_cached("SELECT field, seq FROM field_seq WHERE num = ?1")?;
+        let mut rows = query.query([node.ino as i64])?;
+        let mut set = BTreeMap::new();
+        while let Some(row) = rows.next()? {
+            let field: Vec<u8> = row.get(0)?;
+            set.insert(postcard::from_bytes::<Field>(&field)?, Seq(number(row.get(1)?)));
+        }
+        Ok(VersionedObject {
+            object: self.object(node)?,
+            created: node.created_seq,
+            field_versions: set,
+            links: node.links,
+        })
+    }
+
+    /// Notes the commits that set an object.
+    pub(crate) fn set_seqs(&mut self, num: u64, stored: &VersionedObject) -> Result<()> {
+        self.db.prepare_cached("DELETE FROM field_seq WHERE num = ?1")?.execute([num as i64])?;
+        let mut insert = self.db.prepare_cached("INSERT INTO field_seq VALUES (?1, ?2, ?3)")?;
+        for (field, seq) in &stored.field_versions {
+            insert.execute(params![num as i64, postcard::to_stdvec(field)?, seq.0 as i64])?;
+        }
+        Ok(())
+    }
+}
+
+/// Now, by the machine's clock.
+pub(crate) fn now() -> Time {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Time(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,113 @@
+//! The tables of a replica.
+
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::replica::ReplicaError;
+
+/// The format that this version writes. Older ones are migrated when opened, newer ones refused.
+pub(crate) const FORMAT: u32 = 4;
+
+/// `object.num` is the inode number that users see; it is never given to another object. `link.set_seq` is 0 until the
+/// store has the name. Rows of `base_*` are there only for what was changed here since both sides last agreed, with what
+/// they agreed on: no object for one that is new here, no child for a name that was not there. `n` is the order in which
+/// things first became different.
+const TABLES: &str = "
+CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE object (
+    num INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, kind INTEGER NOT NULL, device INTEGER NOT NULL,
+    mode INTEGER NOT NULL, owner INTEGER NOT NULL, grp INTEGER NOT NULL, modified INTEGER NOT NULL,
+    changed INTEGER NOT NULL, target BLOB, size INTEGER NOT NULL, content BLOB, state INTEGER NOT NULL,
+    maybe_dirty INTEGER NOT NULL, nlink INTEGER NOT NULL, subdirs INTEGER NOT NULL, made INTEGER NOT NULL,
+    dirty INTEGER NOT NULL, generation INTEGER NOT NULL, pinned INTEGER NOT NULL, xattrs INTEGER NOT NULL,
+    used INTEGER NOT NULL);
+CREATE TABLE field_seq (num INTEGER, field BLOB, seq INTEGER NOT NULL, PRIMARY KEY (num, field)) WITHOUT ROWID;
+CREATE TABLE link (parent INTEGER, name BLOB, child INTEGER NOT NULL, set_seq INTEGER NOT NULL,
+    PRIMARY KEY (parent, name)) WITHOUT ROWID;
+CREATE INDEX link_child ON link (child);
+CREATE TABLE xattr (num INTEGER, name BLOB, value BLOB NOT NULL, PRIMARY KEY (num, name)) WITHOUT ROWID;
+CREATE TABLE base_object (num INTEGER PRIMARY KEY, object BLOB, n INTEGER NOT NULL);
+CREATE INDEX base_object_order ON base_object (n);
+CREATE TABLE base_link (parent INTEGER, name BLOB, child INTEGER, set_seq INTEGER NOT NULL, n INTEGER NOT NULL,
+    PRIMARY KEY (parent, name)) WITHOUT ROWID;
+CREATE INDEX base_link_order ON base_link (n);
+CREATE INDEX base_link_child ON base_link (child) WHERE child IS NOT NULL;
+CREATE TABLE present (num INTEGER, first INTEGER, past INTEGER NOT NULL, PRIMARY KEY (num, first)) WITHOUT ROWID;
+CREATE TABLE doomed (num INTEGER PRIMARY KEY);
+CREATE TABLE conflict (n INTEGER PRIMARY KEY, kind INTEGER NOT NULL, parent INTEGER, name BLOB, num_local INTEGER,
+    detail BLOB);
+";
+
+/// What came with format 2: which files were opened last, by a number that goes up; those that are not here, and what is
+/// pinned, without looking at all others.
+const SPACE: &str = "
+CREATE TABLE recent (num INTEGER PRIMARY KEY, at INTEGER NOT NULL);
+CREATE INDEX object_away ON object (num) WHERE kind = 0 AND state < 2;
+CREATE INDEX object_pinned ON object (num) WHERE pinned = 1;
+";
+
+/// What came with format 3: files of which something came that is not on the disk for sure.
+const UNSURE: &str = "CREATE TABLE unsure (num INTEGER PRIMARY KEY);";
+
+/// What came with format 4: what each user holds, of objects that have names.
+const USAGE: &str =
+    "CREATE TABLE usage (owner INTEGER PRIMARY KEY, bytes INTEGER NOT NULL, objects INTEGER NOT NULL);";
+
+/// What is to be sent of objects that the store has, without looking at all that it does not have: those come with their
+/// names. Files that the store does not have, and of which not all is here. Files that were here when another version took
+/// their place. The last commits of each writer of a sealed log. Older versions of this format get on with all of these.
+const ADDED: &str = "
+CREATE INDEX IF NOT EXISTS base_object_changed ON base_object (n) WHERE object IS NOT NULL;
+CREATE INDEX IF NOT EXISTS object_lone ON object (num) WHERE kind = 0 AND state < 2 AND made = 0;
+CREATE TABLE IF NOT EXISTS replaced (num INTEGER PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS writer (id BLOB PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
+";
+
+/// A connection that commits without waiting for the disk: what must last waits by itself.
+pub(crate) fn prepare(db: &Connection) -> Result<(), ReplicaError> {
+    db.pragma_update(None, "journal_mode", "WAL")?;
+    db.pragma_update(None, "synchronous", "NORMAL")?;
+    // Checkpoints are made beside the writer, by the committer.
+    db.pragma_update(None, "wal_autocheckpoint", 0)?;
+    // Once all of the log is in the database, the next commit begins it anew and cuts it off there: its length says how much
+    // is to be brought in.
+    db.pragma_update(None, "journal_size_limit", 0)?;
+    db.pragma_update(None, "cache_size", -32_768)?;
+    db.pragma_update(None, "temp_store", "MEMORY")?;
+    db.set_prepared_statement_cache_capacity(128);
+    db.busy_timeout(std::time::Duration::from_secs(10))?;
+    Ok(())
+}
+
+/// Makes the tables, or checks that they are those of this version. Whether they are new.
+pub(crate) fn create(db: &Connection) -> Result<bool, ReplicaError> {
+    let there =
+        db.query_row("SELECT 1 FROM sqlite_master WHERE name = 'meta'", [], |_| Ok(())).optional()?.is_some();
+    if there {
+        let found: u32 = db.query_row("SELECT value FROM meta WHERE key = 'format'", [], |row| row.get(0))?;
+        if !(1..=FORMAT).contains(&found) {
+            return Err(ReplicaError::Format { found, known: FORMAT });
+        }
+        // What is here was not counted before.
+        let counted = "INSERT OR REPLACE INTO meta SELECT 'here',
+            (SELECT coalesce(sum((size + 4095) / 4096 * 4096), 0) FROM object WHERE kind = 0 AND state = 2)
+            + (SELECT coalesce(sum(past - first), 0) FROM present);";
+        let held = format!("{USAGE} INSERT INTO usage {};", crate::replica::db::usage_counts::COUNT);
+        let steps = match found {
+            1 => format!("{SPACE} {counted} {UNSURE} {held}"),
+            2 => format!("{UNSURE} {held}"),
+            3 => held,
+            _ => {
+                db.execute_batch(ADDED)?;
+                return Ok(false);
+            }
+        };
+        db.execute_batch(&format!(
+            "BEGIN; {steps} {ADDED} UPDATE meta SET value = {FORMAT} WHERE key = 'format'; COMMIT;"
+        ))?;
+        return Ok(false);
+    }
+    db.execute_batch(&format!(
+        "BEGIN; {TABLES} {SPACE} {UNSURE} {USAGE} {ADDED} INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;"
+    ))?;
+    Ok(true)
+}

@@ -1,0 +1,23 @@
+//! Fetched files that have not been fsynced yet. After a machine crash their data is discarded and fetched again.
+
+use std::collections::HashMap;
+
+use rusqlite::Connection;
+
+use super::inode::number;
+
+/// By number, with what tells whether more came meanwhile.
+#[derive(Default)]
+pub(crate) struct Unsynced {
+    pub(crate) files: HashMap<u64, u64>,
+    pub(crate) next: u64,
+}
+
+impl Unsynced {
+    pub(crate) fn load(db: &Connection) -> rusqlite::Result<Self> {
+        let mut query = db.prepare("SELECT num FROM unsure")?;
+        let files =
+            query.query_map([], |row| Ok((number(row.get(0)?), 0)))?.collect::<rusqlite::Result<_>>()?;
+        Ok(Self { files, next: 1 })
+    }
+}

@@ -1,0 +1,154 @@
+//! The files and bytes that each user holds, counted as the tree changes, and the limits on them.
+
+use crate::replica::db::inode::ROOT;
+use rusqlite::OptionalExtension as _;
+use rusqlite::params;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use rusqlite::Connection;
+
+use super::inode::{Inode, number};
+use crate::quota::{ATTRIBUTE, Limits, Usage};
+
+#[derive(Default)]
+pub(crate) struct Counts {
+    /// With a name. This is what the database keeps: nobody uses what has none after a restart.
+    pub(crate) named: Usage,
+    pub(crate) nameless: Usage,
+}
+
+/// What is held, and what may be.
+#[derive(Default)]
+pub(crate) struct UsageTracker {
+    pub(crate) by: HashMap<u32, Counts>,
+    pub(crate) all: Usage,
+    /// Users whose rows are not as they should be.
+    pub(crate) unsaved: HashSet<u32>,
+    pub(crate) limits: Limits,
+    pub(crate) limited: Arc<AtomicBool>,
+    pub(crate) looked: Option<Instant>,
+}
+
+/// All that is counted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Quota {
+    /// By the whole volume.
+    pub used: Usage,
+    /// By each user that holds anything, or has a limit of its own; in order of their numbers.
+    pub users: Vec<(u32, Usage)>,
+    /// What may be held.
+    pub limits: Limits,
+}
+
+pub(crate) fn usage_of(node: &Inode) -> Usage {
+    Usage { bytes: if node.is_regular() { node.size } else { 0 }, objects: 1 }
+}
+
+impl Usage {
+    fn plus(&mut self, other: Usage) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.objects = self.objects.saturating_add(other.objects);
+    }
+
+    fn minus(&mut self, other: Usage) {
+        self.bytes = self.bytes.saturating_sub(other.bytes);
+        self.objects = self.objects.saturating_sub(other.objects);
+    }
+}
+
+impl UsageTracker {
+    pub(crate) fn load(db: &Connection) -> rusqlite::Result<Self> {
+        let mut usage = Self::default();
+        let mut query = db.prepare("SELECT owner, bytes, objects FROM usage")?;
+        let mut rows = query.query([])?;
+        while let Some(row) = rows.next()? {
+            let named = Usage { bytes: number(row.get(1)?), objects: number(row.get(2)?) };
+            usage.all.plus(named);
+            usage.by.insert(row.get(0)?, Counts { named, ..Counts::default() });
+        }
+        drop(rows);
+        let query = "SELECT value FROM xattr WHERE num = ?1 AND name = ?2";
+        let value: Option<Vec<u8>> =
+            db.query_row(query, params![ROOT as i64, ATTRIBUTE], |row| row.get(0)).optional()?;
+        usage.set_limits(value.as_deref());
+        Ok(usage)
+    }
+
+    /// Those of the attribute of the top directory.
+    pub(crate) fn set_limits(&mut self, value: Option<&[u8]>) {
+        self.limits = value.map(Limits::parse).unwrap_or_default();
+        self.limited.store(!self.limits.is_empty(), Ordering::Release);
+    }
+
+    /// Tells without a lock whether there are limits.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        self.limited.clone()
+    }
+
+    pub(crate) fn add(&mut self, node: &Inode, nameless: bool) {
+        self.count(node, nameless, Usage::plus);
+    }
+
+    pub(crate) fn take(&mut self, node: &Inode, nameless: bool) {
+        self.count(node, nameless, Usage::minus);
+    }
+
+    fn count(&mut self, node: &Inode, nameless: bool, how: fn(&mut Usage, Usage)) {
+        if node.ino == ROOT || node.links == 0 && !nameless {
+            return;
+        }
+        let user = node.owner.0;
+        let counts = self.by.entry(user).or_default();
+        if node.links > 0 {
+            how(&mut counts.named, usage_of(node));
+            self.unsaved.insert(user);
+        } else {
+            how(&mut counts.nameless, usage_of(node));
+        }
+        how(&mut self.all, usage_of(node));
+    }
+
+    pub(crate) fn of(&self, user: u32) -> Usage {
+        let mut sum = Usage::default();
+        if let Some(counts) = self.by.get(&user) {
+            sum.plus(counts.named);
+            sum.plus(counts.nameless);
+        }
+        sum
+    }
+
+    /// Whether so much more would pass a limit; of the user only, where the volume holds it already.
+    pub(crate) fn refuses(&self, user: u32, more: Usage, only_user: bool) -> bool {
+        let passes = |used: u64, more: u64, limit: Option<u64>| {
+            more > 0 && limit.is_some_and(|limit| used.saturating_add(more) > limit)
+        };
+        let limit = self.limits.of(user);
+        let (all, own) = (self.all, self.of(user));
+        passes(own.bytes, more.bytes, limit.bytes)
+            || passes(own.objects, more.objects, limit.objects)
+            || !only_user
+                && (passes(all.bytes, more.bytes, self.limits.volume.bytes)
+                    || passes(all.objects, more.objects, self.limits.volume.objects))
+    }
+
+    pub(crate) fn quota(&self) -> Quota {
+        let mut users: Vec<(u32, Usage)> = self
+            .by
+            .keys()
+            .chain(self.limits.users.keys())
+            .map(|user| (*user, self.of(*user)))
+            .filter(|(user, used)| *used != Usage::default() || self.limits.users.contains_key(user))
+            .collect();
+        users.sort_unstable_by_key(|(user, _)| *user);
+        users.dedup();
+        Quota { used: self.all, users, limits: self.limits.clone() }
+    }
+}
+
+/// What [`UsageTracker`] counts, from the beginning.
+pub(crate) const COUNT: &str =
+    "SELECT owner, sum(CASE kind WHEN 0 THEN size ELSE 0 END), count(*) FROM object
+    WHERE nlink > 0 AND num <> 1 GROUP BY owner";

@@ -1,0 +1,624 @@
+//! Names, and what they lead to.
+
+use std::sync::Arc;
+
+use rusqlite::{OptionalExtension as _, params};
+use rustix::io::Errno;
+
+use crate::failpoint::{Failpoint, point};
+use crate::id::{OwnerId, Seq};
+use crate::merge::CycleDetector;
+use crate::object::{Kind, Time};
+use crate::quota::Usage;
+use crate::replica::db::ReplicaDb;
+use crate::replica::db::inode::{Dirty, Inode, ROOT, State, number};
+use crate::replica::error::{OpError, Result};
+use crate::replica::{Replica, Shared};
+
+/// An object that is to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct New<'a> {
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits.
+    pub mode: u16,
+    /// Its user.
+    pub owner: OwnerId,
+    /// Its group, where the directory does not hand down its own.
+    pub group: OwnerId,
+    /// Where a symlink points.
+    pub target: &'a [u8],
+}
+
+/// How a name is moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rename {
+    /// What has the new name is replaced.
+    Replace,
+    /// Nothing may have the new name.
+    NoReplace,
+    /// The two names are swapped.
+    Exchange,
+}
+
+/// A name of a directory with what it leads to.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// The name.
+    pub name: Vec<u8>,
+    /// What it leads to.
+    pub node: Inode,
+}
+
+/// Longest name.
+const MAX_NAME_BYTES: usize = 255;
+/// Longest target of a symlink.
+const MAX_SYMLINK_TARGET_BYTES: usize = 4095;
+const SETGID: u16 = 0o2000;
+
+impl Replica {
+    /// What a name leads to.
+    ///
+    /// # Errors
+    /// ENOENT, ENAMETOOLONG, ESTALE; EIO where the database is damaged.
+    pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Inode, Errno> {
+        if name.len() > MAX_NAME_BYTES {
+            return Err(Errno::NAMETOOLONG);
+        }
+        self.read(|core| {
+            let (child, _) = core.link_of(parent, name)?.ok_or(OpError::new(Errno::NOENT))?;
+            let mut node = core.node(child)?;
+            core.overlay(&mut node)?;
+            Ok(node)
+        })
+    }
+
+    /// An object, by its number.
+    ///
+    /// # Errors
+    /// ESTALE, EIO.
+    pub fn get(&self, num: u64) -> Result<Inode, Errno> {
+        self.read(|core| {
+            let mut node = core.node(num)?;
+            core.overlay(&mut node)?;
+            Ok(node)
+        })
+    }
+
+    /// The directory that a directory is in; the top is in itself.
+    ///
+    /// # Errors
+    /// ESTALE, EIO; ENOENT where it has no name.
+    pub fn parent(&self, num: u64) -> Result<Inode, Errno> {
+        self.read(|core| {
+            let parent = core.parent_of(num)?.ok_or(OpError::new(Errno::NOENT))?;
+            core.node(parent)
+        })
+    }
+
+    /// Names of a directory in their order, at most so many, after one.
+    ///
+    /// # Errors
+    /// ESTALE, EIO.
+    pub fn list(&self, parent: u64, after: &[u8], most: usize) -> Result<Vec<Listed>, Errno> {
+        self.read(|core| core.list(parent, after, most))
+    }
+
+    /// Makes an object with a name.
+    ///
+    /// # Errors
+    /// EEXIST, ENOENT, ENOTDIR, ESTALE, ENAMETOOLONG, ENOSPC, EIO; EDQUOT where a limit would be passed.
+    pub fn make(&self, parent: u64, name: &[u8], new: New<'_>) -> Result<Inode, Errno> {
+        check(name)?;
+        self.inner.reap_if_low_on_space();
+        self.change(|core, shared| {
+            let mut directory = core.directory(parent)?;
+            core.ensure_not_conflict_dir(parent, Errno::PERM)?;
+            if core.link_of(parent, name)?.is_some() {
+                return Err(OpError::new(Errno::EXIST));
+            }
+            let now = shared.now();
+            let mut node = core.new_node(&directory, new, now, shared)?;
+            node.links = 1;
+            core.begin()?;
+            core.add_link(&mut directory, name, &node, now, None)?;
+            core.save(node.clone());
+            core.save(directory);
+            Ok(node)
+        })
+    }
+
+    /// Makes a regular file without a name. It is held once, by the caller.
+    ///
+    /// # Errors
+    /// As for [`make`](Self::make).
+    pub fn create_tmpfile(&self, parent: u64, new: New<'_>) -> Result<Inode, Errno> {
+        self.inner.reap_if_low_on_space();
+        self.change(|core, shared| {
+            let directory = core.directory(parent)?;
+            let node = core.new_node(&directory, new, shared.now(), shared)?;
+            core.become_nameless(node.ino)?;
+            shared.held.add(node.ino);
+            core.save(node.clone());
+            Ok(node)
+        })
+    }
+
+    /// Gives an object another name.
+    ///
+    /// # Errors
+    /// EEXIST, EPERM for a directory, EMLINK, and as for [`make`](Self::make).
+    pub fn link(&self, num: u64, parent: u64, name: &[u8]) -> Result<Inode, Errno> {
+        check(name)?;
+        self.change(|core, shared| {
+            shared.durable.has_room()?;
+            let mut node = core.node(num)?;
+            let mut directory = core.directory(parent)?;
+            core.ensure_not_conflict_dir(parent, Errno::PERM)?;
+            if node.is_directory() || node.only_shows() {
+                return Err(OpError::new(Errno::PERM));
+            }
+            if core.link_of(parent, name)?.is_some() {
+                return Err(OpError::new(Errno::EXIST));
+            }
+            let now = shared.now();
+            node.links = node.links.checked_add(1).ok_or(OpError::new(Errno::MLINK))?;
+            node.changed = now;
+            core.end_nameless(num)?;
+            core.begin()?;
+            core.add_link(&mut directory, name, &node, now, None)?;
+            core.save(node.clone());
+            core.save(directory);
+            core.overlay(&mut node)?;
+            Ok(node)
+        })
+    }
+
+    /// Removes a name that leads to no directory. The number it led to.
+    ///
+    /// # Errors
+    /// ENOENT, EISDIR, ESTALE, EIO.
+    pub fn unlink(&self, parent: u64, name: &[u8]) -> Result<u64, Errno> {
+        self.remove(parent, name, false)
+    }
+
+    /// Removes an empty directory. Its number.
+    ///
+    /// # Errors
+    /// ENOENT, ENOTDIR, ENOTEMPTY, ESTALE, EIO.
+    pub fn rmdir(&self, parent: u64, name: &[u8]) -> Result<u64, Errno> {
+        self.remove(parent, name, true)
+    }
+
+    /// Whether a directory stands in the place of two versions.
+    pub fn shows_conflict(&self, num: u64) -> bool {
+        self.inner.core.lock().conflicts.contains(&num)
+    }
+
+    fn remove(&self, parent: u64, name: &[u8], is_directory: bool) -> Result<u64, Errno> {
+        if self.inner.core.lock().conflicts.contains(&parent) {
+            return self.remove_side(parent, name, is_directory);
+        }
+        self.change(|core, shared| {
+            let mut directory = core.directory(parent)?;
+            let (child, seq) = core.link_of(parent, name)?.ok_or(OpError::new(Errno::NOENT))?;
+            let mut node = core.node(child)?;
+            match (is_directory, node.is_directory()) {
+                (true, false) => return Err(OpError::new(Errno::NOTDIR)),
+                (false, true) => return Err(OpError::new(Errno::ISDIR)),
+                (true, true) if !core.is_empty(child)? => return Err(OpError::new(Errno::NOTEMPTY)),
+                _ => {}
+            }
+            let now = shared.now();
+            core.begin()?;
+            core.drop_link(&mut directory, name, &node, seq, now)?;
+            core.save(directory);
+            core.unname(&mut node, now, shared)?;
+            Ok(child)
+        })
+    }
+
+    /// Moves a name. The number of what was replaced, if anything was.
+    ///
+    /// # Errors
+    /// EEXIST, EISDIR, ENOTDIR, ENOTEMPTY; EINVAL where a directory would be below itself; as for [`make`](Self::make).
+    pub fn rename(
+        &self,
+        parent: u64,
+        name: &[u8],
+        new_parent: u64,
+        new_name: &[u8],
+        how: Rename,
+    ) -> Result<Option<u64>, Errno> {
+        self.rename_leaving(parent, name, new_parent, new_name, how, None)
+    }
+
+    /// Moves a name and makes an object under the old one, both at once: `RENAME_WHITEOUT`. The number of what was replaced, if
+    /// anything was. Nothing is made where both names lead to the same file, which moves nothing either.
+    ///
+    /// # Errors
+    /// EINVAL where two names are swapped, which leaves no room for it; as for [`rename`](Self::rename).
+    pub fn rename_leaving(
+        &self,
+        parent: u64,
+        name: &[u8],
+        new_parent: u64,
+        new_name: &[u8],
+        how: Rename,
+        leave: Option<New<'_>>,
+    ) -> Result<Option<u64>, Errno> {
+        check(new_name)?;
+        if leave.is_some() && how == Rename::Exchange {
+            return Err(Errno::INVAL);
+        }
+        self.change(|core, shared| {
+            shared.durable.has_room()?;
+            let mut from = core.directory(parent)?;
+            let mut to = core.directory(new_parent)?;
+            let (child, child_seq) = core.link_of(parent, name)?.ok_or(OpError::new(Errno::NOENT))?;
+            for num in [parent, new_parent, child] {
+                core.ensure_not_conflict_dir(num, Errno::BUSY)?;
+            }
+            let mut node = core.node(child)?;
+            let target = core.link_of(new_parent, new_name)?;
+            if let Some((there, _)) = target {
+                core.ensure_not_conflict_dir(there, Errno::BUSY)?;
+            }
+            if node.is_directory() && core.is_below(new_parent, child)? {
+                return Err(OpError::new(Errno::INVAL));
+            }
+            let mut replaced = None;
+            match (target, how) {
+                (None, Rename::Exchange) => return Err(OpError::new(Errno::NOENT)),
+                (Some(_), Rename::NoReplace) => return Err(OpError::new(Errno::EXIST)),
+                (Some((other, _)), _) if other == child => return Ok(None),
+                (Some((other, seq)), Rename::Exchange) => {
+                    let other = core.node(other)?;
+                    if other.is_directory() && core.is_below(parent, other.ino)? {
+                        return Err(OpError::new(Errno::INVAL));
+                    }
+                    replaced = Some((other, seq));
+                }
+                (Some((other, seq)), Rename::Replace) => {
+                    let other = core.node(other)?;
+                    match (node.is_directory(), other.is_directory()) {
+                        (true, false) => return Err(OpError::new(Errno::NOTDIR)),
+                        (false, true) => return Err(OpError::new(Errno::ISDIR)),
+                        (true, true) if !core.is_empty(other.ino)? => {
+                            return Err(OpError::new(Errno::NOTEMPTY));
+                        }
+                        _ => {}
+                    }
+                    replaced = Some((other, seq));
+                }
+                (None, _) => {}
+            }
+            let now = shared.now();
+            let left = leave.map(|new| core.new_node(&from, new, now, shared)).transpose()?;
+            core.begin()?;
+            core.drop_link(&mut from, name, &node, child_seq, now)?;
+            // The two may be one directory: each change begins with what the last one left.
+            core.save(from);
+            if new_parent == parent {
+                to = core.directory(new_parent)?;
+            }
+            if let Some((other, seq)) = &replaced {
+                core.drop_link(&mut to, new_name, other, *seq, now)?;
+            }
+            core.add_link(&mut to, new_name, &node, now, None)?;
+            core.save(to);
+            node = core.node(child)?;
+            node.changed = now;
+            core.save(node);
+            if let Some(mut left) = left {
+                left.links = 1;
+                let mut from = core.directory(parent)?;
+                core.add_link(&mut from, name, &left, now, None)?;
+                core.save(left);
+                core.save(from);
+            }
+            let Some((other, _)) = replaced else { return Ok(None) };
+            let mut other = core.node(other.ino)?;
+            match how {
+                Rename::Exchange => {
+                    let mut from = core.directory(parent)?;
+                    core.add_link(&mut from, name, &other, now, None)?;
+                    core.save(from);
+                    other = core.node(other.ino)?;
+                    other.changed = now;
+                    core.save(other.clone());
+                    Ok(None)
+                }
+                _ => {
+                    core.unname(&mut other, now, shared)?;
+                    Ok(Some(other.ino))
+                }
+            }
+        })
+    }
+}
+
+fn check(name: &[u8]) -> Result<(), Errno> {
+    match name {
+        b"" => Err(Errno::NOENT),
+        b"." | b".." => Err(Errno::EXIST),
+        _ if name.len() > MAX_NAME_BYTES => Err(Errno::NAMETOOLONG),
+        _ if name.contains(&b'/') || name.contains(&0) => Err(Errno::INVAL),
+        _ => Ok(()),
+    }
+}
+
+impl ReplicaDb {
+    pub(crate) fn link_of(&self, parent: u64, name: &[u8]) -> Result<Option<(u64, Seq)>> {
+        let mut query =
+            self.db.prepare_cached("SELECT child, set_seq FROM link WHERE parent = ?1 AND name = ?2")?;
+        let found = query.query_row(params![parent as i64, name], |row| {
+            Ok((number(row.get(0)?), Seq(number(row.get(1)?))))
+        });
+        Ok(found.optional()?)
+    }
+
+    /// A directory that shows a conflict is changed only by removing one side.
+    fn ensure_not_conflict_dir(&self, num: u64, otherwise: Errno) -> Result<()> {
+        if self.conflicts.contains(&num) { Err(OpError::new(otherwise)) } else { Ok(()) }
+    }
+
+    /// The names by which an object is known: those of a directory are one at most.
+    pub(crate) fn parent_of(&self, num: u64) -> Result<Option<u64>> {
+        if num == ROOT {
+            return Ok(Some(ROOT));
+        }
+        let mut query = self.db.prepare_cached("SELECT parent FROM link WHERE child = ?1 LIMIT 1")?;
+        Ok(query.query_row([num as i64], |row| row.get(0)).optional()?.map(number))
+    }
+
+    pub(crate) fn is_empty(&self, num: u64) -> Result<bool> {
+        let mut query = self.db.prepare_cached("SELECT 1 FROM link WHERE parent = ?1 LIMIT 1")?;
+        Ok(query.query_row([num as i64], |_| Ok(())).optional()?.is_none())
+    }
+
+    /// Whether an object is another, or below it.
+    pub(crate) fn is_below(&self, num: u64, above: u64) -> Result<bool> {
+        let (mut at, mut way) = (num, CycleDetector::default());
+        // A tree that is not one would go on for ever.
+        while !way.closes_cycle(at) {
+            if at == above {
+                return Ok(true);
+            }
+            match self.parent_of(at)? {
+                Some(parent) if parent != at => at = parent,
+                _ => return Ok(false),
+            }
+        }
+        tracing::error!("directory {num} of the replica is its own ancestor");
+        Err(OpError::new(Errno::IO))
+    }
+
+    pub(crate) fn list(&mut self, parent: u64, after: &[u8], most: usize) -> Result<Vec<Listed>> {
+        if !self.node(parent)?.is_directory() {
+            return Err(OpError::new(Errno::NOTDIR));
+        }
+        self.flush()?;
+        let query = format!(
+            "SELECT {}, link.name FROM link JOIN object ON object.num = link.child
+             WHERE link.parent = ?1 AND link.name > ?2 ORDER BY link.name LIMIT ?3",
+            Inode::COLUMNS,
+        );
+        let mut query = self.db.prepare_cached(&query)?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let rows = query.query_map(params![parent as i64, after, most], |row| {
+            Ok(Listed { node: Inode::from_row(row)?, name: row.get("name")? })
+        })?;
+        let mut all = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+        drop(query);
+        for listed in &mut all {
+            self.overlay(&mut listed.node)?;
+        }
+        Ok(all)
+    }
+
+    fn new_node(&mut self, directory: &Inode, new: New<'_>, now: Time, shared: &Shared) -> Result<Inode> {
+        if new.target.len() > MAX_SYMLINK_TARGET_BYTES {
+            return Err(OpError::new(Errno::NAMETOOLONG));
+        }
+        shared.durable.has_room()?;
+        self.room(new.owner.0, Usage { bytes: 0, objects: 1 }, false)?;
+        let hands_down = directory.mode & SETGID != 0;
+        let inherited = if hands_down && new.kind == Kind::Directory { SETGID } else { 0 };
+        // Before anything is said of it: what fails here has changed nothing.
+        let (num, file) = match (new.kind == Kind::Regular).then(|| shared.spare.take()) {
+            None => (self.new_number()?, None),
+            Some(Some((num, file))) => (num, Some(file)),
+            Some(None) => {
+                let num = self.new_number()?;
+                let file = shared.files.create(num)?;
+                point(Failpoint::ReplicaMade)?;
+                (num, Some(file))
+            }
+        };
+        // Who makes a file opens it.
+        self.latest = file.map(|file| (num, Arc::new(file)));
+        let mut node = Inode {
+            ino: num,
+            id: self.new_id(),
+            kind: new.kind,
+            mode: new.mode & 0o7777 | inherited,
+            owner: new.owner,
+            group: if hands_down { directory.group } else { new.group },
+            modified: now,
+            changed: now,
+            target: Arc::from(new.target),
+            size: new.target.len() as u64,
+            state: State::Complete,
+            // It may be committed before it is opened to be written, and that is not committed then.
+            maybe_dirty: new.kind == Kind::Regular,
+            links: 0,
+            subdirs: 0,
+            created_seq: Seq(0),
+            dirty: Dirty::empty(),
+            generation: 0,
+            pinned: false,
+            xattrs: false,
+            last_opened: now,
+        };
+        self.mark_dirty(&mut node, Dirty::NEW)?;
+        Ok(node)
+    }
+
+    /// Keeps what both sides agreed on of a name that is about to be changed.
+    fn note_link(&mut self, parent: u64, name: &[u8], now: Option<(u64, Seq)>) -> Result<()> {
+        // What the store does not have yet was changed here before, and noted.
+        if now.is_some_and(|(_, seq)| seq == Seq(0)) {
+            return Ok(());
+        }
+        let n = self.order();
+        self.db
+            .prepare_cached(
+                "INSERT OR IGNORE INTO base_link (parent, name, child, set_seq, n) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?
+            .execute(params![
+                parent as i64,
+                name,
+                now.map(|(child, _)| child as i64),
+                now.map_or(0, |(_, seq)| seq.0 as i64),
+                n
+            ])?;
+        Ok(())
+    }
+
+    /// Adds a name that is not there. One that leads where both sides agreed is no change any more.
+    pub(crate) fn add_link(
+        &mut self,
+        directory: &mut Inode,
+        name: &[u8],
+        child: &Inode,
+        now: Time,
+        agreed: Option<Seq>,
+    ) -> Result<()> {
+        let mut seq = agreed.unwrap_or(Seq(0));
+        if agreed.is_none() {
+            self.note_link(directory.ino, name, None)?;
+            if child.created_seq != Seq(0)
+                && let Some(base) = self.unchanged(directory.ino, name, child.ino)?
+            {
+                seq = base;
+            }
+        }
+        self.db
+            .prepare_cached("INSERT INTO link (parent, name, child, set_seq) VALUES (?1, ?2, ?3, ?4)")?
+            .execute(params![directory.ino as i64, name, child.ino as i64, seq.0 as i64])?;
+        if child.is_directory() {
+            directory.subdirs += 1;
+        }
+        self.names_changed(directory, now, agreed.is_some())
+    }
+
+    /// Where a name leads to what both sides agreed on: the commit that made it; it is no change any more.
+    fn unchanged(&mut self, parent: u64, name: &[u8], child: u64) -> Result<Option<Seq>> {
+        let mut query = self.db.prepare_cached(
+            "DELETE FROM base_link WHERE parent = ?1 AND name = ?2 AND child = ?3 RETURNING set_seq",
+        )?;
+        let seq = query.query_row(params![parent as i64, name, child as i64], |row| row.get(0)).optional()?;
+        Ok(seq.map(|seq| Seq(number(seq))))
+    }
+
+    /// Removes a name that leads to an object, and whose last commit is known.
+    fn drop_link(
+        &mut self,
+        directory: &mut Inode,
+        name: &[u8],
+        child: &Inode,
+        seq: Seq,
+        now: Time,
+    ) -> Result<()> {
+        self.note_link(directory.ino, name, Some((child.ino, seq)))?;
+        self.take_link(directory, name, child)?;
+        if seq == Seq(0) {
+            // It was not there when both sides agreed, and is not there now.
+            self.db
+                .prepare_cached("DELETE FROM base_link WHERE parent = ?1 AND name = ?2 AND child IS NULL")?
+                .execute(params![directory.ino as i64, name])?;
+        }
+        self.names_changed(directory, now, false)
+    }
+
+    pub(crate) fn take_link(&mut self, directory: &mut Inode, name: &[u8], child: &Inode) -> Result<()> {
+        self.db
+            .prepare_cached("DELETE FROM link WHERE parent = ?1 AND name = ?2")?
+            .execute(params![directory.ino as i64, name])?;
+        if child.is_directory() {
+            directory.subdirs = directory.subdirs.saturating_sub(1);
+        }
+        Ok(())
+    }
+
+    fn names_changed(&mut self, directory: &mut Inode, now: Time, agreed: bool) -> Result<()> {
+        directory.changed = now;
+        if !agreed {
+            // With the time that both sides agreed on still in it.
+            self.mark_dirty(directory, Dirty::MODIFIED)?;
+            directory.modified = now;
+        }
+        Ok(())
+    }
+
+    /// One of its names is gone.
+    pub(crate) fn unname(&mut self, node: &mut Inode, now: Time, shared: &Shared) -> Result<()> {
+        node.links = node.links.saturating_sub(1);
+        node.changed = now;
+        self.save(node.clone());
+        if node.links > 0 {
+            return Ok(());
+        }
+        self.become_nameless(node.ino)?;
+        match shared.held.is_held(node.ino) || self.opens.contains_key(&node.ino) {
+            true => Ok(()),
+            false => self.drop_unlinked(node.ino),
+        }
+    }
+
+    /// Nobody uses an object that has no name. It stays known by its id while the store has it.
+    pub(crate) fn drop_unlinked(&mut self, num: u64) -> Result<()> {
+        if !self.unlinked_open.contains(&num) {
+            return Ok(());
+        }
+        let Some(mut node) = self.find(num)? else { return Ok(()) };
+        if node.links > 0 {
+            return Ok(());
+        }
+        self.begin()?;
+        if node.is_regular() {
+            self.schedule_unlink(num)?;
+        }
+        // What the store never had is in nothing that was agreed on.
+        if node.created_seq == Seq(0) || !self.is_in_base(num)? {
+            self.erase(num)?;
+        } else {
+            // Nothing is left of what was changed here.
+            if let Some(Some(stored)) = self.base(num)? {
+                node.mode = stored.object.mode;
+                node.owner = stored.object.owner;
+                node.group = stored.object.group;
+                node.modified = stored.object.modified;
+                if node.is_regular() {
+                    node.size = stored.object.content.size;
+                }
+                self.set_xattrs(&mut node, &stored.object)?;
+            }
+            self.finish_refetch(num)?;
+            node.state = State::Absent;
+            node.maybe_dirty = false;
+            node.dirty = Dirty::empty();
+            self.db.prepare_cached("DELETE FROM base_object WHERE num = ?1")?.execute([num as i64])?;
+            self.save(node);
+        }
+        self.end_nameless(num)?;
+        Ok(())
+    }
+
+    /// Whether a name led to it when both sides agreed, and does not any more.
+    pub(crate) fn is_in_base(&self, num: u64) -> Result<bool> {
+        let mut query = self.db.prepare_cached("SELECT 1 FROM base_link WHERE child = ?1 LIMIT 1")?;
+        Ok(query.query_row([num as i64], |_| Ok(())).optional()?.is_some())
+    }
+}

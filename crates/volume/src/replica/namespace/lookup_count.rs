@@ -1,0 +1,46 @@
+//! Who uses objects that may lose their names.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+const SHARDS: usize = 16;
+
+/// Counts uses: what the kernel was told of, mostly. An object without a name goes with its last use.
+#[derive(Debug, Default)]
+pub(crate) struct LookupCounts([Mutex<HashMap<u64, u64>>; SHARDS]);
+
+impl LookupCounts {
+    fn shard(&self, num: u64) -> &Mutex<HashMap<u64, u64>> {
+        &self.0[num as usize % SHARDS]
+    }
+
+    pub(crate) fn add(&self, num: u64) {
+        *self.shard(num).lock().entry(num).or_default() += 1;
+    }
+
+    /// Whether that was the last.
+    pub(crate) fn remove(&self, num: u64, uses: u64) -> bool {
+        let mut shard = self.shard(num).lock();
+        let Some(count) = shard.get_mut(&num) else { return false };
+        *count = count.saturating_sub(uses);
+        let last = *count == 0;
+        if last {
+            shard.remove(&num);
+        }
+        last
+    }
+
+    pub(crate) fn is_held(&self, num: u64) -> bool {
+        self.shard(num).lock().contains_key(&num)
+    }
+
+    /// All that are used now.
+    pub(crate) fn all(&self) -> Vec<u64> {
+        self.0.iter().flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>()).collect()
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.0.iter().map(|shard| shard.lock().len() as u64).sum()
+    }
+}

@@ -1,0 +1,9 @@
+//! The tree of names as file-system calls see and change it: dentries, attributes, extended attributes and quota.
+
+pub(crate) mod dentries;
+pub(crate) mod lookup_count;
+pub(crate) mod quota;
+#[cfg(test)]
+mod quota_tests;
+pub(crate) mod setattr;
+mod xattr;

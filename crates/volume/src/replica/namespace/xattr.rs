@@ -1,0 +1,96 @@
+//! Extended attributes.
+
+use rusqlite::{OptionalExtension as _, params};
+use rustix::io::Errno;
+
+use crate::replica::Replica;
+use crate::replica::db::inode::Dirty;
+use crate::replica::error::OpError;
+
+/// All of an object's together, with their names: what a node of the log can carry.
+const MOST_BYTES: usize = 1 << 20;
+const MAX_XATTR_VALUE_BYTES: usize = 65_536;
+const MAX_XATTR_NAME_BYTES: usize = 255;
+
+impl Replica {
+    /// The value of one.
+    ///
+    /// # Errors
+    /// ENODATA, ESTALE, EIO.
+    pub fn xattr(&self, num: u64, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        self.read(|core| {
+            if !core.node(num)?.xattrs {
+                return Err(OpError::new(Errno::NODATA));
+            }
+            let mut query = core.db.prepare_cached("SELECT value FROM xattr WHERE num = ?1 AND name = ?2")?;
+            let value = query.query_row(params![num as i64, name], |row| row.get(0)).optional()?;
+            value.ok_or(OpError::new(Errno::NODATA))
+        })
+    }
+
+    /// The names of all.
+    ///
+    /// # Errors
+    /// ESTALE, EIO.
+    pub fn xattr_names(&self, num: u64) -> Result<Vec<Vec<u8>>, Errno> {
+        self.read(|core| {
+            let node = core.node(num)?;
+            Ok(core.xattrs(&node)?.into_keys().collect())
+        })
+    }
+
+    /// Sets one, or removes it. `there`: it has to be there already, or must not.
+    ///
+    /// # Errors
+    /// EEXIST, ENODATA; ERANGE for a name, E2BIG for a value that is too long; ENOSPC where they are too many; ESTALE, EIO.
+    pub fn set_xattr(
+        &self,
+        num: u64,
+        name: &[u8],
+        value: Option<&[u8]>,
+        there: Option<bool>,
+    ) -> Result<(), Errno> {
+        if name.is_empty() || name.len() > MAX_XATTR_NAME_BYTES {
+            return Err(Errno::RANGE);
+        }
+        if value.is_some_and(|value| value.len() > MAX_XATTR_VALUE_BYTES) {
+            return Err(Errno::TOOBIG);
+        }
+        self.change(|core, shared| {
+            if value.is_some() {
+                shared.durable.has_room()?;
+            }
+            let mut node = core.node(num)?;
+            let mut all = core.xattrs(&node)?;
+            match (all.contains_key(name), there) {
+                (true, Some(false)) => return Err(OpError::new(Errno::EXIST)),
+                (false, Some(true)) => return Err(OpError::new(Errno::NODATA)),
+                _ => {}
+            }
+            match value {
+                Some(value) => drop(all.insert(name.to_vec(), value.to_vec())),
+                None => drop(all.remove(name)),
+            }
+            if all.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MOST_BYTES {
+                return Err(OpError::new(Errno::NOSPC));
+            }
+            core.mark_dirty(&mut node, Dirty::XATTR)?;
+            match value {
+                Some(value) => {
+                    core.db
+                        .prepare_cached("INSERT OR REPLACE INTO xattr VALUES (?1, ?2, ?3)")?
+                        .execute(params![num as i64, name, value])?;
+                }
+                None => {
+                    core.db
+                        .prepare_cached("DELETE FROM xattr WHERE num = ?1 AND name = ?2")?
+                        .execute(params![num as i64, name])?;
+                }
+            }
+            node.xattrs = !all.is_empty();
+            node.changed = shared.now();
+            core.save(node);
+            Ok(())
+        })
+    }
+}

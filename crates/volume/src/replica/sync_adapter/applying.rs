@@ -1,0 +1,502 @@
+//! What synchronisation changes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rusqlite::{Connection, params};
+use rustix::io::Errno;
+
+use crate::failpoint::{Failpoint, point};
+use crate::id::{ObjectId, Seq};
+use crate::object::{Content, Object, VersionedObject};
+use crate::replica::db::ReplicaDb;
+use crate::replica::db::inode::{Dirty, Inode, State};
+use crate::replica::error::Result;
+use crate::replica::{Replica, Shared};
+
+/// How an object is to be here, beside what both sides agree on.
+#[derive(Debug, Clone, Copy)]
+pub enum LocalObject<'a> {
+    /// As agreed: no change of it waits here any more.
+    Agreed,
+    /// Different. Its own content is of no interest: `keep_content` says whether it holds what its backing file holds
+    /// (that is a change, perhaps), or what is agreed on.
+    Different {
+        /// Its attributes.
+        object: &'a Object,
+        /// What is in its backing file stays, as a change.
+        keep_content: bool,
+    },
+}
+
+/// What caches in front of a replica have to forget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stale {
+    Object(u64),
+    Content(u64),
+    Link { parent: u64, name: Vec<u8>, was_directory: bool },
+}
+
+/// A replica that is being changed by synchronisation: all of it lasts together, or nothing does.
+pub struct Applying<'a> {
+    pub(crate) core: &'a mut ReplicaDb,
+    pub(crate) shared: &'a Shared,
+    pub(crate) stale: Vec<Stale>,
+    failed: bool,
+}
+
+impl Replica {
+    /// Changes the replica in one transaction. Nothing of it is kept where the closure fails.
+    ///
+    /// # Errors
+    /// Those of the closure; ENOSPC, EIO.
+    pub fn apply<T>(&self, work: impl FnOnce(&mut Applying<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
+        let shared = &self.inner.shared;
+        let done = {
+            let mut core = self.inner.core.lock();
+            // What users changed before is not undone with it.
+            shared.commit(&mut core).map_err(|fail| fail.errno)?;
+            point(Failpoint::ReplicaApply)?;
+            let mut applying = Applying { core: &mut core, shared, stale: Vec::new(), failed: false };
+            let done = work(&mut applying);
+            let Applying { stale, failed, .. } = applying;
+            let done = match done {
+                Ok(_) if failed => Err(Errno::IO),
+                done => done,
+            };
+            let committed = match done {
+                Ok(done) => shared.commit(&mut core).map_err(|fail| fail.errno).map(|()| done),
+                Err(errno) => Err(errno),
+            };
+            self.inner.crowd.look();
+            match committed {
+                Ok(done) => {
+                    // Who opens a file from now on finds that the kernel is being told of it.
+                    shared.tell(stale);
+                    done
+                }
+                Err(errno) => {
+                    core.roll_back();
+                    return Err(errno);
+                }
+            }
+        };
+        // Removed objects may have left their contents.
+        shared.durable.changed();
+        shared.space.notify();
+        Ok(done)
+    }
+}
+
+impl Shared {
+    fn tell(&self, all: Vec<Stale>) {
+        self.applied.fetch_add(1, Ordering::SeqCst);
+        let Some(caches) = self.caches.get() else { return };
+        for stale in all {
+            match stale {
+                Stale::Object(num) => caches.object_changed(num),
+                Stale::Content(num) => caches.content_changed(num),
+                Stale::Link { parent, name, was_directory } => {
+                    caches.link_changed(parent, &name, was_directory);
+                }
+            }
+        }
+    }
+}
+
+impl Applying<'_> {
+    pub(crate) fn work<T>(
+        &mut self,
+        work: impl FnOnce(&mut ReplicaDb, &Shared) -> Result<T>,
+    ) -> Result<T, Errno> {
+        work(self.core, self.shared).map_err(|fail| {
+            self.failed |= fail.database;
+            fail.errno
+        })
+    }
+
+    /// The database, for tables that are synchronisation's own. What is asked of others is up to date.
+    ///
+    /// # Errors
+    /// EIO.
+    #[allow(dead_code)]
+    pub(crate) fn database(&mut self) -> Result<&Connection, Errno> {
+        self.work(|core, _| {
+            core.begin()?;
+            core.flush()
+        })?;
+        Ok(&self.core.db)
+    }
+
+    /// An object, by its number, with or without a name.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn node(&mut self, num: u64) -> Result<Option<Inode>, Errno> {
+        self.work(|core, _| core.find(num))
+    }
+
+    /// An object, by its id.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn find(&mut self, id: ObjectId) -> Result<Option<Inode>, Errno> {
+        self.work(|core, _| core.find_id(id))
+    }
+
+    /// An object as it is here, with the commits that last set what was not changed here.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn local(&mut self, node: &Inode) -> Result<VersionedObject, Errno> {
+        self.work(|core, _| core.stored(node))
+    }
+
+    /// An object as both sides last agreed; `None`: the store does not have it.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn base(&mut self, node: &Inode) -> Result<Option<VersionedObject>, Errno> {
+        self.work(|core, _| match core.base(node.ino)? {
+            Some(base) => Ok(base),
+            None if node.dirty.contains(Dirty::NEW) => Ok(None),
+            None => core.stored(node).map(Some),
+        })
+    }
+
+    /// How many have a file open to be written.
+    pub fn writers(&self, num: u64) -> u32 {
+        self.core.opens.get(&num).map_or(0, |open| open.writers)
+    }
+
+    /// What a name leads to here.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn link(&mut self, parent: u64, name: &[u8]) -> Result<Option<u64>, Errno> {
+        self.work(|core, _| Ok(core.link_of(parent, name)?.map(|(child, _)| child)))
+    }
+
+    /// What a name led to when both sides last agreed, and since when.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn base_link(&mut self, parent: u64, name: &[u8]) -> Result<Option<(u64, Seq)>, Errno> {
+        self.work(|core, _| {
+            if core.link_differs(parent, name)? {
+                return core.base_link(parent, name);
+            }
+            core.link_of(parent, name)
+        })
+    }
+
+    /// Names that lead to an object here: directory and name.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn names(&mut self, num: u64) -> Result<Vec<(u64, Vec<u8>)>, Errno> {
+        self.work(|core, _| {
+            let mut query = core.db.prepare_cached("SELECT parent, name FROM link WHERE child = ?1")?;
+            let rows =
+                query.query_map([num as i64], |row| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?)))?;
+            Ok(rows.collect::<rusqlite::Result<_>>()?)
+        })
+    }
+
+    /// Whether an object is another, or below it.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn is_below(&mut self, num: u64, above: u64) -> Result<bool, Errno> {
+        self.work(|core, _| core.is_below(num, above))
+    }
+
+    /// What both sides agree on of an object, and how it is here. An object that is not known here is made, as yet without a
+    /// name; no object for `agreed` says that the store does not have it (any more). Its number.
+    ///
+    /// # Errors
+    /// ENOENT where neither side has it; EBUSY where other contents would take the place of what is being written; EIO.
+    pub fn set_object(
+        &mut self,
+        id: ObjectId,
+        agreed: Option<&VersionedObject>,
+        local: LocalObject<'_>,
+    ) -> Result<u64, Errno> {
+        let mut stale = Vec::new();
+        let num = self.work(|core, shared| core.set_object(id, agreed, local, shared, &mut stale))?;
+        self.stale.append(&mut stale);
+        Ok(num)
+    }
+
+    /// What both sides agree on of a name, and what it leads to here.
+    ///
+    /// # Errors
+    /// ENOENT where the directory or the object is not known; EINVAL where a directory would be below itself; EIO.
+    pub fn set_link(
+        &mut self,
+        parent: u64,
+        name: &[u8],
+        agreed: Option<(u64, Seq)>,
+        local: Option<u64>,
+    ) -> Result<(), Errno> {
+        let before = self.link(parent, name)?;
+        let changed = self.work(|core, shared| core.set_link(parent, name, agreed, local, shared))?;
+        if changed {
+            let was_directory = match before {
+                Some(child) => self.node(child)?.is_none_or(|node| node.is_directory()),
+                None => false,
+            };
+            self.stale.push(Stale::Link { parent, name: name.to_vec(), was_directory });
+            // How many names they have.
+            self.stale.extend(before.into_iter().chain(local).map(Stale::Object));
+        }
+        Ok(())
+    }
+
+    /// The last commit of the store that is in here.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn set_cursor(&mut self, cursor: Seq) -> Result<(), Errno> {
+        self.work(|core, _| core.set_cursor(cursor))
+    }
+}
+
+impl ReplicaDb {
+    fn set_object(
+        &mut self,
+        id: ObjectId,
+        agreed: Option<&VersionedObject>,
+        local: LocalObject<'_>,
+        shared: &Shared,
+        stale: &mut Vec<Stale>,
+    ) -> Result<u64> {
+        self.begin()?;
+        let object = match (local, agreed) {
+            (LocalObject::Different { object, .. }, _) => object,
+            (LocalObject::Agreed, Some(agreed)) => &agreed.object,
+            (LocalObject::Agreed, None) => return Err(Errno::NOENT.into()),
+        };
+        let mut node = match self.find_id(id)? {
+            Some(node) => node,
+            None => {
+                let num = self.new_number()?;
+                let node = unnamed(num, object);
+                // Its row, for what refers to it.
+                self.save(node.clone());
+                self.flush()?;
+                node
+            }
+        };
+        let num = node.ino;
+        let keeps = matches!(local, LocalObject::Different { keep_content: true, .. });
+        let content = agreed.map(|agreed| &agreed.object.content);
+        if node.is_regular()
+            && let Some(content) = content
+        {
+            if !keeps && !self.may_stay(&node, content)? {
+                self.replace_content(&mut node, content, shared)?;
+                stale.push(Stale::Content(num));
+            }
+            self.set_content(num, content)?;
+        }
+        node.created_seq = agreed.map_or(Seq(0), |agreed| agreed.created);
+        node.mode = object.mode;
+        node.owner = object.owner;
+        node.group = object.group;
+        if !keeps {
+            node.modified = object.modified;
+        }
+        node.changed = shared.now();
+        self.set_xattrs(&mut node, object)?;
+        node.generation += 1;
+        match agreed {
+            Some(agreed) => self.set_seqs(num, agreed)?,
+            None => {
+                self.db.prepare_cached("DELETE FROM field_seq WHERE num = ?1")?.execute([num as i64])?;
+            }
+        }
+        node.dirty = match local {
+            LocalObject::Agreed => Dirty::empty(),
+            LocalObject::Different { object, keep_content } => differences(agreed, object, keep_content),
+        };
+        if node.dirty.is_empty() {
+            node.maybe_dirty = false;
+            self.clear_base(num)?;
+        } else {
+            node.maybe_dirty |= keeps;
+            self.set_base(num, agreed)?;
+        }
+        self.save(node);
+        stale.push(Stale::Object(num));
+        Ok(num)
+    }
+
+    /// Whether what is here of a file is of this content, and what else comes of it does not touch that: pieces of one that
+    /// was cut otherwise would lie over some that are here, and be believed before they are whole.
+    pub(crate) fn may_stay(&self, node: &Inode, content: &Content) -> Result<bool> {
+        let known = self.content(node.ino)?;
+        let is_untouched = match node.state {
+            State::Complete => true,
+            State::Partial => known.layout == content.layout,
+            State::Absent => false,
+        };
+        Ok(is_untouched && known.is_same(content) && !node.maybe_dirty)
+    }
+
+    /// What a file holds is in the store only, from now on. Who has it open goes on with what it held.
+    pub(crate) fn replace_content(
+        &mut self,
+        node: &mut Inode,
+        content: &Content,
+        shared: &Shared,
+    ) -> Result<()> {
+        let num = node.ino;
+        // Who writes to a file that was deleted here goes on with that one.
+        let is_written = self.opens.get(&num).is_some_and(|open| open.writers > 0);
+        if is_written && !self.unlinked_open.contains(&num) {
+            return Err(Errno::BUSY.into());
+        }
+        // The old backing file stays with those who read it, and goes once this lasts: see `make_room`.
+        self.latest = None;
+        // Also of a file of which nothing is here: what was begun of it is not for this version.
+        self.schedule_unlink(num)?;
+        if node.state == State::Complete {
+            let before = self.basis_of(node, shared)?;
+            self.queue_refetch(num, before)?;
+        }
+        self.opens.remove(&num);
+        self.forget_present(num)?;
+        node.size = content.size;
+        node.maybe_dirty = false;
+        node.state = State::Absent;
+        Ok(())
+    }
+
+    pub(crate) fn set_xattrs(&mut self, node: &mut Inode, object: &Object) -> Result<()> {
+        if self.xattrs(node)? == object.xattrs {
+            return Ok(());
+        }
+        self.db.prepare_cached("DELETE FROM xattr WHERE num = ?1")?.execute([node.ino as i64])?;
+        let mut insert = self.db.prepare_cached("INSERT INTO xattr VALUES (?1, ?2, ?3)")?;
+        for (name, value) in &object.xattrs {
+            insert.execute(params![node.ino as i64, name, value])?;
+        }
+        node.xattrs = !object.xattrs.is_empty();
+        if node.ino == crate::replica::ROOT {
+            self.usage.set_limits(object.xattrs.get(crate::quota::ATTRIBUTE).map(Vec::as_slice));
+        }
+        Ok(())
+    }
+
+    /// Whether a name leads elsewhere than both sides agreed.
+    pub(crate) fn link_differs(&self, parent: u64, name: &[u8]) -> Result<bool> {
+        let mut query = self.db.prepare_cached("SELECT 1 FROM base_link WHERE parent = ?1 AND name = ?2")?;
+        Ok(query.exists(params![parent as i64, name])?)
+    }
+
+    /// Whether it leads elsewhere than before.
+    fn set_link(
+        &mut self,
+        parent: u64,
+        name: &[u8],
+        agreed: Option<(u64, Seq)>,
+        local: Option<u64>,
+        shared: &Shared,
+    ) -> Result<bool> {
+        self.begin()?;
+        let before = self.link_of(parent, name)?.map(|(child, _)| child);
+        let before_base = self.base_link(parent, name)?.map(|(child, _)| child);
+        if before != local {
+            let now = shared.now();
+            // A later change of ours may rely on the object: it is added before the other is taken.
+            if let Some(child) = local {
+                let mut node = self.find(child)?.ok_or(Errno::NOENT)?;
+                if node.is_directory() && self.is_below(parent, child)? {
+                    return Err(Errno::INVAL.into());
+                }
+                node.links += 1;
+                node.changed = now;
+                self.end_nameless(child)?;
+                self.save(node);
+            }
+            if let Some(child) = before {
+                let mut directory = self.find(parent)?.ok_or(Errno::NOENT)?;
+                let mut node = self.find(child)?.ok_or(Errno::IO)?;
+                self.take_link(&mut directory, name, &node)?;
+                self.save(directory);
+                self.unname(&mut node, now, shared)?;
+            }
+            if let Some(child) = local {
+                let mut directory = self.find(parent)?.ok_or(Errno::NOENT)?;
+                let node = self.find(child)?.ok_or(Errno::IO)?;
+                let seq = agreed.filter(|(agreed, _)| *agreed == child).map_or(Seq(0), |(_, seq)| seq);
+                self.add_link(&mut directory, name, &node, now, Some(seq))?;
+                self.save(directory);
+            }
+        }
+        match (agreed, local) {
+            (Some((child, seq)), Some(local)) if child == local => {
+                self.clear_base_link(parent, name)?;
+                self.set_link_seq(parent, name, seq)?;
+            }
+            (None, None) => self.clear_base_link(parent, name)?,
+            _ => {
+                self.set_base_link(parent, name, agreed)?;
+                self.set_link_seq(parent, name, Seq(0))?;
+            }
+        }
+        for child in before.into_iter().chain(before_base) {
+            self.sweep(child)?;
+        }
+        Ok(before != local)
+    }
+
+    /// Remembers an object that the store has and that is gone here.
+    pub(crate) fn entomb(&mut self, num: u64, stored: &VersionedObject) -> Result<()> {
+        self.begin()?;
+        let mut node = unnamed(num, &stored.object);
+        node.state = State::Absent;
+        node.created_seq = stored.created;
+        self.save(node);
+        self.flush()?;
+        self.set_seqs(num, stored)
+    }
+}
+
+pub(crate) fn unnamed(num: u64, object: &Object) -> Inode {
+    Inode {
+        ino: num,
+        id: object.id,
+        kind: object.kind,
+        mode: object.mode,
+        owner: object.owner,
+        group: object.group,
+        modified: object.modified,
+        changed: object.modified,
+        target: Arc::from(&object.target[..]),
+        size: object.content.size.max(object.target.len() as u64),
+        state: if object.kind == crate::object::Kind::Regular { State::Absent } else { State::Complete },
+        maybe_dirty: false,
+        links: 0,
+        subdirs: 0,
+        created_seq: Seq(0),
+        dirty: Dirty::empty(),
+        generation: 0,
+        pinned: false,
+        xattrs: false,
+        last_opened: object.modified,
+    }
+}
+
+pub(crate) fn differences(agreed: Option<&VersionedObject>, local: &Object, keeps_content: bool) -> Dirty {
+    let Some(VersionedObject { object: agreed, .. }) = agreed else { return Dirty::NEW };
+    let mut dirty = Dirty::empty();
+    dirty.set(Dirty::CONTENT, keeps_content);
+    dirty.set(Dirty::MODE, agreed.mode != local.mode);
+    dirty.set(Dirty::OWNER, agreed.owner != local.owner);
+    dirty.set(Dirty::GROUP, agreed.group != local.group);
+    dirty.set(Dirty::MODIFIED, agreed.modified != local.modified);
+    dirty.set(Dirty::XATTR, agreed.xattrs != local.xattrs);
+    dirty
+}

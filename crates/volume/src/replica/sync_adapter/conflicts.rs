@@ -1,0 +1,162 @@
+//! Conflicts, as users speak of them: by path, and by the names of the machines.
+
+use rusqlite::OptionalExtension as _;
+use rustix::io::Errno;
+
+use crate::id::{NodeName, ObjectId, Seq};
+use crate::merge::{Conflict, ConflictKind, CycleDetector, DentryKey, Side};
+use crate::object::{LinkName, Time};
+use crate::replica::Replica;
+use crate::replica::db::ReplicaDb;
+use crate::replica::db::conflict_dirs::ConflictDirs;
+use crate::replica::db::inode::{Inode, ROOT, number};
+use crate::replica::error::{OpError, Result};
+
+/// Two versions of one thing, in a directory that stands in its place.
+#[derive(Debug, Clone)]
+pub struct InConflict {
+    /// Where it is in the plan's words.
+    pub at: DentryKey,
+    /// The same from the top directory, with `/` between names.
+    pub path: Vec<u8>,
+    /// What happened.
+    pub kind: ConflictKind,
+    /// When it was found here.
+    pub since: Time,
+    /// This node's side, and the store's.
+    pub sides: [Version; 2],
+}
+
+/// One side of a conflict.
+#[derive(Debug, Clone)]
+pub struct Version {
+    /// What it is called in the directory.
+    pub name: Vec<u8>,
+    /// Whose it is.
+    pub side: Side,
+    /// As it is; `None`: it was deleted.
+    pub node: Option<Inode>,
+}
+
+/// What the entries of a directory that shows a conflict are called: this node's side, and the store's.
+pub(crate) fn entries(own: &NodeName, conflict: &Conflict) -> [Vec<u8>; 2] {
+    let mine = own.as_str().as_bytes().to_vec();
+    let mut theirs = conflict.theirs.as_str().as_bytes().to_vec();
+    if mine == theirs {
+        theirs.extend_from_slice(b".store");
+    }
+    [mine, theirs]
+}
+
+impl Replica {
+    /// All conflicts, in order of their directories.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn in_conflict(&self) -> Result<Vec<InConflict>, Errno> {
+        let own = self.node_name();
+        self.read(|core| {
+            let shown = ConflictDirs::all(core)?;
+            let mut all = Vec::new();
+            for at in shown.places() {
+                let Some(one) = shown.at(&at) else { continue };
+                let [mine, theirs] = entries(own, &one.conflict);
+                let mut version = |name, side, num: Option<u64>| -> Result<Version> {
+                    let mut node = num.map(|num| core.find(num)).transpose()?.flatten();
+                    if let Some(node) = &mut node {
+                        core.overlay(node)?;
+                    }
+                    Ok(Version { name, side, node })
+                };
+                let sides = [
+                    version(mine, Side::Mine, one.conflict.mine)?,
+                    version(theirs, Side::Theirs, one.theirs)?,
+                ];
+                // Its time is never set again: nobody can change such a directory.
+                let since = core.find(one.directory)?.map_or(Time(0), |node| node.modified);
+                let mut path = core.path_of(at.parent)?;
+                path.extend_from_slice(&at.name);
+                all.push(InConflict { kind: one.conflict.kind, at, path, since, sides });
+            }
+            Ok(all)
+        })
+    }
+
+    /// An object by what all nodes call it.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn find(&self, id: ObjectId) -> Result<Option<Inode>, Errno> {
+        self.read(|core| core.find_id(id))
+    }
+
+    /// Names that an object has in the store, as far as that is known here, with the commits that made them.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn agreed_names(&self, id: ObjectId) -> Result<Vec<(LinkName, Seq)>, Errno> {
+        self.read(|core| {
+            let Some(node) = core.find_id(id)? else { return Ok(Vec::new()) };
+            let mut query = core.db.prepare_cached(
+                "SELECT parent, name, set_seq FROM base_link WHERE child = ?1
+                 UNION ALL SELECT parent, name, set_seq FROM link WHERE child = ?1 AND set_seq > 0",
+            )?;
+            let rows = query.query_map([node.ino as i64], |row| {
+                Ok((number(row.get(0)?), row.get::<_, Vec<u8>>(1)?, Seq(number(row.get(2)?))))
+            })?;
+            let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+            drop(query);
+            let mut names = Vec::new();
+            for (parent, name, set) in rows {
+                if let Some(directory) = core.find(parent)? {
+                    names.push((LinkName { parent: directory.id, name }, set));
+                }
+            }
+            Ok(names)
+        })
+    }
+
+    /// What a path from the top directory leads to; no symbolic link is followed.
+    ///
+    /// # Errors
+    /// ENOENT, EIO.
+    pub fn walk(&self, path: &[u8]) -> Result<Inode, Errno> {
+        self.read(|core| {
+            let mut at = ROOT;
+            for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+                (at, _) = core.link_of(at, name)?.ok_or(OpError::new(Errno::NOENT))?;
+            }
+            core.node(at)
+        })
+    }
+}
+
+impl ReplicaDb {
+    /// The way from the top directory to an object; nothing for the top directory.
+    pub(crate) fn path(&self, num: u64) -> Result<Vec<u8>> {
+        let mut path = self.path_of(num)?;
+        path.pop();
+        Ok(path)
+    }
+
+    /// The way from the top directory to another, with a `/` at its end; nothing for the top directory.
+    pub(crate) fn path_of(&self, num: u64) -> Result<Vec<u8>> {
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        let (mut at, mut way) = (num, CycleDetector::default());
+        // A tree that is not one would go on for ever.
+        while at != ROOT && !way.closes_cycle(at) {
+            let mut query =
+                self.db.prepare_cached("SELECT parent, name FROM link WHERE child = ?1 LIMIT 1")?;
+            let found = query.query_row([at as i64], |row| Ok((number(row.get(0)?), row.get(1)?)));
+            let Some((parent, name)) = found.optional()? else { break };
+            names.push(name);
+            at = parent;
+        }
+        let mut path = Vec::new();
+        for name in names.iter().rev() {
+            path.extend_from_slice(name);
+            path.push(b'/');
+        }
+        Ok(path)
+    }
+}

@@ -1,0 +1,341 @@
+//! What was changed here and is not in the store.
+
+use rusqlite::params;
+use rustix::io::Errno;
+
+use crate::id::{ObjectId, Seq};
+use crate::object::{Object, VersionedObject};
+use crate::replica::Replica;
+use crate::replica::db::ReplicaDb;
+use crate::replica::db::inode::{Dirty, number};
+use crate::replica::error::Result;
+use crate::replica::sync_adapter::applying::Applying;
+
+/// An object that was changed here.
+#[derive(Debug, Clone)]
+pub struct PendingObject {
+    /// Its number.
+    pub num: u64,
+    /// How it is meant when it is [settled](Replica::mark_committed).
+    pub generation: u64,
+    /// What was changed; of contents: perhaps.
+    pub dirty: Dirty,
+    /// As both sides last agreed; `None`: it is new.
+    pub base: Option<VersionedObject>,
+    /// As it is. Its content is the last known one, whatever its backing file holds.
+    pub local: Object,
+    /// Its backing file may hold something else than `local.content`.
+    pub maybe_dirty: bool,
+    /// It is being written: what it holds is not settled before that ends.
+    pub writers: u32,
+}
+
+/// A name that leads elsewhere than it did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingLink {
+    /// The directory.
+    pub parent: u64,
+    /// The same, by its id.
+    pub parent_id: ObjectId,
+    /// The name.
+    pub name: Vec<u8>,
+    /// What it led to when both sides last agreed, and the commit that made it.
+    pub base: Option<(u64, ObjectId, Seq)>,
+    /// What it leads to.
+    pub local: Option<(u64, ObjectId)>,
+}
+
+/// Something that was changed here.
+#[derive(Debug, Clone)]
+pub enum LocalChange {
+    /// An object.
+    Object(Box<PendingObject>),
+    /// A name.
+    Link(PendingLink),
+}
+
+impl Replica {
+    /// What was changed here, in the order in which it first became different; at most so many. Objects without a name
+    /// are not among them.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn pending(&self, most: usize) -> Result<Vec<LocalChange>, Errno> {
+        self.read(|core| core.pending(most))
+    }
+
+    /// How many there are.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn pending_count(&self) -> Result<u64, Errno> {
+        self.read(|core| {
+            let mut query = core.db.prepare_cached(
+                "SELECT (SELECT count(*) FROM base_object) + (SELECT count(*) FROM base_link)",
+            )?;
+            Ok(number(query.query_row([], |row| row.get(0))?))
+        })
+    }
+
+    /// Whether a name leads where both sides last agreed that it does.
+    pub(crate) fn is_agreed_name(&self, parent: u64, name: &[u8]) -> Result<bool, Errno> {
+        self.read(|core| {
+            let mut query =
+                core.db.prepare_cached("SELECT 1 FROM base_link WHERE parent = ?1 AND name = ?2")?;
+            Ok(!query.exists(params![parent as i64, name])?)
+        })
+    }
+
+    /// Directories in which an object has names that the store does not know; at most so many.
+    pub(crate) fn new_names(&self, num: u64, most: u32) -> Result<Vec<u64>, Errno> {
+        self.read(|core| {
+            let mut query = core.db.prepare_cached(
+                "SELECT DISTINCT parent FROM link WHERE child = ?1 AND set_seq = 0 LIMIT ?2",
+            )?;
+            let parents = query.query_map(params![num as i64, most], |row| Ok(number(row.get(0)?)))?;
+            Ok(parents.collect::<rusqlite::Result<_>>()?)
+        })
+    }
+
+    /// The ids of the directories in which an object has a name.
+    pub(crate) fn parents(&self, num: u64) -> Result<Vec<ObjectId>, Errno> {
+        self.read(|core| {
+            let mut query = core.db.prepare_cached("SELECT DISTINCT parent FROM link WHERE child = ?1")?;
+            let parents = query.query_map([num as i64], |row| Ok(number(row.get(0)?)))?;
+            let parents = parents.collect::<rusqlite::Result<Vec<u64>>>()?;
+            drop(query);
+            let mut ids = Vec::with_capacity(parents.len());
+            for parent in parents {
+                ids.extend(core.find(parent)?.map(|node| node.id));
+            }
+            Ok(ids)
+        })
+    }
+
+    /// Whether a file holds what both sides last agreed on. One that is gone does.
+    pub(crate) fn is_agreed_file(&self, num: u64) -> Result<bool, Errno> {
+        let changed = Dirty::CONTENT | Dirty::NEW;
+        self.read(|core| Ok(core.find(num)?.is_none_or(|node| !node.dirty.intersects(changed))))
+    }
+
+    /// The store has an object as it was here at some generation. What was not changed again is no change any more.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn mark_committed(&self, num: u64, generation: u64, stored: &VersionedObject) -> Result<(), Errno> {
+        self.apply(|applying| applying.settle(num, generation, stored))
+    }
+
+    /// The store has a name as it was here: leading to an object since some commit, or not there.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn mark_link_committed(
+        &self,
+        parent: u64,
+        name: &[u8],
+        now: Option<(u64, Seq)>,
+    ) -> Result<(), Errno> {
+        self.apply(|applying| applying.settle_link(parent, name, now))
+    }
+}
+
+impl ReplicaDb {
+    fn pending(&mut self, most: usize) -> Result<Vec<LocalChange>> {
+        self.flush()?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let mut all: Vec<(i64, LocalChange)> = Vec::new();
+        for (num, base, n) in self.pending_objects(most)? {
+            let Some(node) = self.find(num)?.filter(|node| node.links > 0) else { continue };
+            let base = base.map(|bytes| postcard::from_bytes(&bytes)).transpose()?;
+            let local = self.object(&node)?;
+            let writers = self.opens.get(&num).map_or(0, |open| open.writers);
+            let (generation, dirty, maybe_dirty) = (node.generation, node.dirty, node.maybe_dirty);
+            let object = PendingObject { num, generation, dirty, base, local, maybe_dirty, writers };
+            all.push((n, LocalChange::Object(Box::new(object))));
+        }
+        for (parent, name, base, n) in self.pending_links(most)? {
+            let Some(directory) = self.find(parent)? else { continue };
+            let base = match base {
+                Some((num, seq)) => self.find(num)?.map(|node| (num, node.id, seq)),
+                None => None,
+            };
+            let local = match self.link_of(parent, &name)? {
+                Some((num, _)) => self.find(num)?.map(|node| (num, node.id)),
+                None => None,
+            };
+            let link = PendingLink { parent, parent_id: directory.id, name, base, local };
+            all.push((n, LocalChange::Link(link)));
+        }
+        all.sort_by_key(|(n, _)| *n);
+        all.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        Ok(all.into_iter().map(|(_, pending)| pending).collect())
+    }
+
+    #[expect(clippy::type_complexity)]
+    fn pending_objects(&self, most: i64) -> Result<Vec<(u64, Option<Vec<u8>>, i64)>> {
+        // What has no name waits until it has one, or is gone.
+        let mut query = self.db.prepare_cached(
+            "SELECT base.num, base.object, base.n FROM base_object base JOIN object ON object.num = base.num
+             WHERE object.nlink > 0 ORDER BY base.n LIMIT ?1",
+        )?;
+        let rows = query.query_map([most], |row| Ok((number(row.get(0)?), row.get(1)?, row.get(2)?)))?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+
+    #[expect(clippy::type_complexity)]
+    fn pending_links(&self, most: i64) -> Result<Vec<(u64, Vec<u8>, Option<(u64, Seq)>, i64)>> {
+        let mut query = self
+            .db
+            .prepare_cached("SELECT parent, name, child, set_seq, n FROM base_link ORDER BY n LIMIT ?1")?;
+        let rows = query.query_map([most], |row| {
+            let child: Option<i64> = row.get(2)?;
+            let seq = Seq(number(row.get(3)?));
+            Ok((number(row.get(0)?), row.get(1)?, child.map(|child| (number(child), seq)), row.get(4)?))
+        })?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// Sets what both sides agreed on for an object that is different here.
+    pub(crate) fn set_base(&mut self, num: u64, base: Option<&VersionedObject>) -> Result<()> {
+        self.begin()?;
+        let bytes = base.map(postcard::to_stdvec).transpose()?;
+        let n = self.order();
+        self.db
+            .prepare_cached(
+                "INSERT INTO base_object (num, object, n) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (num) DO UPDATE SET object = ?2",
+            )?
+            .execute(params![num as i64, bytes, n])?;
+        Ok(())
+    }
+
+    pub(crate) fn clear_base(&mut self, num: u64) -> Result<()> {
+        self.begin()?;
+        self.db.prepare_cached("DELETE FROM base_object WHERE num = ?1")?.execute([num as i64])?;
+        Ok(())
+    }
+
+    /// Sets what both sides agreed on for a name that is different here.
+    pub(crate) fn set_base_link(&mut self, parent: u64, name: &[u8], base: Option<(u64, Seq)>) -> Result<()> {
+        self.begin()?;
+        let n = self.order();
+        self.db
+            .prepare_cached(
+                "INSERT INTO base_link (parent, name, child, set_seq, n) VALUES (?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT (parent, name) DO UPDATE SET child = ?3, set_seq = ?4",
+            )?
+            .execute(params![
+                parent as i64,
+                name,
+                base.map(|(child, _)| child as i64),
+                base.map_or(0, |(_, seq)| seq.0 as i64),
+                n
+            ])?;
+        Ok(())
+    }
+
+    pub(crate) fn clear_base_link(&mut self, parent: u64, name: &[u8]) -> Result<()> {
+        self.begin()?;
+        self.db
+            .prepare_cached("DELETE FROM base_link WHERE parent = ?1 AND name = ?2")?
+            .execute(params![parent as i64, name])?;
+        Ok(())
+    }
+
+    /// An object that only the last agreement spoke of may be forgotten.
+    pub(crate) fn sweep(&mut self, num: u64) -> Result<()> {
+        let Some(node) = self.find(num)? else { return Ok(()) };
+        let is_used = node.links > 0 || self.unlinked_open.contains(&num) || num == crate::replica::ROOT;
+        if !is_used && !self.is_in_base(num)? {
+            self.erase(num)?;
+        }
+        Ok(())
+    }
+}
+
+impl Applying<'_> {
+    pub(crate) fn settle(
+        &mut self,
+        num: u64,
+        generation: u64,
+        stored: &VersionedObject,
+    ) -> Result<(), Errno> {
+        self.work(|core, _| {
+            let Some(mut node) = core.find(num)? else {
+                return core.entomb(num, stored);
+            };
+            core.begin()?;
+            node.created_seq = stored.created;
+            let writers = core.opens.get(&num).map_or(0, |open| open.writers);
+            let is_settled = node.generation == generation && writers == 0;
+            if is_settled {
+                node.dirty = Dirty::empty();
+                node.maybe_dirty = false;
+                core.clear_base(num)?;
+            } else {
+                node.dirty -= Dirty::NEW;
+                core.set_base(num, Some(stored))?;
+                if node.dirty.is_empty() {
+                    // New, and changed since: all of it may be.
+                    node.dirty = Dirty::all() - Dirty::NEW;
+                }
+            }
+            if node.is_regular() {
+                core.set_content(num, &stored.object.content)?;
+            }
+            core.set_seqs(num, stored)?;
+            core.save(node);
+            Ok(())
+        })
+    }
+
+    pub(crate) fn settle_link(
+        &mut self,
+        parent: u64,
+        name: &[u8],
+        now: Option<(u64, Seq)>,
+    ) -> Result<(), Errno> {
+        self.work(|core, _| {
+            core.begin()?;
+            let before = core.base_link(parent, name)?;
+            let local = core.link_of(parent, name)?;
+            match (local, now) {
+                (Some((child, _)), Some((pushed, seq))) if child == pushed => {
+                    core.clear_base_link(parent, name)?;
+                    core.set_link_seq(parent, name, seq)?;
+                }
+                (None, None) => core.clear_base_link(parent, name)?,
+                _ => core.set_base_link(parent, name, now)?,
+            }
+            match before {
+                Some((child, _)) => core.sweep(child),
+                None => Ok(()),
+            }
+        })
+    }
+}
+
+impl ReplicaDb {
+    /// What a name led to when both sides last agreed, where it is different now.
+    pub(crate) fn base_link(&self, parent: u64, name: &[u8]) -> Result<Option<(u64, Seq)>> {
+        use rusqlite::OptionalExtension as _;
+        let mut query =
+            self.db.prepare_cached("SELECT child, set_seq FROM base_link WHERE parent = ?1 AND name = ?2")?;
+        let row = query.query_row(params![parent as i64, name], |row| {
+            let child: Option<i64> = row.get(0)?;
+            Ok(child.map(|child| (number(child), row.get(1).map(number).map(Seq))))
+        });
+        match row.optional()?.flatten() {
+            Some((child, seq)) => Ok(Some((child, seq?))),
+            None => Ok(None),
+        }
+    }
+
+    pub(crate) fn set_link_seq(&mut self, parent: u64, name: &[u8], seq: Seq) -> Result<()> {
+        self.db
+            .prepare_cached("UPDATE link SET set_seq = ?3 WHERE parent = ?1 AND name = ?2")?
+            .execute(params![parent as i64, name, seq.0 as i64])?;
+        Ok(())
+    }
+}
