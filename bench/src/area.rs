@@ -1,6 +1,5 @@
 //! Scratch space for the source directories: a tmpfs that the harness mounts, or the disk under `--out`. Mounts that a killed run
-//! left
-//! behind are removed at the next start.
+//! left behind are removed at the next start.
 
 use std::fs;
 use std::path::{Path, PathBuf};

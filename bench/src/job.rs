@@ -1,6 +1,5 @@
 //! Commands that a workload runs: one at a time, each in a process group of its own, so that an interrupt or a time limit kills
-//! the
-//! command with all its children while the guards above it still run.
+//! the command with all its children while the guards above it still run.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
@@ -67,8 +66,7 @@ pub fn check() -> Result<()> {
 ///
 /// # Errors
 /// When it cannot start, fails, or is killed by an interrupt or the time limit; the message carries the last lines it wrote to
-/// standard
-/// error.
+/// standard error.
 pub fn run(command: &mut Command) -> Result<Vec<u8>> {
     check()?;
     let name = command.get_program().to_owned();

@@ -1,8 +1,7 @@
 //! The passthrough example of the crate `fuser`, taken from the registry at a pinned version.
 //!
 //! It serves one read-only file, `passthrough`, of a fixed size, backed by `/etc/profile`. So it takes part only in reads of that
-//! file;
-//! a file of the right size is bind-mounted over `/etc/profile` in a mount namespace of the daemon's own.
+//! file; a file of the right size is bind-mounted over `/etc/profile` in a mount namespace of the daemon's own.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
