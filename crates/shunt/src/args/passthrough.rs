@@ -1,15 +1,15 @@
-//! `--passthrough`.
+//! The option `--passthrough`.
 
 use clap::ValueEnum;
 
-/// Whether the data of open files goes past the daemon.
+/// Whether the kernel reads and writes open files without the daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum PassthroughArg {
-    /// Where kernel and privileges allow; else through the daemon, and the first line says why
+    /// Where kernel and privileges allow it; else through the daemon, and the first line says why
     #[default]
     Auto,
-    /// Also of files opened with O_APPEND or O_DIRECT, which stay in force when a program takes them away by fcntl(2)
+    /// Also for files opened with O_APPEND or O_DIRECT, which stay in force when a program clears them by fcntl(2)
     Always,
-    /// Through the daemon
+    /// Never: through the daemon
     Off,
 }
