@@ -106,7 +106,7 @@ fn nodes(bench: &Bench, database: &Postgres, server: &S3, count: u32) -> Result<
     let start = Instant::now();
     std::thread::scope(|scope| {
         let sent = scope.spawn(|| one.settle());
-        // The other node receives concurrently.
+        // Meanwhile the second node receives.
         while !sent.is_finished() {
             other.settle()?;
             other_meta.wait(other.replica.cursor()?, std::time::Duration::from_millis(100))?;

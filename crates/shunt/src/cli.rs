@@ -134,7 +134,7 @@ pub enum Command {
     /// Show the requests of a mount, their latencies, and the state of its caches
     Stat(StatArgs),
 
-    /// Let mount(8), umount(8) and /etc/fstab know the types `shunt.mirror` and `shunt.ext4`
+    /// Let mount(8), umount(8) and /etc/fstab know the types `shunt.mirror`, `shunt.ext4`, `shunt.volume` and `shunt.tree`
     ///
     /// Makes symbolic links to this binary, by the names that mount(8) looks for.
     InstallHelpers(InstallHelpersArgs),
@@ -252,7 +252,7 @@ pub struct MirrorArgs {
     #[arg(long, value_name = "DIRECTORIES", hide = true)]
     pub inotify: Option<usize>,
 
-    /// Whether the kernel reads and writes file data without the daemon
+    /// Passthrough: the kernel reads and writes file data without the daemon
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub passthrough: PassthroughArg,
 
@@ -288,8 +288,8 @@ pub struct MirrorArgs {
     #[arg(long, value_name = "NAME")]
     pub tag: Option<String>,
 
-    /// Whether the daemon clears setuid, setgid and capabilities at a write (`v2`), or the kernel requests the capabilities
-    /// before each (`off`)
+    /// Let the daemon clear setuid, setgid and capabilities at a write (`v2`), or have the kernel request the capabilities before
+    /// each (`off`)
     #[arg(long, value_enum, value_name = "HOW", default_value = "v2", hide = true)]
     pub killpriv: KillprivArg,
 

@@ -77,11 +77,11 @@ pub struct MountArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
 
-    /// Whether idle processors poll while requests flow
+    /// Polling of idle processors while requests flow
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub wakeful: WakefulArg,
 
-    /// What happens to the mount if the daemon is killed or crashes
+    /// Reaction to a killed or crashed daemon
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub takeover: TakeoverArg,
 
@@ -104,7 +104,7 @@ pub struct MountArgs {
     #[arg(long, hide = true, value_name = "N", default_value_t = 5)]
     pub crashes: u32,
 
-    /// Where to mount
+    /// Mount point
     #[arg(value_name = "MOUNTPOINT", index = 2, help_heading = None)]
     pub mountpoint: PathBuf,
 }

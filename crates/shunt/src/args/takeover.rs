@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-/// What happens to the mount if its daemon is killed or crashes.
+/// The reaction to a killed or crashed daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TakeoverArg {
     /// Another daemon takes over, and programs wait for a moment; where that is not possible, the mount is removed

@@ -200,7 +200,7 @@ pub struct VolumeMountArgs {
     #[arg(long, value_enum, value_name = "HOW", default_value = "local")]
     pub locks: LocksArg,
 
-    /// Whether the kernel reads and writes file data without the daemon
+    /// Passthrough: the kernel reads and writes file data without the daemon
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub passthrough: PassthroughArg,
 

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-/// Whether idle processors poll while requests flow.
+/// Polling of idle processors while requests flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum WakefulArg {
     /// During bursts, where `/dev/cpu_dma_latency` may be opened (root): requests are answered several times faster, while every
