@@ -131,7 +131,7 @@ pub enum Command {
     /// List the mounts of shunt
     List(ListArgs),
 
-    /// Show the requests of a mount, their latencies, and the state of its caches
+    /// Show the requests of a mount, their latencies, and the common operations that never reached its daemon
     Stat(StatArgs),
 
     /// Let mount(8), umount(8) and /etc/fstab know the types `shunt.mirror`, `shunt.ext4`, `shunt.volume` and `shunt.tree`

@@ -1,6 +1,6 @@
 //! A block device accessed by direct I/O, past its page cache.
 //!
-//! Where the kernel module writes files to the device, the device's page cache must hold nothing. It is written back in pages,
+//! While the kernel module writes files to the device, the device's page cache must hold nothing. It is written back in pages,
 //! together with neighbouring blocks, and what it caches of a block that has been a file's in between is stale.
 
 use std::fs::{File, OpenOptions};
