@@ -25,7 +25,7 @@ pub struct Wanted {
     pub names: Vec<String>,
     /// The full path of its mount point.
     pub at: PathBuf,
-    /// The other arguments of the command line.
+    /// Further arguments of the command line.
     pub args: Vec<OsString>,
     /// The address of its store, if one is given. Passed in the environment, as it may contain a password.
     pub meta: Option<String>,
