@@ -139,7 +139,7 @@ pub struct VolumeReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QuotaReport {
-    /// Those of the whole volume.
+    /// Usage of the whole volume.
     pub held: HeldReport,
     /// Usage by user; of many, those with limits and those with the largest usage.
     pub users: Vec<HeldReport>,
