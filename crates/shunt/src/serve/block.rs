@@ -15,7 +15,7 @@ use crate::files;
 #[derive(Debug)]
 pub struct Claim {
     exclusive: Option<File>,
-    /// The same device, opened without O_EXCL.
+    /// The device without O_EXCL, for use while another opener has it exclusively.
     shared: File,
 }
 

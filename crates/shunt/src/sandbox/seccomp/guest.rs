@@ -54,7 +54,7 @@ const COMMANDS: [u64; 5] = [0x8008_6601, 0x4008_6602, 0x801c_581f, 0x401c_5820, 
 pub(super) fn allowed() -> Result<Rules, BackendError> {
     let mut rules = common::and(ALWAYS, false)?;
     let own = |option: libc::c_int| when(0, SeccompCmpOp::Eq, option.cast_unsigned().into());
-    // Whether capabilities follow a change of the thread's user id.
+    // Securebits: they control whether capabilities follow a change of the thread's user id.
     let bits = [own(libc::PR_GET_SECUREBITS)?, own(libc::PR_SET_SECUREBITS)?].concat();
     rules.entry(libc::SYS_prctl).or_default().extend(bits);
     // Threads have working directories and umasks of their own. No user namespaces, in which they would have capabilities.
