@@ -1,5 +1,5 @@
-//! The sandbox of daemons that parse untrusted bytes: once it serves, code that exploits a bug cannot run other programs, open
-//! files, use the network, affect other processes, or reach the riskier system calls of the kernel.
+//! The sandbox of daemons that parse untrusted bytes: once it serves, an image that exploits a bug cannot run other programs,
+//! open files, use the network, affect other processes, or reach the riskier system calls of the kernel.
 //!
 //! A sandboxed daemon cannot unmount. A process started before, [`unmount_helper`], does it on request.
 

@@ -106,7 +106,7 @@ impl Block {
         };
         match (self.claim.take_back(), &error) {
             (Err(_), _) => Tried::Lost,
-            // The kernel refused the block device mount; other errors would recur.
+            // The device could be claimed again, so nothing else uses it: mount without it.
             (Ok(()), MountSessionError::Mount(MountError::Kernel { .. } | MountError::NoDevice(_))) => {
                 plainly(error)
             }

@@ -1,7 +1,6 @@
 //! Mounts a file system and serves it until it is unmounted: the part that all mount commands share.
 //!
-//! It mounts with a guardian that removes the mount if the daemon dies, opens the control socket, handles signals, and sandboxes
-//! the daemon.
+//! It starts a guardian for the case that the daemon dies, opens the control socket, handles signals, and sandboxes the daemon.
 
 mod block;
 mod daemon_info;
