@@ -1,4 +1,5 @@
-//! Where the source directories lie: a tmpfs of our own, or the disk under `--out`.
+//! Scratch space for the source directories: a tmpfs that the harness mounts, or the disk under `--out`. Mounts that a killed run
+//! left behind are removed at the next start.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ impl Tmpfs {
         mount("shunt-bench", at, "tmpfs", MountFlags::NODEV, options.as_c_str())
             .with_context(|| format!("mount a tmpfs at {}", at.display()))?;
         let tmpfs = Self(at.to_owned());
-        // Shared: a mount made below it in a daemon's own namespace is seen here.
+        // Shared propagation: a mount made below it in a daemon's own mount namespace is visible here.
         mount_change(at, MountPropagationFlags::SHARED).context("share the tmpfs")?;
         Ok(tmpfs)
     }
@@ -36,10 +37,10 @@ impl Drop for Tmpfs {
     }
 }
 
-/// Unmounts whatever an earlier run that was killed left below `out`.
+/// Unmounts and removes everything that an earlier, killed run left below `out`.
 pub fn clear_leftovers(out: &Path) {
     let mounts = crate::mounted::table();
-    // The newest mount comes last: take them off in reverse.
+    // The newest mount is last in the table, so they are unmounted in reverse order.
     for entry in mounts.iter().rev().filter(|entry| entry.at.starts_with(out)) {
         if let Some(connection) = entry.fuse_connection() {
             crate::mounted::abort(connection);

@@ -1,4 +1,5 @@
-//! The run: what is there, what is measured, in which order.
+//! One run of the benchmark: finds the programs, mounts the scratch file systems, runs the chosen workloads in order and writes
+//! the results after each of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use crate::requests::Tracepoints;
 use crate::roundtrip::RoundTrips;
 use crate::{job, process, workload};
 
-/// Where sources lie.
+/// The medium that holds the source directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ground {
     /// Memory.
@@ -25,28 +26,28 @@ pub enum Ground {
     Disk,
 }
 
-/// Everything a workload needs.
+/// The environment of a workload: programs, paths, sizes and the round trips measured at the start.
 #[derive(Debug)]
 pub struct Bench {
-    /// The programs found.
+    /// The programs found on this machine.
     pub programs: Programs,
-    /// The empty round trips of this run.
+    /// The empty round trips measured in this run.
     pub round_trips: RoundTrips,
-    /// For counting requests; none when the kernel does not offer them.
+    /// Tracepoints for counting requests; none when the kernel does not offer them.
     pub tracepoints: Option<Tracepoints>,
-    /// A check of the harness, not a measurement.
+    /// Small sizes and one round: a check of the harness, not a measurement.
     pub quick: bool,
     only_peers: Vec<String>,
     rounds: Option<u32>,
     files: Option<u32>,
     out: PathBuf,
-    // Last: unmounted after everything else is gone.
+    // Dropped last: unmounted after every other field is gone.
     _tmpfs: Vec<Tmpfs>,
     _lock: fs::File,
 }
 
 impl Bench {
-    /// A directory for sources.
+    /// The directory for sources on this medium.
     pub fn ground(&self, ground: Ground) -> PathBuf {
         self.out.join(match ground {
             Ground::Tmpfs => "tmpfs",
@@ -54,22 +55,22 @@ impl Bench {
         })
     }
 
-    /// What is kept between runs: downloads and what is made of them.
+    /// The directory of files kept between runs: downloads and the archives made from them.
     pub fn cache(&self) -> PathBuf {
         self.out.join("cache")
     }
 
-    /// Where a peer is mounted.
+    /// The mount point of a peer.
     pub fn mount_point(&self, peer: Peer) -> PathBuf {
         self.out.join("mnt").join(peer.name())
     }
 
-    /// Where an image is mounted.
+    /// The mount point of an image.
     pub fn image_point(&self, server: Server) -> PathBuf {
         self.out.join("mnt").join(format!("{server}-image"))
     }
 
-    /// Whether this server of images is there and wanted.
+    /// Reports whether this image server is installed and selected by `--peer`.
     pub fn wants(&self, server: Server) -> bool {
         let name = server.to_string();
         let wanted =
@@ -81,7 +82,7 @@ impl Bench {
         }
     }
 
-    /// Those of `peers` that are there and wanted.
+    /// Filters `peers` to those that are installed and selected by `--peer`; native is always included.
     pub fn present<'a>(&'a self, peers: &'a [Peer]) -> impl Iterator<Item = Peer> + 'a {
         peers.iter().copied().filter(|peer| {
             let wanted = self.only_peers.is_empty()
@@ -90,26 +91,26 @@ impl Bench {
         })
     }
 
-    /// How often: what the user says, else once when quick, else `usual`.
+    /// The number of rounds: the user's `--rounds`, else one when quick, else `usual`.
     pub fn rounds(&self, usual: u32) -> u32 {
         self.rounds.unwrap_or(if self.quick { 1 } else { usual })
     }
 
-    /// Files to make: what the user says, else as [`size`](Self::size).
+    /// The number of files to make: the user's `--files`, else as [`size`](Self::size).
     pub fn files(&self, full: u32, quick: u32) -> u32 {
         self.files.unwrap_or(self.size(full, quick))
     }
 
-    /// The size for this run.
+    /// Picks `quick` or `full`, by `--quick`.
     pub fn size<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
 }
 
-/// Runs what `args` ask for.
+/// Runs the workloads that `args` select and writes the report.
 ///
 /// # Errors
-/// Without root, when the user interrupts, or when a report cannot be written.
+/// Without root, when the user interrupts, when a report cannot be written, or with `--strict` when a bar is missed.
 pub fn run(args: Args) -> Result<()> {
     let chosen = workload::choose(&args.only)?;
     if args.list {
@@ -185,14 +186,14 @@ fn prepare(args: &Args) -> Result<Bench> {
     })
 }
 
-/// One run at a time: the next one takes off what it finds mounted below `out`.
+/// Takes the lock of `out`: one run at a time, since each run unmounts what it finds mounted below it.
 fn lock(out: &Path) -> Result<fs::File> {
     let file = fs::File::create(out.join("lock"))?;
     file.try_lock().with_context(|| format!("another run uses {}", out.display()))?;
     Ok(file)
 }
 
-/// Peers that hold a descriptor per inode shall fail for their own limits, not for ours.
+/// Raises the limit of open files, so that peers that hold a descriptor per inode fail at their own limits, not at the harness's.
 fn raise_descriptors() -> Result<()> {
     let most: u64 = fs::read_to_string("/proc/sys/fs/nr_open")?.trim().parse()?;
     if setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: Some(most) }).is_ok() {

@@ -7,30 +7,32 @@ use anyhow::{Context, Result};
 use crate::cgroup::MemoryGroup;
 use crate::job;
 
-/// What it tells of a file: the name of the case, and the field of its line.
+/// The cases: each with its name and the field of bonnie++'s output line that holds its figure.
 pub const CASES: [(&str, usize); 4] =
     [("bonnie-write", 11), ("bonnie-rewrite", 13), ("bonnie-read", 17), ("bonnie-seeks", 19)];
 
-/// Seeks that it makes, and the seconds below which it does not tell how long something took.
+/// Seeks that bonnie++ makes, and the seconds below which it reports no figure.
 const SEEKS: f64 = 8192.0;
 const TELLS: f64 = 0.5;
 
-/// What it tells of one case.
+/// The figure that bonnie++ reports for one case.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Figure {
     /// MiB/s, or seeks/s.
     Exact(f64),
-    /// So much and more: it was over too soon for it to tell.
+    /// A lower bound: the case ended too soon for bonnie++ to report a figure.
     AtLeast(f64),
 }
 
-/// Runs it with a file of `mebibytes`; the page cache that it fills counts against the group. The figures of [`CASES`].
+/// Runs bonnie++ with a file of `mebibytes`; the page cache that it fills counts against the group. Returns the figures of
+/// [`CASES`].
 ///
 /// # Errors
-/// When it fails.
+/// When bonnie++ cannot be started, fails, or prints no figures.
 pub fn run(root: &Path, mebibytes: u64, group: &MemoryGroup) -> Result<[Figure; CASES.len()]> {
     let mut command = group.command();
-    // -f: not a byte at a time; -n 0: no small files. Its own idea of the machine's memory would make the file larger.
+    // -f: no per-byte tests; -n 0: no small files; -r: bonnie++'s own estimate of the machine's memory would make the file
+    // larger.
     command.args(["bonnie++", "-q", "-f", "-n", "0", "-m", "x", "-u", "root", "-d"]).arg(root);
     command.arg("-s").arg(format!("{mebibytes}:8k")).arg("-r").arg((mebibytes / 2).to_string());
     let told = String::from_utf8(job::run(&mut command)?)?;

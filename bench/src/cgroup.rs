@@ -44,14 +44,14 @@ impl MemoryGroup {
         fs::write(self.procs(), pid.to_string()).context("move into the control group")
     }
 
-    /// A command whose process is under the limit from its first moment: what it runs comes as arguments.
+    /// A command whose process is under the limit from its start; the program to run is added as arguments.
     pub fn command(&self) -> Command {
         let mut command = Command::new("sh");
         command.args(["-ec", "echo $$ > \"$0\"; exec \"$@\""]).arg(self.procs());
         command
     }
 
-    /// The file that takes process ids.
+    /// The file that process ids are written to.
     fn procs(&self) -> PathBuf {
         self.0.join("cgroup.procs")
     }

@@ -1,6 +1,6 @@
-//! One file, in pieces of 8 KiB, as bonnie++ goes through it.
+//! One file, accessed in chunks of 8 KiB as bonnie++ does.
 //!
-//! bonnie++ itself tells nothing of what takes less than half a second.
+//! bonnie++ itself reports no figure for a case that takes less than half a second.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -12,17 +12,17 @@ use crate::job;
 
 /// Bytes of one call.
 pub const CHUNK: usize = 8192;
-/// Places that are gone to, as often as bonnie++ does.
+/// Number of seeks; bonnie++ makes as many.
 pub const SEEKS: u32 = 8192;
-/// One of so many chunks that were gone to is changed.
+/// One of this many chunks read by [`Chunks::seek`] is changed and written back.
 const CHANGED: u32 = 10;
 
-/// A file of so many bytes in the directory.
+/// A file of this many bytes in the directory.
 #[derive(Debug, Clone, Copy)]
 pub struct Chunks(pub u64);
 
 impl Chunks {
-    /// Where it is.
+    /// The path of the file.
     pub fn path(root: &Path) -> PathBuf {
         root.join("chunks")
     }
@@ -31,10 +31,10 @@ impl Chunks {
         (0..self.0).step_by(CHUNK)
     }
 
-    /// Makes it.
+    /// Creates the file and writes all its chunks.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system; when the user interrupts.
     pub fn write(self, root: &Path) -> Result<()> {
         let file = File::create_new(Self::path(root))?;
         let chunk = [b'x'; CHUNK];
@@ -47,7 +47,7 @@ impl Chunks {
     /// Reads each chunk, changes a byte, and writes it back.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system; when the user interrupts.
     pub fn rewrite(self, root: &Path) -> Result<()> {
         let file = OpenOptions::new().read(true).write(true).open(Self::path(root))?;
         let mut chunk = [0; CHUNK];
@@ -59,10 +59,10 @@ impl Chunks {
         job::check()
     }
 
-    /// Reads it.
+    /// Reads the file chunk by chunk.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system; when the user interrupts.
     pub fn read(self, root: &Path) -> Result<()> {
         let file = File::open(Self::path(root))?;
         let mut chunk = [0; CHUNK];
@@ -72,10 +72,10 @@ impl Chunks {
         job::check()
     }
 
-    /// Reads chunks at places that jump, and writes one of ten back changed.
+    /// Reads chunks at pseudo-random offsets, and writes one of ten back changed.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system; when the user interrupts.
     pub fn seek(self, root: &Path) -> Result<()> {
         let file = OpenOptions::new().read(true).write(true).open(Self::path(root))?;
         let mut chunk = [0; CHUNK];

@@ -1,10 +1,10 @@
-//! The command line.
+//! The command line of the benchmark.
 
 use std::path::PathBuf;
 
 /// Measures Shunt beside its peers and judges every bar.
 ///
-/// Needs root. Peers that are not there are left out, with one line saying so.
+/// Needs root. Peers that are not installed are left out, with one line saying so.
 #[derive(Debug, clap::Parser)]
 #[command(name = "shunt-bench", version)]
 pub struct Args {
@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, default_value = "bench/out")]
     pub out: PathBuf,
 
-    /// Where the report goes.
+    /// The file that the report is written to.
     #[arg(long, default_value = "bench/report.html")]
     pub report: PathBuf,
 
@@ -56,7 +56,7 @@ pub struct Args {
     #[arg(long, hide = true)]
     pub answer: Option<PathBuf>,
 
-    /// Internal: answer them over io_uring.
+    /// Internal: answer empty requests over io_uring.
     #[arg(long, hide = true)]
     pub rings: bool,
 
@@ -64,7 +64,7 @@ pub struct Args {
     #[arg(long, hide = true, requires = "files")]
     pub in_volume: Option<PathBuf>,
 
-    /// Internal: make them in the directory itself.
+    /// Internal: make many files in this directory itself.
     #[arg(long, hide = true, requires = "files")]
     pub plain: Option<PathBuf>,
 

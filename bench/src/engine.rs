@@ -1,4 +1,4 @@
-//! Volumes without a mount: the engine itself, over stores that are started for it.
+//! The volume engine without a mount, over stores that the benchmark starts for it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -16,7 +16,7 @@ use shunt_volume::replica::{New, Options, Replica, ReplicaSite, StoreFetcher};
 use shunt_volume::store::MetaStore;
 use shunt_volume::sync::Synchroniser;
 
-/// An object with nothing in it.
+/// An empty object.
 pub fn object(id: u128, kind: Kind) -> Object {
     Object {
         id: ObjectId(id),
@@ -31,7 +31,7 @@ pub fn object(id: u128, kind: Kind) -> Object {
     }
 }
 
-/// What the top of a new volume is.
+/// The root directory of a new volume.
 pub fn root() -> Object {
     object(ObjectId::ROOT.0, Kind::Directory)
 }
@@ -41,7 +41,7 @@ pub fn new(kind: Kind) -> New<'static> {
     New { kind, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" }
 }
 
-/// A client of the server's bucket.
+/// A client builder for the server's bucket.
 pub fn bucket(server: &S3) -> AmazonS3Builder {
     shunt_volume::content::choose_tls();
     AmazonS3Builder::new()
@@ -53,15 +53,15 @@ pub fn bucket(server: &S3) -> AmazonS3Builder {
         .with_secret_access_key(S3::KEYS.1)
 }
 
-/// Contents in the server's bucket.
+/// A content store over the server's bucket.
 ///
 /// # Errors
-/// Where the address makes no sense.
+/// When the address is invalid.
 pub fn contents(server: &S3) -> Result<ContentStore> {
     Ok(ContentStore::new(Blobs::over_s3(bucket(server), "volume")?, ChunkKeys::open([1; 32])))
 }
 
-/// Bytes that cannot be compressed, the same for a seed.
+/// Incompressible bytes, determined by the seed.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let words = (0..length.div_ceil(8)).flat_map(|_| {
@@ -73,19 +73,19 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     words.take(length).collect()
 }
 
-/// One machine of a volume.
+/// One node of a volume.
 pub struct Node {
-    /// Its tree.
+    /// The node's replica.
     pub replica: Arc<Replica>,
-    /// Carries its changes.
+    /// Synchronises the replica with the store.
     pub sync: Synchroniser<ReplicaSite>,
 }
 
 impl Node {
-    /// A machine with its cache in a directory.
+    /// Opens a node with its cache in a directory.
     ///
     /// # Errors
-    /// Those of the directory.
+    /// Errors of opening the directory; when `name` is no node name.
     pub fn open(at: &Path, name: &str, meta: &Arc<dyn MetaStore>, contents: &ContentStore) -> Result<Self> {
         let name = name.parse().ok().context("a name for a node")?;
         let replica = Arc::new(Replica::open(at, Options::new("bench", name))?);
@@ -99,7 +99,7 @@ impl Node {
     /// Makes a file with these bytes.
     ///
     /// # Errors
-    /// Those of the replica.
+    /// Errors of the replica and of the write.
     pub fn write(&self, parent: u64, name: &str, bytes: &[u8]) -> Result<u64> {
         let num = self.replica.make(parent, name.as_bytes(), new(Kind::Regular))?.ino;
         let opened = self.replica.open_file(num, true, false)?;
@@ -109,10 +109,10 @@ impl Node {
         Ok(num)
     }
 
-    /// Synchronises until nothing is left to do.
+    /// Synchronises until no changes are left to send or receive.
     ///
     /// # Errors
-    /// Those of synchronisation; when the user interrupts.
+    /// Errors of synchronisation; when the user interrupts.
     pub fn settle(&mut self) -> Result<()> {
         loop {
             crate::job::check()?;
@@ -120,7 +120,7 @@ impl Node {
             match step.held {
                 _ if step.more || step.sent + step.received > 0 => {}
                 0 => return Ok(()),
-                // A large file is sent a while after it was closed.
+                // A large file is uploaded only some time after it was closed.
                 _ => std::thread::sleep(Duration::from_millis(100)),
             }
         }

@@ -1,4 +1,4 @@
-//! fio, one job at a time.
+//! Runs fio, one job at a time, and reads its JSON report.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,13 +13,13 @@ use crate::cgroup::MemoryGroup;
 use crate::model::Sample;
 use crate::stage::Stage;
 
-/// The file every job works on.
+/// The name of the file that every job works on.
 pub const FILE: &str = "data";
 
 /// The four patterns of seed and issue.
 pub const PATTERNS: [&str; 4] = ["read", "write", "randread", "randwrite"];
 
-/// One job.
+/// One job of fio.
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a> {
     /// `read`, `write`, `randread` or `randwrite`.
@@ -30,21 +30,21 @@ pub struct Job<'a> {
     pub file: &'a str,
     /// Bytes of the file.
     pub size: u64,
-    /// An end after so many seconds; the file is gone through again until then if `repeat`.
+    /// The time limit in seconds; with `repeat` the job passes over the file again until then.
     pub seconds: u32,
-    /// Go through the file again until time is up.
+    /// Pass over the file again until the time limit.
     pub repeat: bool,
-    /// libaio with `O_DIRECT` at this depth, instead of plain calls.
+    /// Use libaio with `O_DIRECT` at this depth, instead of synchronous calls.
     pub aio_depth: Option<u32>,
-    /// Plain calls with `O_DIRECT`.
+    /// Use synchronous calls with `O_DIRECT`.
     pub direct: bool,
-    /// So many at once; their rates are added up.
+    /// The number of concurrent jobs; their rates are added up.
     pub jobs: u32,
-    /// The file is made anew by the job.
+    /// The job creates the file anew.
     pub new: bool,
-    /// Write back to the disk on close.
+    /// fsync the file on close.
     pub fsync_on_close: bool,
-    /// The limit that the page cache counts against.
+    /// The memory group that the page cache counts against.
     pub group: Option<&'a MemoryGroup>,
 }
 
@@ -66,7 +66,7 @@ struct Direction {
 }
 
 impl<'a> Job<'a> {
-    /// Plain calls, over and over until time is up.
+    /// A job of synchronous calls, repeated until the time limit.
     pub fn cached(pattern: &'a str, block: u32, file: &'a str, size: u64, seconds: u32) -> Self {
         Self {
             pattern,
@@ -84,7 +84,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Runs it on the stage's file and gives MiB/s.
+    /// Runs the job on the stage's file and returns MiB/s.
     ///
     /// # Errors
     /// When fio fails.
@@ -92,7 +92,7 @@ impl<'a> Job<'a> {
         self.run_in(stage, &stage.root)
     }
 
-    /// Runs it on the file in another directory that shows it, such as the stage's source.
+    /// Runs the job on the same file in another directory, such as the stage's source.
     ///
     /// # Errors
     /// When fio fails.
@@ -100,7 +100,7 @@ impl<'a> Job<'a> {
         self.measure(root, || stage.requests())
     }
 
-    /// Runs it on the file in `root`, with the requests by this count.
+    /// Runs the job on the file in `root`; `requests` returns the requests counted so far.
     ///
     /// # Errors
     /// When fio fails.
@@ -115,7 +115,7 @@ impl<'a> Job<'a> {
         let report: Report = serde_json::from_slice(&output[json..]).context("fio's report")?;
         let part = report.jobs.first().context("fio ran no job")?;
         let bytes = part.read.io_bytes + part.write.io_bytes;
-        // The jobs run side by side: their times are not added up.
+        // The jobs run concurrently, so their times are not added up.
         let milliseconds = (part.read.runtime + part.write.runtime).max(1);
         let rate = bytes as f64 / f64::from(1 << 20) / (milliseconds as f64 / 1e3);
         Ok(Sample { value: rate, seconds, requests })
@@ -132,7 +132,7 @@ impl<'a> Job<'a> {
         };
         command.arg(format!("--filename={}", root.join(self.file).display()));
         command.args(["--name=job", "--output-format=json", "--randseed=0", "--fallocate=none"]);
-        // Whoever wants a cold cache drops it; fio must not.
+        // A workload that needs a cold cache drops it itself; fio must not.
         command.args(["--invalidate=0", "--thread", "--group_reporting"]);
         command.arg(format!("--overwrite={}", u8::from(!self.new)));
         command.arg(format!("--numjobs={}", self.jobs));
@@ -152,10 +152,10 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Fills the file with bytes that are not zeros, and leaves it in the page cache.
+/// Fills the file with nonzero bytes, fsyncs it, and leaves it in the page cache.
 ///
 /// # Errors
-/// When the space does not suffice.
+/// When the space does not suffice, or the user interrupts.
 pub fn lay_out(source: &Path, name: &str, size: u64) -> Result<()> {
     let block: Vec<u8> =
         (0..1_u32 << 18).flat_map(|at| at.wrapping_mul(2_654_435_761).to_ne_bytes()).collect();

@@ -1,4 +1,4 @@
-//! Rounds: every peer does the work once per round, so that a noisy minute hits all of them.
+//! Rounds: every peer runs the workload once per round, so that a noisy minute affects all of them.
 
 use std::fmt::Display;
 
@@ -11,11 +11,11 @@ use crate::peer::Peer;
 use crate::progress::say;
 use crate::stage::{Setting, Stage};
 
-/// What one case of one round gave. A case may be left out.
+/// The result of one case in one round. A case may be left out.
 pub type Outcome = (&'static str, Result<Sample>);
 
-/// Sets a stage per peer and runs `work` on each, `rounds` times. A peer that fails is left out from
-/// then on and its reason kept.
+/// Sets up a stage per peer and runs `work` on each, `rounds` times. A peer that fails is left out from then on, and its error is
+/// kept.
 ///
 /// # Errors
 /// When the user interrupts, or native itself fails.
@@ -64,7 +64,7 @@ pub fn interleave(
     Ok(rows)
 }
 
-/// Every row of a peer fails for one reason.
+/// Records one error of a peer in every row.
 ///
 /// # Errors
 /// When the user interrupts.
@@ -77,7 +77,7 @@ pub fn fail(rows: &mut [Row], peer: impl Display, error: &anyhow::Error) -> Resu
     Ok(())
 }
 
-/// Records each case; false when one failed.
+/// Records each case; returns false when one failed.
 fn record(rows: &mut [Row], peer: Peer, outcomes: Vec<Outcome>) -> bool {
     let mut good = true;
     for (case, result) in outcomes {

@@ -1,5 +1,5 @@
-//! Commands that a workload runs. One at a time, in a process group of its own, so that an interrupt
-//! or a time limit ends the command with all its children and the guards above it still run.
+//! Commands that a workload runs: one at a time, each in a process group of its own, so that an interrupt or a time limit kills
+//! the command with all its children while the guards above it still run.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// No single command of a workload may take longer.
+/// Time limit of a single command of a workload.
 const LIMIT: Duration = Duration::from_secs(1800);
 
 struct Running {
@@ -22,7 +22,7 @@ struct Running {
 static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
 static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// Catches SIGINT and SIGTERM and watches over the running command.
+/// Catches SIGINT and SIGTERM and starts the thread that enforces the time limit of the running command.
 ///
 /// # Errors
 /// When a signal handler cannot be installed.
@@ -38,7 +38,7 @@ pub fn watch() -> Result<()> {
             if let Some(job) = &*running
                 && (interrupted() || Instant::now() > job.deadline)
             {
-                // The command may be gone already; then there is nothing to end.
+                // The command may have ended already; then there is nothing to kill.
                 let _ = kill_process_group(job.group, Signal::KILL);
             }
         }
@@ -46,12 +46,12 @@ pub fn watch() -> Result<()> {
     Ok(())
 }
 
-/// Whether the user asked to stop.
+/// Reports whether the user asked to stop.
 pub fn interrupted() -> bool {
     INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
-/// An error once the user asked to stop; long loops call it.
+/// Returns an error once the user asked to stop; long loops call it.
 ///
 /// # Errors
 /// After SIGINT or SIGTERM.
@@ -62,11 +62,11 @@ pub fn check() -> Result<()> {
     Ok(())
 }
 
-/// Runs `command` to its end and gives its standard output.
+/// Runs `command` to its end and returns its standard output.
 ///
 /// # Errors
-/// When it cannot start, fails, or is ended by an interrupt or the time limit; the message carries
-/// the last lines it wrote to standard error.
+/// When it cannot start, fails, or is killed by an interrupt or the time limit; the message carries the last lines it wrote to
+/// standard error.
 pub fn run(command: &mut Command) -> Result<Vec<u8>> {
     check()?;
     let name = command.get_program().to_owned();
@@ -84,7 +84,7 @@ pub fn run(command: &mut Command) -> Result<Vec<u8>> {
 /// Runs a shell script in `directory`; `$1`, `$2`, ... are `arguments`.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn shell(directory: &std::path::Path, script: &str, arguments: &[&std::ffi::OsStr]) -> Result<Vec<u8>> {
     run(Command::new("sh").arg("-ec").arg(script).arg("sh").args(arguments).current_dir(directory))
 }

@@ -1,4 +1,4 @@
-//! The kernel's source: real files in real numbers, from a Debian package.
+//! The kernel's source as a data set: a large number of real files, from a Debian package.
 
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Write};
@@ -29,10 +29,10 @@ pub fn whole(bench: &Bench) -> Result<PathBuf> {
     })
 }
 
-/// The first `files` files of the source, in the order of the archive.
+/// An archive of the first `files` files of the source, in the order of the archive.
 ///
 /// # Errors
-/// As [`whole`].
+/// The errors of [`whole`]; when the source has fewer files.
 pub fn first(bench: &Bench, files: u64) -> Result<PathBuf> {
     let whole = whole(bench)?;
     made(bench, &format!("linux-{files}.tar"), |to| {
@@ -44,10 +44,10 @@ pub fn first(bench: &Bench, files: u64) -> Result<PathBuf> {
     })
 }
 
-/// `files` small files in an archive.
+/// An archive of `files` generated small files.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When the archive cannot be written.
 pub fn generated(bench: &Bench, files: u64) -> Result<PathBuf> {
     made(bench, &format!("generated-{files}.tar"), |to| {
         let mut writer = BufWriter::new(File::create(to)?);
@@ -56,7 +56,7 @@ pub fn generated(bench: &Bench, files: u64) -> Result<PathBuf> {
     })
 }
 
-/// A file of the cache, made once and read into memory now.
+/// Returns a file of the cache directory, made on first use, and reads it into the page cache.
 fn made(bench: &Bench, name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     let path = bench.cache().join(name);
     if !path.exists() {

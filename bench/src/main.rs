@@ -1,5 +1,5 @@
-//! Every published number comes from this binary: workloads run on the native directory and on each
-//! peer, interleaved in one run, and each bar is judged on the spot.
+//! The benchmark binary, from which every published number comes: workloads run on the native directory and on each peer,
+//! interleaved in one run, and each bar is judged at once.
 
 mod area;
 mod bench;

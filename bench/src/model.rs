@@ -1,10 +1,10 @@
-//! Results: rows of a workload, one series per peer, and the bars they are judged by.
+//! Results: rows of a workload with one series per peer, and the bars they are judged by.
 
 use serde::Serialize;
 
 use crate::roundtrip::RoundTrips;
 
-/// What a value counts.
+/// The unit of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
@@ -25,7 +25,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// How the unit is printed.
+    /// The unit's symbol in tables.
     pub fn symbol(self) -> &'static str {
         match self {
             Self::Seconds => "s",
@@ -38,7 +38,7 @@ impl Unit {
         }
     }
 
-    /// A value with as many digits as tell something.
+    /// Formats a value with its significant digits.
     pub fn format(self, value: f64) -> String {
         match self {
             Self::Seconds => format!("{value:.3}"),
@@ -50,18 +50,18 @@ impl Unit {
     }
 }
 
-/// One run of one peer.
+/// One measurement of one peer.
 #[derive(Debug, Clone)]
 pub struct Sample {
-    /// In the row's unit.
+    /// The value, in the row's unit.
     pub value: f64,
-    /// How long it took; the floor is set against it.
+    /// Wall-clock seconds; the floor is compared with it.
     pub seconds: f64,
-    /// Requests the daemon saw meanwhile.
+    /// Requests the daemon answered meanwhile.
     pub requests: Option<u64>,
 }
 
-/// All runs of one peer.
+/// All measurements of one peer.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Series {
     /// The peer's name.
@@ -70,23 +70,23 @@ pub struct Series {
     pub values: Vec<f64>,
     /// Median of the wall-clock seconds.
     pub seconds: Option<f64>,
-    /// Median of the requests the daemon saw.
+    /// Median of the requests the daemon answered.
     pub requests: Option<u64>,
     /// Requests times the cheapest empty round trip on the peer's transport in this run, in seconds.
     pub floor_seconds: Option<f64>,
-    /// Why it has no (more) values.
+    /// The error after which it has no (more) values.
     pub error: Option<String>,
     #[serde(skip)]
     samples: Vec<Sample>,
 }
 
 impl Series {
-    /// The middle value.
+    /// The median of the values.
     pub fn median(&self) -> Option<f64> {
         median(&self.values)
     }
 
-    /// Seconds over the floor.
+    /// Wall-clock seconds as a multiple of the floor.
     pub fn times_floor(&self) -> Option<f64> {
         let floor = self.floor_seconds.filter(|floor| *floor > 0.0)?;
         Some(self.seconds? / floor)
@@ -99,40 +99,40 @@ impl Series {
     }
 }
 
-/// One thing measured on every peer.
+/// One case of a workload, measured on every peer.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// The workload's name.
     pub workload: String,
-    /// What of the workload, such as `randread`.
+    /// The case of the workload, such as `randread`.
     pub case: String,
-    /// Of all values.
+    /// The unit of all values.
     pub unit: Unit,
-    /// Native first.
+    /// The series; native first.
     pub series: Vec<Series>,
-    /// How it is judged.
+    /// The bars that judge the row.
     pub bars: Vec<Bar>,
-    /// What a reader should know besides.
+    /// Remarks for the reader of the report.
     pub notes: Vec<String>,
 }
 
-/// A bar and how the row stands to it.
+/// A bar and the row's result against it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Bar {
     /// The bar in words, such as `>= 0.80 native`.
     pub text: String,
-    /// What was measured; none when a peer is missing.
+    /// The measured value; none when a peer is missing.
     pub value: Option<f64>,
-    /// Whether it holds; none when a peer is missing.
+    /// The verdict; none when a peer is missing.
     pub pass: Option<bool>,
-    /// Where native itself stands against the same peer: no daemon can be better.
+    /// The ratio of native itself to the same peer: no daemon can do better.
     pub native: Option<f64>,
-    /// The peer's seconds over its floor, where the bar asks for that.
+    /// The peer's seconds as a multiple of its floor, for bars that accept that.
     pub times_floor: Option<f64>,
 }
 
 impl Bar {
-    /// What was measured, in words.
+    /// The measured value, as text.
     pub fn measured(&self) -> String {
         let value = self.value.map_or("-".into(), |value| format!("{value:.2}"));
         let native = self.native.map_or(String::new(), |native| format!(" (native itself {native:.2})"));
@@ -154,7 +154,7 @@ impl Row {
         }
     }
 
-    /// Gives a peer its place among the series, before anybody has done anything.
+    /// Returns a peer's series, which is added when it is new. Calling it for all peers first fixes their order.
     pub fn seat(&mut self, peer: &str) -> &mut Series {
         let at = self.series.iter().position(|series| series.peer == peer).unwrap_or_else(|| {
             self.series.push(Series { peer: peer.into(), ..Series::default() });
@@ -163,7 +163,7 @@ impl Row {
         &mut self.series[at]
     }
 
-    /// Adds what one peer did, or why it could not.
+    /// Adds a peer's sample, or the error that prevented it.
     pub fn record(&mut self, peer: &str, result: Result<Sample, String>) {
         let series = self.seat(peer);
         match result {
@@ -188,18 +188,18 @@ impl Row {
         }
     }
 
-    /// The middle value of a peer that did not fail.
+    /// The median of a peer that did not fail.
     pub fn value(&self, peer: &str) -> Option<f64> {
         let series = self.series.iter().find(|series| series.peer == peer)?;
         if series.error.is_some() { None } else { series.median() }
     }
 
-    /// `peer` over `other`, in the row's unit.
+    /// The value of `peer` divided by that of `other`.
     pub fn ratio(&self, peer: &str, other: &str) -> Option<f64> {
         Some(self.value(peer)? / self.value(other)?)
     }
 
-    /// Who does it with no daemon: the first in its place, where that is the kernel.
+    /// The implementation without a daemon: the first series, if it is native or the kernel.
     pub fn native(&self) -> Option<&str> {
         let first = self.series.first()?.peer.as_str();
         ["native", "kernel"].contains(&first).then_some(first)
@@ -237,13 +237,13 @@ impl Row {
         });
     }
 
-    /// Bar: as [`at_least`](Self::at_least), or `peer` takes at most `times` its floor.
+    /// Bar: [`at_least`](Self::at_least), or `peer` takes at most `times` its floor.
     pub fn at_least_or_near_floor(&mut self, peer: &str, least: f64, other: &str, times: f64) {
         self.at_least(peer, least, other);
         self.or_near_floor(peer, times);
     }
 
-    /// Bar: as [`at_most`](Self::at_most), or `peer` takes at most `times` its floor.
+    /// Bar: [`at_most`](Self::at_most), or `peer` takes at most `times` its floor.
     pub fn at_most_or_near_floor(&mut self, peer: &str, most: f64, other: &str, times: f64) {
         self.at_most(peer, most, other);
         self.or_near_floor(peer, times);
@@ -279,7 +279,7 @@ impl Row {
         self.bars.push(Bar { text, value, pass, native: None, times_floor: None });
     }
 
-    /// Bar: `peer` does it at all.
+    /// Bar: `peer` completes the case without an error.
     pub fn works(&mut self, peer: &str) {
         let series = self.series.iter().find(|series| series.peer == peer);
         let pass = series.map(|series| series.error.is_none() && !series.values.is_empty());
@@ -288,7 +288,7 @@ impl Row {
     }
 }
 
-/// The middle of `values`; the mean of the two middle ones when their number is even.
+/// The median of `values`; the mean of the two middle ones when their number is even.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

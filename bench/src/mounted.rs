@@ -1,4 +1,4 @@
-//! A mounted peer: the daemon and its mount point, both gone on drop.
+//! A mounted peer: the daemon and its mount point, both removed on drop.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// One line of the mount table.
 #[derive(Debug)]
 pub struct Entry {
-    /// Where it is mounted.
+    /// The mount point.
     pub at: PathBuf,
     device: String,
     kind: String,
@@ -42,7 +42,7 @@ pub fn table() -> Vec<Entry> {
     text.lines().filter_map(entry).collect()
 }
 
-/// Ends a connection: every request on it fails at once, so nothing can hang on a dead daemon.
+/// Aborts a connection: every request on it fails at once, so that nothing hangs on a dead daemon.
 pub fn abort(connection: u32) {
     let control = PathBuf::from("/sys/fs/fuse/connections");
     if !control.join(connection.to_string()).exists() {
@@ -66,15 +66,15 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Starts `command` and waits until its mount is there.
+    /// Starts `command` and waits until its mount is in the mount table.
     ///
     /// # Errors
-    /// When it cannot start, ends early (the message carries its last words), or mounts nothing in time.
+    /// When it cannot start, ends early (the message carries the last line of its log), or mounts nothing in time.
     pub fn start(command: &mut Command, at: &Path) -> Result<Self> {
         fs::create_dir_all(at)?;
         let log = at.with_extension("log");
         let file = fs::File::create(&log)?;
-        // A group of its own: Ctrl-C ends the work first, then the guards unmount.
+        // A process group of its own: Ctrl-C ends the workload first, then the guards unmount.
         let daemon = command
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
@@ -111,7 +111,7 @@ impl Mounted {
         self.daemon.id()
     }
 
-    /// Unmounts and waits for the daemon's end.
+    /// Unmounts and waits until the daemon ends.
     ///
     /// # Errors
     /// When the mount stays busy or the daemon does not end by itself; both are then ended by force.

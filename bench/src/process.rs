@@ -1,4 +1,4 @@
-//! What `/proc` says of a process and of the machine.
+//! Facts about a process and about the machine, from `/proc`.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ pub fn resident(pid: u32) -> Result<u64> {
     memory(pid, "VmRSS:")
 }
 
-/// The most resident memory that a process had so far, in bytes.
+/// Peak resident memory of a process so far, in bytes.
 ///
 /// # Errors
 /// When the process is gone.
@@ -47,7 +47,7 @@ pub fn running(program: &Path) -> usize {
         .count()
 }
 
-/// Inodes that the kernel's FUSE client holds now, over all mounts.
+/// Inodes that the kernel's FUSE client caches now, over all mounts.
 pub fn fuse_inodes() -> Option<u64> {
     let slabs = fs::read_to_string("/proc/slabinfo").ok()?;
     let line = slabs.lines().find_map(|line| line.strip_prefix("fuse_inode "))?;
@@ -68,7 +68,7 @@ pub fn kernel() -> String {
     release.trim().to_owned()
 }
 
-/// Empties page cache, dentries and inodes of the whole machine.
+/// Drops the page cache, dentries and inodes of the whole machine.
 ///
 /// # Errors
 /// Without root.

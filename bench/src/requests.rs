@@ -1,7 +1,7 @@
-//! Counts the requests the kernel sends to one FUSE mount, whoever serves it.
+//! Counts the requests that the kernel sends to one FUSE mount, whatever program serves it.
 //!
-//! The kernel's tracepoints are read through perf in counting mode: a filter and an increment per
-//! request, no records. So every peer can be counted, also those that keep no count of their own.
+//! The kernel's tracepoints are read through perf in counting mode: a filter and an increment per request, no records. So every
+//! peer is counted, also peers without statistics of their own.
 
 use std::fs;
 use std::io::Read;
@@ -27,7 +27,7 @@ struct Attributes {
     unused: [u64; 6],
 }
 
-/// The numbers by which perf knows the two tracepoints.
+/// The ids of the two tracepoints in perf.
 #[derive(Debug, Clone, Copy)]
 pub struct Tracepoints {
     sent: u64,
@@ -35,7 +35,7 @@ pub struct Tracepoints {
 }
 
 impl Tracepoints {
-    /// Reads them from a tracefs that is mounted at `at` for the moment.
+    /// Reads the ids from a tracefs that is mounted at `at` meanwhile.
     ///
     /// # Errors
     /// When the kernel has no FUSE tracepoints (they came with 6.10), or without root.
@@ -120,6 +120,6 @@ fn open(tracepoint: u64, core: usize) -> Result<OwnedFd> {
     if fd < 0 {
         bail!("perf_event_open: {}", std::io::Error::last_os_error());
     }
-    // SAFETY: the call just returned this descriptor and nobody else knows it.
+    // SAFETY: the call just returned this descriptor and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(libc::c_int::try_from(fd)?) })
 }

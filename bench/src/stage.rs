@@ -1,4 +1,4 @@
-//! A peer with a source directory of its own, mounted and counted.
+//! A stage: a peer with a source directory of its own, mounted and with its requests counted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,25 +13,25 @@ use crate::peer::{Peer, Program};
 use crate::requests::Counter;
 use crate::stat::Stat;
 
-/// Unmounts and removes the source on drop.
+/// A peer's source and mount; unmounted and removed on drop.
 #[derive(Debug)]
 pub struct Stage {
-    /// Who.
+    /// The peer.
     pub peer: Peer,
-    /// The directory that is shown again.
+    /// The source directory, which the peer serves.
     pub source: PathBuf,
-    /// Where the work is done: the mount point, or the source itself for native.
+    /// The directory that workloads use: the mount point, or the source itself for native.
     pub root: PathBuf,
-    // Before the source is removed it must be unmounted: `Drop` takes it out first.
+    // The mount must go before the source is removed: `Drop` takes it out first.
     mounted: Option<Mounted>,
     counter: Option<Counter>,
     shunt: Option<PathBuf>,
 }
 
-/// How to set a stage.
+/// Parameters of a stage.
 #[derive(Clone, Copy)]
 pub struct Setting<'a> {
-    /// Tmpfs or disk.
+    /// The medium of the source: tmpfs or disk.
     pub ground: Ground,
     /// A limit on the daemon's open files.
     pub descriptors: Option<u32>,
@@ -69,7 +69,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Requests the daemon saw since the mount: by the kernel's count, else by Shunt's own.
+    /// Requests that the daemon answered since the mount: by the kernel's count, else by Shunt's own.
     pub fn requests(&self) -> Option<u64> {
         match &self.counter {
             Some(counter) => counter.read().ok(),
@@ -77,7 +77,7 @@ impl Stage {
         }
     }
 
-    /// What Shunt says of this mount.
+    /// Reads Shunt's statistics of this mount.
     ///
     /// # Errors
     /// On every other peer, and when the daemon does not answer.
@@ -86,7 +86,7 @@ impl Stage {
         Stat::read(shunt, &self.root)
     }
 
-    /// The serving process; Shunt's own word first, as its command may have forked.
+    /// The serving process. Shunt's own statistics take precedence, as its command may have forked.
     ///
     /// # Errors
     /// On native, which has none.
@@ -103,7 +103,7 @@ impl Stage {
     /// Times `work` and counts its requests.
     ///
     /// # Errors
-    /// Those of `work`.
+    /// The errors of `work`.
     pub fn time(&self, work: impl FnOnce(&Path) -> Result<()>) -> Result<Sample> {
         let before = self.requests();
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! What Shunt says of itself: `shunt stat MOUNTPOINT --json`.
+//! Shunt's own statistics, from `shunt stat MOUNTPOINT --json`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,16 +7,16 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-/// The parts that are used here.
+/// The fields of the JSON that the benchmark uses.
 #[derive(Debug, Deserialize)]
 pub struct Stat {
     /// The serving process.
     #[serde(default)]
     pub pid: Option<u32>,
-    /// By operation.
+    /// Requests, by operation.
     #[serde(default)]
     pub requests: BTreeMap<String, Requests>,
-    /// As it comes; shown as a note.
+    /// Memory figures, passed on unparsed as a note.
     #[serde(default)]
     pub memory: serde_json::Value,
 }
@@ -24,15 +24,15 @@ pub struct Stat {
 /// The requests of one operation.
 #[derive(Debug, Deserialize)]
 pub struct Requests {
-    /// How many were answered.
+    /// Number of answered requests.
     pub count: u64,
 }
 
 impl Stat {
-    /// Asks the daemon behind `mount_point`.
+    /// Queries the daemon behind `mount_point`.
     ///
     /// # Errors
-    /// When the command fails or does not keep to its contract.
+    /// When the command fails or its output is not the expected JSON.
     pub fn read(shunt: &Path, mount_point: &Path) -> Result<Self> {
         let json = crate::job::run(Command::new(shunt).arg("stat").arg(mount_point).arg("--json"))?;
         serde_json::from_slice(&json).context("the JSON of shunt stat")
@@ -43,7 +43,7 @@ impl Stat {
         self.requests.get(operation).map_or(0, |requests| requests.count)
     }
 
-    /// Requests of all operations that are answered, as the kernel's tracepoint counts them.
+    /// Requests of all operations that have a reply, as the kernel's tracepoint counts them.
     pub fn total(&self) -> u64 {
         let answered = self.requests.iter().filter(|(operation, _)| !operation.ends_with("forget"));
         answered.map(|(_, requests)| requests.count).sum()

@@ -1,14 +1,14 @@
-//! As much of the tar format as cutting and generating archives needs.
+//! The part of the tar format that cutting and generating archives needs.
 
 use std::io::{self, Read, Write};
 
 const BLOCK: usize = 512;
 
-/// Copies entries from `from` to `to` until `files` regular files and links have passed, then ends
-/// the archive. Gives how many passed.
+/// Copies entries from `from` to `to` until `files` regular files and links are copied, then ends the archive. Returns how many
+/// were copied.
 ///
 /// # Errors
-/// Those of reading and writing, and a header that is not tar's.
+/// Errors of reading and writing, and a header that is not tar's.
 pub fn cut(mut from: impl Read, mut to: impl Write, files: u64) -> io::Result<u64> {
     let mut header = [0; BLOCK];
     let mut seen = 0;
@@ -22,7 +22,8 @@ pub fn cut(mut from: impl Read, mut to: impl Write, files: u64) -> io::Result<u6
         if io::copy(&mut (&mut from).take(padded), &mut to)? != padded {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // A regular file, a hard link or a symbolic link; long names and attributes come with theirs.
+        // A regular file, a hard link or a symbolic link. Headers of long names and attributes precede the entry that they belong
+        // to.
         if matches!(header[156], b'0' | 0 | b'1' | b'2') {
             seen += 1;
         }
@@ -32,10 +33,10 @@ pub fn cut(mut from: impl Read, mut to: impl Write, files: u64) -> io::Result<u6
     Ok(seen)
 }
 
-/// Writes an archive of `files` files of `content`, a thousand to a directory.
+/// Writes an archive of `files` files of `content`, a thousand per directory.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing.
 pub fn generate(mut to: impl Write, files: u64, content: &[u8]) -> io::Result<()> {
     for at in 0..files {
         let directory = at / 1000;

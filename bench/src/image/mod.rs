@@ -1,4 +1,4 @@
-//! An ext4 image in memory, and who serves it: the kernel through a loop device, Debian's `fuse2fs`, or Shunt.
+//! An ext4 image in memory, served by the kernel through a loop device, by Debian's `fuse2fs`, or by Shunt.
 
 mod names;
 mod server;
@@ -19,7 +19,7 @@ use crate::bench::{Bench, Ground};
 use crate::model::Sample;
 use crate::{job, process};
 
-/// Makes an image of `size` bytes, all that mke2fs makes later written at once.
+/// Makes an image of `size` bytes; mke2fs writes the inode tables and the journal at once instead of lazily.
 ///
 /// # Errors
 /// When a tool is missing.
@@ -29,23 +29,23 @@ pub fn blank(path: &Path, size: u64) -> Result<()> {
 
 fn make_file_system(path: &Path, size: u64, eager: bool) -> Result<()> {
     File::options().write(true).create(true).truncate(false).open(path)?.set_len(size)?;
-    // Nothing is left for a thread of the kernel to do later, while others are measured.
+    // Eager: no kernel thread initialises the rest later, while others are measured.
     let eager = if eager { "nodiscard,lazy_itable_init=0,lazy_journal_init=0" } else { "nodiscard" };
     let features = "orphan_file,metadata_csum_seed";
     job::run(Command::new("mkfs.ext4").args(["-q", "-F", "-O", features, "-E", eager]).arg(path))?;
     Ok(())
 }
 
-/// Unmounts and removes the image on drop.
+/// An image file and its mount; unmounted and removed on drop.
 #[derive(Debug)]
 pub struct Image<'a> {
     bench: &'a Bench,
     server: Server,
     file: PathBuf,
-    /// Where it is mounted.
+    /// The mount point.
     pub root: PathBuf,
     serving: Option<Serving>,
-    /// The most memory that any daemon of this image had, in bytes.
+    /// The highest peak memory of any daemon of this image, in bytes.
     peak: u64,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Image<'a> {
         Ok(image)
     }
 
-    /// Makes a file system in a sparse file, and does not mount it.
+    /// Makes a file system in a sparse file, without mounting it.
     ///
     /// # Errors
     /// When a tool is missing.
@@ -82,7 +82,7 @@ impl<'a> Image<'a> {
         Ok(image)
     }
 
-    /// Mounts it and tells how long that took.
+    /// Mounts the image and returns how long that took.
     ///
     /// # Errors
     /// When the server does not mount it.
@@ -93,19 +93,19 @@ impl<'a> Image<'a> {
         Ok(Sample { value: seconds, seconds, requests: None })
     }
 
-    /// Unmounts it. What was changed is in the image on return.
+    /// Unmounts the image. All changes are in the image file on return.
     ///
     /// # Errors
-    /// When it stays busy.
+    /// When the mount stays busy.
     pub fn unmount(&mut self) -> Result<()> {
         self.note_memory();
         self.serving.take().map_or(Ok(()), Serving::end).with_context(|| format!("unmount {}", self.server))
     }
 
-    /// Unmounts it, empties every cache, and mounts it again.
+    /// Unmounts the image, drops every cache, and mounts it again.
     ///
     /// # Errors
-    /// As [`mount`](Self::mount) and [`unmount`](Self::unmount).
+    /// The errors of [`mount`](Self::mount) and [`unmount`](Self::unmount).
     pub fn chill(&mut self) -> Result<()> {
         self.unmount()?;
         process::drop_caches()?;
@@ -118,13 +118,13 @@ impl<'a> Image<'a> {
         self.peak = self.peak.max(peak.and_then(Result::ok).unwrap_or(0));
     }
 
-    /// The most memory that a daemon of this image had so far, in bytes; none for the kernel.
+    /// The peak memory of the daemons of this image so far, in bytes; none for the kernel.
     pub fn peak_memory(&mut self) -> Option<u64> {
         self.note_memory();
         Some(self.peak).filter(|peak| *peak > 0)
     }
 
-    /// Requests answered since it was mounted last; none for the kernel.
+    /// Requests answered since the last mount; none for the kernel.
     pub fn requests(&self) -> Option<u64> {
         self.serving.as_ref()?.requests()
     }
@@ -132,7 +132,7 @@ impl<'a> Image<'a> {
     /// Times `work` and counts its requests.
     ///
     /// # Errors
-    /// Those of `work`.
+    /// The errors of `work`.
     pub fn time(&self, work: impl FnOnce(&Path) -> Result<()>) -> Result<Sample> {
         let before = self.requests();
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Many files in one directory.
+//! Metadata operations on many files in one directory.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use crate::job;
 
-/// So many small files in the directory `many`.
+/// This many small files in the directory `many`.
 #[derive(Debug, Clone, Copy)]
 pub struct Names(pub u32);
 
@@ -17,25 +17,25 @@ impl Names {
         root.join("many").join(format!("file{at:06}"))
     }
 
-    /// Each number once, in an order that jumps.
+    /// Each number once, in a non-sequential order.
     fn shuffled(self) -> impl Iterator<Item = u32> {
-        // A step that shares no factor with the count visits all.
+        // A step that is coprime to the count visits every number.
         let step = (self.0 / 2 + 1..).find(|step| gcd(*step, self.0) == 1).unwrap_or(1);
         (0..u64::from(self.0)).map(move |at| (at * u64::from(step) % u64::from(self.0)) as u32)
     }
 
-    /// Makes them, of 1 KiB each.
+    /// Creates the files, of 1 KiB each.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system; when the user interrupts.
     pub fn create(self, root: &Path) -> Result<()> {
         self.make(root, &[b'x'; 1024])
     }
 
-    /// Makes them with nothing in them.
+    /// Creates the files, empty.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system; when the user interrupts.
     pub fn create_empty(self, root: &Path) -> Result<()> {
         self.make(root, b"")
     }
@@ -52,10 +52,10 @@ impl Names {
         Ok(())
     }
 
-    /// Asks for the attributes of each, in no order that a disk would like.
+    /// Reads the attributes of each file, in an order unlike that of creation.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system; when the user interrupts.
     pub fn stat(self, root: &Path) -> Result<()> {
         for at in self.shuffled() {
             job::check()?;
@@ -64,10 +64,10 @@ impl Names {
         Ok(())
     }
 
-    /// Removes them.
+    /// Removes the files and their directory.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system; when the user interrupts.
     pub fn unlink(self, root: &Path) -> Result<()> {
         for at in 0..self.0 {
             job::check()?;

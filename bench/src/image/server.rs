@@ -1,4 +1,4 @@
-//! Who serves an image.
+//! The implementations that serve an image, and how each is started and stopped.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::mounted::Mounted;
 use crate::peer::{UringSwitch, guarded};
 use crate::requests::Counter;
 
-/// Who serves an image.
+/// An implementation that serves an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Server {
     /// The kernel's own ext4, through a loop device.
@@ -26,10 +26,10 @@ pub enum Server {
 }
 
 impl Server {
-    /// The measure first.
+    /// All implementations; the kernel, which the others are measured against, first.
     pub const ALL: [Self; 4] = [Self::Kernel, Self::Fuse2fs, Self::Shunt, Self::ShuntUring];
 
-    /// Where the way of requests makes no difference.
+    /// The implementations for workloads where the transport makes no difference.
     pub const ONE_TRANSPORT: [Self; 3] = [Self::Kernel, Self::Fuse2fs, Self::Shunt];
 }
 
@@ -47,9 +47,9 @@ impl fmt::Display for Server {
 /// A mounted image.
 #[derive(Debug)]
 pub enum Serving {
-    /// By the kernel, at this place.
+    /// Mounted by the kernel, at this path.
     Kernel(PathBuf),
-    /// By a daemon in the foreground.
+    /// Mounted by a daemon that runs in the foreground.
     Daemon(Mounted, Option<Counter>),
 }
 
@@ -82,7 +82,7 @@ impl Serving {
         Ok(Self::Daemon(mounted, counter))
     }
 
-    /// Requests answered so far, where they are counted.
+    /// Requests answered so far; none for the kernel or without tracepoints.
     pub fn requests(&self) -> Option<u64> {
         match self {
             Self::Kernel(_) => None,
@@ -90,7 +90,7 @@ impl Serving {
         }
     }
 
-    /// The daemon's process id.
+    /// The daemon's process id; none for the kernel.
     pub fn pid(&self) -> Option<u32> {
         match self {
             Self::Kernel(_) => None,
@@ -101,7 +101,7 @@ impl Serving {
     /// Unmounts.
     ///
     /// # Errors
-    /// When it stays busy.
+    /// When the mount stays busy.
     pub fn end(self) -> Result<()> {
         match self {
             Self::Kernel(at) => {

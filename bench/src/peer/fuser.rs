@@ -1,8 +1,7 @@
 //! The passthrough example of the crate `fuser`, taken from the registry at a pinned version.
 //!
-//! It serves one file, `passthrough`, of a fixed size, read only, backed by `/etc/profile`. So it can
-//! take part only in reads of that file; a file of the right size is put over `/etc/profile` in a mount
-//! namespace of the daemon's own.
+//! It serves one read-only file, `passthrough`, of a fixed size, backed by `/etc/profile`. So it takes part only in reads of that
+//! file; a file of the right size is bind-mounted over `/etc/profile` in a mount namespace of the daemon's own.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,10 +14,10 @@ use crate::mounted::Mounted;
 const VERSION: &str = "0.18.0";
 const BACKING: &str = "/etc/profile";
 
-/// The size the example claims for its file.
+/// The size that the example reports for its file.
 pub const FILE_SIZE: u64 = 123_456;
 
-/// The name under which it serves it; the source directory holds it under the same name.
+/// The name that the example serves the file under; the source directory has it under the same name.
 pub const SERVED: &str = "passthrough";
 
 /// Builds the example into `root` unless it is there.

@@ -1,4 +1,4 @@
-//! Who is measured: the native directory, the peers, and Shunt.
+//! The measured programs: the native directory, the peers, and Shunt.
 
 mod fuser;
 mod start;
@@ -27,31 +27,31 @@ pub enum Program {
     Shunt,
 }
 
-/// A program and how it is run.
+/// A program and the options it is run with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Which program.
+    /// The program.
     pub program: Program,
-    /// Over io_uring instead of reading `/dev/fuse`.
+    /// Transport io_uring instead of reading `/dev/fuse`.
     pub uring: bool,
-    /// File data goes through the daemon although the kernel could pass it through.
+    /// Without passthrough: the daemon reads and writes file data.
     pub daemon_data: bool,
-    /// File data is passed through also of files opened with O_DIRECT.
+    /// With passthrough also for files opened with O_DIRECT.
     pub always_passes: bool,
-    /// Shunt's `--cache`.
+    /// The value of Shunt's `--cache`.
     pub cache: Cache,
     /// With the rules of `policy.toml`.
     pub policy: bool,
 }
 
-/// Who else changes the source, by what Shunt is told.
+/// The cache mode of Shunt: its assumption about other writers of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cache {
-    /// Nobody.
+    /// `exclusive`: there are no other writers.
     Exclusive,
-    /// Others, whose changes are seen after a second.
+    /// `timeout=1`: changes of other writers become visible within a second.
     Timeout,
-    /// Others, who are listened to.
+    /// `coherent`: Shunt watches the source and invalidates what other writers change.
     Coherent,
 }
 
@@ -81,24 +81,24 @@ impl Peer {
     pub const LIBFUSE_DAEMON: Self = Self { daemon_data: true, ..Self::LIBFUSE };
     /// libfuse's example, data through the daemon over io_uring.
     pub const LIBFUSE_URING_DAEMON: Self = Self { daemon_data: true, ..Self::LIBFUSE_URING };
-    /// Shunt as a user gets it.
+    /// Shunt with its default options.
     pub const SHUNT: Self = Self::of(Program::Shunt);
-    /// Shunt, data passed through whatever flags a file is opened with.
+    /// Shunt, with passthrough whatever flags a file is opened with.
     pub const SHUNT_ALWAYS: Self = Self { always_passes: true, ..Self::SHUNT };
     /// Shunt, data through the daemon.
     pub const SHUNT_DAEMON: Self = Self { daemon_data: true, ..Self::SHUNT };
-    /// Shunt that believes names for a second.
+    /// Shunt, which lets the kernel cache names for a second.
     pub const SHUNT_TIMEOUT: Self = Self { cache: Cache::Timeout, ..Self::SHUNT };
-    /// Shunt that listens to changes of the source.
+    /// Shunt, which watches the source for changes.
     pub const SHUNT_COHERENT: Self = Self { cache: Cache::Coherent, ..Self::SHUNT };
-    /// Shunt with rules.
+    /// Shunt with the rules of a policy.
     pub const SHUNT_POLICY: Self = Self { policy: true, ..Self::SHUNT };
     /// Shunt over io_uring.
     pub const SHUNT_URING: Self = Self { uring: true, ..Self::SHUNT };
     /// Shunt, data through the daemon over io_uring.
     pub const SHUNT_URING_DAEMON: Self = Self { daemon_data: true, ..Self::SHUNT_URING };
 
-    /// Those that work on whole trees: native first, then the others and Shunt on both transports.
+    /// The peers of workloads on whole trees: native first, then the others, then Shunt on both transports.
     pub const TREES: [Self; 7] = [
         Self::NATIVE,
         Self::BINDFS,
@@ -154,7 +154,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// The binary of a program; none for native and for what is not there.
+    /// The binary of a program; none for native and for a program that was not found.
     pub fn path(&self, program: Program) -> Option<&PathBuf> {
         match program {
             Program::Native => None,

@@ -1,4 +1,4 @@
-//! How each peer is started: in the foreground, so that its process is ours to end.
+//! Starts a peer in the foreground, so that the harness can end its process.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -60,7 +60,7 @@ impl Programs {
     }
 }
 
-/// A command that ends with this process, even when that is killed, and has its own limit of descriptors.
+/// A command that the kernel ends together with this process, even when that is killed, with its own limit of descriptors.
 pub fn guarded(words: &[OsString], descriptors: Option<u32>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "TERM", "--"]);

@@ -6,13 +6,12 @@ use anyhow::{Context, Result};
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Turns the transport on for mounts made while it lives; put back on drop. A mount keeps what it
-/// negotiated.
+/// Turns the transport on for mounts made while it lives; restores the old setting on drop. A mount keeps what it negotiated.
 #[derive(Debug)]
 pub struct UringSwitch(String);
 
 impl UringSwitch {
-    /// Turns it on.
+    /// Turns the transport on.
     ///
     /// # Errors
     /// When the kernel has no such transport (it came with 6.14), or without root.

@@ -1,4 +1,4 @@
-//! The page: one file, no external resource.
+//! The HTML report: one self-contained page with tables and plots.
 
 use std::fmt::Write;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What comes out: a table, a file of figures, a page with plots.
+//! The output of a run: a table on stdout, the figures as JSON, and a page with plots.
 
 pub mod html;
 pub mod table;
@@ -14,25 +14,25 @@ use crate::model::{Row, Series, Unit};
 use crate::process;
 use crate::roundtrip::RoundTrips;
 
-/// All of a run.
+/// All results of a run.
 #[derive(Debug, Serialize)]
 pub struct Results {
     /// A check of the harness, not a measurement.
     pub quick: bool,
     /// The running kernel.
     pub kernel: String,
-    /// Its processor.
+    /// The machine's processor.
     pub processor: String,
     /// The empty round trips of this run.
     pub round_trips: RoundTrips,
     /// Every row so far.
     pub rows: Vec<Row>,
-    /// Workloads that could not run at all.
+    /// Workloads that did not run, with the error.
     pub failures: Vec<String>,
 }
 
 impl Results {
-    /// Nothing measured yet.
+    /// Results without any row.
     pub fn new(bench: &Bench) -> Self {
         Self {
             quick: bench.quick,
@@ -52,7 +52,7 @@ impl Results {
         fs::write(to, serde_json::to_vec_pretty(self)?).with_context(|| format!("write {}", to.display()))
     }
 
-    /// How many bars passed, failed and could not be judged.
+    /// The numbers of bars that passed, failed and could not be judged, as text.
     pub fn verdict(&self) -> String {
         let count =
             |state| self.rows.iter().flat_map(|row| &row.bars).filter(|bar| bar.pass == state).count();
@@ -61,14 +61,14 @@ impl Results {
         format!("bars: {passed} passed, {failed} failed, {open} not judged; {broken} workloads did not run")
     }
 
-    /// Whether every bar was judged and holds.
+    /// Reports whether every workload ran and every bar was judged and holds.
     pub fn all_pass(&self) -> bool {
         let bars = || self.rows.iter().flat_map(|row| &row.bars);
         self.failures.is_empty() && bars().all(|bar| bar.pass == Some(true))
     }
 }
 
-/// One peer's line of a row, as text.
+/// One peer's row of the table, as text.
 struct Line {
     peer: String,
     value: String,
@@ -102,12 +102,12 @@ impl Line {
     }
 }
 
-/// The series that have something to show.
+/// The series that have values or an error.
 fn shown(row: &Row) -> impl Iterator<Item = &Series> {
     row.series.iter().filter(|series| !series.values.is_empty() || series.error.is_some())
 }
 
-/// `PASS`, `FAIL` or why neither.
+/// `PASS`, `FAIL`, or the reason why the bar was not judged.
 fn mark(pass: Option<bool>) -> &'static str {
     match pass {
         Some(true) => "PASS",

@@ -1,4 +1,4 @@
-//! The table on stdout.
+//! The results as a table on stdout.
 
 use super::{Line, mark, shown};
 use crate::model::Row;

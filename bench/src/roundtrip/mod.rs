@@ -1,8 +1,7 @@
-//! The empty round trip: what one request costs when nobody does any work.
+//! The empty round trip: the cost of one request whose handler does no work.
 //!
-//! A server without a library, in a process of its own, answers GETATTR with a timeout of zero; the
-//! client calls `fstat` in a loop. Requests times this is a floor that no daemon on the same transport
-//! can go below.
+//! A server without a library, in a process of its own, answers GETATTR with a timeout of zero; the client calls `fstat` in a
+//! loop. The number of requests times this cost is a floor that no daemon on the same transport can go below.
 
 mod ring;
 mod server;
@@ -30,11 +29,11 @@ pub struct RoundTrip {
     pub same_core_us: f64,
     /// Client and server on two cores; none on a machine with one.
     pub cross_core_us: Option<f64>,
-    /// Where the scheduler puts them; over rings, with a thread of the server on each core.
+    /// Client and server unpinned; over io_uring, with a server thread on each core.
     pub unpinned_us: f64,
 }
 
-/// Both transports.
+/// The round trips of both transports.
 #[derive(Debug, Clone, Serialize)]
 pub struct RoundTrips {
     /// Over `/dev/fuse`.
@@ -44,10 +43,10 @@ pub struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// Measures what there is on a mount at `at`.
+    /// Measures the available transports on a mount at `at`.
     ///
     /// # Errors
-    /// As [`RoundTrip::measure`].
+    /// The errors of [`RoundTrip::measure`].
     pub fn measure(at: &Path, quick: bool, points: Option<Tracepoints>) -> Result<Self> {
         let dev = RoundTrip::measure(at, quick, points, false)?;
         let ring = match UringSwitch::on() {
@@ -57,7 +56,7 @@ impl RoundTrips {
         Ok(Self { dev, ring })
     }
 
-    /// The least that a request of this peer takes, in seconds.
+    /// The cheapest round trip on the transport of this peer, in seconds.
     pub fn least(&self, peer: &str) -> f64 {
         let ring = self.ring.as_ref().filter(|_| peer.contains("-uring"));
         ring.unwrap_or(&self.dev).least()
@@ -73,7 +72,7 @@ impl fmt::Display for RoundTrip {
 }
 
 impl RoundTrip {
-    /// Measures all three on a mount at `at`.
+    /// Measures all three placements on a mount at `at`.
     ///
     /// # Errors
     /// Without root or `/dev/fuse`, and when calls turn out not to have reached the server.
@@ -88,13 +87,13 @@ impl RoundTrip {
         })
     }
 
-    /// The cheapest of the three, in seconds: what the floor is computed with.
+    /// The cheapest of the three, in seconds; the floor is computed with it.
     fn least(&self) -> f64 {
         self.same_core_us.min(self.unpinned_us).min(self.cross_core_us.unwrap_or(f64::MAX)) / 1e6
     }
 }
 
-/// Client and server core, or wherever the scheduler likes.
+/// Measures one placement: client and server on the given cores, or unpinned.
 fn one(
     at: &Path,
     cores: Option<(usize, usize)>,

@@ -1,4 +1,4 @@
-//! A FUSE server over io_uring with a thread and one entry for each queue, and no library.
+//! A FUSE server over io_uring, without a library: one thread and one ring entry per queue.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -13,19 +13,18 @@ use super::wire::{self, Reply};
 
 const REGISTER: u32 = 1;
 const COMMIT_AND_FETCH: u32 = 2;
-/// Where the parts of an entry's header are (`struct fuse_uring_req_header`), and how long it is.
+/// Offsets of the parts of an entry's header (`struct fuse_uring_req_header`), and its length.
 const COMMIT_ID: usize = 256 + 8;
 const PAYLOAD_SIZE: usize = 256 + 16;
 const HEADER: usize = 256 + 32;
-/// The payload lies on pages of its own. The kernel refuses less than 32 pages.
+/// The payload starts on a page of its own. The kernel refuses fewer than 32 pages.
 const PAYLOAD: usize = 4096;
 const ROOM: usize = 128 << 10;
 
-/// Serves each queue on a thread of its own, on the queue's processor or all of them on `core`. The threads end with
-/// the process.
+/// Serves each queue on a thread of its own, on the queue's processor or all of them on `core`. The threads end with the process.
 ///
 /// # Errors
-/// When the kernel's queues cannot be counted, or a ring cannot be had.
+/// When the kernel's queues cannot be counted, or a ring or thread cannot be created.
 pub fn serve(device: &Arc<OwnedFd>, core: Option<usize>) -> Result<()> {
     for queue in 0..queues()? {
         let device = device.clone();
@@ -41,7 +40,7 @@ pub fn serve(device: &Arc<OwnedFd>, core: Option<usize>) -> Result<()> {
     Ok(())
 }
 
-/// One queue for each processor that there may ever be.
+/// The number of queues: one for each possible processor.
 fn queues() -> Result<u16> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let last = list.trim().rsplit([',', '-']).next().unwrap_or_default();
@@ -69,7 +68,7 @@ fn one(device: &OwnedFd, mut ring: IoUring<Entry128, cqueue::Entry>, queue: u16)
         let done = ring.completion().next().context("no completion")?.result();
         if done < 0 {
             return match Errno::from_raw_os_error(-done) {
-                // The mount has gone.
+                // The file system was unmounted.
                 Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV => Ok(()),
                 error => Err(error).context("a ring command"),
             };
@@ -78,7 +77,7 @@ fn one(device: &OwnedFd, mut ring: IoUring<Entry128, cqueue::Entry>, queue: u16)
     }
 }
 
-/// Writes the reply to the request that lies there; tells which one it is.
+/// Writes the reply to the request in `memory` and returns the request's commit id.
 fn answer(memory: &mut [u8]) -> u64 {
     let reply = wire::parse(memory).and_then(wire::answer).map_or_else(|| vec![0; 16], Reply::bytes);
     let (header, body) = reply.split_at(16);
@@ -98,7 +97,7 @@ fn command(device: &OwnedFd, queue: u16, operation: u32, commit: u64, address: u
     opcode::UringCmd80::new(device, operation).cmd(area).addr(address).build()
 }
 
-/// Sets the `len` of a submission, which the library keeps to itself: how many vectors there are.
+/// Sets the `len` field of a submission, the number of vectors, which the library does not expose.
 fn set_length(entry: &mut Entry128, length: u32) {
     // SAFETY: an entry is the kernel's `struct io_uring_sqe` of 128 bytes, with 32 bits for the length at offset 24.
     unsafe { std::ptr::from_mut(entry).byte_add(24).cast::<u32>().write(length) }

@@ -1,4 +1,4 @@
-//! A FUSE server with one directory and no library: one thread on `/dev/fuse`, or rings beside it.
+//! A FUSE server with one directory and no library: one thread on `/dev/fuse`, and optionally rings beside it.
 
 use std::ffi::CString;
 use std::os::fd::AsRawFd;
@@ -12,10 +12,10 @@ use rustix::mount::{MountFlags, mount};
 
 use super::{ring, wire};
 
-/// Mounts at `mount_point` and answers until it is unmounted.
+/// Mounts at `mount_point` and answers requests until it is unmounted.
 ///
 /// # Errors
-/// Without root or `/dev/fuse`; with `rings`, where the kernel does not offer them.
+/// Without root or `/dev/fuse`; with `rings`, when the kernel does not offer them.
 pub fn serve(mount_point: &Path, core: Option<usize>, rings: bool) -> Result<()> {
     if let Some(core) = core {
         super::pin(core)?;
@@ -26,7 +26,7 @@ pub fn serve(mount_point: &Path, core: Option<usize>, rings: bool) -> Result<()>
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount("shunt-bench", mount_point, "fuse", flags, CString::new(options)?.as_c_str()).context("mount")?;
     let device = Arc::new(device);
-    // The kernel hands no request to a reader with less room than its largest.
+    // The kernel fails the read of a reader whose buffer is smaller than the largest request.
     let mut buffer = vec![0; 1 << 18];
     loop {
         let length = match rustix::io::read(&device, &mut buffer) {
@@ -40,7 +40,7 @@ pub fn serve(mount_point: &Path, core: Option<usize>, rings: bool) -> Result<()>
         let reply = if init { Some(wire::init(request, rings)) } else { wire::answer(request) };
         let Some(reply) = reply else { continue };
         match rustix::io::write(&device, &reply.bytes()) {
-            // The request was interrupted, or the mount has gone: the next read tells.
+            // The request was interrupted, or the file system was unmounted, which the next read reports.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
             Err(error) => return Err(error).context("write /dev/fuse"),
         }

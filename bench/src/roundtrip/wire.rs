@@ -1,4 +1,4 @@
-//! The handful of messages the empty server speaks, in bytes.
+//! The few FUSE messages of the empty server, in bytes.
 
 use rustix::io::Errno;
 
@@ -9,11 +9,11 @@ pub const INIT: u32 = 26;
 const INTERRUPT: u32 = 36;
 const BATCH_FORGET: u32 = 42;
 
-/// Flags of INIT: the upper half of them counts, and the one there that asks for rings.
+/// INIT flags: the one that makes the upper half valid, and the one in the upper half that enables io_uring.
 const INIT_EXT: u32 = 1 << 30;
 const OVER_IO_URING: u32 = 1 << (41 - 32);
 
-/// What the server needs of a request's header.
+/// The fields of a request's header that the server needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
     pub opcode: u32,
@@ -43,7 +43,7 @@ pub fn answer(request: Request) -> Option<Reply> {
     }
 }
 
-/// A reply in the making.
+/// A reply under construction.
 #[derive(Debug, Default)]
 pub struct Reply(Vec<u8>);
 
@@ -70,7 +70,7 @@ impl Reply {
         reply.u32(0x000c_0010).u32(65536).u32(1).u32(0).u32(flags2).u64(0).u64(0).u64(0).u32(0)
     }
 
-    /// `fuse_attr_out`, 104 bytes: a directory that must be asked for again at once.
+    /// `fuse_attr_out`, 104 bytes: a directory with a timeout of zero, so that the kernel asks again at once.
     fn attributes(self) -> Self {
         let timeout = self.u64(0).u32(0).u32(0);
         let sizes_and_times = timeout.u64(1).u64(0).u64(0).u64(0).u64(0).u64(0);
@@ -78,7 +78,7 @@ impl Reply {
         mode.u32(0).u32(0).u32(0).u32(4096).u32(0)
     }
 
-    /// The finished message: a header of 16 bytes, and what belongs to it.
+    /// The finished message: a header of 16 bytes and the body.
     pub fn bytes(mut self) -> Vec<u8> {
         let length = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
         self.0[..4].copy_from_slice(&length.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! A kernel build: real work with a file system under it.
+//! A kernel build: a realistic workload on a file system.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub const WORKLOAD: Workload =
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let archive = kernel_source::whole(bench)?;
-    // The source is unpacked once per peer; each round builds into a directory of its own beside it.
+    // The source is unpacked once per peer; each round builds in a directory of its own beside it.
     let unpack = |source: &Path| {
         job::shell(source, "mkdir src; tar -xf \"$1\" -C src --strip-components=1", &[archive.as_os_str()])?;
         Ok(())
@@ -37,7 +37,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     })?;
     rows[0].at_most("shunt", 1.15, "native");
     rows[0].at_most("shunt-uring", 1.10, "native");
-    // Without passthrough, files are not opened at all.
+    // Without passthrough the kernel sends no OPEN.
     rows[0].at_most("shunt-nopt", 1.15, "native");
     Ok(rows)
 }

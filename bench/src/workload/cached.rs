@@ -1,4 +1,4 @@
-//! 4 KiB calls on a file that is in the page cache: the cost of the path, with no device in it.
+//! 4 KiB calls on a file in the page cache: the cost of the call path, with no device involved.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! What listening to the source costs those who write: one mount at a time, as a watch covers the whole file system.
+//! The cost of watching the source for writers: one mount at a time, as a watch covers the whole file system.
 
 use anyhow::Result;
 
@@ -17,7 +17,7 @@ pub const WORKLOAD: Workload = Workload {
     run,
 };
 
-/// Nobody mounts; a mount that does not listen; one that does.
+/// No mount; a mount without a watch; a mount with one.
 const PEERS: [Peer; 3] = [Peer::NATIVE, Peer::SHUNT_TIMEOUT, Peer::SHUNT_COHERENT];
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
@@ -27,7 +27,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         bench.present(&PEERS).for_each(|peer| _ = row.seat(&peer.name()));
     }
     for round in 0..bench.rounds(7) {
-        // Each in turn first: what comes later finds a warmer machine.
+        // The peers take turns in going first: the later ones find a warmer machine.
         let mut peers: Vec<Peer> = bench.present(&PEERS).collect();
         let first = round as usize % peers.len();
         peers.rotate_left(first);

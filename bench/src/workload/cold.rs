@@ -1,5 +1,5 @@
-//! A cold file on the disk that is larger than the memory its page cache may use, written back on
-//! close: plain calls, then libaio.
+//! A cold file on the disk that is larger than the memory its page cache may use, fsynced on close: synchronous calls, then
+//! libaio.
 
 use anyhow::Result;
 
@@ -25,7 +25,7 @@ pub const AIO: Workload = Workload {
     run: |bench| run(bench, "aio", Some(32)),
 };
 
-/// The ratios the passthrough series was posted with, in the order of [`PATTERNS`].
+/// The ratios that the kernel's passthrough series was posted with, in the order of [`PATTERNS`].
 const BARS: [f64; 4] = [0.97, 0.81, 0.76, 0.81];
 
 fn run(bench: &Bench, name: &str, aio_depth: Option<u32>) -> Result<Vec<Row>> {
@@ -38,14 +38,14 @@ fn run(bench: &Bench, name: &str, aio_depth: Option<u32>) -> Result<Vec<Row>> {
         prepare: &|source| fio::lay_out(source, fio::FILE, size),
     };
     let cases = PATTERNS.map(|pattern| (pattern, Unit::MebibytesPerSecond));
-    // What passes O_DIRECT through is asked for; as a user gets it, such opens come to the daemon.
+    // Passthrough of O_DIRECT opens is requested explicitly; by default the daemon handles such opens.
     let (passing, other) = match aio_depth {
         Some(_) => (Peer::SHUNT_ALWAYS, &[Peer::SHUNT][..]),
         None => (Peer::SHUNT, &[][..]),
     };
     let peers = [&[Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE, passing][..], other].concat();
     let mut rows = interleave(bench, name, &cases, &peers, 5, setting, &mut |stage, _| {
-        // What the daemon reads on the client's behalf counts as well.
+        // The daemon's page cache, filled on the client's behalf, counts against the same limit.
         if stage.daemon().is_some() {
             group.add(stage.daemon_pid()?)?;
         }

@@ -1,4 +1,4 @@
-//! File data through the daemon, for the files that cannot be passed through.
+//! File data read and written by the daemon, as for files that cannot use passthrough.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! Many inodes with few descriptors: a daemon that holds one per inode ends here.
+//! Many inodes with few descriptors: a daemon that holds one descriptor per inode fails here.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The ext4 engine alone, without any mount: files made and written by one thread, and by two in two directories.
+//! The ext4 engine without a mount: files created and written by one thread, and by two threads in two directories.
 
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,7 +21,7 @@ pub const WORKLOAD: Workload = Workload {
 
 const ONE: &str = "one thread";
 const TWO: &str = "two threads";
-/// What the machine gives two threads that share nothing but memory: more cannot be expected.
+/// The upper bound for two threads on this machine: two engines that share nothing but memory.
 const APART: &str = "two engines";
 
 const ROUNDS: u32 = 9;
@@ -31,7 +31,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     let mut row = Row::new(WORKLOAD.name, "create-write", Unit::PerSecond);
     let engines = [Engine::new(bench)?, Engine::new(bench)?];
     let [first, second] = &engines;
-    // Once for the memory that all later rounds use again.
+    // A warm-up that allocates the memory that later rounds reuse.
     for engine in &engines {
         engine.work(&engine.directories, files)?;
     }
@@ -42,7 +42,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
             (TWO, vec![(first, &first.directories[..])]),
             (APART, vec![(first, &first.directories[..1]), (second, &second.directories[..1])]),
         ];
-        // Whatever follows the sync before is not always the same.
+        // The case that follows the sync is a different one in each round.
         cases.rotate_left(round as usize % 3);
         for (case, parts) in cases {
             let seconds = together(&parts, files)?;
@@ -63,7 +63,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     Ok(vec![row])
 }
 
-/// Seconds until all directories of all engines are filled, a thread for each.
+/// Seconds until all directories of all engines are filled, with a thread for each.
 fn together(parts: &[(&Engine, &[u32])], files: u32) -> Result<f64> {
     let took = std::thread::scope(|scope| {
         let threads: Vec<_> = parts
@@ -95,7 +95,7 @@ impl Engine {
         Ok(Self { fs, directories })
     }
 
-    /// Seconds until each of the directories is filled, by a thread of its own. They are empty again afterwards.
+    /// Seconds until each of the directories is filled, by a thread of its own. The directories are emptied again afterwards.
     fn work(&self, directories: &[u32], files: u32) -> Result<f64> {
         let start = Instant::now();
         self.each(directories, |directory| self.fill(directory, files))?;
@@ -139,8 +139,8 @@ fn name(n: u32) -> String {
     format!("file {n}")
 }
 
-/// The image in memory, in pieces that have a lock each: what writers wait for is the engine, and not the kernel's lock
-/// of the image file.
+/// The image in memory, in segments with a lock each, so that writers contend in the engine and not on the kernel's lock of the
+/// image file.
 struct Pieces(Vec<RwLock<Vec<u8>>>);
 
 const PIECE: u64 = 64 << 10;
@@ -150,7 +150,8 @@ impl Pieces {
         Self(image.chunks(PIECE as usize).map(|piece| RwLock::new(piece.to_vec())).collect())
     }
 
-    /// Calls `each` with every piece that a range meets: it, where in it, and where in the range.
+    /// Calls `each` with every segment that a range overlaps: the segment, the offset in it, the offset in the range, and the
+    /// length.
     fn parts(&self, offset: u64, length: usize, mut each: impl FnMut(&RwLock<Vec<u8>>, usize, usize, usize)) {
         let mut done = 0;
         while done < length {

@@ -1,4 +1,4 @@
-//! An ext4 image in memory: the kernel, `fuse2fs` and Shunt do the same work on images of their own.
+//! An ext4 image in memory: the kernel, `fuse2fs` and Shunt run the same workload on images of their own.
 
 use std::path::Path;
 
@@ -27,10 +27,10 @@ pub const MOUNT: Workload =
 
 const GIB: u64 = 1 << 30;
 
-/// How a case of file data is judged against the kernel, and what is done before it.
+/// A case of file data: its job, the state of the caches before it, and its bar against the kernel.
 struct Data {
     case: &'static str,
-    /// At least so much of the kernel's rate.
+    /// The least fraction of the kernel's rate.
     bar: f64,
     before: Before,
     job: fn(&Bench, u64) -> Job<'static>,
@@ -39,7 +39,7 @@ struct Data {
 #[derive(Clone, Copy)]
 enum Before {
     Nothing,
-    /// Nobody knows anything of the image.
+    /// Remounted with all caches dropped.
     Cold,
     /// The file is in the page cache.
     Warm,
@@ -126,8 +126,8 @@ const DATA_CASES: [Data; 12] = [
     },
 ];
 
-/// The kernel's page cache has large folios for ext4, and pages of 4 KiB for FUSE and tmpfs: a file of tmpfs, which needs
-/// no server at all, shows what a warm file of any FUSE file system can give.
+/// The kernel's page cache uses large folios for ext4, but pages of 4 KiB for FUSE and tmpfs. A file of tmpfs, which needs no
+/// server, therefore shows the upper bound of any FUSE file system on a warm file.
 const SMALL_PAGES: &str = "tmpfs";
 
 fn data(bench: &Bench) -> Result<Vec<Row>> {
@@ -138,7 +138,7 @@ fn data(bench: &Bench) -> Result<Vec<Row>> {
     rounds(bench, DATA.name, &Server::ALL, &mut rows, &mut |server, record| {
         let mut image = Image::make(bench, server, bench.size(6 * GIB, GIB))?;
         for data in &DATA_CASES {
-            // What the kernel has in its cache takes no request.
+            // Reads from the page cache send no request, so the transport makes no difference.
             if server == Server::ShuntUring && matches!(data.before, Before::Warm) {
                 continue;
             }
@@ -172,7 +172,7 @@ fn data(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The warm cases on a file of tmpfs.
+/// Runs the warm cases on a file of tmpfs.
 fn warm_in_memory(bench: &Bench, size: u64) -> Result<Vec<(&'static str, Sample)>> {
     let directory = bench.ground(Ground::Tmpfs);
     fio::lay_out(&directory, fio::FILE, size)?;
@@ -183,7 +183,7 @@ fn warm_in_memory(bench: &Bench, size: u64) -> Result<Vec<(&'static str, Sample)
     samples
 }
 
-/// Work on names: a rate of files, or seconds.
+/// The unit of a step: files per second, or seconds.
 enum Measure {
     PerSecond(u32),
     Seconds,
@@ -194,7 +194,7 @@ type Work<'a> = Box<dyn Fn(&Path) -> Result<()> + 'a>;
 struct Step<'a> {
     case: &'static str,
     measure: Measure,
-    /// The image is mounted anew before, with no cache.
+    /// The image is remounted before, with all caches dropped.
     cold: bool,
     work: Work<'a>,
 }
@@ -209,7 +209,7 @@ fn names(bench: &Bench) -> Result<Vec<Row>> {
     };
     let rate = Measure::PerSecond;
     let seconds = || Measure::Seconds;
-    // The directory is synchronised as well: that commits what a daemon holds back, where `sync` does not reach it.
+    // fsync of the directory commits what the daemon holds back, where `sync -f` does not reach it.
     let untar = "mkdir tree; tar -xf \"$1\" -C tree; sync -f tree; sync tree";
     let read = "find tree -type f -print0 | xargs -0 cat > /dev/null";
     let steps = [
@@ -283,7 +283,7 @@ fn mount(bench: &Bench) -> Result<Vec<Row>> {
 
 type Record<'a> = dyn FnMut(&'static str, Sample) + 'a;
 
-/// Each server in turn, with one image at a time: more would not fit into memory.
+/// Runs each server in turn, with one image at a time: more would not fit into memory.
 fn rounds(
     bench: &Bench,
     workload: &str,

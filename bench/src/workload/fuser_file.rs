@@ -1,4 +1,4 @@
-//! The one thing fuser's example can do: 4 KiB reads of its single, small, read-only file.
+//! The only workload that fuser's example supports: 4 KiB reads of its single, small, read-only file.
 
 use anyhow::Result;
 

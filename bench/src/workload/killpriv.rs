@@ -1,4 +1,4 @@
-//! GETXATTR requests for `security.capability`: one per write unless the server took the duty over.
+//! GETXATTR requests for `security.capability`: one per write, unless the server handles killing privileges itself.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -24,7 +24,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     let peers = [Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT, Peer::SHUNT_DAEMON];
     let cases = [("first-write", Unit::Count), ("getxattr", Unit::PerMillion)];
     let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 1, setting, &mut |stage, _| {
-        // The kernel asks once per inode and remembers; what the bar is about is the asking per write.
+        // The kernel asks once per inode and caches the answer; the bar is about requests per write.
         let first = count(bench, stage, 1)?;
         let asked = Sample { value: first.value / 1e6, ..first };
         Ok(vec![("first-write", Ok(asked)), ("getxattr", count(bench, stage, writes))])
@@ -44,12 +44,12 @@ fn count(bench: &Bench, stage: &Stage, writes: u32) -> Result<Sample> {
     write(&stage.root.join("written"), writes)?;
     let seconds = start.elapsed().as_secs_f64();
     let requests = before.zip(stage.requests()).map(|(before, after)| after - before);
-    // Two independent counts; the larger one is believed.
+    // Two independent counts; the larger one is used.
     let own = own(stage).saturating_sub(own_before);
     Ok(Sample { value: counter.read()?.max(own) as f64 * 1e6 / f64::from(writes), seconds, requests })
 }
 
-/// What Shunt counted itself; nothing on a peer.
+/// Shunt's own count; 0 on other peers.
 fn own(stage: &Stage) -> u64 {
     stage.stat().map_or(0, |stat| stat.count("getxattr"))
 }
@@ -61,7 +61,7 @@ fn write(path: &Path, writes: u32) -> Result<()> {
         if at % 1024 == 0 {
             crate::job::check()?;
         }
-        // Over 16 MiB again and again: the number of writes is what counts.
+        // Within 16 MiB, over and over: only the number of writes matters.
         file.write_all_at(&block, u64::from(at % 4096) * 4096)?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What the daemon holds for each inode that the kernel holds.
+//! The daemon's memory per inode that the kernel holds.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     let peers = [Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT];
     let cases = [("walk", Unit::Seconds), ("rss", Unit::BytesPerInode)];
     let mut notes = Vec::new();
-    // A peer at a time: three trees of a million files would not fit beside each other.
+    // One peer at a time: three trees of a million files do not fit at once.
     let mut rows: Vec<Row> = cases.iter().map(|(case, unit)| Row::new(WORKLOAD.name, case, *unit)).collect();
     for peer in peers {
         let one = interleave(bench, WORKLOAD.name, &cases, &[peer], 1, setting, &mut |stage, _| {
@@ -57,7 +57,7 @@ fn make(source: &Path, files: u32) -> Result<()> {
     Ok(())
 }
 
-/// Stats every name, so that the kernel holds every inode, and sees what that cost the daemon.
+/// Stats every name, so that the kernel holds every inode; returns the time and the daemon's growth per inode.
 fn walk(stage: &Stage) -> Result<(Sample, Sample)> {
     let pid = stage.daemon_pid()?;
     let before = process::resident(pid)?;

@@ -30,15 +30,15 @@ use crate::model::Row;
 /// One workload.
 #[derive(Debug)]
 pub struct Workload {
-    /// What `--only` matches.
+    /// The name, which `--only` matches.
     pub name: &'static str,
-    /// One line.
+    /// A description of one line.
     pub about: &'static str,
     /// Measures it on every peer.
     pub run: fn(&Bench) -> Result<Vec<Row>>,
 }
 
-/// All, in the order in which they run.
+/// All workloads, in the order in which they run.
 pub const ALL: &[Workload] = &[
     cached::TMPFS,
     cached::DISK,
@@ -69,7 +69,7 @@ pub const ALL: &[Workload] = &[
     volume_load::WORKLOAD,
 ];
 
-/// Those whose name contains one of `parts`; all when there are none.
+/// The workloads whose name contains one of `parts`; all when there are none.
 ///
 /// # Errors
 /// When a part matches nothing.

@@ -1,4 +1,4 @@
-//! Mounting and unmounting, again and again: no mount, connection or process may stay behind.
+//! Repeated mounts and unmounts: no mount, connection or process may stay behind.
 
 use std::fs;
 use std::path::Path;
@@ -47,7 +47,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     Ok(vec![time, left])
 }
 
-/// Seconds for all cycles, and what they left behind.
+/// Seconds for all cycles, and the number of mounts and processes left behind.
 fn turn(bench: &Bench, peer: Peer, source: &Path, cycles: u32) -> Result<(f64, usize)> {
     let at = bench.mount_point(peer);
     let program = bench.programs.path(peer.program).context("the peer is not there")?;
@@ -65,7 +65,7 @@ fn turn(bench: &Bench, peer: Peer, source: &Path, cycles: u32) -> Result<(f64, u
         seen.with_context(|| format!("look up a file in mount {cycle}"))?;
     }
     let seconds = start.elapsed().as_secs_f64();
-    // A guardian may take a moment to follow its daemon.
+    // A guardian may end a moment after its daemon.
     std::thread::sleep(std::time::Duration::from_millis(500));
     Ok((seconds, count().saturating_sub(before)))
 }

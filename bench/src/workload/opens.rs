@@ -1,4 +1,4 @@
-//! Opening and closing, again and again: nothing may pile up.
+//! Repeated opens and closes: descriptors and memory of the daemon may not grow.
 
 use std::fs;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         let time = stage.time(|root| turn(root, cycles))?;
         let mut outcomes = vec![("open-close", Ok(time.clone()))];
         if let Some(before) = before {
-            // RELEASE is sent when close has returned already.
+            // The kernel sends RELEASE asynchronously, after close has returned.
             std::thread::sleep(std::time::Duration::from_millis(200));
             let after = state(stage)?.context("the daemon is gone")?;
             let sample = |value| Ok(Sample { value, ..time.clone() });

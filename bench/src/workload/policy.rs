@@ -1,5 +1,5 @@
-//! A mirror with twenty rules beside one with none. What no rule speaks of costs what it costs without them; what a
-//! rule grants to some callers is asked for each time, where nobody in the kernel can check.
+//! A mirror with twenty rules beside one with none. Files that no rule matches should cost as much as without rules. Access that
+//! a rule grants to some callers is checked for each request, since the kernel cannot check it.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -14,9 +14,10 @@ use crate::model::{Row, Unit};
 use crate::peer::Peer;
 use crate::stage::Setting;
 
-/// No rule speaks of it.
+/// A directory that no rule matches.
 const FREE: &str = "work";
-/// Its application and root see it; it is hidden from all others, so that no answer of one caller holds for the next.
+/// A directory that its application and root see and that is hidden from all others, so that a reply to one caller holds for no
+/// other.
 const OWN: &str = "Android/data/com.example.chat";
 
 pub const WORKLOAD: Workload = Workload {
@@ -37,7 +38,7 @@ pub const CALLER: Workload = Workload {
     run: |bench| {
         let mut rows = run(bench, "policy-caller", OWN)?;
         for row in &mut rows {
-            // What it costs more is requests, which the table shows.
+            // The additional cost is requests, which the table shows.
             row.works("shunt-policy");
         }
         Ok(rows)
@@ -85,7 +86,7 @@ fn run(bench: &Bench, name: &str, place: &str) -> Result<Vec<Row>> {
         };
         let stat = |path: &Path| fs::metadata(path).map(drop).context("stat");
         let mut outcomes = Vec::new();
-        // Only the first round meets names that the kernel does not know.
+        // Only the first round looks up names that the kernel has not cached.
         let first = each(1, &stat);
         if round == 0 {
             outcomes.push(("look-up", first));

@@ -1,4 +1,4 @@
-//! The kernel's source as a tree: unpacked, listed, read, committed and removed.
+//! The kernel's source as a tree: unpacked, listed, read, added to git and removed.
 
 use anyhow::Result;
 
@@ -22,8 +22,8 @@ pub const WHOLE: Workload = Workload {
     run: |bench| run(bench, "tree-whole", bench.quick.then_some(5_000), 3),
 };
 
-/// A step, its script, and whether it is timed. Git's objects double the inodes: a peer that holds a
-/// descriptor for each may manage the first 5,000 files but not all, so the tree is removed before.
+/// A step, its script, and whether it is timed. Git's objects double the inodes: a peer that holds a descriptor for each may
+/// manage the first 5,000 files but not all, so the tree is removed before.
 const STEPS: [(&str, &str, bool); 8] = [
     ("untar", "mkdir tree; tar -xf \"$1\" -C tree", true),
     ("find", "find tree -printf '%p %s %m %i\\n' > /dev/null", true),
@@ -55,7 +55,7 @@ fn run(bench: &Bench, name: &str, files: Option<u64>, rounds: u32) -> Result<Vec
                 job::shell(root, script, &[archive.as_os_str()])?;
                 Ok(())
             });
-            // What comes after a step that failed would measure something else.
+            // A step after a failed one would measure something else.
             let failed = sample.is_err();
             if timed || failed {
                 outcomes.push((step, sample));

@@ -1,4 +1,4 @@
-//! A volume on one machine, beside a plain directory of the same disk: names, and a file that is here.
+//! A volume on one node beside a plain directory of the same disk: metadata operations, and data of a cached file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,20 +31,21 @@ pub const WORKLOAD: Workload = Workload {
 const NATIVE: &str = "native";
 const SHUNT: &str = "shunt";
 const MIRROR: &str = "mirror";
-/// The volume once more, with requests over io_uring.
+/// The volume, with requests over io_uring.
 const URING: &str = "shunt-uring";
 
-/// What is done with names, of files that are empty, as bonnie++ has them, or hold 1 KiB; of the native rate, at least.
+/// Metadata cases, on empty files as bonnie++ makes them or on files of 1 KiB: the step and the least fraction of the native
+/// rate.
 const NAMES: [(&str, Step, Option<f64>); 6] = [
     ("create", Names::create_empty, Some(0.30)),
     ("stat", Names::stat, Some(0.50)),
     ("delete", Names::unlink, Some(0.30)),
-    // The kernel asks for size and times of a file that was written to.
+    // The kernel requests size and times of a file after a write.
     ("create-1k", Names::create, None),
     ("stat-1k", Names::stat, None),
     ("delete-1k", Names::unlink, None),
 ];
-/// What is done with a file that is in the page cache, a chunk at a time; of the native rate, at least.
+/// Data cases, a chunk at a time on a file in the page cache; [`FILE_BAR`] is the least fraction of the native rate.
 const FILE: [(&str, FileStep); 4] = [
     ("write-8k", Chunks::write),
     ("rewrite-8k", Chunks::rewrite),
@@ -52,7 +53,7 @@ const FILE: [(&str, FileStep); 4] = [
     ("seek-8k", Chunks::seek),
 ];
 const FILE_BAR: f64 = 0.90;
-/// The memory that bonnie++ has for a file of eight times as much.
+/// The memory limit of bonnie++, whose file is eight times as large.
 const BONNIE_MEMORY: u64 = 128 << 20;
 const DATA: [(&str, &str, u32); 4] = [
     ("read-1m", "read", 1 << 20),
@@ -60,10 +61,10 @@ const DATA: [(&str, &str, u32); 4] = [
     ("randread-4k", "randread", 4096),
     ("randwrite-4k", "randwrite", 4096),
 ];
-/// Of the rate of a mirror, at least: the kernel goes the same way for both.
+/// The least fraction of a mirror's rate: both use kernel passthrough.
 const DATA_BAR: f64 = 0.95;
 
-/// A mounted volume, gone on drop with all that belongs to it.
+/// A mounted volume; unmounted and removed with all its files on drop.
 struct Mounted<'a> {
     program: &'a Path,
     home: PathBuf,
@@ -155,7 +156,7 @@ fn record(rows: &mut [Row], case: &str, peer: &str, sample: Sample) {
     }
 }
 
-/// Said once below a row.
+/// Adds a note to a row, once.
 fn note(rows: &mut [Row], case: &str, said: &str) {
     if let Some(row) =
         rows.iter_mut().find(|row| row.case == case && !row.notes.iter().any(|one| one == said))
@@ -165,7 +166,7 @@ fn note(rows: &mut [Row], case: &str, said: &str) {
 }
 
 fn measure(bench: &Bench, root: &Path, peer: &str, rows: &mut [Row]) -> Result<()> {
-    // First, as it is run by itself: nothing of what was done before is being sent, or removed.
+    // bonnie++ runs first, as if it ran alone: no upload or removal of earlier files is under way.
     measure_bonnie(bench, root, peer, rows)?;
     measure_names(bench, root, peer, rows)?;
     measure_chunks(bench, root, peer, rows)?;
@@ -178,7 +179,7 @@ fn measure_bonnie(bench: &Bench, root: &Path, peer: &str, rows: &mut [Row]) -> R
     for ((case, _), figure) in bonnie::CASES.into_iter().zip(figures) {
         match figure {
             Figure::Exact(value) => record(rows, case, peer, Sample { value, seconds: 0.0, requests: None }),
-            // Enough to compare with what it could tell of the plain directory.
+            // A lower bound suffices for comparison with the exact figure of the plain directory.
             Figure::AtLeast(value) if peer == SHUNT => {
                 record(rows, case, peer, Sample { value, seconds: 0.0, requests: None });
                 note(rows, case, "bonnie++ was too fast to tell: the figure is what it was at least");

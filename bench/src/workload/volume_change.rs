@@ -1,4 +1,5 @@
-//! What is changed on one machine, until another shows it, and what of it travels: two mounts, a durable PostgreSQL and S3.
+//! Propagation between two mounts through a durable PostgreSQL and S3: the latency until a change of one node is visible on the
+//! other, and the bytes uploaded for an edit.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -23,16 +24,16 @@ pub const WORKLOAD: Workload = Workload {
 };
 
 const SHUNT: &str = "shunt";
-/// Seconds until a change shows, at most.
+/// Bar: the longest time until a change is visible, in seconds.
 const VISIBLE: f64 = 0.1;
-/// Mebibytes that travel of an edit of 4 KiB, at most.
+/// Bar: the most mebibytes uploaded for an edit of 4 KiB.
 const TRAVELS: f64 = 8.0;
-/// Nothing takes longer.
+/// Timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// One that looks again and again gives others time to do something.
+/// Polling interval, which leaves the processor to the nodes.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A mounted volume, gone on drop.
+/// A mounted volume, unmounted on drop.
 struct Mounted<'a> {
     program: &'a Path,
     at: PathBuf,
@@ -44,7 +45,7 @@ impl Drop for Mounted<'_> {
     }
 }
 
-/// Its servers and what both machines have.
+/// The servers and settings that both nodes share.
 struct Shared<'a> {
     program: &'a Path,
     home: &'a Path,
@@ -80,7 +81,7 @@ impl<'a> Shared<'a> {
             let mut sum = 0;
             for entry in fs::read_dir(dir)? {
                 let entry = entry?;
-                // What is being stored has another name for a moment.
+                // An object is renamed when its upload completes and may disappear under its first name.
                 let Ok(about) = entry.metadata() else { continue };
                 sum += if about.is_dir() { below(&entry.path())? } else { about.len() };
             }
@@ -154,7 +155,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     Ok(vec![name, content, edit])
 }
 
-/// How long it takes until that is so.
+/// Polls until the condition holds and returns the seconds that it took.
 fn until(mut is_so: impl FnMut() -> Result<bool>) -> Result<f64> {
     let start = Instant::now();
     while !is_so()? {
@@ -165,7 +166,7 @@ fn until(mut is_so: impl FnMut() -> Result<bool>) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Returns once nothing more is stored.
+/// Returns once the bucket has stopped growing.
 fn settle(shared: &Shared<'_>) -> Result<()> {
     let mut before = u64::MAX;
     until(|| {

@@ -1,4 +1,4 @@
-//! The first read of a file that is only in the store: an S3 server on this machine.
+//! The first read of a file that is only in the store, an S3 server on this machine.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -28,15 +28,15 @@ pub const WORKLOAD: Workload = Workload {
 };
 
 const PLAIN: &str = "object_store";
-/// The same, asking for ranges, of all but the first byte: a server that sends whole objects without touching them copies these.
+/// A plain download by ranges of all but the first byte: a server that sends whole objects without copying them copies ranges.
 const RANGES: &str = "object_store-ranges";
 const SHUNT: &str = "shunt";
 const PART: usize = 8 << 20;
-/// Requests at once of the plain download, as many as of the volume's.
+/// Concurrent requests of the plain download, as many as the volume makes.
 const REQUESTS: usize = 6;
-/// Of the plain download's rate, at least.
+/// The least fraction of the plain download's rate.
 const BAR: f64 = 0.80;
-/// What a program reads at once.
+/// Bytes per read of the client program.
 const READ: usize = 1 << 20;
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
@@ -105,7 +105,7 @@ fn key(n: usize) -> object_store::path::Path {
     object_store::path::Path::from(format!("plain/{n}"))
 }
 
-/// Objects into a file, written as the volume writes: by threads that may wait.
+/// Downloads objects into a file, with the writes on blocking threads, as the volume does.
 async fn download(plain: &Arc<AmazonS3>, objects: usize, by_ranges: bool, file: &Arc<File>) -> Result<()> {
     let get = |n: usize| {
         let (plain, file) = (plain.clone(), file.clone());
@@ -125,8 +125,8 @@ async fn download(plain: &Arc<AmazonS3>, objects: usize, by_ranges: bool, file: 
     Ok(())
 }
 
-/// Writes a file and drops it: the pages that are free then are those of a virtual machine's own. Those that its host has taken
-/// back come one by one, and whoever was first would pay for all.
+/// Writes a file and drops it, so that a virtual machine's free pages are backed by its host. Pages that the host has reclaimed
+/// are faulted in one by one, at the cost of whichever peer ran first.
 fn take_pages(home: &Path, size: usize) -> Result<()> {
     let file = tempfile::tempfile_in(home)?;
     let bytes = vec![1; READ];

@@ -1,8 +1,8 @@
 //! Many nodes on one volume, and many volumes over several databases.
 //!
-//! The nodes are simulated by what they ask of the store: each commits a change now and then. Load is offered at a fixed
-//! rate, whether or not the store keeps up, and the time of an answer counts from when it was due: a store that falls
-//! behind shows it.
+//! The nodes are simulated by their requests to the store: each commits a change at an interval. Load is offered at a fixed rate,
+//! whether or not the store keeps up, and the latency of an answer counts from when the request was due, so that a store that
+//! falls behind shows it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,18 +29,18 @@ pub const WORKLOAD: Workload = Workload {
     run,
 };
 
-/// A node makes a file so often.
+/// The interval at which a node makes a file.
 const EVERY: Duration = Duration::from_secs(10);
-/// Answers that are waited for at once.
+/// Concurrent requests.
 const WORKERS: usize = 24;
 const SERVERS: usize = 4;
-/// Of the offered load, so much has to be carried: growth is linear in load.
+/// The least fraction of the offered load that must be carried: throughput is linear in load.
 const CARRIED: f64 = 0.95;
 
 struct Load {
     offered: f64,
     carried: f64,
-    /// Seconds, in order.
+    /// Latencies in seconds, sorted.
     answers: Vec<f64>,
 }
 
@@ -70,7 +70,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     let stores = spread(bench, &servers, most)?;
     for volumes in [most / 4, most / 2, most] {
         say(format_args!("{}: {volumes} volumes over {SERVERS} servers", WORKLOAD.name));
-        // Ten nodes each.
+        // Ten nodes per volume.
         let load = offer(volumes * 10, seconds, &|node| &stores[node % volumes])?;
         report(&mut rows, &format!("{volumes}-volumes"), &load, true);
     }
@@ -110,7 +110,7 @@ fn start() -> Result<Postgres> {
     }
 }
 
-/// Volumes in turn over servers, found again by a file that says which is where.
+/// Distributes volumes over servers round-robin; a routing file maps each volume to its server.
 fn spread(bench: &Bench, servers: &[Postgres], count: usize) -> Result<Vec<Arc<dyn MetaStore>>> {
     let home = tempfile::tempdir_in(bench.ground(Ground::Disk))?;
     let file = home.path().join("map");
@@ -126,7 +126,7 @@ fn spread(bench: &Bench, servers: &[Postgres], count: usize) -> Result<Vec<Arc<d
     Ok(stores)
 }
 
-/// Nodes that make a file every so often, for some seconds.
+/// Offers the load of these nodes, a file per node and interval, for some seconds.
 fn offer<'a>(
     nodes: usize,
     seconds: u64,

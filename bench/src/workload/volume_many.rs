@@ -1,6 +1,6 @@
 //! Many files in one volume, in bounded memory.
 //!
-//! The work is done by a process of its own below a memory limit, page cache included: one that needs more is killed.
+//! The work runs in a process of its own below a memory limit, page cache included: a process that needs more is killed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,9 +32,9 @@ pub const WORKLOAD: Workload = Workload {
 const SHUNT: &str = "shunt";
 const NATIVE: &str = "native";
 const LIMIT: u64 = 512 << 20;
-/// Files of a directory.
+/// Files per directory.
 const TOGETHER: u32 = 10_000;
-/// Names that are listed at once.
+/// Names per page of a listing.
 const PAGE: usize = 1024;
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
@@ -59,7 +59,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
             });
             rows[at].record(peer, Ok(Sample { value, seconds: 0.0, requests: None }));
         }
-        // The disk may not have inodes for both.
+        // The disk may not have inodes for both peers.
         std::fs::remove_dir_all(&at)?;
     }
     for row in &mut rows {
@@ -76,17 +76,17 @@ fn tell(case: &str, count: u32, start: Instant) {
     println!("{case} {:.1}", f64::from(count) / start.elapsed().as_secs_f64());
 }
 
-/// The most memory that this process had, in MiB.
+/// Peak resident memory of this process, in MiB.
 fn peak() -> Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM")?;
     Ok(line.trim().trim_end_matches(" kB").trim().parse::<f64>()? / 1024.0)
 }
 
-/// The same files in a plain directory.
+/// Makes and lists the files in a plain directory.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system; when a file is not listed.
 pub fn plain(at: &Path, count: u32) -> Result<()> {
     let start = Instant::now();
     for n in 0..count {
@@ -118,10 +118,10 @@ fn open(at: &Path, volume: &Volume) -> Result<(Arc<Replica>, Synchroniser<Replic
     Ok((replica, Synchroniser::new(site, volume.meta.clone(), node, rand::random::<u128>)))
 }
 
-/// The files in a volume.
+/// Makes, sends, reopens, lists and checks the files in a volume.
 ///
 /// # Errors
-/// Those of the volume; where it is not what it should be.
+/// Errors of the volume; when its content is not as expected.
 pub fn in_volume(at: &Path, count: u32) -> Result<()> {
     let meta = MetaAddress::Sqlite(at.join("volume"));
     let name = "bench".parse().ok().context("a name for a volume")?;
@@ -167,7 +167,7 @@ pub fn in_volume(at: &Path, count: u32) -> Result<()> {
     Ok(())
 }
 
-/// Directories among the names of a directory; `seen` is told how many names come.
+/// Lists a directory and returns its subdirectories; calls `seen` with the number of names of each page.
 fn all(replica: &Replica, num: u64, mut seen: impl FnMut(usize)) -> Result<Vec<u64>> {
     let (mut after, mut directories) = (Vec::new(), Vec::new());
     loop {

@@ -1,4 +1,4 @@
-//! Small files from one machine to another, through PostgreSQL and S3.
+//! Replication of small files from one node to another, through PostgreSQL and S3.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,13 +25,13 @@ pub const WORKLOAD: Workload = Workload {
 
 const SHUNT: &str = "shunt";
 const ROWS: &str = "rows";
-/// Files per second into the store, until both machines are equal.
+/// Bar: files per second until both nodes are equal.
 const BAR: f64 = 3000.0;
-/// Bytes of a file: more than stay with its name.
+/// Bytes per file: too large to be stored inline with the metadata.
 const SIZE: usize = 1024;
-/// Files of a directory.
+/// Files per directory.
 const TOGETHER: u32 = 1000;
-/// Rows of one plain statement.
+/// Rows per statement of the baseline.
 const BATCH: u32 = 1000;
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
@@ -61,7 +61,7 @@ fn record(row: &mut Row, peer: &str, count: u32, seconds: f64) {
     row.record(peer, Ok(Sample { value: f64::from(count) / seconds, seconds, requests: None }));
 }
 
-/// Seconds for plain rows: nobody who keeps a name per file there can be faster.
+/// Seconds to insert plain rows: the upper bound of any design with a row per file name in this database.
 fn rows(address: &str, count: u32) -> Result<f64> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(1).build()?;
     runtime.block_on(async {
@@ -82,7 +82,7 @@ fn rows(address: &str, count: u32) -> Result<f64> {
     })
 }
 
-/// Seconds to make the files, and from then on until both are equal.
+/// Seconds to make the files on one node, and from then on until both nodes are equal.
 fn nodes(bench: &Bench, database: &Postgres, server: &S3, count: u32) -> Result<(f64, f64)> {
     let home = tempfile::tempdir_in(bench.ground(Ground::Disk))?;
     let name = "bench".parse().ok().context("a name")?;
@@ -106,7 +106,7 @@ fn nodes(bench: &Bench, database: &Postgres, server: &S3, count: u32) -> Result<
     let start = Instant::now();
     std::thread::scope(|scope| {
         let sent = scope.spawn(|| one.settle());
-        // The other follows meanwhile.
+        // Meanwhile the second node receives.
         while !sent.is_finished() {
             other.settle()?;
             other_meta.wait(other.replica.cursor()?, std::time::Duration::from_millis(100))?;
@@ -119,7 +119,7 @@ fn nodes(bench: &Bench, database: &Postgres, server: &S3, count: u32) -> Result<
     Ok((here, there))
 }
 
-/// Names with what can be seen of them, in their order.
+/// The names of the tree with their visible attributes, in order.
 fn tree(replica: &Replica) -> Result<Vec<(Vec<u8>, u64, i64)>> {
     let mut all = Vec::new();
     for directory in replica.list(ROOT, b"", usize::MAX >> 1)? {

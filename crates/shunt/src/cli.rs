@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line: subcommands, their options, and the expansion of `-o`.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -88,7 +88,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show a directory again at another place, its file data passed through in the kernel
+    /// Show a directory at another place, with file data passed through in the kernel
     ///
     /// Prints one line once it serves: the transport, and whether data is passed through or why not.
     #[command(after_help = MIRROR_EXAMPLES, args_override_self = true)]
@@ -96,18 +96,18 @@ pub enum Command {
 
     /// Mount an ext2, ext3 or ext4 image, or look into it without a mount
     ///
-    /// Given an image and a directory it mounts the one at the other. The commands change nothing and need no privilege but
-    /// to read the image. The image need not be trusted. One that has the name of a command is given as ./info.
+    /// Given an image and a directory, it mounts the image at the directory. The commands change nothing and need no privilege
+    /// but to read the image. The image need not be trusted. An image with the name of a command is given as ./info.
     #[command(after_help = EXT4_EXAMPLES, args_override_self = true)]
     Ext4(Ext4Args),
 
-    /// A tree of files that several machines share, and that goes on working off the network
+    /// Use a tree of files that several machines share and that stays usable offline
     Volume {
         #[command(subcommand)]
         command: VolumeCommand,
     },
 
-    /// Check the rules of a policy, or tell what they decide
+    /// Check the rules of a policy, or explain their decisions
     ///
     /// A policy says who sees and does what in a mount: `shunt mirror --policy FILE`.
     #[command(after_help = POLICY_EXAMPLES)]
@@ -121,20 +121,20 @@ pub enum Command {
     /// Works on dead mounts ("transport endpoint is not connected") too, and sends no request to the mount.
     Umount(UmountArgs),
 
-    /// Have another program serve a mount on, its users none the wiser
+    /// Hand a live mount over to another binary without interrupting its users
     ///
-    /// The daemon finishes what it has begun and ends; the new one goes on with all that is open. Programs wait for a
-    /// moment. The new program is tried first: one that is not fit changes nothing.
+    /// The daemon finishes the requests under way and ends; the new one continues with all open files. Programs wait for a
+    /// moment. The new program is tried first: if it is not fit, nothing changes.
     #[command(after_help = UPGRADE_EXAMPLES)]
     Upgrade(UpgradeArgs),
 
     /// List the mounts of shunt
     List(ListArgs),
 
-    /// Show what a mount was asked, how fast it answered, and what it was never asked
+    /// Show the requests of a mount, their latencies, and the common operations that never reached its daemon
     Stat(StatArgs),
 
-    /// Let mount(8), umount(8) and /etc/fstab know the types `shunt.mirror` and `shunt.ext4`
+    /// Let mount(8), umount(8) and /etc/fstab know the types `shunt.mirror`, `shunt.ext4`, `shunt.volume` and `shunt.tree`
     ///
     /// Makes symbolic links to this binary, by the names that mount(8) looks for.
     InstallHelpers(InstallHelpersArgs),
@@ -149,7 +149,7 @@ pub enum Command {
     /// Print the manual page, or write the pages of all commands
     #[command(after_help = "Example: shunt man --dir /usr/local/share/man/man1")]
     Man {
-        /// Write shunt.1, shunt-mirror.1, ... here
+        /// Directory to write shunt.1, shunt-mirror.1, ... to
         #[arg(long)]
         dir: Option<PathBuf>,
     },
@@ -161,23 +161,23 @@ pub enum Command {
         rest: Vec<OsString>,
     },
 
-    /// Looks at an image before it is mounted
+    /// Inspects an image before it is mounted
     #[command(name = "__survey", hide = true)]
     Survey(SurveyArgs),
 
-    /// Unmounts for a daemon that is locked in
+    /// Unmounts on behalf of a sandboxed daemon
     #[command(name = "__outside", hide = true)]
     Outside { mountpoint: PathBuf, socket: Option<PathBuf> },
 }
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum PolicyCommand {
-    /// Read a policy and say what is wrong with it, by line and column
+    /// Report errors of a policy, by line and column
     Check {
         /// The policy
         file: PathBuf,
     },
-    /// Tell what a caller may do at a path, and which rule says so
+    /// Explain what a caller may do at a path, and which rule decides
     Explain(ExplainArgs),
 }
 
@@ -195,15 +195,15 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "GID")]
     pub group: Vec<u32>,
 
-    /// The program that the caller runs [default: not known, so that rules which ask for it are the strictest]
+    /// The program that the caller runs [default: unknown, so that rules which depend on it are the strictest]
     #[arg(long, value_name = "PATH")]
     pub exe: Option<PathBuf>,
 
-    /// What the caller wants to do: lookup, read, write, list, create, delete or attributes
+    /// The operation of the caller: lookup, read, write, list, create, delete or attributes
     #[arg(long, value_name = "OPERATION", default_value = "read")]
     pub op: String,
 
-    /// A file whose contents rules look into [default: an empty one]
+    /// A file whose contents the rules examine [default: an empty one]
     #[arg(long, value_name = "FILE")]
     pub content: Option<PathBuf>,
 
@@ -226,44 +226,44 @@ pub struct MirrorArgs {
     #[arg(value_name = "SOURCE", index = 1)]
     pub source: PathBuf,
 
-    /// What the kernel may believe of what it knows: `coherent` where others change the source too (they are
-    /// seen within 100 ms), `timeout=SECONDS` (within that time), `exclusive` where only this mount changes it,
-    /// `none` to ask every time; `auto` is `coherent` where that can be had, else `timeout=1`
+    /// How long the kernel may cache names and attributes: `coherent` where others change the source too (their changes are
+    /// visible within 100 ms), `timeout=SECONDS` (within that time), `exclusive` where only this mount changes it, `none` to ask
+    /// every time; `auto` is `coherent` where that is available, else `timeout=1`
     #[arg(long, value_name = "MODE", default_value_t)]
     pub cache: CacheArg,
 
-    /// Who sees and does what: rules in a file, read again when it changes or on SIGHUP; see `shunt policy --help`
+    /// Rules on who sees and does what: a file, read again when it changes or on SIGHUP; see `shunt policy --help`
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
 
-    /// Add the decisions that rules want told to this file, a line of JSON each [default: the log]
+    /// Append the decisions of rules with `audit` to this file, a line of JSON each [default: the log]
     #[arg(long, value_name = "FILE", requires = "policy")]
     pub audit_log: Option<PathBuf>,
 
-    /// Fail what rules want told (EIO) when its line cannot be written to the audit log
+    /// Fail operations that rules with `audit` decide (EIO) when the line cannot be written to the audit log
     #[arg(long, requires = "audit_log")]
     pub audit_required: bool,
 
-    /// Who checks the rules
+    /// Component that enforces the rules
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub lsm: LsmArg,
 
-    /// Listen to at most so many directories by inotify, also where fanotify works
+    /// Watch at most so many directories by inotify, also where fanotify works
     #[arg(long, value_name = "DIRECTORIES", hide = true)]
     pub inotify: Option<usize>,
 
-    /// Whether file data goes past the daemon
+    /// Passthrough: the kernel reads and writes file data without the daemon
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub passthrough: PassthroughArg,
 
-    /// Have the kernel answer what was asked before, by a program in it: `builtin`, or a file that clang made. Needs the
-    /// module shunt_fuse_ext and a build with the feature `extension`; without them the daemon answers. With
-    /// `--takeover off` it opens files too
+    /// Have a BPF program in the kernel answer repeated requests: `builtin`, or an object file made by clang. Needs the module
+    /// shunt_fuse_ext and a build with the feature `extension`; without them the daemon answers. With `--takeover off` it opens
+    /// files too
     #[arg(long, value_name = "PROGRAM")]
     pub extension: Option<PathBuf>,
 
-    /// Have the kernel keep no names and attributes, so that the extension sees every call: for programs whose answers
-    /// depend on the caller
+    /// Do not let the kernel cache names and attributes, so that the extension sees every call: for programs whose answers depend
+    /// on the caller
     #[arg(long, requires = "extension")]
     pub ask_always: bool,
 
@@ -271,33 +271,33 @@ pub struct MirrorArgs {
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = ids::rule)]
     pub uid_map: Vec<String>,
 
-    /// The same for groups
+    /// Show groups FROM, FROM+1, ... of the source as TO, TO+1, ...; may be repeated
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = ids::rule)]
     pub gid_map: Vec<String>,
 
-    /// With `-o suid` and a map by which an id is 0 here: programs of its owner may run as root here
+    /// With `-o suid` and a map of an id to 0 here: let programs of that id's files run as root here
     #[arg(long)]
     pub mapped_root_suid: bool,
 
-    /// Show it to a virtual machine instead: wait at this socket for QEMU (vhost-user-fs-pci), or another emulator
-    /// that speaks vhost-user, and serve its guest by virtiofs
+    /// Show it to a virtual machine instead: wait at this socket for QEMU (vhost-user-fs-pci) or another emulator that speaks
+    /// vhost-user, and serve its guest by virtiofs
     #[arg(long, value_name = "SOCKET", conflicts_with = "mountpoint")]
     pub virtiofs: Option<PathBuf>,
 
-    /// The name by which a guest mounts it, 1 to 36 bytes, for emulators that ask; QEMU has its own, `tag=`
+    /// The tag by which a guest mounts it, 1 to 36 bytes, for emulators that ask; QEMU has its own, `tag=`
     #[arg(long, value_name = "NAME")]
     pub tag: Option<String>,
 
-    /// Whether the kernel leaves it to the daemon to clear setuid, setgid and capabilities at a write (`v2`), or asks for
-    /// them before each (`off`)
+    /// Let the daemon clear setuid, setgid and capabilities at a write (`v2`), or have the kernel request the capabilities before
+    /// each (`off`)
     #[arg(long, value_enum, value_name = "HOW", default_value = "v2", hide = true)]
     pub killpriv: KillprivArg,
 
-    /// Once locked in, try what must not work
+    /// Once sandboxed, try operations that must fail
     #[arg(long, hide = true)]
     pub sandbox_probe: bool,
 
-    /// Ask the kernel to forget inodes that nobody uses above this number
+    /// Ask the kernel to forget unused inodes above this number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..))]
     pub max_inodes: Option<u64>,
 
@@ -309,19 +309,19 @@ pub struct MirrorArgs {
 #[command(after_help = "A busy mount is left alone, and its users are named. --lazy takes it out of sight \
     and serves those users to the end; --force fails their requests.")]
 pub struct UmountArgs {
-    /// Take it out of the tree now; the daemon ends with the last user
+    /// Detach it from the tree now; the daemon ends with the last user
     #[arg(short, long)]
     pub lazy: bool,
 
-    /// Fail the requests that wait, and every later one
+    /// Fail the pending requests, and every later one
     #[arg(short, long)]
     pub force: bool,
 
-    /// Seconds to wait for the daemon's last commit, 0 for not at all [default: as long as it takes]
+    /// Seconds to wait for the daemon's last commit, 0 to not wait at all [default: as long as it takes]
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u64>,
 
-    /// Where it is mounted
+    /// Mount points to unmount
     #[arg(value_name = "MOUNTPOINT", required = true)]
     pub mountpoints: Vec<PathBuf>,
 }
@@ -336,7 +336,7 @@ pub struct UpgradeArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Where it is mounted
+    /// Mount point of the file system
     #[arg(value_name = "MOUNTPOINT")]
     pub mountpoint: PathBuf,
 }
@@ -354,18 +354,18 @@ pub struct StatArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Print again every so many seconds, with what was asked since
+    /// Print again every so many seconds, with the requests since
     #[arg(short, long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub watch: Option<u64>,
 
-    /// Where it is mounted
+    /// Mount point of the file system
     #[arg(value_name = "MOUNTPOINT")]
     pub mountpoint: PathBuf,
 }
 
 #[derive(Args, Clone, Debug)]
 pub struct InstallHelpersArgs {
-    /// Where mount(8) looks for its helpers
+    /// Directory where mount(8) looks for its helpers
     #[arg(long, value_name = "DIR", default_value = "/sbin")]
     pub dir: PathBuf,
 }
@@ -389,7 +389,7 @@ pub fn parse(argv: &[OsString]) -> Result<Command> {
         .iter()
         .fold(&command, |command, name| command.find_subcommand(name).expect("it was just parsed"));
     let Expanded { long: extra, notes } = expand(&mount.options, &mut MountOptions::new(), command)?;
-    // The process that goes into the background has told them.
+    // The process that started this one in the background has printed them.
     if !mount.background && !mount.successor {
         for note in notes {
             let _ = writeln!(std::io::stderr(), "shunt: {note}");
@@ -398,7 +398,7 @@ pub fn parse(argv: &[OsString]) -> Result<Command> {
     if extra.is_empty() {
         return Ok(cli.command);
     }
-    // In front of the others, so that a long option beats its twin in -o: the last one counts.
+    // Inserted in front of the user's options, so that a long option overrides its twin in -o: the last one counts.
     let (head, tail) = argv.split_at(argv.len().min(1 + names.len()));
     let argv = head.iter().chain(&extra).chain(tail);
     Ok(Cli::try_parse_from(argv).unwrap_or_else(|error| error.exit()).command)

@@ -1,7 +1,7 @@
 //! `--daemon`: the command starts itself once more and waits until that process serves.
 //!
-//! No fork: the new process begins with one thread and nothing inherited by accident. Its standard output is a pipe
-//! to us, on which it says one thing: a digit, which is 0 or the exit code of a failure, and a line.
+//! It does not fork: the new process begins with one thread and inherits nothing by accident. Its standard output is a pipe to
+//! this process, to which it writes once: a digit, which is 0 or the exit code of a failure, and a line.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -15,14 +15,14 @@ use crate::args::LogArgs;
 use crate::error::{Code, Failure, Result, failed};
 use crate::log;
 
-/// More than the one line that is expected.
+/// Limit of the line that is expected.
 const MAX_LINE: u64 = 64 << 10;
 
-/// Starts `argv` again in the background and returns the line that it says when it serves. The command and the name of the
-/// program are its first `words`.
+/// Starts `argv` again in the background and returns the line that it prints when it serves. The first `words` of `argv` are the
+/// program and the command.
 ///
 /// # Errors
-/// The failure of that process, or how it ended without a word.
+/// The failure of that process, or its exit status if it printed nothing.
 pub fn launch(argv: &[OsString], words: usize) -> Result<String> {
     let ([program, command @ ..], rest) = argv.split_at(words.min(argv.len())) else {
         return Err(failed("there is nothing to start"));
@@ -32,10 +32,10 @@ pub fn launch(argv: &[OsString], words: usize) -> Result<String> {
     start(daemon).map(|(_, line)| line)
 }
 
-/// Starts a command with `--background` on it, and waits until it serves; gives also the line that it says then.
+/// Starts a command with `--background` on it, and waits until it serves; also returns the line that it prints then.
 ///
 /// # Errors
-/// As of [`launch`].
+/// The errors of [`launch`].
 pub fn start(mut command: Command) -> Result<(Child, String)> {
     let cannot = |error: io::Error| failed(format_args!("cannot start the daemon (/proc/self/exe): {error}"));
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(cannot)?;
@@ -45,7 +45,7 @@ pub fn start(mut command: Command) -> Result<(Child, String)> {
     match understand(&said) {
         Some(Ok(line)) => Ok((child, line)),
         Some(Err(failure)) => {
-            // It ends by itself.
+            // It exits by itself.
             let _ = child.wait();
             Err(failure)
         }
@@ -56,7 +56,7 @@ pub fn start(mut command: Command) -> Result<(Child, String)> {
     }
 }
 
-/// What the background process said; none if it said nothing of use.
+/// Parses the output of the background process; none if it is empty or invalid.
 fn understand(said: &str) -> Option<Result<String>> {
     let mut letters = said.trim_end().chars();
     let code = letters.next()?.to_digit(10)? as u8;
@@ -64,9 +64,10 @@ fn understand(said: &str) -> Option<Result<String>> {
     Some(if code == 0 { Ok(line.to_owned()) } else { Err(Failure::new(Code::from_number(code), line)) })
 }
 
-/// The process that [`launch`] started: runs `serve`, which is to call [`Departure::ready`] and go on.
+/// The main function of the process that [`launch`] started: runs `serve`, which has to call [`Departure::ready`] before it
+/// serves.
 pub fn run(log: &LogArgs, serve: impl FnOnce() -> Result<()>) -> ExitCode {
-    // We lead no process group: whoever started us does, or its shell.
+    // The process leads no process group (its parent or the shell does), so setsid succeeds.
     if let Err(errno) = rustix::process::setsid() {
         tracing::debug!(%errno, "setsid");
     }
@@ -76,12 +77,13 @@ pub fn run(log: &LogArgs, serve: impl FnOnce() -> Result<()>) -> ExitCode {
     if log.log_file.is_some() {
         tracing::error!("{failure}");
     }
-    // After [`Departure::ready`] this goes to /dev/null.
+    // After [`Departure::ready`] this is written to /dev/null.
     say(failure.code as u8, &failure.message);
     ExitCode::from(failure.code as u8)
 }
 
-/// The process that a guardian started to go on where another daemon ended: runs `serve` with what is left of that.
+/// The main function of the process that a guardian started to take over from another daemon: runs `serve` with the inherited
+/// state.
 pub fn take_over(log: &LogArgs, serve: impl FnOnce(HandOver) -> Result<()>) -> ExitCode {
     let _ = rustix::process::setsid();
     let _ = rustix::thread::set_name(c"shunt");
@@ -94,26 +96,26 @@ pub fn take_over(log: &LogArgs, serve: impl FnOnce(HandOver) -> Result<()>) -> E
     ExitCode::from(failure.code as u8)
 }
 
-/// What it takes to go into the background, had before the process is locked in.
+/// The resources for going into the background, acquired before the process is sandboxed.
 pub struct Departure {
     null: File,
 }
 
 impl Departure {
-    /// Lets go of the directory. All paths are resolved by now.
+    /// Leaves the working directory. All paths are resolved by now.
     ///
     /// # Errors
-    /// No /dev/null.
+    /// /dev/null cannot be opened.
     pub fn prepare() -> io::Result<Self> {
-        // A daemon that is locked in may not, and is there already.
+        // A sandboxed daemon may not, and is in / already.
         let _ = std::env::set_current_dir("/");
         Ok(Self { null: OpenOptions::new().write(true).open("/dev/null")? })
     }
 
-    /// Tells the process that waits in [`launch`] that we serve, and lets go of standard output and error.
+    /// Reports to the process that waits in [`launch`] that this one serves, and detaches from standard output and error.
     ///
     /// # Errors
-    /// Those of `dup2(2)`.
+    /// The errors of `dup2(2)`.
     pub fn ready(self, line: &str) -> io::Result<()> {
         say(0, line);
         rustix::stdio::dup2_stdout(&self.null)?;
@@ -123,7 +125,7 @@ impl Departure {
 }
 
 fn say(code: u8, line: &str) {
-    // Nobody listens any more: then nobody wants to know.
+    // A write error means that the parent is gone.
     let _ = writeln!(io::stdout(), "{code}{line}");
 }
 

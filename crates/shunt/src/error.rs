@@ -1,4 +1,4 @@
-//! What a failed command tells its user, and the exit code it leaves.
+//! The errors of commands: a line for the user, and the exit code.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use shunt_fuse::mount::MountError;
 
 use crate::text;
 
-/// The exit codes of every command. They are a contract, written down in `shunt --help`.
+/// The exit codes of every command. They are a contract, documented in `shunt --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Code {
-    /// It did not work, for the reason given.
+    /// It failed, for the reason given.
     Failed = 1,
     /// The command line is wrong.
     Usage = 2,
-    /// The path is not a mount of ours.
+    /// The path is not a mount of Shunt.
     NotShunt = 3,
     /// The mount is in use.
     Busy = 4,
-    /// The user may not do that.
+    /// The user lacks the privilege.
     Privilege = 5,
-    /// It is still under way after the time that was given.
+    /// It is still under way after the given time.
     Timeout = 6,
 }
 
@@ -50,18 +50,18 @@ pub type Result<T, E = Failure> = std::result::Result<T, E>;
 impl Failure {
     /// A failure with this code and line.
     pub fn new(code: Code, message: impl fmt::Display) -> Self {
-        // A path may hold any byte but NUL; a line stays a line.
+        // A path may contain any byte but NUL, yet the message has to stay one line.
         let message = message.to_string();
         Failure { code, message: text::without_numbers(&text::printable(&message)) }
     }
 
-    /// Says in front what was being done.
+    /// Prefixes the message with the operation.
     pub fn context(self, doing: impl fmt::Display) -> Self {
         Failure::new(self.code, format_args!("{doing}: {}", self.message))
     }
 }
 
-/// A failure without a code of its own.
+/// A failure without a specific code.
 pub fn failed(message: impl fmt::Display) -> Failure {
     Failure::new(Code::Failed, message)
 }

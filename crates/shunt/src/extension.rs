@@ -1,4 +1,4 @@
-//! What the commands share that put a program before the daemon: `--extension`.
+//! The parts of `--extension` that the commands share.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::serve::Extended;
 pub const NO_FEATURE: &str = "this build has none (feature `extension`)";
 const NO_MODULE: &str = "the module shunt_fuse_ext is not loaded";
 
-/// Why nobody in the kernel can answer, where that is known beforehand.
+/// The reason why there can be no extension in the kernel, if that is known beforehand.
 pub fn obstacle() -> Option<&'static str> {
     if cfg!(not(feature = "extension")) {
         return Some(NO_FEATURE);
@@ -16,7 +16,7 @@ pub fn obstacle() -> Option<&'static str> {
     (!Path::new("/sys/module/shunt_fuse_ext").exists()).then_some(NO_MODULE)
 }
 
-/// What is told where the daemon answers everything.
+/// The report of a mount whose daemon answers everything.
 pub fn none() -> Extended {
     let reason = obstacle().unwrap_or("the module came after the mount");
     Extended { refusal: Some(reason.to_owned()), files: 0 }

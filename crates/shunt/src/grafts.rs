@@ -1,4 +1,4 @@
-//! What a mount has mounted on itself: in the way of unmounting it.
+//! Unmounts the grafts of a mount, which would make it busy.
 
 use std::path::PathBuf;
 
@@ -6,8 +6,8 @@ use shunt_fuse::mount::{MountPoint, unmount_numbered};
 
 use crate::mount_users::mounts_below;
 
-/// Unmounts the grafts of a mount, and what was mounted on them. What is in use stays, with the mount; a daemon that goes
-/// on serving puts the others back.
+/// Unmounts the grafts of a mount, and mounts on top of them. A graft in use stays, and then so does the mount; a daemon that
+/// continues to serve mounts the others again.
 pub fn take_away(mount: &MountPoint, grafts: &[PathBuf]) {
     let is_graft = |path: &PathBuf| {
         let below = path.strip_prefix(mount.path()).ok();
@@ -20,7 +20,7 @@ pub fn take_away(mount: &MountPoint, grafts: &[PathBuf]) {
     }
 }
 
-/// Deepest first.
+/// Unmounts a mount and everything below it, deepest first.
 fn detach(id: u64, path: PathBuf) {
     for (id, path) in mounts_below(id) {
         detach(id, path);

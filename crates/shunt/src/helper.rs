@@ -1,4 +1,4 @@
-//! As `mount.shunt.mirror` and `umount.fuse.shunt.mirror`: how mount(8) and umount(8) call us.
+//! The helpers `mount.shunt.KIND` and `umount.fuse.shunt.KIND`: translates the calls of mount(8) and umount(8).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,22 +8,23 @@ use crate::error::{Code, Result, usage};
 
 /// The file systems that can be mounted.
 pub const KINDS: &[&str] = &["mirror", "ext4", "volume", "tree"];
-/// Those that the kernel mounts where they lie on a block device.
+/// The kinds that may be mounted from a block device, as `fuseblk`.
 pub const BLOCK_KINDS: &[&str] = &["ext4"];
-/// What says that set-user-ID bits and device nodes are meant. Somebody else may have made them, in an image, in a container or on
-/// another machine, and would be root here; and mount(8) keeps `suid` and `dev` for itself, as its default.
+/// Options that enable set-user-ID bits and device nodes. Another user may have made them, in an image, in a container or on
+/// another machine, and they would act as root here. They have names of their own because mount(8) does not pass on `suid` and
+/// `dev`, its defaults.
 const ALLOWED: &[(&str, &str)] = &[("allow_suid", "suid"), ("allow_dev", "dev")];
 
-/// A call by mount(8) or umount(8), as a command line of our own.
+/// A call of mount(8) or umount(8), as a command line of `shunt`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Call {
     /// `shunt mirror --daemon ...` or `shunt umount ...`.
     pub argv: Vec<OsString>,
-    /// Whether `-f` asked for everything but the mount.
+    /// `-f`: do everything except the mount.
     pub fake: bool,
 }
 
-/// Translates the command line if the name we were called by is a helper's.
+/// Translates the command line if the program was called by the name of a helper.
 ///
 /// # Errors
 /// A command line that mount(8) would not write.
@@ -106,11 +107,11 @@ fn mount(kind: Option<&str>, args: &[OsString]) -> Result<Call> {
     Ok(Call { argv, fake })
 }
 
-/// The words of [`ALLOWED`] in `-o`, as the command has them.
+/// Translates the words of [`ALLOWED`] in `-o` to those of the command.
 fn allowed(options: &OsStr) -> OsString {
     let mut words: Vec<&[u8]> = options.as_bytes().split(|byte| *byte == b',').collect();
     for at in 0..words.len() {
-        // A comma behind a backslash is in a value.
+        // A comma behind a backslash belongs to a value.
         let begins = at.checked_sub(1).is_none_or(|before| !words[before].ends_with(b"\\"));
         let known = ALLOWED.iter().find(|(said, _)| begins && said.as_bytes() == words[at]);
         if let Some((_, means)) = known {
@@ -134,7 +135,7 @@ fn umount(args: &[OsString]) -> Result<Call> {
             match letter {
                 b'f' => argv.push("--force".into()),
                 b'l' => argv.push("--lazy".into()),
-                // Read-only instead of busy is not offered; the rest is talk.
+                // Remounting a busy mount read-only (-r) is not supported; the other flags have no effect here.
                 b'n' | b'r' | b'v' | b'i' => {}
                 b't' | b'N' => {
                     value(&letters[at + 1..], &mut words, *letter)?;
@@ -160,13 +161,13 @@ fn value<'a>(rest: &[u8], words: &mut impl Iterator<Item = &'a OsString>, letter
     words.next().cloned().ok_or_else(|| usage(format_args!("-{} needs a value", char::from(letter))))
 }
 
-/// `mirror` of `fuse.shunt.mirror` or `shunt.mirror`.
+/// Extracts `mirror` from `fuse.shunt.mirror` or `shunt.mirror`.
 fn subtype(kind: &OsStr) -> Option<String> {
     let kind = kind.to_str()?;
     kind.strip_prefix("fuse.").unwrap_or(kind).strip_prefix("shunt.").map(str::to_owned)
 }
 
-/// The exit code in the terms of mount(8): 1 for a wrong call, 32 for a failed mount.
+/// The exit code by the convention of mount(8): 1 for a wrong call, 32 for a failed mount.
 pub fn exit_code(code: Code) -> u8 {
     match code {
         Code::Usage => 1,

@@ -1,4 +1,4 @@
-//! What a daemon does not take over from whoever started it: limits of a shell are not meant for those who use a mount.
+//! Resets process attributes inherited from the caller: the limits of a shell are not meant for the users of a mount.
 
 use std::fs;
 
@@ -7,30 +7,29 @@ use rustix::process::{
     Resource, Rlimit, getpriority_process, getrlimit, setpriority_process, setrlimit, umask,
 };
 
-/// Limits under which a write or an allocation for somebody else would fail, or a signal end the daemon.
+/// Limits under which a write or an allocation on behalf of a user would fail, or a signal end the daemon.
 const LIMITS: [Resource; 5] =
     [Resource::Fsize, Resource::Cpu, Resource::As, Resource::Data, Resource::Nofile];
 
-/// Signals whose disposition this program has no handler for, and how it wants them. `SIGXFSZ` ignored: what is beyond a limit that
-/// cannot be lifted is the error EFBIG. `SIGCHLD` as usual, or the end of a child could not be waited for.
+/// Signals without a handler in this program, and their dispositions. `SIGXFSZ` is ignored, so that exceeding a limit that cannot
+/// be lifted is the error EFBIG. `SIGCHLD` is the default, since otherwise children could not be waited for.
 const SIGNALS: [(libc::c_int, libc::sighandler_t); 3] =
     [(libc::SIGXFSZ, libc::SIG_IGN), (libc::SIGPIPE, libc::SIG_IGN), (libc::SIGCHLD, libc::SIG_DFL)];
 
-/// Gives it up. To be called before there is another thread.
+/// Resets signals, limits and umask. Must be called before there is a second thread.
 pub fn give_up() {
     for (signal, disposition) in SIGNALS {
-        // SAFETY: no handler of ours is replaced, and none is set.
+        // SAFETY: no handler of this program is replaced, and none is set.
         unsafe { libc::signal(signal, disposition) };
     }
     unblock_signals();
     LIMITS.into_iter().for_each(raise);
-    // The daemon itself must be able to open what it makes.
+    // The daemon itself must be able to open the files it creates.
     let inherited = umask(Mode::empty());
     umask(inherited - Mode::RWXU);
 }
 
-/// The same for how much the process counts beside others. Whoever has it run in the foreground, a service manager perhaps, sets
-/// that on purpose.
+/// Resets nice value and OOM score. Not in the foreground, where a service manager may have set them on purpose.
 pub fn give_up_rank() {
     if getpriority_process(None).is_ok_and(|nice| nice > 0) {
         let _ = setpriority_process(None, 0);
@@ -41,7 +40,7 @@ pub fn give_up_rank() {
     }
 }
 
-/// As far as this user may.
+/// Raises a limit as far as this user may.
 fn raise(resource: Resource) {
     let Rlimit { current, maximum } = getrlimit(resource);
     if setrlimit(resource, Rlimit { current: None, maximum: None }).is_err() && current != maximum {
@@ -51,7 +50,7 @@ fn raise(resource: Resource) {
 
 fn unblock_signals() {
     let mut none = std::mem::MaybeUninit::uninit();
-    // SAFETY: the first call makes the set that the second one reads.
+    // SAFETY: the first call initialises the set that the second one reads.
     unsafe {
         libc::sigemptyset(none.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());

@@ -48,12 +48,12 @@ pub fn start_in(args: &LogArgs, file: Option<File>) {
     let log = tracing_subscriber::fmt()
         .with_env_filter(from_environment(&directives(args.verbose)))
         .with_writer(writer);
-    // A second start (never in one process) would be the only error.
+    // Only a second call could fail, and each process makes one.
     let _ = if args.log_json { log.json().try_init() } else { log.with_ansi(colour).try_init() };
 }
 
-/// A log that loses lines where they cannot be written, as on a full disk, rather than end the program: what reports a failed
-/// line goes to standard error, which may be full, too, and panics then.
+/// A writer that drops lines it cannot write, as on a full disk, instead of ending the program: the report of a failed line goes
+/// to standard error, which may be full too, and would panic.
 struct Lossy<W>(W);
 
 impl<W: Write> Write for Lossy<W> {
@@ -67,13 +67,13 @@ impl<W: Write> Write for Lossy<W> {
     }
 }
 
-/// What was asked for by a signal is logged at any level.
+/// The target of statistics requested by a signal, logged at any level.
 pub const STATISTICS: &str = "statistics";
 
-/// Decisions that the rules of a policy want told, and so they are at any level.
+/// The target of audited policy decisions, logged at any level.
 const AUDIT: &str = "audit";
 
-/// Crates that log.
+/// The crates whose level `-v` raises.
 const OWN: [&str; 9] = [
     "shunt",
     "shunt_fuse",
@@ -86,7 +86,7 @@ const OWN: [&str; 9] = [
     "shunt_volumefs",
 ];
 
-/// Everybody's warnings, and more of our own with each -v.
+/// Warnings of all crates, and a lower level for Shunt's own with each -v.
 fn directives(verbose: u8) -> String {
     let own = match verbose {
         0 => "warn",

@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     let argv: Vec<OsString> = std::env::args_os().collect();
     match helper::translate(&argv) {
         Ok(None) => finish(run(&argv), |code| code as u8),
-        // mount(8) wants to know whether it would work; whether the arguments are right is all that we can tell.
+        // With -f mount(8) asks whether the mount would succeed; only the arguments can be checked.
         Ok(Some(call)) if call.fake => {
             finish(cli::parse(&call.argv).map(|_| ExitCode::SUCCESS), helper::exit_code)
         }

@@ -1,4 +1,4 @@
-//! Who keeps a mount busy. Asked of /proc alone: no request goes to the mount.
+//! Finds the users of a busy mount, from /proc alone: no request is sent to the mount.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -9,22 +9,22 @@ use std::path::{Path, PathBuf};
 
 use shunt_fuse::mount::{MountPoint, unescape};
 
-/// As many as a line can name.
+/// Limit of the users in one message.
 const MAX_SHOWN: usize = 5;
 
-/// Something that keeps a mount busy.
+/// A user of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// A process.
     Process {
-        /// Its id.
+        /// Its PID.
         pid: u32,
         /// Its name.
         name: String,
-        /// By what it holds the mount.
+        /// The kind of use.
         what: &'static str,
     },
-    /// A mount below.
+    /// A mount on top of it.
     Mount(PathBuf),
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// A few of those that keep the mount busy, as far as this user may see.
+/// Some users of the mount, as far as this user may see them.
 pub fn of(mount: &MountPoint) -> Vec<Holder> {
     let mut holders: Vec<Holder> =
         mounts_below(mount.old_id()).into_iter().map(|(_, path)| Holder::Mount(path)).collect();
@@ -68,7 +68,7 @@ fn hold(proc: &Path, mount: &MountPoint) -> Option<&'static str> {
     if below("root") {
         return Some("root directory");
     }
-    // By mount id and device, not by the path of a link: looking at a link's target would ask the mount.
+    // By mount id and device, not by the path of a link: a stat of its target would send a request to the mount.
     if has_open(proc, mount.old_id()) {
         return Some("open file");
     }
@@ -87,14 +87,14 @@ fn has_open(proc: &Path, mount_id: u64) -> bool {
 fn has_mapped(proc: &Path, major: u32, minor: u32) -> bool {
     let Ok(maps) = fs::File::open(proc.join("maps")) else { return false };
     let device = format!("{major:02x}:{minor:02x}");
-    // range, rights, offset, device, inode, path: the path may hold any byte, what comes before is ASCII.
+    // Fields: range, permissions, offset, device, inode, path. The path may contain any byte; the fields before it are ASCII.
     BufReader::new(maps)
         .split(b'\n')
         .map_while(Result::ok)
         .any(|line| line.split(|b| *b == b' ').nth(3) == Some(device.as_bytes()))
 }
 
-/// Mounts that have this one as their parent, the latest first: id and path.
+/// The mounts whose parent is this one, the latest first: id and path.
 pub fn mounts_below(id: u64) -> Vec<(u64, PathBuf)> {
     let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
     let number = |field: &[u8]| std::str::from_utf8(field).ok()?.parse::<u64>().ok();

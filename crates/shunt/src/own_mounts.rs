@@ -1,4 +1,4 @@
-//! Which mounts are ours.
+//! Recognises the mounts of Shunt in the mount table.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use shunt_fuse::mount::{MountInfo, MountPoint};
 
 use crate::error::{Code, Failure, Result};
 
-/// The file system of a mount of ours: `mirror` of the type `fuse.shunt.mirror`.
+/// The kind of a mount: `mirror` for the type `fuse.shunt.mirror`; none if it is not Shunt's.
 pub fn kind(info: &MountInfo) -> Option<&str> {
     info.subtype().strip_prefix("shunt.")
 }
@@ -16,10 +16,10 @@ pub fn owner(info: &MountInfo) -> Option<u32> {
     info.super_options.split(',').find_map(|option| option.strip_prefix("user_id="))?.parse().ok()
 }
 
-/// The mount of ours at a path, dead or alive, without a request to it.
+/// Finds Shunt's mount at a path, dead or alive, without a request to it.
 ///
 /// # Errors
-/// There is none, or another file system is there.
+/// There is none, or it is a mount of another file system.
 pub fn find(path: &Path) -> Result<(MountPoint, MountInfo)> {
     let (mount, info) = MountPoint::find_with_info(path)?;
     if kind(&info).is_none() {

@@ -1,16 +1,16 @@
-//! How far long work is, on a terminal: one line, which is written over.
+//! A progress line on a terminal, which is overwritten in place.
 
 use std::fmt::Display;
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often it is shown.
+/// Shortest interval between updates.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Shows progress; nothing where standard error is no terminal.
+/// Shows progress, if standard error is a terminal.
 pub struct Progress {
-    /// When it was shown last.
+    /// The time of the last update.
     shown: Option<Mutex<Option<Instant>>>,
 }
 
@@ -19,7 +19,7 @@ impl Progress {
         Self { shown: stderr().is_terminal().then(Mutex::default) }
     }
 
-    /// It is so far now.
+    /// Updates the line.
     pub fn show(&self, so_far: impl Display) {
         let Some(shown) = &self.shown else { return };
         let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
@@ -29,7 +29,7 @@ impl Progress {
         }
     }
 
-    /// It is done. The line stays.
+    /// Prints the final line, which stays.
     pub fn end(&self, total: impl Display) {
         if let Some(shown) = &self.shown {
             *shown.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -39,7 +39,7 @@ impl Progress {
 }
 
 impl Drop for Progress {
-    /// What is said next begins on an empty line.
+    /// Clears the line, so that later output begins on an empty one.
     fn drop(&mut self) {
         if self.shown.as_ref().is_some_and(|shown| shown.lock().is_ok_and(|shown| shown.is_some())) {
             let _ = write!(stderr(), "\r\x1b[K");

@@ -1,4 +1,4 @@
-//! What a daemon says about its mount. As JSON this is a contract: fields may be added, never changed.
+//! The daemon's report about its mount. As JSON it is a contract: fields may be added, never changed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,29 +8,29 @@ use serde::{Deserialize, Serialize};
 /// One mount, as `shunt list --json` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Where it is mounted. Bytes that are not UTF-8 are replaced, here and below.
+    /// The mount point. Bytes that are not UTF-8 are replaced, here and below.
     pub mountpoint: String,
-    /// What it shows.
+    /// The source that it shows.
     pub source: String,
     /// The file system: `mirror`, ...
     pub kind: String,
-    /// The process that serves it. None if nobody could be asked: it died, or belongs to another user.
+    /// The process that serves it. None if no daemon could be queried: it died, or belongs to another user.
     pub pid: Option<u32>,
     /// `dev` or `uring`.
     pub transport: Option<String>,
-    /// Why another transport that was wanted is not in use.
+    /// The reason why the requested transport is not in use.
     #[serde(default)]
     pub transport_reason: Option<String>,
-    /// Whether file data goes past the daemon.
+    /// Kernel passthrough of file data is on.
     pub passthrough: Option<bool>,
 }
 
-/// Everything, as `shunt stat --json` shows it.
+/// The statistics of a mount, as `shunt stat --json` shows them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stat {
-    /// Where it is mounted.
+    /// The mount point.
     pub mountpoint: String,
-    /// What it shows.
+    /// The source that it shows.
     pub source: String,
     /// The file system.
     pub kind: String,
@@ -40,18 +40,18 @@ pub struct Stat {
     pub version: String,
     /// `dev` or `uring`.
     pub transport: String,
-    /// Why another transport that was wanted is not in use.
+    /// The reason why the requested transport is not in use.
     #[serde(default)]
     pub transport_reason: Option<String>,
-    /// Seconds since it began to serve.
+    /// Seconds since this daemon began to serve.
     pub uptime_s: f64,
     /// Daemons of this mount that ended before this one.
     #[serde(default)]
     pub takeovers: u64,
-    /// How this daemon came to serve, if it is not the first.
+    /// How this daemon took over, if it is not the first.
     #[serde(default)]
     pub takeover: Option<TookOver>,
-    /// Why no daemon can follow this one; none if one can.
+    /// The reason why no daemon can take over from this one; none if one can.
     #[serde(default)]
     pub no_takeover: Option<String>,
     /// Threads that wait for requests.
@@ -59,34 +59,34 @@ pub struct Stat {
     /// Bursts of requests during which idle processors polled.
     #[serde(default)]
     pub wakeful_bursts: u64,
-    /// Requests that wait in the daemon now.
+    /// Requests queued in the daemon now.
     pub waiting: u64,
     /// Requests given up by their callers.
     pub cancelled: u64,
-    /// By operation. One that was never asked for is absent.
+    /// Requests by operation. An operation without requests is absent.
     pub requests: BTreeMap<String, Requests>,
-    /// Failed requests by operation; none, no entry.
+    /// Failed requests by operation. An operation without failures is absent.
     pub errors: BTreeMap<String, u64>,
     /// Operations that the kernel never asked for.
     pub never_asked: Vec<String>,
-    /// Whether and why not, and what it saved.
+    /// The state of passthrough, and what it saved.
     pub passthrough: Passthrough,
-    /// Directories that are mounted through: paths below the mount point.
+    /// Directories of the source that are mounted on the mount: paths below the mount point.
     #[serde(default)]
     pub grafts: Vec<PathBuf>,
-    /// Who checks the rules of its policy, and why not the kernel.
+    /// The enforcer of the rules of its policy, and the reason if it is not the kernel.
     #[serde(default)]
     pub rules: Option<String>,
-    /// What the kernel may keep.
+    /// The caching by the kernel.
     pub cache: Cache,
-    /// What the daemon holds.
+    /// The memory of the daemon.
     pub memory: Memory,
-    /// What kernel and daemon agreed on.
+    /// The result of the negotiation with the kernel.
     pub negotiated: Negotiated,
-    /// What answers in the kernel, where that was wanted.
+    /// The extension that answers in the kernel, if one was requested.
     #[serde(default)]
     pub extension: Option<Extension>,
-    /// The volume, where it is one.
+    /// The volume, for mounts of volumes.
     #[serde(default)]
     pub volume: Option<VolumeReport>,
 }
@@ -96,127 +96,127 @@ pub struct Stat {
 pub struct VolumeReport {
     /// Its name.
     pub name: String,
-    /// What this machine is called in it.
+    /// The name of this machine in it.
     pub node: String,
-    /// Where this machine keeps it.
+    /// Its cache directory on this machine.
     pub cache: String,
-    /// `online`, `offline` (by wish), `unreachable` or `stopped`: the last two try again by themselves.
+    /// `online`, `offline` (on request), `unreachable` or `stopped`: the last two retry by themselves.
     pub state: String,
-    /// Why it is not online.
+    /// The reason why it is not online.
     pub reason: Option<String>,
-    /// This machine's role is `read`: nothing can be changed here.
+    /// This machine has the role `read`: it cannot change the volume.
     #[serde(default)]
     pub read_only: bool,
-    /// Whether what is closed on one connected machine is what is opened on another from then on.
+    /// Connected to the other machines, with close-to-open consistency: an open sees what another connected machine closed
+    /// before.
     #[serde(default)]
     pub connected: bool,
-    /// Other machines that are connected.
+    /// Number of other machines that are connected.
     #[serde(default)]
     pub others: u32,
-    /// Changes of this machine that others wait for when they come to them.
+    /// Write leases of this machine: changes that other machines wait for when they access the files.
     #[serde(default)]
     pub leases: u64,
-    /// Changes of this machine that the store does not have.
+    /// Changes of this machine that the store does not have yet.
     pub pending: u64,
-    /// Of these, how many wait for a conflict to be resolved, or for a file to be closed.
+    /// Pending changes that wait for a conflict to be resolved, or for a file to be closed.
     pub held: u64,
-    /// Changes that were sent since the mount.
+    /// Changes sent since the mount.
     pub sent: u64,
-    /// Changes of others that came in since the mount.
+    /// Changes of other machines received since the mount.
     pub received: u64,
-    /// Objects that the kernel knows.
+    /// Objects that the kernel has looked up.
     pub objects_known: u64,
-    /// What it holds, and may hold.
+    /// Usage and limits.
     #[serde(default)]
     pub quota: QuotaReport,
-    /// What is here, and what is to be.
+    /// The state of the cache.
     #[serde(flatten)]
     pub space: SpaceReport,
 }
 
-/// What a volume and its users hold.
+/// Usage and limits of a volume and its users.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QuotaReport {
-    /// All of it.
+    /// Usage of the whole volume.
     pub held: HeldReport,
-    /// By user; of many, those with limits and those that hold most.
+    /// Usage by user; of many, those with limits and those with the largest usage.
     pub users: Vec<HeldReport>,
-    /// How many users hold anything.
+    /// Number of users with any usage.
     pub user_count: u64,
 }
 
-/// What is held, and the limits of that.
+/// The usage of a user or of the volume, and its limits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeldReport {
-    /// By whom, as the volume numbers users; none: by the volume.
+    /// The user, by its number in the volume; none for the volume.
     pub user: Option<u32>,
-    /// Lengths of its files together.
+    /// Total size of the files.
     pub bytes: u64,
-    /// Files, directories and all other objects.
+    /// Number of files, directories and all other objects.
     pub objects: u64,
-    /// At most so many bytes.
+    /// Limit of the bytes.
     pub limit_bytes: Option<u64>,
-    /// At most so many objects.
+    /// Limit of the objects.
     pub limit_objects: Option<u64>,
 }
 
-/// What of a volume is on this machine.
+/// The cache of a volume on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SpaceReport {
     /// `complete`, `cached` or `remote`.
     pub role: String,
-    /// Bytes that files take here.
+    /// Cached bytes.
     pub cached_bytes: u64,
-    /// At most so many, as far as files can leave.
+    /// Limit of the cached bytes, for files that can be evicted.
     pub cached_limit: Option<u64>,
-    /// Of the bytes here: of what is pinned.
+    /// Cached bytes of pinned files.
     pub pinned_bytes: u64,
-    /// What is pinned, from the top directory; of many, some.
+    /// Pinned paths, relative to the root directory; of many, some.
     pub pinned: Vec<String>,
-    /// Of the bytes here: of files whose last version the store may not have.
+    /// Cached bytes of files whose last version the store may not have.
     pub unsent_bytes: u64,
-    /// Bytes beyond the limit that could not leave: open, pinned, or not in the store.
+    /// Bytes above the limit that cannot be evicted: open, pinned, or not in the store.
     pub stuck_bytes: u64,
-    /// Files that are to be here and are still to come; of many, some.
+    /// Files that are to be cached and not downloaded yet; of many, some.
     pub awaited_files: u64,
-    /// How often contents were wanted that were not here while the store was out of reach.
+    /// Cache misses while the store was unreachable.
     pub unmet: u64,
-    /// Paths of the last of these that are not here still.
+    /// Paths of the last of these misses that are still not cached.
     pub unmet_paths: Vec<String>,
-    /// Milliseconds until the store answers a small question.
+    /// Latency of the store for a small request, in milliseconds.
     pub answer_ms: Option<f64>,
-    /// Bytes a second that contents came with.
+    /// Download rate of contents, in bytes per second.
     pub bytes_per_second: Option<u64>,
-    /// Only what somebody asks for comes.
+    /// The link is slow: contents are fetched on demand only.
     pub slow: bool,
-    /// Contents cannot be reached, whatever the state is otherwise.
+    /// The store of the contents is unreachable, whatever the state is otherwise.
     pub contents_away: bool,
 }
 
-/// A program in the kernel that answers requests.
+/// A BPF program in the kernel that answers requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Extension {
-    /// Whether there is one.
+    /// A program is attached.
     pub attached: bool,
-    /// If not, why.
+    /// The reason why none is attached.
     pub reason: Option<String>,
     /// Files that it opens without the daemon.
     pub files: u64,
-    /// By operation, what it was asked. None where the kernel does not show it (debugfs is not mounted, or not for this
-    /// user).
+    /// Its replies by operation. None where the kernel does not show them (debugfs is not mounted, or not for this user).
     pub counts: Option<BTreeMap<String, Answers>>,
 }
 
-/// What became of the requests of one operation.
+/// The outcomes of the requests of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answers {
-    /// Answered in the kernel: the daemon did not see them.
+    /// Answered in the kernel, without the daemon.
     pub answered: u64,
-    /// Left to the daemon.
+    /// Passed to the daemon.
     pub passed: u64,
-    /// Left to the daemon as well: what the program answered cannot be right.
+    /// Passed to the daemon as well, since the program's reply was invalid.
     pub refused: u64,
 }
 
@@ -225,16 +225,16 @@ pub struct Answers {
 pub struct TookOver {
     /// `death`, `upgrade`, or `failed upgrade`: the new program did not take over.
     pub cause: String,
-    /// Milliseconds in which nobody served.
+    /// Milliseconds during which no daemon served.
     pub pause_ms: f64,
 }
 
 /// The outcome of an upgrade, as `shunt upgrade --json` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Upgraded {
-    /// Where it is mounted.
+    /// The mount point.
     pub mountpoint: String,
-    /// The program.
+    /// The new program.
     pub binary: String,
     /// The version that served before.
     pub old_version: String,
@@ -244,7 +244,7 @@ pub struct Upgraded {
     pub old_pid: u32,
     /// The process that serves now.
     pub pid: u32,
-    /// Milliseconds in which nobody served.
+    /// Milliseconds during which no daemon served.
     pub pause_ms: f64,
     /// Daemons of this mount that ended before this one.
     pub takeovers: u64,
@@ -253,60 +253,60 @@ pub struct Upgraded {
 /// The requests of one operation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Requests {
-    /// How many were answered.
+    /// Number of answered requests.
     pub count: u64,
-    /// How many of them with an error.
+    /// Number of error replies among them.
     pub errors: u64,
-    /// Microseconds from reading a request to having answered it: half of them took less.
+    /// Median of the microseconds from reading a request to writing its reply.
     pub p50_us: f64,
-    /// 99 of 100 took less.
+    /// 99th percentile of these microseconds.
     pub p99_us: f64,
-    /// The slowest.
+    /// The longest of these times.
     pub max_us: f64,
 }
 
-/// Data that goes past the daemon.
+/// The passthrough of file data by the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Passthrough {
-    /// Whether it is on.
+    /// Passthrough is on.
     pub enabled: bool,
-    /// If not, why.
+    /// The reason why it is off.
     pub reason: Option<String>,
-    /// Opens since the start whose reads and writes never came.
+    /// Opens since the start whose reads and writes the kernel served itself.
     pub opens: u64,
-    /// Files registered with the kernel now.
+    /// Backing files registered with the kernel now.
     pub backing_files: u64,
 }
 
 /// The kernel's caches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cache {
-    /// `coherent by fanotify`, `exclusive`, `timeout=SECONDS` or `none`, and where it is not what was asked for, why.
+    /// `coherent by fanotify`, `exclusive`, `timeout=SECONDS` or `none`, and the reason if it is not the requested mode.
     pub mode: String,
-    /// How often so many notifications were due that every name was expired instead.
+    /// How often every name was expired at once, because there were too many notifications.
     pub overflows: u64,
-    /// What hears of changes that others make, if anything.
+    /// The watch for changes by others, if there is one.
     #[serde(default)]
     pub watch: Option<Watch>,
 }
 
-/// What hears of changes that others make in the source.
+/// The watch for changes that others make in the source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Watch {
     /// `fanotify` or `inotify`.
     pub by: String,
-    /// Events so far, those of things that nobody asked for included.
+    /// Events so far, including those of objects that the kernel has not looked up.
     pub events: u64,
-    /// How often events were lost, and everything was expired instead.
+    /// How often events were lost and every name was expired instead.
     pub overflows: u64,
 }
 
-/// What the daemon holds.
+/// The memory of the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
-    /// Inodes that the kernel knows.
+    /// Inodes that the kernel has looked up.
     pub nodes: u64,
-    /// Bytes that their table takes, where known.
+    /// Size of their table in bytes, where known.
     pub node_bytes: Option<u64>,
     /// Inodes that are open.
     pub open_nodes: u64,
@@ -316,27 +316,27 @@ pub struct Memory {
     pub rss_bytes: u64,
 }
 
-/// What kernel and daemon agreed on.
+/// The result of the negotiation between kernel and daemon.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Negotiated {
-    /// `7.45`.
+    /// The protocol version, such as `7.45`.
     pub protocol: String,
-    /// Bytes.
+    /// Limit of a write, in bytes.
     pub max_write: u32,
-    /// Bytes.
+    /// Limit of readahead, in bytes.
     pub max_readahead: u32,
     /// Capabilities in force.
     pub granted: Vec<String>,
-    /// Capabilities that were wanted in vain.
+    /// Capabilities that were requested but are not available.
     pub refused: Vec<Refused>,
 }
 
-/// A capability that was wanted in vain.
+/// A capability that was requested but is not available.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Refused {
     /// Its name.
     pub capability: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 

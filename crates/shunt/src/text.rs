@@ -1,4 +1,4 @@
-//! Text for people: safe characters, aligned columns, human units.
+//! Text for people: escapes control characters, aligns columns, and formats units.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Whether a terminal would do something else than show a character: control characters, what changes the direction of text,
+/// Reports whether a terminal would not simply show a character: control characters, marks that change the direction of text,
 /// separators of lines and paragraphs, and the byte order mark.
 fn misleads(c: char) -> bool {
     let marks = ['\u{61c}', '\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}', '\u{feff}'];
@@ -25,7 +25,7 @@ fn misleads(c: char) -> bool {
         || ('\u{2066}'..='\u{2069}').contains(&c)
 }
 
-/// The text without the numbers that the standard library puts behind an error's words: ` (os error 2)`.
+/// Removes the numbers that the standard library appends to messages of errors: ` (os error 2)`.
 pub fn without_numbers(text: &str) -> String {
     let mut parts = text.split(" (os error ");
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -38,12 +38,12 @@ pub fn without_numbers(text: &str) -> String {
     out
 }
 
-/// Which side of its column a cell leans on.
+/// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Words.
+    /// For words.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
@@ -68,7 +68,7 @@ impl Table {
         self.rows.push(cells.into_iter().map(|cell| printable(&cell).into_owned()).collect());
     }
 
-    /// The lines, each ended.
+    /// The lines, each with its newline.
     pub fn render(&self) -> String {
         let widths: Vec<usize> = (0..self.columns.len())
             .map(|column| {
@@ -92,7 +92,7 @@ impl Table {
     }
 }
 
-/// Bytes in the largest unit that leaves a number of at least one.
+/// Formats bytes in the largest unit in which the number is at least one.
 pub fn bytes(count: u64) -> String {
     let mut value = count as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
@@ -104,7 +104,7 @@ pub fn bytes(count: u64) -> String {
     format!("{value:.1} TiB")
 }
 
-/// Microseconds as time.
+/// Formats microseconds in a suitable unit.
 pub fn micros(us: f64) -> String {
     match us {
         us if us < 1_000.0 => format!("{us:.1} us"),
@@ -113,7 +113,7 @@ pub fn micros(us: f64) -> String {
     }
 }
 
-/// Seconds as `3d 04:05:06`.
+/// Formats seconds as `3d 04:05:06`.
 pub fn uptime(seconds: f64) -> String {
     let seconds = seconds.max(0.0) as u64;
     let (days, rest) = (seconds / 86_400, seconds % 86_400);

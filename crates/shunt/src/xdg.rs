@@ -1,4 +1,5 @@
-//! Directories of a user, by the XDG standard; of the machine, for who has no home. And the directory of a file.
+//! The directories of the XDG Base Directory standard, or those of the machine for users without a home; and helpers for parent
+//! directories.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,10 +9,10 @@ pub fn directory_of(file: &Path) -> &Path {
     file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes the directory that a file is to be in, and those above it.
+/// Creates the directory that a file is in, and its parents.
 ///
 /// # Errors
-/// Those of the file system, with the directory.
+/// The errors of the file system, with the directory.
 pub fn make_directory_of(file: &Path) -> io::Result<()> {
     let directory = directory_of(file);
     std::fs::create_dir_all(directory).map_err(|error| {
@@ -19,23 +20,24 @@ pub fn make_directory_of(file: &Path) -> io::Result<()> {
     })
 }
 
-/// Where programs keep what the variable is for: by the variable, below the home, or there. Only absolute paths count.
+/// A base directory: the value of the variable, else `below_home` in the home directory, else `without`. Only absolute paths
+/// count.
 fn of(variable: &str, below_home: &str, without: &str) -> PathBuf {
     let of = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     of(variable).or_else(|| of("HOME").map(|home| home.join(below_home))).unwrap_or_else(|| without.into())
 }
 
-/// What must not be lost: `$XDG_DATA_HOME`.
+/// The directory of data that must not be lost: `$XDG_DATA_HOME`.
 pub fn data() -> PathBuf {
     of("XDG_DATA_HOME", ".local/share", "/var/lib")
 }
 
-/// What can be had again: `$XDG_CACHE_HOME`.
+/// The directory of data that can be recreated: `$XDG_CACHE_HOME`.
 pub fn cache() -> PathBuf {
     of("XDG_CACHE_HOME", ".cache", "/var/cache")
 }
 
-/// What was set up: `$XDG_CONFIG_HOME`.
+/// The directory of configuration: `$XDG_CONFIG_HOME`.
 pub fn config() -> PathBuf {
     of("XDG_CONFIG_HOME", ".config", "/etc")
 }

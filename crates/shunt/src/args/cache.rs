@@ -1,22 +1,22 @@
-//! `--cache`.
+//! The option `--cache`.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How long the kernel may believe what it was told about names and attributes.
+/// How long the kernel may cache names and attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum CacheArg {
-    /// `coherent` where the kernel tells of the changes of a whole file system, else `timeout=1`.
+    /// `coherent` where the kernel reports the changes of a whole file system, else `timeout=1`.
     #[default]
     Auto,
-    /// Others may change the source: the kernel tells, and they are seen within 100 ms.
+    /// Others may change the source: the kernel reports their changes, which become visible within 100 ms.
     Coherent,
-    /// Only this mount changes the source: nothing expires.
+    /// Only this mount changes the source: cached names and attributes never expire.
     Exclusive,
-    /// Others may change the source: they are seen after this long at the latest.
+    /// Others may change the source: their changes become visible after this time at the latest.
     Timeout(Duration),
-    /// Ask every time.
+    /// The kernel caches nothing and asks every time.
     None,
 }
 

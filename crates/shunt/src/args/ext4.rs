@@ -1,4 +1,4 @@
-//! `shunt ext4` and what it does.
+//! The arguments of `shunt ext4`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,7 +16,8 @@ pub enum Ext4Args {
     Look(Ext4Command),
 }
 
-// By hand: the derived form of "these arguments, or a subcommand" cannot tell which it was where arguments are flattened.
+// Implemented by hand: the derived form of "these arguments, or a subcommand" cannot distinguish the two when arguments are
+// flattened.
 impl Args for Ext4Args {
     fn augment_args(command: Command) -> Command {
         let command = Ext4Command::augment_subcommands(Ext4MountArgs::augment_args(command));
@@ -46,16 +47,16 @@ impl FromArgMatches for Ext4Args {
     }
 }
 
-/// What damaged metadata leads to.
+/// The reaction to damaged metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ErrorsArg {
-    /// The damaged object is refused with EUCLEAN, the rest goes on
+    /// Fail operations on the damaged object with EUCLEAN; everything else stays usable
     Continue,
-    /// Nothing can be changed any more
+    /// Refuse all further changes
     RemountRo,
 }
 
-/// An image, and where it is mounted.
+/// An image, its mount point and the options of the mount.
 #[derive(Args, Clone, Debug)]
 pub struct Ext4MountArgs {
     /// The image, or a block device
@@ -65,50 +66,49 @@ pub struct Ext4MountArgs {
     #[command(flatten)]
     pub place: PlaceArgs,
 
-    /// The image is open already, as this file descriptor, which the caller hands on; IMAGE only names it
+    /// File descriptor of the image, opened by the caller and inherited; IMAGE only names it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
     pub fd: Option<i32>,
 
-    /// Tell the device of blocks that were freed, after each commit: an image becomes sparse there, a disk need not keep
-    /// them
+    /// Discard freed blocks on the device after each commit: an image becomes sparse there, a disk may drop them
     #[arg(long, overrides_with = "nodiscard")]
     pub discard: bool,
 
-    /// Do not (the default)
+    /// Do not discard freed blocks (the default)
     #[arg(long, hide = true)]
     pub nodiscard: bool,
 
-    /// Commit changes that nobody syncs after so many seconds; 0 is the default
+    /// Commit unsynced changes after so many seconds; 0 is the default
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=3600))]
     pub commit: u32,
 
-    /// What follows when damaged metadata is found in an image that may be changed
+    /// Reaction to damaged metadata in an image that may be changed
     #[arg(long, value_enum, value_name = "WHAT", default_value = "continue")]
     pub errors: ErrorsArg,
 
-    /// Do not replay the journal, in memory either: refuses an image that needs it. With --read-only alone
+    /// Do not replay the journal, not even in memory: refuses an image that needs it. Only with --read-only
     #[arg(long, visible_alias = "noload")]
     pub norecovery: bool,
 
-    /// Keep the daemon's memory from being swapped out. Takes root, or an unlimited RLIMIT_MEMLOCK
+    /// Keep the daemon's memory from being swapped out. Needs root, or an unlimited RLIMIT_MEMLOCK
     #[arg(long)]
     pub mlock: bool,
 
-    /// Who moves the content of files
+    /// Component that transfers file data
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub data: DataArg,
 
-    /// Have the kernel answer what was asked before, by a program in it: `builtin`, or a file that clang made. Needs the
-    /// module shunt_fuse_ext and a build with the feature `extension`; without them the daemon answers
+    /// Have a BPF program in the kernel answer repeated requests: `builtin`, or an object file made by clang. Needs the module
+    /// shunt_fuse_ext and a build with the feature `extension`; without them the daemon answers
     #[arg(long, value_name = "PROGRAM")]
     pub extension: Option<PathBuf>,
 
-    /// Have the kernel keep no names and attributes, so that the extension sees every call: for programs whose answers
-    /// depend on the caller
+    /// Do not let the kernel cache names and attributes, so that the extension sees every call: for programs whose answers depend
+    /// on the caller
     #[arg(long, requires = "extension")]
     pub ask_always: bool,
 
-    /// Once locked in, try what must not work
+    /// Once sandboxed, try operations that must fail
     #[arg(long, hide = true)]
     pub sandbox_probe: bool,
 
@@ -116,23 +116,23 @@ pub struct Ext4MountArgs {
     pub mount: MountArgs,
 }
 
-/// What is handed to the process that looks at an image before it is mounted.
+/// The arguments of the process that inspects an image before it is mounted.
 #[derive(Args, Clone, Debug)]
 pub struct SurveyArgs {
     pub image: PathBuf,
 
-    /// The image, open
+    /// The image, as an open descriptor
     #[arg(long)]
     pub fd: i32,
 
-    /// Its journal, open
+    /// Its journal, as an open descriptor
     #[arg(long)]
     pub journal_fd: Option<i32>,
 
     #[command(flatten)]
     pub place: PlaceArgs,
 
-    /// It is to be changed
+    /// The image is to be mounted writable
     #[arg(long)]
     pub write: bool,
 
@@ -143,7 +143,7 @@ pub struct SurveyArgs {
     pub log: LogArgs,
 }
 
-/// An image, and where in it the file system begins.
+/// An image, and the location of the file system in it.
 #[derive(Args, Clone, Debug)]
 pub struct ImageArgs {
     /// The image, or a block device
@@ -154,32 +154,32 @@ pub struct ImageArgs {
     pub place: PlaceArgs,
 }
 
-/// Where in an image the file system lies.
+/// The location of a file system in an image.
 #[derive(Args, Clone, Debug)]
 pub struct PlaceArgs {
-    /// Where the file system begins in the image, in bytes
+    /// Start of the file system in the image, in bytes
     #[arg(long, value_name = "BYTES", conflicts_with = "partition")]
     pub offset: Option<u64>,
 
-    /// The partition of a whole disk (GPT or MBR): its number, its label or its UUID, or label or UUID of the file system
-    /// in it. Needless where there is only one; `shunt ext4 info` lists them
+    /// Partition of a whole disk (GPT or MBR): its number, its label or its UUID, or label or UUID of the file system in it. Not
+    /// needed where there is only one; `shunt ext4 info` lists them
     #[arg(long, value_name = "N|LABEL|UUID")]
     pub partition: Option<String>,
 
-    /// The device or file that the journal lies on, where it has one of its own (`mke2fs -O journal_dev`). To look into a
-    /// file system that was unmounted cleanly it is needless
+    /// Device or file of an external journal (`mke2fs -O journal_dev`). Not needed to look into a file system that was unmounted
+    /// cleanly
     #[arg(long, value_name = "DEVICE")]
     pub journal: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum Ext4Command {
-    /// Show sizes, features and use of a file system
+    /// Show sizes, features and usage of a file system
     Info {
         #[command(flatten)]
         image: ImageArgs,
 
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -193,7 +193,7 @@ pub enum Ext4Command {
         #[arg(default_value = "/")]
         path: OsString,
 
-        /// With mode, links, owner, group, size and time
+        /// Show mode, links, owner, group, size and time
         #[arg(short, long)]
         long: bool,
     },
@@ -209,8 +209,8 @@ pub enum Ext4Command {
 
     /// Copy a file or a tree out of the image
     ///
-    /// Holes stay holes, hard links stay links; modes and times are kept, and owners, devices and extended attributes
-    /// where the user may set them. Nothing that exists is overwritten.
+    /// Holes stay holes, hard links stay links; modes and times are kept, and owners, devices and extended attributes where the
+    /// user may set them. Existing files are never overwritten.
     Extract {
         #[command(flatten)]
         image: ImageArgs,
@@ -218,17 +218,17 @@ pub enum Ext4Command {
         /// The path in the image
         path: OsString,
 
-        /// What to make; it must not exist [default: the last part of PATH]
+        /// File or directory to create; it must not exist [default: the last part of PATH]
         #[arg(value_name = "TARGET")]
         target: Option<PathBuf>,
 
-        /// Stop before more than so much content is written: 500M, 20G [default: the size of the file system, which only an
-        /// image exceeds whose files share blocks]
+        /// Stop before more content than this is written: 500M, 20G [default: the size of the file system, which only an image
+        /// whose files share blocks exceeds]
         #[arg(long, value_name = "SIZE")]
         max_size: Option<Size>,
     },
 
-    /// Show which blocks of the device hold a file
+    /// Show the blocks of the device that hold a file
     Extents {
         #[command(flatten)]
         image: ImageArgs,
@@ -236,7 +236,7 @@ pub enum Ext4Command {
         /// The path in the image
         path: OsString,
 
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },

@@ -1,24 +1,24 @@
-//! Mount options of other file systems and of mount(8) that users carry over from fstab, and what each of them means here.
+//! Mount options of other file systems and of mount(8) that users carry over from fstab, with their meaning here.
 //!
-//! An option that holds anyway is accepted, one that changes nothing visible is accepted with a warning, and all others
-//! are refused with the reason. The table in the book (`docs/src/reference/mount-options.md`) has the same rows.
+//! An option that holds anyway is accepted, one that changes nothing visible is accepted with a warning, and all others are
+//! refused with the reason. The table in the book (`docs/src/reference/mount-options.md`) has the same rows.
 
 use crate::error::{Result, usage};
 
-/// What becomes of an option.
+/// The treatment of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It holds anyway.
+    /// Accepted: it describes the behaviour of this program anyway.
     Holds,
-    /// It has no effect, which is said.
+    /// Accepted without effect; a line with the reason is printed.
     Ignored(&'static str),
-    /// It cannot be had.
+    /// Refused, with the reason.
     Refused(&'static str),
 }
 
 use Verdict::{Holds, Ignored, Refused};
 
-/// Key, value (`None`: whatever is said, or nothing), and verdict. The first row that fits counts.
+/// Key, value (`None`: any value, or none), and verdict. The first matching row counts.
 type Row = (&'static str, Option<&'static str>, Verdict);
 
 /// Options of every kind of mount.
@@ -120,17 +120,17 @@ const OF_EXT4: &[Row] = &[
     ("debug", None, Refused("use verbose messages: -v, or RUST_LOG")),
 ];
 
-/// What an option means that is neither mount(8)'s nor the command's; `None`: nobody knows it.
+/// The verdict on an option that belongs neither to mount(8) nor to the command; `None`: the option is unknown.
 fn verdict(command: &str, key: &str, value: Option<&str>) -> Option<Verdict> {
     let own: &[Row] = if command == "ext4" { OF_EXT4 } else { &[] };
     let fits = |row: &&Row| row.0 == key && row.1.is_none_or(|wanted| value == Some(wanted));
     own.iter().chain(OF_ALL).find(fits).map(|row| row.2)
 }
 
-/// Whether an option is settled here, and a line about one that has no effect.
+/// Handles an option of the tables: `None` when it is in none of them, else with the line to print when it has no effect.
 ///
 /// # Errors
-/// An option that cannot be had, with the reason.
+/// An option that is refused, with the reason.
 pub fn settle(command: &str, option: &str) -> Result<Option<Option<String>>> {
     let (key, value) = match option.split_once('=') {
         Some((key, value)) => (key, Some(value)),
@@ -148,7 +148,7 @@ pub fn settle(command: &str, option: &str) -> Result<Option<Option<String>>> {
 mod tests {
     use super::*;
 
-    /// The page of the book names every option, and nothing else.
+    /// The page of the book lists every option of the tables.
     #[test]
     fn the_book_has_the_same_rows() {
         let page = include_str!("../../../../docs/src/reference/mount-options.md");

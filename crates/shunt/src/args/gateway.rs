@@ -1,4 +1,4 @@
-//! `shunt volume serve` and those who use it.
+//! `shunt volume serve`, `invite`, `join` and `nodes`: the gateway that serves a volume, and the nodes that use it.
 
 use std::path::PathBuf;
 
@@ -18,15 +18,15 @@ A machine that joined with the role `gateway` may serve others too, without the 
   shunt volume invite notes --role gateway
   shunt volume serve notes                       there, after `shunt volume join TOKEN`";
 
-/// Which volume, for the machine that serves it.
+/// The volume that a gateway serves, and its registry.
 #[derive(Args, Clone, Debug)]
 pub struct ServedArgs {
     /// The volume
     #[arg(value_name = "NAME")]
     pub name: VolumeName,
 
-    /// Where its authority, its invitations and its nodes are kept: whoever reads this file can make nodes
-    /// [default: $XDG_DATA_HOME/shunt/gateways/NAME.book]
+    /// Registry of the gateway's authority, invitations and nodes: whoever reads this file can make nodes [default:
+    /// $XDG_DATA_HOME/shunt/gateways/NAME.book]
     #[arg(long, value_name = "FILE")]
     pub book: Option<PathBuf>,
 }
@@ -37,20 +37,20 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub served: ServedArgs,
 
-    /// Where the metadata of the volume are, as it was made [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME, or where that
-    /// is not, the gateway that this machine joined]
+    /// Address of the volume's metadata, as given to `create` [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME, or if that does
+    /// not exist, the gateway that this machine joined]
     #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
     pub meta: Option<String>,
 
-    /// Where to listen: address and port
+    /// Address and port to listen on
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:7070")]
     pub listen: String,
 
-    /// Where nodes find it: host and port. Goes into tokens [default: the host name, and the port of --listen]
+    /// Host and port by which nodes reach it. Goes into tokens [default: the host name, and the port of --listen]
     #[arg(long, value_name = "HOST:PORT")]
     pub address: Option<String>,
 
-    /// Once locked in, try what must not work
+    /// Once sandboxed, try operations that must fail
     #[arg(long, hide = true)]
     pub sandbox_probe: bool,
 
@@ -63,35 +63,35 @@ pub struct InviteArgs {
     #[command(flatten)]
     pub served: ServedArgs,
 
-    /// What the node may do: read, write, admin (which removes contents that nothing speaks of), or gateway (all that,
-    /// and serve nodes of its own)
+    /// Permission of the node: read, write, admin (also removes unreferenced contents), or gateway (all that, and serves nodes of
+    /// its own)
     #[arg(long, value_name = "ROLE", default_value = "write")]
     pub role: Role,
 
-    /// Put the key of an encrypted volume into the token: who has it reads the contents
+    /// Put the key of an encrypted volume into the token: whoever has the token can read the contents
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
 
-    /// How long the token is good: hours
+    /// Hours for which the token is valid
     #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=8784))]
     pub hours: u32,
 }
 
 #[derive(Args, Clone, Debug)]
 pub struct JoinArgs {
-    /// What `shunt volume invite` printed; `-`: a line of the standard input. In the command line all users of this machine can
-    /// read it, the key that may be in it too
+    /// Token that `shunt volume invite` printed; `-`: read it from a line of standard input. On the command line, all users of
+    /// this machine can read it, with the key that may be in it
     #[arg(value_name = "TOKEN")]
     pub token: String,
 
-    /// What this machine is called, in conflicts and in the log [default: its host name]
+    /// Name of this machine in conflicts and in the log [default: its host name]
     #[arg(long, value_name = "NAME")]
     pub node: Option<NodeName>,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum NodesCommand {
-    /// List them
+    /// List the nodes
     List {
         #[command(flatten)]
         served: ServedArgs,
@@ -99,7 +99,7 @@ pub enum NodesCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Give a node another role; it holds from its next request on
+    /// Change the role of a node, from its next request on
     Role {
         #[command(flatten)]
         served: ServedArgs,
@@ -110,7 +110,7 @@ pub enum NodesCommand {
         #[arg(value_name = "ROLE")]
         role: Role,
     },
-    /// Know a node no more, from its next request on
+    /// Refuse a node from its next request on
     Remove {
         #[command(flatten)]
         served: ServedArgs,

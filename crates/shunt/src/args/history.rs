@@ -1,4 +1,4 @@
-//! `shunt volume conflicts`, `resolve`, `log`, `history`, `restore`, `set`.
+//! The arguments of `shunt volume conflicts`, `resolve`, `log`, `history`, `restore` and `set`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -28,14 +28,14 @@ pub struct ConflictsArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// A mounted volume, or a path in one: the conflicts there and below
+    /// A mounted volume, or a path in one: lists the conflicts there and below
     #[arg(value_name = "PATH", default_value = ".")]
     pub path: PathBuf,
 }
 
 #[derive(Args, Clone, Debug)]
 pub struct ResolveArgs {
-    /// The node whose version stays, as the conflict's directory names it, or `both`
+    /// The node whose version is kept, as the conflict's directory names it, or `both`
     #[arg(long, value_name = "NODE")]
     pub keep: String,
 
@@ -59,7 +59,7 @@ pub struct VolumeLogArgs {
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub most: u32,
 
-    /// A mounted volume, or a path in one: what was done to it, and below it
+    /// A mounted volume, or a path in one: shows the changes there and below
     #[arg(value_name = "PATH", default_value = ".")]
     pub path: PathBuf,
 }
@@ -76,38 +76,38 @@ pub struct HistoryArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// A path in a mounted volume; it need not be there any more
+    /// A path in a mounted volume; it may have been removed
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
 }
 
 #[derive(Args, Clone, Debug)]
 pub struct RestoreArgs {
-    /// Where to put it [default: the path that it had]
+    /// Path to restore to [default: the original path]
     #[arg(long, value_name = "PATH")]
     pub to: Option<PathBuf>,
 
-    /// A path in a mounted volume, with `@` and a time behind it or `@#` and a commit; of a file also without: what was
-    /// there before
+    /// A path in a mounted volume, followed by `@` and a time or `@#` and a commit; for a file without either: its previous
+    /// version
     #[arg(value_name = "PATH[@TIME]")]
     pub path: PathBuf,
 }
 
-/// How two versions of one thing are shown.
+/// The presentation of two conflicting versions of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ConflictsArg {
-    /// A directory stands in the place, with an entry for each, until one is removed
+    /// A directory takes the place of the file, with an entry for each version, until one is removed
     Directory,
-    /// This machine's stays at the path; the other is put beside it as NAME.theirs-NODE, for all to see
+    /// This machine's version stays at the path; the other is put beside it as NAME.theirs-NODE, visible to all
     Beside,
 }
 
-/// A number, or no limit.
+/// A number to keep, or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// So many.
+    /// At most this many.
     Most(u32),
-    /// All.
+    /// No limit.
     All,
 }
 
@@ -123,7 +123,7 @@ impl FromStr for Kept {
 }
 
 impl Kept {
-    /// None: all.
+    /// The number; none for all.
     pub fn number(self) -> Option<u32> {
         match self {
             Self::Most(number) => Some(number),
@@ -134,7 +134,7 @@ impl Kept {
 
 #[derive(Args, Clone, Copy, Debug)]
 pub struct RetentionArgs {
-    /// Keep what was changed or removed for so many days, or `all` of it [default of a new volume: 30]
+    /// Keep changed and removed versions for so many days, or `all` of them [default of a new volume: 30]
     #[arg(long, value_name = "DAYS")]
     pub keep_days: Option<Kept>,
 
@@ -145,11 +145,11 @@ pub struct RetentionArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct VolumeSetArgs {
-    /// Where the metadata of the volume are, as it was made [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
+    /// Address of the volume's metadata, as given to `create` [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
     #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
     pub meta: Option<String>,
 
-    /// The file with the key of an encrypted volume, to change what its machines go by [default:
+    /// The key file of an encrypted volume, to change the settings of its machines [default:
     /// $XDG_CONFIG_HOME/shunt/volumes/NAME.key]
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
@@ -160,7 +160,7 @@ pub struct VolumeSetArgs {
     #[command(flatten)]
     pub quota: QuotaArgs,
 
-    /// What a machine does from now on with what it and another changed to different things
+    /// How machines handle conflicting changes from now on
     #[arg(long, value_enum, value_name = "HOW")]
     pub conflicts: Option<ConflictsArg>,
 

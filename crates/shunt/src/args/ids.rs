@@ -1,22 +1,22 @@
-//! `--uid-map` and `--gid-map`: `FROM:TO[:COUNT]`, any number of times.
+//! The options `--uid-map` and `--gid-map`: `FROM:TO[:COUNT]`, any number of times.
 
 use shunt_fuse::mount::MountOptions;
 use shunt_mirror::{IdMap, IdMapError};
 
 use crate::error::{Result, usage};
 
-/// Checks one rule by itself, so that clap can name the option at fault.
+/// Parses one rule by itself, so that clap can name the option at fault.
 ///
 /// # Errors
-/// Not a rule, or beyond the last id.
+/// A malformed rule, or one beyond the last id.
 pub fn rule(text: &str) -> Result<String, IdMapError> {
     IdMap::default().add(text).map(|()| text.to_owned())
 }
 
-/// All rules of an option.
+/// Combines all rules of an option.
 ///
 /// # Errors
-/// Two that say different things about one id.
+/// Two rules that contradict each other about an id.
 pub fn map(option: &str, rules: &[String]) -> Result<IdMap> {
     let mut map = IdMap::default();
     for rule in rules {
@@ -25,11 +25,11 @@ pub fn map(option: &str, rules: &[String]) -> Result<IdMap> {
     Ok(map)
 }
 
-/// Refuses a mount on which whoever owns the files of others could run programs as root: set-user-ID bits count, and ids that are
-/// not 0 where the files are, are 0 here.
+/// Refuses a mount on which the owner of ordinary files could run programs as root: set-user-ID bits are honoured, and an id
+/// other than 0 in the source is mapped to 0.
 ///
 /// # Errors
-/// It is one.
+/// The mount is of that kind, and the user did not allow it.
 pub fn refuse_root(users: &IdMap, groups: &IdMap, options: &MountOptions, allowed: bool) -> Result<()> {
     let mapped = [("--uid-map", users), ("--gid-map", groups)].into_iter().find(|(_, map)| map.store(0) != 0);
     match mapped {

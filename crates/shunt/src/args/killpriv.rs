@@ -1,13 +1,13 @@
-//! `--killpriv`.
+//! The option `--killpriv`.
 
 use clap::ValueEnum;
 
-/// Who clears setuid, setgid and capabilities of a file that is written.
+/// The component that clears setuid, setgid and capabilities when a file is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum KillprivArg {
-    /// The daemon, as each request says: no question before a write
+    /// The daemon, when a request says so: no request before a write
     #[default]
     V2,
-    /// The kernel, which asks for the attribute `security.capability` before each write
+    /// The kernel, which requests the attribute `security.capability` before each write
     Off,
 }

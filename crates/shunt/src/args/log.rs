@@ -1,4 +1,4 @@
-//! Where the log goes and how much of it.
+//! The options of the log: destination, format and verbosity.
 
 use std::path::PathBuf;
 

@@ -1,11 +1,11 @@
-//! `--lsm`.
+//! The option `--lsm`.
 
 use clap::ValueEnum;
 
-/// Who checks the rules of a policy.
+/// The component that enforces the rules of a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LsmArg {
-    /// The kernel, by BPF programs at its security hooks, where it allows them and user and group decide; else the
+    /// The kernel, by BPF programs at its LSM hooks, where it supports them and the rules depend on user and group only; else the
     /// daemon, and the first line says why
     #[default]
     Auto,

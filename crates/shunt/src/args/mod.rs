@@ -1,4 +1,4 @@
-//! What command lines are made of.
+//! The arguments of the commands, parsed by clap.
 
 mod cache;
 mod data;

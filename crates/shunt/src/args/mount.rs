@@ -1,4 +1,4 @@
-//! The options that every command that mounts shares.
+//! The options that all mounting commands share.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use shunt_fuse::mount::MountOptions;
 use super::{LogArgs, TakeoverArg, WakefulArg};
 use crate::error::Result;
 
-/// The way requests take from the kernel to the daemon.
+/// The transport of requests from the kernel to the daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Transport {
-    /// The one that is faster for this kind of mount, where the kernel has it
+    /// The faster one for this kind of mount, where the kernel has it
     #[default]
     Auto,
     /// /dev/fuse
@@ -43,7 +43,7 @@ impl From<Transport> for shunt_fuse::Transport {
     }
 }
 
-/// The options that every command that mounts shares.
+/// The options that all mounting commands share.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Mount options")]
 pub struct MountArgs {
@@ -55,7 +55,7 @@ pub struct MountArgs {
     #[arg(short, long)]
     pub read_only: bool,
 
-    /// Let other users in, each with their own rights (the default for root)
+    /// Let other users in, each with their own permissions (the default for root)
     #[arg(long)]
     pub allow_other: bool,
 
@@ -69,55 +69,55 @@ pub struct MountArgs {
     #[arg(short, value_name = "OPTIONS", action = ArgAction::Append)]
     pub options: Vec<String>,
 
-    /// How requests come from the kernel
+    /// Transport of requests from the kernel
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto", env = "SHUNT_TRANSPORT")]
     pub transport: Transport,
 
-    /// Most threads that read requests while none blocks, 1 to 256 [default: one per core, at most 8]
+    /// Limit of threads that read requests while none blocks, 1 to 256 [default: one per core, at most 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
 
-    /// Whether idle processors poll while requests flow
+    /// Polling of idle processors while requests flow
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub wakeful: WakefulArg,
 
-    /// What happens to the mount should the daemon be killed, or crash
+    /// Reaction to a killed or crashed daemon
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub takeover: TakeoverArg,
 
     #[command(flatten)]
     pub log: LogArgs,
 
-    /// This is the process that `--daemon` started
+    /// Marks the process that `--daemon` started
     #[arg(long, hide = true)]
     pub background: bool,
 
-    /// This is the process that goes on where another one ended
+    /// Marks the process that takes over from another one
     #[arg(long, hide = true)]
     pub successor: bool,
 
-    /// Say which version of takeover this program speaks, mount nothing
+    /// Print the version of takeover that this program speaks, mount nothing
     #[arg(long, hide = true)]
     pub probe: bool,
 
-    /// So many daemons that end within ten seconds are too many
+    /// Give up after so many daemons that end within ten seconds
     #[arg(long, hide = true, value_name = "N", default_value_t = 5)]
     pub crashes: u32,
 
-    /// Where to mount
+    /// Mount point
     #[arg(value_name = "MOUNTPOINT", index = 2, help_heading = None)]
     pub mountpoint: PathBuf,
 }
 
 impl MountArgs {
-    /// What the kernel is told: `base`, then these options.
+    /// The options of the mount: `base`, then these options.
     ///
     /// # Errors
     /// A wrong `-o`.
     pub fn mount_options(&self, base: MountOptions) -> Result<MountOptions> {
         let mut options = base.allow_other(self.allow_other || rustix::process::geteuid().is_root());
         for string in &self.options {
-            // What mount(8) does not know has been applied to the command line already.
+            // Options unknown to mount(8) have been applied to the command line already.
             options.apply_str(string)?;
         }
         if self.no_allow_other {

@@ -1,4 +1,4 @@
-//! `-o`: the options of mount(8), and every long option of the command under its name.
+//! The option `-o`: the options of mount(8), and every long option of the command by its name.
 
 use std::ffi::OsString;
 
@@ -11,19 +11,19 @@ use crate::error::{Result, usage};
 /// Options of the command that make no sense in fstab.
 const NOT_HERE: &[&str] = &["help", "version", "daemon", "background", "verbose"];
 
-/// What `-o` strings mean.
+/// The result of expanding `-o` strings.
 #[derive(Debug, Default)]
 pub struct Expanded {
-    /// Long options of the command.
+    /// Long options for the command.
     pub long: Vec<OsString>,
-    /// A line about each option that has no effect.
+    /// A line for each option that has no effect.
     pub notes: Vec<String>,
 }
 
 /// Applies `-o` strings to `mount` and returns the others as long options of `command`.
 ///
 /// # Errors
-/// An option that neither mount(8) nor the command knows or that cannot be had, or a value that is missing or too much.
+/// An option that neither mount(8) nor the command knows or that is refused, a missing value, or a superfluous one.
 pub fn expand(strings: &[String], mount: &mut MountOptions, command: &Command) -> Result<Expanded> {
     let mut expanded = Expanded::default();
     for string in strings {

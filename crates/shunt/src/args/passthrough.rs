@@ -1,15 +1,15 @@
-//! `--passthrough`.
+//! The option `--passthrough`.
 
 use clap::ValueEnum;
 
-/// Whether the data of open files goes past the daemon.
+/// Kernel passthrough of the data of open files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum PassthroughArg {
-    /// Where kernel and privileges allow; else through the daemon, and the first line says why
+    /// On where kernel and privileges allow it; else through the daemon, and the first line says why
     #[default]
     Auto,
-    /// Also of files opened with O_APPEND or O_DIRECT, which stay in force when a program takes them away by fcntl(2)
+    /// On, also for files opened with O_APPEND or O_DIRECT, which stay in force when a program clears them by fcntl(2)
     Always,
-    /// Through the daemon
+    /// Off: through the daemon
     Off,
 }

@@ -1,4 +1,4 @@
-//! Limits of a volume on the command line.
+//! The quota options of a volume.
 
 use std::str::FromStr;
 
@@ -21,16 +21,16 @@ impl<T: FromStr<Err: std::fmt::Display>> FromStr for Most<T> {
     }
 }
 
-/// Whose limit it is.
+/// The user that a limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// Of each user without one of its own.
+    /// Each user without a limit of their own.
     Each,
-    /// Of one.
+    /// This user.
     User(u32),
 }
 
-/// A limit of a user; `None`: the one that each has.
+/// A limit for a user; `None`: the user has no limit of their own and falls back to that of `each`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Own<T> {
     pub whose: Whose,
@@ -57,26 +57,26 @@ impl<T: FromStr<Err: std::fmt::Display>> FromStr for Own<T> {
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct QuotaArgs {
-    /// Files of the volume are so long together at most: 500M, 20G, or `none`. A write that would pass it fails with EDQUOT
+    /// Limit of the total size of the files of the volume: 500M, 20G, or `none`. A write above it fails with EDQUOT
     #[arg(long, value_name = "SIZE")]
     pub quota: Option<Most<Size>>,
 
-    /// The volume has so many files, directories and other objects at most, or `none`
+    /// Limit of the number of files, directories and other objects of the volume, or `none`
     #[arg(long, value_name = "COUNT")]
     pub quota_objects: Option<Most<u64>>,
 
-    /// The same as --quota for the files of a user, by its number in the volume: 1000:5G, 1000:none; `each:2G` for all
-    /// users but 0 that have no limit of their own, and 1000:each to have that again. May be repeated
+    /// Limit like --quota for the files of a user, by its number in the volume: 1000:5G, 1000:none; `each:2G` for all users but 0
+    /// that have no limit of their own, and 1000:each to return to that. May be repeated
     #[arg(long, value_name = "UID:SIZE")]
     pub user_quota: Vec<Own<Size>>,
 
-    /// The same as --quota-objects for a user. May be repeated
+    /// Limit like --quota-objects for a user. May be repeated
     #[arg(long, value_name = "UID:COUNT")]
     pub user_quota_objects: Vec<Own<u64>>,
 }
 
 impl QuotaArgs {
-    /// Whether nothing is said.
+    /// Reports whether no limit is given.
     pub fn is_empty(&self) -> bool {
         self.quota.is_none()
             && self.quota_objects.is_none()

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// Bytes: digits, and perhaps `K`, `M`, `G` or `T` for powers of 1024; `KiB` and so on say the same.
+/// A number of bytes: digits, optionally followed by `K`, `M`, `G` or `T` for powers of 1024, or equivalently `KiB` and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub u64);
 

@@ -1,13 +1,13 @@
-//! `--takeover`.
+//! The option `--takeover`.
 
 use clap::ValueEnum;
 
-/// What happens to the mount should its daemon be killed, or crash.
+/// The reaction to a killed or crashed daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TakeoverArg {
-    /// Another daemon goes on, and programs wait for a moment; where that cannot be, the mount is taken away
+    /// Another daemon takes over, and programs wait for a moment; where that is not possible, the mount is removed
     #[default]
     Auto,
-    /// The mount is taken away, and its users get errors
+    /// The mount is removed, and its users get errors
     Off,
 }

@@ -1,4 +1,4 @@
-//! `shunt volume tree`.
+//! The arguments of `shunt volume tree`.
 
 use std::path::PathBuf;
 
@@ -24,17 +24,16 @@ pub struct VolumeTreeArgs {
     #[arg(value_name = "NAME", index = 1)]
     pub name: VolumeName,
 
-    /// Where the metadata of that volume are, and of all that its files name no `store` of [default: for each volume,
-    /// through the gateway that this machine joined, or sqlite:$XDG_DATA_HOME/shunt/volumes/VOLUME]
+    /// Address of that volume's metadata, and of every volume whose file names no `store` [default: for each volume, through the
+    /// gateway that this machine joined, or sqlite:$XDG_DATA_HOME/shunt/volumes/VOLUME]
     #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
     pub meta: Option<String>,
 
-    /// Where this machine keeps volumes, each in DIR/VOLUME [default: $XDG_CACHE_HOME/shunt/volumes]
+    /// Cache directory of this machine, with each volume in DIR/VOLUME [default: $XDG_CACHE_HOME/shunt/volumes]
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
 
-    /// What this machine is called: in nodes/NODE.toml, in conflicts and in logs [default: as it joined volume NAME, or its
-    /// host name]
+    /// Name of this machine: in nodes/NODE.toml, in conflicts and in logs [default: as it joined volume NAME, or its host name]
     #[arg(long, value_name = "NODE")]
     pub node: Option<NodeName>,
 

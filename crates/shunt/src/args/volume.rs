@@ -1,4 +1,4 @@
-//! `shunt volume` and what it does.
+//! The arguments of `shunt volume`.
 
 use std::path::PathBuf;
 
@@ -32,11 +32,11 @@ Examples:
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum VolumeCommand {
-    /// Make a volume
+    /// Create a volume
     #[command(after_help = CREATE_EXAMPLES)]
     Create(VolumeCreateArgs),
 
-    /// Mount a volume: it is read and written at local speed, on the network or off it
+    /// Mount a volume: it is read and written at local speed, online or offline
     #[command(after_help = MOUNT_EXAMPLES, args_override_self = true)]
     Mount(Box<VolumeMountArgs>),
 
@@ -48,62 +48,62 @@ pub enum VolumeCommand {
     #[command(after_help = TREE_EXAMPLES, args_override_self = true)]
     Tree(Box<VolumeTreeArgs>),
 
-    /// List what two machines changed to different things
+    /// List conflicting changes of two machines
     Conflicts(ConflictsArgs),
 
-    /// Choose a version of what is in conflict
+    /// Choose a version of a file in conflict
     #[command(after_help = RESOLVE_EXAMPLES)]
     Resolve(ResolveArgs),
 
-    /// Show what was changed in a mounted volume, by whom and when, the latest first
+    /// Show the changes of a mounted volume, by whom and when, the latest first
     Log(VolumeLogArgs),
 
-    /// Show the versions of a path that are kept, the latest first: .shunt-history/NAME@#SEQ is one of them
+    /// Show the kept versions of a path, the latest first: each is at .shunt-history/NAME@#SEQ
     History(HistoryArgs),
 
-    /// Bring back what was at a path
+    /// Restore an earlier version of a path
     #[command(after_help = RESTORE_EXAMPLES)]
     Restore(RestoreArgs),
 
-    /// Show or change what is set for a volume: how much of its past is kept (`gc` forgets what is not), what it may hold
+    /// Show or change the settings of a volume: how much history is kept (`gc` deletes the rest), quotas, conflicts
     #[command(after_help = SET_EXAMPLES)]
     Set(VolumeSetArgs),
 
-    /// Leave the volume's store alone, also after the next mount: what is here is read and written, and waits
+    /// Disconnect a mounted volume from its store, also across mounts: what is cached is read and written, changes wait
     Offline(VolumePlaceArgs),
 
-    /// Be in touch with the volume's store again
+    /// Connect to the volume's store again
     Online(VolumePlaceArgs),
 
-    /// Keep files on this machine, and bring those that are not here: for off the network
+    /// Keep files on this machine and download missing ones, for use while offline
     Pin(PinArgs),
 
-    /// Let files leave again that were pinned
+    /// Allow pinned files to be evicted again
     Unpin(PinArgs),
 
-    /// Check a volume: each name, each count, and where each piece of its contents is
+    /// Check a volume: every name, every count, and the location of every chunk of its contents
     Check(VolumeCheckArgs),
 
-    /// Free what no file of a volume and no version of one speaks of, a day after that was noticed, and rewrite stored
-    /// objects of which little is in use
+    /// Delete chunks that no file and no kept version references, a day after they were found so, and compact stored objects that
+    /// are mostly unused
     Gc(VolumeGcArgs),
 
-    /// Bring an encrypted volume that an older version made to the format that notices tampering: see the guide
+    /// Upgrade an encrypted volume of an older version to the format that detects tampering: see the guide
     UpgradeFormat(VolumeUpgradeArgs),
 
-    /// Show how a mounted volume is: what is here, what waits for the network
+    /// Show the state of a mounted volume: what is cached, what waits for the network
     Status(VolumeStatusArgs),
 
-    /// Serve a volume to machines that hold no password of its stores, over TLS, until Ctrl-C
+    /// Serve a volume to machines that have no password of its stores, over TLS, until Ctrl-C
     Serve(ServeArgs),
 
-    /// Print a token by which one machine can take part
+    /// Print a token with which one machine can join a volume
     Invite(InviteArgs),
 
-    /// Take part in a volume by a token
+    /// Join a volume with a token
     Join(JoinArgs),
 
-    /// Look after the machines that take part
+    /// Manage the machines that joined a volume
     Nodes {
         #[command(subcommand)]
         command: NodesCommand,
@@ -112,12 +112,12 @@ pub enum VolumeCommand {
 
 #[derive(Args, Clone, Debug)]
 pub struct VolumeCreateArgs {
-    /// Where its metadata are to be: sqlite:DIR, postgres://USER@HOST/DATABASE, or map:FILE, a file with a line
-    /// VOLUME = ADDRESS for each volume [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
+    /// Address of its metadata: sqlite:DIR, postgres://USER@HOST/DATABASE, or map:FILE, a file with a line VOLUME = ADDRESS for
+    /// each volume [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
     #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
     pub meta: Option<String>,
 
-    /// Where its contents are to be: file:DIR, or s3://BUCKET/PREFIX [default: beside the metadata]
+    /// Address of its contents: file:DIR, or s3://BUCKET/PREFIX [default: beside the metadata]
     #[arg(long, value_name = "ADDRESS")]
     pub data: Option<String>,
 
@@ -127,17 +127,17 @@ pub struct VolumeCreateArgs {
     #[command(flatten)]
     pub quota: QuotaArgs,
 
-    /// Encrypt what its files hold, names, targets of symbolic links and extended attributes, with a key that is in no store.
-    /// The shape of its tree, lengths of names, sizes, times, modes and owners are not encrypted
+    /// Encrypt file contents, names, targets of symbolic links and extended attributes, with a key that is in no store. The shape
+    /// of the tree, lengths of names, sizes, times, modes and owners are not encrypted
     #[arg(long)]
     pub encrypt: bool,
 
-    /// With --encrypt: the file of the key, made with a new key if it is not there. Keep a copy: without it the contents are
-    /// lost [default: $XDG_CONFIG_HOME/shunt/volumes/NAME.key]
+    /// With --encrypt: the key file, made with a new key if it does not exist. Keep a copy: without it the contents are lost
+    /// [default: $XDG_CONFIG_HOME/shunt/volumes/NAME.key]
     #[arg(long, value_name = "FILE", requires = "encrypt")]
     pub key_file: Option<PathBuf>,
 
-    /// What it is called: 1 to 64 letters, digits, `-`, `_` and `.`
+    /// Name of the volume: 1 to 64 letters, digits, `-`, `_` and `.`
     #[arg(value_name = "NAME")]
     pub name: VolumeName,
 }
@@ -148,35 +148,35 @@ pub struct VolumeMountArgs {
     #[arg(value_name = "NAME", index = 1)]
     pub name: VolumeName,
 
-    /// Where the metadata of the volume are, as it was made [default: through the gateway that this machine joined, or
+    /// Address of the volume's metadata, as given to `create` [default: through the gateway that this machine joined, or
     /// sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
     #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
     pub meta: Option<String>,
 
-    /// Where this machine keeps the volume's tree, and contents as far as they were wanted: plain files, also of an
-    /// encrypted volume [default: $XDG_CACHE_HOME/shunt/volumes/NAME]
+    /// Cache directory of this machine, for the volume's tree and downloaded contents: plain files, also of an encrypted volume
+    /// [default: $XDG_CACHE_HOME/shunt/volumes/NAME]
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
 
-    /// The file with the key of an encrypted volume [default: $XDG_CONFIG_HOME/shunt/volumes/NAME.key]
+    /// The key file of an encrypted volume [default: $XDG_CONFIG_HOME/shunt/volumes/NAME.key]
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
 
-    /// How much of the volume is kept here
+    /// How much of the volume is cached on this machine
     #[arg(long, value_enum, value_name = "ROLE", default_value = "cached")]
     pub role: RoleArg,
 
-    /// With --role cached: at most so many bytes of contents that can be had again: 500M, 20G. Beyond, what was not opened
-    /// for longest leaves; never what is open, pinned, or not in the store yet [default: as the disk has room]
+    /// With --role cached: limit of cached contents that the store has too: 500M, 20G. Above it, the least recently opened files
+    /// are evicted; never those that are open, pinned, or not in the store yet [default: as the disk has room]
     #[arg(long, value_name = "SIZE")]
     pub cache_size: Option<Size>,
 
-    /// What this machine is called, in conflicts and in the log [default: its host name]
+    /// Name of this machine in conflicts and in the log [default: its host name]
     #[arg(long, value_name = "NAME")]
     pub node: Option<NodeName>,
 
-    /// Show what was as NAME@TIME beside NAME, too, and not in .shunt-history/NAME@TIME alone: such names cannot be given to
-    /// anything new then. Always so where nothing can be made
+    /// Show past versions as NAME@TIME beside NAME, too, not only in .shunt-history/NAME@TIME: new files cannot have such names
+    /// then. Always so in a read-only mount
     #[arg(long)]
     pub at_names: bool,
 
@@ -184,37 +184,37 @@ pub struct VolumeMountArgs {
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = ids::rule)]
     pub uid_map: Vec<String>,
 
-    /// The same for groups
+    /// Show groups FROM, FROM+1, ... of the volume as TO, TO+1, ... of this machine; may be repeated
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = ids::rule)]
     pub gid_map: Vec<String>,
 
-    /// With `-o suid` and a map by which an id is 0 here: programs of its owner may run as root here
+    /// With `-o suid` and a map of an id to 0 here: let programs of that id's files run as root here
     #[arg(long)]
     pub mapped_root_suid: bool,
 
-    /// Show owners as this file says, which is read again on SIGHUP: how a tree tells
+    /// Map owners by this file, which is read again on SIGHUP: used by `shunt volume tree`
     #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["uid_map", "gid_map"])]
     pub owner_table: Option<PathBuf>,
 
-    /// For whom locks (fcntl, flock) are: those of this machine, or of all that are connected and say the same
+    /// Scope of locks (fcntl, flock): this machine, or all connected machines that mount with the same value
     #[arg(long, value_enum, value_name = "HOW", default_value = "local")]
     pub locks: LocksArg,
 
-    /// Whether file data goes past the daemon
+    /// Passthrough: the kernel reads and writes file data without the daemon
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub passthrough: PassthroughArg,
 
-    /// Have the kernel answer what was asked before, by a program in it: `builtin`, or a file that clang made. Needs the
-    /// module shunt_fuse_ext and a build with the feature `extension`; without them the daemon answers
+    /// Have a BPF program in the kernel answer repeated requests: `builtin`, or an object file made by clang. Needs the module
+    /// shunt_fuse_ext and a build with the feature `extension`; without them the daemon answers
     #[arg(long, value_name = "PROGRAM")]
     pub extension: Option<PathBuf>,
 
-    /// Have the kernel keep no names and attributes, so that the extension sees every call: a change that came from
-    /// elsewhere is then seen by all from one moment on
+    /// Do not let the kernel cache names and attributes, so that the extension sees every call: a change of another machine then
+    /// becomes visible to all programs at the same moment
     #[arg(long, requires = "extension")]
     pub ask_always: bool,
 
-    /// Once locked in, try what must not work
+    /// Once sandboxed, try operations that must fail
     #[arg(long, hide = true)]
     pub sandbox_probe: bool,
 
@@ -222,36 +222,36 @@ pub struct VolumeMountArgs {
     pub mount: MountArgs,
 }
 
-/// For whom locks are.
+/// The scope of locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LocksArg {
     /// Programs of this machine
     Local,
-    /// Programs of all machines that are connected and mount with it. Off the network there are none: ENOLCK
+    /// Programs of all connected machines that mount with it. While offline there are no locks: ENOLCK
     Leased,
 }
 
-/// How much of a volume is kept.
+/// The part of a volume that a machine caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RoleArg {
-    /// All: contents come by themselves
+    /// Everything: contents are downloaded in the background
     Complete,
-    /// What was used, and what is pinned
+    /// Used and pinned files
     Cached,
-    /// What is open, pinned or not in the store yet, and nothing else
+    /// Only what is open, pinned or not in the store yet
     Remote,
 }
 
 #[derive(Args, Clone, Debug)]
 pub struct PinArgs {
-    /// Files, or directories with all that is below them, now or later
+    /// Files, or directories with everything below them, now or later
     #[arg(value_name = "PATH", required = true)]
     pub paths: Vec<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug)]
 pub struct VolumePlaceArgs {
-    /// Where it is mounted
+    /// Mount point of the volume
     #[arg(value_name = "MOUNTPOINT")]
     pub mountpoint: PathBuf,
 }
@@ -265,18 +265,18 @@ pub struct VolumeStatusArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Where it is mounted
+    /// Mount point of the volume
     #[arg(value_name = "MOUNTPOINT")]
     pub mountpoint: PathBuf,
 }
 
 #[derive(Args, Clone, Debug)]
 pub struct VolumeUpgradeArgs {
-    /// Where the metadata of the volume are, as it was made [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
+    /// Address of the volume's metadata, as given to `create` [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
     #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
     pub meta: Option<String>,
 
-    /// The file with the key of the volume [default: $XDG_CONFIG_HOME/shunt/volumes/NAME.key]
+    /// The key file of the volume [default: $XDG_CONFIG_HOME/shunt/volumes/NAME.key]
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
 
@@ -287,24 +287,24 @@ pub struct VolumeUpgradeArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct VolumeCheckArgs {
-    /// Where the metadata of the volume are, as it was made [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
+    /// Address of the volume's metadata, as given to `create` [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
     #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
     pub meta: Option<String>,
 
-    /// The file with the key of an encrypted volume [default: $XDG_CONFIG_HOME/shunt/volumes/NAME.key]
+    /// The key file of an encrypted volume [default: $XDG_CONFIG_HOME/shunt/volumes/NAME.key]
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
 
-    /// Read every piece, not only look where it is: all of the contents travel
+    /// Read every chunk instead of only its location: downloads all contents
     #[arg(long)]
     pub read: bool,
 
-    /// Where this machine keeps the volume's tree, of which it is checked what each user holds [default:
+    /// Cache directory of this machine, in which the usage of each user is checked too [default:
     /// $XDG_CACHE_HOME/shunt/volumes/NAME]
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
 
-    /// Repair what is wrong from what is intact, and check again
+    /// Repair damage from intact data, and check again
     #[arg(long)]
     pub repair: bool,
 
@@ -319,7 +319,7 @@ pub struct VolumeCheckArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct VolumeGcArgs {
-    /// Give up the history of the volume that is older [default: keep all of it]
+    /// Delete history of the volume that is older [default: keep all of it]
     #[arg(long, value_name = "DAYS")]
     pub history_days: Option<u64>,
 
@@ -327,11 +327,11 @@ pub struct VolumeGcArgs {
     #[arg(long, value_name = "N", default_value_t = 10_000, requires = "history_days")]
     pub history_commits: u64,
 
-    /// Where the metadata of the volume are, as it was made [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
+    /// Address of the volume's metadata, as given to `create` [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
     #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
     pub meta: Option<String>,
 
-    /// The file with the key of an encrypted volume [default: $XDG_CONFIG_HOME/shunt/volumes/NAME.key]
+    /// The key file of an encrypted volume [default: $XDG_CONFIG_HOME/shunt/volumes/NAME.key]
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
 

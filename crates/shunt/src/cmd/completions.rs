@@ -1,4 +1,4 @@
-//! `shunt completions`.
+//! `shunt completions`: prints the completion script of a shell.
 
 use clap::CommandFactory;
 use clap_complete::Shell;

@@ -1,4 +1,4 @@
-//! `shunt install-helpers`.
+//! `shunt install-helpers`: links this binary to the names of helpers that mount(8) and umount(8) look for.
 
 use std::fs;
 use std::io;
@@ -23,7 +23,7 @@ pub fn run(args: &InstallHelpersArgs) -> Result<()> {
     Ok(())
 }
 
-/// Makes or renews a link; what is not a link is somebody else's.
+/// Creates or replaces a link; refuses to replace a file that is not a link.
 fn link(target: &Path, path: &Path) -> Result<()> {
     let cannot = |error: io::Error| {
         let code = match error.kind() {

@@ -1,4 +1,4 @@
-//! `shunt list`.
+//! `shunt list`: combines the mount table with the replies of the daemons.
 
 use std::io::{self, Write};
 
@@ -24,11 +24,11 @@ pub fn run(args: &ListArgs) -> Result<()> {
     print(table(&entries))
 }
 
-/// The mounts of this namespace, in the order in which they were made.
+/// The mounts of this namespace, oldest first.
 fn entries() -> Result<Vec<Entry>> {
     let mut mounts = fuse_mounts()?;
     mounts.retain(|info| own_mounts::kind(info).is_some());
-    // A mount without an owner there is none of; it would be nobody's.
+    // Every FUSE mount has an owner; the fallback id belongs to nobody.
     let asked: Vec<_> = mounts
         .iter()
         .map(|info| control::Mount { dev: info.dev, owner: own_mounts::owner(info).unwrap_or(u32::MAX) })
@@ -41,7 +41,7 @@ fn entry(info: &MountInfo, answer: Answer) -> Entry {
     let entry = from_table(info, own_mounts::kind(info).unwrap_or_default());
     match answer {
         Answer::Nobody => entry,
-        // Where it is (a mount can be moved), what it shows and its kind are the kernel's to tell.
+        // Mount point (a mount can be moved), source and kind come from the kernel's table, which is authoritative.
         Answer::Hello(hello) => {
             Entry { mountpoint: entry.mountpoint, source: entry.source, kind: entry.kind, ..hello.entry }
         }
@@ -53,7 +53,7 @@ fn entry(info: &MountInfo, answer: Answer) -> Entry {
     }
 }
 
-/// What the mount table alone tells.
+/// The entry of a mount according to the mount table alone.
 fn from_table(info: &MountInfo, kind: &str) -> Entry {
     Entry {
         mountpoint: info.mountpoint.to_string_lossy().into_owned(),

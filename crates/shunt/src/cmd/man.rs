@@ -1,4 +1,4 @@
-//! `shunt man`.
+//! `shunt man`: prints the manual page, or writes the pages of all commands.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `shunt mirror`.
+//! `shunt mirror`: opens the source, mounts it and serves it, or takes over from another daemon.
 
 use std::ffi::OsString;
 use std::fs;
@@ -67,7 +67,7 @@ fn serve(args: &MirrorArgs, argv: &[OsString]) -> Result<()> {
     }
 }
 
-/// Why no daemon can follow: it would not find the inodes that the kernel holds.
+/// The reason why no daemon can take over: it could not find the inodes that the kernel holds.
 pub(super) fn no_handles(source: &Path) -> String {
     format!("{} has no file handles that this user may open", source.display())
 }
@@ -77,7 +77,7 @@ pub(super) fn source(args: &MirrorArgs) -> Result<PathBuf> {
         .map_err(|error| failed(format_args!("cannot mirror {}: {error}", args.source.display())))
 }
 
-/// Goes on where another daemon ended. No path is touched: it may lead through the mount, where nobody would answer.
+/// Takes over from another daemon. No path is accessed: it may lead through the mount, which nobody serves at this moment.
 fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
     let mirror = Mirror::resume(options(args)?, &mut hand_over).map_err(explain)?;
     let source = args.source.clone();
@@ -95,12 +95,12 @@ pub(super) fn passthrough_off(args: &MirrorArgs) -> Option<String> {
     }
 }
 
-/// What the kernel must be told of a mirror.
+/// The mount options of a mirror.
 pub(super) fn mount_options(mirror: &Mirror) -> MountOptions {
     MountOptions::new().default_permissions(true).root_permissions(mirror.root_permissions())
 }
 
-/// What a session asks of the kernel.
+/// The capabilities that a session negotiates with the kernel.
 pub(super) fn config(args: &MirrorArgs, mirror: &Mirror) -> Config {
     match args.killpriv {
         KillprivArg::V2 => mirror.config(),

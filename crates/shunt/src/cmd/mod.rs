@@ -1,4 +1,4 @@
-//! The commands, a file each.
+//! The commands, one file each.
 
 mod completions;
 mod ext4;
@@ -23,7 +23,7 @@ use crate::cli::Command;
 use crate::error::{Result, failed};
 use crate::{daemon, inherited, log};
 
-/// Runs a command; `argv` is what it was parsed from.
+/// Runs a command; `argv` is the command line that it was parsed from.
 pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
     match command {
         Command::Mirror(args) => return mirror::run(&args, argv),
@@ -46,8 +46,8 @@ pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Serves in this process, or with `--daemon` in one of its own, started by this one. The command and the name of the program
-/// are the first `words` of `argv`.
+/// Serves in this process, or with `--daemon` in a background process that this one starts. The first `words` of `argv` are the
+/// program and the command.
 fn serve_as_told(
     mount: &MountArgs,
     argv: &[OsString],
@@ -61,7 +61,7 @@ fn serve_as_told(
     }
     if mount.daemon {
         let line = daemon::launch(argv, words)?;
-        // It serves, whether that can be told or not.
+        // The mount is served even if this line cannot be printed.
         if let Err(failure) = print(format!("{line}\n")) {
             let _ = writeln!(io::stderr(), "shunt: {failure}");
         }
@@ -73,7 +73,7 @@ fn serve_as_told(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes to standard output. A reader that has seen enough (`| head`) is no failure.
+/// Writes to standard output. A reader that closes the pipe early (`| head`) is no failure.
 fn print(text: impl AsRef<[u8]>) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_ref()).and_then(|()| out.flush()) {

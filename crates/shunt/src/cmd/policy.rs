@@ -1,4 +1,4 @@
-//! `shunt policy`, and `shunt mirror --policy`.
+//! `shunt policy`, and `shunt mirror --policy`: checks and explains policies, and serves a mirror that enforces one.
 
 mod file;
 mod follow;
@@ -25,7 +25,8 @@ use crate::cli::{ExplainArgs, MirrorArgs, PolicyCommand};
 use crate::error::{Code, Failure, Result, failed};
 use crate::serve::{self, Held, Service};
 
-/// Why a mount with a policy may end with its daemon: what the kernel believes is true only as long as it checks.
+/// The reason why a mount with a policy may end with its daemon: what the kernel has cached is safe only while its programs
+/// check.
 const GUARDED: &str =
     "the kernel checks its rules, by programs that end with the daemon (not with --lsm off)";
 
@@ -39,7 +40,7 @@ pub fn run(command: &PolicyCommand) -> Result<()> {
     }
 }
 
-/// Bytes of a file, or none.
+/// The content of a file, or empty.
 struct Bytes(Vec<u8>);
 
 impl Content for Bytes {
@@ -69,13 +70,13 @@ fn explain(args: &ExplainArgs) -> Result<()> {
     super::print(format!("{}\n", explanation.show(&policy)))
 }
 
-/// Reads a policy of anybody's.
+/// Reads a policy, whoever owns its file.
 fn read(path: &Path) -> Result<Policy> {
     let origin = PolicyFile::open(path).and_then(|file| file.read());
     origin.map_err(failed).and_then(|text| Origin::new(path, Path::new("/"), text).complete_policy())
 }
 
-/// Mounts with a policy, and serves.
+/// Mounts and serves a mirror with a policy.
 pub fn serve(args: &MirrorArgs, argv: &[OsString], file: &Path) -> Result<()> {
     let file = fs::canonicalize(file)
         .map_err(|error| failed(format_args!("cannot read the policy {}: {error}", file.display())))?;
@@ -111,7 +112,7 @@ pub fn serve(args: &MirrorArgs, argv: &[OsString], file: &Path) -> Result<()> {
     serve::serve(service, &args.mount, restart)
 }
 
-/// Goes on where another daemon ended, by the rules that it had. No path is touched: it may lead through the mount.
+/// Takes over from another daemon, with the rules that it had in force. No path is accessed: it may lead through the mount.
 pub fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
     let lost = || failed("the policy of the last daemon is lost");
     let saved = PolicyFs::origin(&mut hand_over).ok_or_else(lost)?;
@@ -122,13 +123,13 @@ pub fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
     if args.audit_required {
         policed.require_audit();
     }
-    // Where programs checked, no daemon would follow.
+    // A daemon that loaded programs leaves no successor, so this one loads none.
     let programs = Mutex::new(Some(Err("as before".to_owned())));
     let service = service(args, Arc::new(policed), source, file, programs, origin.text)?;
     serve::take_over(service, &args.mount, hand_over)
 }
 
-/// `text` is in force, whatever is in the file by now.
+/// Builds the service. `text` is the policy in force, whatever the file contains by now.
 fn service(
     args: &MirrorArgs,
     policed: Arc<PolicyFs>,
@@ -181,7 +182,7 @@ fn service(
     })
 }
 
-/// What checks rules in the kernel, not yet of any mount.
+/// The loaded BPF programs that enforce rules in the kernel, not yet attached to a mount.
 #[cfg(feature = "lsm")]
 type Loaded = shunt_lsm::Loaded;
 #[cfg(not(feature = "lsm"))]
@@ -201,7 +202,7 @@ fn gate(programs: Loaded, mount: &MountPoint) -> Result<Box<dyn KernelEnforcer>,
     programs.guard((dev.major, dev.minor)).map_err(|error| error.to_string())
 }
 
-/// Nothing does.
+/// Without the feature there are no programs.
 #[cfg(not(feature = "lsm"))]
 fn load(wish: LsmArg) -> Result<Loaded, String> {
     Err(match wish {

@@ -1,4 +1,4 @@
-//! `shunt stat`.
+//! `shunt stat`: prints the statistics that the daemon of a mount reports.
 
 use std::time::Duration;
 

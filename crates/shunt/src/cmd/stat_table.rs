@@ -1,11 +1,11 @@
-//! Statistics for people.
+//! Formats statistics for people.
 
 use std::fmt::Write as _;
 
 use crate::report::{Answers, Extension, Stat};
 use crate::text::{Align, Table, bytes, micros, printable, uptime};
 
-/// What programs do all the time: worth a word if it never reached the daemon.
+/// Frequent operations, which are listed when none of them reached the daemon.
 const COMMON: &[&str] = &[
     "lookup",
     "getattr",
@@ -20,7 +20,7 @@ const COMMON: &[&str] = &[
     "readdirplus",
 ];
 
-/// The whole page; with an earlier one, also what was asked per second since.
+/// The whole page; with an earlier one, also the requests per second since.
 pub fn render(stat: &Stat, before: Option<&Stat>) -> String {
     let mut out = head(stat);
     out.push('\n');
@@ -108,7 +108,7 @@ fn head(stat: &Stat) -> String {
     })
 }
 
-/// What is answered in the kernel, the most frequent first.
+/// The operations that the extension answered in the kernel, the most frequent first.
 fn in_kernel(extension: &Extension) -> String {
     if let Some(reason) = &extension.reason {
         return format!("none: {reason}");

@@ -1,4 +1,4 @@
-//! `shunt umount`: unmounts, then waits for the daemon, whose end means that all is committed.
+//! `shunt umount`: unmounts, then waits for the daemon to exit, after which everything is committed.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::control::{self, Peer, SocketDir, SocketName};
 use crate::error::{Code, Failure, Result};
 use crate::{grafts, mount_users, own_mounts};
 
-/// How often a mount is tried whose grafts came back, or whose daemon just looked into one; and how long between.
+/// Attempts to unmount a mount whose grafts were mounted again, or whose daemon just accessed one; and the pause between them.
 const TRIES: u32 = 25;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -21,7 +21,7 @@ pub fn run(args: &UmountArgs) -> Result<()> {
     let mut first = None;
     for path in &args.mountpoints {
         if let Err(failure) = one(path, args) {
-            // The last one is told by whoever called us.
+            // The caller prints the last one.
             if let Some(earlier) = first.replace(failure) {
                 let _ = writeln!(io::stderr(), "shunt: {earlier}");
             }
@@ -33,9 +33,9 @@ pub fn run(args: &UmountArgs) -> Result<()> {
 fn one(path: &Path, args: &UmountArgs) -> Result<()> {
     let (mount, info) = own_mounts::find(path)?;
     let dirs = own_mounts::owner(&info).map(SocketDir::of).unwrap_or_default();
-    // Before the unmount: after it the daemon may be gone before we could look.
+    // Found before the unmount, after which the daemon may exit at any time.
     let peer = control::find(&dirs, &SocketName::of(&mount)).ok().flatten();
-    // Only who may mount has some. The way to them leads through the mount, whose daemon may be another user's.
+    // Only users who may mount have grafts. Their paths lead through the mount, whose daemon may belong to another user.
     let is_mine = own_mounts::owner(&info) == Some(rustix::process::geteuid().as_raw());
     let stat = peer.as_ref().filter(|_| is_mine).and_then(|peer| peer.stat().ok());
     let grafts = stat.map_or_else(Vec::new, |stat| stat.grafts);
@@ -43,7 +43,7 @@ fn one(path: &Path, args: &UmountArgs) -> Result<()> {
     take_away(&mount, &grafts, args, daemon.is_some())
         .map_err(|failure| not_permitted(&mount, &info).unwrap_or(failure))?;
     match daemon {
-        // Its last user may be hours away.
+        // A lazily unmounted file system may stay in use for hours.
         Some(_) if args.lazy && !args.force => Ok(()),
         Some(daemon) => daemon.wait(&mount, args.timeout.map(Duration::from_secs)),
         None => Ok(()),
@@ -56,13 +56,13 @@ fn take_away(mount: &MountPoint, grafts: &[PathBuf], args: &UmountArgs, served: 
         (false, true) => Unmount::Lazy,
         (false, false) => Unmount::Normal,
     };
-    // The daemon puts grafts back: it may have done so in between.
+    // The daemon mounts grafts again, possibly in between.
     for _ in 0..TRIES {
         if how == Unmount::Normal && !grafts.is_empty() {
             grafts::take_away(mount, grafts);
         }
         match mount.unmount(how) {
-            // Nothing works on an aborted connection any more, nor without a daemon: no reason to keep it in sight.
+            // A mount whose connection is aborted, or whose daemon is gone, is of no use: detach it.
             Err(MountError::Busy(_)) if args.force || !served => return Ok(mount.unmount(Unmount::Lazy)?),
             Err(MountError::Busy(_)) if !grafts.is_empty() => std::thread::sleep(PAUSE),
             Err(MountError::Busy(_)) => break,
@@ -72,7 +72,7 @@ fn take_away(mount: &MountPoint, grafts: &[PathBuf], args: &UmountArgs, served: 
     Err(busy(mount))
 }
 
-/// The plain reason of a failure where it is somebody else's mount.
+/// The reason of a failure if another user mounted it.
 fn not_permitted(mount: &MountPoint, info: &MountInfo) -> Option<Failure> {
     let me = rustix::process::geteuid();
     let owner = own_mounts::owner(info).filter(|owner| !me.is_root() && *owner != me.as_raw())?;
@@ -108,7 +108,7 @@ impl<'a> Daemon<'a> {
         Daemon { peer, pidfd }
     }
 
-    /// Waits for its end, for ever without a limit.
+    /// Waits for it to exit; without a limit, for ever.
     fn wait(&self, mount: &MountPoint, limit: Option<Duration>) -> Result<()> {
         let deadline = limit.map(|limit| Instant::now() + limit);
         loop {
@@ -130,10 +130,10 @@ impl<'a> Daemon<'a> {
         }
     }
 
-    /// Whether it ends within `time`.
+    /// Reports whether it exits within `time`.
     fn ended(&self, time: Duration) -> bool {
         let Some(pidfd) = &self.pidfd else {
-            // A daemon in another pid namespace: its socket goes when it goes.
+            // A daemon in another PID namespace has no pidfd; its socket disappears when it exits.
             let gone = !self.peer.is_there();
             if !gone {
                 std::thread::sleep(time.min(Duration::from_millis(50)));
@@ -141,7 +141,7 @@ impl<'a> Daemon<'a> {
             return gone;
         };
         let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
-        // Interrupted is as good as not yet.
+        // An interrupted poll counts as not ended yet.
         poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&time)).is_ok_and(|ready| ready > 0)
     }
 }

@@ -1,4 +1,4 @@
-//! `shunt upgrade`: has another program serve a mount on.
+//! `shunt upgrade`: hands a mount over to another program, and waits until that serves it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use crate::error::{Code, Failure, Result, failed};
 use crate::own_mounts;
 use crate::report::{Stat, Upgraded};
 
-/// The new program has ten seconds, and so has the old one should that fail.
+/// The new program has ten seconds to take over, and so has the old one if the new one fails.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often is looked.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(5);
 
 pub fn run(args: &UpgradeArgs) -> Result<()> {
@@ -78,7 +78,7 @@ fn line(upgraded: &Upgraded) -> String {
     )
 }
 
-/// The program, by a path that leads to it from everywhere.
+/// The absolute path of the program.
 fn binary(given: Option<&Path>) -> Result<PathBuf> {
     let path = match given {
         Some(path) => path.to_owned(),
@@ -90,7 +90,7 @@ fn binary(given: Option<&Path>) -> Result<PathBuf> {
     fs::canonicalize(&path).map_err(cannot)
 }
 
-/// The daemon that follows. One that is about to be given up for the old one does not serve, so is not found.
+/// Waits for the daemon that took over. A program that fails to do so never serves, and so is never found.
 fn wait(before: &Stat, now: impl Fn() -> Option<Stat>) -> Option<Stat> {
     let end = Instant::now() + UPGRADE_TIMEOUT;
     while Instant::now() < end {

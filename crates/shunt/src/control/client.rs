@@ -1,4 +1,4 @@
-//! The side of `list`, `stat` and `umount`.
+//! The client side of the control socket, for `list`, `stat`, `umount`, `upgrade` and the volume commands.
 
 use std::io;
 use std::path::Path;
@@ -13,27 +13,27 @@ use super::stream::Stream;
 use super::volume::VolumeAsk;
 use crate::report::Stat;
 
-/// A daemon that does not take a call for so long is stopped or stuck, or its backlog was filled on purpose.
+/// Timeout of connecting. A daemon that takes longer is stopped or stuck, or its backlog was filled on purpose.
 const TO_CONNECT: Duration = Duration::from_secs(1);
-/// A daemon that does not answer for so long is stopped or stuck.
+/// Timeout of a reply. A daemon that takes longer is stopped or stuck.
 const TO_ANSWER: Duration = Duration::from_secs(5);
-/// An upgrade tries the other program first.
+/// Timeout of an upgrade request: the daemon tries the other program first.
 const TO_UPGRADE: Duration = Duration::from_secs(15);
-/// A takeover takes some milliseconds, on a busy machine less than this. Meanwhile nobody listens.
+/// Timeout of a takeover, during which no daemon listens: it takes some milliseconds, and less than this on a busy machine.
 const TO_TAKE_OVER: Duration = Duration::from_secs(2);
-/// How often is looked for the next daemon.
+/// Polling interval for the next daemon.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A daemon.
+/// A daemon that listens on a control socket.
 #[derive(Debug)]
 pub struct Peer<'a> {
     dir: &'a SocketDir,
     name: SocketName,
-    /// Its process, as the kernel tells; none if it lives in a pid namespace that we cannot see.
+    /// Its process, as the kernel reports it; none if it lives in a PID namespace that this process cannot see.
     pub pid: Option<Pid>,
 }
 
-/// Whether a daemon is behind a socket.
+/// The result of connecting to a socket.
 pub(super) enum Knock<'a> {
     There(Peer<'a>),
     /// The daemon died. Another one may put its own socket in this place at any moment.
@@ -53,34 +53,34 @@ impl<'a> Peer<'a> {
     /// Asks which mount it serves.
     ///
     /// # Errors
-    /// It does not answer in time, or not in terms that we know.
+    /// It does not reply in time, or not in this version of the protocol.
     pub fn hello(&self, deadline: Instant) -> io::Result<Hello> {
         let mut hello: Hello = self.ask(&Ask::Hello, deadline)?;
-        // The kernel's word, in the terms of our own pid namespace.
+        // The PID according to the kernel, in this process's own PID namespace.
         hello.entry.pid = self.pid.map(|pid| pid.as_raw_nonzero().get() as u32);
         Ok(hello)
     }
 
-    /// Asks for everything.
+    /// Requests the full statistics.
     ///
     /// # Errors
-    /// It does not answer within five seconds, or not in terms that we know.
+    /// It does not reply within five seconds, or not in this version of the protocol.
     pub fn stat(&self) -> io::Result<Stat> {
         self.ask(&Ask::Stat, Instant::now() + TO_ANSWER)
     }
 
-    /// Has it be in touch with the volume's store, or leave it alone.
+    /// Has it connect to the volume's store, or disconnect from it.
     ///
     /// # Errors
-    /// It is no volume, or does not answer within five seconds.
+    /// It serves no volume, or does not reply within five seconds.
     pub fn set_online(&self, online: bool) -> io::Result<()> {
         self.ask(&Ask::Online(online), Instant::now() + TO_ANSWER)
     }
 
-    /// Asks about a volume.
+    /// Sends a request about a volume.
     ///
     /// # Errors
-    /// It is no volume, does not answer in time, or cannot do what is asked.
+    /// It serves no volume, does not reply in time, or the request fails.
     pub fn ask_volume<T: DeserializeOwned>(&self, ask: &VolumeAsk, at_most: Duration) -> io::Result<T> {
         self.ask(&Ask::Volume(ask.clone()), Instant::now() + at_most)
     }
@@ -88,12 +88,12 @@ impl<'a> Peer<'a> {
     /// Asks it to hand over to another program; returns when it is about to.
     ///
     /// # Errors
-    /// It will not, or it does not answer within 15 seconds.
+    /// It refuses, or does not reply within 15 seconds.
     pub fn upgrade(&self, binary: &Path) -> io::Result<()> {
         self.ask(&Ask::Upgrade { binary: binary.to_owned() }, Instant::now() + TO_UPGRADE)
     }
 
-    /// Whether somebody still listens. Takes a second at most.
+    /// Reports whether a daemon still listens. Takes a second at most.
     pub fn is_there(&self) -> bool {
         match Stream::connect(self.dir, &self.name, Instant::now() + TO_CONNECT) {
             Ok(_) => true,
@@ -110,7 +110,7 @@ impl<'a> Peer<'a> {
         }
     }
 
-    /// Names the process that is at fault.
+    /// Adds the process at fault to a timeout.
     fn stuck(&self, error: io::Error) -> io::Error {
         match self.pid {
             Some(pid) if error.kind() == io::ErrorKind::TimedOut => io::Error::new(
@@ -122,10 +122,11 @@ impl<'a> Peer<'a> {
     }
 }
 
-/// The daemon that serves a mount, in directories of the mount's owner ([`SocketDir::of`]).
+/// Finds the daemon that serves a mount, in directories of the mount's owner ([`SocketDir::of`]). Returns none if there is no
+/// socket of a live daemon.
 ///
 /// # Errors
-/// None if there is no socket of a live daemon; an error if there is one and it cannot be reached within a second.
+/// There is a live daemon, and it cannot be reached within a second.
 pub fn find<'a>(dirs: &'a [SocketDir], name: &SocketName) -> io::Result<Option<Peer<'a>>> {
     let mut trouble = None;
     for dir in dirs {
@@ -139,11 +140,11 @@ pub fn find<'a>(dirs: &'a [SocketDir], name: &SocketName) -> io::Result<Option<P
     trouble.map_or(Ok(None), Err)
 }
 
-/// As [`find`], and asks it. Where a takeover is under way waits for the next daemon, two seconds at most; `is_over` tells
-/// that there will be none.
+/// Finds a daemon by [`find`] and sends it a request. During a takeover it waits for the next daemon, two seconds at most;
+/// `is_over` reports that there will be none.
 ///
 /// # Errors
-/// As [`find`], and those of the question.
+/// The errors of [`find`] and of the request.
 pub fn ask<T>(
     dirs: &[SocketDir],
     name: &SocketName,
@@ -161,7 +162,7 @@ pub fn ask<T>(
     }
 }
 
-/// The daemon ended before it answered.
+/// Reports whether the daemon ended before it replied.
 fn is_cut_short(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionRefused | ConnectionReset | NotFound | UnexpectedEof)
@@ -178,7 +179,7 @@ pub(super) mod tests {
     use super::*;
     use crate::report::Entry;
 
-    /// A daemon that always says the same.
+    /// A daemon with constant replies.
     pub struct Fixed;
 
     impl Provider for Fixed {
@@ -196,10 +197,10 @@ pub(super) mod tests {
         }
     }
 
-    /// A socket whose backlog is full, and what fills it.
+    /// A socket whose backlog is full, and the connection that fills it.
     pub fn deaf(path: &Path) -> impl Sized + use<> {
         let listener = UnixListener::bind(path).unwrap();
-        // No room but for one.
+        // The backlog has room for one connection.
         rustix::net::listen(&listener, 0).unwrap();
         (UnixStream::connect(path).unwrap(), listener)
     }
@@ -235,7 +236,7 @@ pub(super) mod tests {
         let temp = tempfile::tempdir().unwrap();
         let dirs = [SocketDir::of_test(temp.path())];
         let name = name("0:1-8.sock");
-        // The daemon before was killed: its socket is still there.
+        // The previous daemon was killed: its socket still exists.
         drop(UnixListener::bind(temp.path().join("0:1-8.sock")).unwrap());
         let next = std::thread::spawn({
             let (dir, name) = (SocketDir::of_test(temp.path()), name.clone());

@@ -1,4 +1,4 @@
-//! Who is at the other end of a socket.
+//! The credentials of the process at the other end of a socket.
 
 use std::io;
 use std::mem;
@@ -7,18 +7,18 @@ use std::os::unix::net::UnixStream;
 
 use rustix::process::Pid;
 
-/// The process at the other end, when it connected or began to listen.
+/// The process at the other end, at the time when it connected or began to listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// None if it lives in a pid namespace that is not below ours.
+    /// None if it lives in a PID namespace that is not a descendant of this process's.
     pub pid: Option<Pid>,
     /// Its effective user.
     pub uid: u32,
 }
 
-/// Asks the kernel.
+/// Reads `SO_PEERCRED`.
 ///
-/// rustix has this call too, but its type has no room for the pid 0 of a process that we cannot see.
+/// rustix has this call too, but its type cannot represent the pid 0 of a process that this one cannot see.
 pub fn of_peer(stream: &UnixStream) -> io::Result<Credentials> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut size = mem::size_of_val(&peer) as libc::socklen_t;

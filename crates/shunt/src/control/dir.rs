@@ -1,4 +1,4 @@
-//! Where control sockets live: one directory per user, in which nobody else can put or open anything.
+//! The directories of control sockets: one per user, in which no other user can create or open anything.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -13,19 +13,19 @@ use shunt_fuse::mount::{Dev, MountId, MountPoint, fuse_mounts};
 
 use crate::files;
 
-/// As many entries of a directory are looked at: its owner may be out to keep us busy.
+/// Limit of the directory entries that are examined, since the owner of the directory may be hostile.
 const MAX_SOCKETS: usize = 10_000;
 
 const SUFFIX: &str = ".sock";
 
 /// The file name of a mount's socket: `MAJOR:MINOR-MOUNTID.sock`.
 ///
-/// The device number alone would do while the mount lives; the id tells it from a later mount with that number.
+/// The device number alone identifies a live mount; the id distinguishes it from a later mount with the same number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketName(String);
 
 impl SocketName {
-    /// Of this mount.
+    /// The socket name of a mount.
     pub fn of(mount: &MountPoint) -> Self {
         let (MountId::Unique(id) | MountId::Reusable(id)) = mount.id();
         SocketName(format!("{}-{id}{SUFFIX}", mount.dev()))
@@ -40,7 +40,7 @@ impl SocketName {
         &self.0
     }
 
-    /// A name found in a directory, if it is that of a socket of ours.
+    /// Parses a name found in a directory; none if it is not a socket name.
     pub(super) fn recognise(name: &OsStr) -> Option<Self> {
         let name = name.to_str()?;
         let (dev, id) = name.strip_suffix(SUFFIX)?.split_once('-')?;
@@ -58,7 +58,7 @@ impl fmt::Display for SocketName {
     }
 }
 
-/// An open directory of sockets, known to belong to one user and to let nobody else in.
+/// An open directory of sockets, verified to belong to one user and to be closed to all others.
 #[derive(Debug)]
 pub struct SocketDir {
     fd: OwnedFd,
@@ -69,10 +69,10 @@ pub struct SocketDir {
 }
 
 impl SocketDir {
-    /// The one in which this user's new daemons listen, made if it is not there.
+    /// Opens the directory for this user's new daemons, and creates it if it does not exist.
     ///
     /// # Errors
-    /// It cannot be made, or somebody else made it.
+    /// It cannot be created, or another user created it.
     pub fn own() -> io::Result<Self> {
         let path = own_paths().swap_remove(0);
         match rustix::fs::mkdir(&path, Mode::RWXU) {
@@ -82,7 +82,8 @@ impl SocketDir {
         Self::open(&path, geteuid().as_raw())
     }
 
-    /// Those in which this user's daemons may listen, as far as we may ask: our own; for root, everybody's.
+    /// Opens the directories in which a user's daemons may listen, if this process may query them: its own; for root,
+    /// everybody's.
     pub fn of(owner: u32) -> Vec<Self> {
         let me = geteuid();
         let paths = match owner {
@@ -93,13 +94,14 @@ impl SocketDir {
         paths.iter().filter_map(|path| Self::open(path, owner).ok()).collect()
     }
 
-    /// Opens a directory, unless it is not `owner`'s own. Links are not followed: `/tmp` is everybody's.
+    /// Opens a directory and verifies that it belongs to `owner` alone. Links are not followed: `/tmp` is writable by everybody.
     fn open(path: &Path, owner: u32) -> io::Result<Self> {
         let at = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        // Step by step: whoever mounted a file system over one of them could let us wait for ever.
+        // Component by component: a FUSE file system that another user mounted over one of them could block this process for
+        // ever.
         let parent = rustix::fs::open(parent, at, Mode::empty())?;
         refuse_fuse(&parent)?;
         let place = rustix::fs::openat(&parent, name, at | OFlags::NOFOLLOW, Mode::empty())?;
@@ -116,10 +118,10 @@ impl SocketDir {
         Ok(SocketDir { fd, path: path.to_owned(), owner })
     }
 
-    /// A socket in here, as something to connect to.
+    /// Opens a socket in the directory, to connect to.
     ///
     /// # Errors
-    /// It is not there, or it is a link or another thing that is not a socket.
+    /// It does not exist, or it is a link or another object that is not a socket.
     pub(super) fn socket(&self, name: &SocketName) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let socket = rustix::fs::openat(&self.fd, name.as_str(), flags, Mode::empty())?;
@@ -131,7 +133,7 @@ impl SocketDir {
         Ok(socket)
     }
 
-    /// A path to a name in here that fits the 107 bytes of a socket address, whatever the path of the directory.
+    /// A path to a name in the directory that fits the 107 bytes of a socket address, whatever the path of the directory.
     pub(super) fn short(&self, name: &str) -> PathBuf {
         Path::new(&files::path_of(&self.fd)).join(name)
     }
@@ -141,11 +143,11 @@ impl SocketDir {
     }
 
     pub(super) fn remove(&self, name: &str) {
-        // Gone already is as good.
+        // It may have been removed already.
         let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
     }
 
-    /// The sockets in here, a bounded number of them.
+    /// The sockets in the directory, up to [`MAX_SOCKETS`].
     pub(super) fn names(&self) -> Vec<SocketName> {
         let Ok(entries) = rustix::fs::Dir::read_from(&self.fd) else { return Vec::new() };
         let names = entries
@@ -158,8 +160,8 @@ impl SocketDir {
     }
 }
 
-/// Where our daemons listen; the first is for new ones. The others are there because a daemon may have been started
-/// with another environment.
+/// The directories in which this user's daemons listen; the first is for new ones. A daemon started with another environment may
+/// listen in one of the others.
 fn own_paths() -> Vec<PathBuf> {
     let me = geteuid();
     let mut paths = usual_paths(me.as_raw());
@@ -177,7 +179,7 @@ fn own_paths() -> Vec<PathBuf> {
     paths
 }
 
-/// Where a user's daemons listen by default.
+/// The default directories of a user's daemons.
 fn usual_paths(user: u32) -> Vec<PathBuf> {
     match user {
         0 => vec!["/run/shunt".into()],
@@ -185,7 +187,7 @@ fn usual_paths(user: u32) -> Vec<PathBuf> {
     }
 }
 
-/// Fails for a directory that a FUSE server answers for, without asking that server.
+/// Fails for a directory on a FUSE file system, without a request to its daemon.
 fn refuse_fuse(dir: impl AsFd) -> io::Result<()> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(dir, "", flags, StatxFlags::empty())?;
@@ -202,7 +204,7 @@ fn refuse_fuse(dir: impl AsFd) -> io::Result<()> {
 
 #[cfg(test)]
 impl SocketDir {
-    /// A directory of a test.
+    /// Opens a temporary directory as a socket directory.
     pub(super) fn of_test(path: &Path) -> Self {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         std::fs::File::open(path).unwrap().set_permissions(mode).unwrap();

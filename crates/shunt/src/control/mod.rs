@@ -1,4 +1,4 @@
-//! The control socket of a mount: how `list`, `stat` and `umount` reach its daemon without touching the mount.
+//! The control socket of a mount, through which `list`, `stat` and `umount` reach its daemon without touching the mount.
 
 mod client;
 mod credentials;

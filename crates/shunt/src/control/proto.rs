@@ -1,4 +1,5 @@
-//! One line of JSON each way: `{"v":1,"ask":"stat"}` or `{"v":1,"ask":{"upgrade":{"binary":"/path"}}}`, and `{"v":1,"ok":{...}}` or `{"v":1,"error":{...}}`.
+//! The control protocol, one line of JSON each way: `{"v":1,"ask":"stat"}` or `{"v":1,"ask":{"upgrade":{"binary":"/path"}}}`, and
+//! `{"v":1,"ok":{...}}` or `{"v":1,"error":{...}}`.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -9,39 +10,39 @@ use serde_json::Value;
 use super::volume::VolumeAsk;
 use crate::report::Entry;
 
-/// The version of the protocol. A daemon may be older or newer than the command that asks it.
+/// The version of the protocol. A daemon may be older or newer than the command that queries it.
 pub const VERSION: u32 = 1;
-/// The longest request, in bytes: the longest path fits, whatever JSON makes of it.
+/// Limit of a request, in bytes: the longest path fits, with all JSON escapes.
 pub const MAX_REQUEST: u64 = 32 << 10;
-/// The longest reply, in bytes.
+/// Limit of a reply, in bytes.
 pub const MAX_REPLY: u64 = 4 << 20;
 
-/// A question.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ask {
-    /// Who are you? Answered by [`Hello`].
+    /// Identify the mount. The reply is [`Hello`].
     Hello,
-    /// How are you? Answered by [`Stat`](crate::report::Stat).
+    /// Report the statistics. The reply is [`Stat`](crate::report::Stat).
     Stat,
-    /// Be in touch with the volume's store, or leave it alone.
+    /// Connect to the volume's store, or disconnect from it.
     Online(bool),
-    /// About a volume. Answered by what was asked for.
+    /// A request about a volume, with a reply of its own type.
     Volume(VolumeAsk),
-    /// Hand the mount over to another program. Answered once that program is known to be fit; then the daemon ends.
+    /// Hand the mount over to another program. The reply is sent once that program is known to be fit; then the daemon ends.
     Upgrade {
         /// An absolute path.
         binary: PathBuf,
     },
 }
 
-/// Which mount a daemon serves.
+/// The mount that a daemon serves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Its line of the list.
+    /// Its entry in the list of mounts.
     #[serde(flatten)]
     pub entry: Entry,
-    /// Why passthrough is off.
+    /// The reason why passthrough is off.
     pub passthrough_reason: Option<String>,
 }
 
@@ -51,7 +52,7 @@ struct Request<A> {
     ask: A,
 }
 
-/// Why a question was not answered.
+/// An error reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// One word: `malformed`, `version`, `refused`, `failed`.
@@ -60,13 +61,13 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// An answer.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reply {
-    /// What was asked for.
+    /// The result.
     Ok(Value),
-    /// Why not.
+    /// The error.
     Error(Refusal),
 }
 
@@ -78,18 +79,18 @@ struct Versioned {
 }
 
 impl Reply {
-    /// A refusal.
+    /// An error reply with this code.
     pub fn error(code: &str, message: impl ToString) -> Self {
         Reply::Error(Refusal { code: code.to_owned(), message: message.to_string() })
     }
 }
 
-/// Reads a request. The outer error is the connection's, the inner one is the answer to what was sent.
+/// Reads a request. The outer error is the connection's, the inner one is the reply to an invalid request.
 pub fn read_request(stream: impl Read) -> io::Result<Result<Ask, Reply>> {
     let Some(line) = read_line(stream, MAX_REQUEST)? else {
         return Ok(Err(Reply::error("malformed", format_args!("no line within {MAX_REQUEST} bytes"))));
     };
-    // The version first: the words of another version need not be ours.
+    // The version is parsed first: another version may have other requests.
     #[derive(Deserialize)]
     struct Version {
         v: u32,
@@ -111,19 +112,19 @@ pub fn write_request(stream: impl Write, ask: &Ask) -> io::Result<()> {
     write_line(stream, &Request { v: VERSION, ask })
 }
 
-/// Reads an answer.
+/// Reads a reply.
 pub fn read_reply(stream: impl Read) -> io::Result<Reply> {
     let no_end = || io::Error::new(io::ErrorKind::UnexpectedEof, "the reply has no end");
     let line = read_line(stream, MAX_REPLY)?.ok_or_else(no_end)?;
     let Versioned { v, reply } = serde_json::from_slice(&line)?;
-    // A daemon of another version says so in this form too.
+    // A daemon of another version reports that in this form too.
     match reply {
         Reply::Ok(_) if v != VERSION => Err(invalid("the daemon speaks another version")),
         reply => Ok(reply),
     }
 }
 
-/// Writes an answer.
+/// Writes a reply.
 pub fn write_reply(stream: impl Write, reply: Reply) -> io::Result<()> {
     write_line(stream, &Versioned { v: VERSION, reply })
 }
@@ -134,7 +135,7 @@ fn write_line(mut stream: impl Write, message: &impl Serialize) -> io::Result<()
     stream.write_all(&line)
 }
 
-/// One line without its end; none if there is no end within `limit` bytes.
+/// Reads one line without its end; none if there is no end within `limit` bytes.
 fn read_line(stream: impl Read, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     BufReader::new(stream.take(limit)).read_until(b'\n', &mut line)?;

@@ -1,4 +1,4 @@
-//! Asking the daemons of many mounts at once.
+//! Queries the daemons of many mounts concurrently.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -14,42 +14,42 @@ use super::client::{Knock, Peer};
 use super::dir::{SocketDir, SocketName};
 use super::proto::Hello;
 
-/// All answers are there by then, or they do not count.
+/// Deadline of all replies.
 const TOTAL: Duration = Duration::from_secs(2);
-/// A single daemon gets this long.
+/// Timeout of a single daemon.
 const EACH: Duration = Duration::from_secs(1);
-/// For clearing away the sockets of the dead.
+/// Time limit of removing the sockets of dead daemons.
 const TIDYING: Duration = Duration::from_millis(200);
-/// Daemons asked at a time.
+/// Daemons queried concurrently.
 const AT_ONCE: usize = 64;
 
-/// A mount, as the kernel tells.
+/// A mount according to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mount {
-    /// Of the file system: no two live ones share it.
+    /// The device number of the file system, unique among live ones.
     pub dev: Dev,
-    /// The user who mounted it, whose daemon alone is believed.
+    /// The user who mounted it; only this user's daemons are trusted to serve it.
     pub owner: u32,
 }
 
-/// What came of asking.
+/// The result of a query.
 #[derive(Debug)]
 pub enum Answer {
-    /// No daemon that this user may ask.
+    /// No daemon that this user may query.
     Nobody,
-    /// A daemon that does not answer.
+    /// A daemon that does not reply.
     Silent(Option<Pid>, io::Error),
-    /// An answer.
+    /// A reply.
     Hello(Box<Hello>),
 }
 
-/// Asks the daemons of all these mounts, for two seconds in all. The answers are in the order of the mounts.
+/// Queries the daemons of all these mounts, for two seconds in total. The replies are in the order of the mounts.
 pub fn survey(mounts: &[Mount]) -> Vec<Answer> {
     let owners: BTreeSet<u32> = mounts.iter().map(|mount| mount.owner).chain([geteuid().as_raw()]).collect();
     survey_in(&owners.into_iter().map(|owner| (owner, SocketDir::of(owner))).collect(), mounts)
 }
 
-/// As [`survey`], in these directories by owner.
+/// Implements [`survey`], in these directories by owner.
 fn survey_in(dirs: &BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Vec<Answer> {
     let deadline = Instant::now() + TOTAL;
     let sockets = sockets(dirs, mounts);
@@ -65,7 +65,7 @@ fn survey_in(dirs: &BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Vec<Answ
     };
     thread::scope(|scope| {
         for _ in 1..mounts.len().min(AT_ONCE) {
-            // Fewer threads only take longer.
+            // With fewer threads it only takes longer.
             let _ = thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, work);
         }
         work();
@@ -75,8 +75,8 @@ fn survey_in(dirs: &BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Vec<Answ
 
 type Sockets<'a> = HashMap<Mount, Vec<(&'a SocketDir, SocketName)>>;
 
-/// The sockets of each mount. By device number: the id of the mount, which is in the name too, cannot be had without
-/// walking to it, through directories of others who may never answer. Those of the dead are cleared away.
+/// The sockets of each mount, found by device number. The mount id, which is in the name too, is not known without resolving the
+/// mount's path, through directories of others whose daemons may not reply. Sockets of dead daemons are removed.
 fn sockets<'a>(dirs: &'a BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Sockets<'a> {
     let by_device: HashMap<(u32, String), Mount> =
         mounts.iter().map(|mount| ((mount.owner, mount.dev.to_string()), *mount)).collect();
@@ -86,7 +86,7 @@ fn sockets<'a>(dirs: &'a BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Soc
         for name in dir.names() {
             match by_device.get(&(dir.owner, name.device().to_owned())) {
                 Some(mount) => sockets.entry(*mount).or_default().push((dir, name)),
-                // Of a mount that is out of sight, or of a daemon that died and that nobody follows: its mount is gone.
+                // The mount is not visible here, or its daemon died without a successor: then it is gone.
                 None if dir.owner == geteuid().as_raw() => {
                     if let Knock::Dead = Peer::knock(dir, name.clone(), tidy_until) {
                         dir.remove(name.as_str());
@@ -99,7 +99,7 @@ fn sockets<'a>(dirs: &'a BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Soc
     sockets
 }
 
-/// The first that is alive; another may have had the device number before.
+/// Queries the first live daemon; another mount may have had the device number before.
 fn ask(sockets: &[(&SocketDir, SocketName)], deadline: Instant) -> Answer {
     let mut answer = Answer::Nobody;
     for (dir, name) in sockets {
@@ -139,7 +139,7 @@ mod tests {
         let me = geteuid().as_raw();
         let dir = SocketDir::of_test(temp.path());
         let _control = serve_in(dir, name("0:1000-7.sock"), Arc::new(Fixed)).unwrap();
-        // An older socket with the same device number, and many mounts whose daemons take no calls.
+        // An older socket with the same device number, and many mounts whose daemons accept no connection.
         let _deaf: Vec<_> = std::iter::once("0:1000-1.sock".to_owned())
             .chain((0..100).map(|minor| format!("0:{minor}-1.sock")))
             .map(|name| deaf(&temp.path().join(name)))
@@ -151,7 +151,7 @@ mod tests {
         assert!(begun.elapsed() < TOTAL + EACH, "{:?}", begun.elapsed());
         assert!(matches!(&answers[0], Answer::Hello(hello) if hello.entry.mountpoint == "/m"));
         assert!(matches!(answers[1], Answer::Nobody));
-        // The socket is of another user than the mount.
+        // The socket belongs to another user than the mount.
         assert!(matches!(answers[2], Answer::Nobody));
         assert!(answers[3..].iter().all(|answer| matches!(answer, Answer::Silent(..))));
     }

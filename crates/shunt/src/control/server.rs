@@ -1,5 +1,5 @@
-//! The daemon's side: one thread, one connection at a time, little memory, short waits. What may have to wait for the store
-//! of a volume gets a thread of its own.
+//! The daemon's side of the control socket: one thread, one connection at a time, little memory, short timeouts. A request that
+//! may have to wait for the store of a volume gets a thread of its own.
 
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -18,47 +18,48 @@ use super::proto::{self, Ask, Hello, Reply};
 use super::volume::VolumeAsk;
 use crate::report::Stat;
 
-/// A peer that says nothing for so long is dropped: others wait behind it.
+/// Timeout of a silent client, since others wait behind it.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Questions that are being answered on threads of their own.
+/// Limit of the requests that are answered on threads of their own.
 const MAX_CLIENTS: u32 = 16;
 
-/// Who knows the answers.
+/// The source of the replies.
 pub trait Provider: Send + Sync + 'static {
-    /// Which mount this is.
+    /// Identifies the mount.
     fn hello(&self) -> Hello;
-    /// How it is.
+    /// Reports the statistics.
     fn stat(&self) -> Stat;
-    /// Sees to it that another program can go on, or says why not. What it returns has it go on, and does not return.
+    /// Verifies that another program can take over, or returns the reason why not. The returned function hands over and does not
+    /// return.
     fn upgrade(&self, binary: &Path) -> Result<Box<dyn FnOnce()>, String>;
-    /// Answers a question about a volume. It may have to wait for the volume's store.
+    /// Answers a request about a volume. It may have to wait for the volume's store.
     fn volume(&self, _ask: &VolumeAsk) -> Result<Value, String> {
         Err("this is not a volume".to_owned())
     }
-    /// Is in touch with the volume's store from now on, or leaves it alone.
+    /// Connects to the volume's store, or disconnects from it.
     fn set_online(&self, _online: bool) -> Result<(), String> {
         Err("this is not a volume".to_owned())
     }
 }
 
-/// The socket, there as long as this is.
+/// The control socket; removed on drop.
 #[derive(Debug)]
 pub struct Control {
     dir: SocketDir,
     name: SocketName,
 }
 
-/// Answers questions about a mount from a thread of its own.
+/// Answers requests about a mount from a thread of its own.
 ///
 /// # Errors
-/// No place for the socket.
+/// The socket cannot be created.
 pub fn serve(name: SocketName, provider: Arc<dyn Provider>) -> io::Result<Control> {
     serve_in(SocketDir::own()?, name, provider)
 }
 
 pub(super) fn serve_in(dir: SocketDir, name: SocketName, provider: Arc<dyn Provider>) -> io::Result<Control> {
-    // Listening before it has its name: who finds a socket that refuses may remove it as a dead daemon's.
+    // It listens before it has its name: a client that finds a refusing socket may remove it as a dead daemon's.
     let new = format!(".new-{}", std::process::id());
     dir.remove(&new);
     let listener = UnixListener::bind(dir.short(&new))?;
@@ -68,7 +69,7 @@ pub(super) fn serve_in(dir: SocketDir, name: SocketName, provider: Arc<dyn Provi
 }
 
 impl Control {
-    /// Where it is.
+    /// The path of the socket.
     pub fn path(&self) -> PathBuf {
         self.dir.path.join(self.name.as_str())
     }
@@ -89,7 +90,7 @@ fn listen(listener: &UnixListener, provider: &Arc<dyn Provider>) {
                     tracing::debug!(%error, "control connection");
                 }
             }
-            // Out of descriptors, say: it passes.
+            // A lack of descriptors, for example, is temporary.
             Err(error) => {
                 tracing::debug!(%error, "control socket");
                 thread::sleep(Duration::from_millis(100));
@@ -101,7 +102,7 @@ fn listen(listener: &UnixListener, provider: &Arc<dyn Provider>) {
 fn answer(stream: UnixStream, provider: &Arc<dyn Provider>, waiting: &Arc<AtomicU32>) -> io::Result<()> {
     let peer = of_peer(&stream)?;
     if peer.uid != 0 && peer.uid != geteuid().as_raw() {
-        // The directory keeps others out already.
+        // The mode of the directory already keeps other users out.
         return Ok(());
     }
     stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
@@ -116,7 +117,7 @@ fn answer(stream: UnixStream, provider: &Arc<dyn Provider>, waiting: &Arc<Atomic
         Ok(Ask::Volume(ask)) => return answer_aside(stream, ask, provider.clone(), waiting.clone()),
         Ok(Ask::Upgrade { binary }) => match provider.upgrade(&binary) {
             Ok(go) => {
-                // Who asked may be gone; it was asked for nevertheless.
+                // The client may be gone; the upgrade was requested nevertheless.
                 let _ = proto::write_reply(&stream, Reply::Ok(Value::Null));
                 go();
                 return Ok(());
@@ -128,7 +129,7 @@ fn answer(stream: UnixStream, provider: &Arc<dyn Provider>, waiting: &Arc<Atomic
     proto::write_reply(&stream, reply)
 }
 
-/// On a thread of its own.
+/// Answers a request on a thread of its own.
 fn answer_aside(
     stream: UnixStream,
     ask: VolumeAsk,

@@ -1,7 +1,7 @@
-//! A connection to a daemon: with nobody but the owner of the socket's directory, and until a deadline at most.
+//! A connection to a daemon, accepted only from the owner of the socket's directory, with a deadline.
 //!
-//! Root asks the daemons of all users, so each of them may be hostile: it may forge a socket, swap it for a link, take
-//! no calls, or answer one byte a second.
+//! Root queries the daemons of all users, so each of them may be hostile: it may forge a socket, replace it by a link, accept no
+//! connection, or send one byte a second.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,12 +15,12 @@ use super::credentials::of_peer;
 use super::dir::{SocketDir, SocketName};
 use crate::files;
 
-/// A connection.
+/// A connection with a deadline.
 #[derive(Debug)]
 pub struct Stream {
     stream: UnixStream,
     deadline: Instant,
-    /// The daemon's process, as the kernel tells; none if it lives in a pid namespace that we cannot see.
+    /// The daemon's process, as the kernel reports it; none if it lives in a PID namespace that this process cannot see.
     pub pid: Option<Pid>,
 }
 
@@ -28,20 +28,20 @@ impl Stream {
     /// Connects.
     ///
     /// # Errors
-    /// `ConnectionRefused` if the daemon died, `TimedOut` if it takes no calls, `PermissionDenied` if somebody else than
-    /// the directory's owner listens, and no socket there.
+    /// `ConnectionRefused` if the daemon died, `TimedOut` if it accepts no connection, `PermissionDenied` if a user other than
+    /// the directory's owner listens, and the errors of opening the socket.
     pub fn connect(dir: &SocketDir, name: &SocketName, deadline: Instant) -> io::Result<Self> {
         let socket = dir.socket(name)?;
         let ours =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        // A full backlog makes connect wait, and no longer than this.
+        // With a full backlog connect blocks, up to this timeout.
         set_socket_timeout(&ours, Timeout::Send, Some(left(deadline)?))?;
-        // By descriptor: what the name stands for may change after it was looked at.
+        // By descriptor: the name may be replaced after it was looked up.
         let address = SocketAddrUnix::new(files::path_of(&socket))?;
         rustix::io::retry_on_intr(|| rustix::net::connect(&ours, &address))
             .map_err(|errno| if errno == rustix::io::Errno::AGAIN { silent() } else { errno.into() })?;
         let stream = UnixStream::from(ours);
-        // Those of the moment when the daemon began to listen: its own.
+        // The credentials of the listening process, from the time when it began to listen.
         let peer = of_peer(&stream)?;
         if peer.uid != dir.owner {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "somebody else listens"));
@@ -49,7 +49,7 @@ impl Stream {
         Ok(Stream { stream, deadline, pid: peer.pid })
     }
 
-    /// Says nothing more.
+    /// Shuts down the writing side.
     #[cfg(test)]
     pub fn end(&self) -> io::Result<()> {
         self.stream.shutdown(std::net::Shutdown::Write)
@@ -74,7 +74,7 @@ impl Write for Stream {
     }
 }
 
-/// The time until then. Not zero, which would mean for ever.
+/// The time left until the deadline. Never zero, which would mean no timeout.
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(silent()) } else { Ok(left.max(Duration::from_millis(1))) }

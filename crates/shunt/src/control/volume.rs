@@ -1,44 +1,44 @@
-//! What is asked of the daemon of a volume. Paths are bytes: names need not be text.
+//! Requests about volumes. Paths are bytes, since names need not be UTF-8.
 
 use serde::{Deserialize, Serialize};
 
-/// A question about a volume, or something to do in it.
+/// A request about a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VolumeAsk {
-    /// Which conflicts are at a path or below it?
+    /// List the conflicts at a path and below it.
     Conflicts {
-        /// From the top directory.
+        /// Relative to the root directory.
         under: Vec<u8>,
     },
-    /// Keep one side of a conflict, or both.
+    /// Keep one version of a conflict, or both.
     Resolve {
-        /// The node whose side it is, or `both`.
+        /// The node whose version is kept, or `both`.
         keep: String,
-        /// From the top directory.
+        /// Relative to the root directory.
         path: Vec<u8>,
-        /// All conflicts below the path too.
+        /// Include all conflicts below the path.
         below: bool,
     },
-    /// Keep what is at a path and below it, or let it leave again.
+    /// Pin a path and everything below it, or unpin it.
     Pin {
-        /// From the top directory.
+        /// Relative to the root directory.
         path: Vec<u8>,
-        /// Whether to keep it.
+        /// Pin rather than unpin.
         pinned: bool,
     },
-    /// What was at a path?
+    /// List the versions of a path.
     History {
-        /// From the top directory.
+        /// Relative to the root directory.
         path: Vec<u8>,
     },
-    /// Of a tree: which volumes are in it, and how are they?
+    /// Report the volumes of a tree and their states.
     Tree,
-    /// What was committed last?
+    /// List the last commits.
     Log {
-        /// Of this path and what is below it. None: of all.
+        /// Only changes of this path and below it. None: all.
         path: Option<Vec<u8>>,
-        /// At most so many commits.
+        /// Limit of the number of commits.
         most: u32,
     },
 }

@@ -12,7 +12,7 @@ use super::path_of;
 /// Set-user-ID and set-group-ID.
 const AS_OWNER: u32 = 0o6000;
 
-/// The attributes that a file is to have.
+/// The attributes to set on a file.
 #[derive(Debug)]
 pub struct Attributes {
     pub uid: u32,
@@ -23,7 +23,7 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// The attributes of another file.
+    /// Copies the attributes of another file.
     pub fn of(stat: &Stat) -> Self {
         let time = |seconds, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
         Self {
@@ -75,14 +75,14 @@ impl Attributes {
     }
 }
 
-/// A program that ran as its owner is an ordinary program where another user owns it.
+/// Clears set-user-ID and set-group-ID unless the file has its intended owner: a program must not run as another user.
 fn mode(wanted: u32, is_owned: bool) -> Mode {
     Mode::from_raw_mode(wanted & if is_owned { 0o7777 } else { 0o7777 & !AS_OWNER })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the path is empty: the descriptor itself is meant")]
 fn set_owner(file: impl AsFd, uid: u32, gid: u32) -> rustix::io::Result<()> {
-    // To the kernel this number means: leave it as it is.
+    // The kernel takes this number as "do not change".
     if uid == u32::MAX || gid == u32::MAX {
         return Err(Errno::INVAL);
     }
@@ -95,7 +95,7 @@ fn set_times(file: impl AsFd, times: &Timestamps) -> rustix::io::Result<()> {
     rustix::fs::utimensat(file, "", times, AtFlags::EMPTY_PATH)
 }
 
-// `fchmod` and `fsetxattr` refuse descriptors of `O_PATH`; a path that leads to the descriptor's own file is the way for these.
+// `fchmod` and `fsetxattr` refuse `O_PATH` descriptors; their files are reached by the path of the descriptor in /proc.
 
 #[expect(clippy::disallowed_methods, reason = "the path is that of a descriptor")]
 fn set_mode(file: impl AsFd, is_open: bool, mode: Mode) -> rustix::io::Result<()> {

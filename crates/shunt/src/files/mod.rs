@@ -21,10 +21,10 @@ pub use new_file::NewFile;
 pub use stage::{Stage, make_node, make_symlink};
 pub use walk::open_parent;
 
-/// The mode of a file or a special file that is not finished.
+/// The mode of an unfinished file or special file.
 const PRIVATE: Mode = Mode::from_raw_mode(0o600);
 
-/// Group and others.
+/// The permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
 /// Creates a regular file for writing. Fails with `EXIST` if the name exists, a symbolic link included.
@@ -39,15 +39,15 @@ pub fn open_directory(parent: impl AsFd, name: &CStr) -> rustix::io::Result<Owne
     rustix::fs::openat(parent, name, flags, Mode::empty())
 }
 
-/// Opens whatever has a name, a symbolic link itself included, with `O_PATH`.
+/// Opens any object with `O_PATH`, a symbolic link itself included.
 pub fn open_path(parent: impl AsFd, name: &CStr) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat(parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Makes a directory with mode 0700, and opens it.
 ///
-/// Nobody else can write to the new directory, but its name is still in the hands of everybody who can write to `parent`:
-/// another directory may be there when it is opened. So it must be empty, the caller's own, and closed to all others.
+/// No other user can write to the new directory, but whoever can write to `parent` can still rename it: another directory may
+/// have its name when it is opened. So it must be empty, the caller's own, and closed to all others.
 ///
 /// # Errors
 /// [`io::ErrorKind::AlreadyExists`], and [`io::ErrorKind::PermissionDenied`] if another directory has taken its place.
@@ -65,13 +65,14 @@ pub fn make_directory(parent: impl AsFd, name: &CStr) -> io::Result<OwnedFd> {
     ))
 }
 
-/// Whether a new file belongs to the user who makes it. It does not on FAT, or where a server maps root to another user.
+/// Reports whether a new file belongs to the user who creates it. It does not on FAT, or where a server maps root to another
+/// user.
 fn keeps_owners(directory: &OwnedFd) -> io::Result<bool> {
     let file = NewFile::create(directory.as_fd())?;
     Ok(rustix::fs::fstat(file.file())?.st_uid == rustix::process::geteuid().as_raw())
 }
 
-/// The names in a directory, but for `.` and `..`. It may be open with `O_PATH`.
+/// The names in a directory, except `.` and `..`. It may be open with `O_PATH`.
 pub fn names_in(directory: impl AsFd) -> io::Result<Vec<CString>> {
     let mut names = Vec::new();
     for entry in Dir::new(open_directory(directory, c".")?)? {
@@ -83,18 +84,18 @@ pub fn names_in(directory: impl AsFd) -> io::Result<Vec<CString>> {
     Ok(names)
 }
 
-/// A random name for a file that is not finished.
+/// A random name for an unfinished file.
 fn temporary_name() -> CString {
     // Hexadecimal digits contain no zero byte.
     CString::new(format!(".shunt-{:016x}", rand::random::<u64>())).unwrap_or_default()
 }
 
-/// A path that leads to an open file itself, whatever its name leads to now.
+/// A path that leads to an open file itself, whatever its name refers to now.
 pub fn path_of(file: impl AsFd) -> String {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
 }
 
-/// Opens a regular file for reading that is open with `O_PATH`.
+/// Opens a regular file for reading, given an `O_PATH` descriptor of it.
 pub fn reopen(file: impl AsFd) -> io::Result<std::fs::File> {
     std::fs::File::open(path_of(file))
 }

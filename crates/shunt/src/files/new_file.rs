@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::{PRIVATE, make_file, open_path, path_of, temporary_name};
 
-/// A new file without a name (`O_TMPFILE`), or with a temporary one on file systems that cannot have that. Dropping it before
+/// A new file without a name (`O_TMPFILE`), or with a temporary one on file systems that do not support that. Dropping it before
 /// [`NewFile::replace`] removes it.
 #[derive(Debug)]
 pub struct NewFile<'a> {
@@ -20,12 +20,12 @@ pub struct NewFile<'a> {
 }
 
 impl<'a> NewFile<'a> {
-    /// Creates it, in the directory that is to hold it, with mode 0600.
+    /// Creates it with mode 0600, in the directory that it will be published in.
     pub fn create(parent: BorrowedFd<'a>) -> io::Result<Self> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         match rustix::fs::openat(parent, c".", flags, PRIVATE) {
             Ok(file) => Ok(Self { parent, file: file.into(), temporary: None }),
-            // The file system has no such files, or the kernel is older than they are.
+            // The file system or an old kernel does not support O_TMPFILE.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::ISDIR | Errno::INVAL) => Self::create_named(parent),
             Err(errno) => Err(errno.into()),
         }
@@ -42,13 +42,13 @@ impl<'a> NewFile<'a> {
         &self.file
     }
 
-    /// Writes it to the disk, and gives it its name in one step: whatever had that name before is removed.
+    /// Writes it to the disk, and gives it its name atomically: any object of that name is replaced.
     ///
     /// # Errors
-    /// [`io::ErrorKind::PermissionDenied`] if another process has taken the temporary name away.
+    /// [`io::ErrorKind::PermissionDenied`] if another process has renamed or replaced the temporary name.
     pub fn replace(mut self, name: &CStr) -> io::Result<()> {
         self.file.sync_all()?;
-        // A link cannot replace a name; a rename can.
+        // linkat cannot replace an existing name; a rename can.
         let temporary = match self.temporary.take() {
             Some(temporary) => temporary,
             None => {
@@ -66,7 +66,7 @@ impl<'a> NewFile<'a> {
             self.temporary = None;
             return Ok(());
         }
-        // The name is another file's by now, and not ours to remove.
+        // The name refers to another file by now, which must not be removed.
         self.temporary = None;
         Err(io::Error::new(
             io::ErrorKind::PermissionDenied,

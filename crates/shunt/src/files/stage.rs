@@ -1,7 +1,7 @@
-//! A private directory in which objects are made that have no descriptor before they have a name.
+//! A private directory for creating objects that can be opened only by name.
 //!
-//! A symbolic link, a device, a pipe or a socket is made by name, and can only then be opened. Where others can write, they
-//! can exchange it in between; in a directory of mode 0700 that belongs to the caller nobody can.
+//! A symbolic link, a device, a pipe or a socket is created by name and opened afterwards. Users who can write to the directory
+//! could exchange it in between; in a directory of mode 0700 that belongs to the caller nobody can.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -23,24 +23,24 @@ impl<'a> Stage<'a> {
     /// The name of the object in the directory.
     pub const NEW: &'static CStr = c"new";
 
-    /// Makes one inside the directory that is to hold the object.
+    /// Creates one inside the directory that the object will be published in.
     pub fn new(parent: BorrowedFd<'a>) -> io::Result<Self> {
         let name = temporary_name();
         let directory = make_directory(parent, &name)?;
         Ok(Self { parent, name, directory })
     }
 
-    /// The private directory. The object is made in it as [`Stage::NEW`].
+    /// The private directory. The object is created in it as [`Stage::NEW`].
     pub fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
 
-    /// Gives the object its name, and removes whatever had that name before.
+    /// Moves the object to its name, replacing any object of that name.
     pub fn replace(self, name: &CStr) -> rustix::io::Result<()> {
         rustix::fs::renameat(&self.directory, Self::NEW, self.parent, name)
     }
 
-    /// Gives the object its name. Fails with `EXIST` if the name exists.
+    /// Links the object to its name. Fails with `EXIST` if the name exists.
     pub fn publish(self, name: &CStr) -> rustix::io::Result<()> {
         rustix::fs::linkat(&self.directory, Self::NEW, self.parent, name, AtFlags::empty())
     }

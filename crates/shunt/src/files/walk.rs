@@ -1,4 +1,4 @@
-//! Resolving a path past directories of other users.
+//! Resolves a path through directories that other users may write to.
 
 use std::collections::VecDeque;
 use std::ffi::{CString, OsStr};
@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 
 use super::open_path;
 
-/// As many symbolic links as the kernel follows in one path.
+/// Limit of symbolic links in one path, as in the kernel.
 const MAX_SYMLINKS: u32 = 40;
 
 /// Opens the directory that a path lies in, with `O_PATH`, and returns the name of the path in it.
@@ -32,14 +32,14 @@ pub fn open_parent(path: &Path) -> io::Result<(OwnedFd, CString)> {
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = match rustix::fs::openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-        // There is a link in it, or the kernel is older than 5.6.
+        // The path contains a link, or the kernel is older than 5.6.
         Err(Errno::LOOP | Errno::NOSYS) => walk(parent)?,
         opened => opened?,
     };
     Ok((opened, CString::new(name.as_bytes())?))
 }
 
-/// Opens a directory one name after the other, through the links that can be trusted.
+/// Opens a directory component by component, following trusted links only.
 fn walk(path: &Path) -> io::Result<OwnedFd> {
     let mut directory = open_path(CWD, c".")?;
     let mut left = VecDeque::new();
@@ -73,7 +73,7 @@ fn walk(path: &Path) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
-/// Puts the names of a path before those that are still to be entered.
+/// Puts the components of a path in front of those that are still to be resolved.
 fn push(left: &mut VecDeque<PathBuf>, path: &Path) {
     for component in path.components().rev() {
         if component != Component::CurDir {

@@ -1,32 +1,32 @@
-//! Who a daemon is once it is locked in: a user that owns nothing, and that nobody else is.
+//! The identity of a sandboxed daemon: a user id that owns nothing and that no other process has.
 
 use std::io;
 
 use rustix::process::{Resource, Rlimit, getpid, setrlimit};
 use rustix::thread::CapabilitySet;
 
-/// Users from here on are assigned to nobody: the ranges that systemd gives to containers end just before. Each daemon is one
-/// of them by its process id, so that none can signal or trace another.
+/// The first of the user ids that are assigned to nobody: the ranges that systemd gives to containers end just before. Each
+/// daemon's id depends on its process id, so that no daemon can signal or trace another.
 const FIRST: u32 = 0x7000_0000;
 
-/// Steps of `nice` that threads may come before others without any right: those of rings that are started later do.
+/// `RLIMIT_NICE`, which lets threads raise their priority without privilege, as those of rings that are started later do.
 const PRECEDENCE: u64 = 30;
 
-/// What is kept of root's rights where files are passed through: the kernel asks for it with each of them.
+/// The capability kept for passthrough: the kernel checks it for each file.
 pub const PASSING_THROUGH: CapabilitySet = CapabilitySet::SYS_ADMIN;
 
-/// What is kept of them by who keeps the contents of a volume: files may belong to others, and are passed through.
+/// The capabilities kept for the cache of a volume: its files may belong to other users, and use passthrough.
 pub const KEEPING_VOLUMES: CapabilitySet = CapabilitySet::SYS_ADMIN.union(OF_STORES);
 
-/// What is kept of them by who serves the stores of a volume to other machines.
+/// The capabilities kept for serving the stores of a volume to other machines.
 pub const OF_STORES: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH).union(CapabilitySet::FOWNER);
 
-/// Has all threads of this process be a user of their own, without groups. Root's rights end with that. It stays who it is where
-/// it is not root, or where there is no such user in its user namespace.
+/// Switches all threads of this process to a user id of its own, without groups, which drops root's privileges. Does nothing if
+/// the process is not root, or if its user namespace has no such user.
 ///
 /// # Errors
-/// Those of `setresuid(2)` and its kin.
+/// The errors of `setresuid(2)`, `setresgid(2)` and `setgroups(2)`.
 pub fn become_nobody() -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
@@ -34,7 +34,7 @@ pub fn become_nobody() -> io::Result<()> {
     let _ = setrlimit(Resource::Nice, Rlimit { current: Some(PRECEDENCE), maximum: Some(PRECEDENCE) });
     let user = FIRST + getpid().as_raw_nonzero().get().cast_unsigned();
     let done = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-    // SAFETY: numbers, and no group. The C library has all threads make each of these calls.
+    // SAFETY: passes numbers, and an empty list of groups. The C library has all threads make each of these calls.
     unsafe {
         done(libc::setgroups(0, std::ptr::null()))?;
         match done(libc::setresgid(user, user, user)) {

@@ -1,4 +1,5 @@
-//! Files that cannot be opened: all but a few that serving needs. By landlock(7). And rights, which go with them.
+//! The landlock(7) sandbox: restricts the files that each thread can open to those that serving needs, and drops its
+//! capabilities.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -22,11 +23,11 @@ const MAKE_CHAR: u64 = 1 << 6;
 const MAKE_BLOCK: u64 = 1 << 11;
 const TRUNCATE: u64 = 1 << 14;
 const IOCTL_DEVICE: u64 = 1 << 15;
-/// What there is to do with a file itself.
+/// The rights that apply to a file itself.
 const OF_FILES: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEVICE;
 
-/// Rights on files that a version of landlock knows; from the fourth on, two on TCP; from the sixth on, abstract sockets
-/// and signals are kept within.
+/// The rights on files that a version of landlock handles; from version 4 on, two on TCP; from version 6 on, scopes that confine
+/// abstract sockets and signals.
 const fn handled(version: i64) -> [u64; 3] {
     let files = match version {
         1 => (1 << 13) - 1,
@@ -37,38 +38,38 @@ const fn handled(version: i64) -> [u64; 3] {
     [files, if version >= 4 { 3 } else { 0 }, if version >= 6 { 3 } else { 0 }]
 }
 
-/// The first version with which files can be renamed from one directory into another.
+/// The first version that supports renames between directories.
 const RENAMES: i64 = 2;
 
-/// Files and directories of who speaks to other machines.
+/// Files and directories of a daemon that uses the network.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
-    /// To write, with all that is below.
+    /// Directories and files to be written, with everything below.
     pub writable: Vec<PathBuf>,
-    /// To read, with all that is below.
+    /// Directories and files to be read, with everything below.
     pub readable: Vec<PathBuf>,
 }
 
-/// How long a thread may take to lock itself in.
+/// How long a thread may take to restrict itself.
 const LOCK_IN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the threads are locked in by, while they are.
+/// The descriptor of the ruleset, while threads restrict themselves.
 static RULES: AtomicI32 = AtomicI32::new(-1);
-/// The rights that they keep, as bits.
+/// The capabilities that they keep, as bits.
 static KEPT: AtomicU64 = AtomicU64::new(0);
 static LOCKED: AtomicU32 = AtomicU32::new(0);
 static FAILED: AtomicU32 = AtomicU32::new(0);
 
-/// Locks all threads of this process in, and those that come, with no capabilities but these.
+/// Restricts all threads of this process, and those that they start later, to the given capabilities and files.
 ///
-/// `rules` are those for files; where there are none for want of landlock the capabilities go all the same.
+/// `rules` are the rules for files. Without landlock they are an error, and only the capabilities are dropped.
 ///
-/// Landlock and capabilities are those of the thread that asks. So each is interrupted by a signal, and asks for itself; who was
-/// started by one that is locked in is, too.
+/// Landlock and capabilities apply to the calling thread. So each thread is interrupted by a signal and restricts itself in the
+/// handler; a thread inherits the restrictions of the thread that starts it.
 pub fn forbid(rules: io::Result<Rules>, kept: CapabilitySet) -> io::Result<()> {
     RULES.store(rules.as_ref().map_or(-1, |rules| rules.fd.as_raw_fd()), Ordering::SeqCst);
     KEPT.store(kept.bits(), Ordering::SeqCst);
-    // SAFETY: the handler makes system calls and changes atomics, nothing else.
+    // SAFETY: the handler only makes system calls and changes atomics.
     let handler = unsafe { signal_hook::low_level::register(SIGUSR2, lock_in) }?;
     let done = all_threads();
     signal_hook::low_level::unregister(handler);
@@ -77,12 +78,13 @@ pub fn forbid(rules: io::Result<Rules>, kept: CapabilitySet) -> io::Result<()> {
     done
 }
 
-/// Threads that locked themselves in, each after a look whether it is.
+/// The number of threads that verified their restriction.
 pub fn locked() -> u32 {
     LOCKED.load(Ordering::SeqCst) - FAILED.load(Ordering::SeqCst)
 }
 
-/// Locks this process in, which has one thread: with all rights on files below a directory, where one is given, else with none.
+/// Restricts this process, which has a single thread: with all rights on files below a directory, if one is given, else with
+/// none.
 pub fn forbid_all_but(below: Option<BorrowedFd<'_>>, kept: CapabilitySet) -> io::Result<()> {
     let rules = Rules::new();
     if let (Ok(rules), Some(directory)) = (&rules, below) {
@@ -110,16 +112,16 @@ fn all_threads() -> io::Result<()> {
             known.push(task);
         }
     }
-    // Last: from then on no signal reaches the others where signals are kept within.
+    // This thread comes last: with signals confined, it could no longer signal the others.
     lock_in();
     if FAILED.load(Ordering::SeqCst) > 0 { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
 }
 
 fn one_thread(task: i32) -> io::Result<()> {
     let before = LOCKED.load(Ordering::SeqCst);
-    // SAFETY: numbers alone.
+    // SAFETY: passes numbers only.
     if unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), task, SIGUSR2) } != 0 {
-        // It has ended.
+        // The thread has ended.
         return Ok(());
     }
     let begun = Instant::now();
@@ -133,39 +135,39 @@ fn one_thread(task: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Locks this thread in, and looks whether it is.
+/// Restricts this thread, and verifies that by opening `/`.
 fn lock_in() {
     drop_rights();
-    // SAFETY: numbers alone, and a string that lives for ever.
+    // SAFETY: passes numbers, and a string with a static lifetime.
     let opened = unsafe {
-        // Takes that, or root's rights.
+        // Landlock requires no_new_privs or CAP_SYS_ADMIN.
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         libc::syscall(libc::SYS_landlock_restrict_self, RULES.load(Ordering::SeqCst), 0);
-        // No rules allow that, and without rules everybody may.
+        // Fails if the thread is restricted, as no ruleset allows it.
         libc::open(c"/".as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC)
     };
     if opened >= 0 {
         FAILED.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: it is ours, and nobody else knows of it.
+        // SAFETY: the descriptor was just opened here and nothing else uses it.
         unsafe { libc::close(opened) };
     }
     LOCKED.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Gives up this thread's capabilities but for those that are kept: nobody keeps what they do not have.
+/// Drops this thread's capabilities except those in `KEPT`; it cannot gain any that it does not have.
 fn drop_rights() {
     let kept = KEPT.load(Ordering::Relaxed);
     // `struct __user_cap_header_struct` of version 3, for this thread; effective, permitted and inheritable in two halves.
     let header = [0x2008_0522_u32, 0];
     let sets = [kept as u32, kept as u32, 0, (kept >> 32) as u32, (kept >> 32) as u32, 0];
-    // SAFETY: the kernel reads these two, which are as long as version 3 has them.
+    // SAFETY: the kernel reads these two, whose lengths are those of version 3.
     unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
 }
 
-/// What may still be done with files: nothing but what was allowed.
+/// A landlock ruleset: every access to files is denied unless a rule allows it.
 pub struct Rules {
     fd: OwnedFd,
-    /// The rights that this kernel's landlock knows.
+    /// The rights that this kernel's landlock handles.
     known: u64,
 }
 
@@ -180,27 +182,27 @@ impl Rules {
             libc::syscall(libc::SYS_landlock_create_ruleset, handled.as_ptr(), size_of_val(&handled), 0)
         };
         let made = checked(made)? as i32;
-        // SAFETY: it was just made, and nobody else has it.
+        // SAFETY: it was just created, and nothing else owns it.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(made) }, known: handled[0] })
     }
 
-    /// Gives rights on a file, or on all below a directory.
+    /// Allows rights on a file, or on everything below a directory.
     fn allow(&self, file: BorrowedFd<'_>, rights: u64) -> io::Result<()> {
-        // Those of directories are none that a file could have.
+        // The kernel rejects rights of directories in a rule for a file.
         let kind = FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode);
         let meant = if kind == FileType::Directory { u64::MAX } else { OF_FILES };
         let rights = rights & meant & self.known;
         let mut rule = [0; 12];
         rule[..8].copy_from_slice(&rights.to_ne_bytes());
         rule[8..].copy_from_slice(&file.as_raw_fd().to_ne_bytes());
-        // SAFETY: reads the twelve bytes of a rule of kind 1, a right on all below a descriptor.
+        // SAFETY: reads the twelve bytes of a rule of type 1 (`LANDLOCK_RULE_PATH_BENEATH`).
         checked(unsafe {
             libc::syscall(libc::SYS_landlock_add_rule, self.fd.as_raw_fd(), 1, rule.as_ptr(), 0)
         })
         .map(drop)
     }
 
-    /// The same by a path, where there is something.
+    /// Allows rights on the file at a path, if it exists.
     fn allow_at(&self, path: &Path, rights: u64) -> io::Result<()> {
         match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             Ok(file) => self.allow(file.as_fd(), rights),
@@ -211,18 +213,18 @@ impl Rules {
 
 /// The version of this kernel's landlock.
 fn version() -> io::Result<i64> {
-    // SAFETY: asks for the version; nothing is read.
+    // SAFETY: queries the version; no memory is read.
     checked(unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u64>(), 0, 1) })
 }
 
-/// What the daemon of an image may still open.
+/// The files that the daemon of an image can still open.
 pub fn of_image() -> io::Result<Rules> {
     let rules = Rules::new()?;
     serving(&rules)?;
     Ok(rules)
 }
 
-/// What resolving names, certificates and libraries that are loaded for it take.
+/// Files for resolving names, for certificates, and for libraries loaded on demand.
 const SYSTEM: [&str; 11] = [
     "/etc",
     "/usr",
@@ -237,7 +239,8 @@ const SYSTEM: [&str; 11] = [
     "/dev/urandom",
 ];
 
-/// What who speaks to other machines may still open: these, whole, to write, and the others to read.
+/// The files that a daemon that uses the network can still open: its writable files with all rights but making device nodes, the
+/// others for reading.
 pub fn of_network(places: &Places) -> io::Result<Rules> {
     let version = version()?;
     if version < RENAMES {
@@ -250,30 +253,30 @@ pub fn of_network(places: &Places) -> io::Result<Rules> {
         rules.allow_at(place, READ_FILE | READ_DIR)?;
     }
     for place in &places.writable {
-        // EXECUTE: the kernel opens what it passes through with our rights, for programs that others start from a volume.
-        // We start none: the filter of system calls has no call for that.
+        // EXECUTE: the kernel opens backing files with the daemon's rights, for programs that users run from a volume. The daemon
+        // itself runs none: its seccomp filter has no execve.
         rules.allow_at(place, !(MAKE_CHAR | MAKE_BLOCK))?;
     }
     Ok(rules)
 }
 
-/// The directory of this process in procfs. It stays open: a rule is for an inode, and where nobody uses it the kernel drops this
-/// one, and makes another, for which there is no rule.
+/// The directory of this process in procfs. It stays open: a rule applies to an inode, and the kernel drops an unused inode of
+/// procfs and later creates another one, without a rule.
 fn own_process() -> Option<BorrowedFd<'static>> {
     static OPEN: OnceLock<Option<OwnedFd>> = OnceLock::new();
     let open = || rustix::fs::open("/proc/self", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
     OPEN.get_or_init(open).as_ref().map(AsFd::as_fd)
 }
 
-/// What all daemons may still open.
+/// Allows the files that every daemon opens.
 fn serving(rules: &Rules) -> io::Result<()> {
-    // More threads that read requests.
+    // For further threads that read requests.
     rules.allow_at("/dev/fuse".as_ref(), READ_FILE | WRITE_FILE | IOCTL_DEVICE)?;
-    // What `shunt stat` tells of us.
+    // For the statistics of `shunt stat`.
     if let Some(process) = own_process() {
         rules.allow(process, READ_FILE | READ_DIR)?;
     }
-    // The control socket goes with us.
+    // The daemon removes its control socket at the end.
     if let Ok(dir) = SocketDir::own() {
         rules.allow_at(&dir.path, REMOVE_FILE)?;
     }

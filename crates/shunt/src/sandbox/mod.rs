@@ -1,7 +1,7 @@
-//! What a daemon that reads untrusted bytes gives up once it serves: should an image find a bug, it finds no way out by
-//! another program, by a file, by the network, by another process or by the kernel's riskier doors.
+//! The sandbox of daemons that parse untrusted bytes: once it serves, an image that exploits a bug cannot run other programs,
+//! open files, use the network, affect other processes, or reach the riskier system calls of the kernel.
 //!
-//! Who is locked in cannot unmount. A process that was started before, [`unmount_helper`], does it when asked.
+//! A sandboxed daemon cannot unmount. A process started before, [`unmount_helper`], does it on request.
 
 mod identity;
 mod landlock;
@@ -20,7 +20,7 @@ pub use probe::on_entry as probe_on_entry;
 pub use seccomp::Served;
 pub use unmount_helper::Outside;
 
-/// Locks all threads of this process in, and those that come, which serve an image. Some of root's rights may be `kept`.
+/// Sandboxes the daemon of an image: all threads, and those that they start later. The capabilities in `kept` stay.
 pub fn enter(outside: Outside<'_>, served: Served, kept: CapabilitySet) {
     learn();
     if !someone_unmounts(outside) {
@@ -38,8 +38,8 @@ pub fn enter(outside: Outside<'_>, served: Served, kept: CapabilitySet) {
     forbid(landlock::of_image(), kept, seccomp::For::Image(served));
 }
 
-/// Locks all threads of this process in, and those that come, which keeps a volume here and speaks to its stores: with the files
-/// that it has there, and no programs.
+/// Sandboxes the daemon of a volume, all threads included: it can open the files of its cache and its stores and use the network,
+/// but run no programs.
 pub fn enter_to_keep(outside: Outside<'_>, places: &Places, served: Served) {
     learn();
     if someone_unmounts(outside) {
@@ -47,14 +47,14 @@ pub fn enter_to_keep(outside: Outside<'_>, places: &Places, served: Served) {
     }
 }
 
-/// The same for who serves the stores of a volume to other machines.
+/// Sandboxes a gateway, which serves the stores of a volume to other machines.
 pub fn enter_to_serve_stores(places: &Places) {
     learn();
     forbid(landlock::of_network(places), identity::OF_STORES, seccomp::For::Network(Served::default()));
 }
 
-/// Starts who unmounts for a process that is to be locked in. Without one nobody could do so in good order: it is not locked in
-/// then. First of all, for it takes a program.
+/// Starts the unmount helper, before the sandbox forbids running programs. If that fails the daemon is not sandboxed, as nothing
+/// could unmount it cleanly.
 fn someone_unmounts(outside: Outside<'_>) -> bool {
     let started = unmount_helper::start(outside);
     if let Err(error) = &started {
@@ -63,8 +63,8 @@ fn someone_unmounts(outside: Outside<'_>) -> bool {
     started.is_ok()
 }
 
-/// Gives up all files but these, all of root's rights but those that are `kept`, and at last, for it refuses what the other steps
-/// take, system calls.
+/// Drops access to all files but these and all capabilities but those in `kept`. The seccomp filter comes last, as it refuses the
+/// calls of the other steps.
 fn forbid(files: io::Result<landlock::Rules>, kept: CapabilitySet, whom: seccomp::For) {
     if let Err(error) = landlock::forbid(files, kept) {
         tracing::warn!("all files can still be opened: {error}");
@@ -76,22 +76,24 @@ fn forbid(files: io::Result<landlock::Rules>, kept: CapabilitySet, whom: seccomp
     probe::run();
 }
 
-/// Asks the kernel what libraries ask it only when they first need it, by calls that are refused afterwards.
+/// Makes calls that libraries otherwise make on first use, when the filter would refuse them.
 fn learn() {
     let _ = rustix::param::page_size();
 }
 
-/// Locks this process in, which has one thread, before it looks into an image that is open: with no file, program, socket or right.
+/// Sandboxes this process, which has a single thread, before it reads an image that is open: without files, programs, sockets and
+/// capabilities.
 pub fn enter_to_look() {
     learn();
     let _ = identity::become_nobody();
-    // What the kernel does not have is no reason not to look.
+    // Restrictions that the kernel does not support are skipped.
     let _ = landlock::forbid_all_but(None, CapabilitySet::empty());
     let _ = seccomp::forbid(seccomp::For::Image(Served::default()));
     probe::run();
 }
 
-/// The same for who makes files of what is in an image: below a directory, in all owners' names, and nothing else.
+/// Sandboxes this process, which has a single thread, before it extracts files of an image: it can create files of all owners
+/// below `target`, and nothing else.
 pub fn enter_to_extract(target: BorrowedFd<'_>) {
     learn();
     let _ = landlock::forbid_all_but(Some(target), namespace::KEPT);
@@ -99,11 +101,11 @@ pub fn enter_to_extract(target: BorrowedFd<'_>) {
     probe::run();
 }
 
-/// Locks this process in, which is to serve a guest and has one thread yet: in an empty file tree, without the rights
-/// and the system calls that showing a directory does not take.
+/// Sandboxes this process, which is to serve a guest and has a single thread so far: in an empty mount namespace, without the
+/// capabilities and system calls that serving a directory does not need.
 ///
 /// # Errors
-/// What cannot be given up. Where the user may not have a file tree of their own they keep the one there is.
+/// A restriction cannot be applied. Users without the privilege for a mount namespace of their own keep the existing one.
 pub fn enter_for_guest() -> Result<(), String> {
     if namespace::possible() {
         namespace::enter().map_err(|error| format!("no file tree of its own: {error}"))?;
@@ -113,7 +115,7 @@ pub fn enter_for_guest() -> Result<(), String> {
             "the guest is kept from the file tree by the daemon's own rights alone: that takes root"
         );
     }
-    // Not possible any more when the daemon goes into the background.
+    // No longer possible when the daemon goes into the background.
     let _ = std::env::set_current_dir("/");
     seccomp::forbid(seccomp::For::Guest)?;
     probe::run();

@@ -1,4 +1,4 @@
-//! A view of the file tree in which there is nothing: what a daemon needs of it is open already.
+//! An empty mount namespace: the daemon already has open what it needs of the file tree.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,13 +12,13 @@ use rustix::mount::{
 use rustix::process::{chdir, pivot_root};
 use rustix::thread::{CapabilitySet, UnshareFlags};
 
-/// Whether this process may have a view of its own.
+/// Reports whether this process may create one.
 pub fn possible() -> bool {
     rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN | CapabilitySet::SYS_CHROOT))
 }
 
-/// What a mirror does in its callers' names, and to reach inodes by handle. All else is given up.
+/// The capabilities for acting on behalf of a mirror's users, and for opening inodes by handle. All others are dropped.
 pub(super) const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
@@ -30,19 +30,19 @@ pub(super) const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::MKNOD)
     .union(CapabilitySet::SETFCAP);
 
-/// Leaves network, message queues and file tree. What there is of the last is an empty directory that cannot be written,
-/// with two things in it: `/dev/null`, and of `/proc` the part of this process, by which descriptors are opened once more.
-/// Before any other thread is started.
+/// Leaves the namespaces of network, message queues and mounts. The new root is an empty, read-only directory with two mounts:
+/// `/dev/null`, and the part of `/proc` of this process, by which descriptors are reopened. Must be called before any other
+/// thread starts.
 ///
 /// # Errors
-/// Those of the calls that it takes. The process may be anywhere then, and must not go on.
+/// The errors of its system calls. The process is in an undefined namespace then, and must not continue.
 pub fn enter() -> io::Result<()> {
     let flags = UnshareFlags::NEWNS | UnshareFlags::NEWNET | UnshareFlags::NEWIPC;
-    // SAFETY: there is no other thread, so nobody counts on sharing the working directory.
+    // SAFETY: there is no other thread that relies on a shared working directory.
     unsafe { rustix::thread::unshare_unsafe(flags) }?;
     mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
     let (process, null) = (detached("/proc/self")?, detached("/dev/null")?);
-    // Any directory that there is: it is covered for us alone.
+    // Any existing directory: it is covered in this namespace only.
     let place = Path::new("/proc");
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     rustix::mount::mount("shunt", place, "tmpfs", flags, c"size=64k,nr_inodes=16,mode=555")?;
@@ -52,7 +52,7 @@ pub fn enter() -> io::Result<()> {
     attach(&process, &place.join("proc/self"))?;
     attach(&null, &place.join("dev/null"))?;
     chdir(place)?;
-    // The old root comes to lie upon the new one, and goes.
+    // pivot_root stacks the old root on top of the new one, where it is then unmounted.
     pivot_root(c".", c".")?;
     unmount(c".", UnmountFlags::DETACH)?;
     chdir(c"/")?;
@@ -60,10 +60,10 @@ pub fn enter() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives up all rights but those that a mirror needs.
+/// Drops all capabilities but those that a mirror needs.
 ///
 /// # Errors
-/// Those of `capset(2)`.
+/// The errors of `capset(2)`.
 pub fn drop_rights() -> io::Result<()> {
     let mut sets = rustix::thread::capabilities(None)?;
     sets.permitted &= KEPT;

@@ -1,4 +1,4 @@
-//! Tries what must not work, for the tests: `--sandbox-probe`.
+//! `--sandbox-probe`, for the tests: tries operations that must fail in the sandbox.
 
 use std::fs::File;
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use rustix::fs::FileType;
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 
-/// Has [`enter`](super::enter) try, and say on standard output what came of it.
+/// Has [`enter`](super::enter) try them, and print the results on standard output.
 pub fn on_entry() {
     WANTED.store(true, Ordering::Relaxed);
 }
@@ -37,12 +37,12 @@ pub(super) fn run() {
     let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
     println!("probe: {} of {threads} threads", super::landlock::locked());
     all();
-    // Threads to come are locked in as well.
+    // Threads started later are sandboxed as well.
     let _ = std::thread::spawn(all).join();
     println!("probe: descriptors {}", descriptors().join(" "));
 }
 
-/// What each open descriptor is, the first three apart: each is a way out that is left.
+/// The kind of each open descriptor but the first three: each is access that the sandbox leaves.
 fn descriptors() -> Vec<String> {
     let most =
         rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(65536).min(65536);
@@ -50,7 +50,7 @@ fn descriptors() -> Vec<String> {
 }
 
 fn kind(number: i32) -> Option<String> {
-    // SAFETY: only asked about, and not kept.
+    // SAFETY: only queried, and not kept.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
     let stat = rustix::fs::fstat(fd).ok()?;
     Some(match FileType::from_raw_mode(stat.st_mode) {
@@ -63,7 +63,7 @@ fn kind(number: i32) -> Option<String> {
         FileType::Directory => format!("directory:{}", stat.st_ino),
         FileType::BlockDevice => "disk".to_owned(),
         FileType::Symlink => "link".to_owned(),
-        // Rings, counters of events and the like have no type.
+        // Rings, eventfds and the like have no type.
         FileType::Unknown => "anonymous".to_owned(),
     })
 }
@@ -74,7 +74,7 @@ fn is_listening(socket: BorrowedFd<'_>) -> bool {
 
 fn ring() -> std::io::Result<()> {
     let mut parameters = [0_u64; 15];
-    // SAFETY: the call writes 120 bytes at most, which are there.
+    // SAFETY: the call writes at most 120 bytes, the size of the array.
     let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) };
     if ring < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }

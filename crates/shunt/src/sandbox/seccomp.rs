@@ -1,4 +1,4 @@
-//! System calls: what a daemon needs of them, and what is refused.
+//! The seccomp filter: a list of the system calls that a daemon needs; all others fail with EPERM.
 
 mod common;
 mod extract;
@@ -13,41 +13,41 @@ use seccompiler::{
     SeccompRule,
 };
 
-/// Whom the filter is for.
+/// The kind of process that a filter is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum For {
-    /// Who serves an image.
+    /// The daemon of an image.
     Image(Served),
-    /// Who shows a guest a directory.
+    /// A daemon that serves a directory to a guest.
     Guest,
-    /// Who makes files of what is in an image.
+    /// A process that extracts files of an image.
     Extract,
-    /// Who speaks to other machines.
+    /// A daemon or gateway that uses the network.
     Network(Served),
 }
 
-/// How requests are answered.
+/// The transport of requests and the part of the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Served {
-    /// They come by io_uring, and all rings are made.
+    /// Requests arrive by io_uring, and all rings exist already.
     pub rings: bool,
-    /// The kernel does a part of the work, and is told by commands to its devices.
+    /// A kernel module does part of the work, controlled by ioctls on its devices.
     pub kernel: bool,
 }
 
-/// System calls, each with the rules of which one must hold; none means always.
+/// The allowed system calls, each with alternative conditions; an empty list means unconditionally.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Starting a ring that was made disabled: `IORING_REGISTER_ENABLE_RINGS`.
+/// Enables a ring that was created disabled: `IORING_REGISTER_ENABLE_RINGS`.
 const START_RING: u64 = 12;
 
-/// A call whose argument is so.
+/// The condition that an argument compares to a value.
 fn when(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<Vec<SeccompRule>, BackendError> {
     let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)?;
     Ok(vec![SeccompRule::new(vec![condition])?])
 }
 
-/// What a filter of ours says to what it refuses.
+/// The result of a refused call.
 const REFUSED: SeccompAction = SeccompAction::Errno(libc::EPERM.cast_unsigned());
 
 fn compile(rules: Rules, other: SeccompAction, these: SeccompAction) -> Result<BpfProgram, BackendError> {
@@ -63,18 +63,18 @@ fn allowed(whom: For) -> Result<Rules, BackendError> {
     }
 }
 
-/// Whatever else there is, or comes with another kernel or another table of calls (x32), is refused.
+/// Refuses every other call, also those of later kernels and of another call table (x32).
 fn filter(whom: For, refused: SeccompAction) -> Result<BpfProgram, BackendError> {
     compile(allowed(whom)?, refused, SeccompAction::Allow)
 }
 
-/// The flags of `clone3` no filter can see: libraries go back to `clone` where it is not there.
+/// Hides `clone3`, whose flags are in memory that a filter cannot read: with ENOSYS libraries fall back to `clone`.
 fn without_clone3() -> Result<BpfProgram, BackendError> {
     let absent = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
     compile(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), SeccompAction::Allow, absent)
 }
 
-/// The same calls once more, for programs whose pointers have 32 bits: a list of numbers does not know them.
+/// Refuses the x32 table, which has the same calls under other numbers, for programs with 32-bit pointers.
 #[cfg(target_arch = "x86_64")]
 fn without_x32() -> BpfProgram {
     use seccompiler::sock_filter;
@@ -82,7 +82,7 @@ fn without_x32() -> BpfProgram {
     let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned();
     let step = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
     vec![
-        // The number of the call is the first word of what a filter sees.
+        // The call number is the first word of `struct seccomp_data`.
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, X32),
         step(libc::BPF_RET | libc::BPF_K, 0, 0, refused),
@@ -90,13 +90,14 @@ fn without_x32() -> BpfProgram {
     ]
 }
 
-/// Locks all threads of this process in, and those that come. A set-user-id program has no effect from then on.
+/// Applies the filters to all threads of this process, and those that they start later. Set-user-ID programs have no effect from
+/// then on.
 pub fn forbid(whom: For) -> Result<(), String> {
     let lock = |filter: Result<BpfProgram, BackendError>| {
         let filter = filter.map_err(|error| error.to_string())?;
         seccompiler::apply_filter_all_threads(&filter).map_err(|error| error.to_string())
     };
-    // First: the last one lets no more filters be set.
+    // Applied first: the last filter allows no further ones.
     lock(without_clone3())?;
     #[cfg(target_arch = "x86_64")]
     lock(Ok(without_x32()))?;

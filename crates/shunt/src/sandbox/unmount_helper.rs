@@ -1,5 +1,5 @@
-//! The process that unmounts for a daemon that is locked in. It hears one byte for each wish, and ends with the daemon, whose
-//! control socket it removes then.
+//! The process that unmounts for a sandboxed daemon. It reads one byte per request, exits with the daemon, and then removes the
+//! daemon's control socket.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -15,28 +15,28 @@ use crate::args::LogArgs;
 use crate::log;
 use crate::serve::signals;
 
-/// The process, where there is one.
+/// The process, if it was started.
 static OUTSIDE: OnceLock<Mutex<Child>> = OnceLock::new();
 
 const IN_GOOD_ORDER: u8 = b'1';
 const BY_FORCE: u8 = b'2';
 const UNSERVED: u8 = b'3';
 
-/// How long it may take to take away a mount that was never served.
+/// Timeout of removing a mount that was never served.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What it is for.
+/// The parameters of the process.
 #[derive(Clone, Copy, Debug)]
 pub struct Outside<'a> {
-    /// Where the mount is.
+    /// The mount point.
     pub mountpoint: &'a Path,
     /// The control socket.
     pub socket: Option<&'a Path>,
-    /// Standard error is that of who started the daemon and waits for it to let go.
+    /// The daemon runs in the background: standard error belongs to the process that started it, which waits until it is closed.
     pub background: bool,
 }
 
-/// Starts it.
+/// Starts the process.
 pub(super) fn start(Outside { mountpoint, socket, background }: Outside<'_>) -> io::Result<()> {
     let mut command = Command::new("/proc/self/exe");
     command.arg("__outside").arg(mountpoint).args(socket).stdin(Stdio::piped()).stdout(Stdio::null());
@@ -45,16 +45,16 @@ pub(super) fn start(Outside { mountpoint, socket, background }: Outside<'_>) -> 
         None if background => command.stderr(Stdio::null()),
         None => &mut command,
     };
-    // It ends after us: nobody waits for it.
+    // Never waited for: it exits after the daemon.
     OUTSIDE.set(Mutex::new(command.spawn()?)).map_err(|_| io::ErrorKind::AlreadyExists.into())
 }
 
-/// Has the mount taken away; `false` where that is left to the caller.
+/// Requests the unmount; `false` if that is left to the caller.
 pub fn unmount(by_force: bool) -> bool {
     tell(if by_force { BY_FORCE } else { IN_GOOD_ORDER }).is_some()
 }
 
-/// Has a mount taken away that was never served, and waits until it is gone; `false` where that is left to the caller.
+/// Requests the removal of a mount that was never served, and waits until it is gone; `false` if that is left to the caller.
 pub fn take_away() -> bool {
     let Some(mut outside) = tell(UNSERVED) else { return false };
     outside.stdin = None;
@@ -71,9 +71,9 @@ fn tell(wish: u8) -> Option<MutexGuard<'static, Child>> {
     Some(outside)
 }
 
-/// Runs as that process.
+/// The main function of that process.
 pub fn main(mountpoint: &Path, socket: Option<&Path>) -> ExitCode {
-    // The terminal's signals are for the daemon, which tells us.
+    // The terminal's signals are for the daemon, which forwards them as requests.
     let _ = rustix::process::setsid();
     let _ = rustix::thread::set_name(c"shunt-outside");
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -90,7 +90,7 @@ pub fn main(mountpoint: &Path, socket: Option<&Path>) -> ExitCode {
             _ => signals::by_force(&mount),
         }
     }
-    // The daemon is not who made it any more.
+    // The sandboxed daemon no longer has the user id that created it.
     if let Some(socket) = socket {
         let _ = std::fs::remove_file(socket);
     }

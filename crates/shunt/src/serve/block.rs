@@ -1,4 +1,4 @@
-//! Block devices, which one alone may have at a time: who opened one exclusively, or the kernel's mount of it.
+//! Exclusive use of a block device: by the process that opened it with O_EXCL, or by the kernel's mount of it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,33 +11,33 @@ use shunt_fuse::mount::{MountError, MountOptions};
 
 use crate::files;
 
-/// A block device that is ours, for as long as this lives.
+/// An exclusive claim of a block device, for as long as this lives.
 #[derive(Debug)]
 pub struct Claim {
     exclusive: Option<File>,
-    /// The same device, open to whoever has it.
+    /// The device without O_EXCL, for use while another opener has it exclusively.
     shared: File,
 }
 
 impl Claim {
-    /// The claim of who opened the device exclusively.
+    /// Makes a claim from an exclusively opened device.
     ///
     /// # Errors
-    /// Those of `open(2)`.
+    /// The errors of `open(2)`.
     pub fn new(exclusive: File, write: bool) -> io::Result<Self> {
         let shared = again(&exclusive, OpenOptions::new().read(true).write(write))?;
         Ok(Self { exclusive: Some(exclusive), shared })
     }
 
-    /// The device.
+    /// A descriptor of the device.
     ///
     /// # Errors
-    /// No descriptor.
+    /// The descriptor cannot be duplicated.
     pub fn file(&self) -> io::Result<File> {
         self.shared.try_clone()
     }
 
-    /// What keeps it ours for as long as it, or a copy of it, is open.
+    /// Returns the exclusive descriptor, which keeps the claim for as long as it, or a duplicate of it, is open.
     pub fn for_good(self) -> Option<File> {
         self.exclusive
     }
@@ -54,7 +54,7 @@ impl Claim {
     }
 }
 
-/// Opens what is open once more.
+/// Reopens an open file.
 fn again(file: &File, options: &OpenOptions) -> io::Result<File> {
     options.open(files::path_of(file))
 }
@@ -63,16 +63,16 @@ fn again(file: &File, options: &OpenOptions) -> io::Result<File> {
 #[derive(Debug)]
 pub struct Block {
     claim: Claim,
-    /// Its path and the size of its blocks, where the kernel is to mount it. The device then is the kernel's, which passes
-    /// `syncfs` and FIBMAP on, and has `umount` wait for the last commit.
+    /// Its path and block size, if the kernel is to mount it (`fuseblk`). The kernel then claims the device, forwards `syncfs`
+    /// and FIBMAP, and has `umount` wait for the last commit.
     pub whole: Option<(PathBuf, u32)>,
 }
 
-/// What a try to mount came to.
+/// The result of an attempt to mount.
 pub enum Tried<T> {
     Done(T),
     Failed(MountSessionError),
-    /// Somebody else has the device by now: not one byte of it may be written.
+    /// Another process has claimed the device meanwhile: it must not be written any more.
     Lost,
 }
 
@@ -81,7 +81,7 @@ impl Block {
         Self { claim, whole }
     }
 
-    /// Mounts it as a block device where that can be, else as anything that is served.
+    /// Mounts it as a block device if possible, else like any FUSE file system.
     pub fn mount<T>(
         &mut self,
         options: &MountOptions,
@@ -98,7 +98,7 @@ impl Block {
             return mount(options).map_or_else(Tried::Failed, Tried::Done);
         };
         self.claim.give_up();
-        // Larger ones the kernel does not know.
+        // The kernel supports block sizes up to that of a page.
         let block_size = (*block_size).min(rustix::param::page_size() as u32);
         let error = match mount(&options.clone().blkdev(device).blksize(block_size)) {
             Ok(mounted) => return Tried::Done(mounted),
@@ -106,7 +106,7 @@ impl Block {
         };
         match (self.claim.take_back(), &error) {
             (Err(_), _) => Tried::Lost,
-            // Not the kernel's mount was at fault.
+            // The device could be claimed again, so nothing else uses it: mount without it.
             (Ok(()), MountSessionError::Mount(MountError::Kernel { .. } | MountError::NoDevice(_))) => {
                 plainly(error)
             }

@@ -1,4 +1,4 @@
-//! What a daemon knows about itself.
+//! The state of a daemon, for `list`, `stat` and the line it prints at the start.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use crate::report::{
     Cache, Entry, Extension, Memory, Negotiated, Passthrough, Refused, Requests, Stat, TookOver,
 };
 
-/// What a daemon knows about itself.
+/// The state of a daemon.
 pub struct Facts {
     mountpoint: String,
     source: String,
@@ -24,7 +24,7 @@ pub struct Facts {
     passthrough_off: Option<String>,
     since: Instant,
     handle: Handle,
-    /// Its number in the kernel.
+    /// The number of the connection in the kernel.
     connection: u32,
     held: Box<dyn Fn() -> Held + Send + Sync>,
     successor: Successor,
@@ -58,7 +58,7 @@ impl Facts {
         }
     }
 
-    /// What is served and how, in one line.
+    /// The source, mount point, transport, passthrough and cache mode, in one line.
     pub fn line(&self) -> String {
         let TransportInUse { transport, reason } = self.handle.transport();
         let mut line = format!("{} shows {} (transport {transport}", self.mountpoint, self.source);
@@ -80,12 +80,12 @@ impl Facts {
         crate::text::printable(&line).into_owned()
     }
 
-    /// Directories that are mounted through.
+    /// Directories of the source that are mounted on the mount.
     pub fn grafts(&self) -> Vec<PathBuf> {
         (self.held)().grafts
     }
 
-    /// Why file data comes through the daemon; none if it does not.
+    /// The reason why file data goes through the daemon; none with passthrough.
     fn no_passthrough(&self) -> Option<String> {
         if let Some(wish) = &self.passthrough_off {
             return Some(wish.clone());
@@ -222,7 +222,7 @@ impl Provider for Facts {
     }
 }
 
-/// How a daemon came to serve, in the words of the report.
+/// The cause of a takeover in the words of the report.
 pub fn took_over(cause: Cause, pause_ms: f64) -> TookOver {
     let cause = match cause {
         Cause::Death => "death",
@@ -232,7 +232,7 @@ pub fn took_over(cause: Cause, pause_ms: f64) -> TookOver {
     TookOver { cause: cause.to_owned(), pause_ms }
 }
 
-/// Whether a program can cause it; the others are between kernel and daemon.
+/// Reports whether a program can cause a request; the others are sent by the kernel itself.
 fn is_for_programs(opcode: Opcode) -> bool {
     use Opcode::*;
     opcode.has_reply() && !matches!(opcode, Init | Destroy | Setupmapping | Removemapping)

@@ -1,4 +1,4 @@
-//! What the module shunt_fuse_ext counts.
+//! The counters of the module shunt_fuse_ext.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,13 +10,13 @@ use shunt_fuse::Opcode;
 
 use crate::report::Answers;
 
-/// Where it shows it, by connection and opcode.
+/// The debugfs file with the counters, by connection and opcode.
 const COUNTS: &str = "/sys/kernel/debug/shunt_fuse_ext";
 
-/// Open, for a daemon that can open no file any more.
+/// The open file, for a sandboxed daemon that can no longer open it.
 static OPEN: OnceLock<File> = OnceLock::new();
 
-/// Before this process is locked in.
+/// Opens the file, before this process is sandboxed.
 pub(super) fn keep_open() {
     if let Ok(file) = File::open(COUNTS) {
         let _ = OPEN.set(file);
@@ -34,13 +34,13 @@ fn read(file: &File) -> io::Result<String> {
     }
 }
 
-/// By operation, what became of the requests of a connection; `None` where the kernel does not show it.
+/// The counters of a connection by operation; `None` where the kernel does not show them.
 pub(super) fn counts(connection: u32) -> Option<BTreeMap<String, Answers>> {
     let text = OPEN.get().map_or_else(|| fs::read_to_string(COUNTS), read);
     parse(&text.ok()?, connection)
 }
 
-/// `connection N ...`, then lines `op N answered N passed N refused N`, for each connection.
+/// Parses a line `connection N ...` followed by lines `op N answered N passed N refused N`, for each connection.
 fn parse(text: &str, connection: u32) -> Option<BTreeMap<String, Answers>> {
     let is_ours = |line: &str| {
         line.strip_prefix("connection ").and_then(|rest| rest.split(' ').next())

@@ -1,4 +1,6 @@
-//! Mounts a file system and serves it to its end: what every mount command shares.
+//! Mounts a file system and serves it until it is unmounted: the part that all mount commands share.
+//!
+//! It starts a guardian for the case that the daemon dies, opens the control socket, handles signals, and sandboxes the daemon.
 
 mod block;
 mod daemon_info;
@@ -39,98 +41,98 @@ pub use block::{Block, Claim};
 pub use source::Source;
 pub use upgrade::probe;
 
-/// What a daemon gives up once it serves.
+/// The sandbox of a daemon once it serves.
 #[derive(Clone, Debug)]
 pub enum LockIn {
-    /// All but an image that is open: nobody vouches for its bytes.
+    /// Everything but an open image is given up, since its bytes are untrusted.
     Image {
-        /// A module of the kernel takes part in serving it.
+        /// A kernel module takes part in serving it.
         kernel: bool,
-        /// Rights of root that are kept.
+        /// Capabilities of root that are kept.
         kept: CapabilitySet,
     },
-    /// Programs, and all files but these: other machines are spoken to.
+    /// Programs, and all files but these, are given up; the network stays usable.
     Network {
-        /// To open.
+        /// The files that it can still open.
         places: Places,
-        /// A module of the kernel takes part in serving it.
+        /// A kernel module takes part in serving it.
         kernel: bool,
     },
 }
 
-/// What a file system holds.
+/// The resources and state of a file system, for statistics.
 #[derive(Clone, Debug, Default)]
 pub struct Held {
-    /// Inodes that the kernel knows.
+    /// Inodes that the kernel has looked up.
     pub nodes: u64,
-    /// Bytes that their table takes.
+    /// Size of their table in bytes.
     pub bytes: Option<u64>,
-    /// What hears of changes that others make.
+    /// The watch for changes that others make.
     pub watch: Option<Watch>,
-    /// Directories that are mounted through, as paths below the root.
+    /// Directories of the source that are mounted on the mount, as paths below the root.
     pub grafts: Vec<PathBuf>,
-    /// What answers in the kernel, where that is wanted.
+    /// The extension in the kernel, if one was requested.
     pub extension: Option<Extended>,
-    /// Who checks the rules of its policy, if there is one.
+    /// The enforcer of the rules of its policy, if there is one.
     pub rules: Option<String>,
-    /// The volume, where it is one.
+    /// The volume, for mounts of volumes.
     pub volume: Option<VolumeReport>,
 }
 
-/// A program in the kernel.
+/// The extension in the kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Extended {
-    /// Why there is none.
+    /// The reason why there is none.
     pub refusal: Option<String>,
     /// Files that it opens.
     pub files: u64,
 }
 
-/// What is done once a mount is there. What fails takes the mount away again.
+/// An action after the mount. If it fails the file system is unmounted again.
 pub type OnceMounted = Arc<dyn Fn(&MountPoint) -> Result<()> + Send + Sync>;
 
-/// Answers what is asked about a volume.
+/// Answers requests about a volume.
 pub type AnswerVolume = Arc<dyn Fn(&VolumeAsk) -> Result<serde_json::Value, String> + Send + Sync>;
 
-/// Has a volume be in touch with its store, or not.
+/// Connects a volume to its store, or disconnects it.
 pub type SetOnline = Arc<dyn Fn(bool) + Send + Sync>;
 
 /// A file system that is ready to be mounted.
 pub struct Service<F> {
     /// Its kind: `mirror`, ...
     pub kind: &'static str,
-    /// What it shows: an absolute path.
+    /// The source: an absolute path.
     pub source: PathBuf,
-    /// The file system. One that is opened later is opened locked in.
+    /// The file system. If it is opened later, it is opened inside the sandbox.
     pub fs: Source<F>,
-    /// What it asks of the kernel.
+    /// The capabilities and limits requested from the kernel.
     pub config: Config,
-    /// What the kernel is told, but for the options of the command line.
+    /// The mount options, except those of the command line.
     pub options: MountOptions,
-    /// How it caches, in the words of the command line, and why.
+    /// The cache mode in the words of the command line, and the reason for it.
     pub cache: String,
-    /// Set where the user does not want passthrough.
+    /// The reason, if passthrough is switched off.
     pub passthrough_off: Option<String>,
-    /// How its data is read ahead and written back.
+    /// Settings of readahead and writeback.
     pub tuning: BdiTuning,
-    /// It lies on a block device.
+    /// The block device that it lies on.
     pub block: Option<Block>,
-    /// What is given up once it serves.
+    /// The sandbox to enter once it serves.
     pub lock_in: Option<LockIn>,
-    /// What it holds now.
+    /// Queries its current state.
     pub held: fn(&F) -> Held,
-    /// What is done once it is mounted, before that is told.
+    /// An action after the mount, before readiness is reported.
     pub mounted: Option<OnceMounted>,
-    /// What SIGHUP does, if not end.
+    /// The action of SIGHUP, if that is not to end the daemon.
     pub reload: Option<Arc<dyn Fn() + Send + Sync>>,
-    /// Has a volume be in touch with its store, or not.
+    /// Connects a volume to its store, or disconnects it.
     pub online: Option<SetOnline>,
-    /// Answers what is asked about a volume.
+    /// Answers requests about a volume.
     pub answers: Option<AnswerVolume>,
 }
 
 impl<F> Service<F> {
-    /// The same with a file system around this one.
+    /// The service with a file system wrapped around this one.
     #[cfg_attr(not(feature = "extension"), expect(dead_code))]
     pub fn around<G>(self, around: impl FnOnce(Arc<F>) -> G + 'static, held: fn(&G) -> Held) -> Service<G>
     where
@@ -156,10 +158,12 @@ impl<F> Service<F> {
     }
 }
 
-/// Mounts, says so, and serves until the mount is gone. `restart` is how another daemon is to follow, or why none is.
+/// Mounts, reports that, and serves until the file system is unmounted. `restart` is how another daemon takes over, or the reason
+/// why none does.
 ///
 /// # Errors
-/// Nothing is left mounted. In the background, failures before the mount is ready go to the process that waits.
+/// The mount or the service fails; nothing is left mounted. In the background, failures before the mount is ready are reported to
+/// the process that waits.
 pub fn serve<F: FileSystem>(
     mut service: Service<F>,
     args: &MountArgs,
@@ -205,7 +209,7 @@ pub fn serve<F: FileSystem>(
         Ok(mounted)
     };
     let mounted = begin().inspect_err(|_| {
-        // Nobody knows of this mount: it goes as it came.
+        // Nobody uses this mount yet, so it is simply removed.
         let _ = attached.guardian.as_ref().map(|guardian| guardian.end());
         signals::take_away(&attached.mount);
     })?;
@@ -234,10 +238,10 @@ fn enter(lock_in: &LockIn, attached: &Attached, control: Option<&Control>, backg
     }
 }
 
-/// Serves a mount on whose daemon ended, until it is gone.
+/// Takes over a mount whose daemon ended, and serves it until it is unmounted.
 ///
 /// # Errors
-/// What is left of that daemon is of no use. The mount stays, for the guardian to decide about.
+/// The state of that daemon is unusable. The mount stays, and the guardian decides about it.
 pub fn take_over<F: FileSystem>(
     mut service: Service<F>,
     args: &MountArgs,
@@ -264,7 +268,7 @@ pub fn take_over<F: FileSystem>(
     wait(mounted, args)
 }
 
-/// How another daemon is started, should this one end; `argv` is how this one was.
+/// The command that starts another daemon if this one ends; `argv` is the command line of this one.
 pub fn restart(argv: &[OsString], args: &MountArgs) -> Result<Restart, String> {
     let [program, command, rest @ ..] = argv else { return Err("there is nothing to start".to_owned()) };
     let head = [program.clone(), command.clone(), "--successor".into()];
@@ -275,7 +279,7 @@ pub fn restart(argv: &[OsString], args: &MountArgs) -> Result<Restart, String> {
     }
 }
 
-/// A mount, whether it is served already or not.
+/// A mount, served already or not.
 pub struct Attached {
     mount: MountPoint,
     handle: Handle,
@@ -286,12 +290,12 @@ fn done<F>(service: &Service<F>, attached: &Attached) -> Result<()> {
     service.mounted.as_ref().map_or(Ok(()), |done| done(&attached.mount))
 }
 
-/// Before any thread, so that none of them gets a signal's default action.
+/// Registered before any thread starts, so that none of them takes a signal's default action.
 fn signals() -> Result<signals::Signals> {
     signals::Signals::register().map_err(|error| failed(format_args!("cannot take care of signals: {error}")))
 }
 
-/// Lets others see how it goes.
+/// Creates the control socket and the state that it reports.
 fn show<F: FileSystem>(
     service: &Service<F>,
     attached: &Attached,
@@ -326,7 +330,7 @@ fn wait(mounted: Mounted, args: &MountArgs) -> Result<()> {
 fn configured<F>(service: &Service<F>, args: &MountArgs) -> Config {
     let wakeful = args.wakeful == WakefulArg::Auto;
     let config = service.config.clone().wakeful(wakeful).transport(args.transport.into());
-    // None can be made by who is locked in.
+    // A sandboxed process can create no rings, so all of them are created ahead.
     let config = config.rings_ahead(service.lock_in.is_some());
     let Some(threads) = args.threads.map(usize::from) else { return config };
     config.threads(threads, threads.max(64))
@@ -357,7 +361,7 @@ fn mount<F>(
         Tried::Done(mounted) => Ok(mounted),
         Tried::Failed(error) => Err(explain(error, path)),
         Tried::Lost => {
-            // Should it be open already, it would write its last words.
+            // If the file system is open already, dropping it would write its final state to the device.
             std::mem::forget(service.fs.get());
             let source = service.source.display();
             Err(Failure::new(Code::Busy, format_args!("{source} is in use: it was mounted meanwhile")))
@@ -365,12 +369,12 @@ fn mount<F>(
     }
 }
 
-/// The process that takes the mount away should this one be killed.
+/// Starts the process that removes the mount if this one is killed.
 fn guardian(args: &MountArgs, restart: Option<Restart>) -> Result<Guardian, GuardianError> {
     let mut command = Command::new("/proc/self/exe");
     command.arg("__guardian");
     if args.background {
-        // The terminal, or a pipe that somebody reads to its end.
+        // Standard error may be the terminal, or a pipe whose reader waits for its end.
         command.stderr(Stdio::null());
     }
     let Some(restart) = restart else { return Guardian::spawn(command) };
@@ -399,13 +403,13 @@ fn explain(error: MountSessionError, path: &Path) -> Failure {
     if names_the_path { failure } else { failure.context(format_args!("cannot mount on {}", path.display())) }
 }
 
-/// What it takes to go into the background, where that is wanted: a process that is locked in cannot have it.
+/// The resources for going into the background, if requested: a sandboxed process cannot acquire them.
 fn announcement(args: &MountArgs) -> Result<Option<daemon::Departure>> {
     let departure = args.background.then(daemon::Departure::prepare).transpose();
     departure.map_err(cannot_depart)
 }
 
-/// Says that it serves, to the user or to the process that started us.
+/// Reports that the mount is served, to the user or to the process that started this one.
 fn announce(departure: Option<daemon::Departure>, line: &str) -> Result<()> {
     tracing::info!("{line}");
     let line = format!("shunt: {line}");
@@ -413,7 +417,7 @@ fn announce(departure: Option<daemon::Departure>, line: &str) -> Result<()> {
         return departure.ready(&line).map_err(cannot_depart);
     }
     let mut out = io::stdout();
-    // Serving goes on without a listener.
+    // The mount is served even if the line cannot be printed.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
     Ok(())
 }

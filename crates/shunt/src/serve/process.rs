@@ -1,19 +1,19 @@
-//! What the kernel knows about this process.
+//! Facts about this process from the kernel.
 
 use std::fs;
 
-/// Resident bytes, 0 if not known.
+/// Resident bytes, 0 if unknown.
 pub fn resident_bytes() -> u64 {
     let pages = fs::read_to_string("/proc/self/statm").ok();
     let pages = pages.and_then(|line| line.split(' ').nth(1)?.parse::<u64>().ok());
     pages.unwrap_or(0) * rustix::param::page_size() as u64
 }
 
-/// Open file descriptors, 0 if not known.
+/// Open file descriptors, 0 if unknown.
 pub fn descriptors() -> u64 {
-    // Since Linux 6.2 the size of the directory, which a process that changed its user may not read.
+    // The size of the directory since Linux 6.2. A process that changed its user id cannot list it.
     match fs::metadata("/proc/self/fd").map_or(0, |directory| directory.len()) {
-        // One of them is the directory being read.
+        // One of them is the directory being listed.
         0 => fs::read_dir("/proc/self/fd").map_or(0, |entries| (entries.count() as u64).saturating_sub(1)),
         count => count,
     }

@@ -1,4 +1,4 @@
-//! Signals. The first one to end unmounts in good order, the next one without, the third one just ends.
+//! Signals that end a daemon: the first one unmounts cleanly, the second one by force, and the third one exits.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,23 +19,23 @@ use crate::log::STATISTICS;
 use crate::sandbox::unmount_helper;
 use crate::{grafts, mount_users};
 
-/// How often a busy mount is tried again, and how long between: who just looked in is given half a second.
+/// Attempts to unmount a busy mount, and the pause between them: a program that accesses it briefly gets half a second.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The signals of this process, ours to handle.
+/// The signals that this process handles.
 pub struct Signals(iterator::Signals);
 
 impl Signals {
-    /// From here on no signal to end ends this process by itself.
+    /// Registers the signals. From here on none of them ends this process by default.
     pub fn register() -> io::Result<Self> {
         iterator::Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1]).map(Signals)
     }
 
-    /// Handles them, those that came meanwhile too, on a thread of its own.
+    /// Handles the signals, including earlier ones, on a thread of its own.
     ///
     /// # Errors
-    /// No thread.
+    /// The thread cannot be started.
     pub fn watch(
         mut self,
         mount: MountPoint,
@@ -55,13 +55,13 @@ impl Signals {
                     continue;
                 }
                 ends += 1;
-                // Whatever becomes of this process: no other one is to go on.
+                // Whatever happens to this process, no other daemon is to take over.
                 let _ = guardian.as_ref().map(|guardian| guardian.end());
                 match ends {
                     1 | 2 if unmount_helper::unmount(ends == 2) => {}
                     1 => in_good_order(mount.clone(), facts.grafts()),
                     2 => by_force(&mount),
-                    // The guardian finds what is left.
+                    // The guardian cleans up.
                     _ => process::exit(1),
                 }
             }
@@ -81,7 +81,7 @@ fn log_statistics(facts: &Facts) {
     }
 }
 
-/// Unmounts, on a thread so that the next signal is heard. The session ends with the mount.
+/// Unmounts cleanly, on a thread of its own so that further signals are handled. The session ends with the mount.
 pub fn in_good_order(mount: MountPoint, grafts: Vec<PathBuf>) {
     let fallback = mount.clone();
     let spawned = thread::Builder::new().name("unmount".into()).spawn(move || {
@@ -90,7 +90,7 @@ pub fn in_good_order(mount: MountPoint, grafts: Vec<PathBuf>) {
             match mount.unmount(Unmount::Normal) {
                 Err(MountError::Busy(_)) => thread::sleep(PAUSE),
                 Ok(()) => return,
-                // Taken out of the tree earlier, and still served to its last users.
+                // Detached earlier, and still in use by its last users.
                 Err(MountError::NotMounted(_)) => break,
                 Err(error) => {
                     tracing::warn!("{error}");
@@ -105,17 +105,17 @@ pub fn in_good_order(mount: MountPoint, grafts: Vec<PathBuf>) {
     }
 }
 
-/// Takes a mount away that nobody has served yet: whoever looks at it waits until then.
+/// Removes a mount that is not served yet: programs that access it block until then.
 pub fn take_away(mount: &MountPoint) {
     if unmount_helper::take_away() {
         return;
     }
-    // First: whoever unmounts a block device waits for an answer.
+    // The abort comes first: unmounting a block device waits for a reply.
     let _ = mount.abort();
     let _ = mount.unmount(Unmount::Lazy);
 }
 
-/// Takes the mount out of the tree whoever uses it, and fails their requests.
+/// Detaches the mount although it is in use, and aborts the connection, which fails the requests of its users.
 pub fn by_force(mount: &MountPoint) {
     if mount.is_mounted() {
         let users: Vec<String> = mount_users::of(mount).iter().map(ToString::to_string).collect();
@@ -129,7 +129,7 @@ pub fn by_force(mount: &MountPoint) {
         }
     }
     if let Err(error) = mount.abort() {
-        // Without a way to abort, ending has the same effect: the kernel sees the device closed.
+        // Without a way to abort, exiting has the same effect: the kernel sees the device closed.
         tracing::debug!("{error}");
         if !matches!(&error, MountError::Connection { error, .. } if error.kind() == io::ErrorKind::NotFound)
         {

@@ -1,4 +1,4 @@
-//! Where a file system comes from.
+//! A file system to be served, open already or opened later inside the sandbox.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -7,27 +7,27 @@ use crate::error::Result;
 
 type Open<F> = Box<dyn FnOnce() -> Result<Arc<F>>>;
 
-/// A file system that is open, or that is to be opened once it is mounted and the process is locked in.
+/// A file system that is open, or that is to be opened once it is mounted and the process is sandboxed.
 pub struct Source<F> {
     opened: Arc<OnceLock<Arc<F>>>,
     open: Option<Open<F>>,
 }
 
 impl<F> Source<F> {
-    /// `open` is called once the process has given up what serving does not take: what it reads is nothing to trust.
+    /// Makes a source that is opened later: `open` is called in the sandbox, since the bytes it reads are untrusted.
     pub fn later(open: impl FnOnce() -> Result<Arc<F>> + 'static) -> Self {
         Self { opened: Arc::default(), open: Some(Box::new(open)) }
     }
 
-    /// Whether it is to be opened later.
+    /// Reports whether it is still to be opened.
     pub fn is_closed(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Opens it, or gives what was opened before.
+    /// Opens it, or returns the file system opened before.
     ///
     /// # Errors
-    /// Those of opening it, once.
+    /// The errors of opening it, once.
     pub fn open(&mut self) -> Result<Arc<F>> {
         if let Some(open) = self.open.take() {
             let fs = open()?;
@@ -41,7 +41,7 @@ impl<F> Source<F> {
         self.opened.get().cloned()
     }
 
-    /// Asks about the file system, whenever it is asked: nothing is known of one that is not open yet.
+    /// A function that queries the file system; it returns the default while that is not open yet.
     pub fn ask<T>(&self, ask: fn(&F) -> T) -> impl Fn() -> T + Send + Sync + use<T, F>
     where
         F: Send + Sync + 'static,
@@ -51,7 +51,7 @@ impl<F> Source<F> {
         move || opened.get().map_or_else(T::default, |fs| ask(fs))
     }
 
-    /// A file system around this one.
+    /// Wraps a file system around this one.
     pub fn around<G>(self, around: impl FnOnce(Arc<F>) -> G + 'static) -> Source<G>
     where
         F: 'static,

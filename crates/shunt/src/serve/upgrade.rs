@@ -1,4 +1,4 @@
-//! Handing the mount over to another program: the side of the daemon.
+//! The daemon's side of an upgrade: hands the mount over to another program.
 
 use std::ffi::OsString;
 use std::io::{self, Read as _};
@@ -20,14 +20,14 @@ use super::Attached;
 use crate::error::{Result, failed};
 use crate::files;
 
-/// How long requests that were read may take; the others wait in the kernel meanwhile.
+/// Timeout of the requests that are being served; the kernel queues later ones meanwhile.
 const DRAIN: Duration = Duration::from_millis(500);
-/// How long a program may take to say who it is.
+/// Timeout of the program's answer to `--probe`.
 const TRIAL: Duration = Duration::from_secs(5);
-/// More than it has to say.
+/// Limit of that answer.
 const MAX_REQUEST_BYTES: u64 = 4096;
 
-/// What a program says of itself, asked with our own arguments and `--probe`.
+/// The answer of a program that is started with this one's arguments and `--probe`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Probe {
     /// [`takeover::VERSION`].
@@ -38,24 +38,24 @@ struct Probe {
 /// The answer of this program.
 ///
 /// # Errors
-/// None.
+/// It cannot be serialised.
 pub fn probe() -> Result<String> {
     let probe = Probe { takeover: takeover::VERSION, version: env!("CARGO_PKG_VERSION").to_owned() };
     serde_json::to_string(&probe).map(|line| line + "\n").map_err(failed)
 }
 
-/// What it takes to hand over.
+/// The means to hand over to another daemon.
 pub struct Successor {
     handle: Handle,
     guardian: Option<Arc<Guardian>>,
     mount: Dev,
     arguments: Vec<OsString>,
-    /// Why another daemon is not to follow.
+    /// The reason why no other daemon may take over.
     refused: Option<String>,
 }
 
 impl Successor {
-    /// `refused`: why none is wanted.
+    /// `refused`: the reason why no daemon is to take over.
     pub fn new(attached: &Attached, refused: Option<String>) -> Self {
         Self {
             handle: attached.handle.clone(),
@@ -66,7 +66,7 @@ impl Successor {
         }
     }
 
-    /// Why no daemon can follow this one.
+    /// The reason why no daemon can take over from this one; none if one can.
     pub fn obstacle(&self) -> Option<String> {
         if self.handle.takeover().is_some() {
             let gone = self.guardian.as_ref().is_some_and(|guardian| guardian.is_gone());
@@ -85,11 +85,10 @@ impl Successor {
         })
     }
 
-    /// Makes sure that the program is fit, and has the guardian start it next. The call that is returned ends this
-    /// process.
+    /// Verifies that the program is fit, and has the guardian start it next. The returned function ends this process.
     ///
     /// # Errors
-    /// One line that says why not. Nothing has changed then.
+    /// The reason, in one line. Nothing has changed then.
     pub fn upgrade(&self, binary: &Path) -> Result<Box<dyn FnOnce()>, String> {
         if let Some(obstacle) = self.obstacle() {
             return Err(format!("no daemon can take over this mount: {obstacle}"));
@@ -114,12 +113,12 @@ impl Successor {
             if !handle.drain(DRAIN) {
                 tracing::warn!("requests that are still under way are asked again of the new daemon");
             }
-            // Nothing is taken down: the guardian has it all, and goes on when this process is gone.
+            // No cleanup: the guardian holds the state, and starts the program when this process is gone.
             std::process::exit(0);
         }))
     }
 
-    /// By descriptor from here on: what is tried is what will run.
+    /// Opens the program once: the descriptor that is probed is the one that is run.
     fn open(&self, binary: &Path) -> Result<OwnedFd, String> {
         if !binary.is_absolute() {
             return Err("the path is not absolute".to_owned());
@@ -132,7 +131,7 @@ impl Successor {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err("it is not a file".to_owned());
         }
-        // Whoever starts it would wait for its own answer.
+        // Starting a program from the mount itself would wait for a reply of this daemon.
         if (Dev { major: rustix::fs::major(stat.st_dev), minor: rustix::fs::minor(stat.st_dev) })
             == self.mount
         {
@@ -143,7 +142,7 @@ impl Successor {
         Ok(program)
     }
 
-    /// Has it look at the arguments that it will get.
+    /// Probes the program with the arguments that it will get.
     fn ask(&self, program: &OwnedFd) -> Result<Probe, String> {
         let [name, command, rest @ ..] = self.arguments.as_slice() else {
             return Err("no arguments".to_owned());
@@ -167,7 +166,7 @@ impl Successor {
     }
 }
 
-/// Waits for the end of a child, and not for ever.
+/// Waits for the end of a child, with a timeout.
 fn ended_well(child: &mut Child) -> Result<(), String> {
     let end = Instant::now() + TRIAL;
     loop {

@@ -1,4 +1,4 @@
-//! Serves virtual machines: what a socket is to them, a mount is to others.
+//! Serves the guests of virtual machines by virtiofs, on a vhost-user socket instead of a mount point.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -21,18 +21,18 @@ use crate::report::{Cache, Stat};
 use crate::sandbox;
 use crate::xdg;
 
-/// What is shown, for people.
+/// The mount as shown to people.
 pub struct Shown {
     /// The directory.
     pub source: PathBuf,
-    /// How it is cached.
+    /// The cache mode.
     pub cache: String,
 }
 
-/// The session under way, or the last one.
+/// The current session, or the last one.
 type Current = Arc<Mutex<Option<Handle>>>;
 
-/// Threads for what takes long.
+/// Threads for requests that block.
 const THREADS: usize = 16;
 
 /// The options of the command line that concern serving.
@@ -41,10 +41,10 @@ pub fn configured(config: Config, args: &MountArgs) -> Config {
     config.threads(threads, threads).splice(false)
 }
 
-/// Waits at `socket` and serves whoever comes, until a signal ends it. `make` is given what is to be told of sessions.
+/// Listens at `socket` and serves guests until a signal ends it. `make` receives the function to call for each new session.
 ///
 /// # Errors
-/// The socket cannot be had, or the process cannot be locked in.
+/// The socket cannot be created, or the process cannot be sandboxed.
 pub fn serve<F: FileSystem>(
     socket: &Path,
     args: &MountArgs,
@@ -65,7 +65,7 @@ pub fn serve<F: FileSystem>(
     if probe {
         sandbox::probe_on_entry();
     }
-    // Threads to come are locked in with us.
+    // Threads started later inherit the sandbox.
     sandbox::enter_for_guest().map_err(|error| failed(format_args!("cannot lock the daemon in: {error}")))?;
     let line = format!(
         "{} shows {} to a guest (transport virtio, no passthrough, no takeover, cache {})",
@@ -80,7 +80,7 @@ pub fn serve<F: FileSystem>(
         .map_err(|error| failed(format_args!("stopped serving {}: {error}", socket.display())))
 }
 
-/// Makes the socket, in place of one that nobody listens at. Only its owner may connect.
+/// Creates the socket, in place of one without a listener. Only its owner may connect.
 fn listen(socket: &Path) -> Result<UnixListener> {
     let before = rustix::process::umask(Mode::from_raw_mode(0o177));
     let bound = match UnixListener::bind(socket) {
@@ -101,7 +101,7 @@ fn listen(socket: &Path) -> Result<UnixListener> {
     bound.map_err(|error| failed(format_args!("cannot make the socket {}: {error}", socket.display())))
 }
 
-/// Makes it beside the one that is there, and has it take its place: nobody else can come between.
+/// Creates the socket under a temporary name and renames it over the existing one, so that no other can appear in between.
 fn replace(socket: &Path) -> io::Result<UnixListener> {
     let name = socket.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let beside = socket.with_file_name(format!(".{name}.{}", std::process::id()));
@@ -112,7 +112,7 @@ fn replace(socket: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Others may have guests connect to a socket of their own where they can rename what is in its directory.
+/// Warns if other users can rename entries of the directory: they could have guests connect to a socket of their own.
 fn warn_of_others(socket: &Path) {
     let directory = xdg::directory_of(socket);
     let Ok(found) = std::fs::metadata(directory) else { return };
@@ -125,7 +125,7 @@ fn warn_of_others(socket: &Path) {
     }
 }
 
-/// Anything else that is there is not ours to remove.
+/// Any other kind of file must not be removed.
 fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }

@@ -1,4 +1,4 @@
-//! A block device, which is told by a command of its own what it need not keep.
+//! A block device whose freed blocks are discarded with `BLKDISCARD`.
 
 use std::fs::File;
 use std::io;
@@ -9,13 +9,13 @@ use shunt_ext4::{Device, FileDevice};
 
 const BLKDISCARD: libc::Ioctl = 0x1277;
 
-/// As [`FileDevice`], and what is discarded is discarded: a hole punched into a disk would be written as zeros where the
-/// disk cannot promise them otherwise.
+/// A [`FileDevice`] whose `discard` uses `BLKDISCARD`: punching a hole into a disk would write zeros where the disk cannot
+/// guarantee that discarded blocks read as zeros.
 #[derive(Debug)]
 pub struct BlockDevice {
     bytes: FileDevice,
     file: File,
-    /// The disk knows of no smaller parts. A power of two.
+    /// The logical sector size, the smallest unit of a discard. A power of two.
     sector: u64,
 }
 
@@ -26,7 +26,7 @@ impl BlockDevice {
     }
 }
 
-/// The whole sectors in a range.
+/// The whole sectors within a range.
 fn whole(offset: u64, length: u64, sector: u64) -> Option<[u64; 2]> {
     let start = offset.checked_next_multiple_of(sector)?;
     let end = offset.checked_add(length)? / sector * sector;
@@ -59,7 +59,7 @@ impl Device for BlockDevice {
             return Err(rustix::io::Errno::ROFS.into());
         }
         let Some(range) = whole(offset, length, self.sector) else { return Ok(()) };
-        // SAFETY: the call reads the two numbers.
+        // SAFETY: the call only reads the two numbers.
         let done = unsafe { libc::ioctl(self.file.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! `shunt ext4 cat`.
+//! `shunt ext4 cat`: copies a file of an image to standard output.
 
 use std::ffi::OsStr;
 
@@ -8,7 +8,7 @@ use super::{at, resolve};
 use crate::cmd::print;
 use crate::error::{Result, failed};
 
-/// Bytes read at once.
+/// Bytes per read.
 const PIECE: usize = 1 << 20;
 
 pub fn run(filesystem: &Filesystem, path: &OsStr) -> Result<()> {

@@ -1,4 +1,5 @@
-//! `shunt ext4 --data`: files that the kernel reads from the device, and writes to it, by itself.
+//! `shunt ext4 --data`: chooses whether the kernel module reads and writes file data at the device by itself, and connects it.
+//! The daemon serves file data where the module cannot be used.
 
 use std::fs::File;
 use std::io;
@@ -13,12 +14,12 @@ use super::survey::Survey;
 use crate::args::DataArg;
 use crate::error::{Code, Failure, Result, failed};
 
-/// Has a block device that the kernel is to write used past its page cache. Tells whether it is.
+/// Switches a block device that the kernel module is to write to direct I/O, past its page cache. Returns whether it did.
 pub fn leave_cache(wish: DataArg, image: &mut Image, survey: &Survey) -> Result<bool> {
     let wanted = match wish {
         DataArg::Daemon => false,
         DataArg::Extmap => true,
-        // Without a cache the daemon is slow: only where it is certain that it moves no content.
+        // Without a page cache the daemon is slow: so only when it is certain that the kernel transfers all file data.
         DataArg::Auto => here().is_none() && survey.part.is_none() && survey.extents,
     };
     let direct = wanted && survey.writable && image.claim.is_some();
@@ -31,7 +32,7 @@ pub fn leave_cache(wish: DataArg, image: &mut Image, survey: &Survey) -> Result<
     Ok(direct)
 }
 
-/// The device for the kernel to read or write, where that is wanted and can be. `direct`: what [`leave_cache`] told.
+/// Connects the kernel module to the device, if that is requested and possible. `direct` is the result of [`leave_cache`].
 pub fn device(wish: DataArg, image: &Image, survey: &Survey, direct: bool) -> Result<Option<Connection>> {
     if wish == DataArg::Daemon {
         return Ok(None);
@@ -61,7 +62,7 @@ fn obstacle(survey: &Survey) -> Option<Failure> {
     }
 }
 
-/// What of the module or of rights is missing here.
+/// The reason why this machine cannot use the module: it is not loaded, or privileges are missing.
 fn here() -> Option<Failure> {
     let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
     if !shunt_extmap::is_available() {
@@ -73,14 +74,14 @@ fn here() -> Option<Failure> {
     }
 }
 
-/// Connects the module to the block device, or to one that is made of the file and goes with the daemon.
+/// Connects the module to the block device, or to a loop device of the image file that ends with the daemon.
 fn bind(image: &Image, survey: &Survey) -> io::Result<Connection> {
     let page = rustix::param::page_size() as u32;
     let block_size = survey.block_size.min(page);
     let bind = |device: &File| Connection::bind(device, block_size);
     match image.claim {
         Some(_) => bind(&image.file),
-        // By the file's own page cache, as the daemon's own writes go.
+        // Through the file's own page cache, as the daemon's own writes.
         None if survey.writable => bind(&shunt_extmap::attach_writable(&image.file)?),
         None => bind(&shunt_extmap::attach(&image.file)?),
     }

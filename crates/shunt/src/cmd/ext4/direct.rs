@@ -1,7 +1,7 @@
-//! A block device past its page cache.
+//! A block device accessed by direct I/O, past its page cache.
 //!
-//! Where the kernel writes files to the device by itself, the device's own cache must hold nothing: it is written back a page
-//! at a time, with what lies beside a block, and what it has of a block that was a file's meanwhile is old.
+//! While the kernel module writes files to the device, the device's page cache must hold nothing. It is written back in pages,
+//! together with neighbouring blocks, and what it caches of a block that has been a file's in between is stale.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,24 +14,24 @@ use shunt_ext4::Device;
 use super::block::BlockDevice;
 use crate::files;
 
-/// Memory for direct I/O begins at a multiple of this: what no device has more of.
+/// Alignment of direct I/O buffers: no device requires more.
 const ALIGNMENT: usize = 4096;
 
-/// Most bytes that are moved at once.
+/// Most bytes of a single transfer.
 const MAX_TRANSFER_BYTES: u64 = 1 << 20;
 
 #[derive(Debug)]
 pub struct DirectDevice {
-    /// For all but bytes.
+    /// Serves everything but reads and writes.
     plain: BlockDevice,
     file: File,
-    /// The least that the device moves. A power of two.
+    /// The smallest unit of a transfer. A power of two.
     sector: u64,
-    /// Taken alone by who writes parts of sectors.
+    /// Held exclusively while parts of sectors are written, by a read-modify-write.
     parts: RwLock<()>,
 }
 
-/// Bytes where direct I/O can have them.
+/// A buffer with the alignment of direct I/O.
 struct Aligned {
     room: Vec<u8>,
     start: usize,
@@ -52,7 +52,7 @@ impl Aligned {
 }
 
 impl DirectDevice {
-    /// The device that is open to be read and written, once more.
+    /// Opens the device of this read-write descriptor a second time, with `O_DIRECT`.
     pub fn new(device: &File) -> io::Result<Self> {
         let path = files::path_of(device);
         let direct = OFlags::DIRECT.bits().cast_signed();
@@ -66,7 +66,7 @@ impl DirectDevice {
         })
     }
 
-    /// The whole sectors around a range, read; and where in them it begins.
+    /// Reads the whole sectors around a range; returns them, their offset on the device, and the offset of the range in them.
     fn around(&self, offset: u64, length: usize) -> io::Result<(Aligned, u64, usize)> {
         let first = offset / self.sector * self.sector;
         let end = (offset + length as u64).next_multiple_of(self.sector);

@@ -1,4 +1,4 @@
-//! Where on a disk the file system lies.
+//! Finds the file system in a whole disk or image, by an offset, by a partition or at the start.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,23 +13,23 @@ use crate::args::PlaceArgs;
 use crate::error::{Result, failed};
 use crate::text::bytes;
 
-/// A partition, and what is in it. Its JSON is a contract.
+/// A partition and its content. Its JSON is a contract.
 #[derive(Debug, Serialize)]
 pub struct Part {
-    /// Its number, as the kernel counts.
+    /// Its number, as the kernel counts partitions.
     pub number: u32,
-    /// Where it begins, in bytes.
+    /// Its start, in bytes.
     pub start: u64,
-    /// Bytes.
+    /// Its size, in bytes.
     pub size: u64,
-    /// What the table says that it holds: a GUID, or two hexadecimal digits.
+    /// Its type in the table: a GUID, or two hexadecimal digits.
     #[serde(rename = "type")]
     pub kind: String,
     /// Its name in the table.
     pub label: Option<String>,
     /// Its identifier in the table.
     pub uuid: String,
-    /// What it does hold: `ext2`, `ext3`, `ext4`, or what it looks like.
+    /// Its actual content: `ext2`, `ext3`, `ext4`, or another format that is recognised.
     pub holds: String,
     /// Label of the file system.
     pub filesystem_label: Option<String>,
@@ -64,7 +64,7 @@ impl Part {
         part
     }
 
-    /// Whether it is the one that the user means.
+    /// Reports whether `wanted` names this partition: by number, label or UUID, its own or the file system's.
     fn is(&self, wanted: &str) -> bool {
         let same = |text: &str| text == wanted;
         let same_id = |id: &str| id.eq_ignore_ascii_case(wanted);
@@ -76,7 +76,7 @@ impl Part {
     }
 }
 
-/// The table of a disk with what is in its partitions.
+/// Reads the partition table of a disk and probes the content of each partition.
 pub fn table(path: &Path, device: &Arc<dyn Device>) -> Result<Option<(Table, Vec<Part>)>> {
     let table = partitions::read(device)
         .map_err(|error| failed(format_args!("cannot read {}: {error}", path.display())))?;
@@ -86,12 +86,12 @@ pub fn table(path: &Path, device: &Arc<dyn Device>) -> Result<Option<(Table, Vec
     }))
 }
 
-/// Whether a file system begins where the image does.
+/// Reports whether a file system begins at the start of the image.
 pub fn is_filesystem(device: &dyn Device) -> bool {
     !matches!(Geometry::read(device), Err(Error::NotExt(_)))
 }
 
-/// A part of an image, or the whole of it.
+/// A device for a part of an image, or for all of it.
 pub fn window(path: &Path, device: &Arc<dyn Device>, part: Option<Range<u64>>) -> Result<Arc<dyn Device>> {
     let Some(Range { start, end }) = part else { return Ok(device.clone()) };
     match Window::new(device.clone(), start, end.saturating_sub(start)) {
@@ -103,14 +103,14 @@ pub fn window(path: &Path, device: &Arc<dyn Device>, part: Option<Range<u64>>) -
     }
 }
 
-/// Which bytes of an image hold the file system; `None` where all of them do.
+/// The range of bytes that holds the file system; `None` for the whole image.
 pub fn part(path: &Path, device: &Arc<dyn Device>, place: &PlaceArgs) -> Result<Option<Range<u64>>> {
     let shown = path.display();
     if let Some(offset) = place.offset {
         let size = device.size();
         let window = Window::new(device.clone(), offset, size.saturating_sub(offset))
             .ok_or_else(|| failed(format_args!("{shown} has {size} bytes: nothing begins at {offset}")))?;
-        // What lies behind the file system may be another one.
+        // The bytes after the file system may belong to another one.
         let bytes = Geometry::read(&window).ok().and_then(|(geometry, _)| {
             geometry.blocks.checked_mul(geometry.block_size.into()).filter(|&bytes| bytes <= window.size())
         });
@@ -122,7 +122,7 @@ pub fn part(path: &Path, device: &Arc<dyn Device>, place: &PlaceArgs) -> Result<
     let (parts, wanted) = match (table(path, device)?, &place.partition) {
         (Some((_, parts)), wanted) => (parts, wanted),
         (None, Some(_)) => return Err(failed(format_args!("{shown} has no partition table"))),
-        // What it looks like instead is told by who opens it.
+        // The caller opens it and reports the format that it has instead.
         (None, None) => return Ok(None),
     };
     let meant: Vec<&Part> = match wanted {
@@ -147,11 +147,11 @@ pub fn part(path: &Path, device: &Arc<dyn Device>, place: &PlaceArgs) -> Result<
             )));
         }
     };
-    // The table lists only what lies on the device.
+    // The table lists only partitions that lie within the device.
     Ok(Some(part.start..part.start + part.size))
 }
 
-/// The partitions in words.
+/// The partitions as text.
 fn list(parts: &[Part]) -> String {
     let one = |part: &Part| {
         let name = part.label.as_ref().or(part.filesystem_label.as_ref());

@@ -1,4 +1,4 @@
-//! `shunt ext4 --extension`.
+//! `shunt ext4 --extension`: a BPF program that answers requests in the kernel before they reach the daemon.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::extension::NO_FEATURE;
 use crate::extension::{self, obstacle, read};
 use crate::serve::{self, Held, Service};
 
-/// Serves with a program before the daemon; without where there can be none.
+/// Serves with the program, or without it when this machine or build cannot load it.
 pub fn serve(service: Service<Ext4>, program: &Path, args: &Ext4MountArgs) -> Result<()> {
     let refused = Err(NO_TAKEOVER.to_owned());
     match obstacle() {
@@ -30,8 +30,8 @@ fn extended(
     use shunt_fuse::Expiry;
     use shunt_fuse_ext::{AccessTimes, Extended, Extension};
 
-    // Nobody else changes the image. Data goes through the daemon, which sees each read and write that the kernel does not
-    // keep, so there are no files to open without it.
+    // This daemon is the only writer of the image, so entries never expire. Data goes through the daemon, which sees each read
+    // and write that misses the page cache, so the program opens no files.
     let extension = Extension {
         program,
         xattrs: true,
@@ -52,7 +52,7 @@ fn extended(service: Service<Ext4>, _program: Vec<u8>, _args: &Ext4MountArgs) ->
     without(service, NO_FEATURE)
 }
 
-/// The daemon answers everything.
+/// Falls back to a daemon that answers everything.
 fn without(mut service: Service<Ext4>, reason: &str) -> Service<Ext4> {
     tracing::warn!("no extension in the kernel: {reason}");
     service.held = |ext4| Held { extension: Some(extension::none()), ..held(ext4) };

@@ -1,4 +1,4 @@
-//! `shunt ext4 extents`.
+//! `shunt ext4 extents`: prints the block map of a file.
 
 use std::ffi::OsStr;
 
@@ -10,14 +10,14 @@ use crate::cmd::print;
 use crate::error::{Result, failed};
 use crate::text::{Align, Table};
 
-/// A run of blocks. Its JSON is a contract.
+/// A mapped extent. Its JSON is a contract.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Extent {
     /// First block in the file.
     logical: u32,
     /// First block on the device.
     physical: u64,
-    /// Blocks.
+    /// Number of blocks.
     length: u64,
     /// Allocated, but reads as zeros.
     unwritten: bool,
@@ -60,7 +60,7 @@ fn extents(filesystem: &Filesystem, path: &OsStr) -> Result<Vec<Extent>> {
         if let Some(physical) = physical {
             let full = extents.len() as u64 >= filesystem.geometry().blocks;
             match extents.last_mut() {
-                // Runs end where nodes of the tree do; extents need not.
+                // Extents that adjoin across nodes of the tree are merged.
                 Some(last)
                     if u64::from(last.logical) + last.length == u64::from(logical)
                         && last.physical + last.length == physical
@@ -68,7 +68,7 @@ fn extents(filesystem: &Filesystem, path: &OsStr) -> Result<Vec<Extent>> {
                 {
                     last.length += u64::from(run.length);
                 }
-                // A damaged map can show one block again and again.
+                // A damaged map can refer to the same block many times.
                 _ if full => {
                     return Err(failed(format_args!(
                         "{} in the image has more extents than there are blocks",

@@ -1,7 +1,7 @@
-//! `shunt ext4 extract`.
+//! `shunt ext4 extract`: copies a file or a tree out of an image.
 //!
-//! An image may be hostile. Everything is made relative to an open directory that was itself just made, and never
-//! through a name that exists: no link of the image leads a later file out of the target.
+//! An image may be hostile. Everything is created relative to an open directory that was itself just created, and never through
+//! an existing name: no symbolic link of the image can redirect a later file outside the target.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString, OsStr};
@@ -20,13 +20,13 @@ use crate::files::{self, Attributes, Stage};
 use crate::progress::Progress;
 use crate::text::bytes;
 
-/// Bytes copied at once.
+/// Bytes per read.
 const PIECE: u64 = 1 << 20;
 
-/// Directories one inside the other, each with a descriptor.
+/// Limit of the nesting of directories, each of which takes a descriptor.
 const DEEPEST: usize = 500;
 
-/// Where something is to be made.
+/// The target directory and the name to create in it.
 pub struct Place {
     parent: OwnedFd,
     name: CString,
@@ -35,7 +35,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The target that was given, or the last name of the path in the image.
+    /// The given target, or else the last component of the path in the image.
     pub fn new(target: Option<&Path>, path: &OsStr) -> Result<Self> {
         let last = path.as_bytes().split(|&byte| byte == b'/').rfind(|name| !name.is_empty());
         let target = match (target, last) {
@@ -52,13 +52,13 @@ impl Place {
         }
     }
 
-    /// The directory that the target is to be in.
+    /// The directory that the target is created in.
     pub fn parent(&self) -> BorrowedFd<'_> {
         self.parent.as_fd()
     }
 }
 
-/// `most`: bytes of content at most, all together.
+/// Extracts `path` to `place`; `most` limits the bytes of content of all files.
 pub fn run(filesystem: &Filesystem, path: &OsStr, place: &Place, most: Option<u64>) -> Result<()> {
     let inode = resolve(filesystem, path, false)?;
     let name = place.name.clone();
@@ -70,17 +70,17 @@ fn c_name(name: &[u8]) -> Result<CString> {
     CString::new(name).map_err(|_| failed("a name holds a zero byte"))
 }
 
-/// Something to be made.
+/// An object to create.
 struct Wanted {
     name: CString,
     inode: Inode,
     /// Its path in the image, for messages.
     path: Vec<u8>,
-    /// Its path from the directory in which all is made.
+    /// Its path relative to the directory that everything is created in.
     made: PathBuf,
 }
 
-/// A directory that was made, with what is still to be made in it.
+/// A directory that was created, with the entries still to create in it.
 struct Directory {
     fd: OwnedFd,
     inode: Inode,
@@ -90,15 +90,15 @@ struct Directory {
 struct Extraction<'a> {
     filesystem: &'a Filesystem,
     place: &'a Place,
-    /// From the outermost to the one being filled.
+    /// Directories from the outermost to the one being filled.
     open: Vec<Directory>,
-    /// Files with several names, and the first that was made.
+    /// Inodes with several links, and the first path created for each.
     linked: HashMap<u32, PathBuf>,
-    /// Directories seen.
+    /// Directories already extracted.
     directories: HashSet<u32>,
     files: u64,
     bytes: u64,
-    /// Bytes that may be written at most.
+    /// Limit of the bytes written.
     most: u64,
     progress: Progress,
 }
@@ -106,7 +106,7 @@ struct Extraction<'a> {
 impl<'a> Extraction<'a> {
     fn new(filesystem: &'a Filesystem, place: &'a Place, most: Option<u64>) -> Self {
         let (open, linked, directories) = Default::default();
-        // Where no block belongs to two files there is no more content than blocks.
+        // Unless files share blocks, there is no more content than blocks.
         let geometry = filesystem.geometry();
         let most = most.unwrap_or(geometry.blocks.saturating_mul(geometry.block_size.into()));
         let (files, bytes) = (0, 0);
@@ -119,7 +119,7 @@ impl<'a> Extraction<'a> {
             if let Some(wanted) = directory.left.pop() {
                 self.make(wanted)?;
             } else if let Some(directory) = self.open.pop() {
-                // Only now: what is made in a directory moves its times.
+                // Set last: creating entries in a directory changes its times.
                 let _ = attributes(&directory.inode).set(&directory.fd, self.xattrs(&directory.inode));
             }
         }
@@ -167,7 +167,7 @@ impl<'a> Extraction<'a> {
                 let device = rustix::fs::makedev(major, minor);
                 let make = |at: BorrowedFd<'_>, name: &CStr| files::make_node(at, name, kind, device);
                 match self.special(&wanted, make) {
-                    // Devices are root's to make.
+                    // Only root can create device nodes.
                     Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
                         let shown = shown.display();
                         let _ = writeln!(io::stderr(), "shunt: {shown}: only root may make devices");
@@ -183,10 +183,10 @@ impl<'a> Extraction<'a> {
         Ok(())
     }
 
-    /// What is to be made in a directory.
+    /// The entries to create in a directory.
     fn content(&mut self, directory: &Wanted) -> Result<Vec<Wanted>> {
         let path = OsStr::from_bytes(&directory.path);
-        // A directory with two names would be made twice, and what is below it four times.
+        // A directory with two names would be extracted twice, and the tree below it four times.
         if !self.directories.insert(directory.inode.number) {
             return Err(at(path, &Corruption::new("the directory has a second name").into()));
         }
@@ -227,7 +227,7 @@ impl<'a> Extraction<'a> {
                 .and_then(|logical| self.filesystem.map(inode, logical, u32::MAX));
             let (length, empty) = match run {
                 Ok(run) => (u64::from(run.length) << bits, !matches!(run.place, Block::Written(_))),
-                // Content that lies in the inode has no blocks.
+                // Inline data has no blocks.
                 Err(Error::Invalid) => (inode.size, false),
                 Err(error) => return Err(at(path, &error)),
             };
@@ -263,14 +263,14 @@ impl<'a> Extraction<'a> {
         Ok(())
     }
 
-    /// Makes an object that is no file and no directory, with its attributes.
+    /// Creates an object other than a file or directory, with its attributes.
     fn special(
         &self,
         wanted: &Wanted,
         make: impl FnOnce(BorrowedFd<'_>, &CStr) -> rustix::io::Result<OwnedFd>,
     ) -> io::Result<()> {
         let set = |made| attributes(&wanted.inode).set(made, self.xattrs(&wanted.inode));
-        // The directories that are being filled are private; the one around all of it may be anybody's.
+        // The directories being filled are private, but others may be able to write to the one around the target.
         if let Some(directory) = self.open.last() {
             let _ = set(make(directory.fd.as_fd(), &wanted.name)?);
             return Ok(());
@@ -280,7 +280,7 @@ impl<'a> Extraction<'a> {
         Ok(stage.publish(&wanted.name)?)
     }
 
-    /// The extended attributes that can be read.
+    /// The extended attributes that are readable.
     fn xattrs(&self, inode: &Inode) -> Vec<(CString, Vec<u8>)> {
         let names = self.filesystem.xattr_names(inode).unwrap_or_default();
         let value = |name: Vec<u8>| {

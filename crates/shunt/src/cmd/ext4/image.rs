@@ -1,4 +1,4 @@
-//! The image that a command is given.
+//! Opens the image of a command, with its journal, and locks it.
 
 use std::fs::File;
 use std::io;
@@ -18,21 +18,21 @@ use crate::args::PlaceArgs;
 use crate::error::{Code, Failure, Result, failed, usage};
 use crate::serve::Claim;
 
-/// An open image, or a block device.
+/// An open image or block device, and its external journal if it has one.
 pub struct Image {
     pub path: PathBuf,
     pub file: File,
-    /// The whole of it.
+    /// The device of the whole image.
     pub device: Arc<dyn Device>,
-    /// It may be changed.
+    /// The image may be modified.
     pub writable: bool,
-    /// It is a block device, and ours.
+    /// The exclusive claim of a block device.
     pub claim: Option<Claim>,
-    /// Where the journal lies, if not in the file system.
+    /// The external journal, if the file system has one.
     pub journal: Option<Journal>,
 }
 
-/// What an external journal lies on.
+/// The device or file of an external journal.
 pub struct Journal {
     path: PathBuf,
     pub file: File,
@@ -46,9 +46,9 @@ impl Journal {
 }
 
 impl Image {
-    /// Opens an image to be looked into. Not one byte of it is written, and others may use it.
+    /// Opens an image for inspection. It is never written, and others may use it.
     pub fn open(path: &Path, journal: Option<&Path>) -> Result<Self> {
-        // A pipe would be waited for.
+        // O_NONBLOCK: opening a FIFO would block.
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let open = |path: &Path| {
             let opened = File::options().read(true).custom_flags(flags).open(path);
@@ -58,8 +58,8 @@ impl Image {
         Self::new(path, Opened { file: open(path)?, writable: false, claim: None }, journal)
     }
 
-    /// Opens an image to be mounted, and to be written if that is wanted and may be. Not one byte of it is read. `fd` is the
-    /// open image, where the caller has it.
+    /// Opens an image to be mounted, read-write if that is requested and permitted. None of it is read here. `fd` is the open
+    /// image, if the caller passed it.
     pub fn open_to_mount(path: &Path, journal: Option<&Path>, fd: Option<i32>, write: bool) -> Result<Self> {
         let journal = journal.map(|path| lock::open(path, write).map(|opened| (path, opened))).transpose()?;
         let mut image = match fd {
@@ -70,7 +70,7 @@ impl Image {
             }
             None => lock::open(path, write)?,
         };
-        // Of the two, what cannot be written decides.
+        // The mount is writable only if both image and journal are.
         let may = |path: &Path, writable: bool| {
             if write && !writable {
                 tracing::warn!("{} may not be written: mounted read-only", path.display());
@@ -85,14 +85,14 @@ impl Image {
         Self::new(path, image, journal)
     }
 
-    /// An image, and its journal, that another process opened.
+    /// Wraps the descriptors of an image and its journal that another process opened.
     pub fn handed_over(path: &Path, fd: i32, journal: Option<(&Path, i32)>, writable: bool) -> Result<Self> {
         let journal = journal.map(|(path, fd)| Journal::new(path, inherited(fd)?, writable)).transpose()?;
         Self::new(path, Opened { file: inherited(fd)?, writable, claim: None }, journal)
     }
 
-    /// Locks it and its journal for as long as they are open: nobody may change them meanwhile. Other parts of the image may be
-    /// mounted beside this one.
+    /// Locks the image and its journal for as long as they are open, so that no other program changes them. Other parts of the
+    /// image may be mounted at the same time.
     pub fn lock(&self, part: Option<Range<u64>>) -> Result<()> {
         lock::take(&self.path, &self.file, self.writable, part)?;
         let journal = self.journal.as_ref();
@@ -105,19 +105,19 @@ impl Image {
         Ok(Self { path: path.to_owned(), file, device, writable, claim, journal })
     }
 
-    /// Opens the file system in this part of it, or in the whole, to be written.
+    /// Opens the file system in this part of the image, or in all of it, read-write.
     pub fn open_writable(&self, part: Option<Range<u64>>) -> Result<shunt_ext4::Result<Filesystem>> {
         let device = disk::window(&self.path, &self.device, part)?;
         Ok(Filesystem::open_writable_with_journal(device, self.journal()))
     }
 
-    /// The same, to be read.
+    /// Opens the file system in this part of the image, or in all of it, read-only.
     pub fn open_to_read(&self, part: Option<Range<u64>>) -> Result<Filesystem> {
         let device = disk::window(&self.path, &self.device, part)?;
         Filesystem::open_with_journal(device, self.journal()).map_err(|error| self.cannot("read", &error))
     }
 
-    /// Opens the file system that lies at this place of it, to be read.
+    /// Opens the file system at the place given on the command line, read-only.
     pub fn filesystem(&self, place: &PlaceArgs) -> Result<Filesystem> {
         self.open_to_read(disk::part(&self.path, &self.device, place)?)
     }
@@ -126,7 +126,7 @@ impl Image {
         self.journal.as_ref().map(|journal| journal.device.clone())
     }
 
-    /// The failure to open it, with what helps.
+    /// The error of opening the file system, with a hint at the missing option.
     pub fn cannot(&self, what: &str, error: &Error) -> Failure {
         let help = match error {
             Error::Journal(_) if self.journal.is_none() => "; name it with --journal",
@@ -136,7 +136,7 @@ impl Image {
     }
 }
 
-/// The whole of an open file. The device has the lock of the file for as long as it lives.
+/// The device of an open file. It holds a duplicate of the descriptor, and thereby the file's lock, for as long as it lives.
 fn device(path: &Path, file: &File, writable: bool) -> Result<Arc<dyn Device>> {
     let kind = file.metadata().map(|metadata| metadata.file_type());
     if kind.is_ok_and(|kind| !kind.is_file() && !kind.is_block_device()) {
@@ -165,9 +165,9 @@ pub(super) fn cannot_open(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(code, format_args!("cannot open {}: {error}", path.display()))
 }
 
-/// A copy of a descriptor that the caller of this program left open.
+/// A duplicate of a descriptor that the caller of this program passed.
 fn inherited(fd: i32) -> Result<File> {
-    // SAFETY: it is borrowed for the copy alone; where it is not open the copy fails.
+    // SAFETY: it is borrowed only for the duplication, which fails if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let owned: OwnedFd = rustix::io::fcntl_dupfd_cloexec(borrowed, 3)
         .map_err(|error| usage(format_args!("--fd {fd}: {}", std::io::Error::from(error))))?;

@@ -1,4 +1,4 @@
-//! `shunt ext4 info`.
+//! `shunt ext4 info`: prints the superblock of a file system, or the partitions of a disk.
 
 use serde::Serialize;
 use shunt_ext4::Filesystem;
@@ -11,7 +11,7 @@ use crate::cmd::print;
 use crate::error::{Result, failed};
 use crate::text::{Align, Table, bytes, printable};
 
-/// What there is to know of a file system. Its JSON is a contract.
+/// The facts about a file system. Its JSON is a contract.
 #[derive(Debug, Serialize)]
 struct Info {
     kind: &'static str,
@@ -27,7 +27,7 @@ struct Info {
     features: Vec<String>,
     /// `none`, `clean` or `needs recovery`.
     journal: &'static str,
-    /// The superblock says that it was unmounted, and that no error was found.
+    /// The superblock records a clean unmount and no error.
     clean: bool,
     errors: u32,
 }
@@ -37,7 +37,7 @@ struct Info {
 struct Disk {
     /// `gpt` or `mbr`.
     scheme: String,
-    /// The first copy of a GPT is damaged; this is what the second says.
+    /// The primary GPT is damaged; this is the content of the backup.
     backup: bool,
     partitions: Vec<Part>,
 }
@@ -138,7 +138,7 @@ fn gather(filesystem: &Filesystem) -> Info {
     }
 }
 
-/// The name of a file system; empty where it has none.
+/// The label of a file system; empty where it has none.
 pub(super) fn label(raw: &RawSuperblock) -> String {
     let label = raw.volume_name.split(|&byte| byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(label).into_owned()

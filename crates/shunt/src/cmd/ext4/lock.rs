@@ -1,7 +1,7 @@
-//! Nobody else may change an image that is mounted: not another daemon, not the kernel.
+//! Locks a mounted image against other writers: other daemons, and the kernel.
 //!
-//! A block device is opened exclusively, which the kernel's own mounts respect. A file takes advisory locks, which other
-//! mounts of shunt respect; the kernel uses files by way of loop devices, which are looked for.
+//! A block device is opened exclusively, which the kernel's own mounts respect. A file takes advisory locks, which other mounts
+//! of Shunt respect; the kernel uses files through loop devices, which are searched for.
 //!
 //! | mounted | `flock` of the file | range of bytes (OFD) |
 //! |---|---|---|
@@ -26,39 +26,40 @@ use super::image::cannot_open;
 use crate::error::{Code, Failure, Result, failed};
 use crate::serve::Claim;
 
-/// How long a daemon that has unmounted may take to end.
+/// How long to wait for a lock: a daemon that has unmounted may take a moment to exit.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// An image that is open.
+/// An open image and its claim.
 pub struct Opened {
     pub file: File,
-    /// What must not be written is read.
+    /// Opened read-write; read-only where writing is not permitted.
     pub writable: bool,
-    /// A block device is ours alone for as long as this is open.
+    /// The exclusive claim of a block device, for as long as this is open.
     pub claim: Option<Claim>,
 }
 
 impl Opened {
-    /// The open file. A block device is ours alone for as long as that, or a copy of it, is open.
+    /// Returns the open file. The exclusive claim of a block device lasts for as long as this file, or a duplicate of it, is
+    /// open.
     pub fn for_good(self) -> File {
         self.claim.and_then(Claim::for_good).unwrap_or(self.file)
     }
 }
 
-/// Opens an image, a block device for ourselves alone.
+/// Opens an image; a block device is opened exclusively.
 pub fn open(path: &Path, write: bool) -> Result<Opened> {
     let try_open = |write: bool| -> io::Result<Opened> {
         let mut options = OpenOptions::new();
         options.read(true).write(write);
         if !fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
-            // A pipe would be waited for.
+            // O_NONBLOCK: opening a FIFO would block.
             options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
             return Ok(Opened { file: options.open(path)?, writable: write, claim: None });
         }
-        // It opens all the same, and refuses each write.
+        // A write-protected device can be opened for writing, but refuses each write.
         let write = write && !is_protected(path);
         options.write(write);
-        // On anything else the flag has no meaning without O_CREAT.
+        // O_EXCL without O_CREAT has a meaning for block devices only.
         let claim = options.custom_flags(OFlags::EXCL.bits().cast_signed()).open(path)?;
         let claim = Claim::new(claim, write)?;
         Ok(Opened { file: claim.file()?, writable: write, claim: Some(claim) })
@@ -80,7 +81,7 @@ pub fn open(path: &Path, write: bool) -> Result<Opened> {
     })
 }
 
-/// A block device that must not be written, as the kernel says.
+/// Reports whether the kernel has marked a block device read-only.
 fn is_protected(path: &Path) -> bool {
     let told = fs::metadata(path).and_then(|found| {
         let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
@@ -89,8 +90,8 @@ fn is_protected(path: &Path) -> bool {
     told.is_ok_and(|told| told.trim_end() != "0")
 }
 
-/// Locks an open image, or a part of it, for as long as it is open; several may read it. Whoever has just unmounted it is
-/// about to end.
+/// Locks an open image, or a part of it, for as long as it is open; several readers may share it. Retries until [`LOCK_TIMEOUT`],
+/// since a daemon that has just unmounted it is about to exit.
 pub fn take(path: &Path, file: &File, write: bool, part: Option<Range<u64>>) -> Result<()> {
     let how = match write && part.is_none() {
         true => FlockOperation::NonBlockingLockExclusive,
@@ -134,7 +135,7 @@ pub fn take(path: &Path, file: &File, write: bool, part: Option<Range<u64>>) -> 
     }
 }
 
-/// Locks bytes of a file for its open file description. Past the largest offset of a file there is nothing to lock.
+/// Locks bytes of a file with an open-file-description lock. Offsets are capped at the largest one of a file.
 fn lock_range(file: &File, range: &Range<u64>, write: bool) -> rustix::io::Result<()> {
     let offset = |at: u64| i64::try_from(at).unwrap_or(i64::MAX);
     let start = offset(range.start);
@@ -143,7 +144,7 @@ fn lock_range(file: &File, range: &Range<u64>, write: bool) -> rustix::io::Resul
         l_whence: libc::SEEK_SET.try_into().expect("zero"),
         l_start: start,
         l_len: offset(range.end) - start,
-        // As the kernel demands of these locks.
+        // Required to be 0 for OFD locks.
         l_pid: 0,
     };
     // SAFETY: the call reads one `flock`.
@@ -159,31 +160,31 @@ fn in_use(path: &Path, why: &str) -> Failure {
     Failure::new(Code::Busy, format_args!("{} is in use: {why}", path.display()))
 }
 
-/// The process that has a lock on this file, where `/proc` tells: the first that is not this one, which may have the lock that
-/// it could share.
+/// The process that holds a `flock` on this file, if `/proc` shows it: the first one other than this process, which may already
+/// hold the shared lock itself.
 fn holder(file: &File) -> Option<String> {
     let ours = file.metadata().ok()?;
     let (major, minor) = (rustix::fs::major(ours.dev()), rustix::fs::minor(ours.dev()));
     let place = format!("{major:02x}:{minor:02x}:{}", ours.ino());
     let locks = fs::read_to_string("/proc/locks").ok()?;
-    // As in `1: FLOCK  ADVISORY  WRITE 4711 fd:00:1234 0 EOF`.
+    // A line such as `1: FLOCK  ADVISORY  WRITE 4711 fd:00:1234 0 EOF`.
     let own = std::process::id().to_string();
     let pid = locks.lines().find_map(|line| {
         let mut words = line.split_whitespace().skip(1);
         let (kind, pid) = (words.next()?, words.nth(2)?);
-        // Locks of ranges belong to open files, and tell of no process.
+        // OFD locks belong to open files and show no process.
         (kind == "FLOCK" && words.next()? == place && pid != own).then_some(pid)
     })?;
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(format!("process {pid} ({})", name.trim_end()))
 }
 
-/// A loop device through which the kernel may write to this file, or read it while we write.
+/// A loop device through which the kernel may write to this file, or read it while this daemon writes.
 fn loop_device(file: &File, write: bool) -> Option<PathBuf> {
     let ours = file.metadata().ok()?;
     let devices = fs::read_dir("/sys/block").ok()?.flatten();
     devices.map(|entry| entry.path()).find_map(|block| {
-        // Devices that are not attached have no such file.
+        // Loop devices that are not attached have no such file.
         let backing = fs::read_to_string(block.join("loop/backing_file")).ok()?;
         let theirs = fs::metadata(backing.trim_end_matches('\n')).ok()?;
         let writes = fs::read_to_string(block.join("ro")).ok()?.trim_end() == "0";

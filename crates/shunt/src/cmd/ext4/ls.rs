@@ -1,4 +1,4 @@
-//! `shunt ext4 ls`.
+//! `shunt ext4 ls`: lists a directory of an image.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::text::printable;
 
 pub fn run(filesystem: &Filesystem, path: &OsStr, long: bool) -> Result<()> {
-    // As ls(1): a link to a directory is that directory, unless it is to be shown as it is.
+    // Follows ls(1): a link to a directory is followed, unless the long format shows the link itself.
     let inode = match resolve(filesystem, path, !long) {
         Ok(inode) if inode.kind == Kind::Directory => inode,
         _ => resolve(filesystem, path, false)?,
@@ -36,7 +36,7 @@ pub fn run(filesystem: &Filesystem, path: &OsStr, long: bool) -> Result<()> {
         }
         match filesystem.inode(entry.inode) {
             Ok(inode) => out.push_str(&line(filesystem, &inode, &name, long)),
-            // One bad inode hides no other.
+            // One bad inode hides no other entry.
             Err(error) => {
                 let _ = writeln!(out, "?????????? {} ({error})", printable(&name));
             }
@@ -66,7 +66,7 @@ fn line(filesystem: &Filesystem, inode: &Inode, name: &str, long: bool) -> Strin
     )
 }
 
-/// `drwxr-xr-x`, as ls(1) has it.
+/// The mode in the format of ls(1), such as `drwxr-xr-x`.
 fn mode(inode: &Inode) -> String {
     let kind = match inode.kind {
         Kind::Fifo => 'p',
@@ -93,10 +93,10 @@ fn mode(inode: &Inode) -> String {
     out
 }
 
-/// Seconds since 1970 as date and time, UTC.
+/// Formats seconds since 1970 as date and time, UTC.
 fn time(seconds: i64) -> String {
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Years begin in March, eras of 400 years at 0000-03-01: leap days come last.
+    // Counted with years that begin in March and eras of 400 years from 0000-03-01, so that leap days are last.
     let shifted = days + 719_468;
     let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! What memory the daemon may count on while dirty pages wait to be written.
+//! Memory settings of the daemon: allocation during writeback, malloc arenas, and `--mlock`.
 
 use rustix::io::Errno;
 use rustix::mm::{MlockAllFlags, mlockall};
@@ -7,29 +7,29 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::error::{Code, Failure, Result, failed};
 
-/// Memory that is needed to write dirty pages must not wait for dirty pages to be written: this thread, and those that it
-/// starts, allocate without that. Takes CAP_SYS_RESOURCE.
+/// Sets `PR_SET_IO_FLUSHER` for this thread and the threads that it starts: memory allocated while writing dirty pages back must
+/// not wait for that writeback. Needs CAP_SYS_RESOURCE.
 pub fn never_wait_for_ourselves() {
     let flusher = rustix::process::configure_io_flusher_behavior(true);
     flusher.inspect_err(|errno| tracing::debug!(%errno, "PR_SET_IO_FLUSHER")).ok();
 }
 
-/// Blocks are kept and given back by all threads alike. With an arena of malloc for each thread, the default, holes in all of
-/// them take as much as the blocks themselves.
+/// Limits malloc to two arenas. All threads allocate and free cached blocks; with the default of one arena per thread,
+/// fragmentation takes as much memory as the blocks themselves.
 pub fn share_arenas() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: sets a number, with no memory of ours involved.
+    // SAFETY: sets a parameter of the allocator and passes no memory.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 2);
     }
 }
 
-/// `--mlock`: what is in memory now stays there, and so does what is used from now on. Not the whole of it at once: most of
-/// a thread's stack is never touched. Gives what must be kept of root's rights for that: where the limit of locked memory cannot
-/// be lifted, CAP_IPC_LOCK alone lets the daemon grow.
+/// `--mlock`: locks the pages in memory now, and later ones when they are first touched (`MCL_ONFAULT`), since most of a thread's
+/// stack is never used. Returns the capability to keep: where the limit of locked memory cannot be lifted, only CAP_IPC_LOCK lets
+/// the daemon grow.
 pub fn lock() -> Result<CapabilitySet> {
     let limit = getrlimit(Resource::Memlock).current;
-    // A thread or a buffer that is to come would not fit, and end the daemon.
+    // A later thread or buffer would exceed the limit, and its failed allocation end the daemon.
     if let Some(limit) = limit
         && !capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK))
     {

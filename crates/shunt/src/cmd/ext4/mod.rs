@@ -1,4 +1,4 @@
-//! `shunt ext4`: images mounted, and looked into without a mount.
+//! `shunt ext4`: mounts images, and inspects them without a mount.
 
 mod block;
 mod cat;
@@ -36,7 +36,8 @@ pub fn run(args: &Ext4Args, argv: &[OsString]) -> Result<ExitCode> {
 }
 
 fn look(command: &Ext4Command) -> Result<()> {
-    // Nobody vouches for an image. Not one byte of it is looked at before this process has given up what that does not take.
+    // Images are untrusted. No byte of one is read before this process has given up every privilege that reading it does not
+    // need.
     let opened = |args: &ImageArgs| Image::open(&args.image, args.place.journal.as_deref());
     let image = |args: &ImageArgs| opened(args).inspect(|_| sandbox::enter_to_look());
     let open = |args: &ImageArgs| image(args)?.filesystem(&args.place);
@@ -54,8 +55,7 @@ fn look(command: &Ext4Command) -> Result<()> {
     }
 }
 
-/// What a path in the image leads to. Symbolic links on the way are followed within the image, and one at the end with
-/// `follow_last`.
+/// Resolves a path in the image. Symbolic links on the way are followed within the image, and one at the end with `follow_last`.
 fn resolve(filesystem: &Filesystem, path: &OsStr, follow_last: bool) -> Result<Inode> {
     filesystem.resolve(path.as_bytes(), follow_last).map_err(|error| at(path, &error))
 }

@@ -1,4 +1,4 @@
-//! `shunt ext4 IMAGE MOUNTPOINT`.
+//! `shunt ext4 IMAGE MOUNTPOINT`: has the image surveyed, opens it and serves it until it is unmounted.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ use crate::error::{Result, failed, usage};
 use crate::sandbox;
 use crate::serve::{self, Block, Held, LockIn, Service, Source};
 
-/// Why no daemon follows one that was killed.
+/// The reason why no other daemon takes over from one that was killed.
 pub(super) const NO_TAKEOVER: &str = "ext4 cannot be taken over yet";
 
 pub fn run(args: &Ext4MountArgs, argv: &[OsString]) -> Result<ExitCode> {
@@ -39,7 +39,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     let journal = args.place.journal.as_deref();
     let mut image = Image::open_to_mount(&args.image, journal, args.fd, !options.is_read_only())?;
     if image.writable {
-        // Before any thread.
+        // Inherited by all threads, so set before the first one.
         memory::never_wait_for_ourselves();
     }
     let survey = survey::of(&image, args)?;
@@ -48,7 +48,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     let block = block(&mut image, &survey);
     let source = match (fs::canonicalize(&image.path), args.fd) {
         (Ok(source), _) => source,
-        // The name is only to be shown.
+        // With `--fd` the path is only for display.
         (Err(_), Some(_)) => image.path.clone(),
         (Err(error), None) => {
             return Err(failed(format_args!("cannot mount {}: {error}", image.path.display())));
@@ -70,9 +70,9 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     let access = Access { image, direct, device, dirty: DirtyData::open() };
     let mut fs = Source::later(move || open(access, &survey, wishes).map(Arc::new));
     if args.extension.is_some() {
-        // What goes into the kernel is loaded when the file system starts, and that takes what is given up.
+        // The program is loaded when the file system opens, which needs privileges that the sandbox gives up later.
         let opened = fs.open()?;
-        // The kernel may drop what it has of a device that it mounts.
+        // The kernel may drop cached pages of a device that it mounts.
         opened
             .filesystem()
             .sync()
@@ -86,7 +86,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
         cache: "exclusive".to_owned(),
         passthrough_off: (!mapped).then(|| "file data is cached by the kernel".to_owned()),
         tuning: BdiTuning {
-            // Otherwise writers may dirty one percent of memory, and are slowed down hard.
+            // With the default, writers may dirty one percent of memory and are throttled hard.
             max_ratio: writable.then_some(100),
             strict_limit: writable.then_some(false),
             read_ahead_kb: Some(1024),
@@ -109,7 +109,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     }
 }
 
-/// What the command line says of how a file system is served.
+/// The options of the command line for serving a file system.
 struct Wishes {
     commit: Duration,
     discard: bool,
@@ -117,17 +117,17 @@ struct Wishes {
     read_times: ReadTimes,
 }
 
-/// What a daemon that is locked in has open.
+/// The resources that the sandboxed daemon holds open.
 struct Access {
     image: Image,
-    /// The image is used past its page cache.
+    /// The image is accessed by direct I/O.
     direct: bool,
-    /// To the module that reads and writes files in the kernel.
+    /// The connection to the module that reads and writes files in the kernel.
     device: Option<Connection>,
     dirty: DirtyData,
 }
 
-/// Opens the file system to be served. It was opened before, by who [surveyed](survey) it: what fails now is bad luck.
+/// Opens the file system for serving. The [survey] process has opened it successfully before, so a failure is unlikely.
 fn open(access: Access, survey: &Survey, wishes: Wishes) -> Result<Ext4> {
     let Access { image, direct, device, dirty } = access;
     let filesystem = match survey.writable {
@@ -137,7 +137,7 @@ fn open(access: Access, survey: &Survey, wishes: Wishes) -> Result<Ext4> {
     filesystem.discard_freed(wishes.discard);
     filesystem.commit_at(wishes.commit);
     let no_thread = |error: io::Error| failed(format_args!("cannot start a thread: {error}"));
-    // Content is not fetched by the cache either.
+    // With direct I/O, file data is not prefetched through the page cache either.
     let content = (!direct).then(|| image.file.try_clone()).transpose();
     let content = content.map_err(|error| failed(format_args!("cannot copy a descriptor: {error}")))?;
     let ext4 = Ext4::locked_in(filesystem, content.map(Into::into), dirty).map_err(no_thread)?;
@@ -152,7 +152,7 @@ pub(super) fn held(ext4: &Ext4) -> Held {
     Held { nodes: ext4.known_inodes(), ..Held::default() }
 }
 
-/// A block device, to be mounted by the kernel where the file system is the whole of it and the user is root.
+/// The block device for a `fuseblk` mount, if the file system is all of it and the user is root.
 fn block(image: &mut Image, survey: &Survey) -> Option<Block> {
     let claim = image.claim.take()?;
     let whole = rustix::process::geteuid().is_root() && survey.part.is_none();

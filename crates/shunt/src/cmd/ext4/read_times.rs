@@ -1,8 +1,8 @@
-//! `-o relatime,strictatime,noatime,lazytime`: the kernel leaves the times of reads to the file system.
+//! `-o relatime,strictatime,noatime,lazytime`: the kernel leaves access times to the file system.
 
 use shunt_ext4fs::{Atime, ReadTimes};
 
-/// What the options of the mount say; the last of several counts.
+/// Parses the mount options; the last of several counts.
 pub fn of(options: &[String]) -> ReadTimes {
     let mut read = ReadTimes::default();
     for option in options.iter().flat_map(|options| options.split(',')) {

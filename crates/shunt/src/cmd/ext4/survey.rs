@@ -1,11 +1,12 @@
-//! What must be known of an image before it is mounted.
+//! Surveys an image before it is mounted.
 //!
-//! Nobody vouches for an image, and mounting takes rights that a process which reads it must not have. So a process of its own
-//! looks first: it is handed the open image, gives up files, programs, sockets and rights, and then replays the journal and
-//! opens the file system once, as the daemon will, which is locked in by then, too. What it says is a few numbers; failures are
-//! told before there is a mount.
+//! An image is untrusted, and mounting needs privileges that a process which parses it must not have. So a process of its own
+//! surveys it first: it inherits the open image, gives up files, programs, sockets and privileges, and then replays the journal
+//! and opens the file system once, as the daemon will, which is sandboxed by then, too. Its result is a few numbers; errors are
+//! reported before there is a mount.
 //!
-//! The two speak in lines of JSON. The looker says which part of the image it means; it goes on when that is locked.
+//! The two processes exchange lines of JSON. The survey process says which part of the image holds the file system, and continues
+//! once the mounting process has locked that part.
 
 use std::io::{self, BufReader, Read as _, Write as _};
 use std::ops::Range;
@@ -23,20 +24,20 @@ use crate::args::SurveyArgs;
 use crate::error::{Code, Failure, Result, failed};
 use crate::{log, sandbox};
 
-/// More than it has to say.
+/// Limit of the survey process's output, larger than any valid one.
 const MAX_LINE_BYTES: u64 = 64 << 10;
 
-/// What was found.
+/// The result of a survey.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Survey {
-    /// The part of the image that the file system lies in, in bytes; all of it where there is none.
+    /// The part of the image that holds the file system, in bytes; `None` for all of it.
     #[serde(skip)]
     pub part: Option<Range<u64>>,
-    /// In bytes: a power of two from 1 KiB to 64 KiB.
+    /// Block size in bytes: a power of two from 1 KiB to 64 KiB.
     pub block_size: u32,
-    /// Files lie in extents.
+    /// Files are mapped by extents.
     pub extents: bool,
-    /// It can be changed.
+    /// The file system can be modified.
     pub writable: bool,
     xattrs: bool,
     root_permissions: u16,
@@ -50,7 +51,7 @@ impl Survey {
         Self { part: None, block_size: geometry.block_size, extents, writable, xattrs, root_permissions }
     }
 
-    /// What the mount is made of.
+    /// The facts that the options of the mount depend on.
     pub fn summary(&self) -> Summary {
         Summary {
             writable: self.writable,
@@ -59,7 +60,7 @@ impl Survey {
         }
     }
 
-    /// Whether it can be true of an image that may be written or not. Who said it may have been talked into it by the image.
+    /// Validates the result: a hostile image may have taken control of the process that surveyed it.
     fn is_possible(&self, image: &Image) -> bool {
         self.block_size.is_power_of_two()
             && (1024..=65536).contains(&self.block_size)
@@ -75,10 +76,10 @@ enum Message {
     Failed { code: u8, message: String },
 }
 
-/// Has an image looked at. From the moment on when it is known where in it the file system lies nobody else may change that.
+/// Has an image surveyed. It is locked as soon as the part that holds the file system is known.
 ///
 /// # Errors
-/// It cannot be mounted as it is to be, or somebody else has it.
+/// It cannot be mounted as requested, or another program uses it.
 pub fn of(image: &Image, args: &Ext4MountArgs) -> Result<Survey> {
     let path = image.path.display();
     let cannot = |error: io::Error| failed(format_args!("cannot have a process look at {path}: {error}"));
@@ -96,7 +97,7 @@ pub fn of(image: &Image, args: &Ext4MountArgs) -> Result<Survey> {
     let go_on = looker.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(b"\n"));
     match go_on.map_err(cannot).and_then(|()| hear(&mut said))? {
         Some(Message::Found(survey)) if survey.is_possible(image) => {
-            // It closes the image before it says that, and has nothing more to do.
+            // It closes the image before it sends its result, and has nothing more to do.
             let _ = looker.wait();
             Ok(Survey { part, ..survey })
         }
@@ -104,7 +105,7 @@ pub fn of(image: &Image, args: &Ext4MountArgs) -> Result<Survey> {
     }
 }
 
-/// Nothing of sense was said.
+/// The error for a survey process that ended or sent nonsense.
 fn lost(image: &Image, mut looker: Child) -> Failure {
     let _ = looker.kill();
     let ended = looker.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
@@ -114,7 +115,7 @@ fn lost(image: &Image, mut looker: Child) -> Failure {
     ))
 }
 
-/// What it says next; a failure of its own is ours.
+/// Receives the next message; an error sent by the survey process is returned as this one's.
 fn hear(said: &mut impl io::BufRead) -> Result<Option<Message>> {
     let mut line = String::new();
     let read = said.read_line(&mut line);
@@ -147,19 +148,19 @@ fn start(image: &Image, args: &Ext4MountArgs) -> io::Result<Child> {
     if let Some(log) = log::file() {
         command.stderr(log.try_clone()?);
     }
-    // This process has one thread yet, and starts nobody else meanwhile.
+    // This process has a single thread so far and spawns no other child meanwhile, which would inherit the descriptors.
     let hand_on = |flags| handed.iter().try_for_each(|file| rustix::io::fcntl_setfd(file, flags));
     let child = hand_on(FdFlags::empty()).map_err(Into::into).and_then(|()| command.spawn());
     hand_on(FdFlags::CLOEXEC)?;
     child
 }
 
-/// Runs as the process that looks.
+/// The main function of the survey process.
 pub fn main(args: &SurveyArgs) -> ExitCode {
     log::start_in(&args.log, None);
     let said = match look(args) {
         Ok(Some(survey)) => Message::Found(survey),
-        // Who asked has gone.
+        // The process that asked has ended.
         Ok(None) => return ExitCode::FAILURE,
         Err(failure) => Message::Failed { code: failure.code as u8, message: failure.message },
     };
@@ -191,12 +192,12 @@ fn look(args: &SurveyArgs) -> Result<Option<Survey>> {
     }
     check_root(&image, &filesystem)?;
     let survey = Survey::new(&filesystem);
-    // All is in its place, and nothing is left in memory, before somebody else opens it.
+    // Checkpoints everything, so that no change is only in this process's memory when the daemon opens the image.
     filesystem.finish().map_err(|error| image.cannot("write to", &error))?;
     Ok(Some(survey))
 }
 
-/// Opens the file system, to be written where that can be.
+/// Opens the file system, read-write where that is possible.
 fn open(image: &Image, part: Option<Range<u64>>) -> Result<Filesystem> {
     if !image.writable {
         return image.open_to_read(part);
@@ -206,18 +207,18 @@ fn open(image: &Image, part: Option<Range<u64>>) -> Result<Filesystem> {
             let path = image.path.display();
             tracing::warn!("{path} is mounted read-only: not supported: {reason}");
         }),
-        // With or without the wish to write, the journal comes first.
+        // Without its journal the file system cannot be opened read-only either, so there is no hint.
         Err(error @ Error::Journal(_)) => Err(image.cannot("open", &error)),
         opened => opened.map_err(|error| {
             let path = image.path.display();
-            // What cannot be mended or replayed may still be fit to be read.
+            // A file system that cannot be repaired or replayed may still be readable.
             let hint = if matches!(error, Error::NotExt(_)) { "" } else { "; try --read-only" };
             failed(format_args!("cannot open {path} for writing: {error}{hint}"))
         }),
     }
 }
 
-/// A file system whose root cannot be shown is not mounted: nothing in it could be reached, and the mount point neither.
+/// Refuses a file system without a usable root directory: nothing in it could be reached, and nor could the mount point.
 fn check_root(image: &Image, filesystem: &Filesystem) -> Result<()> {
     let found = match filesystem.inode(shunt_ext4::ROOT) {
         Ok(root) if root.kind == Kind::Directory => return Ok(()),
@@ -230,7 +231,7 @@ fn check_root(image: &Image, filesystem: &Filesystem) -> Result<()> {
     )))
 }
 
-/// Without recovery only a file system is shown that needs none: nobody is to see what a crash left half done.
+/// Refuses an image that needs recovery under norecovery: users must not see operations that a crash left incomplete.
 fn refuse_recovery(image: &Image, filesystem: &Filesystem) -> Result<()> {
     let path = image.path.display();
     match filesystem.recovered() {

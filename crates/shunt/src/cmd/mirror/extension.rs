@@ -1,4 +1,4 @@
-//! `shunt mirror --extension`.
+//! `shunt mirror --extension`: a BPF program that answers requests in the kernel before they reach the daemon.
 
 use std::path::Path;
 
@@ -13,12 +13,12 @@ use crate::extension::NO_FEATURE;
 use crate::extension::{self, obstacle, read};
 use crate::serve::{self, Held, Service};
 
-/// Whether the program opens files as well: not where another daemon may follow, for it would not know of them.
+/// Reports whether the program opens files as well: only without takeover, since another daemon would not know those files.
 pub fn opens_files(args: &MirrorArgs) -> bool {
     args.extension.is_some() && args.mount.takeover == TakeoverArg::Off && obstacle().is_none()
 }
 
-/// Serves with a program before the daemon; without where there can be none.
+/// Serves with the program, or without it when this machine or build cannot load it.
 pub fn serve(
     service: Service<Mirror>,
     program: &Path,
@@ -31,7 +31,7 @@ pub fn serve(
     }
 }
 
-/// Goes on where another daemon ended. Its program ended with it, and this one begins anew.
+/// Takes over from another daemon. Its program ended with it, so a new one is loaded.
 pub fn take_over(
     service: Service<Mirror>,
     program: &Path,
@@ -44,7 +44,7 @@ pub fn take_over(
     };
     match program {
         Ok(program) => serve::take_over(extended(service, program, args), &args.mount, hand_over),
-        // The mount must go on.
+        // The mount must be served in any case.
         Err(reason) => serve::take_over(without(service, &reason), &args.mount, hand_over),
     }
 }
@@ -81,7 +81,7 @@ fn extended(service: Service<Mirror>, _program: Vec<u8>, _args: &MirrorArgs) -> 
     without(service, NO_FEATURE)
 }
 
-/// The daemon answers everything.
+/// Falls back to a daemon that answers everything.
 fn without(mut service: Service<Mirror>, reason: &str) -> Service<Mirror> {
     tracing::warn!("no extension in the kernel: {reason}");
     service.held = |mirror| Held { extension: Some(extension::none()), ..super::held(mirror) };

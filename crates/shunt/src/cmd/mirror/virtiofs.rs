@@ -1,4 +1,4 @@
-//! `shunt mirror --virtiofs`: the guest of a virtual machine in place of a mount.
+//! `shunt mirror --virtiofs`: serves a directory to the guest of a virtual machine instead of a mount.
 
 use std::io;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub fn serve(args: &MirrorArgs, socket: &Path) -> Result<()> {
     )
 }
 
-/// A guest cannot be told of anything: what rests on that is refused, or replaced.
+/// The options for a guest, which cannot receive notifications: options that need them are refused, or replaced.
 fn guest_options(args: &MirrorArgs) -> Result<MirrorOptions> {
     let refused = [
         (

@@ -1,7 +1,7 @@
-//! The file of a policy: who may write it, and whether it is whole.
+//! The file of a policy: checks who may write it, and whether it is complete.
 //!
-//! A file that others can write is no policy: they would decide what they see. A file that somebody is writing is none
-//! yet: cut between two rules it is valid, and allows what the missing rules forbid.
+//! A file that others can write is refused: they would decide what they may see. A file that is being written is not used yet:
+//! cut between two rules it is valid, and allows what the missing rules forbid.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read as _;
@@ -12,13 +12,13 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use shunt_mirror::Leases;
 
-/// Larger files are no policies.
+/// Limit of the size of a policy.
 const LARGEST_BYTES: u64 = 8 << 20;
 
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// Identifies one state of a file.
+/// Identifies one version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     dev: u64,
@@ -28,7 +28,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// Of what a path leads to.
+    /// The stamp of the file at a path.
     pub(super) fn of(path: &Path) -> Option<Self> {
         fs::metadata(path).ok().map(|metadata| Self::new(&metadata))
     }
@@ -42,23 +42,23 @@ impl Stamp {
         }
     }
 
-    /// Whether both are of one inode.
+    /// Reports whether both are stamps of the same inode.
     pub(super) fn is_same_file(&self, other: &Self) -> bool {
         (self.dev, self.ino) == (other.dev, other.ino)
     }
 }
 
-/// Whether anybody writes to a file.
+/// The result of looking for writers of a file.
 pub(super) enum Writers {
-    /// Nobody did while it was read.
+    /// The text; no program wrote to the file while it was read.
     None(String),
-    /// Somebody has it open for writing.
+    /// A program has the file open for writing.
     Some,
-    /// The file system, or a lack of rights, does not let this be known.
+    /// The text; the file system, or a lack of privileges, does not allow a read lease.
     Unknown(String),
 }
 
-/// An open policy.
+/// An open policy file.
 pub(super) struct PolicyFile {
     file: File,
     metadata: fs::Metadata,
@@ -66,14 +66,14 @@ pub(super) struct PolicyFile {
 }
 
 impl PolicyFile {
-    /// Opens a regular file.
+    /// Opens the file.
     ///
     /// # Errors
-    /// One line.
+    /// The file cannot be opened; one line.
     pub(super) fn open(path: &Path) -> Result<Self, String> {
         let display = path.display().to_string();
         let failed = |error: std::io::Error| format!("cannot read the policy {display}: {error}");
-        // O_NONBLOCK: a FIFO would keep us waiting.
+        // O_NONBLOCK: opening a FIFO would block.
         let flags = OFlags::NONBLOCK.bits() as i32;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
@@ -84,10 +84,10 @@ impl PolicyFile {
         Stamp::new(&self.metadata)
     }
 
-    /// Refuses a file that somebody other than root and the daemon's user can change or replace.
+    /// Refuses a file that a user other than root and the daemon's user can change or replace.
     ///
     /// # Errors
-    /// One line.
+    /// The file is refused; one line.
     pub(super) fn protected(self, path: &Path) -> Result<Self, String> {
         let me = rustix::process::geteuid().as_raw();
         let is_trusted = |metadata: &fs::Metadata| [0, me].contains(&metadata.uid());
@@ -106,7 +106,7 @@ impl PolicyFile {
         }
         let dir = path.parent().unwrap_or(Path::new("/"));
         let metadata = fs::metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-        // In a sticky directory only its owner replaces files of others.
+        // In a sticky directory only the owner of a file, or of the directory, can replace it.
         let is_shared = metadata.mode() & WRITABLE_BY_OTHERS != 0 && metadata.mode() & STICKY == 0;
         if is_shared || !is_trusted(&metadata) {
             return Err(format!(
@@ -117,10 +117,10 @@ impl PolicyFile {
         Ok(self)
     }
 
-    /// Reads it as it is.
+    /// Reads the file, whether or not it is being written.
     ///
     /// # Errors
-    /// One line.
+    /// Not a readable, regular file in UTF-8 below the limit; one line.
     pub(super) fn read(&self) -> Result<String, String> {
         let name = &self.path;
         if !self.metadata.is_file() {
@@ -135,10 +135,10 @@ impl PolicyFile {
         String::from_utf8(bytes).map_err(|_| format!("{name}: not a text in UTF-8"))
     }
 
-    /// Reads it under a read lease, during which nobody writes to it.
+    /// Reads the file under a read lease, which a writer would break.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub(super) fn read_undisturbed(&self) -> Result<Writers, String> {
         let leases = Leases::default();
         let lease = match leases.try_take(&self.file) {

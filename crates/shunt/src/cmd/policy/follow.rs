@@ -1,8 +1,7 @@
-//! Reads a policy again when its file changes.
+//! Reloads a policy when its file changes.
 //!
-//! A change is put in force only when it is complete: no writer has the file open, and either another file was renamed
-//! to its place, or the file was the same at two looks. In all other cases the rules stay as they were, and one warning
-//! tells why.
+//! A change is put in force only when it is complete: no writer has the file open, and either another file was renamed to its
+//! place, or the file was the same at two looks. In all other cases the rules in force stay, and one warning reports the reason.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -16,10 +15,10 @@ use super::file::{PolicyFile, Stamp, Writers};
 use super::origin::Origin;
 use crate::error::{Result, failed};
 
-/// Interval at which the file is looked at. SIGHUP has it read at once.
+/// Polling interval of the file. SIGHUP reloads it at once.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A policy in force, and the file that it came from.
+/// A policy in force, and the file that it was read from.
 pub(super) struct Followed {
     policed: Arc<PolicyFs>,
     file: PathBuf,
@@ -29,20 +28,20 @@ pub(super) struct Followed {
 
 #[derive(Default)]
 struct State {
-    /// The file that was put in force or refused last.
+    /// The version of the file that was last put in force or refused.
     judged: Option<Stamp>,
-    /// The file at the last look.
+    /// The version of the file at the last look.
     seen: Option<Stamp>,
-    /// Why the file is not in force; told once.
+    /// The reason why the file is not in force, which is logged once.
     told: Option<String>,
 }
 
-/// How a look at the file came about.
+/// The trigger of a look at the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
-    /// By the clock.
+    /// The polling interval.
     Timed,
-    /// By SIGHUP: who sends it says that the file is complete.
+    /// SIGHUP: its sender asserts that the file is complete.
     Demanded,
 }
 
@@ -51,7 +50,7 @@ impl Followed {
         Self { policed, file, source, state: Mutex::default() }
     }
 
-    /// Puts the file in force, unless somebody writes to it or it is wrong.
+    /// Puts the file in force, unless a program is writing to it or it is invalid.
     pub(super) fn reload(&self) {
         self.look(Look::Demanded);
     }
@@ -61,7 +60,7 @@ impl Followed {
         if look == Look::Demanded {
             state.told = None;
         }
-        // One that is gone is waited for: editors remove a file before they write it.
+        // A removed file is waited for: editors remove a file before they write it.
         let Some(now) = Stamp::of(&self.file) else {
             if look == Look::Demanded {
                 self.stays(&mut state, format!("{} is gone", self.file.display()));
@@ -79,7 +78,7 @@ impl Followed {
             });
         let (stamp, text) = match opened {
             Ok(opened) => opened,
-            // Not noted as judged: the mode of its directory is none of its own.
+            // Not recorded as judged: the reason may be the mode of its directory, which the stamp does not cover.
             Err(reason) => return self.stays(&mut state, reason),
         };
         let is_renamed = state.judged.is_some_and(|judged| !judged.is_same_file(&stamp));
@@ -125,7 +124,7 @@ impl Followed {
         }
     }
 
-    /// What is in the file is in force, or it is to be read.
+    /// Records the file as judged if it holds the text in force; otherwise the next look reads it.
     fn begin(&self, text: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.judged.is_some() {
@@ -140,10 +139,10 @@ impl Followed {
     }
 }
 
-/// Reads the file again when it changes, or is no more `text`, which is in force.
+/// Starts the thread that reloads the file when it changes, or when it no longer holds `text`, which is in force.
 pub(super) fn start(followed: Arc<Followed>, place: Arc<OnceLock<MountPoint>>, text: String) -> Result<()> {
     let work = move || {
-        // Before that a change could not be told to the kernel, nor to the next daemon.
+        // Before the mount exists, a change could reach neither the kernel nor the next daemon.
         place.wait();
         followed.policed.refresh_programs();
         followed.begin(&text);

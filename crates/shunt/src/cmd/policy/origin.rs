@@ -1,4 +1,4 @@
-//! What a policy in force was made of.
+//! The inputs that a policy in force was built from.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,7 +10,7 @@ use shunt_policy::{Names, Policy};
 
 use crate::error::{Result, failed};
 
-/// A policy, and all that it was made of: what another daemon needs to make the same.
+/// The inputs of a policy, from which another daemon can build the same policy.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Origin {
     /// Paths as bytes.
@@ -22,7 +22,7 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// A policy as it was read, and the users and groups of this machine.
+    /// Captures the text of a policy, and the users and groups of this machine.
     pub(super) fn new(file: &Path, source: &Path, text: String) -> Self {
         let names = |path: &str| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         Self {
@@ -34,10 +34,10 @@ impl Origin {
         }
     }
 
-    /// The rules of a file that is to be put in force.
+    /// Parses rules that are to be put in force.
     ///
     /// # Errors
-    /// What is wrong with it; it has no rule and does not say that this is meant.
+    /// A policy that is invalid, or that has no rule without an explicit default.
     pub(super) fn complete_policy(&self) -> Result<Policy> {
         let policy = self.policy()?;
         if policy.is_unfinished() {
@@ -49,7 +49,7 @@ impl Origin {
         Ok(policy)
     }
 
-    /// The rules that another daemon had in force.
+    /// Parses the rules that another daemon had in force.
     pub(super) fn policy(&self) -> Result<Policy> {
         let names = Names::parse(&self.passwd, &self.group);
         Policy::parse(&self.text, &names)

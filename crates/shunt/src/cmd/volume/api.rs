@@ -1,54 +1,54 @@
-//! What the daemon of a volume tells, as it travels and as `--json` shows it. Times are UTC, as `YYYY-MM-DDTHH:MM:SS.mmmZ`.
+//! The replies of a volume's daemon, as they are sent and as `--json` prints them. Times are UTC, as `YYYY-MM-DDTHH:MM:SS.mmmZ`.
 
 use serde::{Deserialize, Serialize};
 
-/// Two versions of one thing.
+/// Two conflicting versions of a path.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Conflict {
-    /// From the top directory.
+    /// Relative to the root directory.
     pub path: String,
     /// This machine's side first: `modify/modify`, `modify/delete`, ...
     pub kind: String,
-    /// When it was found here.
+    /// The time when this machine found it.
     pub since: String,
-    /// This machine's, and the store's.
+    /// This machine's version, and the store's.
     pub sides: Vec<Side>,
 }
 
-/// One of them.
+/// One version in a conflict.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Side {
-    /// Its entry of the directory: the machine.
+    /// Its entry in the conflict's directory: the name of the node.
     pub node: String,
-    /// It is this machine's.
+    /// It is this machine's version.
     pub here: bool,
-    /// `file`, `directory`, ..., or `deleted`. The other fields tell nothing then.
+    /// `file`, `directory`, ..., or `deleted`, for which the other fields are unset.
     pub what: String,
     /// In bytes.
     pub size: u64,
-    /// When it was last written.
+    /// The time of the last modification.
     pub modified: Option<String>,
-    /// Whose it is, by number.
+    /// The user id of its owner.
     pub owner: Option<u32>,
 }
 
-/// A conflict that was to be resolved.
+/// The result of resolving a conflict.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Resolved {
-    /// From the top directory.
+    /// Relative to the root directory.
     pub path: String,
-    /// Why it was not.
+    /// The reason of a failure.
     pub error: Option<String>,
 }
 
-/// What was at a path since a commit.
+/// The state of a path since a commit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Version {
     /// The commit: `PATH@#SEQ` shows it.
     pub seq: u64,
-    /// When the store took it.
+    /// The time when the store accepted the commit.
     pub at: Option<String>,
-    /// Whose it is.
+    /// The node that committed it.
     pub node: Option<String>,
     /// `file`, `directory`, ..., or `removed`.
     pub what: String,
@@ -56,57 +56,57 @@ pub struct Version {
     pub size: u64,
     /// Permission bits, in octal digits.
     pub mode: Option<String>,
-    /// It is so still.
+    /// It is the current state.
     pub current: bool,
 }
 
-/// A commit.
+/// A commit in the log of the volume.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Commit {
-    /// Its place in the log.
+    /// Its sequence number in the log.
     pub seq: u64,
-    /// When the store took it.
+    /// The time when the store accepted it.
     pub at: String,
-    /// Whose.
+    /// The node that committed it.
     pub node: String,
-    /// At least one.
+    /// The changes, at least one.
     pub changes: Vec<Change>,
 }
 
-/// What was done to a path.
+/// A change of a path.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Change {
     /// `made`, `wrote`, `moved`, `linked`, `removed`, `mode`, `owner`, `group`, `time` or `xattr`.
     pub what: String,
-    /// From the top directory, as it was. None: of something whose names are not known any more.
+    /// The path at that time, relative to the root directory. None for an object whose names are no longer known.
     pub path: Option<String>,
-    /// More about it: what was made, the bytes of a file, where it was before, the mode, ...
+    /// Details: the kind of object created, the bytes of a file, the previous path, the mode, ...
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
-/// A tree of volumes.
+/// The state of a tree of volumes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TreeState {
     /// The volume that describes it.
     pub config: String,
-    /// What this machine is called in it.
+    /// The name of this machine in it.
     pub node: String,
-    /// What is wrong with that volume; what it said before is in effect then.
+    /// The error in that volume's files; the previous configuration stays in effect.
     pub error: Option<String>,
-    /// In the order of their names.
+    /// The volumes, ordered by name.
     pub volumes: Vec<TreeVolume>,
 }
 
-/// A volume of a tree.
+/// The state of a volume in a tree.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TreeVolume {
     /// Its name.
     pub name: String,
-    /// Where it is, from the mount point of the tree on.
+    /// Its path, relative to the mount point of the tree.
     pub place: String,
-    /// `mounted`, `away` (not mounted), or `leaving` (unmounted, and commits what is left).
+    /// `mounted`, `away` (not mounted), or `leaving` (unmounted, while its daemon commits the remaining changes).
     pub state: String,
-    /// Why it is not as it is wanted.
+    /// The reason why it is not in the requested state.
     pub error: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What of a volume is on this machine: `--role`, `--cache-size`, and how `status` shows it.
+//! The cache of a volume on this machine: `--role`, `--cache-size`, `pin`, and its part of `status`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::error::{Result, failed, usage};
 use crate::report::SpaceReport;
 use crate::text::{bytes, printable};
 
-/// Begins to keep what is to be here, and no more.
+/// Starts the cache manager with the policy of the command line.
 pub fn start(replica: &Arc<Replica>, role: RoleArg, size: Option<Size>) -> Result<CacheManager> {
     let role = match role {
         RoleArg::Complete => CacheMode::Complete,
@@ -28,7 +28,7 @@ pub fn start(replica: &Arc<Replica>, role: RoleArg, size: Option<Size>) -> Resul
         .map_err(|error| failed(format_args!("cannot start a thread: {error}")))
 }
 
-/// Has files stay here, or not.
+/// Pins files, or unpins them.
 pub fn pin(args: &PinArgs, pinned: bool) -> Result<()> {
     for path in &args.paths {
         let place = Place::of(path)?;
@@ -37,7 +37,7 @@ pub fn pin(args: &PinArgs, pinned: bool) -> Result<()> {
     Ok(())
 }
 
-/// How it is.
+/// The state of the cache.
 pub fn report(fs: &VolumeFs) -> SpaceReport {
     let here = fs.replica().cache_stats().unwrap_or_default();
     let mut report = SpaceReport {
@@ -78,7 +78,7 @@ pub fn report(fs: &VolumeFs) -> SpaceReport {
     report
 }
 
-/// The same for people.
+/// The state of the cache as text.
 pub fn lines(report: &SpaceReport) -> String {
     let mut line = format!("here     {}", bytes(report.cached_bytes));
     if let Some(limit) = report.cached_limit {

@@ -1,4 +1,4 @@
-//! `shunt volume conflicts` and `shunt volume resolve`.
+//! `shunt volume conflicts` and `shunt volume resolve`: list conflicts and choose a version.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::control::VolumeAsk;
 use crate::error::{Result, failed, usage};
 use crate::text::printable;
 
-/// All of it is in the daemon's own database.
+/// Timeout of requests that the daemon answers from its own database.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub fn list(args: &ConflictsArgs) -> Result<()> {
@@ -61,7 +61,7 @@ pub fn resolve(args: &ResolveArgs) -> Result<()> {
             match one.error {
                 None => print(format!("kept {}: {path}\n", args.keep))?,
                 Some(error) => {
-                    // Whether it can be told or not, it is counted.
+                    // Counted even if the message cannot be printed.
                     let _ = writeln!(std::io::stderr(), "shunt: {path}: {error}");
                     wrong += 1;
                 }

@@ -1,4 +1,4 @@
-//! The daemon's side of what is asked about a volume.
+//! The daemon's handler of requests about a volume.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use shunt_volume::store::MetaStore;
 use super::api;
 use crate::control::VolumeAsk;
 
-/// Commits in one answer: the longest is below what an answer may have.
+/// Most commits in a reply, which even then stays below the limit of its size.
 const MAX_COMMITS: u32 = 10_000;
-/// Bytes of paths in one answer, about.
+/// Approximate limit of the bytes of paths in a reply.
 const MAX_BYTES: usize = 2 << 20;
 
-/// Knows a mounted volume and its store.
+/// Answers requests about a mounted volume, from its replica and its store.
 pub struct Answers {
     pub replica: Arc<Replica>,
     pub meta: Arc<dyn MetaStore>,
@@ -57,7 +57,7 @@ impl Answers {
             .collect())
     }
 
-    /// As the removal of the other side's entry does.
+    /// Resolves a conflict as removing the other version's entry does.
     fn resolve_one(&self, one: &InConflict, keep: &str) -> Result<(), String> {
         let kept = one.sides.iter().find(|side| side.name == keep.as_bytes());
         let done = match kept {

@@ -1,4 +1,4 @@
-//! `shunt volume create NAME`.
+//! `shunt volume create NAME`: creates a volume, with its key if it is encrypted.
 
 use shunt_volume::address::MetaAddress;
 use shunt_volume::id::{OwnerId, VolumeName};
@@ -25,7 +25,7 @@ pub fn run(args: &VolumeCreateArgs) -> Result<()> {
     let cannot =
         |error: &dyn std::fmt::Display| failed(format_args!("cannot make volume {}: {error}", args.name));
     let volume = open::create(&meta, &args.name, &options).map_err(|error| {
-        // A key of nothing.
+        // The new key belongs to no volume.
         if let Some((_, file, true)) = &key {
             let _ = std::fs::remove_file(file);
         }
@@ -43,7 +43,7 @@ pub fn run(args: &VolumeCreateArgs) -> Result<()> {
     print(said)
 }
 
-/// Where the metadata of a volume are that is made, or served.
+/// The address of the metadata of a volume to be created or served.
 pub fn meta(given: Option<&str>, name: &VolumeName) -> Result<MetaAddress> {
     match given {
         Some(address) => address

@@ -1,4 +1,4 @@
-//! Volumes that this machine has had before: they are mounted off the network too.
+//! The cached descriptor of a volume, with which it can be mounted while its store is unreachable.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -14,13 +14,14 @@ use shunt_volume::volume::{Volume, VolumeDescriptor};
 
 use crate::error::{Result, failed};
 
-/// In the cache directory: what the store said of the volume when it was opened last.
+/// The file in the cache directory with the descriptor that the store gave when the volume was last opened.
 const FILE: &str = "volume";
 
-/// A store that takes longer is not waited for, where the volume is known.
+/// Timeout of opening a store whose volume descriptor is cached.
 const SOON: Duration = Duration::from_secs(3);
 
-/// Opens a volume. Where the store cannot be reached, as it was when it was mounted from this cache directory last.
+/// Opens a volume. If the store is unreachable, it is opened with the descriptor cached at the last mount from this cache
+/// directory.
 pub fn open(
     cache: &Path,
     meta: &MetaAddress,
@@ -39,7 +40,7 @@ pub fn open(
         .spawn(move || tell.send(open::open(&at, &of, key.as_ref())).is_ok())
         .map_err(|error| cannot(&error))?;
     let why = match told.recv_timeout(SOON) {
-        // A store that says that the log is not sealed would have anything believed.
+        // A tampered store could claim that the log is not sealed, and so have any content accepted.
         Ok(Ok(volume)) if known.sealed.is_some() && volume.described.sealed != known.sealed => {
             let why = "the store was tampered with: it has another description of the volume than the one that this machine \
                        knows. Put back a copy of the store that is intact";
@@ -54,7 +55,7 @@ pub fn open(
     open::open_known(meta, &known, secret).map_err(|error| cannot(&error))
 }
 
-/// Notes what a volume is, for when its store cannot be reached.
+/// Caches the descriptor of a volume, for mounts while its store is unreachable.
 pub fn note(cache: &Path, described: &VolumeDescriptor) -> Result<()> {
     let bytes = described.to_bytes();
     let file = cache.join(FILE);

@@ -1,4 +1,4 @@
-//! `shunt volume mount --extension`.
+//! `shunt volume mount --extension`: a BPF program that answers requests in the kernel before they reach the daemon.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::extension::NO_FEATURE;
 use crate::extension::{self, obstacle, read};
 use crate::serve::{self, Held, Service};
 
-/// Serves with a program before the daemon; without where there can be none.
+/// Serves with the program, or without it when this machine or build cannot load it.
 pub fn serve(
     service: Service<VolumeFs>,
     program: &Path,
@@ -35,10 +35,11 @@ fn extended(
     use shunt_fuse::Capabilities;
     use shunt_fuse_ext::{AccessTimes, Extended, Extension};
 
-    // A listing fills the tables with all that it shows, not only with its beginning.
+    // Without the adaptive mode every listing uses READDIRPLUS, so that all its entries get into the tables.
     service.config = service.config.without(Capabilities::READDIRPLUS_AUTO);
 
-    // Whatever synchronisation changes is told. The replica must know which files are open: the daemon opens them.
+    // Synchronisation sends invalidations for all changes, so entries can last. The replica must know which files are open, so
+    // the daemon opens them.
     let extension = Extension {
         program,
         xattrs: true,
@@ -59,7 +60,7 @@ fn extended(service: Service<VolumeFs>, _program: Vec<u8>, _args: &VolumeMountAr
     without(service, NO_FEATURE)
 }
 
-/// The daemon answers everything.
+/// Falls back to a daemon that answers everything.
 fn without(mut service: Service<VolumeFs>, reason: &str) -> Service<VolumeFs> {
     tracing::warn!("no extension in the kernel: {reason}");
     service.held = |fs| Held { extension: Some(extension::none()), ..held(fs) };

@@ -1,4 +1,4 @@
-//! `shunt volume serve`, `invite`, `join` and `nodes`.
+//! `shunt volume serve`, `invite`, `join` and `nodes`: the gateway that gives other machines access to a volume, and its nodes.
 
 use std::io::BufRead;
 use std::path::PathBuf;
@@ -24,12 +24,12 @@ use crate::error::{Result, failed, usage};
 use crate::xdg;
 use crate::{inherited, log, sandbox};
 
-/// Between a token and a key.
+/// Separates a token from the key of an encrypted volume.
 const KEY: char = '+';
-/// Bytes of a line with a token.
+/// Limit of a line with a token.
 const MAX_TOKEN_BYTES: u64 = 16 << 10;
 
-/// A node, as JSON.
+/// A node in the JSON of `nodes list`.
 #[derive(Serialize)]
 struct Listed {
     name: String,
@@ -38,7 +38,7 @@ struct Listed {
     since: i64,
 }
 
-/// Serves until it is told to end.
+/// Serves a volume until a signal ends it.
 pub fn serve(args: &ServeArgs) -> Result<()> {
     inherited::give_up();
     if args.sandbox_probe {
@@ -78,7 +78,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     serving.stop().map_err(|error| cannot(&error))
 }
 
-/// Where the metadata of a volume are that is served: here, where it is one of this machine, else where this machine joined.
+/// The address of the metadata of the served volume: a local store if it exists, else the gateway that this machine joined.
 fn served(given: Option<&str>, name: &VolumeName) -> Result<MetaAddress> {
     let here = create::meta(given, name)?;
     match &here {
@@ -87,7 +87,8 @@ fn served(given: Option<&str>, name: &VolumeName) -> Result<MetaAddress> {
     }
 }
 
-/// Whether this machine may ask another gateway in the names of its own nodes. While that one is not there, it tries.
+/// Checks that the next gateway lets this machine make requests in the names of its own nodes. While that gateway is unreachable,
+/// it retries.
 fn may_serve(volume: &Volume, node: &NodeName) -> std::result::Result<(), String> {
     match volume.meta.way() {
         Ok(_) => Ok(()),
@@ -123,7 +124,7 @@ pub fn invite(args: &InviteArgs) -> Result<()> {
     }
 }
 
-/// Makes this machine a node.
+/// Joins a volume with a token: enrolls this machine as a node and saves its credentials.
 pub fn take(args: &JoinArgs) -> Result<()> {
     let text = match args.token.as_str() {
         "-" => token_line(std::io::stdin().lock())?,
@@ -147,7 +148,7 @@ pub fn take(args: &JoinArgs) -> Result<()> {
             file.display()
         )));
     }
-    // Before the token is spent.
+    // Prepared before the token is spent.
     xdg::make_directory_of(&file).map_err(failed)?;
     if let Some(secret) = secret {
         let file = key::file_of(&token.volume);
@@ -166,7 +167,7 @@ pub fn take(args: &JoinArgs) -> Result<()> {
     ))
 }
 
-/// A token, or what is no line of that length.
+/// Reads a token from a line of limited length.
 fn token_line(from: impl BufRead) -> Result<String> {
     let mut line = String::new();
     let read = from.take(MAX_TOKEN_BYTES + 1).read_line(&mut line);
@@ -180,7 +181,7 @@ fn token_line(from: impl BufRead) -> Result<String> {
     }
 }
 
-/// Looks after the nodes.
+/// Lists nodes, changes the role of one, or removes one.
 pub fn nodes(command: &NodesCommand) -> Result<()> {
     match command {
         NodesCommand::List { served, json } => {
@@ -209,7 +210,7 @@ fn known(is: bool, served: &ServedArgs, node: &impl std::fmt::Display) -> Result
     if is { Ok(()) } else { Err(failed(format_args!("volume {} has no node {node}", served.name))) }
 }
 
-/// Where the metadata of a volume are that is mounted, and what its gateway calls this machine.
+/// The address of the metadata of a volume to be mounted, and the name that its gateway gave this machine.
 pub fn address(given: Option<&str>, name: &VolumeName) -> Result<(MetaAddress, Option<NodeName>)> {
     let credentials = credentials_of(name);
     let meta = match given {
@@ -223,7 +224,7 @@ pub fn address(given: Option<&str>, name: &VolumeName) -> Result<(MetaAddress, O
     Ok((meta, node))
 }
 
-/// Where this machine's credentials for a volume are: `$XDG_CONFIG_HOME/shunt/volumes/NAME.node`.
+/// The file with this machine's credentials for a volume: `$XDG_CONFIG_HOME/shunt/volumes/NAME.node`.
 pub fn credentials_of(name: &VolumeName) -> PathBuf {
     xdg::config().join(format!("shunt/volumes/{name}.node"))
 }

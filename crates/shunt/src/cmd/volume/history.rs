@@ -1,4 +1,4 @@
-//! `shunt volume history`.
+//! `shunt volume history`: lists the kept versions of a path.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::cmd::print;
 use crate::control::VolumeAsk;
 use crate::error::{Result, failed};
 
-/// It comes from a store that may be far away.
+/// Timeout: the versions come from a store that may be far away.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub fn run(args: &HistoryArgs) -> Result<()> {
@@ -21,7 +21,7 @@ pub fn run(args: &HistoryArgs) -> Result<()> {
     print(found.iter().map(shown).collect::<String>())
 }
 
-/// Of a path, the latest first.
+/// The versions of a path, the latest first.
 pub fn versions(place: &Place) -> Result<Vec<Version>> {
     place.ask(&VolumeAsk::History { path: place.inside.clone() }, REQUEST_TIMEOUT)
 }

@@ -1,4 +1,4 @@
-//! `shunt volume check` and `shunt volume gc`.
+//! `shunt volume check` and `shunt volume gc`: verify and repair a volume, and delete its unreferenced chunks.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::cmd::print;
 use crate::error::{Result, failed, usage};
 use crate::progress::Progress;
 
-/// Problems that are shown; all are counted.
+/// Limit of the problems that are printed; all are counted.
 const SHOWN: usize = 100;
 
 pub fn check(args: &VolumeCheckArgs) -> Result<()> {
@@ -31,7 +31,7 @@ pub fn check(args: &VolumeCheckArgs) -> Result<()> {
     let mut checked = looked(&volume)?;
     let mut repaired = None;
     let miscounted = quota::check(args.cache.as_deref(), &args.name, args.repair)?;
-    // A check tells of some problems, and counts the others.
+    // A check returns a limited number of problems and counts the others, so repairs are repeated.
     while args.repair && checked.count > 0 {
         let node: NodeName = "repair".parse().map_err(usage)?;
         let so_far = |what: &str, count| progress.show(format_args!("repairing: {count} {what}"));

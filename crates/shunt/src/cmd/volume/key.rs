@@ -1,4 +1,4 @@
-//! The key of an encrypted volume: a file on each machine that reads it, and in no store.
+//! The key of an encrypted volume: a file on each machine that reads it, and never in a store.
 
 use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
@@ -12,15 +12,15 @@ use shunt_volume::private;
 use crate::error::{Failure, Result, failed};
 use crate::xdg;
 
-/// A key is shorter.
+/// Limit of the size of a key file.
 const MAX_KEY_FILE_BYTES: u64 = 1024;
 
-/// Where it is if nothing else is said: `$XDG_CONFIG_HOME/shunt/volumes/NAME.key`.
+/// The default key file: `$XDG_CONFIG_HOME/shunt/volumes/NAME.key`.
 pub fn file_of(name: &VolumeName) -> PathBuf {
     xdg::config().join(format!("shunt/volumes/{name}.key"))
 }
 
-/// The key in the file that was given, or in the usual one if that is there.
+/// Reads the key from the given file, or from the default one if it exists.
 pub fn find(given: Option<&Path>, name: &VolumeName) -> Result<Option<VolumeKey>> {
     match given {
         Some(file) => read(file).map(Some),
@@ -31,7 +31,7 @@ pub fn find(given: Option<&Path>, name: &VolumeName) -> Result<Option<VolumeKey>
     }
 }
 
-/// The key in a file, which is made with a new one if it is not there; and whether it was made.
+/// Reads the key from a file, which is created with a new key if it does not exist. Also returns whether it was created.
 pub fn make(given: Option<&Path>, name: &VolumeName) -> Result<(VolumeKey, PathBuf, bool)> {
     let file = given.map_or_else(|| file_of(name), Path::to_owned);
     if file.exists() {
@@ -42,7 +42,7 @@ pub fn make(given: Option<&Path>, name: &VolumeName) -> Result<(VolumeKey, PathB
     Ok((secret, file, true))
 }
 
-/// Puts a key into a new file.
+/// Writes a key to a new file.
 pub fn keep(file: &Path, secret: &VolumeKey) -> Result<()> {
     xdg::make_directory_of(file).map_err(failed)?;
     let write = || {

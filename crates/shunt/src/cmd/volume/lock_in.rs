@@ -1,4 +1,4 @@
-//! The files that a daemon of a volume keeps having once it is locked in: all others it gives up.
+//! The files that the daemon of a volume can still open once it is sandboxed.
 
 use std::env::{split_paths, var_os};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use super::gateway::credentials_of;
 use crate::sandbox::Places;
 use crate::xdg;
 
-/// Variables by which libraries are told of files: certificates of authorities, and who this is to a store of objects.
+/// Variables that name files for libraries: certificates of authorities, and credentials for object stores.
 const NAMED_BY: [&str; 5] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
@@ -19,7 +19,7 @@ const NAMED_BY: [&str; 5] = [
     "PGPASSFILE",
 ];
 
-/// What its stores take, and these directories.
+/// The files and directories of the volume's stores, and the directories in `kept`.
 pub fn places(
     meta: &MetaAddress,
     described: &VolumeDescriptor,
@@ -28,7 +28,7 @@ pub fn places(
     let mut places = Places { writable: kept.into_iter().collect(), readable: named() };
     match meta {
         MetaAddress::Sqlite(directory) => places.writable.push(directory.clone()),
-        // Certificates are renewed in their place.
+        // Renewed certificates replace the file in its directory.
         MetaAddress::Gateway(file) if *file == credentials_of(&described.name) => {
             places.writable.push(xdg::directory_of(file).to_owned());
         }

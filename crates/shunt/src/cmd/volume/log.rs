@@ -1,4 +1,4 @@
-//! `shunt volume log`.
+//! `shunt volume log`: prints the commits of a volume.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::control::VolumeAsk;
 use crate::error::{Result, failed};
 use crate::text::printable;
 
-/// A long log comes from a store that may be far away.
+/// Timeout: a long log comes from a store that may be far away.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub fn run(args: &VolumeLogArgs) -> Result<()> {
@@ -47,7 +47,7 @@ fn shown(commit: &Commit) -> String {
     text
 }
 
-/// A time as it is told, in the zone of this machine.
+/// Converts a time of a reply to the local time zone.
 pub fn local(told: &str) -> String {
     timestamp::parse(told).map_or_else(|| told.to_owned(), timestamp::local)
 }

@@ -1,4 +1,4 @@
-//! `shunt volume`.
+//! `shunt volume`: creates, mounts, synchronises and maintains replicated volumes.
 
 mod api;
 mod cache_status;
@@ -67,7 +67,7 @@ pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether a word of a command line is an address with a password in it, perhaps as `--meta=ADDRESS`.
+/// Reports whether a word of the command line is an address that contains a password, perhaps as `--meta=ADDRESS`.
 fn tells_password(word: &OsStr) -> bool {
     let Some(text) = word.to_str() else { return false };
     let address = text.strip_prefix("--meta=").unwrap_or(text);

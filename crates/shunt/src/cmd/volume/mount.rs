@@ -1,4 +1,4 @@
-//! `shunt volume mount NAME MOUNTPOINT`.
+//! `shunt volume mount NAME MOUNTPOINT`: opens the replica, starts its synchronisation, and serves it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -25,13 +25,14 @@ use crate::sandbox;
 use crate::serve::{self, Held, Service};
 use crate::xdg;
 
-/// `shunt volume mount`: the words of the command.
+/// Number of words of `shunt volume mount`.
 const WORDS: usize = 3;
 
-/// One is enough but for a change that comes right then. A top directory may really be closed to all.
+/// Attempts of [`first_look`]: one suffices unless an invalidation races with it. Limited, since the mode of a root directory may
+/// really be 000.
 const LOOKS: usize = 10;
 
-/// Why no daemon follows one that was killed.
+/// The reason why no other daemon takes over from one that was killed.
 const NO_TAKEOVER: &str = "volumes cannot be taken over yet";
 
 pub fn run(args: &VolumeMountArgs, argv: &[OsString]) -> Result<ExitCode> {
@@ -131,7 +132,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     }
 }
 
-/// Puts the table of owners in force as it is by then.
+/// Returns the action that reloads the table of owners from its file.
 fn reload(table: owners::Table, replica: Arc<Replica>) -> Arc<dyn Fn() + Send + Sync> {
     Arc::new(move || match table.read_again() {
         Ok(()) => replica.shown_otherwise(),
@@ -139,8 +140,8 @@ fn reload(table: owners::Table, replica: Arc<Replica>) -> Arc<dyn Fn() + Send + 
     })
 }
 
-/// Has the kernel know the top directory before anybody comes. It drops an answer about an inode that crosses the word of a
-/// change, and this is the one inode that it has no earlier answer for: until it asked again, nobody but root would be let in.
+/// Has the kernel cache the attributes of the root directory before users arrive. The kernel discards a reply that races with an
+/// invalidation, and the root is the one inode without earlier attributes: until the next reply only root could enter it.
 fn first_look(point: &MountPoint) -> Result<()> {
     let is_closed = || {
         let known = statx(CWD, point.path(), AtFlags::STATX_FORCE_SYNC, StatxFlags::MODE);
@@ -183,7 +184,7 @@ fn open(cache: &Path, name: &VolumeName, described: &VolumeDescriptor, node: &No
     })
 }
 
-/// `$XDG_CACHE_HOME/shunt/volumes/NAME`, or as that standard says.
+/// The default cache directory: `$XDG_CACHE_HOME/shunt/volumes/NAME`, with the fallback of the XDG standard.
 pub(super) fn default_cache(name: &VolumeName) -> PathBuf {
     xdg::cache().join("shunt/volumes").join(name.as_str())
 }

@@ -1,4 +1,4 @@
-//! Paths in mounted volumes.
+//! Resolves paths in mounted volumes.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use crate::own_mounts;
 
 /// A path in a mounted volume.
 pub struct Place {
-    /// Where the volume is mounted.
+    /// The mount point of the volume.
     pub mountpoint: PathBuf,
-    /// From there on, with `/` between names; nothing for the mount itself.
+    /// The path relative to the mount point, with `/` between names; empty for the mount point itself.
     pub inside: Vec<u8>,
 }
 
 impl Place {
-    /// Of a path as a user gives it. It need not be there; its last name is not followed.
+    /// Resolves a path given by the user. It need not exist; a symbolic link in its last component is not followed.
     pub fn of(path: &Path) -> Result<Self> {
         let full = absolute(path).map_err(|error| failed(format_args!("{}: {error}", path.display())))?;
         for above in full.ancestors() {
@@ -34,13 +34,13 @@ impl Place {
         Err(Failure::new(Code::NotShunt, format_args!("{} is not in a mounted volume", path.display())))
     }
 
-    /// Asks the daemon that serves it.
+    /// Sends a request to the daemon that serves the volume.
     pub fn ask<T: DeserializeOwned>(&self, ask: &VolumeAsk, at_most: Duration) -> Result<T> {
         asked(&self.mountpoint, |peer| peer.ask_volume(ask, at_most))
     }
 }
 
-/// Without symbolic links, but for the last name. What is not there any more has a path too.
+/// Resolves symbolic links except in the last component. Components that do not exist are kept.
 fn absolute(path: &Path) -> std::io::Result<PathBuf> {
     let path = std::path::absolute(path)?;
     let Some(name) = path.file_name() else { return path.canonicalize() };

@@ -1,4 +1,4 @@
-//! `--uid-map` and `--gid-map` of a volume, and the table that a tree has of its people.
+//! The owner maps of a volume: `--uid-map` and `--gid-map`, and the table that a tree writes.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,7 +11,7 @@ use shunt_volumefs::Owners;
 use crate::args::{VolumeMountArgs, ids};
 use crate::error::{Result, failed};
 
-/// What lines of users begin with in a table, and those of groups.
+/// The words that begin a table's lines of users, and of groups.
 pub const USER: &str = "user";
 pub const GROUP: &str = "group";
 
@@ -20,7 +20,7 @@ struct Mapped {
     groups: IdMap,
 }
 
-/// What the options say; `None`: nothing.
+/// The map of the options; `None` if it is the identity.
 pub fn mapped(args: &VolumeMountArgs) -> Result<Option<Box<dyn Owners>>> {
     let users = ids::map("--uid-map", &args.uid_map)?;
     let groups = ids::map("--gid-map", &args.gid_map)?;
@@ -34,7 +34,8 @@ pub fn mapped(args: &VolumeMountArgs) -> Result<Option<Box<dyn Owners>>> {
     Ok(maps.then(|| Box::new(Mapped { users, groups }) as Box<dyn Owners>))
 }
 
-/// Whose number is somebody else's here is nobody: two never have one number, so neither gets at what is the other's.
+/// Shows an id as nobody if its local number stands for another id: no two ids share a number, so neither owner gains access to
+/// the other's files.
 fn shown(map: &IdMap, stored: u32) -> u32 {
     let shown = map.show(stored);
     if map.store(shown) == stored { shown } else { NOBODY }
@@ -58,7 +59,7 @@ impl Owners for Mapped {
     }
 }
 
-/// A table in a file, which may be read again.
+/// A table in a file, which can be reloaded.
 #[derive(Clone)]
 pub struct Table {
     file: PathBuf,
@@ -70,7 +71,7 @@ impl Table {
         Ok(Self { file: file.to_owned(), people: Arc::new(RwLock::new(read(file)?)) })
     }
 
-    /// As the file is now. One that makes no sense changes nothing.
+    /// Reloads the file. An invalid one changes nothing.
     pub fn read_again(&self) -> Result<()> {
         let people = read(&self.file)?;
         *self.people.write().unwrap_or_else(PoisonError::into_inner) = people;
@@ -117,7 +118,7 @@ mod tests {
         let mapped = Mapped { users: "1000:2000".parse().unwrap(), groups: "5:0,0:5".parse().unwrap() };
         assert_eq!([1000, 2000, 7].map(|stored| mapped.shown_user(stored)), [2000, NOBODY, 7]);
         assert_eq!([2000, 7].map(|shown| mapped.stored_user(shown)), [1000, 7]);
-        // 1000 here is nobody of the volume: it comes back as another.
+        // Local user 1000 has no counterpart in the volume, so it does not map back to itself.
         assert_ne!(mapped.shown_user(mapped.stored_user(1000)), 1000);
         assert_eq!([5, 0].map(|stored| mapped.shown_group(stored)), [0, 5]);
     }

@@ -1,4 +1,4 @@
-//! Limits of a volume: how they are set and shown.
+//! Quotas of a volume: sets, prints, reports and checks them.
 
 use std::path::Path;
 
@@ -14,12 +14,12 @@ use crate::error::{Result, failed};
 use crate::report::{HeldReport, QuotaReport};
 use crate::text::bytes;
 
-/// Users that are told of; the others are counted.
+/// Limit of the users in a report; the others are only counted.
 const MAX_USERS: usize = 256;
-/// The same for people: those with a limit, and who hold most.
+/// Limit of the users in a table for people: first those with a limit, then the largest.
 const SHOWN_USERS: usize = 16;
 
-/// Sets what was given. How it is then.
+/// Sets the given limits and returns all limits afterwards.
 pub fn set(volume: &Volume, args: &QuotaArgs) -> std::result::Result<Limits, StoreError> {
     if args.is_empty() {
         return quota::limits(&*volume.meta);
@@ -48,14 +48,14 @@ fn of<T: Copy>(limits: &mut Limits, own: &Own<T>, set: impl Fn(&mut Limit, Optio
         (Whose::Each, most) => set(&mut limits.each, most.and_then(|most| most.0)),
         (Whose::User(user), None) => drop(limits.users.remove(&user)),
         (Whose::User(user), Some(most)) => {
-            // What is not said of it stays as it was.
+            // A limit that is not given keeps its value.
             let now = limits.of(user);
             set(limits.users.entry(user).or_insert(now), most.0);
         }
     }
 }
 
-/// A line for each limit, as `set` says them.
+/// A line for each limit, for the output of `set`.
 pub fn lines(limits: &Limits) -> String {
     let line = |whose: &str, limit: &Limit| {
         let size = limit.bytes.map_or_else(|| "any size".to_owned(), bytes);
@@ -70,7 +70,7 @@ pub fn lines(limits: &Limits) -> String {
     lines
 }
 
-/// What is held, and may be.
+/// The usage of the volume and its users, with their limits.
 pub fn report(quota: &Quota) -> QuotaReport {
     let held = |user, used: quota::Usage, limit: Limit| HeldReport {
         user,
@@ -80,7 +80,7 @@ pub fn report(quota: &Quota) -> QuotaReport {
         limit_objects: limit.objects,
     };
     let mut users = quota.users.clone();
-    // Of many: those that hold most.
+    // Users with a limit come first, then those with the largest usage.
     users.sort_by_key(|(user, used)| (!quota.limits.users.contains_key(user), std::cmp::Reverse(used.bytes)));
     users.truncate(MAX_USERS);
     QuotaReport {
@@ -90,7 +90,7 @@ pub fn report(quota: &Quota) -> QuotaReport {
     }
 }
 
-/// The same for people.
+/// The usage and limits as text.
 pub fn table(report: &QuotaReport) -> String {
     let line = |held: &HeldReport| {
         let of = |limit: Option<String>| limit.map_or_else(String::new, |limit| format!(" of {limit}"));
@@ -111,7 +111,7 @@ pub fn table(report: &QuotaReport) -> String {
     table
 }
 
-/// What is wrong with what this machine counted; it is counted anew with `repair`.
+/// The errors in this machine's usage counters; with `repair` they are counted anew.
 pub fn check(cache: Option<&Path>, name: &VolumeName, repair: bool) -> Result<Vec<String>> {
     let cache = cache.map_or_else(|| default_cache(name), Path::to_owned);
     let failed = |error| failed(format_args!("cannot check what {} counted: {error}", cache.display()));

@@ -19,7 +19,7 @@ use crate::cmd::print;
 use crate::error::{Result, failed};
 use crate::files::{self, Attributes, NewFile, Stage};
 
-/// Directories one inside the other. Each takes two descriptors while it is filled, and a process may have 1,024.
+/// Limit of the nesting of directories. Each takes two descriptors while it is filled, and a process may have 1,024.
 const DEEPEST: usize = 400;
 
 pub fn run(args: &RestoreArgs) -> Result<()> {
@@ -34,7 +34,7 @@ pub fn run(args: &RestoreArgs) -> Result<()> {
     print(format!("restored {} from {}\n", to.display(), from.display()))
 }
 
-/// Where it is read, and which path that was.
+/// The path to read the version from, and the path that it had.
 fn source(path: &Path) -> Result<(PathBuf, PathBuf)> {
     if let Some(to) = out_of_history(path) {
         return Ok((path.to_owned(), to));
@@ -44,13 +44,13 @@ fn source(path: &Path) -> Result<(PathBuf, PathBuf)> {
         let there = if name.is_empty() { PathBuf::from(".") } else { PathBuf::from(OsStr::from_bytes(name)) };
         return Ok((in_history(path), path.with_file_name(there)));
     }
-    // The last that was before it became what it is, or was removed.
+    // The latest version before the current one, or before the removal.
     let found = versions(&Place::of(path)?)?;
     let before = found.iter().find(|version| !version.current && version.what != "removed");
     let Some(before) = before else {
         return Err(failed(format_args!("{}: no other version of it is kept", path.display())));
     };
-    // What was in one that was removed went first, commit by commit: which of these is meant only its user knows.
+    // A removed directory was emptied first, commit by commit: only the user knows which of these states is meant.
     if before.what == "directory" {
         let path = path.display();
         return Err(failed(format_args!("{path} was a directory: say as of when, {path}@TIME")));
@@ -60,7 +60,7 @@ fn source(path: &Path) -> Result<(PathBuf, PathBuf)> {
     Ok((in_history(&path.with_file_name(then)), path.to_owned()))
 }
 
-/// What a path in the past is now: of `dir/.shunt-history/WHEN/a`, and of `dir/.shunt-history/NAME@WHEN/a`.
+/// The current path of a historical one: of `dir/.shunt-history/WHEN/a`, and of `dir/.shunt-history/NAME@WHEN/a`.
 fn out_of_history(path: &Path) -> Option<PathBuf> {
     let parts: Vec<&OsStr> = path.components().map(|part| part.as_os_str()).collect();
     let at = parts.iter().rposition(|part| *part == OsStr::new(HISTORY))?;
@@ -74,21 +74,21 @@ fn out_of_history(path: &Path) -> Option<PathBuf> {
     Some(if now.as_os_str().is_empty() { PathBuf::from(".") } else { now })
 }
 
-/// The path of `NAME@WHEN` as every mount shows it. What has that very name is meant itself.
+/// Replaces components `NAME@WHEN` by their paths below the history directory, which every mount shows. A component that exists
+/// by that very name is kept.
 fn in_history(path: &Path) -> PathBuf {
     let mut found = PathBuf::new();
     for part in path.components() {
         let (name, here) = (part.as_os_str(), found.join(part));
         let past = found.join(HISTORY);
-        // A daemon of before has no such entry, and shows it beside the name.
+        // A daemon of an older version has no history directory, and shows the version beside the name.
         let shown_there = PointInTime::split(name.as_bytes()).is_some() && !here.exists() && past.exists();
         found = if shown_there { past.join(name) } else { here };
     }
     found
 }
 
-/// Copies one object. A file takes the place of whatever has its name at once, or not at all; a directory is filled, and other
-/// entries in it stay.
+/// Copies one object. A file replaces atomically whatever has its name; a directory is filled, and other entries in it stay.
 fn copy(
     from: BorrowedFd<'_>,
     from_name: &CStr,
@@ -128,7 +128,7 @@ fn directory(from: &OwnedFd, then: &Stat, to: BorrowedFd<'_>, name: &CStr, depth
             "more than {DEEPEST} directories one inside the other: restore one of the inner ones by itself"
         )));
     }
-    // Others may enter a new directory once it is complete: the mode is set last.
+    // Other users may enter a new directory once it is complete: the mode is set last.
     let into = match files::make_directory(to, name) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match files::open_directory(to, name) {
             Err(Errno::NOTDIR | Errno::LOOP) => return Err(error),
@@ -142,8 +142,8 @@ fn directory(from: &OwnedFd, then: &Stat, to: BorrowedFd<'_>, name: &CStr, depth
     Attributes::of(then).set(&into, files::xattrs(from)?)
 }
 
-/// A directory that is there is filled if it belongs to its owner of then. Whoever can rename it can have put any directory
-/// into its place, and root would give them that one.
+/// Accepts an existing directory if its owner is the one of the restored version. A user who can rename it can have put any
+/// directory into its place, and root would give them that one.
 fn existing(there: OwnedFd, then: &Stat, name: &CStr) -> io::Result<OwnedFd> {
     let owner = rustix::fs::fstat(&there)?.st_uid;
     if owner == then.st_uid || !rustix::process::geteuid().is_root() {

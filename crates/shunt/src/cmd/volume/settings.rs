@@ -1,4 +1,4 @@
-//! `shunt volume set`.
+//! `shunt volume set`: sets and prints the retention, quotas and conflict handling of a volume.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub fn run(args: &VolumeSetArgs) -> Result<()> {
     let meta = create::meta(args.meta.as_deref(), &args.name)?;
     let opened = match key::find(args.key_file.as_deref(), &args.name)? {
         Some(secret) => open::open(&meta, &args.name, Some(&secret)),
-        // Only what is sealed needs the key.
+        // Only sealed parts need the key.
         None => open::open_without_key(&meta, &args.name),
     };
     let volume = opened.map_err(|error| cannot("open", &args.name, error))?;
@@ -38,7 +38,7 @@ pub fn run(args: &VolumeSetArgs) -> Result<()> {
     ))
 }
 
-/// Sets how conflicts are shown, if that was said. How they are then.
+/// Sets how conflicts are shown, if that is given, and returns the setting in effect.
 pub fn conflicts(
     volume: &Volume,
     how: Option<ConflictsArg>,
@@ -52,7 +52,7 @@ pub fn conflicts(
     Ok(if now.as_deref() == Some(BESIDE) { "beside" } else { "directory" })
 }
 
-/// Sets what was given. How it is then.
+/// Sets the given retention and returns the one in effect.
 pub fn keep(
     volume: &Volume,
     args: RetentionArgs,

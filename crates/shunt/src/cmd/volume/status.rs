@@ -1,4 +1,4 @@
-//! `shunt volume status`.
+//! `shunt volume status`: prints the state of a mounted volume or tree.
 
 use std::io;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::own_mounts;
 use crate::report::VolumeReport;
 use crate::text::{Align, Table, printable};
 
-/// How long the daemon of a tree may think.
+/// Timeout of requests to the daemon of a tree.
 const TREE_TIME: Duration = Duration::from_secs(20);
 
 pub fn run(args: &VolumeStatusArgs) -> Result<()> {
@@ -69,7 +69,7 @@ fn table(report: &VolumeReport) -> String {
     )
 }
 
-/// Has the daemon be in touch with the store, or leave it alone.
+/// Has the daemon connect to the store, or disconnect from it.
 pub fn set_online(mountpoint: &Path, online: bool) -> Result<()> {
     asked(mountpoint, |peer| peer.set_online(online))
 }

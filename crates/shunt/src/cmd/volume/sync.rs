@@ -1,4 +1,4 @@
-//! Carries changes between a mounted volume and its store.
+//! Synchronises a mounted volume with its store: starts the runner, the leases and the fetcher, and reports their state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use shunt_volume::volume::Volume;
 use crate::error::{Result, failed};
 use crate::report::VolumeReport;
 
-/// A mount does not wait longer than this for others to know of it.
+/// How long a mount waits until its session is known to the other nodes.
 const CONNECTING: Duration = Duration::from_secs(2);
 
-/// Who carries changes, who keeps leases, and who brings contents.
+/// The synchronisation runner, the leases, and the fetcher of contents.
 pub type Started = (Arc<Runner>, Arc<Leases>, Arc<StoreFetcher>);
 
-/// Begins to synchronise.
+/// Starts the synchronisation.
 pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result<Started> {
     let (meta, contents) = (volume.meta.clone(), volume.content.clone());
     let site = ReplicaSite::new(replica.clone(), meta.clone(), contents.clone());
@@ -45,7 +45,7 @@ pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result
     Ok((Arc::new(runner), Arc::new(leases), from))
 }
 
-/// Says how it goes.
+/// Adds the state of the synchronisation to a report.
 pub fn report(runner: &Runner, leases: &Leases, report: &mut VolumeReport) {
     let progress = runner.progress();
     let (state, reason) = match progress.touch {

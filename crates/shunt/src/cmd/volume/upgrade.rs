@@ -1,4 +1,4 @@
-//! `shunt volume upgrade-format`.
+//! `shunt volume upgrade-format`: seals the log of an encrypted volume of an older version.
 
 use shunt_volume::upgrade::{Upgraded, upgrade};
 

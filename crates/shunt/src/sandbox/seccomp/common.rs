@@ -1,18 +1,18 @@
-//! System calls of every daemon once it is locked in.
+//! The system calls of every sandboxed daemon.
 
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
 use super::{Rules, START_RING, when};
 
-/// Architectures that came late have only the call with flags.
+/// Newer architectures have only `dup3`.
 #[cfg(target_arch = "x86_64")]
 pub(super) const DUP2: libc::c_long = libc::SYS_dup2;
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const DUP2: libc::c_long = libc::SYS_dup3;
 
-/// Whatever their arguments are.
+/// Calls that are allowed with any arguments.
 const ALWAYS: &[libc::c_long] = &[
-    // Files, the connection and the control socket, all of them open.
+    // Files, the connection and the control socket, all of them open already.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_pread64,
@@ -32,7 +32,7 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_getsockopt,
     libc::SYS_setsockopt,
     libc::SYS_ppoll,
-    // Files by path: landlock, or an empty file tree, says which.
+    // Files by path, restricted by landlock or by an empty mount namespace.
     libc::SYS_openat,
     libc::SYS_statx,
     libc::SYS_fstat,
@@ -44,7 +44,7 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_munmap,
     libc::SYS_mremap,
     libc::SYS_madvise,
-    // Threads, time and signals of our own.
+    // Threads, time and signals of this process.
     libc::SYS_clone3,
     libc::SYS_futex,
     libc::SYS_set_robust_list,
@@ -66,11 +66,11 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_geteuid,
 ];
 
-/// What daemons with rings of requests call besides: their threads stay on their processors, and come first.
+/// Further calls of daemons with rings: their threads stay on their processors and raise their priority.
 const OF_RINGS: &[libc::c_long] =
     &[libc::SYS_sched_setaffinity, libc::SYS_setpriority, libc::SYS_getpriority, libc::SYS_io_uring_enter];
 
-/// Events, as the C library asks for them.
+/// epoll_wait, by the number that the C library uses.
 #[cfg(target_arch = "x86_64")]
 pub(super) const EPOLL_WAIT: libc::c_long = libc::SYS_epoll_wait;
 #[cfg(not(target_arch = "x86_64"))]
@@ -81,24 +81,24 @@ const NAME_MEMORY: u64 = 0x5356_4d41;
 
 const EXECUTABLE: u64 = libc::PROT_EXEC.cast_unsigned() as u64;
 
-/// These, and what every daemon calls. What rings may be asked for was settled when they were made: those that are there are
-/// started and entered.
+/// The rules for `others` and the calls of every daemon. The operations of a ring were restricted when it was created; existing
+/// rings can only be enabled and entered.
 pub(super) fn and(others: &[libc::c_long], rings: bool) -> Result<Rules, BackendError> {
     use SeccompCmpOp::{Eq, MaskedEq};
     let of_rings = if rings { OF_RINGS } else { &[] };
     let always = ALWAYS.iter().chain(others).chain(of_rings);
     let mut rules: Rules = always.map(|number| (*number, Vec::new())).collect();
-    // Memory never becomes a program.
+    // No memory can become executable.
     rules.insert(libc::SYS_mmap, when(2, MaskedEq(EXECUTABLE), 0)?);
     rules.insert(libc::SYS_mprotect, when(2, MaskedEq(EXECUTABLE), 0)?);
-    // Threads, not processes.
+    // New threads, but no new processes.
     let thread = u64::from(libc::CLONE_THREAD.cast_unsigned());
     rules.insert(libc::SYS_clone, when(0, MaskedEq(thread), thread)?);
     let this = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
     rules.insert(libc::SYS_tgkill, when(0, Eq, this.into())?);
     let name = u64::from(libc::PR_SET_NAME.cast_unsigned());
     rules.insert(libc::SYS_prctl, [when(0, Eq, name)?, when(0, Eq, NAME_MEMORY)?].concat());
-    // To be told limits, not to set them.
+    // Limits can be read, but not set.
     let no_limits = SeccompCondition::new(2, SeccompCmpArgLen::Qword, Eq, 0)?;
     rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![no_limits])?]);
     if rings {
@@ -107,7 +107,7 @@ pub(super) fn and(others: &[libc::c_long], rings: bool) -> Result<Rules, Backend
     Ok(rules)
 }
 
-/// Only with these commands.
+/// Allows `ioctl` with these commands only.
 pub(super) fn commands(commands: &[u64]) -> Result<Vec<SeccompRule>, BackendError> {
     let rules = commands.iter().map(|command| when(1, SeccompCmpOp::Eq, *command));
     Ok(rules.collect::<Result<Vec<_>, _>>()?.concat())

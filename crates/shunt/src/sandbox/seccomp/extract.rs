@@ -1,10 +1,10 @@
-//! System calls of `shunt ext4 extract`. `allowed/extract.txt` gives the reason for each, and the tests compare the two.
+//! The system calls of `shunt ext4 extract`. `allowed/extract.txt` gives the reason for each, and the tests compare the two.
 
 use seccompiler::BackendError;
 
 use super::{Rules, Served, image};
 
-/// Landlock says below which directory.
+/// Restricted by landlock to the target directory.
 const ALWAYS: &[libc::c_long] = &[
     libc::SYS_mkdirat,
     libc::SYS_mknodat,

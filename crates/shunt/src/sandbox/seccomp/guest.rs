@@ -1,4 +1,5 @@
-//! System calls of a daemon that shows a guest a directory. `allowed/guest.txt` gives the reason for each, and the tests compare the two.
+//! The system calls of a daemon that serves a directory to a guest. `allowed/guest.txt` gives the reason for each, and the tests
+//! compare the two.
 
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
@@ -6,13 +7,13 @@ use super::common::EPOLL_WAIT;
 use super::{Rules, common, when};
 
 const ALWAYS: &[libc::c_long] = &[
-    // The guest: its memory, its queues.
+    // The memory and the queues of the guest.
     libc::SYS_preadv,
     libc::SYS_pwritev2,
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
     EPOLL_WAIT,
-    // Into the background.
+    // Going into the background.
     common::DUP2,
     libc::SYS_eventfd2,
     // The directory.
@@ -36,7 +37,7 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_setxattr,
     libc::SYS_listxattr,
     libc::SYS_removexattr,
-    // In whose name.
+    // Acting on behalf of users.
     libc::SYS_setfsuid,
     libc::SYS_setfsgid,
     libc::SYS_setgroups,
@@ -46,17 +47,17 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_getegid,
 ];
 
-/// Flags and projects of files: `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`, `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`; and `FIONBIO`,
-/// by which sockets are made to wait or not.
+/// Flags and project ids of files: `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`, `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`; and
+/// `FIONBIO`, which makes sockets blocking or not.
 const COMMANDS: [u64; 5] = [0x8008_6601, 0x4008_6602, 0x801c_581f, 0x401c_5820, 0x5421];
 
 pub(super) fn allowed() -> Result<Rules, BackendError> {
     let mut rules = common::and(ALWAYS, false)?;
     let own = |option: libc::c_int| when(0, SeccompCmpOp::Eq, option.cast_unsigned().into());
-    // Rights that follow the identity of a thread, or do not.
+    // Securebits: they control whether capabilities follow a change of the thread's user id.
     let bits = [own(libc::PR_GET_SECUREBITS)?, own(libc::PR_SET_SECUREBITS)?].concat();
     rules.entry(libc::SYS_prctl).or_default().extend(bits);
-    // Threads have working directories and umasks of their own. No namespaces, in which they would have rights.
+    // Threads have working directories and umasks of their own. No user namespaces, in which they would have capabilities.
     let only = u64::from(libc::CLONE_FS.cast_unsigned());
     let only = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, only)?;
     rules.insert(libc::SYS_unshare, vec![SeccompRule::new(vec![only])?]);

@@ -1,4 +1,5 @@
-//! System calls of a daemon that serves an image. `allowed/image.txt` gives the reason for each, and the tests compare the two.
+//! The system calls of a daemon that serves an image. `allowed/image.txt` gives the reason for each, and the tests compare the
+//! two.
 
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
@@ -33,23 +34,23 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_getgid,
 ];
 
-/// Commands to `/dev/fuse` and to the disk: `FUSE_DEV_IOC_CLONE`, `BLKDISCARD`; and `FIONBIO`, by which sockets are made to
-/// wait or not.
+/// Commands to `/dev/fuse` and to the disk: `FUSE_DEV_IOC_CLONE`, `BLKDISCARD`; and `FIONBIO`, which makes sockets blocking or
+/// not.
 const COMMANDS: [u64; 3] = [0x8004_e500, 0x1277, 0x5421];
 
 pub(super) fn allowed(served: Served) -> Result<Rules, BackendError> {
     let mut rules = of_readers(served)?;
-    // It goes into the background when the image is open.
+    // The daemon goes into the background when the image is open.
     rules.insert(common::DUP2, Vec::new());
     Ok(rules)
 }
 
-/// What reading an image takes, whoever does it.
+/// The calls for reading an image, shared with `extract`.
 pub(super) fn of_readers(served: Served) -> Result<Rules, BackendError> {
     let mut rules = common::and(ALWAYS, served.rings)?;
     rules.insert(libc::SYS_ioctl, if served.kernel { Vec::new() } else { common::commands(&COMMANDS)? });
     if served.kernel {
-        // Of a file that is open, never by a path.
+        // On an open file only, never by a path.
         let no_path = SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)?;
         rules.insert(libc::SYS_utimensat, vec![SeccompRule::new(vec![no_path])?]);
     }

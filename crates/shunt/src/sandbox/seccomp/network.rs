@@ -1,4 +1,5 @@
-//! System calls of daemons and gateways of volumes. `allowed/network.txt` gives the reason for each, and the tests compare the two.
+//! The system calls of daemons and gateways of volumes. `allowed/network.txt` gives the reason for each, and the tests compare
+//! the two.
 
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
@@ -9,7 +10,7 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_writev,
     libc::SYS_splice,
     libc::SYS_pipe2,
-    // Other machines.
+    // The network.
     libc::SYS_socket,
     libc::SYS_connect,
     libc::SYS_bind,
@@ -22,7 +23,7 @@ const ALWAYS: &[libc::c_long] = &[
     EPOLL_WAIT,
     libc::SYS_wait4,
     libc::SYS_eventfd2,
-    // Contents and databases: landlock says which.
+    // Contents and databases, restricted by landlock.
     #[cfg(target_arch = "x86_64")]
     libc::SYS_open,
     #[cfg(target_arch = "x86_64")]
@@ -40,12 +41,12 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_fchmod,
     libc::SYS_fchown,
     libc::SYS_utimensat,
-    // Threads that register backing files have one right less.
+    // Threads that register backing files drop one capability.
     libc::SYS_capget,
     libc::SYS_capset,
 ];
 
-/// Architectures that came late have only the calls that name a directory.
+/// Newer architectures have only the calls relative to a directory.
 #[cfg(target_arch = "x86_64")]
 mod by_path {
     pub const MKDIR: libc::c_long = libc::SYS_mkdir;
@@ -58,14 +59,15 @@ mod by_path {
     pub const RENAME: libc::c_long = libc::SYS_renameat;
 }
 
-/// Commands to `/dev/fuse`: `FUSE_DEV_IOC_CLONE`, `_BACKING_OPEN` and `_BACKING_CLOSE`; and `FIONBIO`, by which sockets are made
-/// to wait or not.
+/// Commands to `/dev/fuse`: `FUSE_DEV_IOC_CLONE`, `_BACKING_OPEN` and `_BACKING_CLOSE`; and `FIONBIO`, which makes sockets
+/// blocking or not.
 const COMMANDS: [u64; 4] = [0x8004_e500, 0x4010_e501, 0x4004_e502, 0x5421];
 
 pub(super) fn allowed(served: Served) -> Result<Rules, BackendError> {
     let mut rules = common::and(ALWAYS, served.rings)?;
     rules.insert(libc::SYS_ioctl, if served.kernel { Vec::new() } else { common::commands(&COMMANDS)? });
-    // Libraries that resolve names are loaded when the first name is: from files, which nobody writes to by that.
+    // The C library loads its name resolution modules on first use: executable mappings are allowed if they map a file and are
+    // not writable.
     let without = |argument, flag: libc::c_int| {
         let flag = SeccompCmpOp::MaskedEq(u64::from(flag.cast_unsigned()));
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, flag, 0)

@@ -1,4 +1,4 @@
-//! Each filter is tried on threads and processes of its own: the other tests go on as they are.
+//! Tests of the filters, each on threads and processes of its own, so that other tests are not affected.
 
 use std::io;
 
@@ -12,10 +12,10 @@ const PLAIN: Served = Served { rings: false, kernel: false };
 const RINGS: Served = Served { rings: true, kernel: false };
 const ALL: Served = Served { rings: true, kernel: true };
 
-/// An error that no call has by itself.
+/// An errno that no call returns by itself.
 const OURS: u32 = 1234;
 
-/// On a thread that is locked in.
+/// Runs `work` on a sandboxed thread.
 fn inside(whom: For, work: impl FnOnce() + Send + 'static) {
     let locked = move || {
         apply_filter(&without_clone3().unwrap()).unwrap();
@@ -29,19 +29,19 @@ fn inside(whom: For, work: impl FnOnce() + Send + 'static) {
 
 fn call(number: libc::c_long, arguments: [usize; 4]) -> Result<(), i32> {
     let [a, b, c, d] = arguments;
-    // SAFETY: the callers give numbers that no memory is reached by.
+    // SAFETY: the callers pass numbers that refer to no memory.
     let result = unsafe { libc::syscall(number, a, b, c, d, 0, 0) };
     if result < 0 { Err(io::Error::last_os_error().raw_os_error().unwrap()) } else { Ok(()) }
 }
 
-/// Whether a process that is locked in may make a call with all its arguments zero.
+/// Reports whether a sandboxed process may make a call with all its arguments zero.
 fn is_allowed(program: &BpfProgram, number: libc::c_long) -> bool {
-    // SAFETY: the child makes system calls alone, without memory, and ends by one.
+    // SAFETY: the child only makes system calls, touches no memory, and ends by one.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
-        // SAFETY: as above. Descriptor 0 is closed, for a call that is allowed would be carried out on it. A call that waits is
-        // allowed as well: the alarm ends it.
+        // SAFETY: as above. Descriptor 0 is closed, since an allowed call would operate on it. A call that blocks is allowed as
+        // well; the alarm ends it.
         unsafe {
             libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0);
             libc::alarm(1);
@@ -53,11 +53,11 @@ fn is_allowed(program: &BpfProgram, number: libc::c_long) -> bool {
     }
     let pid = rustix::process::Pid::from_raw(child);
     let ended = rustix::process::waitpid(pid, rustix::process::WaitOptions::empty()).unwrap().unwrap();
-    // Where even the end is refused the alarm comes: no list does that.
+    // If even exit were refused, the alarm would end the child; no list does that.
     ended.1.exit_status() != Some(42)
 }
 
-/// The widest of each kind, and the list of it in the repository.
+/// The widest filter of each kind, and its list in the repository.
 #[cfg(target_arch = "x86_64")]
 const LISTS: [(For, &str); 4] = [
     (For::Image(ALL), include_str!("allowed/image.txt")),
@@ -66,7 +66,7 @@ const LISTS: [(For, &str); 4] = [
     (For::Network(ALL), include_str!("allowed/network.txt")),
 ];
 
-/// The lists in the repository are what the filters do, call by call.
+/// The lists in the repository agree with the filters, call by call.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn what_is_allowed_is_what_is_listed() {
@@ -86,16 +86,16 @@ fn what_is_allowed_is_what_is_listed() {
         let program = compile(rules, SeccompAction::Errno(OURS), SeccompAction::Allow).unwrap();
         for number in 0..=600 {
             match listed.get(&number) {
-                // Their arguments decide.
+                // Allowed or not depending on arguments.
                 Some(true) => {}
-                // `uretprobe(2)` and `uprobe(2)` pass all filters, and mean something to code that the kernel put there.
+                // `uretprobe(2)` and `uprobe(2)` bypass all filters, and work only from code that the kernel injected.
                 None if matches!(number, 335 | 336) => {}
                 listed => {
                     assert_eq!(is_allowed(&program, number), listed.is_some(), "{whom:?}: call {number}");
                 }
             }
         }
-        // The table of 32-bit pointers, in which a list of numbers may be mistaken.
+        // The x32 table, which an allow list of numbers must not match.
         for number in [0, 1, 59, 101, 257, 520] {
             assert!(!is_allowed(&program, 0x4000_0000 | number), "{whom:?}: call {number} of x32");
         }
@@ -125,7 +125,7 @@ fn arguments_are_looked_at() {
     });
 }
 
-/// What was found to lead out of a list of what is forbidden.
+/// Calls that would escape a deny list.
 #[test]
 fn metadata_of_others_are_out_of_reach() {
     inside(For::Image(PLAIN), || {
@@ -165,7 +165,7 @@ fn programs_and_sockets_are_refused() {
 fn who_serves_a_guest_makes_threads_and_no_namespaces() {
     use rustix::thread::{UnshareFlags, unshare_unsafe};
     inside(For::Guest, || {
-        // SAFETY: nothing that this thread shares by memory is unshared.
+        // SAFETY: this thread shares nothing by memory that is unshared.
         unsafe {
             unshare_unsafe(UnshareFlags::FS).unwrap();
             assert_eq!(unshare_unsafe(UnshareFlags::NEWUSER), Err(Errno::PERM));

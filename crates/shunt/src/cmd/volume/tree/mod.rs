@@ -1,8 +1,8 @@
-//! `shunt volume tree NAME MOUNTPOINT`.
+//! `shunt volume tree NAME MOUNTPOINT`: a tree of mounted volumes, described by the files of one of them.
 //!
-//! This process serves the directories that join the volumes. Each volume, the one that describes the tree as well, is
-//! mounted at its place in them by a process of its own, as by `shunt volume mount`: what befalls one is no matter to the
-//! others, and all commands work on each.
+//! This process serves the directories that join the volumes. Each volume, including the one that describes the tree, is mounted
+//! at its place by a process of its own, as by `shunt volume mount`: a failure of one does not affect the others, and all
+//! commands work on each.
 
 mod plan;
 mod read;
@@ -26,10 +26,10 @@ use crate::serve::{self, Held, Service};
 use plan::Plan;
 use reconciler::Keeper;
 
-/// `shunt volume tree`: the words of the command.
+/// Number of words of `shunt volume tree`.
 const WORDS: usize = 3;
 
-/// Why no daemon follows one that was killed.
+/// The reason why no other daemon takes over from one that was killed.
 const NO_TAKEOVER: &str = "trees of volumes cannot be taken over";
 
 pub fn run(args: &VolumeTreeArgs, argv: &[OsString]) -> Result<ExitCode> {

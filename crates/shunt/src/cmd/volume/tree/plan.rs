@@ -1,4 +1,4 @@
-//! From what a tree says of a volume to the command that mounts it.
+//! Builds the command that mounts a volume from its description in the tree.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,16 +16,16 @@ use crate::cmd::volume::owners::{GROUP, USER};
 use crate::error::{Result, failed, usage};
 use crate::xdg;
 
-/// In the cache directory of a volume: its owners, and how it is reached.
+/// Files in the cache directory of a volume: its owner table, and the credentials for the gateway through which it is reached.
 const OWNERS: &str = "owners";
 const THROUGH: &str = "through.node";
 
-/// What is the same for all volumes.
+/// The settings that all volumes share.
 pub struct Plan {
     args: VolumeTreeArgs,
     node: NodeName,
     caches: PathBuf,
-    /// Of the mount, for each.
+    /// Mount options of the tree, passed to each volume.
     shared: Vec<OsString>,
 }
 
@@ -63,7 +63,7 @@ impl Plan {
         self.caches.join(name.as_str())
     }
 
-    /// The config volume: all of it is here.
+    /// The mount of the config volume, which is cached completely.
     pub fn config(&self, tree: &Path) -> Wanted {
         let name = &self.args.name;
         let joined =
@@ -74,7 +74,7 @@ impl Plan {
         self.wanted(tree, name, vec![CONFIG.to_owned()], args)
     }
 
-    /// Another one.
+    /// The mount of another volume.
     pub fn volume(&self, tree: &Path, name: &VolumeName, member: &Member, here: &Here) -> Result<Wanted> {
         let mut meta = member.store.clone().or_else(|| self.args.meta.clone());
         let (address, joined) = gateway::address(meta.as_deref(), name)?;
@@ -131,7 +131,7 @@ impl Plan {
     }
 }
 
-/// The options of the tree that are those of each volume in it.
+/// The options of the tree that apply to each volume in it.
 fn shared(args: &VolumeTreeArgs) -> Result<Vec<OsString>> {
     let mount = &args.mount;
     let mut shared: Vec<OsString> = vec!["--takeover".into(), "off".into()];
@@ -153,7 +153,7 @@ fn shared(args: &VolumeTreeArgs) -> Result<Vec<OsString>> {
         shared.extend(["--threads".into(), threads.to_string().into()]);
     }
     for option in mount.options.iter().flat_map(|options| options.split(',')) {
-        // The others are of the tree's own command, and count already.
+        // Other options belong to the tree's own command, where they are applied already.
         if MountOptions::new().apply_str(option).is_ok_and(|others| others.is_empty()) {
             shared.extend(["-o".into(), option.into()]);
         }

@@ -1,5 +1,5 @@
-//! The files of a config volume, read through its mount. Who may write to it may be on another machine: nothing in it leads
-//! elsewhere, and nothing keeps waiting who reads it.
+//! Reads the files of a config volume through its mount. Its writers may be on other machines and are not trusted: no path leads
+//! out of it, and no file can block the reader.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,22 +13,22 @@ use rustix::io::Errno;
 use shunt_policy::Names;
 use shunt_volume::tree_config::{ConfigError, Files, check_count, name_in};
 
-/// Bytes of a file.
+/// Limit of the bytes of a file.
 const MAX_FILE_BYTES: u64 = 256 << 10;
-/// Bytes of all files.
+/// Limit of the bytes of all files.
 const MAX_TOTAL_BYTES: u64 = 64 << 20;
-/// Files of a directory.
+/// Limit of the files of a directory.
 const MAX_FILES: usize = 200_000;
 
-/// By which it is seen that something was changed: which files there are, and when each was changed.
+/// A fingerprint for detecting changes: the files that exist, and the time when each was changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamps(BTreeMap<String, (u64, i64, i64, i64, i64, u64)>);
 
 impl Stamps {
-    /// Of the files at `top`, and of this machine's accounts.
+    /// Collects the stamps of the files at `top`, and of this machine's accounts.
     pub fn take(top: &Path) -> io::Result<Self> {
         let mut stamps = Self::default();
-        // Who is not there says so here, and not by a directory that looks empty.
+        // An unmounted volume fails here, instead of looking like an empty directory.
         fs::metadata(top)?;
         for dir in ["volumes", "nodes"] {
             let at = top.join(dir);
@@ -68,7 +68,7 @@ impl Stamps {
         }
     }
 
-    /// Reads all files that they are of.
+    /// Reads all files that have a stamp.
     pub fn read(&self, top: &Path) -> Result<Files, ConfigError> {
         let names = self.0.keys().map(String::as_str).filter(|name| !name.starts_with('/'));
         check_count(names.clone())?;
@@ -85,7 +85,7 @@ impl Stamps {
     }
 }
 
-/// One file, which is not to be longer than there is room.
+/// Reads one file, which must not be longer than `room`.
 fn read(top: BorrowedFd<'_>, name: &str, room: &mut u64) -> Result<String, String> {
     let no_file = || "it is no plain file".to_owned();
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -145,7 +145,7 @@ mod tests {
         fs::create_dir_all(top.join("volumes")).unwrap();
         fs::create_dir(&outside).unwrap();
         fs::write(outside.join("a.toml"), "").unwrap();
-        // Who opens a pipe to read waits for one who writes.
+        // Opening a FIFO for reading would block until there is a writer.
         for kind in [FileType::Fifo, FileType::Socket] {
             rustix::fs::mknodat(CWD, &file, kind, Mode::RUSR | Mode::WUSR, 0).unwrap();
             assert_eq!(refused(&top), "volumes/a.toml: it is no plain file");
@@ -178,7 +178,7 @@ mod tests {
         );
         fs::remove_file(top.join(last)).unwrap();
         assert!(Stamps::take(top).unwrap().read(top).is_ok());
-        // Too many are not read at all: this one could not be.
+        // The count is checked before any file is read: this one could not be.
         fs::create_dir(top.join("volumes")).unwrap();
         fs::create_dir(top.join("volumes/0.toml")).unwrap();
         (1..=1000).for_each(|at| fs::write(top.join(format!("volumes/{at}.toml")), "").unwrap());

@@ -1,4 +1,5 @@
-//! Has the tree be as the config volume says, and be so again when that says something else.
+//! The reconcile loop of a tree: mounts and unmounts volumes until the tree is as the config volume describes it, and again after
+//! each change.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,14 +18,14 @@ use super::volume_process::{self, Volume, Wanted};
 use crate::cmd::volume::api::{TreeState, TreeVolume};
 use crate::error::{Result, failed};
 
-/// How often the files of the config volume are looked at, which the kernel knows mostly.
+/// Polling interval of the files of the config volume, most of which the kernel has cached.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often what is on its way is looked at.
+/// Polling interval while volumes are being mounted or unmounted.
 const STEP: Duration = Duration::from_millis(50);
-/// The first volumes are waited for so long before the tree is there.
+/// How long the start of the tree waits for its first volumes.
 const FIRST: Duration = Duration::from_secs(15);
 
-/// In the directory of the config volume's cache: its files as they were in effect last.
+/// The file in the cache directory of the config volume with the configuration that was last in effect.
 const SAVED: &str = "tree.json";
 
 #[derive(Default)]
@@ -34,7 +35,7 @@ struct Shared {
     woken: Condvar,
 }
 
-/// See the [module](self).
+/// The reconciler: see the [module](self).
 pub struct Keeper {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -45,12 +46,12 @@ impl Keeper {
         Self { shared: Arc::default(), thread: Mutex::default() }
     }
 
-    /// How it is.
+    /// The state of the tree.
     pub fn tell(&self) -> TreeState {
         self.shared.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Mounts all there is, and goes on on a thread of its own.
+    /// Mounts all volumes, and starts the thread of the reconcile loop.
     ///
     /// # Errors
     /// The config volume cannot be mounted.
@@ -65,7 +66,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// The tree is unmounted: waits until each volume has committed everything.
+    /// Ends the loop after the tree was unmounted, and waits until each volume has committed everything.
     pub fn end(&self) {
         *self.shared.ends.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.shared.woken.notify_all();
@@ -81,7 +82,7 @@ struct Work {
     shared: Arc<Shared>,
     config: Volume,
     volumes: BTreeMap<VolumeName, Volume>,
-    /// The files that were looked at last, and whether they were understood.
+    /// The stamps of the files that were read last, and the error in them.
     seen: Option<Stamps>,
     error: Option<String>,
 }
@@ -103,7 +104,7 @@ impl Work {
         }
         self.look();
         if self.seen.is_none() || self.error.is_some() {
-            // As it was before this start.
+            // Falls back to the configuration of the last run.
             let saved = std::fs::read(self.saved()).ok();
             let saved = saved.and_then(|bytes| serde_json::from_slice::<Files>(&bytes).ok());
             if let Some(tree) = saved.and_then(|files| Tree::parse(&files).ok()) {
@@ -138,14 +139,14 @@ impl Work {
         self.leave();
     }
 
-    /// Whether it ends.
+    /// Waits for `length`; returns whether the tree ends.
     fn pause(&self, length: Duration) -> bool {
         let ends = self.shared.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.shared.woken.wait_timeout_while(ends, length, |ends| !*ends);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Looks at the files. What is wrong with them is said once, and changes nothing.
+    /// Reads the files if they changed. An error is logged once, and the configuration in effect stays.
     fn look(&mut self) {
         if self.config.tell().0 != "mounted" {
             return;
@@ -160,7 +161,7 @@ impl Work {
         }
         let files = stamps.read(&top);
         let understood = files.and_then(|files| Tree::parse(&files).map(|tree| (tree, files)));
-        // Changed while it was read.
+        // The files changed while they were read: read them again at the next look.
         if Stamps::take(&top).ok().as_ref() != Some(&stamps) {
             return;
         }
@@ -206,7 +207,7 @@ impl Work {
         self.plan.cache(self.plan.config_name()).join(SAVED)
     }
 
-    /// For a start at which they cannot be read, or make no sense.
+    /// Saves the files for a start at which they cannot be read or are invalid.
     fn save(&self, files: &Files) {
         let bytes = serde_json::to_vec(files).map_err(std::io::Error::other);
         if let Err(error) = bytes.and_then(|bytes| volume_process::write(&self.saved(), &bytes)) {
@@ -214,7 +215,7 @@ impl Work {
         }
     }
 
-    /// One step of each volume towards where it is wanted.
+    /// Advances each volume one step towards its requested state.
     fn step(&mut self) {
         self.show();
         self.config.step(&[]);

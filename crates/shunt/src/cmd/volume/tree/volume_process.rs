@@ -1,4 +1,4 @@
-//! A volume of a tree: the process that serves it, and where it is on its way to what is wanted.
+//! A volume of a tree: the process that serves it, and its state machine between mounted and unmounted.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -13,25 +13,25 @@ use shunt_fuse::mount::{MountError, MountPoint, Unmount};
 use crate::error::Result;
 use crate::{daemon, xdg};
 
-/// How long a volume stays away that was unmounted, or whose process ended.
+/// The pause before a volume that was unmounted, or whose process ended, is mounted again.
 const AWAY: Duration = Duration::from_secs(5);
-/// Between tries to mount one: the first and the longest.
+/// Backoff between attempts to mount a volume: the first pause and the longest.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// How a volume is to be mounted.
+/// The requested mount of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Where, from the mount point of the tree on.
+    /// The names of its path, relative to the mount point of the tree.
     pub names: Vec<String>,
-    /// The same, with that in front.
+    /// The full path of its mount point.
     pub at: PathBuf,
-    /// The rest of the command line.
+    /// Further arguments of the command line.
     pub args: Vec<OsString>,
-    /// The address of its store, if one was said: there may be a password in it.
+    /// The address of its store, if one is given. Passed in the environment, as it may contain a password.
     pub meta: Option<String>,
-    /// Files that are to be there: who may read them is their owner.
+    /// Files to write before the start, readable by their owner only.
     pub files: Vec<(PathBuf, Vec<u8>)>,
-    /// The table of its owners: it may change while the volume is mounted.
+    /// The file and content of its owner table, which may change while the volume is mounted.
     pub owners: (PathBuf, String),
 }
 
@@ -40,31 +40,31 @@ impl Wanted {
         *self == Self { owners: self.owners.clone(), ..other.clone() }
     }
 
-    /// Whether one of the places is in the other.
+    /// Reports whether one of the two paths is a prefix of the other.
     fn meets(&self, other: &Self) -> bool {
         self.names.starts_with(&other.names) || other.names.starts_with(&self.names)
     }
 }
 
 enum State {
-    /// It is not mounted; from then on it may be.
+    /// Not mounted, and not to be mounted before this time.
     Away(Instant),
     Starting(JoinHandle<Result<Child>>),
     Mounted(Child),
-    /// It was unmounted, and its process commits what is left.
+    /// Unmounted, while its process commits the remaining changes.
     Leaving(Child),
 }
 
-/// See the [module](self).
+/// A volume and its process: see the [module](self).
 pub struct Volume {
     name: String,
     wanted: Option<Wanted>,
-    /// As its process has it.
+    /// The mount that its process serves.
     is: Option<Wanted>,
     state: State,
     pause: Duration,
     error: Option<String>,
-    /// Somebody else tells of the first failure.
+    /// The caller reports the first failure.
     quiet: bool,
 }
 
@@ -74,12 +74,12 @@ impl Volume {
         Self { name, wanted: None, is: None, state, pause: AGAIN.0, error: None, quiet: false }
     }
 
-    /// Has what goes wrong at first be told by who asks.
+    /// Leaves the report of the first failure to the caller.
     pub fn quiet(self) -> Self {
         Self { quiet: true, ..self }
     }
 
-    /// What it is to be from now on; `None`: gone.
+    /// Sets the requested mount; `None` unmounts the volume.
     pub fn want(&mut self, wanted: Option<Wanted>) {
         if self.wanted != wanted {
             self.wanted = wanted;
@@ -90,22 +90,22 @@ impl Volume {
         }
     }
 
-    /// Where it is, or is to be.
+    /// The paths at which it is, or is to be, mounted.
     pub fn places(&self) -> impl Iterator<Item = &[String]> {
         self.is.iter().chain(&self.wanted).map(|wanted| wanted.names.as_slice())
     }
 
-    /// Where it is mounted now, as far as is known.
+    /// The current mount, as far as it is known.
     pub fn held(&self) -> Option<&Wanted> {
         self.is.as_ref()
     }
 
-    /// Whether there is nothing left of it.
+    /// Reports whether it is unmounted and no longer requested.
     pub fn is_gone(&self) -> bool {
         self.wanted.is_none() && matches!(self.state, State::Away(_))
     }
 
-    /// Whether it is as it is wanted, or was tried in vain.
+    /// Reports whether it is in the requested state, or an attempt failed.
     pub fn is_settled(&self) -> bool {
         match self.state {
             State::Away(_) => self.wanted.is_none() || self.error.is_some(),
@@ -114,7 +114,7 @@ impl Volume {
         }
     }
 
-    /// `mounted`, `leaving` or `away`; and why it is not as it is wanted.
+    /// Its state, `mounted`, `leaving` or `away`; and the reason why it is not in the requested one.
     pub fn tell(&self) -> (&'static str, Option<&str>) {
         let state = match self.state {
             State::Mounted(_) => "mounted",
@@ -124,7 +124,7 @@ impl Volume {
         (state, self.error.as_deref())
     }
 
-    /// Goes on towards what is wanted. `others`: what else is mounted.
+    /// Advances one step towards the requested state. `others` are the mounts of the other volumes.
     pub fn step(&mut self, others: &[&Wanted]) {
         let state = std::mem::replace(&mut self.state, State::Away(Instant::now()));
         self.state = match state {
@@ -173,7 +173,7 @@ impl Volume {
         State::Away(again)
     }
 
-    /// Once.
+    /// Records an error, and logs it if it is new.
     fn complain(&mut self, error: String) {
         if self.error.as_ref() != Some(&error) && !self.quiet {
             tracing::warn!("volume {}: {error}", self.name);
@@ -187,7 +187,7 @@ impl Volume {
         begun.map_or_else(|error| self.failed(error.to_string()), State::Starting)
     }
 
-    /// What is mounted is not as it is wanted: what can be done about it now?
+    /// Compares the mount with the requested one: reloads changed owners, and unmounts it on any other difference.
     fn adapt(&mut self, child: Child) -> State {
         let Some(is) = self.is.clone() else { return State::Mounted(child) };
         if self.wanted.as_ref() == Some(&is) {
@@ -225,7 +225,7 @@ impl Volume {
             State::Away(_) => None,
         };
         let Some(mut child) = child else { return };
-        // What was mounted late, or is elsewhere by now.
+        // Unmounted here if it was mounted late, or has been moved since.
         if let Some(mount) = self.is.and_then(|is| MountPoint::find(&is.at).ok()) {
             let _ = mount.unmount(Unmount::Lazy);
         }
@@ -259,7 +259,7 @@ fn write_owners(wanted: &Wanted) -> std::io::Result<()> {
     write(file, text.as_bytes())
 }
 
-/// There whole or not at all, and nobody else's to read.
+/// Writes a file atomically, readable by its owner only.
 pub fn write(file: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
     xdg::make_directory_of(file)?;
     shunt_volume::private::write(file, bytes)
