@@ -12,17 +12,6 @@ use crate::check::Expected;
 use crate::kernel::MockKernel;
 use crate::pending::Pending;
 
-/// Who calls.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Caller {
-    /// User.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Process.
-    pub pid: u32,
-}
-
 /// An open file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenFile {

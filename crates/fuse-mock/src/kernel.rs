@@ -14,16 +14,14 @@ use shunt_fuse_abi as abi;
 use shunt_fuse_abi::{InHeader, InitFlags, InitOut, Operation, OutHeader, RequestBuilder};
 use zerocopy::FromBytes;
 
-use crate::calls::Caller;
+use crate::caller::Caller;
 use crate::check::Expected;
 use crate::icache::NodeCache;
 use crate::notification::Notification;
 use crate::offer::Offer;
-use crate::pending::Pending;
+use crate::pending::{Pending, TIMEOUT};
 use crate::wire;
 
-/// A server that is silent for this long hangs.
-pub const TIMEOUT: Duration = Duration::from_secs(20);
 /// Uniques of requests are even; that of an INTERRUPT is the request's, with this bit.
 const INTERRUPT: u64 = 1;
 /// Violations kept.

@@ -25,6 +25,7 @@
 
 pub mod memfs;
 
+mod caller;
 mod calls;
 mod check;
 mod icache;
@@ -35,11 +36,12 @@ mod pending;
 mod served;
 mod wire;
 
-pub use calls::{Caller, DirEntry, Made, OpenFile};
+pub use caller::Caller;
+pub use calls::{DirEntry, Made, OpenFile};
 pub use check::Expected;
 pub use icache::{Held, NodeCache};
-pub use kernel::{Event, MockKernel, TIMEOUT};
+pub use kernel::{Event, MockKernel};
 pub use notification::Notification;
 pub use offer::Offer;
-pub use pending::Pending;
+pub use pending::{Pending, TIMEOUT};
 pub use served::Served;

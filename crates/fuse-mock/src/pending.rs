@@ -5,7 +5,8 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use shunt_fuse::Errno;
 
-use crate::kernel::TIMEOUT;
+/// A server that is silent for this long hangs.
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A request that was sent. Dropping it changes nothing for the server.
 #[derive(Debug)]

@@ -7,8 +7,9 @@ use crossbeam_channel::bounded;
 use shunt_fuse::{Config, Device, FileSystem, Handle, NegotiationError, Session};
 use shunt_fuse_abi::InitOut;
 
-use crate::kernel::{MockKernel, TIMEOUT};
+use crate::kernel::MockKernel;
 use crate::offer::Offer;
+use crate::pending::TIMEOUT;
 
 /// Largest WRITE in bytes: what a socket takes in one message on any system.
 const MAX_WRITE: u32 = 64 << 10;

@@ -34,8 +34,10 @@ pub mod virtiofs;
 
 mod api;
 mod cache;
+mod id;
 mod lease;
 mod mounted;
+mod negotiate;
 mod nodes;
 mod passthrough;
 mod privilege;
@@ -44,15 +46,19 @@ mod session;
 mod transport;
 
 pub use api::*;
-pub use cache::{Caches, Caching, Completion, Stale};
+pub use cache::{Completion, Stale};
+pub use id::{FileHandle, LockOwner, NodeId, PollHandle, RequestId};
 pub use mounted::{Connected, MountSessionError, Mounted, connect, mount, mount_guarded, resume};
+pub use negotiate::{Config, Negotiated, NegotiationError, PROTOCOL, Profile, Refusal, Transport};
 pub use nodes::{NodeTable, TableNode};
 pub use passthrough::{Backing, Passthrough};
 pub use privilege::drop_fsetid;
 pub use rustix::io::Errno;
 pub use session::{
-    Config, Handle, Negotiated, NegotiationError, OperationStatistics, PROTOCOL, Profile, Refusal, Session,
-    Snapshot, Transport, TransportInUse,
+    Answer, Caches, Caching, FileSystem, Handle, OperationStatistics, Request, Session, Snapshot,
+    TransportInUse,
 };
 pub use shunt_fuse_abi::{InitFlags as Capabilities, Opcode};
+pub use transport::channel::FileRange;
 pub use transport::device::Device;
+pub use transport::payload::{Data, WriteData};

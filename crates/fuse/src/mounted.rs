@@ -8,10 +8,11 @@ use std::thread::{self, JoinHandle};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::api::FileSystem;
 use crate::guardian::{Guardian, GuardianError, HandOver, Watch};
 use crate::mount::{self, MountError, MountMethod, MountOptions, MountPoint, Unmount};
-use crate::session::{Agreed, Config, Handle, NegotiationError, Session};
+use crate::negotiate::{Config, NegotiationError};
+use crate::session::FileSystem;
+use crate::session::{Agreed, Handle, Session};
 use crate::transport::device::Device;
 
 /// A file system that could not be brought up.

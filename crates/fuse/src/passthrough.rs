@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::api::NodeId;
+use crate::id::NodeId;
 use crate::transport::device::Device;
 
 /// A file registered with the kernel. The last clone dropped ends the registration; files that the kernel already

@@ -5,7 +5,8 @@ use std::time::Duration;
 use shunt_fuse_abi as abi;
 use shunt_fuse_abi::OpenOutFlags;
 
-use super::{Attributes, FileHandle, NodeId};
+use super::Attributes;
+use crate::id::{FileHandle, NodeId};
 use crate::passthrough::Backing;
 
 /// How long the kernel may use an answer without asking again.

@@ -2,7 +2,8 @@
 
 use bitflags::bitflags;
 
-use super::{FileHandle, LockOwner, PollHandle, Timestamp};
+use super::Timestamp;
+use crate::id::{FileHandle, LockOwner, PollHandle};
 
 bitflags! {
     /// Flags of `renameat2(2)`.

@@ -1,5 +1,6 @@
 //! Waiting for a notification.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,7 +9,19 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
-use crate::session::task::Task;
+thread_local! {
+    static IS_HANDLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks this thread as one that runs a handler, or as one that does not; returns what it was before. A handler must not
+/// wait for a notification, which the kernel may deliver only after the handler's reply.
+pub(crate) fn set_handling(now: bool) -> bool {
+    IS_HANDLING.replace(now)
+}
+
+fn is_handling() -> bool {
+    IS_HANDLING.get()
+}
 
 #[derive(Debug)]
 struct State<T> {
@@ -67,7 +80,7 @@ impl<T: Clone> Completion<T> {
             if let Some(result) = &state.result {
                 return result.clone();
             }
-            if Task::is_handling() {
+            if is_handling() {
                 return Err(Errno::DEADLK);
             }
             self.0.done.wait(&mut state);
@@ -88,7 +101,7 @@ impl<T: Clone> Future for Completion<T> {
         if let Some(result) = &state.result {
             return Poll::Ready(result.clone());
         }
-        if Task::is_handling() {
+        if is_handling() {
             return Poll::Ready(Err(Errno::DEADLK));
         }
         if !state.wakers.iter().any(|waker| waker.will_wake(context.waker())) {

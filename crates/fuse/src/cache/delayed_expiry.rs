@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::What;
-use crate::api::NodeId;
+use crate::id::NodeId;
 
 /// How long after the one before. An answer that was written is taken in by the process that waits for it: at once, but for one
 /// that finds no processor.

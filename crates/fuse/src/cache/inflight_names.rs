@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::api::NodeId;
+use crate::id::NodeId;
 
 /// Names share these: one that is taken for another is expired again, and asked for once more, in vain.
 const SLOTS: usize = 4096;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use super::What;
-use crate::api::NodeId;
+use crate::id::NodeId;
 
 /// What may have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

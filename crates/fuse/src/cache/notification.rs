@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 
 use super::completion::{Completer, Completion, completion};
-use crate::api::NodeId;
+use crate::id::NodeId;
 
 /// What to tell the kernel. A turn tells it nothing: it comes after all that was queued for the node before. `again` is how
 /// often a name was expired before.

@@ -15,8 +15,8 @@ use super::delayed_expiry::Later;
 use super::inflight_names::Answers;
 use super::notification::Waiter;
 use super::write_out::Mountpoint;
-use super::{Caches, Notification, What, settle};
-use crate::api::NodeId;
+use super::{MAX_QUEUED, Notification, What, settle};
+use crate::id::NodeId;
 use crate::transport::device::Device;
 
 /// Threads that send. Each can be stuck in the kernel on one directory's lock.
@@ -145,11 +145,11 @@ impl Notifier {
             note.waiter.complete(Err(Errno::NOTCONN));
             return;
         }
-        if state.queued >= Caches::MAX_QUEUED.max(state.search_from) {
+        if state.queued >= MAX_QUEUED.max(state.search_from) {
             self.inner.make_room(&mut state);
         }
         // What cannot be merged is refused. What can grows the queue to one entry per node or name at most.
-        if state.queued >= Caches::MAX_QUEUED && !note.what.is_idempotent() {
+        if state.queued >= MAX_QUEUED && !note.what.is_idempotent() {
             drop(state);
             note.waiter.complete(Err(Errno::NOBUFS));
             return;
@@ -334,10 +334,10 @@ impl Inner {
                 }
             }
         }
-        if state.queued >= Caches::MAX_QUEUED {
+        if state.queued >= MAX_QUEUED {
             state.merge_ranges();
         }
-        state.search_from = state.queued + Caches::MAX_QUEUED / 4;
+        state.search_from = state.queued + MAX_QUEUED / 4;
     }
 
     /// One thread for each node that is ready: one that was woken a moment ago still counts as idle, and may be stuck
@@ -407,7 +407,7 @@ impl Inner {
         if state.closed {
             return;
         }
-        if state.later.len() >= Caches::MAX_QUEUED && self.can_expire_all.load(Ordering::Relaxed) {
+        if state.later.len() >= MAX_QUEUED && self.can_expire_all.load(Ordering::Relaxed) {
             // Which no answer undoes.
             state.later.clear();
             state.push(Notification::new(What::ExpireAll).0, Vec::new());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::api::NodeId;
+use crate::id::NodeId;
 
 /// Opens the root of the mount for a moment. It is not kept open: a descriptor of the mount held by its own server
 /// makes every ordinary unmount fail with EBUSY.

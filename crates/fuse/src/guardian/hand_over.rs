@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use super::fd_store::{Class, Held, Key};
-use super::process::now;
+use super::log::now;
 use super::wire::{MAX, Message};
 use super::{Cause, Guardian, GuardianError, Watch, seqpacket};
-use crate::api::NodeId;
+use crate::id::NodeId;
 use crate::mount::MountPoint;
 
 /// All that is left of a server: what its successor needs to go on.

@@ -18,9 +18,11 @@
 pub(crate) mod exit_watch;
 pub(crate) mod fd_store;
 mod hand_over;
+mod log;
 mod process;
 mod removal;
 mod seqpacket;
+mod state;
 mod successor;
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,7 @@
 //! The guardian itself.
 
-use std::collections::BTreeMap;
-use std::ffi::{CStr, OsString};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -11,140 +9,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::exit_watch::{LOOK, Life, SELDOM};
-use super::fd_store::Held;
-use super::removal::{Watched, take_away};
+use super::log::log;
+use super::removal::take_away;
 use super::seqpacket;
+use super::state::GuardianState;
 use super::successor::Succession;
 use super::wire::{MAX, Message, READY};
 use crate::mount::sys;
 
-/// More mounts than one server ever has; bounds the memory.
-const MAX_HELD_DESCRIPTORS: usize = 4096;
-
 const NAME: &CStr = c"shunt-guardian";
 const OOM_SCORE: &str = "/proc/self/oom_score_adj";
-
-/// What the guardian knows of its server.
-#[derive(Default)]
-pub(super) struct Book {
-    pub(super) mounts: BTreeMap<u32, Watched>,
-    pub(super) held: Held,
-    /// How to start another server: how many crashes are too many, and its arguments. Settled by the first packet.
-    pub(super) restart: Option<(u32, Vec<OsString>)>,
-    /// A server that dies from now on is followed by another one.
-    armed: bool,
-    /// No other mounts are taken, and nothing else is kept.
-    sealed: bool,
-    /// The server.
-    life: Option<Life>,
-    /// The server ends on purpose.
-    ending: bool,
-    /// The program of the next server, where it is to be another one, and when the server began to hand over.
-    pub(super) upgrade: Option<(OwnedFd, u64)>,
-    /// The server has taken over.
-    pub(super) serving: bool,
-}
-
-impl Book {
-    /// The only mount, if another server is to serve it on.
-    pub(super) fn to_be_continued(&self) -> Option<(u32, &Watched)> {
-        let (token, watched) = self.mounts.iter().next()?;
-        let mounted = self.mounts.len() == 1 && matches!(watched, Watched::Mounted { .. });
-        (mounted && self.is_armed() && !self.ending).then_some((*token, watched))
-    }
-
-    fn is_armed(&self) -> bool {
-        self.armed && self.restart.is_some()
-    }
-
-    /// Settles what may ever be done, by the first packet. `false` where that is none that does.
-    pub(super) fn settle(&mut self, first: Option<Message>) -> bool {
-        match first {
-            Some(Message::UnmountOnly) => {}
-            Some(Message::Restart { crashes, arguments }) => self.restart = Some((crashes, arguments)),
-            _ => return false,
-        }
-        true
-    }
-
-    /// Whether the server may ask for this, now. One that reads what nobody vouches for may be told what to say.
-    fn allows(&self, message: &Message) -> bool {
-        match message {
-            Message::Release { .. } | Message::Ending => true,
-            Message::Pending { .. } | Message::Mounted { .. } => !self.sealed,
-            Message::Hold(_) | Message::LetGo(_) | Message::Arm | Message::Upgrade | Message::Serving => {
-                !self.sealed && self.restart.is_some()
-            }
-            Message::Seal => true,
-            Message::Restart { .. } | Message::UnmountOnly | Message::Go { .. } => false,
-        }
-    }
-
-    pub(super) fn path(&self) -> PathBuf {
-        match self.mounts.values().next() {
-            Some(Watched::Mounted { path, .. } | Watched::Pending { path, .. }) => path.clone(),
-            None => PathBuf::new(),
-        }
-    }
-
-    pub(super) fn note(&mut self, message: Option<Message>, descriptor: Option<OwnedFd>) {
-        let message = message.filter(|message| self.allows(message));
-        let (token, watched) = match (message, descriptor) {
-            (Some(Message::Pending { token, before, path }), _) => (token, Watched::Pending { before, path }),
-            (Some(Message::Mounted { token, mark, path }), _) => (token, Watched::Mounted { mark, path }),
-            (Some(Message::Release { token }), _) => {
-                self.mounts.remove(&token);
-                return;
-            }
-            (Some(Message::Hold(key)), Some(descriptor)) => {
-                self.held.insert(key, descriptor);
-                return;
-            }
-            (Some(Message::Hold(key)), None) => {
-                // The name must not lead to an older descriptor.
-                self.held.remove(&key);
-                log("no descriptor is left for a file of the server: it will be lost if the server dies");
-                return;
-            }
-            (Some(Message::LetGo(key)), _) => {
-                self.held.remove(&key);
-                return;
-            }
-            (Some(Message::Arm), _) => {
-                self.armed = true;
-                return;
-            }
-            (Some(Message::Seal), _) => {
-                self.sealed = true;
-                return;
-            }
-            (Some(Message::Ending), _) => {
-                self.ending = true;
-                return;
-            }
-            (Some(Message::Upgrade), program) => {
-                self.upgrade = program.map(|program| (program, now()));
-                return;
-            }
-            (Some(Message::Serving), _) => {
-                self.serving = true;
-                return;
-            }
-            (Some(Message::Restart { .. } | Message::UnmountOnly | Message::Go { .. }) | None, _) => {
-                log("dropped a message that it does not know, or that its server may not send");
-                return;
-            }
-        };
-        if self.mounts.len() < MAX_HELD_DESCRIPTORS || self.mounts.contains_key(&token) {
-            self.mounts.insert(token, watched);
-        } else {
-            log("too many mounts: one is not watched");
-        }
-    }
-}
 
 /// Runs as the guardian until the server at the other end of standard input ends; then starts another one, where that
 /// was asked for, or cleans up after it.
@@ -173,7 +49,7 @@ pub fn main() -> ExitCode {
     let stdin = std::io::stdin();
     // The first server started us.
     let life = rustix::process::getppid().map(Life::of);
-    let mut book = Book { serving: true, life, ..Book::default() };
+    let mut book = GuardianState { serving: true, life, ..GuardianState::default() };
     let mut first = vec![0; MAX];
     let settled = seqpacket::receive(stdin.as_fd(), &mut first)
         .is_ok_and(|(length, _)| book.settle(Message::decode(&first[..length])));
@@ -205,14 +81,8 @@ pub fn main() -> ExitCode {
     if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC.
-pub(super) fn now() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 /// Keeps the book until the server's end is closed, or until `deadline` if it does not serve by then.
-fn follow(socket: BorrowedFd<'_>, book: &mut Book, deadline: Option<Instant>) {
+fn follow(socket: BorrowedFd<'_>, book: &mut GuardianState, deadline: Option<Instant>) {
     let mut buf = vec![0; MAX];
     loop {
         let deadline = deadline.filter(|_| !book.serving);
@@ -257,10 +127,4 @@ fn says_something(socket: BorrowedFd<'_>, time: Option<Duration>) -> bool {
         time.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });
     let polled = poll(&mut [PollFd::new(&socket, PollFlags::IN)], timeout.as_ref());
     !matches!(polled, Ok(0) | Err(Errno::INTR))
-}
-
-/// Standard error may be closed or full; that must not stop the cleaning.
-pub(super) fn log(message: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "shunt guardian: {message}");
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 
-use super::process::log;
+use super::log::log;
 use crate::mount::{Mark, MountError, MountPoint, Unmount};
 
 /// Waits between the tries to take a mount away; about four seconds in all.

@@ -14,9 +14,10 @@ use rustix::process::Pid;
 
 use super::Cause;
 use super::exit_watch::Life;
-use super::process::{Book, log, now};
+use super::log::{log, now};
 use super::removal::Watched;
 use super::seqpacket;
+use super::state::GuardianState;
 use super::wire::Message;
 use crate::mount::sys;
 
@@ -67,7 +68,7 @@ impl Succession {
     }
 
     /// The server ended: starts the next one and hands everything over.
-    pub(super) fn next(&mut self, book: &mut Book) -> Result<Server, String> {
+    pub(super) fn next(&mut self, book: &mut GuardianState) -> Result<Server, String> {
         let mut gone = now();
         self.dying.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
         self.count(book)?;
@@ -96,7 +97,7 @@ impl Succession {
         Ok(server)
     }
 
-    fn count(&mut self, book: &Book) -> Result<(), String> {
+    fn count(&mut self, book: &GuardianState) -> Result<(), String> {
         let most = book.restart.as_ref().map_or(0, |(crashes, _)| *crashes as usize);
         if book.upgrade.is_none() {
             let now = Instant::now();
@@ -110,7 +111,7 @@ impl Succession {
         Ok(())
     }
 
-    fn start(&self, book: &Book) -> io::Result<Server> {
+    fn start(&self, book: &GuardianState) -> io::Result<Server> {
         let no_arguments = Vec::new();
         let arguments: &Vec<OsString> =
             book.restart.as_ref().map_or(&no_arguments, |(_, arguments)| arguments);
@@ -166,7 +167,7 @@ impl Server {
         self.started + START
     }
 
-    fn hand_over(&self, book: &Book, go: &Message) -> io::Result<()> {
+    fn hand_over(&self, book: &GuardianState, go: &Message) -> io::Result<()> {
         for (key, descriptor) in &book.held {
             seqpacket::send(self.socket(), &Message::Hold(*key).encode(), Some(descriptor.as_fd()))?;
         }
@@ -181,7 +182,7 @@ impl Server {
     }
 
     /// Sees to its end, which came or is due.
-    pub(super) fn reap(mut self, succession: &mut Succession, book: &Book) {
+    pub(super) fn reap(mut self, succession: &mut Succession, book: &GuardianState) {
         // It may live on without its socket, or not have got to serve in time.
         let _ = self.child.kill();
         let life = self.life();

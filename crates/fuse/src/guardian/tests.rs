@@ -188,7 +188,7 @@ fn the_first_packet_settles_what_a_guardian_does() {
     let mounted = |token| Message::Mounted { token, mark, path: "/proc".into() };
     let restart = || Message::Restart { crashes: 5, arguments: vec!["server".into()] };
     let continues = |messages: Vec<Message>| {
-        let mut book = process::Book::default();
+        let mut book = state::GuardianState::default();
         let mut messages = messages.into_iter();
         assert!(book.settle(messages.next()));
         messages.for_each(|message| book.note(Some(message), None));
@@ -198,8 +198,8 @@ fn the_first_packet_settles_what_a_guardian_does() {
     assert_eq!(continues(vec![restart(), mounted(1)]), (false, 1), "it is not armed");
     assert_eq!(continues(vec![Message::UnmountOnly, mounted(1), restart(), Message::Arm]), (false, 1));
     assert_eq!(continues(vec![Message::UnmountOnly, mounted(1), Message::Seal, mounted(2)]), (false, 1));
-    assert!(!process::Book::default().settle(Some(Message::Serving)));
-    assert!(!process::Book::default().settle(None));
+    assert!(!state::GuardianState::default().settle(Some(Message::Serving)));
+    assert!(!state::GuardianState::default().settle(None));
 }
 
 #[test]

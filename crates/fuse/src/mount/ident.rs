@@ -1,12 +1,12 @@
 //! Which mount is at a path, asked without a request to its server.
 
-use std::fmt;
 use std::os::fd::AsFd;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno;
 
+use super::Dev;
 use super::{info, sys};
 
 /// `STATX_MNT_ID_UNIQUE` (Linux 6.8).
@@ -19,21 +19,6 @@ pub enum MountId {
     Unique(u64),
     /// May be given to another mount after an unmount; compared together with the device.
     Reusable(u64),
-}
-
-/// The device number of a file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Dev {
-    /// 0 for a plain FUSE mount, the disk's for fuseblk.
-    pub major: u32,
-    /// The minor number.
-    pub minor: u32,
-}
-
-impl fmt::Display for Dev {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.major, self.minor)
-    }
 }
 
 /// All that tells one mount from another.

@@ -13,6 +13,7 @@
 pub mod bdi;
 mod classic;
 mod connection;
+mod dev;
 mod error;
 mod fsopen;
 mod helper;
@@ -31,9 +32,10 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+pub use dev::Dev;
 pub use error::MountError;
 pub(crate) use ident::Mark;
-pub use ident::{Dev, MountId};
+pub use ident::MountId;
 pub use info::{MountInfo, fuse_mounts, unescape};
 pub use options::{Atime, MountOptions, RootKind};
 pub use point::MountPoint;

@@ -7,10 +7,12 @@ use shunt_fuse_abi as abi;
 use shunt_fuse_abi::{Opcode, Operation, SetattrValid};
 use zerocopy::IntoBytes;
 
-use super::Handle;
+use super::{FileSystem, Handle, Request};
 use crate::api::*;
+use crate::id::*;
 use crate::takeover::{Kind, OpenRecord};
 use crate::transport::Channel;
+use crate::transport::payload::*;
 
 /// A reply not yet on the wire.
 pub(crate) enum Reply<'a> {

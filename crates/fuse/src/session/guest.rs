@@ -9,13 +9,13 @@ use shunt_fuse_abi as abi;
 use shunt_fuse_abi::{InHeader, InitIn, Opcode, ParseContext};
 use zerocopy::IntoBytes;
 
-use super::negotiate::{Circumstances, Outcome, negotiate};
-use super::{
-    Agreed, Config, Connection, Handle, Message, NegotiationError, Session, Transport, TransportInUse,
-};
-use crate::api::FileSystem;
+use super::{Agreed, Connection, Handle, Session, TransportInUse};
+use crate::negotiate::{Circumstances, Outcome, negotiate};
+use crate::negotiate::{Config, NegotiationError, Transport};
+use crate::session::FileSystem;
 use crate::transport::Channel;
 use crate::transport::device::Device;
+use crate::transport::message::Message;
 use crate::transport::virtio::Handler;
 
 /// What the guest knows of an earlier session means nothing in the next one, so each has a file system of its own.

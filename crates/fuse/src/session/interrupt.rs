@@ -1,14 +1,12 @@
 //! INTERRUPT: the caller of a request gave up.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
-
-use super::task::Task;
 
 /// Whether the caller of one request gave up.
 #[derive(Debug, Default)]
@@ -82,37 +80,5 @@ impl EarlyInterrupts {
         let found = place.and_then(|place| ids.remove(place)).is_some();
         self.any.store(!ids.is_empty(), Ordering::SeqCst);
         found
-    }
-}
-
-/// The requests whose handlers wait, by id.
-#[derive(Debug, Default)]
-pub(crate) struct Waiting(Mutex<HashMap<u64, Weak<Task>>>);
-
-impl Waiting {
-    pub(crate) fn insert(&self, unique: u64, task: &Arc<Task>) {
-        // One step for whoever takes it off: had it seen the mark before the entry is here, the entry would stay.
-        let mut waiting = self.0.lock();
-        task.list();
-        waiting.insert(unique, Arc::downgrade(task));
-    }
-
-    pub(crate) fn remove(&self, unique: u64) {
-        self.0.lock().remove(&unique);
-    }
-
-    /// The waiting task of a request.
-    pub(crate) fn find(&self, unique: u64) -> Option<Arc<Task>> {
-        self.0.lock().get(&unique).and_then(Weak::upgrade)
-    }
-
-    /// The connection is gone: nobody waits for these answers.
-    pub(crate) fn cancel_all(&self) {
-        let tasks = std::mem::take(&mut *self.0.lock());
-        tasks.values().filter_map(Weak::upgrade).for_each(|task| task.abandon());
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.lock().len()
     }
 }

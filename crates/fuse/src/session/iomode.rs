@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use shunt_fuse_abi::{OpenOut, OpenOutFlags};
 
-use crate::api::{NodeId, Opened, Serve};
+use crate::api::{Opened, Serve};
+use crate::id::NodeId;
 use crate::passthrough::Backing;
 
 const APPEND: u32 = libc::O_APPEND.cast_unsigned();
@@ -157,7 +158,7 @@ impl Modes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::FileHandle;
+    use crate::id::FileHandle;
 
     const NODE: NodeId = NodeId(7);
 

@@ -1,27 +1,27 @@
 //! A session: one connection to a kernel, from INIT to the last request.
 
 mod busy_poll;
-mod config;
+mod caches;
 mod dispatch;
 mod drain;
 mod executor;
+mod filesystem;
 pub(crate) mod guest;
 pub(crate) mod intent;
 pub(crate) mod interrupt;
 mod iomode;
 mod load;
-mod negotiate;
 mod pm_qos;
 mod readers;
 mod replay;
+mod request;
 mod ring;
 mod serve;
 mod single_client;
 pub(crate) mod statistics;
 pub(crate) mod task;
 mod transport;
-
-pub(crate) use serve::{Bytes, Message};
+mod waiting;
 
 use std::collections::HashMap;
 use std::io;
@@ -35,28 +35,31 @@ use shunt_fuse_abi as abi;
 use shunt_fuse_abi::{InitFlags, OutHeader, ParseContext};
 use zerocopy::IntoBytes;
 
-pub use config::{Config, Profile};
-pub use negotiate::{Negotiated, NegotiationError, PROTOCOL, Refusal};
+pub use caches::{Caches, Caching};
+pub use filesystem::{Answer, FileSystem};
+pub use request::Request;
 pub use statistics::{OperationStatistics, Snapshot};
-pub use transport::{Transport, TransportInUse};
+pub use transport::TransportInUse;
 
-use crate::api::{FileHandle, FileSystem, NodeId, Opened};
+use crate::api::Opened;
 use crate::cache::write_out::Mountpoint;
-use crate::cache::{Caches, Listener, Notifier};
+use crate::cache::{Listener, Notifier};
 use crate::guardian::Guardian;
 use crate::guardian::fd_store::{Class, Held, Key};
+use crate::id::{FileHandle, NodeId};
+use crate::negotiate::{Circumstances, Config, Negotiated, NegotiationError, Outcome, negotiate};
 use crate::passthrough::{Backing, Passthrough};
 use crate::takeover::{Kind, OpenRecord, Takeover};
 use crate::transport::device::Device;
 use crate::transport::pipe::PipePool;
 use executor::Executor;
-use interrupt::{EarlyInterrupts, Waiting};
+use interrupt::EarlyInterrupts;
 use iomode::Modes;
-use negotiate::{Circumstances, Outcome, negotiate};
 use pm_qos::WakefulProcessors;
 use readers::Readers;
 use ring::Rings;
 use statistics::Statistics;
+use waiting::Waiting;
 
 /// What all threads of a session share.
 #[derive(Debug)]
@@ -374,7 +377,7 @@ impl<F: FileSystem> Session<F> {
         let clones = clones.collect::<io::Result<_>>().map_err(NegotiationError::Start)?;
         let (takeover, mut negotiated) =
             Takeover::resume(guardian, state, clones, takeovers).map_err(NegotiationError::Start)?;
-        negotiated.refused = negotiate::refused_earlier(config.wanted - negotiated.granted);
+        negotiated.refused = crate::negotiate::refused_earlier(config.wanted - negotiated.granted);
         let refusal = negotiated.refusal(config.required);
         if let Some(refusal) = refusal {
             return Err(NegotiationError::Required(refusal.clone()));

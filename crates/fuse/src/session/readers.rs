@@ -22,7 +22,7 @@ use super::pm_qos::WakefulProcessors;
 use super::ring::{Prepared, Rings};
 use super::single_client::Callers;
 use super::{Handle, TransportInUse};
-use crate::api::FileSystem;
+use crate::session::FileSystem;
 use crate::transport::Channel;
 use crate::transport::buffer::BufferPool;
 use crate::transport::dev::{DevChannel, Receiver};

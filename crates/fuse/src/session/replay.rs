@@ -4,7 +4,9 @@ use rustix::io::Errno;
 use shunt_fuse_abi::Operation;
 
 use super::dispatch::{Reply, undo};
-use crate::api::{Entry, FileHandle, FileSystem, Request};
+use crate::api::Entry;
+use crate::id::FileHandle;
+use crate::session::{FileSystem, Request};
 use crate::takeover::{Kind, OpenRecord};
 
 /// The answer to a request that is done already; `None`: it is to be handled, with what

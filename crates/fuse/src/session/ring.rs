@@ -21,11 +21,12 @@ use shunt_fuse_abi::{InitFlags, Opcode, notify};
 
 pub(crate) use crate::transport::uring::LEAST_PAYLOAD;
 
-use super::{Config, Handle};
-use crate::api::FileSystem;
-use crate::session::{Bytes, Message};
+use super::Handle;
+use crate::negotiate::Config;
+use crate::session::FileSystem;
 use crate::transport::Channel;
 use crate::transport::device::Device;
+use crate::transport::message::{Bytes, Message};
 use crate::transport::uring::{Entry, Queue, Ring, Sizes, Starter, Work};
 use requests::{is_of_regular_file, waits_for_lock};
 use ring_pool::Stock;

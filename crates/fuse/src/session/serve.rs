@@ -1,12 +1,11 @@
 //! What happens to one message.
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::io::Errno;
 use shunt_fuse_abi as abi;
-use shunt_fuse_abi::{InHeader, Opcode, Operation, ParseError};
+use shunt_fuse_abi::{InHeader, Opcode, Operation};
 
 use super::Handle;
 use super::dispatch::{dispatch, is_cancellable, send};
@@ -14,48 +13,12 @@ use super::intent::Intent;
 use super::interrupt::Interrupt;
 use super::replay::replay;
 use super::task::Task;
-use crate::api::{FileSystem, NodeId, Payload, Request};
 use crate::cache::{Notification, What};
+use crate::id::NodeId;
+use crate::session::{FileSystem, Request};
 use crate::transport::Channel;
-use crate::transport::buffer::Buffer;
-use crate::transport::uring::Received;
-
-/// A message as the transport received it.
-#[derive(Debug)]
-pub(crate) struct Message {
-    pub(crate) bytes: Bytes,
-    /// The data of a WRITE that was not copied; the bytes are then only what comes before it.
-    pub(crate) payload: Option<Payload>,
-}
-
-/// Where a message lies.
-#[derive(Debug)]
-pub(crate) enum Bytes {
-    /// At the beginning of a buffer.
-    Pooled { buffer: Buffer, length: usize },
-    /// Where the kernel put it.
-    InPlace(Received),
-}
-
-impl Deref for Bytes {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Pooled { buffer, length } => &buffer[..*length],
-            Self::InPlace(received) => received,
-        }
-    }
-}
-
-impl Message {
-    fn parse(&self, context: &abi::ParseContext) -> Result<abi::Request<'_>, ParseError> {
-        if self.payload.is_none() {
-            return abi::Request::parse(&self.bytes, context);
-        }
-        let (header, arg) = abi::Request::parse_write_head(&self.bytes)?;
-        Ok(abi::Request { header, operation: Operation::Write { arg, data: &[] }, ext: Default::default() })
-    }
-}
+use crate::transport::message::Message;
+use crate::transport::payload::Payload;
 
 /// Handles a message: answers it, or leaves it to a task that waits.
 pub(crate) fn serve<F: FileSystem>(

@@ -14,8 +14,8 @@ use rustix::io::Errno;
 
 use super::Shared;
 use super::interrupt::Interrupt;
-use crate::api::NodeId;
-use crate::cache::{Notification, What};
+use crate::cache::{Notification, What, set_handling};
+use crate::id::NodeId;
 use crate::transport::Channel;
 
 pub(crate) type Handling = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -81,11 +81,6 @@ impl Task {
         CURRENT.with_borrow(Clone::clone)
     }
 
-    /// Whether a handler runs on this thread.
-    pub(crate) fn is_handling() -> bool {
-        CURRENT.with_borrow(Option::is_some)
-    }
-
     pub(crate) fn belongs_to(&self, session: &Arc<Shared>) -> bool {
         Arc::ptr_eq(&self.session, session)
     }
@@ -111,8 +106,10 @@ impl Task {
                 let mut slot = self.handling.lock();
                 let Some(handling) = slot.as_mut() else { return true };
                 let outer = CURRENT.replace(Some(self.clone()));
+                let was_handling = set_handling(true);
                 // A bug in one handler must not take the others' thread, nor leave its caller waiting for ever.
                 let polled = catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(&mut context)));
+                set_handling(was_handling);
                 CURRENT.set(outer);
                 let polled = polled.unwrap_or_else(|_| {
                     tracing::error!(request = self.unique, "a handler panicked: its caller gets EIO");

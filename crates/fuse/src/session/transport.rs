@@ -1,51 +1,10 @@
 //! Which way requests come in.
 
-use std::fmt;
-
 use shunt_fuse_abi::{InitFlags, InitIn};
 
 use super::ring::Prepared;
-use super::{Config, Profile};
+use crate::negotiate::{Config, Transport};
 use crate::transport::device::Device;
-
-/// How requests come from the kernel, and replies go back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Transport {
-    /// What is faster for the profile, where it can be had.
-    Auto,
-    /// `/dev/fuse`: every kernel has it, and another process can take a session over.
-    #[default]
-    Dev,
-    /// Over io_uring (Linux 6.14 with the parameter `enable_uring` of the module `fuse`). A session that lost its
-    /// process is lost.
-    Uring,
-    /// The queues of a virtual machine's device: [`virtiofs::serve`](crate::virtiofs::serve), and nothing else.
-    Virtio,
-}
-
-impl Transport {
-    /// What `Auto` is: measured, for each profile.
-    fn resolve(self, profile: Profile) -> Self {
-        match (self, profile) {
-            // What is left of a round trip is the kernel's; and another process can take it over.
-            (Self::Auto, Profile::Passthrough) => Self::Dev,
-            // Every name that is made or removed is a round trip.
-            (Self::Auto, Profile::Writeback) => Self::Uring,
-            (chosen, _) => chosen,
-        }
-    }
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Dev => "dev",
-            Self::Uring => "uring",
-            Self::Virtio => "virtio",
-        })
-    }
-}
 
 /// The transport of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]

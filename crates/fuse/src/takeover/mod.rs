@@ -39,10 +39,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::api::NodeId;
 use crate::guardian::fd_store::{Class, Key};
 use crate::guardian::{Guardian, GuardianError};
-use crate::session::Negotiated;
+use crate::id::NodeId;
+use crate::negotiate::Negotiated;
 use crate::transport::device::Device;
 use intents::Intents;
 use marks::Marks;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use shunt_fuse_abi::OpenOut;
 
 use super::state::{BACKING_HIGH, DIRECTORIES, DIRECTORIES_HIGH, FILES, FILES_HIGH, OPEN_WORDS, State};
-use crate::api::{FileHandle, NodeId};
+use crate::id::{FileHandle, NodeId};
 
 /// An open file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use shunt_fuse_abi::InitFlags;
 
 use super::map::Map;
-use crate::session::{Negotiated, Profile};
+use crate::negotiate::{Negotiated, Profile};
 
 /// Of all that one server leaves to the next: this layout, the messages of the guardian, and what file systems make of
 /// node ids, handles and held descriptors. A server of another version cannot take over.

@@ -14,8 +14,8 @@ use super::map::Map;
 use super::marks::Marks;
 use super::opens::{self, Kind, OpenRecord};
 use super::state::{DIRECTORIES, FILES, INTENTS, MARKS, State, WORDS};
-use crate::api::{FileHandle, NodeId};
-use crate::session::{Negotiated, Profile};
+use crate::id::{FileHandle, NodeId};
+use crate::negotiate::{Negotiated, Profile};
 
 fn negotiated() -> Negotiated {
     Negotiated {

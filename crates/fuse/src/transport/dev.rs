@@ -15,8 +15,9 @@ use super::Channel;
 use super::buffer::BufferPool;
 use super::device::Device;
 use super::pipe::PipePool;
-use crate::api::{FileRange, Payload, SplicedPayload};
-use crate::session::{Bytes, Message};
+use crate::transport::channel::FileRange;
+use crate::transport::message::{Bytes, Message};
+use crate::transport::payload::{Payload, SplicedPayload};
 
 /// Below this a copy is cheaper than moving pages through a pipe.
 const SPLICE_REPLY: u32 = 64 << 10;

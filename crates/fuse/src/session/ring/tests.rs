@@ -5,10 +5,13 @@ use std::thread;
 use std::time::Duration;
 
 use super::Prepared;
-use crate::api::{Attributes, Expiry, FileHandle, FileSystem, FileType, NodeId, Request};
+use crate::api::{Attributes, Expiry, FileType};
+use crate::id::{FileHandle, NodeId};
 use crate::mount::tests::{Place, can_mount, skip};
 use crate::mount::{self, MountOptions, Unmount};
-use crate::session::{Config, Profile, Session, Transport, TransportInUse};
+use crate::negotiate::{Config, Profile, Transport};
+use crate::session::{FileSystem, Request};
+use crate::session::{Session, TransportInUse};
 use crate::transport::device::Device;
 
 /// Longer than any answer takes.

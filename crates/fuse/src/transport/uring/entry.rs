@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::memory::Memory;
 use super::queue::{Queue, Work};
-use crate::api::FileRange;
+use crate::transport::channel::FileRange;
 use crate::transport::{Afterwards, Channel};
 
 /// The head of the kernel's header buffer, where it puts the first argument of a request.

@@ -17,9 +17,9 @@ use super::exchange::{Exchange, LARGEST, Numbers};
 use super::memory::Guest;
 use super::pool::Pool;
 use super::queue::Queue;
-use crate::session::Message;
 use crate::transport::Channel;
 use crate::transport::buffer::BufferPool;
+use crate::transport::message::Message;
 
 /// Queues of requests that a guest may use, one for each of its processors say, and one for what must not wait
 /// behind requests.

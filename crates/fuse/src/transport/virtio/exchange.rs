@@ -14,10 +14,11 @@ use zerocopy::IntoBytes;
 
 use super::chain::Chain;
 use super::queue::Queue;
-use crate::api::{FileRange, Payload};
-use crate::session::{Bytes, Message};
 use crate::transport::Channel;
 use crate::transport::buffer::BufferPool;
+use crate::transport::channel::FileRange;
+use crate::transport::message::{Bytes, Message};
+use crate::transport::payload::Payload;
 
 /// What comes before the data of a WRITE.
 const WRITE_HEAD: usize = InHeader::SIZE + size_of::<WriteIn>();

@@ -8,13 +8,11 @@
 //! memory by what it says of itself.
 
 mod chain;
-mod device;
+pub(crate) mod device;
 mod exchange;
-mod memory;
+pub(crate) mod memory;
 mod pool;
 mod queue;
-#[cfg(any(test, feature = "rig"))]
-pub mod test_driver;
 #[cfg(test)]
 mod tests;
 

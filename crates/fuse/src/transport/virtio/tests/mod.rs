@@ -13,7 +13,7 @@ use vhost_user_backend::{VhostUserBackend, VringRwLock, VringT};
 use vmm_sys_util::epoll::EventSet;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::test_driver::{self, *};
+use crate::virtiofs::test_driver::{self, *};
 use crate::{
     Attributes, Data, Entry, Errno, Expiry, FileHandle, FileRange, FileSystem, Name, NodeId, ReadArgs,
     Request, WriteArgs, WriteData,

@@ -11,9 +11,9 @@ use vm_memory::{Bytes, GuestAddress, GuestAddressSpace, GuestMemoryAtomic, Guest
 use vmm_sys_util::epoll::EventSet;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::device::{Device, Shared};
-use super::memory::Guest;
 use crate::session::guest;
+use crate::transport::virtio::device::{Device, Shared};
+use crate::transport::virtio::memory::Guest;
 use crate::{Config, FileSystem, Profile};
 
 pub const QUEUE: u64 = 128;
@@ -40,9 +40,9 @@ pub struct Descriptor {
 
 /// A guest, and the device that it has.
 pub struct Rig<F: FileSystem> {
-    pub(super) guest: Guest,
+    pub(crate) guest: Guest,
     ring: VringRwLock<Guest>,
-    pub(super) device: Shared<guest::Guest<F>>,
+    pub(crate) device: Shared<guest::Guest<F>>,
     /// Chains made available so far.
     pub available: u16,
 }

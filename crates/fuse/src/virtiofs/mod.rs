@@ -4,6 +4,9 @@
 //! replies. So nothing of [`Caches`](crate::Caches) has an effect (EOPNOTSUPP), and what others may change must be
 //! given expiries that end.
 
+#[cfg(any(test, feature = "rig"))]
+pub mod test_driver;
+
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
@@ -15,13 +18,10 @@ use vhost::vhost_user::{Error as Protocol, Listener};
 use vhost_user_backend::{Error, ShutdownHandle, VhostUserDaemon};
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 
-use crate::api::FileSystem;
+use crate::session::FileSystem;
 use crate::session::guest::Guest;
 use crate::transport::virtio::{self, Device};
 use crate::{Config, Handle};
-
-#[cfg(feature = "rig")]
-pub use virtio::test_driver;
 
 /// Bytes of the longest [tag](Server::tag).
 pub const MAX_TAG_BYTES: usize = virtio::TAG;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use shunt_fuse_abi as abi;
 
-use super::{NodeId, RequestId};
 use crate::Errno;
+use crate::id::{NodeId, RequestId};
 use crate::session::Handle;
 use crate::session::intent::Intent;
 use crate::session::interrupt::Interrupt;

@@ -1,10 +1,9 @@
 //! What a session asks of the kernel.
 
+use std::fmt;
 use std::time::Duration;
 
 use shunt_fuse_abi::InitFlags;
-
-use super::Transport;
 
 /// The two ways to carry file data. The kernel does not allow both on one mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,6 +13,45 @@ pub enum Profile {
     Passthrough,
     /// The kernel collects writes in its page cache, and owns size and mtime meanwhile.
     Writeback,
+}
+
+/// How requests come from the kernel, and replies go back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Transport {
+    /// What is faster for the profile, where it can be had.
+    Auto,
+    /// `/dev/fuse`: every kernel has it, and another process can take a session over.
+    #[default]
+    Dev,
+    /// Over io_uring (Linux 6.14 with the parameter `enable_uring` of the module `fuse`). A session that lost its
+    /// process is lost.
+    Uring,
+    /// The queues of a virtual machine's device: [`virtiofs::serve`](crate::virtiofs::serve), and nothing else.
+    Virtio,
+}
+
+impl Transport {
+    /// What `Auto` is: measured, for each profile.
+    pub(crate) fn resolve(self, profile: Profile) -> Self {
+        match (self, profile) {
+            // What is left of a round trip is the kernel's; and another process can take it over.
+            (Self::Auto, Profile::Passthrough) => Self::Dev,
+            // Every name that is made or removed is a round trip.
+            (Self::Auto, Profile::Writeback) => Self::Uring,
+            (chosen, _) => chosen,
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Dev => "dev",
+            Self::Uring => "uring",
+            Self::Virtio => "virtio",
+        })
+    }
 }
 
 /// What a session asks of the kernel, and how it is served.
@@ -200,7 +238,11 @@ impl Config {
     /// What the largest reply or argument takes, in bytes. A ring entry must have room for it even where WRITEs are
     /// small; a reader of `/dev/fuse` always has.
     pub(crate) fn largest_message(&self) -> u32 {
-        if self.rings_ready { self.max_write.max(super::ring::LEAST_PAYLOAD) } else { self.max_write }
+        if self.rings_ready {
+            self.max_write.max(crate::transport::uring::LEAST_PAYLOAD)
+        } else {
+            self.max_write
+        }
     }
 
     /// The profile.

@@ -1,42 +1,11 @@
 //! Bytes of files, on their way to or from the kernel.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use crate::transport::channel::FileRange;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 
 use crate::transport::virtio::GuestPayload;
-
-/// A stretch of an open file that the transport sends, without a copy where that pays.
-#[derive(Debug, Clone)]
-pub struct FileRange {
-    /// The file.
-    pub file: Arc<OwnedFd>,
-    /// First byte.
-    pub offset: u64,
-    /// Bytes; a shorter file makes a shorter reply.
-    pub length: u32,
-}
-
-impl FileRange {
-    /// Reads it into `room`, which has its length. Tells how much there was.
-    ///
-    /// # Errors
-    /// Those of `pread(2)` where nothing was read.
-    pub(crate) fn read(&self, room: &mut [u8]) -> Result<usize, Errno> {
-        let mut done = 0;
-        while done < room.len() {
-            match rustix::io::pread(&self.file, &mut room[done..], self.offset + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(Errno::INTR) => {}
-                Err(errno) if done == 0 => return Err(errno),
-                Err(_) => break,
-            }
-        }
-        Ok(done)
-    }
-}
 
 /// The answer to `read`.
 #[derive(Debug, Clone)]

@@ -5,8 +5,11 @@ use std::future::{Future, ready};
 
 use rustix::io::Errno;
 
-use super::*;
-use crate::session::Handle;
+use super::Handle;
+use super::Request;
+use crate::api::*;
+use crate::id::*;
+use crate::transport::payload::*;
 
 /// The answer of an operation, now or later.
 ///

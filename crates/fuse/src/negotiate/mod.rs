@@ -1,10 +1,12 @@
 //! The INIT exchange: what kernel and server agree on.
 
+mod config;
+
 use std::fmt;
 
 use shunt_fuse_abi::{InitFlags, InitIn, InitOut};
 
-use super::{Config, Profile};
+pub use config::{Config, Profile, Transport};
 
 /// The newest protocol whose every message the framework knows.
 pub const PROTOCOL: (u32, u32) = (7, 45);
